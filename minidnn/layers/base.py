@@ -1,0 +1,157 @@
+"""The contract of a layer: shape rule + parameters + the ops it lowers to + what its backward reads.
+
+A layer file has the same parts in the same order, so that two can be read side by side:
+`attrs` dataclass(es), then one class per type with `shapes`, `parameters`, `forward`, `backward`.
+A layer never touches an array: kernels live in the backends, looked up by `Op.kind`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from minidnn.program import Op, Phase, Role, Tensor
+
+Shape = tuple[int, ...]
+
+
+class ShapeError(ValueError):
+    """Bottoms that a layer cannot take; the message says which number is wrong and what would fit."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What backward reads and what it computes: an argument of differentiation, never of a policy.
+
+    pool:  what MAX pooling's backward reads beside dy: "index" (a byte per output), "x", or "xy"
+    relu:  "y", "xy", or "mask" (a byte per element)
+    lrn:   "x" or "xy"
+    first_dx: whether layers on the data compute a gradient for it (Caffe's force_backward)
+    Only the default set is executable; the papers' sets are for planning.
+    """
+
+    name: str = "default"
+    pool: str = "index"
+    relu: str = "y"
+    lrn: str = "x"
+    first_dx: bool = False
+
+
+FACTS = {
+    "default": Facts(),
+    # vDNN, section II: ACTV in place and reading Y, dY; POOL reads X, dY (its Figure 10 read literally)
+    "vdnn2016": Facts("vdnn2016", pool="x", relu="y", lrn="xy"),
+}
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A learnable blob, or (learnable=False) a running statistic. `blob_shape` is Caffe's shape in files."""
+
+    name: str  # "w", "b", "gamma", "mean"; the tensor is "<layer>.<name>"
+    shape: Shape
+    filler: Any = None  # schema.FillerParameter, or None for zeros
+    lr_mult: float = 1.0
+    decay_mult: float = 1.0
+    learnable: bool = True
+    blob_shape: Shape | None = None
+
+
+@dataclass(eq=False)
+class Site:
+    """Where a layer is lowered: its tensors, and what is wanted of it. Made by autodiff, read by layers.
+
+    dx[i] is None where no gradient of bottom i is wanted; dp[name] is None where a parameter is frozen.
+    In `backward`, dy[i] is None where no gradient reaches top i.
+    """
+
+    layer: str
+    train: bool
+    facts: Facts
+    x: list[Tensor]
+    y: list[Tensor]
+    p: dict[str, Tensor]
+    dy: list[Tensor | None] = field(default_factory=list)
+    dx: list[Tensor | None] = field(default_factory=list)
+    dp: dict[str, Tensor | None] = field(default_factory=dict)
+    iteration: Tensor | None = None  # int64 (1,), a CONTROL input: the step's number, for counter-based random numbers
+    seed: int = 0
+    extras: dict[str, Tensor] = field(default_factory=dict)  # shared by forward and backward
+
+    def extra(self, name: str, shape: Shape, dtype: str = "float32", role: Role = Role.EXTRA) -> Tensor:
+        """The tensor `<layer>.<name>` that forward keeps for backward; the same one on both sides."""
+        if name not in self.extras:
+            self.extras[name] = Tensor(f"{self.layer}.{name}", tuple(shape), dtype, role)
+        return self.extras[name]
+
+    def op(
+        self,
+        kind: str,
+        reads: Iterable[Tensor],
+        writes: Iterable[Tensor],
+        attrs: Any = None,
+        inplace: Iterable[tuple[Tensor, Tensor]] = (),
+        flops: int = 0,
+        name: str | None = None,
+        phase: Phase | None = None,
+    ) -> Op:
+        """An op of this layer, called `<layer>.<verb>` after the kind's verb unless `name` is given."""
+        verb = kind.split(".", 1)[1]
+        if phase is None:
+            phase = Phase.BACKWARD if verb.startswith("backward") else Phase.FORWARD
+        return Op(
+            f"{self.layer}.{name or verb}", kind, self.layer, phase,
+            tuple(reads), tuple(writes), attrs, tuple(inplace), flops,
+        )  # fmt: skip
+
+    def pass_through(self, i: int, gradient: Tensor) -> None:
+        """Say that bottom i's gradient IS `gradient` (no op, no copy), as for a sum of coefficient 1."""
+        self.dx[i] = gradient
+
+
+class Layer:
+    """One layer of a net in one phase. Subclasses are looked up by `type` in `layers.LAYERS`.
+
+    `param` is the layer's own message of the schema (`convolution_param`, ...), already validated;
+    `spec` is the whole LayerParameter (name, bottom, top, param multipliers, loss_weight).
+    """
+
+    type: ClassVar[str] = ""
+    field_name: ClassVar[str | None] = None  # schema field that holds `param`, e.g. "convolution_param"
+    bottoms: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most bottoms
+    tops: ClassVar[tuple[int, int | None]] = (1, 1)
+    in_place: ClassVar[bool] = False  # whether `top: same as bottom` is allowed in a file
+    loss: ClassVar[bool] = False  # tops carry loss_weight 1 by default
+
+    def __init__(self, spec: Any, param: Any, phase: str) -> None:
+        self.spec = spec
+        self.param = param
+        self.phase = phase  # "TRAIN" or "TEST"
+        self.name: str = spec.name
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        """Shapes of the tops, from those of the bottoms (N, C, H, W). Raises ShapeError."""
+        raise NotImplementedError
+
+    def dtypes(self, bottoms: Sequence[str]) -> list[str]:
+        """Types of the tops."""
+        return ["float32"] * len(self.spec.top)
+
+    def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
+        return []
+
+    def forward(self, s: Site) -> Iterable[Op]:
+        """The ops that make s.y from s.x and s.p."""
+        raise NotImplementedError
+
+    def backward(self, s: Site) -> Iterable[Op]:
+        """The ops that make the wanted s.dp and s.dx; filter before data, so that dx may take x's bytes."""
+        raise NotImplementedError
+
+    def mults(self, i: int) -> tuple[float, float]:
+        """(lr_mult, decay_mult) of the i-th blob, from the file's `param:` list."""
+        entries = self.spec.param
+        if i < len(entries):
+            return entries[i].lr_mult, entries[i].decay_mult
+        return 1.0, 1.0

@@ -1,0 +1,39 @@
+"""ReLU: y = x where x > 0, slope * x elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from minidnn.layers.base import Layer
+
+
+@dataclass(frozen=True)
+class ReLUAttrs:
+    negative_slope: float = 0.0
+    saved: str = "y"  # what backward reads beside dy: "y", "xy" or "mask"
+
+
+class ReLU(Layer):
+    """Caffe's ReLU. Its backward reads y, so that y may take x's bytes; that needs a slope that keeps signs."""
+
+    type = "ReLU"
+    field_name = "relu_param"
+    in_place = True
+
+    def shapes(self, bottoms):
+        return [bottoms[0]]
+
+    def attrs(self, facts):
+        return ReLUAttrs(self.param.negative_slope, facts.relu if self.param.negative_slope >= 0 else "xy")
+
+    def forward(self, s):
+        (x,), (y,) = s.x, s.y
+        attrs = self.attrs(s.facts)
+        masks = [s.extra("mask", y.shape, "uint8")] if attrs.saved == "mask" and s.train else []
+        yield s.op("relu.forward", [x], [y, *masks], attrs, inplace=[(x, y)], flops=x.size)
+
+    def backward(self, s):
+        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.dy, s.dx
+        attrs = self.attrs(s.facts)
+        reads = {"y": [y], "xy": [x, y], "mask": [s.extra("mask", y.shape, "uint8")]}[attrs.saved]
+        yield s.op("relu.backward", [*reads, dy], [dx], attrs, inplace=[(dy, dx)], flops=x.size)

@@ -1,0 +1,158 @@
+"""What a step computes: tensors, ops and programs. Plain values; nothing here decides or runs anything.
+
+A Program is a linear list of ops in an order that is correct as it stands. It says what must be computed;
+when bytes come and go is a Plan's business (memory/plan.py), where they lie a Schedule's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+
+class Role(Enum):
+    """What a tensor is for; reports and the papers' accountings sum bytes by role."""
+
+    INPUT = "input"  # a batch of data: layer 0's X
+    LABEL = "label"
+    CONTROL = "control"  # scalars of a step: learning rate, iteration
+    PARAM = "param"
+    PARAM_GRADIENT = "param_gradient"
+    STATE = "state"  # momentum, running statistics
+    ACTIVATION = "activation"
+    GRADIENT = "gradient"
+    EXTRA = "extra"  # kept by forward for backward only: pooling index, saved mean, softmax output
+    WORKSPACE = "workspace"
+
+
+class Phase(Enum):
+    FORWARD = "forward"
+    LOSS = "loss"
+    BACKWARD = "backward"
+    UPDATE = "update"
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A named value with a shape. `shape` is logical (N, C, H, W order); the layout in memory is the backend's.
+
+    Two tensors are equal when their names are: names are unique within a net, and the TRAIN and TEST programs
+    of one net mean the same weights by the same name.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+    role: Role = Role.ACTIVATION
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Tensor) and self.name == other.name)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    @cached_property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @cached_property
+    def nbytes(self) -> int:
+        """Exact bytes, without alignment (that belongs to placement)."""
+        return self.size * np.dtype(self.dtype).itemsize
+
+    def __repr__(self) -> str:
+        return f"{self.name}{list(self.shape)}"
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One kernel call. A tensor in both `reads` and `writes` is updated in place; such an op runs once a step."""
+
+    name: str  # "conv1.backward_filter"
+    kind: str  # "convolution.backward_filter": what backends look kernels up by
+    layer: str
+    phase: Phase
+    reads: tuple[Tensor, ...]
+    writes: tuple[Tensor, ...]
+    attrs: Any = None  # a frozen dataclass: geometry and constants
+    inplace: tuple[tuple[Tensor, Tensor], ...] = ()  # (read, write) pairs the kernel permits on the same bytes
+    flops: int = 0  # arithmetic work, for cost models
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Reads then writes, each tensor once."""
+        return tuple(dict.fromkeys((*self.reads, *self.writes)))
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes the kernel touches at least once: what bounds it when memory does."""
+        return sum(t.nbytes for t in self.reads) + sum(t.nbytes for t in self.writes)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """One way to compute an op: its name and the bytes of workspace it needs beside its tensors."""
+
+    name: str
+    workspace: int = 0
+
+    def __str__(self) -> str:
+        return self.name
+
+
+DEFAULT = Algorithm("default", 0)
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """The ops of one step (TRAIN, ACCUMULATE or TEST) and where values must be at its ends.
+
+    inputs:  valid on the host when the step begins
+    carried: live on the device across steps: parameters, optimizer state, running statistics, kept gradients
+    outputs: on the host when the step ends
+    """
+
+    name: str
+    ops: tuple[Op, ...]
+    inputs: tuple[Tensor, ...] = ()
+    carried: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    layers: tuple[str, ...] = field(default=())  # layer names in forward order
+
+    @cached_property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """Every tensor, in order of first appearance; carried ones first."""
+        seen: dict[Tensor, None] = dict.fromkeys(self.carried)
+        for op in self.ops:
+            seen.update(dict.fromkeys(op.tensors))
+        return tuple(seen)
+
+    def check(self) -> None:
+        """Raise ValueError unless every op reads what is there: an input, a carried tensor or an earlier write."""
+        known = {*self.inputs, *self.carried}
+        names: set[str] = set()
+        for op in self.ops:
+            for t in op.reads:
+                if t not in known:
+                    raise ValueError(f"{op.name} reads {t.name}, which nothing before it writes")
+            if op.name in names:
+                raise ValueError(f"two ops are called {op.name}")
+            names.add(op.name)
+            known.update(op.writes)
+        for t in self.outputs:
+            if t not in known:
+                raise ValueError(f"output {t.name} of {self.name} is written by no op")
+
+
+def nbytes(tensors: Iterable[Tensor]) -> int:
+    """Sum of exact bytes, each tensor once."""
+    return sum(t.nbytes for t in dict.fromkeys(tensors))
