@@ -1,0 +1,37 @@
+"""Bytes as people write and read them: "12GB" is decimal, "12GiB" binary; whatever is printed is binary."""
+
+from __future__ import annotations
+
+import re
+
+_DECIMAL = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?)(I?)B?\s*", re.IGNORECASE)
+
+
+def parse(text: str | int) -> int:
+    """Bytes meant by "12GB" (12·10⁹), "12GiB" (12·2³⁰) or a plain number. Raises ValueError."""
+    if isinstance(text, int) and not isinstance(text, bool):
+        number, unit, binary = float(text), "", ""
+    else:
+        found = _SIZE.fullmatch(str(text))
+        if not found or (found[3] and not found[2]):
+            raise ValueError(f"{text!r} is not a size; expected a number of bytes, 512MB, 12GB or 12GiB")
+        number, unit, binary = float(found[1]), found[2].upper(), found[3]
+    nbytes = int(number * (_BINARY if binary else _DECIMAL)[unit])
+    if nbytes <= 0:
+        raise ValueError(f"{text!r} is not a size: it must be at least one byte")
+    return nbytes
+
+
+def text(nbytes: float) -> str:
+    """For people: three figures and a binary unit, "5.10 GiB"; exact below 1 KiB."""
+    if abs(nbytes) < 1024:
+        return f"{int(nbytes)} B"
+    value, unit = float(nbytes), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(value) < 999.5:  # 999.6 KiB would print as four figures
+            break
+        value, unit = value / 1024, larger
+    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
+    return f"{value:.{decimals}f} {unit}"
