@@ -1,0 +1,89 @@
+"""The options that verbs share: one home for their names, meanings and defaults."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from minidnn import sizes
+
+POLICIES = "baseline, liveness, vdnn_all, vdnn_conv (each also :m or :p), vdnn_dyn"
+
+
+def size(text: str) -> int:
+    """A number of bytes for argparse: 12GB is decimal, 12GiB binary."""
+    try:
+        return sizes.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number
+
+
+def names(text: str) -> list[str]:
+    """A comma-separated list."""
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise argparse.ArgumentTypeError("expected one name or more, separated by commas")
+    return found
+
+
+_SHARED: dict[str, tuple[str, dict[str, Any]]] = {
+    "batch": (
+        "--batch",
+        dict(type=positive, metavar="N", help="use this batch size instead of the file's"),
+    ),
+    "policy": (
+        "--policy",
+        dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: the file's, or liveness)"),
+    ),
+    "policies": (
+        "--policies",
+        dict(type=names, metavar="A,B,C", help=f"the policies to compare: {POLICIES}"),
+    ),
+    "budget": (
+        "--budget",
+        dict(
+            type=size, metavar="SIZE", help="device bytes that may be used, such as 12GB (decimal) or 12GiB"
+        ),
+    ),
+    "host_budget": (
+        "--host-budget",
+        dict(type=size, metavar="SIZE", help="host bytes that offloaded tensors may use"),
+    ),
+    "device": (
+        "--device",
+        dict(choices=("cpu", "reference"), default="cpu", help="what to run on (default: %(default)s)"),
+    ),
+    "gpu": (
+        "--gpu",
+        dict(metavar="NAME", help="simulate this GPU instead of running: k40, titan_x, v100, a100, h200"),
+    ),
+    "facts": (
+        "--facts",
+        dict(metavar="NAME", help="plan with a paper's memory facts: vdnn2016 (such a plan cannot be run)"),
+    ),
+    "seed": (
+        "--seed",
+        dict(type=int, metavar="N", help="the seed of weights, data order and dropout (default: the file's)"),
+    ),
+    "json": (
+        "--json",
+        dict(action="store_true", help="print one JSON document on standard output and nothing else there"),
+    ),
+}
+
+
+def common(parser: argparse.ArgumentParser, *which: str) -> None:
+    """Add the shared options of these names, in this order."""
+    for name in which:
+        flag, settings = _SHARED[name]
+        parser.add_argument(flag, **settings)
