@@ -1,0 +1,72 @@
+"""What a reader returns: images and labels, taken by index. Values are raw; transforms come later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+class DataError(ValueError):
+    """Data that cannot be read or does not fit; the message names the file and the numbers."""
+
+
+class Dataset(Protocol):
+    """`name` is for messages, `shape` is one sample's: (C, H, W) or (K,)."""
+
+    name: str
+    shape: tuple[int, ...]
+    classes: int  # one more than the largest label
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Images (n, *shape) of any numeric type, and labels (n,) int32."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Arrays:
+    """A dataset that lies in memory."""
+
+    name: str
+    images: np.ndarray
+    labels: np.ndarray
+
+    @classmethod
+    def of(cls, name: str, images: np.ndarray, labels: np.ndarray) -> Arrays:
+        """Check the arrays and give images their axes: (n, H, W) means one channel."""
+        if images.ndim == 3:
+            images = images[:, None]
+        if images.ndim not in (2, 4) or images.dtype.kind not in "fiub":
+            raise DataError(
+                f"{name}: images are {images.dtype} of shape {images.shape}; expected numbers of shape "
+                "(n, C, H, W), (n, H, W) or (n, K)"
+            )
+        labels = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
+        if labels.ndim != 1 or labels.dtype.kind not in "iub":
+            raise DataError(
+                f"{name}: labels are {labels.dtype} of shape {labels.shape}; expected integers of shape (n,)"
+            )
+        if len(images) != len(labels):
+            raise DataError(f"{name}: {len(images)} images, but {len(labels)} labels")
+        if len(images) == 0:
+            raise DataError(f"{name}: there are no images")
+        if labels.min() < 0:
+            raise DataError(f"{name}: label {labels.min()} at index {labels.argmin()} is negative")
+        return cls(name, images, labels.astype(np.int32))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.images.shape[1:]
+
+    @property
+    def classes(self) -> int:
+        return int(self.labels.max()) + 1
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self.images[indices], self.labels[indices]

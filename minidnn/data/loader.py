@@ -1,0 +1,70 @@
+"""Batches, each a pure function of (dataset, transform, seed, position), and the next one made on a thread.
+
+A position counts samples since training began. In TRAIN every epoch has its own order, in TEST the dataset's;
+a batch may begin in one epoch and end in the next. So to resume is to ask for another position.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import numpy as np
+
+from minidnn.data.dataset import Dataset
+from minidnn.data.random import permutation
+from minidnn.data.transform import Transform
+
+Batch = tuple[np.ndarray, np.ndarray]
+
+
+class Loader:
+    """`take(position)` returns a batch and lets a thread make the one that follows it."""
+
+    def __init__(self, dataset: Dataset, batch: int, transform: Transform | None = None) -> None:
+        self.dataset = dataset
+        self.batch_size = batch
+        self.transform = transform or Transform(train=False)
+        self.shape = (batch, *self.transform.shape(dataset.shape, dataset.name))
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-loader")
+        self._next: tuple[int, Future[Batch]] | None = None
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # an epoch, and its order
+
+    def batch(self, position: int) -> Batch:
+        """Samples (n, ...) float32 and labels (n,) int32, from this position on."""
+        numbers = np.arange(position, position + self.batch_size)
+        images, labels = self.dataset.take(self._indices(numbers))
+        return self.transform(images, numbers), labels
+
+    def take(self, position: int) -> Batch:
+        """The batch at this position. What failed on the thread is raised here."""
+        ready, self._next = self._next, None
+        if ready and ready[0] == position:
+            result = ready[1].result()
+        else:
+            if ready:
+                ready[1].cancel()
+            result = self._thread.submit(self.batch, position).result()
+        following = position + self.batch_size
+        self._next = (following, self._thread.submit(self.batch, following))
+        return result
+
+    def close(self) -> None:
+        self._next = None
+        self._thread.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _indices(self, numbers: np.ndarray) -> np.ndarray:
+        n = len(self.dataset)
+        indices = numbers % n
+        if self.transform.train:
+            for epoch in np.unique(numbers // n):
+                here = numbers // n == epoch
+                if self._order[0] != epoch:
+                    self._order = (int(epoch), permutation(self.transform.seed, int(epoch), n))
+                indices[here] = self._order[1][indices[here]]
+        return indices

@@ -1,0 +1,78 @@
+"""MNIST's IDX files, plain or gzipped: a magic number that says type and rank, the sizes, then the values.
+
+Format: two zero bytes, a type code, the number of axes, each axis's length as a big-endian 32-bit integer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from minidnn.data.dataset import Arrays, DataError
+
+_TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
+_PREFIX = {"train": "train", "test": "t10k"}
+
+
+def read_idx(path: str | Path) -> np.ndarray:
+    """The array of one IDX file. Raises DataError with the path and the numbers if the file is torn."""
+    raw = _bytes(Path(path))
+    if len(raw) < 4:
+        raise DataError(f"{path}: torn: an IDX file begins with 4 bytes, this one holds {len(raw)}")
+    if raw[:2] != b"\0\0" or raw[2] not in _TYPES or not 1 <= raw[3] <= 4:
+        raise DataError(f"{path}: not an IDX file: it begins with {raw[:4].hex(' ')}, not 00 00 08 03")
+    dtype, rank = np.dtype(_TYPES[raw[2]]), raw[3]
+    start = 4 + 4 * rank
+    if len(raw) < start:
+        raise DataError(f"{path}: torn: {rank} axes take {start} bytes of header, it holds {len(raw)}")
+    shape = struct.unpack(f">{rank}I", raw[4:start])
+    expected = math.prod(shape) * dtype.itemsize
+    if len(raw) - start != expected:
+        sizes = "×".join(map(str, shape))
+        raise DataError(
+            f"{path}: torn: its header promises {sizes} values, {expected} bytes; {len(raw) - start} follow"
+        )
+    return np.frombuffer(raw, dtype, offset=start).reshape(shape)
+
+
+def read(folder: str | Path, split: str) -> Arrays:
+    """The images and labels of one split, from the four files as they are distributed."""
+    images, labels = _find(Path(folder), split, "images-idx3"), _find(Path(folder), split, "labels-idx1")
+    x, y = read_idx(images), read_idx(labels)
+    if x.ndim != 3:
+        raise DataError(f"{images}: {x.ndim} axes of lengths {x.shape}; images have 3")
+    if y.ndim != 1:
+        raise DataError(f"{labels}: {y.ndim} axes of lengths {y.shape}; labels have 1")
+    if len(x) != len(y):
+        raise DataError(f"{images} holds {len(x)} images, but {labels} {len(y)} labels")
+    return Arrays.of(f"{folder} ({split})", x, y)
+
+
+def _find(folder: Path, split: str, kind: str) -> Path:
+    stem = f"{_PREFIX[split]}-{kind}-ubyte"
+    names = [name + end for name in (stem, stem.replace("-idx", ".idx")) for end in ("", ".gz")]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    if not folder.is_dir():
+        raise DataError(f"{folder}: there is no such folder; MNIST's files are looked for there")
+    raise DataError(f"{folder}: there is no {' or '.join(names[:2])} there")
+
+
+def _bytes(path: Path) -> bytes:
+    """The file's bytes; gzip is recognised by its first two bytes, not by the name."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    if raw[:2] != b"\x1f\x8b":
+        return raw
+    try:
+        return gzip.decompress(raw)
+    except (EOFError, OSError, zlib.error) as error:
+        raise DataError(f"{path}: torn: gzip cannot read its {len(raw)} bytes ({error})") from error

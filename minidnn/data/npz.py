@@ -1,0 +1,38 @@
+"""NumPy's npz: an array `x` (or `images`) and an array `y` (or `labels`)."""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from pathlib import Path
+
+import numpy as np
+
+from minidnn.data.dataset import Arrays, DataError
+
+
+def read(path: str | Path) -> Arrays:
+    arrays = read_arrays(path)
+    return Arrays.of(str(path), _pick(path, arrays, "x", "images"), _pick(path, arrays, "y", "labels"))
+
+
+def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
+    """All arrays of an npz file, or {"x": array} of an npy file."""
+    try:
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {"x": loaded}
+        with loaded:
+            return {name: loaded[name] for name in loaded.files}
+    except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(f"{path}: {error.strerror}") from error
+        size = Path(path).stat().st_size
+        raise DataError(f"{path}: not a whole npz or npy file ({size} bytes): {error}") from error
+
+
+def _pick(path: str | Path, arrays: dict[str, np.ndarray], *names: str) -> np.ndarray:
+    for name in names:
+        if name in arrays:
+            return arrays[name]
+    raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array {' or '.join(names)}")

@@ -1,0 +1,262 @@
+"""Readers and the loader: right values, clear errors, and batches that are functions of their position."""
+
+import gzip
+import struct
+import threading
+
+import numpy as np
+import pytest
+
+from minidnn.data import digits, mnist, npz
+from minidnn.data.dataset import Arrays, DataError
+from minidnn.data.loader import Loader
+from minidnn.data.random import below, permutation, words
+from minidnn.data.synthetic import Synthetic
+from minidnn.data.transform import Transform
+
+
+def numbered(n=10, shape=(1, 4, 4)):
+    """Image i is full of i."""
+    images = np.broadcast_to(np.arange(n, dtype=np.float32).reshape(-1, 1, 1, 1), (n, *shape)).copy()
+    return Arrays.of("numbered", images, np.arange(n) % 3)
+
+
+def idx(array, code=0x08):
+    return struct.pack(f">BBBB{array.ndim}I", 0, 0, code, array.ndim, *array.shape) + array.tobytes()
+
+
+@pytest.fixture
+def mnist_folder(tmp_path):
+    images = np.arange(6 * 5 * 4, dtype=np.uint8).reshape(6, 5, 4)
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(idx(images))
+    (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(gzip.compress(idx(np.arange(6, dtype=np.uint8))))
+    return tmp_path
+
+
+class TestDigits:
+    def test_real_digits_split_without_overlap(self):
+        train, test = digits.read("train"), digits.read("test")
+        assert (len(train), len(test)) == (1437, 360)
+        assert train.shape == (1, 8, 8) and train.classes == 10
+        assert train.images.min() == 0 and train.images.max() == 16
+        assert np.bincount(test.labels, minlength=10).min() > 20
+
+    def test_missing_library_says_how_to_install_it(self, monkeypatch):
+        monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
+        with pytest.raises(DataError, match=r"pip install 'minidnn\[data\]'"):
+            digits.read("train")
+
+
+class TestMnist:
+    def test_reads_plain_and_gzipped(self, mnist_folder):
+        data = mnist.read(mnist_folder, "train")
+        images, labels = data.take(np.array([5, 0]))
+        assert images.shape == (2, 1, 5, 4) and images[1, 0, 0, 1] == 1
+        assert labels.tolist() == [5, 0] and labels.dtype == np.int32
+
+    def test_missing_file_and_folder_are_named(self, mnist_folder):
+        with pytest.raises(DataError, match="t10k-images-idx3-ubyte"):
+            mnist.read(mnist_folder, "test")
+        with pytest.raises(DataError, match="no such folder"):
+            mnist.read(mnist_folder / "nowhere", "train")
+
+    @pytest.mark.parametrize(
+        ("length", "said"), [(0, "holds 0"), (3, "holds 3"), (9, "holds 9"), (50, "120 bytes; 34 follow")]
+    )
+    def test_torn_file_gives_path_and_numbers(self, mnist_folder, length, said):
+        path = mnist_folder / "train-images-idx3-ubyte"
+        path.write_bytes(path.read_bytes()[:length])
+        with pytest.raises(DataError, match=f"train-images-idx3-ubyte: torn.*{said}"):
+            mnist.read(mnist_folder, "train")
+
+    def test_torn_gzip(self, mnist_folder):
+        path = mnist_folder / "train-labels-idx1-ubyte.gz"
+        path.write_bytes(path.read_bytes()[:-9])
+        with pytest.raises(DataError, match=r"labels-idx1-ubyte\.gz: torn"):
+            mnist.read(mnist_folder, "train")
+
+    def test_another_format_and_a_wrong_count(self, mnist_folder):
+        labels = mnist_folder / "train-labels-idx1-ubyte.gz"
+        labels.write_bytes(idx(np.zeros(4, np.uint8)))
+        with pytest.raises(DataError, match=r"6 images, but .* 4 labels"):
+            mnist.read(mnist_folder, "train")
+        labels.write_bytes(b"PK\x03\x04 a zip file")
+        with pytest.raises(DataError, match="not an IDX file: it begins with 50 4b 03 04"):
+            mnist.read(mnist_folder, "train")
+
+    def test_big_endian_types(self, tmp_path):
+        path = tmp_path / "a.idx"
+        path.write_bytes(idx(np.array([1.5, -2.0], ">f4"), code=0x0D))
+        assert mnist.read_idx(path).tolist() == [1.5, -2.0]
+
+
+class TestNpz:
+    def test_either_pair_of_names(self, tmp_path):
+        np.savez(tmp_path / "a.npz", images=np.zeros((4, 3, 3), np.uint8), labels=np.arange(4)[:, None])
+        data = npz.read(tmp_path / "a.npz")
+        assert data.shape == (1, 3, 3) and data.labels.tolist() == [0, 1, 2, 3]
+
+    def test_errors_name_the_file(self, tmp_path):
+        path = tmp_path / "b.npz"
+        with pytest.raises(DataError, match=r"b\.npz: No such file"):
+            npz.read(path)
+        np.savez(path, pictures=np.zeros(3))
+        with pytest.raises(DataError, match=r"b\.npz: holds pictures; expected an array x or images"):
+            npz.read(path)
+        np.savez(path, x=np.zeros((3, 2)), y=np.zeros(3))
+        with pytest.raises(DataError, match="labels are float64"):
+            npz.read(path)
+        np.savez(path, x=np.zeros((3, 2)), y=np.array([0, -1, 1]))
+        with pytest.raises(DataError, match="label -1 at index 1"):
+            npz.read(path)
+        path.write_bytes(path.read_bytes()[:-40])
+        with pytest.raises(DataError, match="not a whole npz"):
+            npz.read(path)
+        path.write_bytes(b"")
+        with pytest.raises(DataError, match="0 bytes"):
+            npz.read(path)
+
+
+class TestSynthetic:
+    def test_an_image_is_a_function_of_its_index(self):
+        data = Synthetic((3, 8, 9), classes=5, count=100, seed=3)
+        images, labels = data.take(np.arange(100))
+        again, same = data.take(np.array([7, 99]))
+        assert np.array_equal(again, images[[7, 99]]) and np.array_equal(same, labels[[7, 99]])
+        assert images.shape == (100, 3, 8, 9) and set(labels) == set(range(5))
+        assert not np.array_equal(Synthetic((3, 8, 9), 5, 100, seed=4).take(np.arange(2))[0], images[:2])
+
+    def test_labels_can_be_learnt(self):
+        data = Synthetic((1, 8, 8), classes=4, count=200)
+        x, y = data.take(np.arange(200))
+        means = np.stack([x[:100][y[:100] == c].mean(0) for c in range(4)])
+        guess = ((x[100:, None] - means) ** 2).sum((2, 3, 4)).argmin(1)
+        assert (guess == y[100:]).mean() > 0.95
+
+    def test_flat_samples(self):
+        assert Synthetic((7,), 2, 5).take(np.arange(5))[0].shape == (5, 7)
+
+
+class TestRandom:
+    def test_words_do_not_depend_on_the_batch(self):
+        assert np.array_equal(words(1, np.arange(10))[4:], words(1, np.arange(4, 10)))
+        assert len(np.unique(words(1, np.arange(10000)))) == 10000
+        assert not np.array_equal(words(1, np.arange(9), 0), words(1, np.arange(9), 1))
+
+    def test_below_is_even(self):
+        counts = np.bincount(below(5, np.arange(30000), 2, 3), minlength=3)
+        assert counts.sum() == 30000 and abs(counts - 10000).max() < 400
+
+    def test_permutations(self):
+        assert sorted(permutation(1, 0, 50)) == list(range(50))
+        assert not np.array_equal(permutation(1, 0, 50), permutation(1, 1, 50))
+        assert not np.array_equal(permutation(1, 0, 50), permutation(2, 0, 50))
+
+
+class TestTransform:
+    images = np.arange(2 * 3 * 6 * 6, dtype=np.uint8).reshape(2, 3, 6, 6)
+
+    def test_order_is_crop_mean_scale(self):
+        t = Transform(crop=4, mean=(1, 2, 3), scale=0.5, train=False)
+        out = t(self.images, np.arange(2))
+        want = (self.images[:, :, 1:5, 1:5] - np.array([1, 2, 3], np.float32).reshape(3, 1, 1)) * np.float32(
+            0.5
+        )
+        assert out.dtype == np.float32 and out.flags.c_contiguous
+        assert np.array_equal(out, want)
+        assert t.shape((3, 6, 6)) == (3, 4, 4)
+
+    def test_random_crop_and_mirror_depend_on_the_sample_number_only(self):
+        images = np.repeat(self.images[:1], 64, axis=0)
+        t = Transform(crop=3, mirror=True, train=True, seed=9)
+        whole = t(images, np.arange(100, 164))
+        assert np.array_equal(whole[40:], t(images[40:], np.arange(140, 164)))
+        assert len(np.unique(whole.reshape(64, -1), axis=0)) > 16  # of 32 possible
+        assert not np.array_equal(whole, Transform(3, mirror=True, seed=8)(images, np.arange(100, 164)))
+
+    def test_mirror_reverses_columns(self):
+        t = Transform(mirror=True, seed=1)
+        out = t(np.repeat(self.images[:1], 20, axis=0), np.arange(20))
+        kinds = {bytes(image) for image in out}
+        plain = self.images[0].astype(np.float32)
+        assert kinds == {plain.tobytes(), plain[..., ::-1].tobytes()}
+
+    def test_the_dataset_is_not_changed(self):
+        images = np.ones((2, 1, 2, 2), np.float32)
+        Transform(scale=3.0)(images, np.arange(2))
+        assert (images == 1).all()
+
+    def test_what_does_not_fit(self):
+        with pytest.raises(DataError, match="crop_size 7 exceeds the images' 6×6"):
+            Transform(crop=7).shape((3, 6, 6))
+        with pytest.raises(DataError, match="2 mean_values for 3 channels"):
+            Transform(mean=(1, 2)).shape((3, 6, 6))
+        with pytest.raises(DataError, match="need images"):
+            Transform(mirror=True).shape((8,))
+
+
+class TestLoader:
+    def test_a_batch_is_a_function_of_its_position(self):
+        with (
+            Loader(numbered(), 4, Transform(seed=7)) as loader,
+            Loader(numbered(), 4, Transform(seed=7)) as other,
+        ):
+            taken = [loader.take(p) for p in range(0, 40, 4)]
+            assert np.array_equal(other.take(20)[0], taken[5][0])  # straight to the middle
+            assert np.array_equal(other.take(4)[0], taken[1][0])  # and back
+
+    def test_train_shows_every_sample_once_an_epoch(self):
+        with Loader(numbered(), 4, Transform(seed=7)) as loader:
+            seen = np.concatenate([loader.take(p)[0][:, 0, 0, 0] for p in range(0, 40, 4)])
+        epochs = seen.reshape(4, 10)
+        assert (np.sort(epochs) == np.arange(10)).all()
+        assert not np.array_equal(epochs[0], epochs[1])
+
+    def test_labels_stay_with_their_images(self):
+        with Loader(numbered(), 7, Transform(seed=1)) as loader:
+            images, labels = loader.take(0)
+        assert np.array_equal(images[:, 0, 0, 0] % 3, labels)
+
+    def test_test_goes_in_order_and_wraps(self):
+        with Loader(numbered(), 4, Transform(train=False)) as loader:
+            assert loader.take(8)[0][:, 0, 0, 0].tolist() == [8, 9, 0, 1]
+
+    def test_another_batch_size_continues_the_same_stream(self):
+        with Loader(numbered(), 4, Transform(seed=7)) as a, Loader(numbered(), 6, Transform(seed=7)) as b:
+            four = np.concatenate([a.take(p)[0] for p in (0, 4, 8)])
+            assert np.array_equal(four, np.concatenate([b.take(p)[0] for p in (0, 6)]))
+
+    def test_the_next_batch_is_made_meanwhile(self):
+        made, data = threading.Event(), numbered()
+
+        class Watched(Arrays):
+            def take(self, indices):
+                if indices[0] == 4:
+                    made.set()
+                return super().take(indices)
+
+        with Loader(Watched(data.name, data.images, data.labels), 4) as loader:
+            loader.take(0)
+            assert made.wait(5)
+
+    def test_what_fails_on_the_thread_is_raised_here(self):
+        data = numbered()
+
+        class Broken(Arrays):
+            def take(self, indices):
+                if indices[0] == 4:
+                    raise DataError("disk on fire")
+                return super().take(indices)
+
+        with Loader(Broken(data.name, data.images, data.labels), 4) as loader:
+            loader.take(0)
+            with pytest.raises(DataError, match="disk on fire"):
+                loader.take(4)
+            assert loader.take(8)[1].shape == (4,)
+
+    def test_close_ends_the_thread(self):
+        before = threading.active_count()
+        loader = Loader(numbered(), 4)
+        loader.take(0)
+        loader.close()
+        assert threading.active_count() == before
