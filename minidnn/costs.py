@@ -1,15 +1,27 @@
 """What ops and copies cost: seconds and workspace per (op, algorithm), link bandwidths, device memory.
 
-Values only. A Costs is measured on a machine (study/measure.py), or predicted from a GPU profile
-(`gpus/*.yaml`, a roofline; see docs/costs.md for how the profiles were fitted).
+Values only; nothing here runs an op. A Costs comes from one of three places, and says which:
+  profile("titan_x")   predicted for a GPU that need not be here: gpus/*.yaml, a roofline (docs/costs.md)
+  measured(device, …)  from seconds that study/measure.py took on the machine at hand, kept in a cache file
+  estimate(device)     one fixed roofline for any CPU: right in order, not in number; the same on every
+                       machine, so that plans made with it are too
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import contextlib
+import difflib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
-from minidnn.program import Algorithm, Op
+from minidnn import sizes
+from minidnn.program import Algorithm, Op, Tensor
 
 
 @dataclass(frozen=True)
@@ -34,6 +46,7 @@ class Costs:
     choices: Callable[[Op], tuple[Choice, ...]]
     latency: float = 0.0  # seconds before a copy's first byte
     measured: bool = False
+    origin: str = "given"  # "profile", "measured" or "estimated": what a report says of its seconds
 
     def seconds(self, op: Op, algorithm: Algorithm) -> float:
         for c in self.choices(op):
@@ -48,3 +61,288 @@ class Costs:
     def fastest(self, op: Op) -> Algorithm:
         """The fastest algorithm; among equals the one of least workspace (a paper's "(p)")."""
         return min(self.choices(op), key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm
+
+
+def remembering(choose: Callable[[Op], tuple[Choice, ...]]) -> Callable[[Op], tuple[Choice, ...]]:
+    """`choose`, worked out once per op: policies ask many times."""
+    known: dict[Op, tuple[Choice, ...]] = {}
+
+    def choices(op: Op) -> tuple[Choice, ...]:
+        if op not in known:
+            known[op] = choose(op)
+        return known[op]
+
+    return choices
+
+
+# ---- a GPU that need not be here: profiles -----------------------------------------------------------------
+
+PROFILES = Path(__file__).with_name("gpus")
+
+
+class ProfileError(ValueError):
+    """There is no such GPU profile, or its file is wrong."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a profile, with where it comes from: a profile without sources is a guess in disguise."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  (read by pydantic, not a field)
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A size of a profile, as people write it ("12GiB"), with where it comes from."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    value: str
+    source: str
+
+    def __post_init__(self) -> None:
+        sizes.parse(self.value)
+
+
+@dataclass(frozen=True)
+class GPU:
+    """A profile: the roofline of one GPU. docs/costs.md says how each number is used and how it was fitted.
+
+    Convolutions have "implicit_gemm" (no workspace) and, where kernel > 1, stride 1 and dilation 1, "fast"
+    (Fourier or Winograd, or a layout change): quicker, for a workspace of
+        workspace_maps * (size of x + size of y) + workspace_filters * size of w
+    where size is the tensor's bytes ("plain") or those of its half spectrum ("spectral").
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  (read by pydantic, not a field)
+
+    title: str
+    memory: Bytes
+    peak_flops: Number  # float32, without tensor cores
+    memory_bandwidth: Number  # bytes per second
+    link_out: Number  # bytes per second, pinned host memory
+    link_in: Number
+    link_latency: Number  # seconds
+    launch_latency: Number  # seconds per kernel
+    gemm: Number  # fraction of peak_flops, inner products
+    implicit_gemm: Number  # fraction of peak_flops
+    fast: Number  # fraction of peak_flops, counting the direct convolution's work; may exceed 1
+    bandwidth: Number  # fraction of memory_bandwidth
+    workspace_of: str  # "spectral" or "plain"
+    workspace_maps: Number
+    workspace_filters: Number
+
+    def __post_init__(self) -> None:
+        if self.workspace_of not in ("spectral", "plain"):
+            raise ValueError(f"workspace_of is {self.workspace_of!r}; expected spectral or plain")
+        for name, number in vars(self).items():
+            if isinstance(number, Number) and not number.value > 0:
+                raise ValueError(f"{name} is {number.value}; it must be positive")
+
+    def seconds(self, flops: float, nbytes: float, efficiency: float) -> float:
+        """The roofline: as long as the slower of arithmetic and memory takes, and a launch."""
+        arithmetic = flops / (self.peak_flops.value * efficiency)
+        traffic = nbytes / (self.memory_bandwidth.value * self.bandwidth.value)
+        return max(arithmetic, traffic) + self.launch_latency.value
+
+    def choices(self, op: Op) -> tuple[Choice, ...]:
+        if op.kind not in _CONVOLUTIONS:
+            return (Choice(Algorithm("default"), self.seconds(op.flops, op.nbytes, self.gemm.value)),)
+        slow = Choice(Algorithm("implicit_gemm"), self.seconds(op.flops, op.nbytes, self.implicit_gemm.value))
+        if not _transformable(op.attrs):
+            return (slow,)
+        space = self._workspace(op)
+        # what is transformed is written and read again
+        seconds = self.seconds(op.flops, op.nbytes + 2 * space, self.fast.value)
+        return (slow, Choice(Algorithm("fast", space), seconds))
+
+    def _workspace(self, op: Op) -> int:
+        x, y, w = _CONVOLUTIONS[op.kind](op)
+        size = _spectrum(op, x) if self.workspace_of == "spectral" else _plain
+        return int(self.workspace_maps.value * (size(x) + size(y)) + self.workspace_filters.value * size(w))
+
+    def costs(self, name: str) -> Costs:
+        return Costs(
+            name,
+            sizes.parse(self.memory.value),
+            self.link_out.value,
+            self.link_in.value,
+            remembering(self.choices),
+            self.link_latency.value,
+            origin="profile",
+        )
+
+
+# x, y, w of a convolution pass, whichever of them it writes
+_CONVOLUTIONS: dict[str, Callable[[Op], tuple[Tensor, Tensor, Tensor]]] = {
+    "convolution.forward": lambda op: (op.reads[0], op.writes[0], op.reads[1]),
+    "convolution.backward_filter": lambda op: (op.reads[0], op.reads[1], op.writes[0]),
+    "convolution.backward_data": lambda op: (op.writes[0], op.reads[1], op.reads[0]),
+}
+
+
+def _transformable(attrs: Any) -> bool:
+    """Whether there is a transform that pays: FFT and Winograd want stride 1, no dilation, a real kernel."""
+    return max(attrs.kernel) > 1 and set(attrs.stride) == {1} and set(attrs.dilation) == {1}
+
+
+def _plain(t: Tensor) -> float:
+    return t.nbytes
+
+
+def _spectrum(op: Op, x: Tensor) -> Callable[[Tensor], float]:
+    """Bytes of a tensor whose every plane is a complex half spectrum of the padded map."""
+    h, w = x.shape[2] + 2 * op.attrs.pad[0], x.shape[3] + 2 * op.attrs.pad[1]
+    return lambda t: t.shape[0] * t.shape[1] * h * (w // 2 + 1) * 8.0
+
+
+def gpus() -> list[str]:
+    """Names of the profiles that come with the package."""
+    return sorted(path.stem for path in PROFILES.glob("*.yaml"))
+
+
+def gpu(name: str) -> GPU:
+    """The profile called `name`, or read from a file of one's own. Raises ProfileError."""
+    from pydantic import TypeAdapter, ValidationError
+    from ruamel.yaml import YAML, YAMLError
+
+    path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
+    if path.parent == PROFILES and not path.is_file():
+        near = difflib.get_close_matches(name.lower().replace("-", "_"), gpus(), 1, 0.5)
+        hint = f"did you mean {near[0]}? " if near else ""
+        there = ", ".join(gpus())
+        raise ProfileError(f"no GPU profile is called {name!r}; {hint}there are {there}, or give a file.yaml")
+    try:
+        data = YAML(typ="safe").load(path.read_text())
+    except YAMLError as error:
+        raise ProfileError(f"{path}: not YAML: {error}") from None
+    try:
+        return TypeAdapter(GPU).validate_python(data)
+    except ValidationError as error:
+        wrong = (f"{'.'.join(map(str, e['loc'])) or 'profile'}: {e['msg']}" for e in error.errors())
+        raise ProfileError(f"{path}: " + "; ".join(wrong)) from None
+
+
+def profile(name: str) -> Costs:
+    """What a program would cost on the GPU called `name`."""
+    return gpu(name).costs(Path(name).stem)
+
+
+# ---- a machine that is here: measured, or estimated --------------------------------------------------------
+
+# One core's worth, roughly, of any CPU of the last ten years. Fixed on purpose: see `estimate`.
+CPU_FLOPS, CPU_BANDWIDTH, CPU_COPY, CPU_LAUNCH = 40e9, 8e9, 4e9, 5e-6
+
+
+def estimate(device: Any) -> Costs:
+    """A guess for the machine at hand that measures nothing, so that its plans are the same at every start.
+
+    A backend lists the algorithm it would choose first; each later one is taken to be 10 % slower.
+    """
+
+    def choose(op: Op) -> tuple[Choice, ...]:
+        seconds = max(op.flops / CPU_FLOPS, op.nbytes / CPU_BANDWIDTH) + CPU_LAUNCH
+        return tuple(Choice(a, seconds * (1 + 0.1 * i)) for i, a in enumerate(device.algorithms(op)))
+
+    return Costs(
+        device.name, device.memory, CPU_COPY, CPU_COPY, remembering(choose), CPU_LAUNCH, origin="estimated"
+    )  # fmt: skip
+
+
+def geometry(op: Op) -> str:
+    """What an op's seconds depend on besides the device and the algorithm: its kind, constants and shapes."""
+
+    def shapes(tensors: Iterable[Tensor]) -> str:
+        return " ".join(f"{t.dtype}{'x'.join(map(str, t.shape))}" for t in tensors)
+
+    return f"{op.kind} {op.attrs!r} {shapes(op.reads)} -> {shapes(op.writes)}"
+
+
+def key(op: Op, algorithm: Algorithm) -> str:
+    return f"{geometry(op)} [{algorithm.name} {algorithm.workspace}]"
+
+
+@dataclass(eq=False)
+class Measurements:
+    """Seconds measured on one device (described with library, version and threads), kept in one file."""
+
+    device: str  # name and description
+    path: Path
+    bandwidth_out: float = 0.0  # bytes per second; 0: not measured yet
+    bandwidth_in: float = 0.0
+    latency: float = 0.0
+    seconds: dict[str, float] = field(default_factory=dict)
+    problem: str | None = None  # why a file that was there could not be used, for people
+
+    def covers(self, ops: Iterable[Op], algorithms: Callable[[Op], Iterable[Algorithm]]) -> bool:
+        known = self.seconds
+        return self.bandwidth_out > 0 and all(key(op, a) in known for op in ops for a in algorithms(op))
+
+    def save(self) -> None:
+        """Write the file whole or not at all."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = {name: getattr(self, name) for name in _SAVED}
+        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name, suffix=".new")
+        try:
+            with os.fdopen(handle, "w") as file:
+                json.dump({"format": FORMAT, **content}, file, indent=1)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(name, self.path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                os.unlink(name)
+            raise
+
+
+FORMAT = 1
+_SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "seconds")
+
+
+def measurements(device: Any, directory: Path | None = None) -> Measurements:
+    """What was measured before on `device`, from the user's cache directory; empty if unusable."""
+    if directory is None:
+        import platformdirs
+
+        directory = Path(platformdirs.user_cache_dir("minidnn")) / "costs"
+    identity = f"{device.name}: {device.description}"
+    path = directory / f"{device.name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
+    empty = Measurements(identity, path)
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return empty
+    except (OSError, ValueError) as error:
+        empty.problem = f"{path} cannot be read ({error}); its costs are measured again"
+        return empty
+    try:
+        if content["format"] != FORMAT or content["device"] != identity:
+            raise ValueError(f"it is of format {content['format']} for {content['device']}")
+        out, back, latency = (float(content[name]) for name in _SAVED[1:4])
+        found = Measurements(identity, path, out, back, latency)
+        found.seconds = {str(k): float(v) for k, v in content["seconds"].items()}
+        if not all(v > 0 for v in (*found.seconds.values(), found.bandwidth_out, found.bandwidth_in)):
+            raise ValueError("a number in it is not positive")
+        return found
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        empty.problem = f"{path} is damaged ({error!r}); its costs are measured again"
+        return empty
+
+
+def measured(device: Any, known: Measurements) -> Costs:
+    """Costs from measurements alone. Asking for an op that was not measured raises ValueError."""
+
+    def choose(op: Op) -> tuple[Choice, ...]:
+        try:
+            return tuple(Choice(a, known.seconds[key(op, a)]) for a in device.algorithms(op))
+        except KeyError:
+            why = f"{op.name} has not been measured on {device.name}: run `minidnn profile` again"
+            raise ValueError(why) from None
+
+    return Costs(
+        device.name, device.memory, known.bandwidth_out, known.bandwidth_in, remembering(choose),
+        known.latency, measured=True, origin="measured",
+    )  # fmt: skip

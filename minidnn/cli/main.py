@@ -35,6 +35,7 @@ BAD_INPUT = {
     "SnapshotError",
     "BudgetError",
     "WeightsError",
+    "ProfileError",
     "InvalidInput",
 }
 FAILED = {"NotFinite", "SaveError"}
