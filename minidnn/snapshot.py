@@ -1,0 +1,168 @@
+"""What a run needs to go on, in one safetensors file `<prefix>_iter_N.safetensors`: whole or absent.
+
+Weights stand under "<layer>/<blob>" in Caffe's blob shapes, so any safetensors reader can use them; optimizer
+state under "solver/<tensor>". The header's metadata holds the iteration, the data position, the seed (every
+random number is a function of these three) and a checksum of names, shapes and bytes.
+
+Saving writes `<file>.partial` beside the target, flushes it to the disk, renames it, and flushes the folder:
+a crash at any moment leaves the previous snapshots as they were. Loading believes nothing unchecked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
+
+from minidnn import sizes
+
+VERSION = 1
+_NUMBER = re.compile(r"_iter_(\d+)\.safetensors$")
+STATE = "solver/"
+
+
+class SnapshotError(ValueError):
+    """A file that is no usable snapshot; the message names it and what is wrong."""
+
+
+class SaveError(OSError):
+    """A snapshot that could not be written; the ones before it are intact."""
+
+    def __str__(self) -> str:
+        return self.args[0]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything a run continues from. `weights` are keyed "<layer>/<blob>", `state` by tensor name."""
+
+    weights: Mapping[str, np.ndarray]
+    state: Mapping[str, np.ndarray]
+    iteration: int
+    position: int  # training samples consumed
+    seed: int
+    facts: Mapping[str, object] = field(
+        default_factory=dict
+    )  # for people and for checks: net, device, algorithms
+
+
+def path_of(prefix: str | Path, iteration: int) -> Path:
+    return Path(f"{prefix}_iter_{iteration}.safetensors")
+
+
+def save(prefix: str | Path, snapshot: Snapshot) -> Path:
+    """Write the snapshot; return its path. Raises SaveError; a file of that name is replaced whole or kept."""
+    path = path_of(prefix, snapshot.iteration)
+    partial = path.with_name(path.name + ".partial")
+    tensors = {**snapshot.weights, **{STATE + name: array for name, array in snapshot.state.items()}}
+    tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
+    run = {key: getattr(snapshot, key) for key in ("iteration", "position", "seed")}
+    meta = {"version": VERSION, **run, "facts": dict(snapshot.facts)}
+    metadata = {"minidnn": json.dumps(meta, sort_keys=True)}
+    metadata["checksum"] = _checksum(tensors, metadata["minidnn"])
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        save_file(tensors, partial, metadata)
+        _flush(partial)
+        os.replace(partial, path)
+        _flush(path.parent)
+    except (OSError, SafetensorError) as error:
+        needed = sum(array.nbytes for array in tensors.values())
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        with contextlib.suppress(OSError):
+            why += (
+                f"; it needs {sizes.text(needed)}, {sizes.text(shutil.disk_usage(path.parent).free)} are free"
+            )
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        raise SaveError(f"{path}: could not be written: {why}. Earlier snapshots are intact.") from error
+    return path
+
+
+def load(path: str | Path) -> Snapshot:
+    """A whole snapshot, its checksum verified. Raises SnapshotError."""
+    tensors, metadata = _read(path)
+    if "minidnn" not in metadata:
+        raise SnapshotError(f"{path}: weights only: it holds no state of a run to resume (use --weights)")
+    meta = json.loads(metadata["minidnn"])
+    return Snapshot(
+        {name: array for name, array in tensors.items() if not name.startswith(STATE)},
+        {name[len(STATE) :]: array for name, array in tensors.items() if name.startswith(STATE)},
+        meta["iteration"],
+        meta["position"],
+        meta["seed"],
+        meta["facts"],
+    )
+
+
+def load_weights(path: str | Path) -> dict[str, np.ndarray]:
+    """The weights of a snapshot, or of any safetensors file, by "<layer>/<blob>"."""
+    return {name: array for name, array in _read(path)[0].items() if not name.startswith(STATE)}
+
+
+def latest(prefix: str | Path) -> tuple[Path | None, Snapshot | None, list[str]]:
+    """The snapshot of most iterations that is whole, and what is wrong with newer ones."""
+    prefix = Path(prefix)
+    numbered = []
+    for path in prefix.parent.glob(f"{glob.escape(prefix.name)}_iter_*.safetensors"):
+        if found := _NUMBER.search(path.name):
+            numbered.append((int(found[1]), path))
+    rejected = []
+    for _, path in sorted(numbered, reverse=True):
+        try:
+            return path, load(path), rejected
+        except SnapshotError as error:
+            rejected.append(str(error))
+    return None, None, rejected
+
+
+def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """All tensors and the metadata of a file that is whole."""
+    try:
+        size = os.stat(path).st_size
+        with safe_open(path, "np") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+    except OSError as error:
+        raise SnapshotError(f"{path}: {error.strerror or error}") from error
+    except SafetensorError as error:
+        raise SnapshotError(f"{path}: torn, or no safetensors file ({size} bytes): {error}") from error
+    if "minidnn" in metadata:
+        try:
+            version = json.loads(metadata["minidnn"])["version"]
+        except (ValueError, KeyError, TypeError) as error:
+            raise SnapshotError(f"{path}: corrupt: its metadata cannot be read") from error
+        if metadata.get("checksum") != _checksum(tensors, metadata["minidnn"]):
+            raise SnapshotError(f"{path}: corrupt: its contents do not have the checksum that it carries")
+        if version != VERSION:
+            raise SnapshotError(f"{path}: format version {version}; this minidnn reads version {VERSION}")
+    return tensors, metadata
+
+
+def _checksum(tensors: Mapping[str, np.ndarray], meta: str) -> str:
+    digest = hashlib.sha256(meta.encode())
+    for name in sorted(tensors):
+        array = tensors[name]
+        digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode())
+        digest.update(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _flush(path: Path) -> None:
+    """Make a file's bytes, or a folder's entries, survive a power cut."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

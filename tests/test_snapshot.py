@@ -1,0 +1,127 @@
+"""A snapshot is whole or not there: round trips, torn and corrupt files, a full disk, the newest valid."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from minidnn import snapshot
+from minidnn.snapshot import SaveError, Snapshot, SnapshotError
+
+
+def sample(iteration=30, fill=1.5):
+    weights = {"conv1/w": np.full((2, 1, 3, 3), fill, np.float32), "conv1/b": np.arange(2, dtype=np.float32)}
+    state = {"conv1.w.momentum": np.ones((2, 1, 3, 3), np.float32)}
+    return Snapshot(weights, state, iteration, 1920, 2**63 + 1, {"net": "a"})
+
+
+def same(a, b):
+    assert a.weights.keys() == b.weights.keys() and a.state.keys() == b.state.keys()
+    for x, y in ((a.weights, b.weights), (a.state, b.state)):
+        assert all(x[name].tobytes() == y[name].tobytes() and x[name].shape == y[name].shape for name in x)
+    assert (a.iteration, a.position, a.seed, a.facts) == (b.iteration, b.position, b.seed, b.facts)
+
+
+def test_round_trip_under_the_name_it_says(tmp_path):
+    path = snapshot.save(tmp_path / "new" / "net", sample())
+    assert path == tmp_path / "new" / "net_iter_30.safetensors"
+    same(snapshot.load(path), sample())
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_any_reader_can_use_it(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    assert load_file(path)["conv1/w"].shape == (2, 1, 3, 3)
+    assert set(snapshot.load_weights(path)) == {"conv1/w", "conv1/b"}
+
+
+def test_a_view_that_is_not_contiguous(tmp_path):
+    strided = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2).transpose(0, 3, 1, 2)
+    path = snapshot.save(tmp_path / "net", Snapshot({"a/w": strided}, {}, 1, 0, 0))
+    assert np.array_equal(snapshot.load(path).weights["a/w"], strided)
+
+
+def test_every_torn_length_is_refused(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    whole = path.read_bytes()
+    for length in (*range(0, len(whole), 37), len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(SnapshotError, match=rf"net_iter_30.*\({length} bytes\)"):
+            snapshot.load(path)
+
+
+def test_every_flipped_byte_is_refused(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    whole = bytearray(path.read_bytes())
+    for k in range(0, len(whole), 5):
+        whole[k] ^= 4
+        path.write_bytes(whole)
+        with pytest.raises(SnapshotError, match="net_iter_30"):
+            snapshot.load(path)
+        whole[k] ^= 4
+
+
+def test_weights_alone_do_not_resume(tmp_path):
+    save_file({"conv1/w": np.zeros(3, np.float32)}, tmp_path / "w.safetensors")
+    assert snapshot.load_weights(tmp_path / "w.safetensors")["conv1/w"].shape == (3,)
+    with pytest.raises(SnapshotError, match="use --weights"):
+        snapshot.load(tmp_path / "w.safetensors")
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(SnapshotError, match=r"no\.safetensors: No such file"):
+        snapshot.load(tmp_path / "no.safetensors")
+
+
+def test_latest_is_the_newest_whole_one(tmp_path):
+    prefix = tmp_path / "n[1]*"
+    assert snapshot.latest(prefix) == (None, None, [])
+    for iteration in (9, 10, 100):
+        snapshot.save(prefix, sample(iteration))
+    snapshot.save(tmp_path / "n[1]*other", sample(500))
+    torn = snapshot.path_of(prefix, 100)
+    torn.write_bytes(torn.read_bytes()[:-7])
+    path, found, rejected = snapshot.latest(prefix)
+    assert path == snapshot.path_of(prefix, 10) and found.iteration == 10
+    assert len(rejected) == 1 and str(torn) in rejected[0]
+
+
+def test_a_crash_while_writing_leaves_the_old_one(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    path.with_name(path.name + ".partial").write_bytes(b"half of a file")
+    same(snapshot.latest(tmp_path / "net")[1], sample())
+    snapshot.save(tmp_path / "net", sample(fill=2.5))
+    same(snapshot.load(path), sample(fill=2.5))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+FULL = """
+import resource, sys
+sys.path.insert(0, {tests!r})
+from minidnn import snapshot
+from test_snapshot import sample
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))  # as a full disk: writing stops in the middle
+try:
+    snapshot.save({prefix!r}, sample(fill=9))
+except snapshot.SaveError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_fills_up(tmp_path):
+    before = snapshot.save(tmp_path / "net", sample())
+    script = FULL.format(tests=str(Path(__file__).parent), prefix=str(tmp_path / "net"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "net_iter_30.safetensors: could not be written" in done.stdout
+    assert "Earlier snapshots are intact" in done.stdout
+    same(snapshot.load(before), sample())
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(SaveError, match="could not be written"):
+        snapshot.save(tmp_path / "a" / "net", sample())
