@@ -7,12 +7,13 @@ import threading
 import numpy as np
 import pytest
 
-from minidnn.data import digits, mnist, npz
+from minidnn.data import digits, mnist, npz, open_loader, parse, sample_shape
 from minidnn.data.dataset import Arrays, DataError
 from minidnn.data.loader import Loader
 from minidnn.data.random import below, permutation, words
 from minidnn.data.synthetic import Synthetic
 from minidnn.data.transform import Transform
+from minidnn.schema.messages import DataParameter, TransformationParameter
 
 
 def numbered(n=10, shape=(1, 4, 4)):
@@ -260,3 +261,54 @@ class TestLoader:
         loader.take(0)
         loader.close()
         assert threading.active_count() == before
+
+
+class TestSource:
+    def test_the_phase_chooses_the_split(self, mnist_folder):
+        assert parse("digits", "TRAIN").split == "train" and parse("digits", "TEST").split == "test"
+        assert parse("digits:train", "TEST").split == "train"
+        assert len(parse(f"mnist:{mnist_folder}:train", "TEST").open()) == 6
+        train, test = (parse("synthetic:1x8x8", phase).open() for phase in ("TRAIN", "TEST"))
+        assert not np.array_equal(train.take(np.arange(3))[0], test.take(np.arange(3))[0])
+
+    def test_settings_of_synthetic(self):
+        data = parse("synthetic:3x6x7:classes=4:count=9").open()
+        assert (data.shape, data.classes, len(data)) == ((3, 6, 7), 4, 9)
+
+    @pytest.mark.parametrize("kind", ["digits", "mnist", "npz", "synthetic"])
+    def test_the_shape_is_known_before_reading(self, kind, mnist_folder, tmp_path):
+        np.savez_compressed(tmp_path / "a.npz", x=np.zeros((4, 9, 7)), y=np.zeros(4, int))
+        text = {
+            "digits": "digits",
+            "mnist": f"mnist:{mnist_folder}",
+            "npz": f"{tmp_path}/a.npz",
+            "synthetic": "synthetic:3x5x5",
+        }[kind]
+        assert parse(text).sample_shape() == parse(text).open().shape
+
+    def test_mnist_that_is_not_there_yet_can_be_planned(self, tmp_path):
+        assert parse(f"mnist:{tmp_path}").sample_shape() == (1, 28, 28)
+
+    @pytest.mark.parametrize(
+        ("text", "said"),
+        [
+            ("digit", "did you mean digits"),
+            ("mnist", "expected digits, mnist:FOLDER"),
+            ("digits:half", "not known"),
+            ("synthetic:3xx", "'3xx' is not a sample's shape"),
+            ("synthetic:0x1x1", "'0x1x1' is not a sample's shape"),
+            ("synthetic:1x8x8:clases=3", "'clases=3' is not one of classes, count, seed"),
+        ],
+    )
+    def test_what_is_not_understood(self, text, said):
+        with pytest.raises(DataError, match=said):
+            parse(text)
+
+    def test_a_data_layer_after_its_crop(self):
+        data = DataParameter(source="synthetic:3x9x9", batch_size=5)
+        change = TransformationParameter(crop_size=6, mean_value=[0.5], mirror=True)
+        assert sample_shape(data, change, "TRAIN") == (3, 6, 6)
+        with open_loader(data, change, "TRAIN", seed=1) as loader:
+            assert loader.shape == loader.take(0)[0].shape == (5, 3, 6, 6)
+        with open_loader(data, change, "TEST", seed=1, batch=2) as loader:
+            assert loader.take(0)[0].shape == (2, 3, 6, 6)

@@ -1,0 +1,32 @@
+"""Readers, transforms and the prefetching loader: from a Data layer's parameters to batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from minidnn.data.dataset import Arrays, DataError, Dataset
+from minidnn.data.loader import Loader
+from minidnn.data.source import parse
+from minidnn.data.transform import Transform
+
+__all__ = ["Arrays", "DataError", "Dataset", "Loader", "Transform", "open_loader", "parse", "sample_shape"]
+
+
+def sample_shape(data_param: Any, transform_param: Any, phase: str) -> tuple[int, ...]:
+    """One sample's shape as the net gets it, after the crop."""
+    source = parse(data_param.source, phase)
+    return transform(transform_param, phase).shape(source.sample_shape(), data_param.source)
+
+
+def open_loader(
+    data_param: Any, transform_param: Any, phase: str, seed: int, batch: int | None = None
+) -> Loader:
+    """The batches of a Data layer; `batch` replaces the file's batch_size."""
+    dataset = parse(data_param.source, phase).open()
+    return Loader(dataset, batch or data_param.batch_size, transform(transform_param, phase, seed))
+
+
+def transform(param: Any, phase: str, seed: int = 0) -> Transform:
+    """A `transform_param` as it is applied in this phase."""
+    train = phase == "TRAIN"
+    return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed)

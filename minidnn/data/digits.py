@@ -10,6 +10,8 @@ import numpy as np
 
 from minidnn.data.dataset import Arrays, DataError
 
+SHAPE = (1, 8, 8)
+
 
 def read(split: str) -> Arrays:
     try:

@@ -17,6 +17,7 @@ from minidnn.data.dataset import Arrays, DataError
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PREFIX = {"train": "train", "test": "t10k"}
+SHAPE = (1, 28, 28)
 
 
 def read_idx(path: str | Path) -> np.ndarray:
@@ -51,6 +52,23 @@ def read(folder: str | Path, split: str) -> Arrays:
     if len(x) != len(y):
         raise DataError(f"{images} holds {len(x)} images, but {labels} {len(y)} labels")
     return Arrays.of(f"{folder} ({split})", x, y)
+
+
+def sample_shape(folder: str | Path, split: str) -> tuple[int, ...]:
+    """One image's shape: what the file's header says, or MNIST's own where the file is not there yet."""
+    try:
+        path = _find(Path(folder), split, "images-idx3")
+    except DataError:
+        return SHAPE
+    with path.open("rb") as file:
+        start = file.read(16)
+    if start[:2] == b"\x1f\x8b":
+        try:
+            with gzip.open(path) as file:
+                start = file.read(16)
+        except (EOFError, OSError, zlib.error):
+            return SHAPE  # torn: reading it will say so
+    return (1, *struct.unpack(">2I", start[8:16])) if len(start) == 16 else SHAPE
 
 
 def _find(folder: Path, split: str, kind: str) -> Path:
