@@ -33,9 +33,10 @@ class Trip:
 
 @dataclass(frozen=True)
 class Slot:
-    """One buffer held for the whole step; its size is its largest member's."""
+    """One buffer held for the whole step; its size is its largest member's, and at least `nbytes`."""
 
     name: str
+    nbytes: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,0 +1,38 @@
+"""Policies: one paper, one file. Each maps (program, costs, budget) to a Plan and decides nothing else.
+
+A name may end in ":m" (memory-optimal algorithms, the default) or ":p" (performance-optimal ones).
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import partial
+
+from minidnn.memory.plan import Policy
+from minidnn.memory.policies.baseline import baseline
+from minidnn.memory.policies.liveness import liveness
+from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+
+# Those that take `algorithms="m" | "p"`, and those that choose algorithms themselves.
+POLICIES = {"baseline": baseline, "liveness": liveness, "vdnn_all": vdnn_all, "vdnn_conv": vdnn_conv}
+CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn}
+
+
+def names() -> list[str]:
+    return [*POLICIES, *CHOOSING]
+
+
+def find(name: str) -> Policy:
+    """The policy of that name. Raises KeyError with the names there are."""
+    base, _, algorithms = name.partition(":")
+    if base in CHOOSING and not algorithms:
+        return CHOOSING[base]
+    if base in CHOOSING:
+        raise KeyError(f"{base} chooses its algorithms itself: leave out ':{algorithms}'")
+    if base not in POLICIES:
+        close = difflib.get_close_matches(base, names(), 1)
+        hint = f", did you mean {close[0]!r}?" if close else ""
+        raise KeyError(f"there is no policy {base!r}{hint} (there are {', '.join(names())})")
+    if algorithms not in ("", "m", "p"):
+        raise KeyError(f"{name!r}: after the colon comes m (memory-optimal) or p (performance-optimal)")
+    return partial(POLICIES[base], algorithms=algorithms or "m")

@@ -1,0 +1,105 @@
+"""From programs, a policy and a budget to proved schedules, or to a refusal that says what would work.
+
+Nothing is allocated here: a budget that cannot be kept is refused while everything is still a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from minidnn.costs import Costs
+from minidnn.memory.placement import homes, place
+from minidnn.memory.plan import Policy, complete
+from minidnn.memory.policies import find
+from minidnn.memory.schedule import Arrangement, Schedule, lower, mib
+from minidnn.memory.verify import verify
+from minidnn.program import Program, Tensor
+
+NAMED = 6  # tensors a refusal lists by name
+
+
+class BudgetError(Exception):
+    """A policy cannot keep a budget. `needed` and `smallest` are bytes: what this plan takes, and what the policy
+    would take at its leanest."""
+
+    def __init__(self, message: str, needed: int, smallest: int) -> None:
+        super().__init__(message)
+        self.needed, self.smallest = needed, smallest
+
+
+def arrange(
+    programs: Sequence[Program],
+    policy: str,
+    costs: Costs,
+    budget: int | None = None,
+    host_budget: int | None = None,
+    proof: bool = True,
+) -> Arrangement:
+    """Plan, lower, place and prove every program; all share one arena and agree on the homes of what they carry.
+
+    budget: device bytes; None means all the device has. Raises BudgetError where it (or the host's) is exceeded,
+    KeyError for an unknown policy. `proof=False` is for studies that lower thousands of plans.
+    """
+    decide = find(policy)
+    limit = costs.memory if budget is None else budget
+    schedules = _schedules(programs, decide, costs, limit)
+    arena = max(s.arena for s in schedules.values())
+    host = sum(s.host_bytes for s in schedules.values())
+    if arena > limit:
+        least = _schedules(programs, decide, costs, 0)
+        raise _refusal(policy, schedules, limit, budget is None, costs, max(s.arena for s in least.values()))
+    if host_budget is not None and host > host_budget:
+        raise _host_refusal(policy, schedules.values(), host, host_budget)
+    if proof:
+        for schedule in schedules.values():
+            verify(schedule, limit)
+    return Arrangement(policy, schedules, arena, host, budget)
+
+
+def _schedules(programs: Sequence[Program], decide: Policy, costs: Costs, limit: int) -> dict[str, Schedule]:
+    fixed, base = homes(t for program in programs for t in program.carried)
+    schedules: dict[str, Schedule] = {}
+    for program in programs:
+        plan = complete(program, costs, decide(program, costs, limit))
+        schedules[program.name] = place(lower(program, plan), fixed, base)
+    return schedules
+
+
+def _refusal(
+    policy: str, schedules: Mapping[str, Schedule], limit: int, whole: bool, costs: Costs, smallest: int
+) -> BudgetError:
+    worst = max(schedules.values(), key=lambda s: s.arena)
+    point = worst.peak_point
+    live = worst.live(point)
+    names = ", ".join(f"{b.label} {mib(b.nbytes)}" for b in live[:NAMED])
+    if len(live) > NAMED:
+        names += f", and {len(live) - NAMED} more of {mib(sum(b.nbytes for b in live[NAMED:]))} together"
+    what = f"{costs.device} has {mib(limit)}" if whole else f"the budget is {mib(limit)}"
+    fragments = ""
+    if worst.live_peak <= limit:
+        fragments = f" (its live bytes would fit, but no placement tried is lower than {mib(worst.arena)})"
+    if smallest <= limit:
+        advice = f"the policy's leanest plan takes {mib(smallest)}: ask for a budget of {mib(worst.arena)} or more"
+    else:
+        advice = f"the smallest budget {policy} can keep is {smallest} bytes ({mib(smallest)})"
+    return BudgetError(
+        f"{policy} needs {mib(worst.arena)}, {what}{fragments}; at {worst.program.name} "
+        f"{worst.plan.order[point].name} (instruction {worst.points[point]}) live: {names}; {advice}",
+        worst.arena,
+        smallest,
+    )
+
+
+def _host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_budget: int) -> BudgetError:
+    sizes: dict[Tensor, int] = {}
+    for s in schedules:
+        for t in s.host_offset:
+            sizes[t] = max(sizes.get(t, 0), t.nbytes)
+    largest = sorted(sizes, key=lambda t: -t.nbytes)[:NAMED]
+    names = ", ".join(f"{t.name} {mib(t.nbytes)}" for t in largest)
+    return BudgetError(
+        f"{policy} keeps {mib(host)} on the host, the host budget is {mib(host_budget)}; the largest that travel: "
+        f"{names}; the smallest host budget {policy} can keep is {host} bytes ({mib(host)})",
+        host,
+        host,
+    )

@@ -1,0 +1,45 @@
+"""The baseline: network-wide allocation, as vDNN's paper measures itself against (Rhu et al., MICRO 2016, IV-A).
+
+    base = weights + every feature map once (ReLU in place) + 2 x the largest gradient map + the largest workspace
+
+Each feature map keeps its bytes for the whole step. Gradient maps take turns in slots of the largest one's size:
+two on a chain (dX and dY), on other graphs as many as are alive at once. Weight gradients are held too (the paper
+leaves them out of its bars).
+"""
+
+from __future__ import annotations
+
+from minidnn.costs import Costs
+from minidnn.memory.plan import Plan, Slot, complete, in_place
+from minidnn.memory.policies.liveness import choose
+from minidnn.memory.schedule import Buffer, group, residencies
+from minidnn.program import Op, Program, Role, Tensor
+
+HELD = frozenset({Role.INPUT, Role.LABEL, Role.CONTROL, Role.ACTIVATION, Role.EXTRA, Role.PARAM_GRADIENT})
+
+
+def baseline(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+    algorithm = choose(program, costs, algorithms)
+    share: dict[Tensor | Op, Tensor | Slot] = dict(in_place(program))
+    carried = set(program.carried)
+    hold = frozenset(t for t in program.tensors if t.role in HELD and t not in share and t not in carried)
+    plan = complete(program, costs, Plan(algorithm=algorithm, share=share, hold=hold))
+    maps = [b for b in group(program, plan, residencies(program, plan)) if b.stays[0].tensor.role is Role.GRADIENT]
+    share |= gradient_slots(maps)
+    space = max((a.workspace for a in algorithm.values()), default=0)
+    share |= {op: Slot("workspace", space) for op, a in algorithm.items() if a.workspace}
+    return Plan(algorithm=algorithm, share=share, hold=hold)
+
+
+def gradient_slots(maps: list[Buffer]) -> dict[Tensor, Slot]:
+    """Give each gradient map a slot that is free for its whole life: as few slots as are alive at once."""
+    largest = max((b.nbytes for b in maps), default=0)
+    free_from: list[int] = []  # per slot, the point from which it is free
+    slots: dict[Tensor, Slot] = {}
+    for b in sorted(maps, key=lambda b: b.lo):
+        k = next((k for k, p in enumerate(free_from) if p <= b.lo), len(free_from))
+        if k == len(free_from):
+            free_from.append(0)
+        free_from[k] = b.hi
+        slots[b.stays[0].tensor] = Slot(f"gradient map {k}", largest)
+    return slots

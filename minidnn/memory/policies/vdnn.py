@@ -1,0 +1,197 @@
+"""vDNN (Rhu, Gimelshein, Clemons, Zulfiqar, Keckler: "vDNN: Virtualized Deep Neural Networks for Scalable,
+Memory-Efficient Neural Network Design", MICRO 2016).
+
+Forward, layer n: its input feature map X goes to the host beside the layer's own computation, and its bytes are
+freed at the layer's end, where compute waits for the copy (III-B). Backward, layer m: the X found by
+`findPrefetchLayer` (Figure 10) comes back beside BWD(m), and must be there before BWD(m-1).
+  vdnn_all:  X of every feature-extraction layer that has one (ReLU and Dropout in place have none)
+  vdnn_conv: X of convolutions only
+  vdnn_dyn:  tries, in the paper's order (III-C), no offload, conv and all with the fastest algorithms, then chooses
+             algorithms greedily under the budget
+Weights never leave, the classifier stays on the device, and a map with several consumers leaves with the last of
+them (reference count at a fork, Figure 3).
+
+Where the paper is silent we read it so: a map that nothing in backward reads is freed, not offloaded; a forked map
+is offloaded if any of its consumers is of a kind that offloads; layers unknown to the paper (BatchNorm, Scale, LRN,
+Concat, Eltwise) count as feature extraction under vdnn_all.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from minidnn.costs import Costs
+from minidnn.memory.placement import place
+from minidnn.memory.plan import Plan, Point, Trip, complete, in_place
+from minidnn.memory.policies.liveness import choose, liveness
+from minidnn.memory.schedule import lower
+from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
+
+MAPS = (Role.INPUT, Role.ACTIVATION)
+
+
+@dataclass
+class _Layer:
+    """A layer of the feature extraction part: points of its forward and backward ops."""
+
+    name: str
+    convolution: bool
+    forward: list[Point] = field(default_factory=list)
+    backward: list[Point] = field(default_factory=list)
+    offloads: list[Tensor] = field(default_factory=list)
+
+
+def vdnn_all(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+    return _vdnn(program, choose(program, costs, algorithms), convolutions_only=False)
+
+
+def vdnn_conv(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+    return _vdnn(program, choose(program, costs, algorithms), convolutions_only=True)
+
+
+def _vdnn(program: Program, algorithm: dict[Op, Algorithm], convolutions_only: bool) -> Plan:
+    share = in_place(program)
+    layers = feature_extraction(program)
+    _choose_offloads(program, layers, share, convolutions_only)
+    back_at = _prefetches(layers)
+    first_backward_read: dict[Tensor, Point] = {}
+    for p, op in enumerate(program.ops):
+        if op.phase not in (Phase.FORWARD, Phase.LOSS):
+            for t in op.reads:
+                first_backward_read.setdefault(t, p)
+    trips: list[Trip] = []
+    for layer in layers:
+        free = layer.forward[-1] + 1
+        for t in layer.offloads:
+            use = first_backward_read[t]
+            beside = back_at.get(layer.name)
+            if beside is None or not beside.backward:
+                back = arrive = use
+            else:
+                back = min(beside.backward[0], use)
+                arrive = min(beside.backward[-1] + 1, use)
+            trips.append(Trip(t, layer.forward[0], free, max(back, free), max(arrive, free)))
+    return Plan(algorithm=algorithm, share=share, trips=tuple(trips))
+
+
+def feature_extraction(program: Program) -> list[_Layer]:
+    """The layers before the classifier: those with no inner product at or above them, in forward order."""
+    layers: dict[str, _Layer] = {}
+    classified: set[Tensor] = set()  # what an inner product has touched
+    classifier: set[str] = set()
+    for p, op in enumerate(program.ops):
+        if op.phase is Phase.FORWARD:
+            if op.kind.startswith("inner_product") or any(t in classified for t in op.reads):
+                classified.update(op.writes)
+                classifier.add(op.layer)
+                layers.pop(op.layer, None)
+            elif op.layer not in classifier:
+                layers.setdefault(op.layer, _Layer(op.layer, op.kind.startswith("convolution"))).forward.append(p)
+        elif op.phase is Phase.BACKWARD and op.layer in layers:
+            layers[op.layer].backward.append(p)
+    return list(layers.values())
+
+
+def _choose_offloads(
+    program: Program, layers: list[_Layer], share: dict[Tensor, Tensor], convolutions_only: bool
+) -> None:
+    """Note at each layer the maps that leave with it: it is their last consumer in forward."""
+    by_name = {layer.name: layer for layer in layers}
+    consumers: dict[Tensor, list[str]] = defaultdict(list)
+    wanted: set[Tensor] = set()
+    in_place_of = {(share[t], t) for t in share}
+    overwritten = set(share.values())
+    for op in program.ops:
+        if op.phase is Phase.FORWARD or op.phase is Phase.LOSS:
+            for t in op.reads:
+                if t.role in MAPS:
+                    # A layer that works in place has no X of its own: what it overwrites is nobody's input any more.
+                    if not any((t, y) in in_place_of for y in op.writes):
+                        consumers[t].append(op.layer)
+        else:
+            wanted.update(op.reads)
+    for t, users in consumers.items():
+        last = by_name.get(users[-1])
+        if last is None or t not in wanted or t in overwritten:
+            continue
+        if not convolutions_only or any(by_name[u].convolution for u in users if u in by_name):
+            last.offloads.append(t)
+
+
+def _prefetches(layers: list[_Layer]) -> dict[str, _Layer]:
+    """{layer whose X comes back: layer beside whose backward it does}, by the paper's Figure 10, literally."""
+    prefetched: set[str] = set()
+
+    def find_prefetch_layer(current: int) -> int | None:
+        for k in range(current - 1, -1, -1):
+            if layers[k].offloads and layers[k].name not in prefetched:
+                prefetched.add(layers[k].name)
+                return k
+            if layers[k].convolution:
+                return None
+        return None
+
+    back_at: dict[str, _Layer] = {}
+    for m in range(len(layers) - 1, -1, -1):
+        k = find_prefetch_layer(m)
+        if k is not None:
+            back_at[layers[k].name] = layers[m]
+    return back_at
+
+
+# ---- vDNN_dyn ------------------------------------------------------------------------------------------------
+
+ATTEMPTS = 8  # placements tried per greedy pass: each tightens the budget by what the last one overshot
+
+
+def vdnn_dyn(program: Program, costs: Costs, budget: int | None = None) -> Plan:
+    """The paper's trials (III-C). A trial "passes" when its schedule's arena fits the budget.
+
+    Where not even all(m) fits, all(m) is returned: it is the policy's leanest plan, and what a refusal names.
+    """
+    limit = costs.memory if budget is None else budget
+    leanest = vdnn_all(program, costs, limit, "m")
+    if not _fits(program, costs, leanest, limit):
+        return leanest
+    for plan in (
+        liveness(program, costs, limit, "p"),
+        vdnn_conv(program, costs, limit, "p"),
+        vdnn_all(program, costs, limit, "p"),
+    ):
+        if _fits(program, costs, plan, limit):
+            return plan
+    for convolutions_only in (True, False):
+        greedy = _greedy(program, costs, limit, convolutions_only)
+        if greedy is not None:
+            return greedy
+    return leanest
+
+
+def _fits(program: Program, costs: Costs, plan: Plan, limit: int) -> bool:
+    return place(lower(program, complete(program, costs, plan))).arena <= limit
+
+
+def _greedy(program: Program, costs: Costs, limit: int, convolutions_only: bool) -> Plan | None:
+    """From the first layer on, each op's fastest algorithm whose workspace fits beside what is live there.
+
+    The live bytes at an op do not depend on the other ops' workspaces, so one curve serves all choices; where the
+    placement then ends up above the budget, the choice is repeated with that much less."""
+    least = {op: costs.least_memory(op) for op in program.ops}
+    bare = {op: Algorithm(a.name, 0) for op, a in least.items()}
+    base = _vdnn(program, bare, convolutions_only)
+    curve = lower(program, complete(program, costs, base)).curve()
+    room = limit
+    for _ in range(ATTEMPTS):
+        algorithm = dict(least)
+        for p, op in enumerate(program.ops):
+            for choice in sorted(costs.choices(op), key=lambda c: c.seconds):
+                if curve[p] + choice.algorithm.workspace <= room:
+                    algorithm[op] = choice.algorithm
+                    break
+        plan = _vdnn(program, algorithm, convolutions_only)
+        over = place(lower(program, complete(program, costs, plan))).arena - limit
+        if over <= 0:
+            return plan
+        room -= over
+    return None

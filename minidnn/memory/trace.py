@@ -1,0 +1,81 @@
+"""What one step did, measured or simulated: when each instruction ran, and the bytes live over time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from minidnn.memory.schedule import Alloc, Compute, Free, Instruction, Offload, Prefetch, Schedule, Stream
+
+
+@dataclass(frozen=True)
+class Span:
+    """One instruction's time on its stream, in seconds since the step began."""
+
+    index: int  # position in schedule.instructions
+    stream: Stream
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Trace:
+    """spans in order of issue; memory as (seconds, bytes live from then on), a step curve starting at 0."""
+
+    spans: tuple[Span, ...]
+    seconds: float
+    stall_seconds: float  # compute stood still, waiting for copies
+    memory: tuple[tuple[float, int], ...]
+
+    @property
+    def average_bytes(self) -> int:
+        """Live bytes averaged over the step's time."""
+        if not self.seconds:
+            return max((b for _, b in self.memory), default=0)
+        ends = [*(t for t, _ in self.memory[1:]), self.seconds]
+        return round(sum(b * (e - t) for (t, b), e in zip(self.memory, ends, strict=True)) / self.seconds)
+
+    @property
+    def peak_bytes(self) -> int:
+        return max((b for _, b in self.memory), default=0)
+
+
+def name_of(x: Compute | Offload | Prefetch) -> str:
+    if isinstance(x, Compute):
+        return f"{x.op.name}#{x.run}" if x.run else x.op.name
+    return x.stay.tensor.name
+
+
+def memory_curve(schedule: Schedule, times: Iterable[tuple[Instruction, float]]) -> tuple[tuple[float, int], ...]:
+    """Live bytes over time from the moments of Allocs and Frees; what lives across steps is there from 0 on."""
+    live = sum(b.nbytes for b in schedule.buffers if b.home)
+    curve: list[tuple[float, int]] = [(0.0, live)]
+    for x, at in times:
+        if isinstance(x, (Alloc, Free)):
+            live += x.buffer.nbytes if isinstance(x, Alloc) else -x.buffer.nbytes
+            if at <= curve[-1][0]:
+                # Nothing is between two moments of the same time but the peak, which must stay visible.
+                if live > curve[-1][1] or len(curve) == 1:
+                    curve[-1] = (curve[-1][0], live)
+                else:
+                    curve.append((curve[-1][0], live))
+            else:
+                curve.append((at, live))
+    return tuple(curve)
+
+
+def copied(instructions: Sequence[Instruction], schedule: Schedule) -> dict[str, int]:
+    """Bytes moved by one step: offload, prefetch, and apart from them inputs coming and outputs leaving."""
+    inputs, outputs = set(schedule.program.inputs), set(schedule.program.outputs)
+    moved = dict.fromkeys(("offload_bytes", "prefetch_bytes", "input_bytes", "output_bytes"), 0)
+    for x in instructions:
+        if isinstance(x, Offload):
+            leaves = x.stay.leaves
+            final = leaves is not None and leaves.back is None and x.stay.tensor in outputs
+            moved["output_bytes" if final else "offload_bytes"] += x.stay.tensor.nbytes
+        elif isinstance(x, Prefetch):
+            arrives = x.stay.arrives
+            first = arrives is not None and arrives.free is None and x.stay.tensor in inputs
+            moved["input_bytes" if first else "prefetch_bytes"] += x.stay.tensor.nbytes
+    return moved
