@@ -39,6 +39,10 @@ class Slot:
     nbytes: int = 0
 
 
+# Who takes whose bytes; an Op means its workspace.
+Share = dict[Tensor | Op, Tensor | Slot]
+
+
 @dataclass(frozen=True, eq=False)
 class Plan:
     """What one step does with memory. Left-out fields take the defaults of `complete`.
@@ -88,7 +92,7 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     return replace(plan, order=order, trips=(*added, *plan.trips), algorithm=algorithm)
 
 
-def in_place(program: Program, kinds: Callable[[Op], bool] = lambda op: True) -> dict[Tensor, Tensor]:
+def in_place(program: Program, kinds: Callable[[Op], bool] = lambda op: True) -> Share:
     """Which written tensors may take the bytes of one they replace: {write: read}.
 
     A pair is taken where the kernel permits it and nobody reads the overwritten tensor later in the
@@ -99,7 +103,7 @@ def in_place(program: Program, kinds: Callable[[Op], bool] = lambda op: True) ->
         for t in op.reads:
             last_read[t] = p
     fixed = {*program.inputs, *program.carried, *program.outputs}
-    share: dict[Tensor, Tensor] = {}
+    share: Share = {}
     for p, op in enumerate(program.ops):
         if not kinds(op):
             continue

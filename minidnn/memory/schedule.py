@@ -268,14 +268,14 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
     """Which stays share bytes. A shared buffer lives over the hull of its stays, gaps included."""
     end = len(plan.order)
     share: dict[Tensor, Tensor | Slot] = {}
-    for key, to in plan.share.items():
-        share[workspace_of(key, plan.algorithm[key]) if isinstance(key, Op) else key] = to
+    for key, target in plan.share.items():
+        share[workspace_of(key, plan.algorithm[key]) if isinstance(key, Op) else key] = target
     carried = set(program.carried)
     buffers: list[Buffer] = []
     slots: dict[Slot, Buffer] = {}
     latest: dict[Tensor, Buffer] = {}
     for s in sorted(stays, key=lambda s: (s.lo, s.tensor in share)):
-        to = share.get(s.tensor) if s.arrives is None else None
+        to = share.get(s.tensor) if s.arrives is None else None  # what a copy brings has bytes of its own
         if isinstance(to, Slot):
             if to not in slots:
                 slots[to] = Buffer(to.nbytes, 0, end, name=to.name)
@@ -436,7 +436,9 @@ def lower(program: Program, plan: Plan) -> Listing:
         try:
             reads, writes = tuple(now[t] for t in op.reads), tuple(now[t] for t in op.writes)
         except KeyError as missing:
-            raise ValueError(f"{op.name} at point {p} needs {missing.args[0].name}, which is not on the device") from None
+            raise ValueError(
+                f"{op.name} at point {p} needs {missing.args[0].name}, which is not on the device"
+            ) from None
         points.append(emitter.compute(Compute(op, runs[op], algorithm, reads, writes, workspace)))
         runs[op] += 1
     return Listing(program, plan, tuple(emitter.instructions), tuple(buffers), tuple(points))

@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from minidnn.costs import Costs
-from minidnn.memory.schedule import STREAMS, Alloc, Compute, Free, Instruction, Offload, Prefetch, Schedule, Stream, Wait
+from minidnn.memory.schedule import (
+    STREAMS,
+    Alloc,
+    Compute,
+    Free,
+    Instruction,
+    Offload,
+    Prefetch,
+    Schedule,
+    Stream,
+    Wait,
+)
 from minidnn.memory.trace import Span, Trace, memory_curve, name_of
 
 

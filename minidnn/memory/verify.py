@@ -15,8 +15,9 @@ It shares nothing with the lowering but the instruction types: it is the check o
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from minidnn.memory.schedule import (
     ALIGNMENT,
@@ -33,7 +34,7 @@ from minidnn.memory.schedule import (
     Wait,
     workspace_of,
 )
-from minidnn.program import Op, Program, Tensor
+from minidnn.program import Algorithm, Op, Program, Tensor
 
 Number = Hashable
 Clock = dict[Stream, int]
@@ -43,7 +44,9 @@ class ScheduleError(Exception):
     """A schedule that could compute something else, or use bytes it does not own. Names the instruction."""
 
 
-def expected_numbers(program: Program, algorithm) -> tuple[dict[Op, tuple[Number, ...]], dict[Tensor, Number]]:
+def expected_numbers(
+    program: Program, algorithm: Mapping[Op, Algorithm]
+) -> tuple[dict[Op, tuple[Number, ...]], dict[Tensor, Number]]:
     """What each op reads, and what each tensor finally holds, in the program's own order."""
     value: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.carried, *program.inputs)}
     reads: dict[Op, tuple[Number, ...]] = {}
@@ -134,7 +137,9 @@ class _Proof:
         i = bisect_left(self.ranges, lo, key=lambda r: r[0])
         for other in self.ranges[max(i - 1, 0) : i + 1]:
             if other[0] < hi and lo < other[1]:
-                raise self.fail(f"{b.label} [{lo}, {hi}) overlaps {other[2].label} [{other[0]}, {other[1]}), still live")
+                raise self.fail(
+                    f"{b.label} [{lo}, {hi}) overlaps {other[2].label} [{other[0]}, {other[1]}), still live"
+                )
         self.ranges.insert(i, (lo, hi, b))
         self.held[b] = _Bytes()
 
@@ -234,12 +239,16 @@ class _Proof:
             if stay.tensor != t:
                 raise self.fail(f"{op.name} writes {stay.tensor.name} instead of {t.name}")
             if b in writes:
-                raise self.fail(f"{op.name} writes {t.name} and {getattr(writes[b], 'name', 'its workspace')} over each other")
+                raise self.fail(
+                    f"{op.name} writes {t.name} and {getattr(writes[b], 'name', 'its workspace')} over each other"
+                )
             read = readers.get(b)
-            if read is not None and read != t and not all(
-                (r, t) in op.inplace
-                for r, s in zip(op.reads, x.reads, strict=True)
-                if self.owner[id(s)] is b
+            if (
+                read is not None
+                and read != t
+                and not all(
+                    (r, t) in op.inplace for r, s in zip(op.reads, x.reads, strict=True) if self.owner[id(s)] is b
+                )
             ):
                 raise self.fail(f"{op.name} writes {t.name} over {read.name}, which its kernel does not permit")
             writes[b] = t
@@ -271,7 +280,8 @@ class _Proof:
             if b.home:
                 self.take(b)
                 self.held[b].numbers = {s.tensor: ("start", s.tensor.name) for s in b.stays}
-        for self.i, x in enumerate(self.s.instructions):
+        for i, x in enumerate(self.s.instructions):
+            self.i = i
             if isinstance(x, Alloc):
                 self.take(x.buffer)
             elif isinstance(x, Free):
@@ -313,11 +323,13 @@ def check_host(schedule: Schedule) -> None:
     for t, at in schedule.host_offset.items():
         size = -(-t.nbytes // ALIGNMENT) * ALIGNMENT * (2 if t in inputs else 1)
         insort(spans, (at, at + size, t.name))
-    for (_, end, a), (start, _, b) in zip(spans, spans[1:], strict=False):
+    for (_, end, a), (start, _, b) in pairwise(spans):
         if start < end:
             raise ScheduleError(f"{schedule.program.name}: {a} and {b} overlap on the host")
     if spans and spans[-1][1] > schedule.host_bytes:
-        raise ScheduleError(f"{schedule.program.name}: {spans[-1][2]} ends beyond the host's {schedule.host_bytes} bytes")
+        raise ScheduleError(
+            f"{schedule.program.name}: {spans[-1][2]} ends beyond the host's {schedule.host_bytes} bytes"
+        )
 
 
 def verify(schedule: Schedule, budget: int | None = None) -> None:

@@ -10,17 +10,17 @@ leaves them out of its bars).
 from __future__ import annotations
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Slot, complete, in_place
+from minidnn.memory.plan import Plan, Share, Slot, complete, in_place
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.schedule import Buffer, group, residencies
-from minidnn.program import Op, Program, Role, Tensor
+from minidnn.program import Program, Role
 
 HELD = frozenset({Role.INPUT, Role.LABEL, Role.CONTROL, Role.ACTIVATION, Role.EXTRA, Role.PARAM_GRADIENT})
 
 
 def baseline(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
     algorithm = choose(program, costs, algorithms)
-    share: dict[Tensor | Op, Tensor | Slot] = dict(in_place(program))
+    share = in_place(program)
     carried = set(program.carried)
     hold = frozenset(t for t in program.tensors if t.role in HELD and t not in share and t not in carried)
     plan = complete(program, costs, Plan(algorithm=algorithm, share=share, hold=hold))
@@ -31,11 +31,11 @@ def baseline(program: Program, costs: Costs, budget: int | None = None, algorith
     return Plan(algorithm=algorithm, share=share, hold=hold)
 
 
-def gradient_slots(maps: list[Buffer]) -> dict[Tensor, Slot]:
+def gradient_slots(maps: list[Buffer]) -> Share:
     """Give each gradient map a slot that is free for its whole life: as few slots as are alive at once."""
     largest = max((b.nbytes for b in maps), default=0)
     free_from: list[int] = []  # per slot, the point from which it is free
-    slots: dict[Tensor, Slot] = {}
+    slots: Share = {}
     for b in sorted(maps, key=lambda b: b.lo):
         k = next((k for k, p in enumerate(free_from) if p <= b.lo), len(free_from))
         if k == len(free_from):

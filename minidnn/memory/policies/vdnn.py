@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from minidnn.costs import Costs
 from minidnn.memory.placement import place
-from minidnn.memory.plan import Plan, Point, Trip, complete, in_place
+from minidnn.memory.plan import Plan, Point, Share, Trip, complete, in_place
 from minidnn.memory.policies.liveness import choose, liveness
 from minidnn.memory.schedule import lower
 from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
@@ -93,9 +93,7 @@ def feature_extraction(program: Program) -> list[_Layer]:
     return list(layers.values())
 
 
-def _choose_offloads(
-    program: Program, layers: list[_Layer], share: dict[Tensor, Tensor], convolutions_only: bool
-) -> None:
+def _choose_offloads(program: Program, layers: list[_Layer], share: Share, convolutions_only: bool) -> None:
     """Note at each layer the maps that leave with it: it is their last consumer in forward."""
     by_name = {layer.name: layer for layer in layers}
     consumers: dict[Tensor, list[str]] = defaultdict(list)
@@ -105,10 +103,9 @@ def _choose_offloads(
     for op in program.ops:
         if op.phase is Phase.FORWARD or op.phase is Phase.LOSS:
             for t in op.reads:
-                if t.role in MAPS:
-                    # A layer that works in place has no X of its own: what it overwrites is nobody's input any more.
-                    if not any((t, y) in in_place_of for y in op.writes):
-                        consumers[t].append(op.layer)
+                # A layer that works in place has no X of its own: what it overwrites is nobody's input any more.
+                if t.role in MAPS and not any((t, y) in in_place_of for y in op.writes):
+                    consumers[t].append(op.layer)
         else:
             wanted.update(op.reads)
     for t, users in consumers.items():
