@@ -1,0 +1,282 @@
+"""Panels as SVG: bytes over time above the three streams, all policies on one scale of time and of bytes.
+
+No script and no network: names and numbers stand in <title>s, which a browser shows under the pointer.
+Colours are CSS classes (`STYLE`), so that one drawing is right on a light and on a dark page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+from pathlib import Path
+
+from minidnn import sizes
+from minidnn.report.panel import KINDS, LANES, Bar, Panel
+from minidnn.report.table import duration
+
+WIDTH = 1080
+LEFT, RIGHT = 74, 18  # beside the plot
+PLOT = WIDTH - LEFT - RIGHT
+HEAD, HEIGHT = 42, 132  # of the heading, of the bytes
+LANE, GAP = 13, 4
+ROLES = {
+    "weights": "weights",
+    "weight_gradients": "weight gradients",
+    "optimizer_state": "optimizer state",
+    "feature_maps": "feature maps",
+    "gradients": "gradient maps",
+    "extra": "kept for backward",
+    "workspace": "workspace",
+    "labels": "labels",
+}
+
+STYLE = Path(__file__).with_name("draw.css").read_text()
+
+
+def ticks(top: float, about: int = 4) -> list[float]:
+    """Round values from 0 to `top`: steps of 1, 2 or 5 times a power of ten."""
+    if top <= 0:
+        return [0.0]
+    step = 10.0 ** len(str(int(top))) if top >= 1 else 1.0
+    while top / step < about:
+        for part in (2.0, 2.5, 2.0):
+            step /= part
+            if top / step >= about:
+                break
+    return [i * step for i in range(int(top / step + 1e-9) + 1)]
+
+
+def byte_ticks(top: float, about: int = 3) -> list[float]:
+    """Round values in the binary unit that suits `top`."""
+    unit = 1.0
+    while top / unit >= 1024:
+        unit *= 1024
+    return [v * unit for v in ticks(top / unit, about)]
+
+
+class Scale:
+    """From seconds and bytes to pixels, the same for every panel of one picture."""
+
+    def __init__(self, panels: Sequence[Panel], budget: int | None) -> None:
+        self.seconds = max((p.seconds for p in panels), default=0.0) or 1.0
+        most = max((b for p in panels for _, b in p.memory), default=0) or 1
+        self.bytes = max(most, min(budget or 0, 4 * most)) * 1.06
+
+    def x(self, seconds: float) -> float:
+        return LEFT + PLOT * seconds / self.seconds
+
+    def y(self, nbytes: float) -> float:
+        return HEIGHT * (1 - nbytes / self.bytes)
+
+
+def steps(memory: Sequence[tuple[float, int]], seconds: float, scale: Scale) -> str:
+    """A step curve as a path, with at most one rise and one fall for each half pixel, its peaks kept."""
+    columns: dict[int, list[float]] = {}  # half pixel -> first, highest, lowest, last
+    for at, nbytes in memory:
+        y = scale.y(nbytes)
+        column = round(scale.x(at) * 2)
+        seen = columns.setdefault(column, [y, y, y, y])
+        seen[1], seen[2], seen[3] = min(seen[1], y), max(seen[2], y), y
+    path: list[str] = []
+    for column, (first, high, low, last) in columns.items():
+        if not path:
+            path.append(f"M{column / 2:g} {first:.1f}")
+        else:
+            path.append(f"H{column / 2:g}")
+        path += [f"V{y:.1f}" for y in dict.fromkeys((first, high, low, last))]
+    path.append(f"H{scale.x(seconds):.1f}")
+    return "".join(path)
+
+
+def merged(bars: Iterable[Bar], scale: Scale) -> list[tuple[Bar, int]]:
+    """Bars with how many ops each stands for: neighbours of a kind too small to be seen become one."""
+    found: list[tuple[Bar, int]] = []
+    least = 1.2 * scale.seconds / PLOT
+    for bar in bars:
+        if found:
+            last, n = found[-1]
+            small = bar.end - bar.start < least and (n > 1 or last.end - last.start < least)
+            if small and bar.kind == last.kind and bar.start - last.end < least / 2:
+                name = f"{last.name.split(' … ')[0]} … {bar.name}"
+                found[-1] = (Bar(bar.lane, bar.kind, name, last.start, bar.end), n + 1)
+                continue
+        found.append((bar, 1))
+    return found
+
+
+def panel_height() -> int:
+    return HEAD + HEIGHT + 10 + len(LANES) * (LANE + GAP) + 34
+
+
+def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, top: float, axis: bool = True) -> str:
+    """One policy: a heading, bytes over time, three lanes, a time axis; its top left corner at (0, top)."""
+    refused = not p.row.get("fits", True)
+    out = [f'<g transform="translate(0 {top:g})">', *_heading(p, refused)]
+    out.append(f'<g transform="translate(0 {HEAD})" class="{"refused" if refused else "kept"}">')
+    for value in byte_ticks(scale.bytes):
+        y = scale.y(value)
+        out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        label = sizes.text(value) if value else "0"
+        out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(label)}</text>')
+    bottom = HEIGHT + 10 + len(LANES) * (LANE + GAP)
+    if p.turn is not None:
+        x = scale.x(p.turn)
+        out.append(f'<line class="turn" x1="{x:.1f}" x2="{x:.1f}" y1="-11" y2="{bottom}"/>')
+        out.append(f'<text class="soft" x="{x - 6:.1f}" y="-4" text-anchor="end">forward</text>')
+        out.append(f'<text class="soft" x="{x + 6:.1f}" y="-4">backward</text>')
+    path = steps(p.memory, p.seconds, scale)
+    start = f"{scale.x(0):g} {HEIGHT}"
+    out.append(f'<path class="area" d="M{start}L{path[1:]}V{HEIGHT}Z"/>')
+    out.append(f'<path class="curve" d="{path}"><title>{escape(_peak(p))}</title></path>')
+    if base is not None and base is not p:
+        out.append(f'<path class="base" d="{steps(base.memory, base.seconds, scale)}"><title>baseline</title></path>')
+    if budget is not None and budget <= scale.bytes:
+        y = scale.y(budget)
+        out.append(f'<line class="budget" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        out.append(
+            f'<text class="soft bad" x="{WIDTH - RIGHT}" y="{y - 4:.1f}" text-anchor="end">'
+            f"budget {escape(sizes.text(budget))}</text>"
+        )
+    out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT}" y2="{HEIGHT}"/>')
+    out += _lanes(p, scale)
+    if axis:
+        for value in ticks(scale.seconds, 6):
+            x = scale.x(value)
+            label = _short(duration(value)) if value else "0"
+            out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom - 2}" y2="{bottom + 2}"/>')
+            out.append(f'<text class="soft" x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{label}</text>')
+    return "\n".join((*out, "</g></g>"))
+
+
+def _heading(p: Panel, refused: bool) -> list[str]:
+    facts = [f"peak {sizes.text(p.row['peak_bytes'])}"]
+    if p.row.get("offload_bytes"):
+        facts.append(f"{sizes.text(p.row['offload_bytes'])} out")
+    if p.row.get("recomputed_ops"):
+        facts.append(f"{p.row['recomputed_ops']} ops again")
+    facts.append(duration(p.row["seconds"]))
+    if p.row.get("slowdown") is not None:
+        facts.append(f"{p.row['slowdown']:.2f}× baseline's time")
+    if p.row.get("stall_seconds"):
+        facts.append(f"{duration(p.row['stall_seconds'])} stalled")
+    if p.row.get("identical"):
+        facts.append("weights byte-equal to baseline's")
+    verdict = '<tspan class="bad" fill="var(--bad)" dx="10" font-weight="600">refused</tspan>' if refused else ""
+    return [
+        f'<text x="{LEFT}" y="18"><tspan font-size="14" font-weight="650">{escape(p.policy)}</tspan>{verdict}'
+        f'<tspan dx="12" fill="var(--soft)">{escape(" · ".join(facts))}</tspan></text>'
+    ]
+
+
+def _lanes(p: Panel, scale: Scale) -> list[str]:
+    out = []
+    for i, (lane, label) in enumerate(LANES.items()):
+        y = HEIGHT + 10 + i * (LANE + GAP)
+        out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + LANE - 3}" text-anchor="end">{label}</text>')
+        width = PLOT * p.seconds / scale.seconds
+        out.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{width:.1f}" height="{LANE}"/>')
+        if lane == "compute":
+            for a, b in p.stalls:
+                w = PLOT * (b - a) / scale.seconds
+                if w >= 0.4:
+                    out.append(
+                        f'<rect class="stall" x="{scale.x(a):.1f}" y="{y}" width="{w:.1f}" height="{LANE}">'
+                        f"<title>stalled for {duration(b - a)}</title></rect>"
+                    )
+        for bar, n in merged((b for b in p.bars if b.lane == lane), scale):
+            w = max(PLOT * (bar.end - bar.start) / scale.seconds, 0.35)
+            gap = 0.5 if w > 2.5 else 0.0  # a hair between neighbours, so that single ops can be seen
+            many = f" ({n} ops)" if n > 1 else ""
+            out.append(
+                f'<rect class="{bar.kind}" x="{scale.x(bar.start):.2f}" y="{y}" width="{w - gap:.2f}" height="{LANE}">'
+                f"<title>{escape(bar.name)}{many}: {duration(bar.end - bar.start)}</title></rect>"
+            )
+    return out
+
+
+def _peak(p: Panel) -> str:
+    at, nbytes = max(p.memory, key=lambda m: m[1])
+    return f"{p.policy}: most at {duration(at)}, {sizes.text(nbytes)}"
+
+
+def _short(text: str) -> str:
+    """Axis labels without needless zeros: "2.00 GiB" -> "2 GiB"."""
+    number, _, unit = text.partition(" ")
+    return f"{float(number):g} {unit}" if "." in number else text
+
+
+def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple[str, float]:
+    """What is on the device at each policy's worst moment, as stacked bars; and the height drawn."""
+    widest = max((sum(p.row["by_role"].values()) for p in panels), default=0) or 1
+    widest = max(widest, min(budget or 0, 4 * widest)) * 1.02
+    left = 150
+    plot = WIDTH - left - 90
+    row = 26
+    out = [f'<g transform="translate(0 {top:g})">']
+    for i, p in enumerate(panels):
+        y, x = i * row, float(left)
+        out.append(f'<text x="{left - 10}" y="{y + 15}" text-anchor="end">{escape(p.policy)}</text>')
+        for role, nbytes in p.row["by_role"].items():
+            w = plot * nbytes / widest
+            if w > 0.05:
+                seen = max(w - 0.6, 0.3)
+                out.append(
+                    f'<rect class="{role}" x="{x:.1f}" y="{y + 3}" width="{seen:.1f}" height="{row - 8}" rx="1.5">'
+                    f"<title>{ROLES.get(role, role)}: {sizes.text(nbytes)}</title></rect>"
+                )
+                x += w
+        total = sizes.text(sum(p.row["by_role"].values()))
+        bad = "" if p.row.get("fits", True) else " bad"
+        out.append(f'<text class="soft{bad}" x="{x + 7:.1f}" y="{y + 16}">{total}</text>')
+    height = len(panels) * row
+    if budget is not None and budget <= widest:
+        x = left + plot * budget / widest
+        out.append(f'<line class="budget" x1="{x:.1f}" x2="{x:.1f}" y1="-4" y2="{height}"/>')
+        out.append(f'<text class="soft bad" x="{x:.1f}" y="-8" text-anchor="middle">budget {sizes.text(budget)}</text>')
+    present = [role for role in ROLES if any(p.row["by_role"].get(role, 0) > widest / 2000 for p in panels)]
+    key, extra = legend([(role, ROLES[role]) for role in present], left, height + 10)
+    return "\n".join((*out, key, "</g>")), height + 10 + extra
+
+
+def legend(entries: Sequence[tuple[str, str]], left: float, top: float) -> tuple[str, float]:
+    """Coloured squares with words, folded at the right edge; and the height drawn."""
+    x, y = left, top
+    out = []
+    for kind, word in entries:
+        width = 22 + 6.6 * len(word) + 12
+        if x + width > WIDTH - RIGHT and x > left:
+            x, y = left, y + 20
+        out.append(f'<rect class="{kind}" x="{x:.0f}" y="{y:.0f}" width="11" height="11" rx="2"/>')
+        out.append(f'<text class="soft" x="{x + 17:.0f}" y="{y + 10:.0f}">{escape(word)}</text>')
+        x += width
+    return "\n".join(out), y - top + 20
+
+
+def kinds_legend(panels: Sequence[Panel], top: float) -> tuple[str, float]:
+    present = {b.kind for p in panels for b in p.bars}
+    entries = [(kind, word) for kind, word in KINDS.items() if kind in present]
+    if any(p.stalls for p in panels):
+        entries.append(("stall", "compute stalled"))
+    return legend(entries, LEFT, top)
+
+
+def picture(panels: Sequence[Panel], budget: int | None, heading: str, notes: str = "") -> str:
+    """One standalone SVG: a heading and every policy's panel."""
+    scale = Scale(panels, budget)
+    base = next((p for p in panels if p.policy.startswith("baseline")), None)
+    key, extra = kinds_legend(panels, 62)
+    top = 62 + extra + 8
+    parts = [
+        f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>',
+        f'<text class="soft" x="{LEFT}" y="49">{escape(notes)}</text>',
+        key,
+    ]
+    for p in panels:
+        parts.append(draw_panel(p, scale, budget, base, top))
+        top += panel_height()
+    height = top + 6
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="mini" viewBox="0 0 {WIDTH} {height:g}" '
+        f'width="{WIDTH}" height="{height:g}" role="img">\n<style>{STYLE}</style>\n'
+        f'<rect class="paper" width="{WIDTH}" height="{height:g}" rx="8"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )

@@ -1,0 +1,77 @@
+"""What a picture of one policy is drawn from: a step's bytes over time and what its three streams did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from minidnn.memory.schedule import Compute, Offload, Prefetch, Schedule
+from minidnn.memory.trace import Trace
+
+# kinds of spans, in the order of the legend: name -> what it says there
+KINDS = {
+    "convolution": "convolution",
+    "inner": "inner product",
+    "other": "pooling, ReLU, norm, …",
+    "update": "weight update",
+    "again": "recomputed",
+    "out": "copy out (offload)",
+    "in": "copy in (prefetch)",
+}
+LANES = {"compute": "compute", "out": "out", "in": "in"}
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One instruction on its lane."""
+
+    lane: str  # a key of LANES
+    kind: str  # a key of KINDS
+    name: str
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One policy's step, ready to be drawn. `turn` is when backward begins."""
+
+    policy: str
+    row: Mapping[str, Any]
+    seconds: float
+    memory: Sequence[tuple[float, int]]  # (seconds, bytes live from then on)
+    bars: Sequence[Bar]
+    turn: float | None = None
+
+    @property
+    def stalls(self) -> list[tuple[float, float]]:
+        """When compute stood still between two ops."""
+        ends = [b for b in self.bars if b.lane == "compute"]
+        gaps = [(a.end, b.start) for a, b in pairwise(ends) if b.start > a.end]
+        if ends and ends[0].start > 0:
+            gaps.insert(0, (0.0, ends[0].start))
+        return gaps
+
+
+def panel(policy: str, row: Mapping[str, Any], schedule: Schedule, trace: Trace) -> Panel:
+    bars, turn = [], None
+    for span in trace.spans:
+        x = schedule.instructions[span.index]
+        if isinstance(x, Compute) and turn is None and x.op.phase.value == "backward":
+            turn = span.start
+        if isinstance(x, (Compute, Offload, Prefetch)):
+            bars.append(Bar(span.stream, _kind(x), span.name, span.start, span.end))
+    return Panel(policy, row, trace.seconds, trace.memory, sorted(bars, key=lambda b: b.start), turn)
+
+
+def _kind(x: Compute | Offload | Prefetch) -> str:
+    if isinstance(x, Offload):
+        return "out"
+    if isinstance(x, Prefetch):
+        return "in"
+    if x.run:
+        return "again"
+    family = x.op.kind.split(".")[0]
+    return {"convolution": "convolution", "inner_product": "inner", "sgd": "update"}.get(family, "other")

@@ -1,0 +1,107 @@
+"""Rows as tables for people, and as JSON for programs. Sizes are binary (MiB, GiB), times three figures."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from minidnn import sizes
+
+Row = Mapping[str, Any]
+
+
+def duration(seconds: float | None) -> str:
+    """Three figures and a unit: "1.24 s", "35.2 ms", "871 µs"."""
+    if seconds is None:
+        return "–"
+    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        value = seconds * scale
+        if value >= 0.9995 or unit == "µs":
+            decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{value:.{decimals}f} {unit}"
+    raise AssertionError
+
+
+def size(nbytes: float | None) -> str:
+    return "–" if nbytes is None else "0" if nbytes == 0 else sizes.text(nbytes)
+
+
+def _identical(row: Row) -> str:
+    return {True: "yes", False: "NO", None: "–"}[row.get("identical")]
+
+
+# heading -> what stands there
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "policy": lambda r: r["policy"],
+    "fits": lambda r: "yes" if r["fits"] else "refused",
+    "peak": lambda r: size(r["peak_bytes"]),
+    "average": lambda r: size(r["average_bytes"]),
+    "offload": lambda r: size(r["offload_bytes"]),
+    "prefetch": lambda r: size(r["prefetch_bytes"]),
+    "host": lambda r: size(r["host_bytes"]),
+    "recomputed": lambda r: str(r["recomputed_ops"]),
+    "time": lambda r: duration(r["seconds"]),
+    "slowdown": lambda r: "–" if r["slowdown"] is None else f"{r['slowdown']:.2f}×",
+    "stalled": lambda r: duration(r["stall_seconds"]) if r["stall_seconds"] else "0",
+    "algorithms": lambda r: r["algorithms"],
+    "weights equal": _identical,
+}
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells, without the columns that say nothing here."""
+    columns = dict(COLUMNS)
+    if all(r.get("identical") is None for r in rows):
+        del columns["weights equal"]
+    if not any(r["recomputed_ops"] for r in rows):
+        del columns["recomputed"]
+    if all(r["algorithms"] == "default" for r in rows):
+        del columns["algorithms"]
+    return list(columns), [[text(r) for text in columns.values()] for r in rows]
+
+
+def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> None:
+    """Print rows as a table, and under it why a policy was refused."""
+    from rich import box
+    from rich.table import Table
+
+    console = _console(file)
+    headings, lines = cells(rows)
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        left = heading in ("policy", "fits", "algorithms", "weights equal")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "algorithms")
+    for row, line in zip(rows, lines, strict=True):
+        table.add_row(*line, style=None if row["fits"] else "red")
+    console.print(table)
+    for row in rows:
+        if row.get("why"):
+            console.print(f"refused: {row['why']}", style="red", highlight=False, markup=False, soft_wrap=True)
+
+
+def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], title: str = "", file: TextIO | None = None) -> None:
+    """Print any table: the first column to the left, the others to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if i else "left", no_wrap=True)
+    for line in lines:
+        table.add_row(*line)
+    _console(file).print(table)
+
+
+def dump(value: Any, file: TextIO | None = None) -> None:
+    """Print one JSON document."""
+    print(json.dumps(value, indent=1, ensure_ascii=False), file=file or sys.stdout)
+
+
+def _console(file: TextIO | None) -> Any:
+    from rich.console import Console
+
+    target = file or sys.stdout
+    # into a pipe or a file nothing is folded
+    return Console(file=target, width=None if target.isatty() else 200)

@@ -1,0 +1,166 @@
+"""What policies do to one net, side by side: planned and simulated here, or run for real (study/run.py).
+
+A policy that cannot keep the budget still has a row: `fits` is false, `why` says what stands in the way, and
+its numbers are those it would have under the smallest budget that it could keep.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from minidnn.costs import Costs
+from minidnn.memory.arrange import Arrangement, BudgetError, arrange
+from minidnn.memory.policies.vdnn import feature_extraction
+from minidnn.memory.schedule import Compute, Schedule
+from minidnn.memory.simulator import simulate
+from minidnn.memory.trace import Trace, copied
+from minidnn.program import Algorithm, Op, Program, Role, nbytes
+
+ROLES = {
+    Role.PARAM: "weights",
+    Role.PARAM_GRADIENT: "weight_gradients",
+    Role.STATE: "optimizer_state",
+    Role.INPUT: "feature_maps",
+    Role.ACTIVATION: "feature_maps",
+    Role.GRADIENT: "gradients",
+    Role.EXTRA: "extra",
+    Role.WORKSPACE: "workspace",
+    Role.LABEL: "labels",
+    Role.CONTROL: "labels",
+}
+
+
+@dataclass(eq=False)
+class Result:
+    """One policy's outcome. `trace` is simulated or measured; `arrangement` is what was planned."""
+
+    policy: str
+    arrangement: Arrangement
+    trace: Trace
+    name: str = "TRAIN"  # the program that is compared
+    refused: BudgetError | None = None
+    seconds: float | None = None  # one step; None: the trace's
+    slowdown: float | None = None
+    identical: bool | None = None
+    more: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def schedule(self) -> Schedule:
+        return self.arrangement.schedules[self.name]
+
+    @property
+    def fits(self) -> bool:
+        return self.refused is None
+
+    @property
+    def time(self) -> float:
+        return self.trace.seconds if self.seconds is None else self.seconds
+
+    def row(self) -> dict[str, object]:
+        """The result as it is printed: bytes as integers, times in seconds."""
+        schedule = self.schedule
+        moved = copied(schedule.instructions, schedule)
+        return {
+            "policy": self.policy,
+            "algorithms": describe(schedule.plan.algorithm),
+            "fits": self.fits,
+            "peak_bytes": self.arrangement.arena,
+            "live_peak_bytes": schedule.live_peak,
+            "arena_bytes": schedule.arena,
+            "average_bytes": self.trace.average_bytes,
+            **moved,
+            "host_bytes": self.arrangement.host,
+            "recomputed_ops": sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions),
+            "seconds": self.time,
+            "slowdown": self.slowdown,
+            "stall_seconds": self.trace.stall_seconds,
+            "identical": self.identical,
+            "by_role": by_role(schedule),
+            "smallest_budget_bytes": self.refused.smallest if self.refused else None,
+            **self.more,
+            "why": str(self.refused) if self.refused else None,
+        }
+
+
+def describe(algorithm: Mapping[Op, Algorithm]) -> str:
+    """How often each algorithm was taken: "fast 40, implicit_gemm 7"; ops without a choice are left out."""
+    counts = Counter(a.name for a in algorithm.values())
+    chosen = {name: n for name, n in counts.items() if name != "default"}
+    return ", ".join(f"{name} {chosen[name]}" for name in sorted(chosen)) or "default"
+
+
+def by_role(schedule: Schedule) -> dict[str, int]:
+    """Bytes of each kind at the live peak; they sum to it. A slot counts as what it holds then, or held last."""
+    found = dict.fromkeys(ROLES.values(), 0)
+    point = schedule.peak_point
+    for b in schedule.live(point):
+        begun = [s for s in b.stays if s.lo <= point]
+        holds = max(begun, key=lambda s: (s.hi > point, s.lo)) if begun else b.stays[0]
+        found[ROLES[holds.tensor.role]] += b.nbytes
+    return found
+
+
+def paper_peak(schedule: Schedule, policy: str) -> int:
+    """Peak as the vDNN paper counts it (its section IV, Figures 2 and 11): feature and gradient maps over time,
+    and weights; weight gradients, workspaces, labels and the softmax's own output apart.
+
+    Its baseline counts every weight; what it shows for vDNN is the feature-extraction part, and its weights.
+    """
+    maps = schedule.curve(frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT}))
+    weights = [t for t in schedule.program.carried if t.role is Role.PARAM]
+    if policy.startswith("vdnn"):
+        features = {layer.name for layer in feature_extraction(schedule.program)}
+        owner = {t: op.layer for op in schedule.program.ops for t in op.reads if t.role is Role.PARAM}
+        weights = [t for t in weights if owner.get(t) in features]
+    return int(maps.max()) + nbytes(weights)
+
+
+def planned(
+    programs: Sequence[Program],
+    policy: str,
+    costs: Costs,
+    budget: int | None = None,
+    host_budget: int | None = None,
+) -> tuple[Arrangement, BudgetError | None]:
+    """What the policy would do, and why it may not: refused, it is planned again under its smallest budget."""
+    try:
+        return arrange(programs, policy, costs, budget, host_budget), None
+    except BudgetError as error:
+        refused = error
+    for allowed in (budget, refused.smallest, refused.needed):  # the first: only the host's budget was exceeded
+        try:
+            return arrange(programs, policy, costs, allowed), refused
+        except BudgetError:
+            continue
+    raise refused
+
+
+def simulated(
+    programs: Sequence[Program],
+    policies: Iterable[str],
+    costs: Costs,
+    budget: int | None = None,
+    host_budget: int | None = None,
+    facts: str = "default",
+) -> list[Result]:
+    """Each policy planned and run on the simulator. Slowdown is against the first baseline among them, which
+    is taken as if it had the memory it needs."""
+    results = []
+    for policy in policies:
+        arrangement, refused = planned(programs, policy, costs, budget, host_budget)
+        trace = simulate(arrangement.schedules[programs[0].name], costs)
+        result = Result(policy, arrangement, trace, programs[0].name, refused)
+        if facts == "vdnn2016":
+            result.more["paper_peak_bytes"] = paper_peak(result.schedule, policy)
+        results.append(result)
+    against_baseline(results)
+    return results
+
+
+def against_baseline(results: Sequence[Result]) -> None:
+    """Set each slowdown, where there is a baseline to compare with."""
+    base = next((r for r in results if r.policy.split(":")[0] == "baseline"), None)
+    for r in results:
+        r.slowdown = r.time / base.time if base is not None and base.time else None
