@@ -1,0 +1,108 @@
+"""An obviously correct, quadratic judge of schedules: what verify must agree with where a schedule is broken.
+
+It builds the whole happens-before relation as sets, compares every pair of accesses to overlapping bytes, and
+replays values cell by cell. It knows nothing of buffers, stays' lives, Allocs or Frees.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.memory.schedule import ALIGNMENT, STREAMS, Compute, Offload, Prefetch, Schedule, Wait
+
+CELL = ALIGNMENT
+
+
+def broken(s: Schedule) -> str | None:
+    """Why a step of this schedule could go wrong under some timing of the streams, or None."""
+    before: dict[int, int] = {}  # instruction -> bit set of those surely finished when it starts
+    now = dict.fromkeys(STREAMS, 0)
+    accesses: list[tuple[int, str, int, int, bool]] = []  # (instruction, place, first cell, last cell, writes)
+
+    def cells(stay):
+        at = s.offset[stay.buffer]
+        return at // CELL, -(-(at + stay.tensor.nbytes) // CELL)
+
+    for i, x in enumerate(s.instructions):
+        if isinstance(x, Wait):
+            if x.on not in before:
+                return f"{i} waits for what was not issued"
+            now[x.stream] |= before[x.on] | 1 << x.on
+        elif isinstance(x, (Compute, Offload, Prefetch)):
+            before[i] = now[x.stream]
+            now[x.stream] |= 1 << i
+            if isinstance(x, Compute):
+                space = [x.workspace] if x.workspace else []
+                accesses += [(i, "arena", *cells(r), False) for r in x.reads]
+                accesses += [(i, "arena", *cells(w), True) for w in (*x.writes, *space)]
+            else:
+                out = isinstance(x, Offload)
+                accesses.append((i, "arena", *cells(x.stay), not out))
+                accesses.append((i, f"host {x.stay.tensor.name}", 0, 1, out))
+    for i, place, lo, hi, w in accesses:
+        if place == "arena" and (lo < 0 or hi * CELL > s.arena + CELL - 1):
+            return f"{i} is outside the arena"
+        for j, other, lo2, hi2, w2 in accesses:
+            if j < i and place == other and (w or w2) and lo < hi2 and lo2 < hi and not before[i] >> j & 1:
+                return f"{i} and {j} race"
+
+    value = {t: ("start", t.name) for t in (*s.program.carried, *s.program.inputs)}
+    want = {}
+    for op in s.program.ops:
+        reads = want[op] = tuple(value[t] for t in op.reads)
+        for t in op.writes:
+            value[t] = (op.name, s.plan.algorithm[op].name, t.name, hash(reads))
+    arena = np.full(max((hi for *_, hi, _ in accesses), default=0) + 1, None, object)
+    host = {t: ("start", t.name) for t in s.program.inputs}
+
+    def fill(lo, hi, number):
+        for c in range(lo, hi):
+            arena[c] = number
+
+    home = {st.tensor: st for b in s.buffers if b.home for st in b.stays}
+    for t, st in home.items():
+        if cells(st)[1] > len(arena):
+            return f"{t.name} lies outside the arena"
+        fill(*cells(st), ("start", t.name))
+    ran = set()
+    for i, x in enumerate(s.instructions):
+        if isinstance(x, Offload):
+            lo, hi = cells(x.stay)
+            if len({arena[c] for c in range(lo, hi)}) != 1:
+                return f"{i} copies out torn bytes"
+            host[x.stay.tensor] = arena[lo]
+        elif isinstance(x, Prefetch):
+            fill(*cells(x.stay), host.get(x.stay.tensor))
+        elif isinstance(x, Compute):
+            if x.algorithm != s.plan.algorithm[x.op]:
+                return f"{i} runs another algorithm"
+            for t, r, number in zip(x.op.reads, x.reads, want[x.op], strict=True):
+                lo, hi = cells(r)
+                if any(arena[c] != number for c in range(lo, hi)):
+                    return f"{i} {x.op.name} reads a wrong {t.name}"
+            for t, wr in zip(x.op.writes, x.writes, strict=True):
+                lo, hi = cells(wr)
+                for r_t, r in zip(x.op.reads, x.reads, strict=True):
+                    lo2, hi2 = cells(r)
+                    if r_t != t and lo < hi2 and lo2 < hi and ((r_t, t) not in x.op.inplace or lo != lo2):
+                        return f"{i} {x.op.name} overwrites what it reads"
+            if x.workspace:
+                lo, hi = cells(x.workspace)
+                for r in (*x.reads, *x.writes):
+                    lo2, hi2 = cells(r)
+                    if lo < hi2 and lo2 < hi:
+                        return f"{i} workspace over a tensor of its op"
+                fill(lo, hi, ("workspace", i))
+            if any(t in x.op.reads for t in x.op.writes) and x.op in ran:
+                return f"{i} updates twice"
+            ran.add(x.op)
+            for t, wr in zip(x.op.writes, x.writes, strict=True):
+                fill(*cells(wr), (x.op.name, x.algorithm.name, t.name, hash(want[x.op])))
+    for t in s.program.carried:
+        lo, hi = cells(home[t])
+        if any(arena[c] != value[t] for c in range(lo, hi)):
+            return f"{t.name} is not final at its home"
+    for t in s.program.outputs:
+        if host.get(t) != value[t]:
+            return f"output {t.name} is not on the host"
+    return None

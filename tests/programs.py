@@ -1,0 +1,153 @@
+"""Small programs made by hand, for tests of the memory manager that need no layers, arrays or kernels."""
+
+from __future__ import annotations
+
+from minidnn.costs import Choice, Costs
+from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
+
+KB = 1024
+
+
+class Builder:
+    """Layers by name over tensors by name; `program()` adds a backward for any DAG. Sizes are in KiB."""
+
+    def __init__(self, data: int = 64) -> None:
+        self.data = Tensor("data", (data * KB // 4,), role=Role.INPUT)
+        self.out: dict[str, Tensor] = {"data": self.data}
+        self.ops: list[Op] = []
+        self.weights: dict[str, Tensor] = {}
+        self.layers: list[tuple[str, str, list[str]]] = []
+
+    def add(self, name: str, kind: str, *bottoms: str, size: int = 64) -> str:
+        x = [self.out[b] for b in bottoms]
+        y = Tensor(f"{name}.y", (size * KB // 4,))
+        reads, inplace = list(x), ()
+        if kind in ("convolution", "inner_product"):
+            self.weights[name] = Tensor(f"{name}.w", (size,), role=Role.PARAM)
+            reads.append(self.weights[name])
+        if kind in ("relu", "eltwise"):
+            inplace = ((x[0], y),)
+        self.ops.append(
+            Op(f"{name}.forward", f"{kind}.forward", name, Phase.FORWARD, tuple(reads), (y,), None, inplace, 1000)
+        )
+        self.out[name] = y
+        self.layers.append((name, kind, list(bottoms)))
+        return name
+
+    def program(self, updates: bool = True) -> Program:
+        ops, last = list(self.ops), self.layers[-1][0]
+        loss = Tensor("loss", (1,))
+        ops.append(Op("loss.forward", "loss.forward", "loss", Phase.LOSS, (self.out[last],), (loss,)))
+        gradient: dict[str, Tensor] = {}
+
+        def arrive(blob: str, g: Tensor) -> None:
+            if blob not in gradient:
+                gradient[blob] = g
+                return
+            total = Tensor(f"{blob}.sum{len(ops)}", g.shape, role=Role.GRADIENT)
+            a = gradient[blob]
+            ops.append(
+                Op(f"{blob}.add{len(ops)}", "gradient.add", blob, Phase.BACKWARD, (a, g), (total,), None, ((a, total),))
+            )
+            gradient[blob] = total
+
+        first = Tensor(f"{last}.grad", self.out[last].shape, role=Role.GRADIENT)
+        ops.append(Op("loss.backward", "loss.backward", "loss", Phase.BACKWARD, (self.out[last],), (first,)))
+        gradient[last] = first
+        for name, kind, bottoms in reversed(self.layers):
+            dy = gradient[name]
+            if name in self.weights:
+                w = self.weights[name]
+                dw = Tensor(f"{name}.w.grad", w.shape, role=Role.PARAM_GRADIENT)
+                reads = (self.out[bottoms[0]], dy)
+                ops.append(Op(f"{name}.backward_filter", f"{kind}.backward_filter", name, Phase.BACKWARD, reads, (dw,)))
+            for k, b in enumerate(bottoms):
+                if b == "data":
+                    continue
+                dx = Tensor(f"{b}.grad.{name}.{k}", self.out[b].shape, role=Role.GRADIENT)
+                verb, inplace, reads = "backward", (), (self.out[b], dy)
+                if name in self.weights:
+                    verb, reads = "backward_data", (self.weights[name], dy)
+                if kind == "relu":
+                    reads, inplace = (self.out[name], dy), ((dy, dx),)
+                if kind == "eltwise":
+                    reads = (dy,)
+                ops.append(
+                    Op(f"{name}.{verb}.{k}", f"{kind}.{verb}", name, Phase.BACKWARD, reads, (dx,), None, inplace, 2000)
+                )
+                arrive(b, dx)
+            if updates and name in self.weights:
+                ops.append(Op(f"{name}.update_w", "sgd.update", name, Phase.UPDATE, (w, dw), (w,)))
+        carried = tuple(self.weights.values())
+        if not updates:
+            carried += tuple(t for op in ops for t in op.writes if t.role is Role.PARAM_GRADIENT)
+        program = Program("TRAIN", tuple(ops), (self.data,), carried, (loss,), tuple(n for n, _, _ in self.layers))
+        program.check()
+        return program
+
+
+def chain(n: int = 4, size: int = 64) -> Program:
+    b, x = Builder(size), "data"
+    for i in range(n):
+        x = b.add(f"conv{i}", "convolution", x, size=size)
+        x = b.add(f"relu{i}", "relu", x, size=size)
+    x = b.add("pool", "pooling", x, size=size // 4)
+    b.add("fc", "inner_product", x, size=4)
+    return b.program()
+
+
+def diamond() -> Program:
+    b = Builder()
+    a = b.add("a", "convolution", "data")
+    left, right = b.add("left", "convolution", a), b.add("right", "convolution", a)
+    b.add("fc", "inner_product", b.add("join", "eltwise", left, right), size=4)
+    return b.program()
+
+
+def residual(blocks: int = 3) -> Program:
+    b = Builder()
+    x = b.add("stem", "convolution", "data")
+    for i in range(blocks):
+        y = b.add(f"relu{i}a", "relu", b.add(f"conv{i}a", "convolution", x))
+        y = b.add(f"conv{i}b", "convolution", y)
+        x = b.add(f"relu{i}", "relu", b.add(f"sum{i}", "eltwise", y, x))
+    b.add("fc", "inner_product", x, size=4)
+    return b.program()
+
+
+def inception(blocks: int = 2) -> Program:
+    b = Builder()
+    x = b.add("stem", "convolution", "data", size=96)
+    for i in range(blocks):
+        one = b.add(f"one{i}", "convolution", x, size=32)
+        three = b.add(f"three{i}", "convolution", b.add(f"reduce{i}", "convolution", x, size=16), size=48)
+        pool = b.add(f"proj{i}", "convolution", b.add(f"pool{i}", "pooling", x, size=96), size=16)
+        x = b.add(f"concat{i}", "concat", one, three, pool, size=96)
+    b.add("fc", "inner_product", x, size=4)
+    return b.program()
+
+
+def nested() -> Program:
+    b = Builder()
+    a = b.add("a", "convolution", "data")
+    c = b.add("c", "convolution", a)
+    d, e = b.add("d", "convolution", c), b.add("e", "pooling", c)
+    inner = b.add("inner", "eltwise", d, e)
+    f = b.add("f", "relu", inner)
+    b.add("fc", "inner_product", b.add("outer", "eltwise", f, a, c), size=4)
+    return b.program()
+
+
+PROGRAMS = {"chain": chain, "diamond": diamond, "residual": residual, "inception": inception, "nested": nested}
+POLICIES = ["baseline", "liveness", "liveness:p", "vdnn_all", "vdnn_all:p", "vdnn_conv", "vdnn_dyn"]
+
+
+def costs(memory: int = 1 << 40, bandwidth: float = 1e9) -> Costs:
+    """Two algorithms per convolution: slow without workspace, twice as fast with 40 KiB of it."""
+
+    def choices(op: Op) -> tuple[Choice, ...]:
+        if op.kind.startswith("convolution"):
+            return Choice(Algorithm("slow"), 2e-4), Choice(Algorithm("fast", 40 * KB), 1e-4)
+        return (Choice(Algorithm("only"), 5e-5),)
+
+    return Costs("toy", memory, bandwidth, bandwidth, choices)

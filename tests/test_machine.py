@@ -1,0 +1,186 @@
+"""The executor, on a device whose kernels mix bytes: any wrong, late or stale byte changes the weights."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from zlib import crc32
+
+import numpy as np
+import pytest
+
+from minidnn.memory.arrange import BudgetError, arrange
+from minidnn.memory.machine import Machine, NotFinite
+from minidnn.memory.simulator import simulate
+from minidnn.memory.trace import copied
+from minidnn.program import Op, Phase, Program, Role, Tensor
+from tests.programs import POLICIES, PROGRAMS, costs
+
+
+class Mixer:
+    """A device of bytes: each write becomes a mixture of all reads and the op's name, in place or not."""
+
+    name, memory = "mixer", 1 << 34
+
+    def algorithms(self, op):
+        return (costs().choices(op)[0].algorithm,)
+
+    def array(self, buffer, tensor):
+        return buffer.view(tensor.dtype).reshape(tensor.shape)
+
+    def prepare(self, op, algorithm, views, workspace):
+        return partial(mix, op, [views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
+
+
+def mix(op, reads, writes, workspace):
+    if len(workspace):
+        workspace.fill(crc32(op.name.encode()) % 251)
+    total = [np.resize(r.reshape(-1).view(np.uint8).astype(np.uint32), 4096) for r in reads]
+    for k, w in enumerate(writes):
+        seed = crc32(f"{op.name}{k}".encode()) % 251
+        bytes_ = sum(((i + 3) * t for i, t in enumerate(total)), np.arange(4096, dtype=np.uint32)) * 7 + seed
+        # exponents are kept small, so that every float is finite
+        w.reshape(-1).view(np.uint8)[:] = np.resize(bytes_, w.nbytes).astype(np.uint8) & 0x3F
+
+
+def train(program, policy, steps=3, trace=False, **options):
+    arrangement = arrange([program], policy, costs())
+    with Machine(Mixer(), arrangement, **options) as m:
+        for t in program.carried:
+            m.set(t, np.full(t.shape, 0.5, np.float32))
+        for k in range(steps):
+            (data,) = program.inputs
+            m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k)
+            last = m.step(trace=trace)
+        out = {t.name: m.get(t).tobytes() for t in program.carried}
+        out["loss"] = m.read(program.outputs[0]).tobytes()
+    return out, last, arrangement.schedules["TRAIN"]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_every_policy_gives_the_same_bytes_with_poison_and_delayed_copies(name, policy):
+    program = PROGRAMS[name]()
+    want, _, _ = train(program, "baseline")
+    got, _, _ = train(program, policy, debug=True, delays=1e-3, seed=hash((name, policy)) % 1000)
+    assert got == want
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_the_machine_and_the_simulator_agree_on_bytes_and_counts(policy):
+    program = PROGRAMS["inception"]()
+    _, real, schedule = train(program, policy, trace=True)
+    simulated = simulate(schedule, costs())
+    assert real.peak_bytes == simulated.peak_bytes == schedule.live_peak
+    assert [(s.index, s.stream, s.name) for s in real.spans] == [(s.index, s.stream, s.name) for s in simulated.spans]
+    assert [b for _, b in real.memory][-1] == [b for _, b in simulated.memory][-1]
+    moved = copied(schedule.instructions, schedule)
+    assert moved["input_bytes"] == program.inputs[0].nbytes and moved["output_bytes"] == 4
+
+
+def test_a_failing_kernel_ends_the_step_with_its_own_error_and_no_hang():
+    class Faulty(Mixer):
+        def prepare(self, op, algorithm, views, workspace):
+            if op.name == "conv2.forward":
+                return partial(self.fail, op)
+            return super().prepare(op, algorithm, views, workspace)
+
+        def fail(self, op):
+            raise RuntimeError(f"{op.name} broke")
+
+    program = PROGRAMS["chain"]()
+    with Machine(Faulty(), arrange([program], "vdnn_all", costs())) as m:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=r"conv2\.forward broke"):
+                m.step()
+
+
+def test_check_names_the_first_op_whose_result_is_not_finite():
+    class Nan(Mixer):
+        def prepare(self, op, algorithm, views, workspace):
+            if op.name == "relu1.forward":
+                return partial(views[op.writes[0]].fill, np.nan)
+            return super().prepare(op, algorithm, views, workspace)
+
+    program = PROGRAMS["chain"]()
+    with Machine(Nan(), arrange([program], "vdnn_all", costs())) as m:
+        for t in program.carried:
+            m.set(t, np.zeros(t.shape, np.float32))
+        m.write(program.inputs[0], np.zeros(program.inputs[0].shape, np.float32))
+        with pytest.raises(NotFinite, match="relu1.forward") as caught:
+            m.step(check=True)
+    assert caught.value.op.layer == "relu1"
+
+
+def test_inputs_are_double_buffered_the_next_batch_may_be_written_during_a_step():
+    """A kernel that stands still while the next batch is written must not see it."""
+    x = Tensor("x", (64,), role=Role.INPUT)
+    y = Tensor("y", (64,))
+    program = Program("TRAIN", (Op("copy", "k", "copy", Phase.FORWARD, (x,), (y,)),), (x,), (), (y,))
+    started, go = threading.Event(), threading.Event()
+
+    class Slow(Mixer):
+        def prepare(self, op, algorithm, views, workspace):
+            def call():
+                started.set()
+                go.wait(5)
+                np.copyto(views[y], views[x])
+
+            return call
+
+    with Machine(Slow(), arrange([program], "liveness", costs())) as m:
+        m.write(x, np.full(64, 1.0))
+        thread = threading.Thread(target=m.step)
+        thread.start()
+        started.wait(5)
+        m.write(x, np.full(64, 2.0))
+        go.set()
+        thread.join()
+        assert (m.read(y) == 1).all()
+        m.step()
+        assert (m.read(y) == 2).all()
+
+
+def test_the_arena_is_one_allocation_of_the_budgets_size():
+    program = PROGRAMS["chain"]()
+    smallest = arrange([program], "vdnn_all", costs()).arena
+    arrangement = arrange([program], "vdnn_all", costs(), budget=smallest + 4096)
+    with Machine(Mixer(), arrangement) as m:
+        assert m.arena.nbytes == smallest + 4096
+        assert m.arena.ctypes.data % 4096 == 0
+
+
+def test_a_budget_that_cannot_be_kept_is_refused_with_everything_a_user_needs():
+    program = PROGRAMS["chain"]()
+    full = arrange([program], "baseline", costs())
+    with pytest.raises(BudgetError) as e:
+        arrange([program], "baseline", costs(), budget=full.arena - 256)
+    text = str(e.value)
+    assert "baseline needs" in text and "the budget is" in text and "instruction" in text
+    assert "conv0.y" in text and str(full.arena) in text
+    assert e.value.smallest == e.value.needed == full.arena
+    arrange([program], "baseline", costs(), budget=e.value.smallest)  # the advice is true
+
+
+def test_a_host_budget_likewise():
+    program = PROGRAMS["chain"]()
+    host = arrange([program], "vdnn_all", costs()).host
+    with pytest.raises(BudgetError, match="on the host, the host budget is") as e:
+        arrange([program], "vdnn_all", costs(), host_budget=host - 1)
+    assert e.value.smallest == host
+    arrange([program], "vdnn_all", costs(), host_budget=host)
+
+
+def test_vdnn_dyn_takes_the_fastest_plan_that_fits_and_names_its_leanest_when_none_does():
+    program = PROGRAMS["chain"]()
+    free = arrange([program], "liveness:p", costs()).arena
+    lean = arrange([program], "vdnn_all:m", costs()).arena
+    seconds = []
+    for budget in (free, (free + lean) // 2, lean):
+        s = arrange([program], "vdnn_dyn", costs(), budget=budget).schedules["TRAIN"]
+        assert s.arena <= budget
+        seconds.append(simulate(s, costs()).seconds)
+    assert seconds == sorted(seconds)
+    with pytest.raises(BudgetError) as e:
+        arrange([program], "vdnn_dyn", costs(), budget=lean - 256)
+    assert e.value.smallest == lean

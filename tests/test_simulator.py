@@ -1,0 +1,77 @@
+"""Three-op timelines worked out by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from minidnn.costs import Choice, Costs
+from minidnn.memory.placement import place
+from minidnn.memory.plan import Plan, Trip, complete
+from minidnn.memory.schedule import lower
+from minidnn.memory.simulator import simulate
+from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
+
+MB = 1_000_000
+x = Tensor("x", (MB // 4,), role=Role.INPUT)
+a, b, c = (Tensor(n, (MB // 4,)) for n in "abc")
+ops = (
+    Op("one", "k", "one", Phase.FORWARD, (x,), (a,)),
+    Op("two", "k", "two", Phase.FORWARD, (a,), (b,)),
+    Op("three", "k", "three", Phase.FORWARD, (a, b), (c,)),
+)
+program = Program("TRAIN", ops, (x,), (), (c,))
+
+
+def costs(ms: float, bandwidth: float = 1e9) -> Costs:
+    return Costs("toy", 1 << 30, bandwidth, bandwidth, lambda op: (Choice(Algorithm("k"), ms / 1e3),))
+
+
+def run(plan: Plan, cost: Costs):
+    schedule = place(lower(program, complete(program, cost, plan)))
+    return simulate(schedule, cost)
+
+
+def spans(trace):
+    return [(s.name, s.stream, round(s.start * 1e3, 6), round(s.end * 1e3, 6)) for s in trace.spans]
+
+
+def test_an_input_arrives_then_ops_follow_and_the_output_leaves():
+    t = run(Plan(), costs(2))
+    assert spans(t) == [
+        ("x", "in", 0, 1),
+        ("one", "compute", 1, 3),
+        ("two", "compute", 3, 5),
+        ("three", "compute", 5, 7),
+        ("c", "out", 7, 8),
+    ]
+    assert t.seconds == pytest.approx(8e-3)
+    assert t.stall_seconds == pytest.approx(2e-3)  # for the input, and for the output at the end
+
+
+def test_a_copy_beside_a_longer_op_is_hidden_and_one_beside_a_shorter_op_stalls():
+    trip = Trip(a, out=1, free=2, back=2, arrive=2)  # leaves beside "two", comes back for "three": nothing overlaps
+    long, short = run(Plan(trips=(trip,)), costs(2)), run(Plan(trips=(trip,)), costs(0.5))
+    # long: x 0-1, one 1-3, two 3-5 beside out 3-4, in 5-6, three 6-8, c 8-9
+    assert long.seconds == pytest.approx(9e-3)
+    assert long.stall_seconds == pytest.approx(3e-3)
+    # short: one 1-1.5, out 1.5-2.5 (two is done at 2: 0.5 of stall), in 2.5-3.5, three 3.5-4, c 4-5
+    assert short.seconds == pytest.approx(5e-3)
+    assert short.stall_seconds == pytest.approx(3.5e-3)  # x 1, the copy out 0.5, back 1, c 1
+
+
+def test_the_copies_in_and_out_overlap_each_other():
+    d = Tensor("d", (MB // 4,), role=Role.INPUT)
+    two = Program("TRAIN", (*ops[:2], Op("three", "k", "three", Phase.FORWARD, (b, d), (c,))), (x, d), (), (c,))
+    plan = Plan(trips=(Trip(d, None, None, 1, 2), Trip(b, 2, 3, None, None)))
+    cost = costs(1)
+    t = simulate(place(lower(two, complete(two, cost, plan))), cost)
+    assert ("d", "in", 2, 3) in spans(t) and ("two", "compute", 2, 3) in spans(t)
+    assert ("three", "compute", 3, 4) in spans(t) and ("b", "out", 3, 4) in spans(t)
+
+
+def test_memory_over_time_is_time_weighted():
+    t = run(Plan(), costs(1))
+    # x 0-2 (freed at 2), a 1-4, b 2-4, c 3-5: 1, 2, 2, 3, 1 MB in five milliseconds (x is read until 2)
+    assert t.peak_bytes == 3 * MB
+    assert t.average_bytes == pytest.approx((1 + 2 + 2 + 3 + 1) * MB / 5)
+    assert t.memory[-1][1] == 0
