@@ -462,7 +462,8 @@ def listing(schedule: Schedule) -> list[str]:
         lines.append(f"      home      {b.label}  @{where[b]}  {mib(b.nbytes)}")
     for i, x in enumerate(schedule.instructions):
         if isinstance(x, (Alloc, Free)):
-            text = f"{'alloc' if isinstance(x, Alloc) else 'free':9} {x.buffer.label}  @{where[x.buffer]}  {mib(x.buffer.nbytes)}"
+            verb = "alloc" if isinstance(x, Alloc) else "free"
+            text = f"{verb:9} {x.buffer.label}  @{where[x.buffer]}  {mib(x.buffer.nbytes)}"
         elif isinstance(x, Compute):
             run = f"#{x.run}" if x.run else ""
             space = f" + {mib(x.algorithm.workspace)}" if x.algorithm.workspace else ""
