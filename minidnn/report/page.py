@@ -45,7 +45,8 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
 {_reasons(panels)}</section>
 <section><h2>On the device at the worst moment</h2>
 <p class="dim">The bytes live when most are, by what they are for.</p>
-<div class="scroll"><svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
+<div class="scroll">
+<svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
 <section><h2>One step</h2>
 <p class="dim">Bytes live on the device over time, above what the three streams do: compute, copies out to the
 host and copies back in. All policies have one scale.{_base_note(base, panels)} Point at anything for its name.</p>

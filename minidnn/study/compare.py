@@ -144,14 +144,15 @@ def simulated(
     budget: int | None = None,
     host_budget: int | None = None,
     facts: str = "default",
+    name: str = "TRAIN",
 ) -> list[Result]:
     """Each policy planned and run on the simulator. Slowdown is against the first baseline among them, which
     is taken as if it had the memory it needs."""
     results = []
     for policy in policies:
         arrangement, refused = planned(programs, policy, costs, budget, host_budget)
-        trace = simulate(arrangement.schedules[programs[0].name], costs)
-        result = Result(policy, arrangement, trace, programs[0].name, refused)
+        trace = simulate(arrangement.schedules[name], costs)
+        result = Result(policy, arrangement, trace, name, refused)
         if facts == "vdnn2016":
             result.more["paper_peak_bytes"] = paper_peak(result.schedule, policy)
         results.append(result)

@@ -1,0 +1,185 @@
+"""Policies run for real, side by side: the same start, the same data, and at the end the same bytes or not.
+
+Steps are interleaved (one of each policy, then again), so that a busy machine slows all of them alike; medians
+count. The reference of `identical` is baseline without a budget, made to take the same algorithm for every op: so
+a refused baseline still has its say, and no policy is blamed for a choice of algorithm.
+
+A refused policy is run too, under the smallest budget it could keep, unless this machine has not the memory; then
+its times are simulated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Protocol
+
+import numpy as np
+
+from minidnn.costs import Choice, Costs
+from minidnn.memory.schedule import Arrangement
+from minidnn.memory.simulator import simulate
+from minidnn.memory.trace import Trace
+from minidnn.program import Op, Program
+from minidnn.study.compare import Result, against_baseline, planned
+
+UNLIMITED = 1 << 62
+
+
+class Runner(Protocol):
+    """A net loaded under one policy, its data at hand. `step` trains once; `values` is all that lives on."""
+
+    arrangement: Arrangement
+
+    def step(self, trace: bool = False) -> Trace | None: ...
+
+    def values(self) -> Mapping[str, np.ndarray]: ...
+
+    def close(self) -> None: ...
+
+
+Open = Callable[[str, Costs, "int | None"], Runner]  # (policy, costs, device budget)
+Digest = dict[str, bytes]
+Algorithms = tuple[tuple[str, str, str], ...]  # (program, op, algorithm), sorted
+Tell = Callable[[str], object]
+
+
+def ran(
+    open_runner: Open,
+    programs: Sequence[Program],
+    policies: Sequence[str],
+    costs: Costs,
+    budget: int | None = None,
+    host_budget: int | None = None,
+    steps: int = 6,
+    name: str = "TRAIN",
+    tell: Tell = lambda text: None,
+) -> list[Result]:
+    """Each policy for `steps` steps: the first is not timed, and the last is traced instead."""
+    results: dict[str, Result] = {}
+    for policy in policies:
+        tell(f"planning {policy}")
+        arrangement, refused = planned(programs, policy, costs, budget, host_budget)
+        trace = simulate(arrangement.schedules[name], costs)
+        results[policy] = Result(policy, arrangement, trace, name, refused)
+    free = physical_memory()
+    needs = {policy: r.arrangement.arena + r.arrangement.host for policy, r in results.items()}
+    able = [policy for policy in policies if needs[policy] < 0.8 * free]
+    together = sum(needs[policy] for policy in able) < 0.6 * free
+    ends: dict[str, Digest] = {}
+    for group in [able] if together else [[policy] for policy in able]:
+        ends |= _train(open_runner, group, results, costs, steps, tell)
+    references: dict[Algorithms, Digest] = {}
+    for policy, end in ends.items():
+        if policy.split(":")[0] == "baseline":
+            references[_algorithms(results[policy].arrangement)] = end
+    for policy, end in ends.items():
+        result = results[policy]
+        same = _algorithms(result.arrangement)
+        if same not in references:
+            reference = _reference(open_runner, result, costs, steps, free, tell)
+            if reference is None:
+                continue
+            references[same] = reference
+        result.identical = references[same] == end
+    against_baseline(list(results.values()))
+    return list(results.values())
+
+
+def _train(
+    open_runner: Open,
+    policies: Sequence[str],
+    results: Mapping[str, Result],
+    costs: Costs,
+    steps: int,
+    tell: Tell,
+) -> dict[str, Digest]:
+    """Run these policies in turn, note times and traces in `results`, and return what each ended with."""
+    runners: dict[str, Runner] = {}
+    taken: dict[str, list[float]] = {policy: [] for policy in policies}
+    try:
+        for policy in policies:
+            tell(f"loading {policy}")
+            runners[policy] = open_runner(policy, costs, results[policy].arrangement.budget)
+        for i in range(steps):
+            tell(f"step {i + 1} of {steps}: {', '.join(policies)}")
+            for policy, runner in runners.items():
+                began = perf_counter()
+                trace = runner.step(trace=i == steps - 1)
+                seconds = perf_counter() - began
+                if trace is not None:
+                    results[policy].trace = trace
+                if steps <= 2 or 0 < i < steps - 1:
+                    taken[policy].append(seconds)
+        for policy in policies:
+            results[policy].seconds = median(taken[policy])
+        return {policy: digest(runner.values()) for policy, runner in runners.items()}
+    finally:
+        for runner in runners.values():
+            runner.close()
+
+
+def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free: int, tell: Tell) -> Digest | None:
+    """What baseline without a budget ends with, if it takes the algorithms of `result`; None: no memory for it."""
+    tell(f"baseline with the algorithms of {result.policy}")
+    runner = open_runner("baseline", _forced(costs, result.arrangement), UNLIMITED)
+    try:
+        if runner.arrangement.arena + runner.arrangement.host > 0.8 * free:
+            return None
+        for _ in range(steps):
+            runner.step()
+        return digest(runner.values())
+    finally:
+        runner.close()
+
+
+def _algorithms(arrangement: Arrangement) -> Algorithms:
+    return tuple(
+        sorted(
+            (name, op.name, algorithm.name)
+            for name, schedule in arrangement.schedules.items()
+            for op, algorithm in schedule.plan.algorithm.items()
+        )
+    )
+
+
+def _forced(costs: Costs, arrangement: Arrangement) -> Costs:
+    """Costs that know only the algorithms taken there, so that any policy takes them."""
+    taken = {
+        op.name: algorithm
+        for schedule in arrangement.schedules.values()
+        for op, algorithm in schedule.plan.algorithm.items()
+    }
+
+    def choices(op: Op) -> tuple[Choice, ...]:
+        algorithm = taken[op.name]
+        return (Choice(algorithm, costs.seconds(op, algorithm)),)
+
+    return replace(costs, choices=choices)
+
+
+def digest(values: Mapping[str, np.ndarray]) -> Digest:
+    """A fingerprint of every array's bytes, type and shape."""
+    return {
+        name: sha256(f"{a.dtype} {a.shape} ".encode() + np.ascontiguousarray(a).tobytes()).digest()
+        for name, a in values.items()
+    }
+
+
+def physical_memory() -> int:
+    """Bytes that this process may still take, about: the machine's, or its container's."""
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    with contextlib.suppress(OSError, StopIteration, ValueError):  # Linux; the page cache can be given up
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" is no number
+        group = Path("/sys/fs/cgroup")
+        limit = int((group / "memory.max").read_text())
+        available = min(available, limit - int((group / "memory.current").read_text()))
+    return available
