@@ -226,7 +226,7 @@ def _stays_of(
 
     def leave(trip: Trip) -> Stay | None:
         """End the current stay by a trip; the next one begins where the trip comes back."""
-        if current is None or trip.free is None:
+        if current is None or trip.free is None or trip.free < current.lo:
             raise ValueError(f"a trip of {t.name} begins at point {trip.free}, where it is not on the device")
         current.hi, current.leaves = max(trip.free, current.hi), trip
         done.append(current)

@@ -1,0 +1,131 @@
+"""The lowering, read as a listing. Golden texts of one small net under each policy stand in tests/golden;
+after a wanted change, `GOLDEN=write pytest tests/test_schedule.py` rewrites them, and the diff is what to review."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from minidnn.memory.arrange import arrange
+from minidnn.memory.placement import place
+from minidnn.memory.plan import Plan, Trip, complete, fate, in_place
+from minidnn.memory.policies import find
+from minidnn.memory.schedule import Compute, Offload, Prefetch, Wait, lower
+from tests.programs import PROGRAMS, chain, costs
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+@pytest.mark.parametrize("policy", ["baseline", "liveness", "vdnn_all", "vdnn_conv_p", "vdnn_dyn"])
+def test_listing(policy):
+    # vdnn_dyn has to offload and to mix algorithms there
+    budget = 310 * 1024 if policy == "vdnn_dyn" else None
+    name = policy.replace("_p", ":p")
+    text = str(arrange([chain(3)], name, costs(), budget).schedules["TRAIN"]) + "\n"
+    file = GOLDEN / f"{policy}.txt"
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(text)
+    assert text == file.read_text()
+
+
+def positions(schedule, kind, name):
+    return [
+        i
+        for i, x in enumerate(schedule.instructions)
+        if isinstance(x, kind)
+        and (x.op.name if isinstance(x, Compute) else x.stay.tensor.name if not isinstance(x, Wait) else "") == name
+    ]
+
+
+def test_vdnn_all_is_the_papers_machinery_on_a_chain():
+    """Rhu et al. III-B: offload beside the layer, a barrier at its end; prefetch by Figure 10's window, done before
+    the next layer's backward."""
+    s = arrange([chain(4)], "vdnn_all", costs()).schedules["TRAIN"]
+    x = s.instructions
+    for n in range(1, 4):
+        conv = positions(s, Compute, f"conv{n}.forward")[0]
+        out = positions(s, Offload, f"relu{n - 1}.y")[0]
+        following = positions(s, Compute, f"relu{n}.forward")[0]
+        assert out < conv < following  # issued beside FWD(n)
+        barrier = [i for i, w in enumerate(x) if isinstance(w, Wait) and w.stream == "compute" and w.on == out]
+        assert conv < barrier[0] < following  # n+1 does not start before the copy is done
+    # Figure 10 from conv3's backward finds conv2; its X comes back beside BWD(conv3), done before BWD(relu2)
+    fetch = positions(s, Prefetch, "relu1.y")[0]
+    assert positions(s, Compute, "relu3.backward.0")[0] < fetch < positions(s, Compute, "conv3.backward_filter")[0]
+    arrive = next(i for i, w in enumerate(x) if isinstance(w, Wait) and w.stream == "compute" and w.on == fetch)
+    assert arrive < positions(s, Compute, "relu2.backward.0")[0]
+
+
+def test_a_forked_map_leaves_with_its_last_consumer():
+    s = arrange([PROGRAMS["nested"]()], "vdnn_all", costs()).schedules["TRAIN"]
+    out = positions(s, Offload, "c.y")[0]
+    last = max(i for i, x in enumerate(s.instructions) if isinstance(x, Compute) and "forward" in x.op.name
+               and any(t.name == "c.y" for t in x.op.reads))  # fmt: skip
+    assert out < last
+    earlier = [i for i, x in enumerate(s.instructions) if isinstance(x, Compute) and "forward" in x.op.name
+               and any(t.name == "c.y" for t in x.op.reads) and i < last]  # fmt: skip
+    assert max(earlier) < out
+
+
+def test_weights_and_the_classifier_never_leave():
+    for make in PROGRAMS.values():
+        s = arrange([make()], "vdnn_all", costs()).schedules["TRAIN"]
+        moved = {x.stay.tensor.name for x in s.instructions if isinstance(x, (Offload, Prefetch))}
+        assert not any(name.endswith((".w", "grad")) or name.startswith("fc") for name in moved)
+
+
+def test_baseline_has_two_gradient_slots_on_a_chain_each_of_the_largest_size():
+    s = arrange([chain(4)], "baseline", costs()).schedules["TRAIN"]
+    slots = [b for b in s.buffers if b.name.startswith("gradient map")]
+    assert [b.nbytes for b in slots] == [64 * 1024] * 2
+    assert len(set(s.curve().tolist())) == 1, "network-wide allocation is flat"
+
+
+def test_baseline_takes_as_many_slots_as_are_alive_at_once_elsewhere():
+    s = arrange([PROGRAMS["nested"]()], "baseline", costs()).schedules["TRAIN"]
+    assert sum(b.name.startswith("gradient map") for b in s.buffers) > 2
+
+
+def test_performance_optimal_takes_workspace_and_memory_optimal_none():
+    p = chain()
+    for op in p.ops:
+        if op.kind.startswith("convolution"):
+            assert find("vdnn_all:p")(p, costs(), None).algorithm[op].workspace
+            assert not find("vdnn_all:m")(p, costs(), None).algorithm[op].workspace
+
+
+def test_fates_are_derived_for_people():
+    p = chain(3)
+    plan = complete(p, costs(), find("vdnn_all")(p, costs(), None))
+    names = {t.name: fate(plan, p, t) for t in p.tensors}
+    assert names["relu0.y"] == "offload" and names["pool.y"] == "keep"
+    conv = next(op for op in p.ops if op.name == "conv1.forward")
+    again = complete(p, costs(), Plan(order=(*p.ops[:-1], conv, p.ops[-1])))
+    assert fate(again, p, conv.writes[0]) == "recompute"
+
+
+def test_in_place_is_taken_only_where_nobody_reads_the_old_value_later():
+    p = PROGRAMS["residual"]()
+    share = {a.name: b.name for a, b in in_place(p).items()}
+    assert share["relu0a.y"] == "conv0a.y"
+    assert "sum1.y" in share and share["sum1.y"] == "conv1b.y"
+    # relu0.y feeds conv1a and sum1: nothing may take its bytes
+    assert "relu0.y" not in share.values()
+
+
+def test_a_plan_that_contradicts_itself_is_refused_by_name():
+    p = chain()
+    t = next(t for t in p.tensors if t.name == "relu0.y")
+    with pytest.raises(ValueError, match=r"relu0\.y"):
+        place(lower(p, complete(p, costs(), Plan(trips=(Trip(t, 1, 2, 3, 4), Trip(t, 1, 2, 3, 4))))))
+
+
+def test_an_unknown_policy_is_named_with_what_there_is():
+    with pytest.raises(KeyError, match="did you mean 'vdnn_all'"):
+        find("vdn_all")
+    with pytest.raises(KeyError, match="m \\(memory-optimal\\) or p"):
+        find("vdnn_all:x")
+    with pytest.raises(KeyError, match="chooses its algorithms itself"):
+        find("vdnn_dyn:p")
