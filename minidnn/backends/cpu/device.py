@@ -1,0 +1,139 @@
+"""The CPU as a device: which kernels an op may use, and calls bound to the addresses of a plan.
+
+With oneDNN: NHWC, recipes per kind, workspaces of our own. Without it: the reference's kernels on NCHW, slow and
+allocating, and `description` says so.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from minidnn.backends import reference
+from minidnn.backends.cpu import (
+    convolution,
+    dense,
+    elementwise,
+    join,
+    layout,
+    loss,
+    normalization,
+    pooling,
+    update,
+)
+from minidnn.backends.cpu.dnnl import Call, Dnnl
+from minidnn.backends.cpu.library import Unavailable, load
+from minidnn.backends.cpu.recipe import Recipe, plain
+from minidnn.program import Algorithm, Op, Tensor
+
+# kind -> (dnnl, op) -> its recipes, best first; None where this geometry is left to the reference's kernel
+KINDS = {
+    **convolution.KINDS,
+    **pooling.KINDS,
+    **dense.KINDS,
+    **elementwise.KINDS,
+    **normalization.KINDS,
+    **join.KINDS,
+    **loss.KINDS,
+    **update.KINDS,
+}
+
+
+class CpuDevice:
+    """`threads`: of oneDNN's kernels; by default what OpenMP says, that is one per core."""
+
+    name = "cpu"
+
+    def __init__(self, threads: int | None = None) -> None:
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads={threads}: at least 1")
+        self.memory = _physical_memory()
+        self._recipes: dict[tuple, list[Recipe]] = {}
+        self.dnnl: Dnnl | None = None
+        try:
+            loaded = load()
+        except Unavailable as reason:
+            self.description = f"NumPy (the plain fallback, slow): {reason}"
+            return
+        self.dnnl = Dnnl(loaded, threads)
+        plural = "" if self.dnnl.threads == 1 else "s"
+        self.description = (
+            f"oneDNN {loaded.version} ({loaded.runtime}, {self.dnnl.threads} thread{plural}), "
+            f"{loaded.path} ({loaded.source})"
+        )
+
+    def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
+        """The deterministic ways to compute an op, the default first."""
+        return tuple(r.algorithm for r in self.recipes(op))
+
+    def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
+        """The tensor's elements in logical order, over its bytes in the arena."""
+        if self.dnnl is None:
+            return buffer[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
+        return layout.view(buffer, tensor)
+
+    def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray) -> Call:
+        """The op bound to its addresses. Calling it looks nothing up and allocates nothing of note."""
+        for recipe in self.recipes(op):
+            if recipe.algorithm == algorithm:
+                break
+        else:
+            offered = ", ".join(f"{a.name} ({a.workspace} B)" for a in self.algorithms(op))
+            raise ValueError(
+                f"{op.name}: no algorithm {algorithm.name} with {algorithm.workspace} B of workspace; "
+                f"{self.name} offers {offered}"
+            )
+        if workspace.nbytes < algorithm.workspace:
+            raise ValueError(
+                f"{op.name}: {algorithm.name} needs {algorithm.workspace} B of workspace, given {workspace.nbytes} B"
+            )
+        steps = recipe.bind([views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
+        return _chain(self.dnnl.use_threads if self.dnnl else None, steps)
+
+    def recipes(self, op: Op) -> list[Recipe]:
+        """Made once per kind and geometry: a deep net's repeated layers share their generated code."""
+        if self.dnnl is None or op.kind not in KINDS:
+            return [_reference(op)]
+        key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
+        if op.kind in loss.KINDS:
+            key = (*key, op.name)  # these name the op when they meet a wrong label
+        if key not in self._recipes:
+            if self.dnnl.use_threads:
+                self.dnnl.use_threads()  # kernels are generated for a number of threads
+            self._recipes[key] = KINDS[op.kind](self.dnnl, op) or [_reference(op)]
+        return self._recipes[key]
+
+
+def _reference(op: Op) -> Recipe:
+    """The reference's kernel on logical views: for users' own layers, and geometries nothing else covers."""
+    try:
+        kernel = reference.KERNELS[op.kind]
+    except KeyError:
+        raise KeyError(f"{op.name}: no kernel for kind {op.kind}, neither in cpu nor in reference") from None
+    return plain(lambda reads, writes, _: [partial(kernel, op.attrs, list(reads), list(writes))], "reference")
+
+
+def _chain(use_threads: Call | None, steps: list[Call]) -> Call:
+    if use_threads is None and len(steps) == 1:
+        return steps[0]
+    every = tuple(steps) if use_threads is None else (use_threads, *steps)
+
+    def call() -> None:
+        for step in every:
+            step()
+
+    return call
+
+
+def _physical_memory() -> int:
+    """Bytes of RAM, or of the container's share where that is less."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return memory
+    return min(memory, int(limit)) if limit.isdigit() else memory

@@ -1,0 +1,176 @@
+"""Kernels that do the same to every element: ReLU, sums, products, copies. They run over the bytes as they lie.
+
+All of them permit the output on the bytes of any input, with the same result as apart.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import partial
+
+import numpy as np
+
+from minidnn.backends.cpu import dnnl as d
+from minidnn.backends.cpu.layout import address, channels_last, flat
+from minidnn.backends.cpu.recipe import BLOCK, Recipe, Scratch, blocks, plain
+from minidnn.program import Op, Tensor
+
+_f = ctypes.c_float
+
+
+def _eltwise(dnnl: d.Dnnl, size: int, algorithm: int, alpha: float, beta: float = 0.0) -> tuple[d.Primitive, d.Desc]:
+    run = dnnl.desc((size,))
+    return dnnl.best(
+        "eltwise_forward", d.TRAINING, algorithm, run, run, _f(alpha), _f(beta), dnnl.attr
+    ), run  # fmt: skip
+
+
+def relu_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    if len(op.writes) > 1:
+        return None  # a byte mask beside y: for planning only
+    p, run = _eltwise(dnnl, op.reads[0].size, d.RELU, op.attrs.negative_slope)
+    return [plain(lambda r, w, _: [p.bind({d.SRC: (run, address(r[0])), d.DST: (run, address(w[0]))})])]
+
+
+def relu_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    """Reads y (then its sign is x's) or x y."""
+    saved = op.attrs.saved
+    if saved == "mask":
+        return None
+    algorithm, data = (d.RELU_FROM_DST, d.DST) if saved == "y" else (d.RELU, d.SRC)
+    slope = op.attrs.negative_slope
+    hint, run = _eltwise(dnnl, op.reads[0].size, algorithm, slope)
+    p = dnnl.best("eltwise_backward", algorithm, run, run, run, _f(slope), _f(0), hint.pd, dnnl.attr)
+
+    def bind(reads, writes, _):
+        return [p.bind({
+            data: (run, address(reads[0])),
+            d.DIFF_DST: (run, address(reads[-1])),
+            d.DIFF_SRC: (run, address(writes[0])),
+        })]  # fmt: skip
+
+    return [plain(bind)]
+
+
+def _binary(dnnl: d.Dnnl, algorithm: int, tensors: tuple[Tensor, ...]) -> list[Recipe]:
+    """((a op b) op c) op ... in one pass: each element is read everywhere before it is written."""
+    run = dnnl.desc((tensors[0].size,))
+    attr = dnnl.attributes([(algorithm, run)] * (len(tensors) - 2))
+    p = dnnl.best("binary", algorithm, run, run, run, attr)
+
+    def bind(reads, writes, _):
+        arguments = {d.SRC: (run, address(reads[0])), d.SRC_1: (run, address(reads[1]))}
+        for i, more in enumerate(reads[2:]):
+            arguments[d.post_op(i)] = (run, address(more))
+        arguments[d.DST] = (run, address(writes[0]))
+        return [p.bind(arguments)]
+
+    return [plain(bind)]
+
+
+def add(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """gradient.add (a b -> c) and gradient.accumulate (acc dw -> acc)"""
+    return _binary(dnnl, d.ADD, op.reads)
+
+
+def clear(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    return [plain(lambda _, writes, ws: [partial(flat(writes[0]).fill, 0)])]
+
+
+def copy(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    return [plain(lambda reads, writes, _: _copy(reads[0], writes[0]))]
+
+
+def _copy(source: np.ndarray, target: np.ndarray) -> list[d.Call]:
+    if address(source) == address(target):
+        return []
+    return [partial(np.copyto, flat(target), flat(source))]
+
+
+def eltwise_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    a = op.attrs
+    if a.operation == "SUM":
+        if all(c == 1 for c in a.coeff):
+            return _binary(dnnl, d.ADD, op.reads)
+        return _weighted_sum(op)
+    if a.operation == "PROD":
+        return _binary(dnnl, d.MULTIPLY, op.reads)
+    return None
+
+
+def _weighted_sum(op: Op) -> list[Recipe]:
+    scratch = Scratch()
+    sums, terms = scratch.take(BLOCK * 4), scratch.take(BLOCK * 4)
+    coeff = [np.float32(c) for c in op.attrs.coeff]
+
+    def bind(reads, writes, workspace):
+        steps: list[d.Call] = []
+        for *xs, y in blocks(*(flat(x) for x in reads), flat(writes[0])):
+            total, term = sums.array(workspace)[: y.size], terms.array(workspace)[: y.size]
+            steps.append(partial(np.multiply, xs[0], coeff[0], out=total))
+            for x, c in zip(xs[1:], coeff[1:], strict=True):
+                steps += [partial(np.multiply, x, c, out=term), partial(np.add, total, term, out=total)]
+            steps.append(partial(np.copyto, y, total))
+        return steps
+
+    return [scratch.recipe("numpy", bind)]
+
+
+def eltwise_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    a = op.attrs
+    if a.operation == "SUM":
+        p, run = _eltwise(dnnl, op.reads[0].size, d.LINEAR, a.coeff[a.index])
+        return [plain(lambda r, w, _: [p.bind({d.SRC: (run, address(r[0])), d.DST: (run, address(w[0]))})])]
+    if a.operation == "PROD":
+        return _binary(dnnl, d.MULTIPLY, op.reads)
+    return None
+
+
+def scale_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    """y = x * gamma (+ beta), by channel"""
+    x, _, *beta = op.reads
+    if not channels_last(x.shape):
+        return None
+    return [_by_channel(dnnl, x, bool(beta))]
+
+
+def scale_backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    """dx = dy * gamma"""
+    _, dy = op.reads
+    if not channels_last(dy.shape):
+        return None
+    recipe = _by_channel(dnnl, dy, False)
+    return [Recipe(recipe.algorithm, lambda reads, writes, ws: recipe.bind(reads[::-1], writes, ws))]
+
+
+def _by_channel(dnnl: d.Dnnl, x: Tensor, shift: bool) -> Recipe:
+    """reads: x, factors, (shifts)"""
+    c = x.shape[1]
+    matrix, row = dnnl.desc((x.size // c, c)), dnnl.desc((1, c))
+    p = dnnl.best("binary", d.MULTIPLY, matrix, row, matrix, dnnl.attributes([(d.ADD, row)] if shift else []))
+
+    def bind(reads, writes, _):
+        arguments = {
+            d.SRC: (matrix, address(reads[0])),
+            d.SRC_1: (row, address(reads[1])),
+            d.DST: (matrix, address(writes[0])),
+        }
+        if shift:
+            arguments[d.post_op(0)] = (row, address(reads[2]))
+        return [p.bind(arguments)]
+
+    return plain(bind)
+
+
+KINDS = {
+    "relu.forward": relu_forward,
+    "relu.backward": relu_backward,
+    "gradient.add": add,
+    "gradient.accumulate": add,
+    "gradient.clear": clear,
+    "identity.forward": copy,
+    "eltwise.forward": eltwise_forward,
+    "eltwise.backward": eltwise_backward,
+    "scale.forward": scale_forward,
+    "scale.backward_data": scale_backward_data,
+}

@@ -1,0 +1,105 @@
+"""Where oneDNN comes from: an environment variable, the system, or the wheel `onednn-cpu-gomp`; in that order.
+
+Decides which file is loaded and refuses what would not work (another major version, a SYCL build), saying why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import os
+import sys
+from collections.abc import Iterator
+from ctypes.util import find_library
+from dataclasses import dataclass
+
+VARIABLE = "MINIDNN_ONEDNN"  # a file to load instead; "none" asks for the plain fallback
+RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB"}  # dnnl_cpu_runtime values that execute in the caller's thread
+
+
+class Unavailable(Exception):
+    """No usable oneDNN; the message is one line that says what was looked at."""
+
+
+class _Version(ctypes.Structure):
+    _fields_ = (
+        ("major", ctypes.c_int),
+        ("minor", ctypes.c_int),
+        ("patch", ctypes.c_int),
+        ("hash", ctypes.c_char_p),
+        ("cpu_runtime", ctypes.c_uint),
+        ("gpu_runtime", ctypes.c_uint),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class Loaded:
+    """A oneDNN that was found to be usable."""
+
+    cdll: ctypes.CDLL
+    path: str
+    source: str  # how it was found: "MINIDNN_ONEDNN", "system", "wheel"
+    version: str
+    runtime: str
+
+
+def candidates() -> Iterator[tuple[str, str]]:
+    """(source, path or soname), in the order of search."""
+    wanted = os.environ.get(VARIABLE)
+    if wanted:
+        yield VARIABLE, wanted
+        return  # an explicit wish is not silently replaced by another library
+    # Debian names the file libdnnl.so.3.6; the loader's cache knows it even where no libdnnl.so.3 link exists.
+    seen = set()
+    for name in ("libdnnl.so.3", find_library("dnnl"), *sorted(glob.glob("/usr/lib/*/libdnnl.so.3*"), reverse=True)):
+        if name and name not in seen:
+            seen.add(name)
+            yield "system", name
+    for name in sorted(glob.glob(os.path.join(sys.prefix, "lib", "libdnnl.so.3*"))):
+        yield "wheel", name
+
+
+def load() -> Loaded:
+    """The first usable oneDNN, or Unavailable with the reason for each that was refused."""
+    if os.environ.get(VARIABLE) == "none":
+        raise Unavailable(f"{VARIABLE}=none asks for the plain fallback")
+    reasons = []
+    for source, name in candidates():
+        try:
+            return _open(source, name)
+        except OSError as e:
+            if source == VARIABLE or os.path.sep in name:  # a bare soname that is not installed is no news
+                reasons.append(str(e))
+        except Unavailable as e:
+            reasons.append(str(e))
+    looked = "; ".join(reasons) or "no libdnnl.so.3 in the system or the environment"
+    raise Unavailable(f"{looked}; `pip install onednn-cpu-gomp==2023.2.0` provides it, {VARIABLE} names a file")
+
+
+def _open(source: str, name: str) -> Loaded:
+    cdll = ctypes.CDLL(name)
+    try:
+        cdll.dnnl_version.restype = ctypes.POINTER(_Version)
+        v = cdll.dnnl_version().contents
+    except AttributeError:
+        raise Unavailable(f"{name} is no oneDNN (it has no dnnl_version)") from None
+    version = f"{v.major}.{v.minor}.{v.patch}"
+    if v.major != 3:
+        raise Unavailable(f"{name} is oneDNN {version}; version 3 is needed")
+    if v.cpu_runtime not in RUNTIMES:
+        raise Unavailable(
+            f"{name} is a oneDNN {version} with CPU runtime {v.cpu_runtime} (SYCL or a thread pool); "
+            f"an {', '.join(RUNTIMES.values())} build is needed"
+        )
+    return Loaded(cdll, _real_path(name), source, version, RUNTIMES[v.cpu_runtime])
+
+
+def _real_path(name: str) -> str:
+    """The file behind a soname, as this process has mapped it."""
+    if os.path.sep in name:
+        return name
+    try:
+        with open("/proc/self/maps") as maps:
+            return next((line.split()[-1] for line in maps if "/libdnnl.so" in line), name)
+    except OSError:
+        return name

@@ -1,0 +1,241 @@
+"""Softmax, its loss, accuracy, and the objective that adds losses up.
+
+Softmax is oneDNN's; what reads labels is NumPy into the workspace. Channels must be innermost (axis 1 of a 2-D
+or 4-D tensor, or the last axis of any other), else the reference's route is taken.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from minidnn.backends.cpu import dnnl as d
+from minidnn.backends.cpu.layout import address, flat, strides
+from minidnn.backends.cpu.recipe import BLOCK, Recipe, Scratch, plain
+from minidnn.program import Op, Tensor
+
+TINY = np.float32(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least probability whose log is taken
+
+
+def _innermost(axis: int, shape: tuple[int, ...]) -> bool:
+    axis %= len(shape)
+    return axis == (1 if len(shape) == 4 else len(shape) - 1)
+
+
+def softmax_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    scratch = Scratch()
+    softmax = _Softmax(dnnl, op.reads[0], op.attrs.axis, scratch)
+    return [scratch.recipe("onednn", lambda reads, writes, ws: [softmax.bind(reads[0], writes[0], ws)])]
+
+
+class _Softmax:
+    def __init__(self, dnnl: d.Dnnl, x: Tensor, axis: int, scratch: Scratch) -> None:
+        self.desc = dnnl.desc(x.shape, strides(x.shape))
+        self.p = dnnl.best(
+            "softmax_forward", d.INFERENCE, d.SOFTMAX, self.desc, self.desc, axis % len(x.shape), dnnl.attr
+        )
+        self.pad = scratch.take(self.p.scratchpad)
+
+    def bind(self, x: np.ndarray, y: np.ndarray, ws: np.ndarray) -> d.Call:
+        return self.p.bind({d.SRC: (self.desc, address(x)), d.DST: (self.desc, address(y))}, self.pad.address(ws))
+
+
+def softmax_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """y dy -> dx"""
+    scratch = Scratch()
+    axis = op.attrs.axis % len(op.reads[0].shape)
+    hint = _Softmax(dnnl, op.reads[0], axis, Scratch())
+    desc = hint.desc
+    p = dnnl.best("softmax_backward", d.SOFTMAX, desc, desc, desc, axis, hint.p.pd, dnnl.attr)
+    pad = scratch.take(p.scratchpad)
+
+    def bind(reads, writes, ws):
+        y, dy = reads
+        arguments = {
+            d.DST: (desc, address(y)), d.DIFF_DST: (desc, address(dy)), d.DIFF_SRC: (desc, address(writes[0]))
+        }  # fmt: skip
+        return [p.bind(arguments, pad.address(ws))]
+
+    return [scratch.recipe("onednn", bind)]
+
+
+class _Labels:
+    """The workspace that picks one element of each row by its label."""
+
+    def __init__(self, op: Op, scores: Tensor, axis: int, scratch: Scratch) -> None:
+        self.name, self.classes = op.name, scores.shape[axis % len(scores.shape)]
+        self.count = scores.size // self.classes
+        self.pieces = {
+            "index": (scratch.take(self.count * 8), "int64"),  # where in the flat scores the label's element is
+            "start": (scratch.take(self.count * 8), "int64"),  # where each row begins
+            "picked": (scratch.take(self.count * 4), "float32"),
+            "ignored": (scratch.take(self.count), "bool"),
+        }
+
+    def bind(self, label: np.ndarray, ignore: int | None, ws: np.ndarray) -> _BoundLabels:
+        arrays = {name: piece.array(ws, dtype) for name, (piece, dtype) in self.pieces.items()}
+        return _BoundLabels(self.name, self.classes, flat(label), ignore, **arrays)
+
+
+class _BoundLabels:
+    def __init__(self, name, classes, label, ignore, index, start, picked, ignored) -> None:
+        self.name, self.classes, self.label, self.ignore = name, classes, label, ignore
+        self.index, self.start, self.picked, self.ignored = index, start, picked, ignored
+
+    def find(self) -> int:
+        """Fill `index` and `ignored`; the number of labels that count."""
+        index = self.index
+        index.fill(self.classes)
+        np.add.accumulate(index, out=self.start)
+        np.subtract(self.start, self.classes, out=self.start)
+        np.copyto(index, self.label)
+        counted = index.size
+        if self.ignore is None:
+            self.ignored.fill(False)
+        else:
+            np.equal(self.label, self.ignore, out=self.ignored)
+            np.copyto(index, 0, where=self.ignored)
+            counted -= int(np.count_nonzero(self.ignored))
+        least, most = int(index.min()), int(index.max())
+        if least < 0 or most >= self.classes:
+            bad = least if least < 0 else most
+            raise ValueError(f"{self.name}: label {bad} is outside the {self.classes} classes")
+        np.add(index, self.start, out=index)
+        return counted
+
+    def pick(self, scores: np.ndarray) -> np.ndarray:
+        np.take(scores, self.index, out=self.picked, mode="clip")  # other modes would buffer the output
+        return self.picked
+
+
+def _normalizer(a, rows: int, counted: int, batch: int) -> float:
+    divisor = {"FULL": rows, "VALID": counted, "BATCH_SIZE": batch, "NONE": 1}[a.normalization]
+    return float(max(divisor, 1))
+
+
+def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    """x label -> loss prob"""
+    (x, label), a = op.reads, op.attrs
+    if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
+        return None
+    scratch = Scratch()
+    softmax = _Softmax(dnnl, x, a.axis, scratch)
+    labels = _Labels(op, x, a.axis, scratch)
+    batch = x.shape[0]
+
+    def bind(reads, writes, ws):
+        found = labels.bind(reads[1], a.ignore_label, ws)
+        loss, prob = flat(writes[0]), flat(writes[1])
+
+        def sum_up() -> None:
+            counted = found.find()
+            picked = found.pick(prob)
+            np.maximum(picked, TINY, out=picked)
+            np.log(picked, out=picked)
+            np.copyto(picked, 0, where=found.ignored)
+            loss[0] = -float(np.add.reduce(picked)) / _normalizer(a, picked.size, counted, batch)
+
+        return [softmax.bind(reads[0], writes[1], ws), sum_up]
+
+    return [scratch.recipe("onednn", bind)]
+
+
+def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    """prob label -> dx = weight / normalizer * (prob - 1 at the label)"""
+    (prob, label), a = op.reads, op.attrs
+    if not _innermost(a.axis, prob.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
+        return None
+    scratch = Scratch()
+    labels = _Labels(op, prob, a.axis, scratch)
+    batch = prob.shape[0]
+
+    def bind(reads, writes, ws):
+        found = labels.bind(reads[1], a.ignore_label, ws)
+        dx, rows = flat(writes[0]), flat(writes[0]).reshape(-1, labels.classes)
+        move = copy_unless_same(reads[0], writes[0])
+
+        def call() -> None:
+            for step in move:
+                step()
+            counted = found.find()
+            picked = found.pick(dx)
+            np.subtract(picked, np.float32(1), out=picked)
+            np.put(dx, found.index, picked, mode="clip")
+            np.copyto(rows, 0, where=found.ignored[:, None])
+            factor = a.loss_weight / _normalizer(a, picked.size, counted, batch)
+            np.multiply(dx, np.float32(factor), out=dx)
+
+        return [call]
+
+    return [scratch.recipe("numpy", bind)]
+
+
+def copy_unless_same(source: np.ndarray, target: np.ndarray) -> list[d.Call]:
+    return [] if address(source) == address(target) else [partial(np.copyto, flat(target), flat(source))]
+
+
+def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    """x label -> the share of rows where fewer than top_k others score as high as the label, ties counting against"""
+    (x, label), a = op.reads, op.attrs
+    if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
+        return None
+    scratch = Scratch()
+    labels = _Labels(op, x, a.axis, scratch)
+    at_once = max(1, min(labels.count, BLOCK // labels.classes))  # rows
+    pieces = (
+        (scratch.take(at_once * labels.classes), "bool"),
+        (scratch.take(at_once * labels.classes * 4), "float32"),
+        (scratch.take(at_once * 4), "float32"),
+        (scratch.take(at_once), "bool"),
+    )
+
+    def bind(reads, writes, ws):
+        found = labels.bind(reads[1], a.ignore_label, ws)
+        scores, result = flat(reads[0]), flat(writes[0])
+        rows = scores.reshape(-1, labels.classes)
+        better, ones, ranks, right = (piece.array(ws, dtype) for piece, dtype in pieces)
+        better, ones = better.reshape(-1, labels.classes), ones.reshape(-1, labels.classes)
+
+        def call() -> None:
+            counted = found.find()
+            picked = found.pick(scores)
+            hits = 0
+            for i in range(0, len(rows), at_once):
+                n = len(rows[i : i + at_once])
+                np.greater_equal(rows[i : i + n], picked[i : i + n, None], out=better[:n])
+                np.copyto(ones[:n], better[:n])
+                np.add.reduce(ones[:n], axis=1, out=ranks[:n])  # the label's own score counts once
+                np.less_equal(ranks[:n], np.float32(a.top_k), out=right[:n])
+                np.greater(right[:n], found.ignored[i : i + n], out=right[:n])
+                hits += int(np.count_nonzero(right[:n]))
+            result[0] = hits / counted if counted else 0.0
+
+        return [call]
+
+    return [scratch.recipe("numpy", bind)]
+
+
+def objective_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """The weighted sum of the losses, in the order of the net."""
+    weights = op.attrs.weights
+
+    def bind(reads, writes, _):
+        losses, result = [flat(r) for r in reads], flat(writes[0])
+
+        def call() -> None:
+            result[0] = sum(float(loss[0]) * weight for loss, weight in zip(losses, weights, strict=True))
+
+        return [call]
+
+    return [plain(bind)]
+
+
+KINDS = {
+    "softmax.forward": softmax_forward,
+    "softmax.backward": softmax_backward,
+    "softmax_loss.forward": softmax_loss_forward,
+    "softmax_loss.backward": softmax_loss_backward,
+    "accuracy.forward": accuracy_forward,
+    "objective.forward": objective_forward,
+}

@@ -1,0 +1,106 @@
+"""Pooling by oneDNN on NHWC tensors.
+
+MAX: the library's own workspace is our index tensor: position within the window that is not clipped, a byte (or
+an int32 for large windows) per output, in the order of y. Checked against the tensor's type when built.
+AVE: Caffe divides by the window clipped to the padded image; oneDNN by the whole kernel. They differ only where
+ceil mode lets a window hang over the padding; those rows and columns are rescaled.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from minidnn.backends.cpu import dnnl as d
+from minidnn.backends.cpu.layout import address, physical, strides
+from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.program import Op
+
+
+class Geometry:
+    def __init__(self, dnnl: d.Dnnl, attrs, x: tuple[int, ...], y: tuple[int, ...]) -> None:
+        self.x, self.y = dnnl.desc(x, strides(x)), dnnl.desc(y, strides(y))
+        self.algorithm = d.POOLING_MAX if attrs.method == "MAX" else d.POOLING_AVERAGE
+        over = [_overhang(*axis) for axis in zip(x[2:], y[2:], attrs.kernel, attrs.stride, attrs.pad, strict=True)]
+        self.window = (
+            d.Dims(*attrs.stride), d.Dims(*attrs.kernel), d.Dims(0, 0), d.Dims(*attrs.pad), d.Dims(*over)
+        )  # fmt: skip
+        # (axis of the NHWC array, position, kernel / clipped window) where they differ
+        self.rescaled = [
+            (axis, i, k / clipped)
+            for axis, (h, o, k, s, p) in enumerate(
+                zip(x[2:], y[2:], attrs.kernel, attrs.stride, attrs.pad, strict=True), start=1
+            )
+            for i in range(o)
+            if (clipped := min(i * s - p + k, h + p) - (i * s - p)) != k
+        ]
+
+    def forward(self, dnnl: d.Dnnl, prop: int) -> d.Primitive:
+        return dnnl.best("pooling_forward", prop, self.algorithm, self.x, self.y, *self.window, dnnl.attr)
+
+    def backward(self, dnnl: d.Dnnl) -> d.Primitive:
+        hint = self.forward(dnnl, d.TRAINING).pd
+        return dnnl.best("pooling_backward", self.algorithm, self.x, self.y, *self.window, hint, dnnl.attr)
+
+    def rescale(self, y: np.ndarray) -> list[d.Call]:
+        """Steps that turn y / kernel into y / clipped window, in place."""
+        nhwc = physical(y)
+        lines = [nhwc[(slice(None),) * axis + (i,)] for axis, i, _ in self.rescaled]
+        return [
+            partial(np.multiply, line, np.float32(f), out=line)
+            for line, (_, _, f) in zip(lines, self.rescaled, strict=True)
+        ]
+
+
+def _overhang(h: int, o: int, k: int, s: int, p: int) -> int:
+    """Right padding with which oneDNN, which rounds down, makes o outputs."""
+    return max((o - 1) * s + k - h - p, 0)
+
+
+def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    (x,), (y, *index) = op.reads, op.writes
+    g = Geometry(dnnl, op.attrs, x.shape, y.shape)
+    p = g.forward(dnnl, d.TRAINING if index else d.INFERENCE)
+    if index and not dnnl.equal(p.desc(d.WORKSPACE), dnnl.desc(y.shape, strides(y.shape), index[0].dtype)):
+        return None  # the library turns to int32 at a window of 255, we at 257
+    scratch = Scratch()
+    pad = scratch.take(p.scratchpad)
+
+    def bind(reads, writes, workspace):
+        arguments = {d.SRC: (g.x, address(reads[0])), d.DST: (g.y, address(writes[0]))}
+        if index:
+            arguments[d.WORKSPACE] = (p.desc(d.WORKSPACE), address(writes[1]))
+        steps = [p.bind(arguments, pad.address(workspace))]
+        return steps if g.algorithm == d.POOLING_MAX else steps + g.rescale(writes[0])
+
+    return [scratch.recipe("nhwc", bind)]
+
+
+def backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+    (*saved, dy), (dx,) = op.reads, op.writes
+    if op.attrs.method == "MAX" and op.attrs.saved != "index":
+        return None
+    g = Geometry(dnnl, op.attrs, dx.shape, dy.shape)
+    p = g.backward(dnnl)
+    if saved and not dnnl.equal(p.desc(d.WORKSPACE), dnnl.desc(dy.shape, strides(dy.shape), saved[0].dtype)):
+        return None
+    scratch = Scratch()
+    pad = scratch.take(p.scratchpad)
+    scaled = scratch.take(dy.nbytes if not saved and g.rescaled else 0)
+
+    def bind(reads, writes, workspace):
+        dy, steps = reads[-1], []
+        if scaled.nbytes:
+            nhwc = scaled.array(workspace).reshape(physical(dy).shape)
+            steps = [partial(np.copyto, nhwc, physical(dy)), *g.rescale(nhwc.transpose(0, 3, 1, 2))]
+            dy = nhwc
+        arguments = {d.DIFF_DST: (g.y, address(dy)), d.DIFF_SRC: (g.x, address(writes[0]))}
+        if saved:
+            arguments[d.WORKSPACE] = (p.desc(d.WORKSPACE), address(reads[0]))
+        return [*steps, p.bind(arguments, pad.address(workspace))]
+
+    return [scratch.recipe("nhwc", bind)]
+
+
+KINDS = {"pooling.forward": forward, "pooling.backward": backward}
