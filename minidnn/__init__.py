@@ -2,4 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 __version__ = "0.1.0"
+
+# What `minidnn.<name>` is, and the module it comes from when it is first used.
+_EXPORTS = {"Session": "session", "Solver": "solver"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _EXPORTS:
+        return getattr(importlib.import_module(f"minidnn.{_EXPORTS[name]}"), name)
+    raise AttributeError(f"module 'minidnn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_EXPORTS]
