@@ -29,8 +29,6 @@ from minidnn.memory.trace import Trace
 from minidnn.program import Op, Program
 from minidnn.study.compare import Result, against_baseline, planned
 
-UNLIMITED = 1 << 62
-
 
 class Runner(Protocol):
     """A net loaded under one policy, its data at hand. `step` trains once; `values` is all that lives on."""
@@ -128,7 +126,7 @@ def _train(
 def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free: int, tell: Tell) -> Digest | None:
     """What baseline without a budget ends with, if it takes the algorithms of `result`; None: no memory for it."""
     tell(f"baseline with the algorithms of {result.policy}")
-    runner = open_runner("baseline", _forced(costs, result.arrangement), UNLIMITED)
+    runner = open_runner("baseline", _forced(costs, result.arrangement), None)
     try:
         if runner.arrangement.arena + runner.arrangement.host > 0.8 * free:
             return None
@@ -150,7 +148,7 @@ def _algorithms(arrangement: Arrangement) -> Algorithms:
 
 
 def _forced(costs: Costs, arrangement: Arrangement) -> Costs:
-    """Costs that know only the algorithms taken there, so that any policy takes them."""
+    """Costs that know only the algorithms taken there, so that any policy takes them, and no end of memory."""
     taken = {
         op.name: algorithm
         for schedule in arrangement.schedules.values()
@@ -161,7 +159,7 @@ def _forced(costs: Costs, arrangement: Arrangement) -> Costs:
         algorithm = taken[op.name]
         return (Choice(algorithm, costs.seconds(op, algorithm)),)
 
-    return replace(costs, choices=choices)
+    return replace(costs, choices=choices, memory=1 << 62)
 
 
 def digest(values: Mapping[str, np.ndarray]) -> Digest:

@@ -1,0 +1,97 @@
+"""`minidnn compare FILE.yaml`: policies side by side, run for real, or simulated for a GPU that is not here."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import minidnn
+from minidnn import sizes
+from minidnn.cli import subject
+from minidnn.cli.options import positive
+
+POLICIES = ["baseline", "liveness", "vdnn_conv", "vdnn_all", "vdnn_dyn"]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    subject.arguments(parser, "policies", "budget", "host_budget", "device", "gpu", "facts", "seed", "json")
+    parser.set_defaults(device=None)
+    parser.add_argument("--steps", type=positive, default=6, metavar="N", help="steps to run (default: %(default)s)")
+    parser.add_argument(
+        "--report", metavar="FILE", help="write a page (.html), or the timelines alone as a picture (.svg)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.report import table
+    from minidnn.study.compare import simulated
+
+    if args.report and Path(args.report).suffix not in (".html", ".svg"):
+        raise subject.InvalidInput(f"--report {args.report}: expected a name that ends in .html or .svg")
+    policies = args.policies or POLICIES
+    subject.check_policies(policies)
+    about = subject.read(args)
+    costs = subject.costs_of(about, args.gpu)
+    budget = args.budget or (about.solver.minidnn.budget if about.solver is not None else None)
+    if args.gpu is not None or (args.facts or "default") != "default":
+        results = simulated(
+            about.programs, policies, costs, budget, args.host_budget, args.facts or "default", about.train.name
+        )
+        notes = subject.notes(costs)
+    else:
+        results = _ran(about, policies, costs, budget, args)
+        notes = f"Run on {costs.device} for {args.steps} steps each, interleaved; medians."
+    rows = [r.row() for r in results]
+    limit = budget if budget is not None else costs.memory if args.gpu else None
+    if args.report:
+        _write(Path(args.report), results, rows, limit, about, notes)
+    if args.json:
+        table.dump({"rows": rows})
+    else:
+        allowed = f", budget {sizes.text(budget)}" if budget else ""
+        table.show(rows, f"{about.titled()}{allowed}. {notes}")
+        if args.report:
+            print(f"report: {args.report}")
+    return 1 if any(r.identical is False for r in results) else 0
+
+
+def _ran(about: subject.Subject, policies: list[str], costs, budget: int | None, args: argparse.Namespace):
+    from minidnn.study.run import ran
+    from minidnn.study.runners import net_runner, solver_runner
+
+    def tell(text: str) -> None:
+        if sys.stderr.isatty() and not args.json:
+            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+
+    seed = about.seed if args.seed is None else args.seed
+    if about.solver is not None:
+        runner = solver_runner(about.path, about.device, args.batch, seed)
+    else:
+        runner = net_runner(about.net, about.device, seed)
+    try:
+        return ran(
+            runner, about.programs, policies, costs, budget, args.host_budget, args.steps, about.train.name, tell
+        )
+    finally:
+        tell("")
+
+
+def _write(path: Path, results, rows, budget: int | None, about: subject.Subject, notes: str) -> None:
+    """Write the report beside its final name first, so that a full disk leaves an older one whole."""
+    from minidnn.report.draw import picture
+    from minidnn.report.page import page
+    from minidnn.report.panel import panel
+
+    panels = [panel(r.policy, row, r.schedule, r.trace) for r, row in zip(results, rows, strict=True)]
+    heading = about.titled() + (f", in {sizes.text(budget)}" if budget is not None else "")
+    if path.suffix == ".svg":
+        text = picture(panels, budget, heading, notes)
+    else:
+        text = page(panels, budget, heading, notes, minidnn.__version__)
+    new = path.with_name(path.name + ".new")
+    try:
+        new.write_text(text)
+        new.replace(path)
+    finally:
+        new.unlink(missing_ok=True)

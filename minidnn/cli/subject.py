@@ -1,0 +1,112 @@
+"""What plan, compare, time and profile are about: a model file or a solver file, as programs and as costs.
+
+A model file means weights and their gradients; a solver file adds its optimizer's state, its iter_size, and its
+TEST program if it tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from minidnn.cli.options import common
+from minidnn.costs import Costs
+from minidnn.program import Program
+from minidnn.session import InvalidInput
+
+
+@dataclass(eq=False)
+class Subject:
+    """A file that was read. `programs` are in the order in which they are loaded."""
+
+    path: str
+    net: Any
+    test_net: Any
+    solver: Any  # SolverParameter, or None for a model file
+    programs: tuple[Program, ...]
+    device: str
+    seed: int
+
+    @property
+    def name(self) -> str:
+        return self.net.name or Path(self.path).stem
+
+    @property
+    def train(self) -> Program:
+        return next((p for p in self.programs if p.name == "TRAIN"), self.programs[-1])
+
+    @property
+    def batch(self) -> int | None:
+        """Samples of one batch: the first dimension of the data."""
+        return next((t.shape[0] for t in self.train.inputs if len(t.shape) > 1), None)
+
+    def titled(self) -> str:
+        return f"{self.name}, batch {self.batch}" if self.batch else self.name
+
+
+def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
+    parser.add_argument("file", metavar="FILE.yaml", help="a model file, or a solver file (adds its optimizer's state)")
+    common(parser, "batch", *shared)
+
+
+def read(args: argparse.Namespace) -> Subject:
+    """The subject that the arguments name."""
+    from minidnn.layers.base import FACTS
+    from minidnn.session import programs
+    from minidnn.solver import phases, train_spec, understand
+
+    wanted = getattr(args, "facts", None) or "default"
+    if wanted not in FACTS:
+        raise InvalidInput(f"there are no facts called {wanted!r}{_near(wanted, FACTS)} (there are {', '.join(FACTS)})")
+    net, test_net, p = understand(args.file, batch=args.batch)
+    seed = p.random_seed if p is not None and p.random_seed >= 0 else 0
+    train = None if p is None else train_spec(p, seed)
+    found = programs(net, train, phases(p), test_net=test_net, facts=FACTS[wanted])
+    device = getattr(args, "device", None) or (p is not None and p.minidnn.device) or "cpu"
+    return Subject(args.file, net, test_net, p, tuple(found.values()), device, seed)
+
+
+def check_policies(policies: Sequence[str]) -> None:
+    from minidnn.memory.policies import find
+
+    for policy in policies:
+        try:
+            find(policy)
+        except KeyError as error:
+            raise InvalidInput(error.args[0]) from None
+
+
+def costs_of(subject: Subject, gpu: str | None) -> Costs:
+    """The profile of `gpu`; else what was measured on the device, if that covers the programs; else the estimate."""
+    from minidnn.backends import open_device
+    from minidnn.costs import estimate, measured, measurements, profile
+
+    if gpu is not None:
+        return profile(gpu)
+    device = open_device(subject.device)
+    known = measurements(device)
+    if known.problem:
+        print(f"minidnn: {known.problem}", file=sys.stderr)
+    ops = [op for program in subject.programs for op in program.ops]
+    return measured(device, known) if known.covers(ops, device.algorithms) else estimate(device)
+
+
+def notes(costs: Costs) -> str:
+    """Where seconds come from, for people."""
+    if costs.origin == "profile":
+        from minidnn.costs import gpu
+
+        return f"Simulated on {gpu(costs.device).title} from the profile {costs.device}."
+    how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
+    more = "" if costs.measured else " `minidnn profile` measures them."
+    return f"Simulated with {how} this machine ({costs.device}).{more}"
+
+
+def _near(name: str, known: Any) -> str:
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f", did you mean {close[0]!r}?" if close else ""

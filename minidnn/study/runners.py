@@ -1,0 +1,84 @@
+"""What a comparison runs: a solver file's training on its data, or a net's forward and backward on random batches."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from minidnn.costs import Costs
+from minidnn.memory.trace import Trace
+from minidnn.net import Net
+from minidnn.program import Role
+from minidnn.session import Session
+from minidnn.solver import Solver
+from minidnn.study.run import Open, Runner
+
+
+class _Trained:
+    """A Solver as a Runner: real data, real updates."""
+
+    def __init__(self, solver: Solver) -> None:
+        self.solver = solver
+        self.arrangement = solver.session.arrangement
+
+    def step(self, trace: bool = False) -> Trace | None:
+        return self.solver.step(trace=trace).trace
+
+    def values(self) -> Mapping[str, np.ndarray]:
+        return self.solver.values()
+
+    def close(self) -> None:
+        self.solver.close()
+
+
+class _Differentiated:
+    """A net without a solver as a Runner: forward and backward on random batches, the gradients kept."""
+
+    def __init__(self, session: Session, seed: int) -> None:
+        self.session, self.machine = session, session.machine
+        self.arrangement = session.arrangement
+        self.program = session.programs["TRAIN"]
+        self.random = np.random.default_rng(seed)
+        self.classes = {
+            op.reads[1]: op.reads[0].shape[1]
+            for op in self.program.ops
+            if op.kind in ("softmax_loss.forward", "accuracy.forward")
+        }
+
+    def step(self, trace: bool = False) -> Trace | None:
+        for t in self.program.inputs:
+            if t.role is Role.INPUT:
+                value = self.random.standard_normal(t.shape, np.float32)
+            elif t.role is Role.LABEL:
+                value = self.random.integers(0, self.classes.get(t, 2), t.shape)
+            else:
+                value = np.zeros(t.shape)
+            self.machine.write(t, value.astype(t.dtype))
+        return self.machine.step(trace=trace)
+
+    def values(self) -> Mapping[str, np.ndarray]:
+        live = {t.name: self.machine.get(t) for t in self.program.carried}
+        return live | {t.name: self.machine.read(t) for t in self.program.outputs}
+
+    def close(self) -> None:
+        self.session.close()
+
+
+def solver_runner(path: str, device: str, batch: int | None, seed: int) -> Open:
+    """Trains what a solver file says, each time from the same start."""
+
+    def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
+        return _Trained(Solver(path, policy=policy, budget=budget, costs=costs, device=device, batch=batch, seed=seed))
+
+    return open_runner
+
+
+def net_runner(net: Net, device: str, seed: int) -> Open:
+    """Runs a net's forward and backward on random batches, each time the same ones."""
+
+    def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
+        session = Session(net, None, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=seed)
+        return _Differentiated(session, seed)
+
+    return open_runner

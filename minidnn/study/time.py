@@ -1,0 +1,38 @@
+"""Seconds by layer, out of the traces of steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+from minidnn.memory.schedule import Compute, Schedule
+from minidnn.memory.trace import Trace
+
+# where an op's phase counts; a recomputed op counts as backward, where it happens
+COLUMNS = {
+    "forward": "forward_seconds",
+    "loss": "forward_seconds",
+    "backward": "backward_seconds",
+    "update": "update_seconds",
+}
+
+
+def layers(schedule: Schedule, traces: Sequence[Trace]) -> list[dict[str, Any]]:
+    """A row per layer in forward order; each op's time is its median over the traces."""
+    taken: dict[int, list[float]] = {}
+    for trace in traces:
+        for span in trace.spans:
+            taken.setdefault(span.index, []).append(span.end - span.start)
+    rows: dict[str, dict[str, Any]] = {
+        layer: {"layer": layer, **dict.fromkeys(COLUMNS.values(), 0.0)} for layer in schedule.program.layers
+    }
+    for index, seconds in taken.items():
+        x = schedule.instructions[index]
+        if isinstance(x, Compute):
+            row = rows.setdefault(x.op.layer, {"layer": x.op.layer, **dict.fromkeys(COLUMNS.values(), 0.0)})
+            row["backward_seconds" if x.run else COLUMNS[x.op.phase.value]] += median(seconds)
+    total = sum(row[c] for row in rows.values() for c in set(COLUMNS.values())) or 1.0
+    for row in rows.values():
+        row["share"] = sum(row[c] for c in set(COLUMNS.values())) / total
+    return list(rows.values())

@@ -1,0 +1,111 @@
+"""Reports: what is printed can be read back, a page is one file, and pictures stay small on deep nets."""
+
+import io
+import json
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from minidnn.report import draw, page, table
+from minidnn.report.panel import Bar, Panel, panel
+from minidnn.study.compare import simulated
+from tests.programs import POLICIES, chain, costs
+
+
+def panels(program=None, budget=None, policies=POLICIES):
+    results = simulated([program or chain()], policies, costs(), budget)
+    return [panel(r.policy, r.row(), r.schedule, r.trace) for r in results]
+
+
+def test_duration_and_size():
+    for seconds, text in ((0, "0.00 µs"), (1.5e-6, "1.50 µs"), (0.0352, "35.2 ms"), (1.24, "1.24 s"), (312, "312 s")):
+        assert table.duration(seconds) == text
+    assert table.duration(None) == table.size(None) == "–"
+    assert table.size(0) == "0" and table.size(1536 * 2**20) == "1.50 GiB"
+
+
+def test_table_names_the_refused_and_why():
+    lean = simulated([chain()], ["vdnn_all"], costs())[0].arrangement.arena
+    rows = [p.row for p in panels(budget=lean, policies=["baseline", "vdnn_all"])]
+    out = io.StringIO()
+    table.show(rows, "a title", out)
+    text = out.getvalue()
+    assert "a title" in text and "baseline" in text
+    assert re.search(r"baseline +refused", text) and re.search(r"vdnn_all +yes", text)
+    assert "refused: baseline needs" in text
+    assert "weights equal" not in text and "recomputed" not in text  # columns that would say nothing
+
+
+def test_table_shows_weights_that_differ():
+    rows = [dict(p.row, identical=p.policy != "vdnn_all") for p in panels()]
+    out = io.StringIO()
+    table.show(rows, file=out)
+    assert "weights equal" in out.getvalue() and "NO" in out.getvalue()
+
+
+def test_json_is_one_document():
+    out = io.StringIO()
+    table.dump({"rows": [p.row for p in panels()]}, out)
+    assert [r["policy"] for r in json.loads(out.getvalue())["rows"]] == POLICIES
+
+
+def test_panel_knows_stalls_kinds_and_the_turn():
+    p = panels(policies=["vdnn_all"])[0]
+    assert {b.kind for b in p.bars} == {"convolution", "inner", "other", "update", "out", "in"}
+    assert sum(b - a for a, b in p.stalls) == pytest.approx(p.row["stall_seconds"])
+    first = min(b.start for b in p.bars if ".backward" in b.name)
+    assert p.turn == first and 0 < first < p.seconds
+
+
+def test_page_is_self_contained_and_well_formed():
+    lean = simulated([chain()], ["vdnn_all"], costs())[0].arrangement.arena
+    html = page.page(panels(budget=lean), lean, "chain & <co>", "made by hand", "1.0")
+    assert "chain &amp; &lt;co&gt;" in html
+    for word in ("<script", "http:", "https:", "src=", "href=", "@import", "url("):
+        assert word not in html.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    for svg in re.findall(r"<svg.*?</svg>", html, re.S):
+        ElementTree.fromstring(svg)
+    for policy in POLICIES:
+        assert html.count(policy) >= 3  # table, bars, timeline
+    assert "is refused at a budget" in html and "budget" in html and "prefers-color-scheme" in html
+
+
+def test_picture_stands_alone():
+    root = ElementTree.fromstring(draw.picture(panels(), None, "chain", ""))
+    assert root.tag.endswith("svg") and root.find("{http://www.w3.org/2000/svg}style") is not None
+
+
+def test_says_what_happened():
+    lean = simulated([chain()], ["vdnn_all"], costs())[0].arrangement.arena
+    words = page.says(panels(budget=lean, policies=["baseline", "vdnn_all"]), lean)
+    assert words.startswith("baseline needs") and "is refused" in words and "vdnn_all trains the same network" in words
+    assert page.says([], None) == ""
+
+
+def deep(n):
+    """A step of n ops and n copies, as of a very deep net."""
+    bars = [Bar("compute", "convolution", f"op{i}", i / n, (i + 0.9) / n) for i in range(n)]
+    bars += [Bar("out", "out", f"t{i}", i / n, (i + 0.4) / n) for i in range(n)]
+    row = dict(panels(policies=["liveness"])[0].row)
+    return Panel("liveness", row, 1.0, [(i / n, 1000 + 50 * (i % 7)) for i in range(n)], bars)
+
+
+def test_a_deep_net_makes_no_larger_picture():
+    small, large = (len(draw.picture([deep(n)], None, "deep", "")) for n in (3000, 30000))
+    assert large < 2 * small and large < 200_000
+
+
+def test_step_curve_keeps_its_peak():
+    p = deep(30000)
+    memory = [*p.memory[:15000], (0.50001, 10**6), (0.50002, 1000), *p.memory[15001:]]
+    scale = draw.Scale([Panel("a", p.row, 1.0, memory, p.bars)], None)
+    path = draw.steps(memory, 1.0, scale)
+    assert f"V{scale.y(10**6):.1f}" in path
+
+
+@pytest.mark.parametrize("top", [1e-9, 0.02, 0.7, 1, 3.3, 10, 99, 12.2, 5000])
+def test_ticks_are_few_round_and_inside(top):
+    found = draw.ticks(top)
+    assert found[0] == 0 and 3 <= len(found) <= 12 and found[-1] <= top * (1 + 1e-9)
+    assert found == sorted(set(found))
