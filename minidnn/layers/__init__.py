@@ -1,0 +1,29 @@
+"""Layer types by name. A new type is one file and one line here; a user's own is `LAYERS["Cube"] = Cube`."""
+
+from __future__ import annotations
+
+from minidnn.layers.accuracy import Accuracy
+from minidnn.layers.base import FACTS, Facts, Layer, Parameter, ShapeError, Site
+from minidnn.layers.batch_norm import BatchNorm
+from minidnn.layers.concat import Concat
+from minidnn.layers.convolution import Convolution
+from minidnn.layers.dropout import Dropout
+from minidnn.layers.eltwise import Eltwise
+from minidnn.layers.flatten import Flatten
+from minidnn.layers.inner_product import InnerProduct
+from minidnn.layers.lrn import LRN
+from minidnn.layers.pooling import Pooling
+from minidnn.layers.relu import ReLU
+from minidnn.layers.scale import Scale
+from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
+from minidnn.layers.source import Data, Input
+
+__all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site"]
+
+LAYERS: dict[str, type[Layer]] = {
+    layer.type: layer
+    for layer in (
+        Accuracy, BatchNorm, Concat, Convolution, Data, Dropout, Eltwise, Flatten, InnerProduct, Input, LRN,
+        Pooling, ReLU, Scale, Softmax, SoftmaxWithLoss,
+    )
+}  # fmt: skip

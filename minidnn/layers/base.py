@@ -155,3 +155,40 @@ class Layer:
         if i < len(entries):
             return entries[i].lr_mult, entries[i].decay_mult
         return 1.0, 1.0
+
+    def weight_and_bias(self, shape: Shape, blob_shape: Shape | None = None) -> list[Parameter]:
+        """The parameters w and, with `bias_term`, b of a layer that has num_output channels."""
+        p = self.param
+        blobs = [Parameter("w", shape, p.weight_filler, *self.mults(0), blob_shape=blob_shape)]
+        if p.bias_term:
+            blobs.append(Parameter("b", shape[:1], p.bias_filler, *self.mults(1)))
+        return blobs
+
+
+def parametric_backward(s: Site, kind: str, attrs: Any, flops: int, inplace: bool = False) -> Iterable[Op]:
+    """filter, bias, data: the backward of y = f(x, weight) + bias. Filter comes before data, so that dx may take
+    x's bytes; `inplace` says that dx may take dy's."""
+    (x,), (dy,), (dx,) = s.x, s.dy, s.dx
+    weight, *bias = s.p
+    if s.dp[weight] is not None:
+        yield s.op(f"{kind}.backward_filter", [x, dy], [s.dp[weight]], attrs, flops=flops)
+    for name in bias:
+        if s.dp[name] is not None:
+            yield s.op(f"{kind}.backward_bias", [dy], [s.dp[name]], attrs, flops=dy.size)
+    if dx is not None:
+        pairs = [(dy, dx)] if inplace else []
+        yield s.op(f"{kind}.backward_data", [s.p[weight], dy], [dx], attrs, pairs, flops=flops)
+
+
+def image(shape: Shape, type_: str) -> Shape:
+    """(N, C, H, W), or ShapeError."""
+    if len(shape) != 4:
+        raise ShapeError(f"{type_} takes a bottom of shape (N, C, H, W), got {shape}")
+    return shape
+
+
+def axis_of(axis: int, shape: Shape) -> int:
+    """The axis counted from the front, or ShapeError."""
+    if not -len(shape) <= axis < len(shape):
+        raise ShapeError(f"there is no axis {axis} in a bottom of shape {shape}")
+    return axis % len(shape)
