@@ -25,10 +25,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
+    from minidnn.session import InvalidInput
     from minidnn.study.compare import simulated
 
     if args.report and Path(args.report).suffix not in (".html", ".svg"):
-        raise subject.InvalidInput(f"--report {args.report}: expected a name that ends in .html or .svg")
+        raise InvalidInput(f"--report {args.report}: expected a name that ends in .html or .svg")
     policies = args.policies or POLICIES
     subject.check_policies(policies)
     about = subject.read(args)

@@ -17,7 +17,6 @@ from typing import Any
 from minidnn.cli.options import common
 from minidnn.costs import Costs
 from minidnn.program import Program
-from minidnn.session import InvalidInput
 
 
 @dataclass(eq=False)
@@ -57,7 +56,7 @@ def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
 def read(args: argparse.Namespace) -> Subject:
     """The subject that the arguments name."""
     from minidnn.layers.base import FACTS
-    from minidnn.session import programs
+    from minidnn.session import InvalidInput, programs
     from minidnn.solver import phases, train_spec, understand
 
     wanted = getattr(args, "facts", None) or "default"
@@ -73,6 +72,7 @@ def read(args: argparse.Namespace) -> Subject:
 
 def check_policies(policies: Sequence[str]) -> None:
     from minidnn.memory.policies import find
+    from minidnn.session import InvalidInput
 
     for policy in policies:
         try:

@@ -88,7 +88,8 @@ def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], title: str = 
 
     table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for i, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if i else "left", no_wrap=True)
+        words = not i or heading in ("what", "algorithm", "available")
+        table.add_column(heading, justify="left" if words else "right", no_wrap=True)
     for line in lines:
         table.add_row(*line)
     _console(file).print(table)
