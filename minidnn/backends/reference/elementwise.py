@@ -1,0 +1,81 @@
+"""Kernels that go element by element, or only move elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.backends.philox import keep_mask
+
+
+def relu_forward(a, reads, writes):
+    (x,), (y, *mask) = reads, writes
+    positive = x > 0
+    y[...] = np.where(positive, x, a.negative_slope * x)
+    if mask:
+        mask[0][...] = positive
+
+
+def relu_backward(a, reads, writes):
+    """dx = dy where x > 0, slope * dy elsewhere; y tells the sign of x while the slope is not negative."""
+    (saved, *_, dy), (dx,) = reads, writes
+    dx[...] = np.where(saved > 0, dy, a.negative_slope * dy)
+
+
+def dropout(a, reads, writes):
+    """Forward and backward alike: the mask is a function of seed, key and iteration (philox.py)."""
+    (x, iteration), (y,) = reads, writes
+    keep = keep_mask(x.shape, a.ratio, a.seed, int(iteration[0]), a.key)
+    y[...] = np.where(keep, x * x.dtype.type(1 / (1 - a.ratio)), 0)
+
+
+def copy(a, reads, writes):
+    writes[0][...] = reads[0]
+
+
+def reshape(a, reads, writes):
+    writes[0][...] = reads[0].reshape(writes[0].shape)
+
+
+def concat_forward(a, reads, writes):
+    np.concatenate(reads, a.axis, out=writes[0])
+
+
+def concat_backward(a, reads, writes):
+    (dy,) = reads
+    for dx, start in zip(writes, a.starts, strict=True):
+        dx[...] = np.moveaxis(np.moveaxis(dy, a.axis, 0)[start : start + dx.shape[a.axis]], 0, a.axis)
+
+
+def eltwise_forward(a, reads, writes):
+    y, *which = writes
+    if a.operation == "SUM":
+        total = a.coeff[0] * reads[0]
+        for c, x in zip(a.coeff[1:], reads[1:], strict=True):
+            total = total + c * x
+    elif a.operation == "PROD":
+        total = reads[0]
+        for x in reads[1:]:
+            total = total * x
+    else:
+        stack = np.stack(reads)
+        total = stack.max(0)
+        if which:
+            which[0][...] = stack.argmax(0)
+    y[...] = total
+
+
+def eltwise_backward(a, reads, writes):
+    (*saved, dy), (dx,) = reads, writes
+    if a.operation == "SUM":
+        dx[...] = a.coeff[a.index] * dy
+    elif a.operation == "PROD":
+        product = dy
+        for x in saved:
+            product = product * x
+        dx[...] = product
+    else:
+        dx[...] = np.where(saved[0] == a.index, dy, 0)
+
+
+def add(a, reads, writes):
+    np.add(reads[0], reads[1], out=writes[0])

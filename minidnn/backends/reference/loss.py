@@ -1,0 +1,77 @@
+"""Softmax, its loss, accuracy, and the objective: the weighted sum of all losses."""
+
+from __future__ import annotations
+
+import numpy as np
+
+TINY = np.finfo(np.float32).tiny  # Caffe's floor under a probability before its logarithm
+
+
+def softmax(x, axis):
+    e = np.exp(x - x.max(axis, keepdims=True))
+    return e / e.sum(axis, keepdims=True)
+
+
+def softmax_forward(a, reads, writes):
+    writes[0][...] = softmax(reads[0], a.axis)
+
+
+def softmax_backward(a, reads, writes):
+    (y, dy), (dx,) = reads, writes
+    dx[...] = y * (dy - (y * dy).sum(a.axis, keepdims=True))
+
+
+def rows_of(scores, axis):
+    """Scores with the classes last, one row per label: (labels, classes)."""
+    return np.moveaxis(scores, axis, -1).reshape(-1, scores.shape[axis])
+
+
+def valid_labels(label, classes, ignore):
+    """(labels as one row, which of them count). Raises ValueError for one that names no class."""
+    flat = label.reshape(-1).astype(np.int64)
+    counts = np.ones(len(flat), bool) if ignore is None else flat != ignore
+    wrong = counts & ((flat < 0) | (flat >= classes))
+    if wrong.any():
+        k = int(np.flatnonzero(wrong)[0])
+        raise ValueError(f"label {flat[k]} (number {k} of the batch) names none of the {classes} classes")
+    return np.where(counts, flat, 0), counts
+
+
+def normalizer(a, prob, counts):
+    total = {"FULL": len(counts), "VALID": int(counts.sum()), "BATCH_SIZE": len(prob), "NONE": 1}[a.normalization]
+    return max(total, 1)
+
+
+def softmax_loss_forward(a, reads, writes):
+    (x, label), (loss, prob) = reads, writes
+    prob[...] = softmax(x, a.axis)
+    flat, counts = valid_labels(label, x.shape[a.axis], a.ignore_label)
+    chosen = rows_of(prob, a.axis)[np.arange(len(flat)), flat]
+    # A probability that is not a number must stay one: np.maximum keeps it.
+    loss[0] = -(np.log(np.maximum(chosen, TINY)) * counts).sum() / normalizer(a, prob, counts)
+
+
+def softmax_loss_backward(a, reads, writes):
+    """dx = (prob - 1 at the label) * loss_weight / normalizer; 0 for labels that do not count."""
+    (prob, label), (dx,) = reads, writes
+    flat, counts = valid_labels(label, prob.shape[a.axis], a.ignore_label)
+    rows = rows_of(prob, a.axis).copy()
+    rows[np.arange(len(flat)), flat] -= 1
+    rows[~counts] = 0
+    rows *= prob.dtype.type(a.loss_weight / normalizer(a, prob, counts))
+    moved = np.moveaxis(dx, a.axis, -1)
+    moved[...] = rows.reshape(moved.shape)
+
+
+def accuracy(a, reads, writes):
+    """The share of labels with fewer than top_k other scores as high as theirs: a tie counts as higher."""
+    (x, label), (out,) = reads, writes
+    flat, counts = valid_labels(label, x.shape[a.axis], a.ignore_label)
+    rows = rows_of(x, a.axis)
+    own = rows[np.arange(len(flat)), flat]
+    better = (rows >= own[:, None]).sum(1) - 1
+    out[0] = ((better < a.top_k) & counts).sum() / max(int(counts.sum()), 1)
+
+
+def objective(a, reads, writes):
+    writes[0][0] = sum(w * loss[0] for w, loss in zip(a.weights, reads, strict=True))
