@@ -118,7 +118,7 @@ def latest(prefix: str | Path) -> tuple[Path | None, Snapshot | None, list[str]]
     for path in prefix.parent.glob(f"{glob.escape(prefix.name)}_iter_*.safetensors"):
         if found := _NUMBER.search(path.name):
             numbered.append((int(found[1]), path))
-    rejected = []
+    rejected: list[str] = []
     for _, path in sorted(numbered, reverse=True):
         try:
             return path, load(path), rejected
@@ -155,7 +155,7 @@ def _checksum(tensors: Mapping[str, np.ndarray], meta: str) -> str:
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(memoryview(np.ascontiguousarray(array)).cast("B") if array.size else b"")
+        digest.update(np.ascontiguousarray(array).data.cast("B") if array.size else b"")
     return f"sha256:{digest.hexdigest()}"
 
 

@@ -15,9 +15,16 @@ class DataError(ValueError):
 class Dataset(Protocol):
     """`name` is for messages, `shape` is one sample's: (C, H, W) or (K,)."""
 
-    name: str
-    shape: tuple[int, ...]
-    classes: int  # one more than the largest label
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def classes(self) -> int:
+        """One more than the largest label."""
+        ...
 
     def __len__(self) -> int: ...
 

@@ -91,4 +91,4 @@ def _synthetic(text: str, rest: str, split: str) -> Source:
         if name not in values or not value.isdecimal() or int(value) < 1:
             raise DataError(f"source {text!r}: {setting!r} is not one of {', '.join(values)} = a number")
         values[name] = int(value)
-    return Source("synthetic", split, shape=shape, **values)
+    return Source("synthetic", split, "", shape, **values)
