@@ -54,7 +54,8 @@ def seconds(device: Any, op: Op, algorithm: Algorithm, repeats: int = REPEATS) -
     """The median seconds of one run of `op`."""
     random = np.random.default_rng(0)
     views = {t: _filled(device, t, op, random) for t in op.tensors}
-    call = device.prepare(op, algorithm, views, page_aligned(algorithm.workspace))
+    workspace = page_aligned(algorithm.workspace)  # a name of its own: a call knows addresses, it keeps nothing alive
+    call = device.prepare(op, algorithm, views, workspace)
     call()  # warm: first use of pages, of a library's caches
     taken: list[float] = []
     while len(taken) < repeats and sum(taken) < ENOUGH:
