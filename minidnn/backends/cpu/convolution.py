@@ -54,7 +54,7 @@ class Geometry:
         if which is FORWARD:
             yield from forward
             return
-        hint = next(iter(forward)).pd
+        hint = next(forward).pd
         if which is BACKWARD_DATA:
             yield from self.dnnl.implementations("convolution_backward_data", c, x, w, y, *self.window, hint, attr)
         else:
@@ -91,6 +91,8 @@ def _recipes(g: Geometry, which, bias: bool = False) -> list[Recipe]:
             found.append(("blocked", blocked[0]))
     if not found:
         found = [("nhwc", p) for p in plain if "gemm" not in p.name]
+    if not found:
+        raise d.NotOffered("oneDNN offers no convolution for this geometry")
     recipes: dict[str, Recipe] = {}
     for family, p in found:
         name = f"{family}.{_family(p)}"
@@ -135,7 +137,9 @@ def _recipe(g: Geometry, which, name: str, p: d.Primitive, bias: bool) -> Recipe
     def bind(arrays, outputs, workspace):
         given = dict(zip(reads, arrays, strict=False))  # a bias, if any, is the last and taken below
         given[result] = outputs[0]
-        before, after, arguments = [], [], {}
+        before: list[d.Call] = []
+        after: list[d.Call] = []
+        arguments = {}
         for argument, array in given.items():
             ours = (_side(g, argument), address(array))
             if argument not in moved:

@@ -17,6 +17,7 @@ from minidnn.backends import reference
 from minidnn.backends.cpu import (
     convolution,
     dense,
+    dropout,
     elementwise,
     join,
     layout,
@@ -25,7 +26,7 @@ from minidnn.backends.cpu import (
     pooling,
     update,
 )
-from minidnn.backends.cpu.dnnl import Call, Dnnl
+from minidnn.backends.cpu.dnnl import Call, Dnnl, NotOffered
 from minidnn.backends.cpu.library import Unavailable, load
 from minidnn.backends.cpu.recipe import Recipe, plain
 from minidnn.program import Algorithm, Op, Tensor
@@ -35,6 +36,7 @@ KINDS = {
     **convolution.KINDS,
     **pooling.KINDS,
     **dense.KINDS,
+    **dropout.KINDS,
     **elementwise.KINDS,
     **normalization.KINDS,
     **join.KINDS,
@@ -99,12 +101,13 @@ class CpuDevice:
         if self.dnnl is None or op.kind not in KINDS:
             return [_reference(op)]
         key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
-        if op.kind in loss.KINDS:
-            key = (*key, op.name)  # these name the op when they meet a wrong label
         if key not in self._recipes:
             if self.dnnl.use_threads:
                 self.dnnl.use_threads()  # kernels are generated for a number of threads
-            self._recipes[key] = KINDS[op.kind](self.dnnl, op) or [_reference(op)]
+            try:
+                self._recipes[key] = KINDS[op.kind](self.dnnl, op) or [_reference(op)]
+            except NotOffered:
+                self._recipes[key] = [_reference(op)]
         return self._recipes[key]
 
 

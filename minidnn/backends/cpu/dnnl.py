@@ -48,6 +48,10 @@ class DnnlError(RuntimeError):
     """oneDNN refused; the message names the entry point and the status."""
 
 
+class NotOffered(DnnlError):
+    """There is no implementation for a geometry."""
+
+
 class _Argument(ctypes.Structure):
     _fields_ = (("arg", ctypes.c_int), ("memory", Pointer))
 
@@ -230,12 +234,12 @@ class Dnnl:
             if self.c.dnnl_primitive_desc_next_impl(walker):
                 return
 
-    def best(self, operation: str, *arguments: Any) -> Primitive | None:
+    def best(self, operation: str, *arguments: Any) -> Primitive:
         """The first implementation that is fit for use; a slow one only where nothing else exists."""
-        found = list(self.implementations(operation, *arguments))
-        return next((p for p in found if usable(p.name)), None) or next(
-            (p for p in found if "gemm" not in p.name), None
-        )
+        found = [p for p in self.implementations(operation, *arguments) if "gemm" not in p.name]
+        if not found:
+            raise NotOffered(f"oneDNN offers no {operation} for this geometry")
+        return next((p for p in found if usable(p.name)), found[0])
 
     def reorder(self, source: Desc, target: Desc) -> Primitive:
         pd = self.create(

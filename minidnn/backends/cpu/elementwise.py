@@ -87,7 +87,7 @@ def _copy(source: np.ndarray, target: np.ndarray) -> list[d.Call]:
     return [partial(np.copyto, flat(target), flat(source))]
 
 
-def eltwise_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+def eltwise_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     a = op.attrs
     if a.operation == "SUM":
         if all(c == 1 for c in a.coeff):
@@ -95,7 +95,7 @@ def eltwise_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
         return _weighted_sum(op)
     if a.operation == "PROD":
         return _binary(dnnl, d.MULTIPLY, op.reads)
-    return None
+    return _maximum(op)
 
 
 def _weighted_sum(op: Op) -> list[Recipe]:
@@ -116,14 +116,53 @@ def _weighted_sum(op: Op) -> list[Recipe]:
     return [scratch.recipe("numpy", bind)]
 
 
-def eltwise_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+def _maximum(op: Op) -> list[Recipe]:
+    """x1 .. xn -> y which?; the first of equals is taken"""
+    scratch = Scratch()
+    piece = scratch.take(min(BLOCK, op.reads[0].size))
+
+    def bind(reads, writes, workspace):
+        greater_all = piece.array(workspace, "bool")
+        steps: list[d.Call] = []
+        for first, *block in blocks(*map(flat, (*reads, *writes))):
+            others, (y, *which) = block[: len(reads) - 1], block[len(reads) - 1 :]
+            greater = greater_all[: y.size]
+            steps += [partial(np.copyto, y, first), *(partial(w.fill, 0) for w in which)]
+            for i, x in enumerate(others, start=1):
+                for w in which:
+                    steps += [partial(np.greater, x, y, out=greater), partial(np.copyto, w, i, where=greater)]
+                steps.append(partial(np.maximum, y, x, out=y))
+        return steps
+
+    return [scratch.recipe("numpy", bind)]
+
+
+def _chosen(op: Op) -> list[Recipe]:
+    """which dy -> dx: dy where this bottom was the maximum"""
+    scratch = Scratch()
+    piece = scratch.take(min(BLOCK, op.reads[0].size))
+    index = np.uint8(op.attrs.index)
+
+    def bind(reads, writes, workspace):
+        other = piece.array(workspace, "bool")
+        steps: list[d.Call] = []
+        for which, dy, dx in blocks(*map(flat, (*reads, *writes))):
+            mask = other[: dx.size]
+            steps.append(partial(np.not_equal, which, index, out=mask))
+            steps += [partial(np.copyto, dx, dy), partial(np.copyto, dx, 0, where=mask)]
+        return steps
+
+    return [scratch.recipe("numpy", bind)]
+
+
+def eltwise_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     a = op.attrs
     if a.operation == "SUM":
         p, run = _eltwise(dnnl, op.reads[0].size, d.LINEAR, a.coeff[a.index])
         return [plain(lambda r, w, _: [p.bind({d.SRC: (run, address(r[0])), d.DST: (run, address(w[0]))})])]
     if a.operation == "PROD":
         return _binary(dnnl, d.MULTIPLY, op.reads)
-    return None
+    return _chosen(op)
 
 
 def scale_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:

@@ -63,8 +63,8 @@ def softmax_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 class _Labels:
     """The workspace that picks one element of each row by its label."""
 
-    def __init__(self, op: Op, scores: Tensor, axis: int, scratch: Scratch) -> None:
-        self.name, self.classes = op.name, scores.shape[axis % len(scores.shape)]
+    def __init__(self, scores: Tensor, axis: int, scratch: Scratch) -> None:
+        self.classes = scores.shape[axis % len(scores.shape)]
         self.count = scores.size // self.classes
         self.pieces = {
             "index": (scratch.take(self.count * 8), "int64"),  # where in the flat scores the label's element is
@@ -75,12 +75,12 @@ class _Labels:
 
     def bind(self, label: np.ndarray, ignore: int | None, ws: np.ndarray) -> _BoundLabels:
         arrays = {name: piece.array(ws, dtype) for name, (piece, dtype) in self.pieces.items()}
-        return _BoundLabels(self.name, self.classes, flat(label), ignore, **arrays)
+        return _BoundLabels(self.classes, flat(label), ignore, **arrays)
 
 
 class _BoundLabels:
-    def __init__(self, name, classes, label, ignore, index, start, picked, ignored) -> None:
-        self.name, self.classes, self.label, self.ignore = name, classes, label, ignore
+    def __init__(self, classes, label, ignore, index, start, picked, ignored) -> None:
+        self.classes, self.label, self.ignore = classes, label, ignore
         self.index, self.start, self.picked, self.ignored = index, start, picked, ignored
 
     def find(self) -> int:
@@ -97,10 +97,9 @@ class _BoundLabels:
             np.equal(self.label, self.ignore, out=self.ignored)
             np.copyto(index, 0, where=self.ignored)
             counted -= int(np.count_nonzero(self.ignored))
-        least, most = int(index.min()), int(index.max())
-        if least < 0 or most >= self.classes:
-            bad = least if least < 0 else most
-            raise ValueError(f"{self.name}: label {bad} is outside the {self.classes} classes")
+        if index.min() < 0 or index.max() >= self.classes:
+            k = int(np.flatnonzero((index < 0) | (index >= self.classes))[0])
+            raise ValueError(f"label {index[k]} (number {k} of the batch) names none of the {self.classes} classes")
         np.add(index, self.start, out=index)
         return counted
 
@@ -121,7 +120,7 @@ def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
         return None
     scratch = Scratch()
     softmax = _Softmax(dnnl, x, a.axis, scratch)
-    labels = _Labels(op, x, a.axis, scratch)
+    labels = _Labels(x, a.axis, scratch)
     batch = x.shape[0]
 
     def bind(reads, writes, ws):
@@ -147,7 +146,7 @@ def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     if not _innermost(a.axis, prob.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
         return None
     scratch = Scratch()
-    labels = _Labels(op, prob, a.axis, scratch)
+    labels = _Labels(prob, a.axis, scratch)
     batch = prob.shape[0]
 
     def bind(reads, writes, ws):
@@ -181,7 +180,7 @@ def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
         return None
     scratch = Scratch()
-    labels = _Labels(op, x, a.axis, scratch)
+    labels = _Labels(x, a.axis, scratch)
     at_once = max(1, min(labels.count, BLOCK // labels.classes))  # rows
     pieces = (
         (scratch.take(at_once * labels.classes), "bool"),
@@ -203,7 +202,8 @@ def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
             hits = 0
             for i in range(0, len(rows), at_once):
                 n = len(rows[i : i + at_once])
-                np.greater_equal(rows[i : i + n], picked[i : i + n, None], out=better[:n])
+                np.copyto(ones[:n], picked[i : i + n, None])  # a comparison that broadcasts would allocate a buffer
+                np.greater_equal(rows[i : i + n], ones[:n], out=better[:n])
                 np.copyto(ones[:n], better[:n])
                 np.add.reduce(ones[:n], axis=1, out=ranks[:n])  # the label's own score counts once
                 np.less_equal(ranks[:n], np.float32(a.top_k), out=right[:n])

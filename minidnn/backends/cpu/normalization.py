@@ -253,7 +253,10 @@ def batch_norm_statistics(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 def _average(total: np.ndarray, factor: np.ndarray, out: np.ndarray) -> None:
     """total / factor; nothing has been added up yet where the factor is 0"""
-    np.multiply(total, np.float32(0 if factor[0] == 0 else 1 / factor[0]), out=out)
+    if factor[0]:
+        np.divide(total, factor[0], out=out)
+    else:
+        out.fill(0)
 
 
 def batch_norm_inference(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:

@@ -20,6 +20,7 @@ from minidnn.program import Op
 
 class Geometry:
     def __init__(self, dnnl: d.Dnnl, attrs, x: tuple[int, ...], y: tuple[int, ...]) -> None:
+        self.shape = y
         self.x, self.y = dnnl.desc(x, strides(x)), dnnl.desc(y, strides(y))
         self.algorithm = d.POOLING_MAX if attrs.method == "MAX" else d.POOLING_AVERAGE
         over = [_overhang(*axis) for axis in zip(x[2:], y[2:], attrs.kernel, attrs.stride, attrs.pad, strict=True)]
@@ -43,14 +44,23 @@ class Geometry:
         hint = self.forward(dnnl, d.TRAINING).pd
         return dnnl.best("pooling_backward", self.algorithm, self.x, self.y, *self.window, hint, dnnl.attr)
 
-    def rescale(self, y: np.ndarray) -> list[d.Call]:
+    def line_nbytes(self) -> int:
+        """Workspace of `rescale`: its longest line."""
+        n, c, *size = self.shape
+        return max((n * c * size[2 - axis] * 4 for axis, _, _ in self.rescaled), default=0)
+
+    def rescale(self, y: np.ndarray, line: np.ndarray) -> list[d.Call]:
         """Steps that turn y / kernel into y / clipped window, in place."""
-        nhwc = physical(y)
-        lines = [nhwc[(slice(None),) * axis + (i,)] for axis, i, _ in self.rescaled]
-        return [
-            partial(np.multiply, line, np.float32(f), out=line)
-            for line, (_, _, f) in zip(lines, self.rescaled, strict=True)
-        ]
+        steps: list[d.Call] = []
+        for axis, i, factor in self.rescaled:
+            there = physical(y)[(slice(None),) * axis + (i,)]
+            here = line[: there.size]  # on strided operands a ufunc would allocate buffers; a copy does not
+            steps += [
+                partial(np.copyto, here.reshape(there.shape), there),
+                partial(np.multiply, here, np.float32(factor), out=here),
+                partial(np.copyto, there, here.reshape(there.shape)),
+            ]
+        return steps
 
 
 def _overhang(h: int, o: int, k: int, s: int, p: int) -> int:
@@ -64,15 +74,16 @@ def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     p = g.forward(dnnl, d.TRAINING if index else d.INFERENCE)
     if index and not dnnl.equal(p.desc(d.WORKSPACE), dnnl.desc(y.shape, strides(y.shape), index[0].dtype)):
         return None  # the library turns to int32 at a window of 255, we at 257
+    average = g.algorithm == d.POOLING_AVERAGE
     scratch = Scratch()
-    pad = scratch.take(p.scratchpad)
+    pad, line = scratch.take(p.scratchpad), scratch.take(g.line_nbytes() if average else 0)
 
     def bind(reads, writes, workspace):
         arguments = {d.SRC: (g.x, address(reads[0])), d.DST: (g.y, address(writes[0]))}
         if index:
             arguments[d.WORKSPACE] = (p.desc(d.WORKSPACE), address(writes[1]))
-        steps = [p.bind(arguments, pad.address(workspace))]
-        return steps if g.algorithm == d.POOLING_MAX else steps + g.rescale(writes[0])
+        after = g.rescale(writes[0], line.array(workspace)) if average else []
+        return [p.bind(arguments, pad.address(workspace)), *after]
 
     return [scratch.recipe("nhwc", bind)]
 
@@ -85,16 +96,19 @@ def backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     p = g.backward(dnnl)
     if saved and not dnnl.equal(p.desc(d.WORKSPACE), dnnl.desc(dy.shape, strides(dy.shape), saved[0].dtype)):
         return None
+    rescaled = not saved and bool(g.rescaled)
     scratch = Scratch()
     pad = scratch.take(p.scratchpad)
-    scaled = scratch.take(dy.nbytes if not saved and g.rescaled else 0)
+    scaled, line = (scratch.take(n if rescaled else 0) for n in (dy.nbytes, g.line_nbytes()))
 
     def bind(reads, writes, workspace):
-        dy, steps = reads[-1], []
-        if scaled.nbytes:
+        dy = reads[-1]
+        steps: list[d.Call] = []
+        if rescaled:
             nhwc = scaled.array(workspace).reshape(physical(dy).shape)
-            steps = [partial(np.copyto, nhwc, physical(dy)), *g.rescale(nhwc.transpose(0, 3, 1, 2))]
-            dy = nhwc
+            steps.append(partial(np.copyto, nhwc, physical(dy)))
+            dy = nhwc.transpose(0, 3, 1, 2)
+            steps += g.rescale(dy, line.array(workspace))
         arguments = {d.DIFF_DST: (g.y, address(dy)), d.DIFF_SRC: (g.x, address(writes[0]))}
         if saved:
             arguments[d.WORKSPACE] = (p.desc(d.WORKSPACE), address(reads[0]))

@@ -24,10 +24,8 @@ def sgd_update(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
     def bind(reads, writes, ws):
         w, dw, rate, objective, *rest = (flat(r) for r in reads)
-        history = rest.pop(0) if has_momentum else None
-        clip = rest.pop(0) if a.clipped else None
-        # A weight without momentum has no history: its step is kept in the workspace.
-        runs = blocks(w, dw, history) if history is not None else [(*pair, None) for pair in blocks(w, dw)]
+        clip = rest[-1] if a.clipped else None
+        runs = blocks(w, dw, *rest[: 1 if has_momentum else 0])
         g_all, t_all = (piece.array(ws) for piece in pieces)
 
         def call() -> None:
@@ -35,7 +33,7 @@ def sgd_update(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
                 return
             scale = np.float32(a.scale if clip is None else clip[0] * np.float32(a.scale))
             step = np.float32(rate[0] * np.float32(a.lr_mult))
-            for w, dw, h in runs:
+            for w, dw, *history in runs:
                 g, t = g_all[: w.size], t_all[: w.size]
                 np.multiply(dw, scale, out=g)
                 if decay:
@@ -46,7 +44,7 @@ def sgd_update(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
                         np.multiply(w, decay, out=t)
                     np.add(g, t, out=g)
                 np.multiply(g, step, out=g)
-                if h is not None:
+                for h in history:
                     np.multiply(h, momentum, out=h)
                     np.add(h, g, out=h)
                     g = h

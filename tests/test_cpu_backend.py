@@ -1,0 +1,188 @@
+"""The cpu backend against the reference: the same numbers, the same bytes wherever tensors lie, no allocation."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from minidnn.backends.cpu import CpuDevice, library
+from minidnn.backends.cpu.device import KINDS
+from minidnn.backends.reference import KERNELS
+from minidnn.program import Op, Phase, Tensor
+from tests.cpu_ops import Example, examples, expected, place, run
+
+HERE = Path(__file__).parent
+ALL = list(examples())
+TOLERANCE = 2e-5  # of the largest value: sums of a few thousand products in float32, in another order
+
+
+@pytest.fixture(scope="module")
+def device() -> CpuDevice:
+    device = CpuDevice()
+    if device.dnnl is None:
+        pytest.skip(device.description)
+    return device
+
+
+def by_kind(kind: str) -> list[Example]:
+    return [e for e in ALL if e.op.kind == kind]
+
+
+def close(got: np.ndarray, want: np.ndarray, exact: bool) -> bool:
+    if exact or want.dtype.kind != "f":
+        return np.array_equal(got, want)
+    return bool(np.all(np.abs(got - want) <= TOLERANCE * max(1.0, float(np.abs(want).max(initial=0)))))
+
+
+def test_every_kind_has_examples():
+    assert {e.op.kind for e in ALL} == set(KINDS) | set(KERNELS)
+
+
+@pytest.mark.parametrize("kind", sorted({e.op.kind for e in ALL}))
+def test_equals_the_reference(device, kind):
+    for e in by_kind(kind):
+        want = expected(KERNELS, e)
+        for algorithm in device.algorithms(e.op):
+            got = run(device, e, algorithm)
+            for t, g, w in zip(e.op.writes, got, want, strict=True):
+                assert close(g, w, e.exact), f"{e.name}: {t.name} by {algorithm}, off by {np.abs(g - w).max()}"
+
+
+@pytest.mark.parametrize("kind", sorted({e.op.kind for e in ALL}))
+def test_same_bytes_wherever_it_lies_and_in_place(device, kind):
+    for e in by_kind(kind):
+        for algorithm in device.algorithms(e.op):
+            first = run(device, e, algorithm)
+            for how in ({}, {"shift": 1}, {"shift": 3}, {"together": True}):
+                again = run(device, e, algorithm, **how)
+                for t, a, b in zip(e.op.writes, first, again, strict=True):
+                    assert a.tobytes() == b.tobytes(), (
+                        f"{e.name}: {t.name} by {algorithm} differs with {how or 'a rerun'}"
+                    )
+
+
+def test_a_call_may_be_repeated(device):
+    for e in by_kind("convolution.forward") + by_kind("lrn.backward"):
+        for algorithm in device.algorithms(e.op):
+            call, views = place(device, e, algorithm)
+            call()
+            first = views[e.op.writes[0]].tobytes()
+            call()
+            assert views[e.op.writes[0]].tobytes() == first, f"{e.name} by {algorithm}"
+
+
+def test_convolutions_offer_a_choice_and_declare_their_workspace(device):
+    x, w, y = Tensor("x", (2, 64, 28, 28)), Tensor("w", (64, 64, 3, 3)), Tensor("y", (2, 64, 28, 28))
+    a = next(
+        e for e in by_kind("convolution.forward") if e.op.attrs.kernel == (3, 3) and e.op.attrs.pad == (1, 1)
+    ).op.attrs
+    op = Op("conv", "convolution.forward", "conv", Phase.FORWARD, (x, w), (y,), a)
+    algorithms = device.algorithms(op)
+    assert len({a.name for a in algorithms}) == len(algorithms) >= 2
+    assert all(a.workspace >= w.nbytes for a in algorithms), "weights are reordered into the workspace"
+    assert not any("gemm" in a.name or "ref" in a.name for a in algorithms)
+
+
+def test_python_allocates_nothing_of_note(device):
+    """The most memory that Python or NumPy hold at any moment of a call beyond what they held before it: views,
+    numbers and NumPy's iterators, but no array."""
+    worst = {}
+    for e in ALL:
+        for algorithm in device.algorithms(e.op):
+            if algorithm.name == "reference":
+                continue
+            call, _ = place(device, e, algorithm)
+            call()
+            tracemalloc.start()
+            call()
+            tracemalloc.reset_peak()
+            before = tracemalloc.get_traced_memory()[0]
+            call()
+            peak = tracemalloc.get_traced_memory()[1] - before
+            tracemalloc.stop()
+            worst[peak] = f"{e.name} by {algorithm}"
+    most = max(worst)
+    assert most < 4096, f"{most} B in {worst[most]}"
+
+
+def test_the_library_allocates_nothing_of_note(tmp_path):
+    """malloc, mmap and their kin are counted while prepared calls run (count_allocations.c, .py)."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        pytest.skip("no C compiler to build the allocation counter with")
+    counter = tmp_path / "count_allocations.so"
+    source = HERE / "count_allocations.c"
+    subprocess.run([compiler, "-O1", "-shared", "-fPIC", "-o", counter, source, "-ldl"], check=True)
+    env = {**os.environ, "LD_PRELOAD": str(counter), "PYTHONMALLOC": "malloc", "PYTHONPATH": str(HERE.parent)}
+    done = subprocess.run(
+        [sys.executable, HERE / "count_allocations.py"], env=env, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 77:
+        pytest.skip(done.stdout.strip())
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "counter works" in done.stdout
+
+
+def test_threads(device):
+    one = CpuDevice(threads=1)
+    assert "1 thread)" in one.description
+    e = next(e for e in by_kind("convolution.forward"))
+    got, want = run(one, e, one.algorithms(e.op)[0]), expected(KERNELS, e)
+    assert close(got[0], want[0], False)
+    with pytest.raises(ValueError, match="threads=0"):
+        CpuDevice(threads=0)
+
+
+def test_layout_is_nhwc_inside(device):
+    t = Tensor("t", (2, 3, 4, 5))
+    buffer = np.zeros(t.nbytes, np.uint8)
+    view = device.array(buffer, t)
+    view[1, 2, 3, 4] = 7
+    assert view.shape == t.shape and view.strides == (240, 4, 60, 12)
+    assert buffer.view(np.float32)[60 + 3 * 15 + 4 * 3 + 2] == 7
+
+
+def test_unknown_kinds_and_wrong_algorithms_are_named(device, monkeypatch):
+    t = Tensor("t", (2, 3, 4, 5))
+    op = Op("mine", "mine.forward", "mine", Phase.FORWARD, (t,), (t,))
+    with pytest.raises(KeyError, match=r"mine\.forward"):
+        device.algorithms(op)
+    monkeypatch.setitem(KERNELS, "mine.forward", lambda attrs, reads, writes: np.add(reads[0], 1, out=writes[0]))
+    e = Example("mine", op, {t: np.ones(t.shape, np.float32)})
+    (algorithm,) = device.algorithms(op)
+    assert algorithm.name == "reference" and (run(device, e, algorithm)[0] == 2).all()
+    with pytest.raises(ValueError, match="no algorithm nonesuch"):
+        device.prepare(op, type(algorithm)("nonesuch", 3), {}, np.empty(0, np.uint8))
+
+
+def test_a_wrong_label_is_named(device):
+    e = next(e for e in by_kind("softmax_loss.forward"))
+    e.data[e.op.reads[1]][0] = 99
+    with pytest.raises(ValueError, match="label 99"):
+        run(device, e, device.algorithms(e.op)[0])
+
+
+def test_without_onednn(monkeypatch):
+    monkeypatch.setenv(library.VARIABLE, "none")
+    plain = CpuDevice()
+    assert "fallback" in plain.description and "MINIDNN_ONEDNN=none" in plain.description
+    for kind in ("convolution.forward", "pooling.backward", "relu.forward"):
+        e = by_kind(kind)[0]
+        got = run(plain, e, plain.algorithms(e.op)[0])
+        assert all(np.array_equal(g, w) for g, w in zip(got, expected(KERNELS, e), strict=True))
+
+
+def test_a_named_library_is_not_silently_replaced(monkeypatch, tmp_path):
+    monkeypatch.setenv(library.VARIABLE, str(tmp_path / "libnothing.so"))
+    assert "libnothing.so" in CpuDevice().description
+    libc = next((p for p in ("libc.so.6",) if sys.platform == "linux"), None)
+    if libc:
+        monkeypatch.setenv(library.VARIABLE, libc)
+        assert "is no oneDNN" in CpuDevice().description
