@@ -64,9 +64,9 @@ class Maker:
         return Example(name, op, dict(zip(r, reads, strict=True)), exact)
 
 
-def place(device, example: Example, algorithm: Algorithm, shift: int = 0, together: bool = False):
-    """(call, {tensor: logical view}) in an arena poisoned with NaN; `shift` moves every offset by so many times
-    256 bytes; `together` lets each write take the bytes of the read its op permits."""
+def place(device, example: Example, algorithm: Algorithm, shift: int = 0, together: bool = False, poison: int = 0xFF):
+    """(call, {tensor: logical view}) in an arena filled with `poison`, by default NaN; `shift` moves every offset by so
+    many times 256 bytes; `together` lets each write take the bytes of the read its op permits."""
     op = example.op
     taken: dict[Tensor, Tensor] = {}
     if together:
@@ -74,16 +74,13 @@ def place(device, example: Example, algorithm: Algorithm, shift: int = 0, togeth
             if write not in taken and read not in taken.values():
                 taken[write] = read
     sizes = {t: -(-t.nbytes // 256) * 256 + 256 * shift for t in op.tensors if t not in taken}
-    raw = np.full(sum(sizes.values()) + algorithm.workspace + 256 * shift + 4096, 0xFF, np.uint8)
+    raw = np.full(sum(sizes.values()) + algorithm.workspace + 256 * shift + 4096, poison, np.uint8)
     at = -raw.ctypes.data % 4096 + 256 * shift
     views: dict[Tensor, np.ndarray] = {}
     for t, size in sizes.items():
         views[t] = device.array(raw[at : at + t.nbytes], t)
         at += size
     for write, read in taken.items():
-        buffer = views[read].base
-        while buffer.base is not None:
-            buffer = buffer.base
         start = views[read].__array_interface__["data"][0] - raw.ctypes.data
         views[write] = device.array(raw[start : start + write.nbytes], write)
     for t, value in example.data.items():

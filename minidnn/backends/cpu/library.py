@@ -8,9 +8,9 @@ from __future__ import annotations
 import ctypes
 import glob
 import os
+import re
 import sys
 from collections.abc import Iterator
-from ctypes.util import find_library
 from dataclasses import dataclass
 
 VARIABLE = "MINIDNN_ONEDNN"  # a file to load instead; "none" asks for the plain fallback
@@ -38,7 +38,7 @@ class Loaded:
 
     cdll: ctypes.CDLL
     path: str
-    source: str  # how it was found: "MINIDNN_ONEDNN", "system", "wheel"
+    source: str  # how it was found: "MINIDNN_ONEDNN", "system", "environment"
     version: str
     runtime: str
 
@@ -49,14 +49,17 @@ def candidates() -> Iterator[tuple[str, str]]:
     if wanted:
         yield VARIABLE, wanted
         return  # an explicit wish is not silently replaced by another library
-    # Debian names the file libdnnl.so.3.6; the loader's cache knows it even where no libdnnl.so.3 link exists.
-    seen = set()
-    for name in ("libdnnl.so.3", find_library("dnnl"), *sorted(glob.glob("/usr/lib/*/libdnnl.so.3*"), reverse=True)):
-        if name and name not in seen:
-            seen.add(name)
+    yield "system", "libdnnl.so.3"  # wherever the dynamic loader looks
+    for folder in ("/usr/local/lib", "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib"):
+        for name in _newest_first(folder):  # Debian's soname is libdnnl.so.3.6: the loader needs to be told
             yield "system", name
-    for name in sorted(glob.glob(os.path.join(sys.prefix, "lib", "libdnnl.so.3*"))):
-        yield "wheel", name
+    for name in _newest_first(os.path.join(sys.prefix, "lib")):  # where the wheel puts it, and conda
+        yield "environment", name
+
+
+def _newest_first(folder: str) -> list[str]:
+    files = glob.glob(os.path.join(folder, "libdnnl.so.3*"))
+    return sorted(files, key=lambda f: [int(n) for n in re.findall(r"\d+", os.path.basename(f))], reverse=True)
 
 
 def load() -> Loaded:
