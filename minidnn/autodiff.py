@@ -7,12 +7,16 @@ reads the weight any more, so that gradients need not all live at once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from minidnn.layers.base import Facts, Parameter, Site
-from minidnn.net import Blob, Graph, Node
 from minidnn.program import Op, Phase, Program, Role, Tensor
+
+if TYPE_CHECKING:
+    from minidnn.net import Graph, Node
 
 RATE = Tensor("rate", (1,), role=Role.CONTROL)
 ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
@@ -63,7 +67,19 @@ class _Lowered:
 
     node: Node
     site: Site
-    learned: list[Parameter] = field(default_factory=list)
+    learned: list[Parameter]
+    into: list[bool] = field(default_factory=list)  # per bottom, whether its gradient is wanted
+    backward: bool = False  # whether a gradient reaches this layer and something in or below it wants it
+
+
+@dataclass(frozen=True, eq=False)
+class _Learned:
+    """A parameter whose gradient is complete."""
+
+    layer: str
+    parameter: Parameter
+    w: Tensor
+    dw: Tensor
 
 
 def differentiate(
@@ -87,9 +103,28 @@ class _Differentiation:
         self.keep = tuple(keep)
         self.ops: list[Op] = []
         self.lowered = [self._site(node) for node in graph.layers]
-        self.gradient: dict[Tensor, Tensor] = {}  # of an activation: what has been summed up so far
+        self.partials: Counter[Tensor] = Counter()  # of an activation: how many gradients will arrive
+        self.arrived: Counter[Tensor] = Counter()
+        self.gradient: dict[Tensor, Tensor] = {}  # of an activation: the sum of what has arrived
         self.carried: list[Tensor] = [t for low in self.lowered for t in low.site.p.values()]
-        self.parameter_gradients: list[tuple[str, Parameter, Tensor, Tensor]] = []
+        self.learned: list[_Learned] = []
+
+    def program(self) -> Program:
+        for low in self.lowered:
+            self.ops += low.node.layer.forward(low.site)
+        if self.training:
+            weights = self._weights()
+            attrs = ObjectiveAttrs(tuple(weights.values()))
+            self._emit("objective", "objective.forward", Phase.LOSS, weights, [OBJECTIVE], attrs)
+            self._plan(weights)
+            self._backward()
+            if self.train:
+                self._finish(self.train)
+        return self._assemble()
+
+    def _emit(self, layer, kind, phase, reads, writes, attrs=None, inplace=(), flops=0, name=None) -> None:
+        reads, writes, inplace = tuple(reads), tuple(writes), tuple(dict.fromkeys(inplace))
+        self.ops.append(Op(name or kind, kind, layer, phase, reads, writes, attrs, inplace, flops))
 
     # ---- forward
 
@@ -100,199 +135,156 @@ class _Differentiation:
             {p.name: parameter_tensor(node, p) for p in node.parameters},
             iteration=ITERATION, seed=self.train.seed if self.train else 0,
         )  # fmt: skip
-        learned = [p for p in node.parameters if p.learnable and p.lr_mult != 0]
-        return _Lowered(node, site, learned)
+        return _Lowered(node, site, [p for p in node.parameters if p.learnable and p.lr_mult != 0])
 
-    def program(self) -> Program:
-        for low in self.lowered:
-            self.ops += low.node.layer.forward(low.site)
-        losses = self._losses()
-        if self.training:
-            if not losses:
-                raise ValueError(f"net {self.graph.name} has no loss to train with: no layer has a loss_weight")
-            self._objective(losses)
-            self._backward(losses)
-            if self.train:
-                self._finish(self.train)
-        return self._assemble()
-
-    def _losses(self) -> list[tuple[Tensor, float]]:
-        """(top, weight) of every top that counts in the objective."""
-        found = []
+    def _weights(self) -> dict[Tensor, float]:
+        """What each top counts in the objective, those that do."""
+        found = {}
         for low in self.lowered:
             layer = low.node.layer
-            given = layer.spec.loss_weight
-            for i, blob in enumerate(low.node.tops):
-                weight = given[i] if i < len(given) else (1.0 if layer.loss and i == 0 else 0.0)
-                if weight:
-                    found.append((blob.tensor, weight))
-        return found
-
-    def _objective(self, losses: Sequence[tuple[Tensor, float]]) -> None:
-        weights = ObjectiveAttrs(tuple(w for _, w in losses))
-        reads = tuple(t for t, _ in losses)
-        self.ops.append(
-            Op("objective.forward", "objective.forward", "objective", Phase.LOSS, reads, (OBJECTIVE,), weights)
-        )
-
-    # ---- backward
-
-    def _backward(self, losses: Sequence[tuple[Tensor, float]]) -> None:
-        wanted = self._wanted()
-        weighted = {t for t, _ in losses}
-        for low in reversed(self.lowered):
-            site, layer = low.site, low.node.layer
-            for t in site.y:
-                if t in weighted and not layer.loss:
+            for i, t in enumerate(low.site.y):
+                weight = layer.loss_weight(i)
+                if weight and not layer.loss:
                     raise ValueError(
                         f"layer {low.node.name} has a loss_weight, but {layer.type} is no loss: end in a loss layer"
                     )
-            site.dy = [self.gradient.get(t) for t in site.y]
-            reached = any(dy is not None for dy in site.dy) or (layer.loss and any(t in weighted for t in site.y))
-            site.dx = [
-                self._gradient_of(b, low, i) if b.tensor in wanted else None for i, b in enumerate(low.node.bottoms)
-            ]
-            learned = {p.name for p in low.learned}
-            site.dp = {n: parameter_gradient(t) if n in learned else None for n, t in site.p.items()}
-            if not reached or not (learned or any(dx is not None for dx in site.dx)):
-                continue
-            self.ops += layer.backward(site)
-            for blob, dx in zip(low.node.bottoms, site.dx, strict=True):
-                if dx is not None:
-                    self._arrive(blob.tensor, dx, low)
-            for p in low.learned:
-                gradient = site.dp[p.name]
-                assert gradient is not None
-                self._complete(low.node.name, p, site.p[p.name], gradient)
+                if weight:
+                    found[t] = weight
+        if not found:
+            raise ValueError(f"net {self.graph.name} has no loss to train with: no layer has a loss_weight")
+        return found
 
-    def _wanted(self) -> set[Tensor]:
-        """Blobs whose gradient somebody needs: made from learned parameters, or the data where facts say so."""
+    # ---- backward
+
+    def _plan(self, weights: dict[Tensor, float]) -> None:
+        """Which layers have a backward, and into which bottoms: where something learns below, and a loss above.
+
+        A file's `propagate_down` overrules what would be wanted of a bottom."""
         wanted: set[Tensor] = set()
         force = self.facts.first_dx or self.graph.force_backward
         for low in self.lowered:
-            source = not low.node.bottoms
-            below = any(b.tensor in wanted for b in low.node.bottoms)
-            if low.learned or below or (source and force):
-                wanted.update(b.tensor for b in low.node.tops if b.tensor.role in (Role.ACTIVATION, Role.INPUT))
-        return wanted
+            given = low.node.layer.spec.propagate_down
+            low.into = [given[i] if i < len(given) else t in wanted for i, t in enumerate(low.site.x)]
+            if low.learned or any(low.into) or (force and not low.site.x):
+                wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
+        reached = set(weights)
+        for low in reversed(self.lowered):
+            low.backward = any(t in reached for t in low.site.y) and (bool(low.learned) or any(low.into))
+            if low.backward:
+                into = [t for t, want in zip(low.site.x, low.into, strict=True) if want]
+                reached.update(into)
+                self.partials.update(into)
 
-    def _gradient_of(self, blob: Blob, low: _Lowered, i: int) -> Tensor:
+    def _backward(self) -> None:
+        for low in reversed(self.lowered):
+            if not low.backward:
+                continue
+            site = low.site
+            site.dy = [self.gradient.get(t) for t in site.y]
+            site.dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
+            learned = {p.name for p in low.learned}
+            site.dp = {name: parameter_gradient(t) if name in learned else None for name, t in site.p.items()}
+            self.ops += low.node.layer.backward(site)
+            for p in low.learned:
+                self._complete(low.node.name, p, site.p[p.name], parameter_gradient(site.p[p.name]))
+            for t, dx in zip(site.x, site.dx, strict=True):
+                if dx is not None:
+                    self._arrive(t, dx, low.node.name)
+
+    def _part(self, low: _Lowered, i: int) -> Tensor:
         """A new tensor for the gradient of a bottom: the whole of it, or at a fork this consumer's part."""
-        t = blob.tensor
-        uses = sum(b is blob for consumer in dict.fromkeys(blob.consumers) for b in consumer.bottoms)
+        t = low.site.x[i]
         name = f"{t.name}.grad"
-        if uses > 1:
-            name += f".{low.node.name}" + (f".{i}" if low.node.bottoms.count(blob) > 1 else "")
+        if self.partials[t] > 1:
+            name += f".{low.node.name}" + (f".{i}" if low.site.x.count(t) > 1 else "")
         return Tensor(name, t.shape, t.dtype, Role.GRADIENT)
 
-    def _arrive(self, t: Tensor, dx: Tensor, low: _Lowered) -> None:
-        """Add a partial gradient to what is there, as soon as there are two."""
+    def _arrive(self, t: Tensor, dx: Tensor, layer: str) -> None:
+        """Add a partial gradient to what is there, as soon as there are two. The add belongs to the layer whose
+        partial it adds: it runs right after it."""
         before = self.gradient.get(t)
+        self.gradient[t] = dx
+        self.arrived[t] += 1
         if before is None:
-            self.gradient[t] = dx
             return
-        total = Tensor(f"{t.name}.grad.sum.{len(self.ops)}", t.shape, t.dtype, Role.GRADIENT)
-        pairs = tuple(dict.fromkeys(((before, total), (dx, total))))
-        name = f"{low.node.name}.add_{t.name}.{len(self.ops)}"
-        self.ops.append(
-            Op(name, "gradient.add", low.node.name, Phase.BACKWARD, (before, dx), (total,), None, pairs, t.size)
-        )
+        k, last = self.arrived[t], self.arrived[t] == self.partials[t]
+        total = Tensor(f"{t.name}.grad" if last else f"{t.name}.grad.sum{k}", t.shape, t.dtype, Role.GRADIENT)
+        self._emit(
+            layer, "gradient.add", Phase.BACKWARD, [before, dx], [total], None,
+            [(before, total), (dx, total)], t.size, name=f"{layer}.add_{total.name}",
+        )  # fmt: skip
         self.gradient[t] = total
 
     # ---- updates
 
     def _complete(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> None:
         """A parameter's gradient is whole: update at once, unless something must be known of all gradients first."""
-        if self.train is None:
+        train = self.train
+        if train is None:
             self.carried.append(dw)
             return
-        if self.train.iter_size > 1:
+        if train.iter_size > 1:
             total = Tensor(f"{dw.name}.sum", dw.shape, dw.dtype, Role.PARAM_GRADIENT)
             self.carried.append(total)
-            self.ops.append(
-                Op(
-                    f"{layer}.accumulate_{p.name}",
-                    "gradient.accumulate",
-                    layer,
-                    Phase.UPDATE,
-                    (total, dw),
-                    (total,),
-                    None,
-                    (),
-                    w.size,
-                )
-            )
+            self._emit(
+                layer, "gradient.accumulate", Phase.UPDATE, [total, dw], [total], flops=w.size,
+                name=f"{layer}.accumulate_{p.name}",
+            )  # fmt: skip
             dw = total
-        self.parameter_gradients.append((layer, p, w, dw))
-        if not self.train.accumulate and self.train.clip_gradients <= 0:
-            self._update(self.train, layer, p, w, dw, None)
+        if train.momentum:
+            self.carried.append(momentum_tensor(w))  # of ACCUMULATE too: all programs agree on what is carried
+        learned = _Learned(layer, p, w, dw)
+        self.learned.append(learned)
+        if not train.accumulate and train.clip_gradients <= 0:
+            self._update(train, learned, None)
 
     def _finish(self, train: TrainSpec) -> None:
         """Clipping needs the norm of all gradients, so that with it all updates come last."""
-        for _, _, w, _ in self.parameter_gradients:
-            if train.momentum and train.accumulate:
-                self.carried.append(momentum_tensor(w))  # so that every program agrees on what is carried
-        if train.accumulate or train.clip_gradients <= 0 or not self.parameter_gradients:
+        if train.accumulate or train.clip_gradients <= 0 or not self.learned:
             return
         clip = Tensor("clip", (1,), role=Role.EXTRA)
-        gradients = tuple(dw for *_, dw in self.parameter_gradients)
-        work = 2 * sum(t.size for t in gradients)
-        self.ops.append(
-            Op(
-                "clip.gradients",
-                "gradient.clip",
-                "clip",
-                Phase.UPDATE,
-                gradients,
-                (clip,),
-                ClipAttrs(train.clip_gradients),
-                (),
-                work,
-            )
-        )
-        for layer, p, w, dw in self.parameter_gradients:
-            self._update(train, layer, p, w, dw, clip)
+        gradients = [one.dw for one in self.learned]
+        self._emit(
+            "clip", "gradient.clip", Phase.UPDATE, gradients, [clip], ClipAttrs(train.clip_gradients),
+            flops=2 * sum(t.size for t in gradients),
+        )  # fmt: skip
+        for one in self.learned:
+            self._update(train, one, clip)
 
-    def _update(self, train: TrainSpec, layer: str, p: Parameter, w: Tensor, dw: Tensor, clip: Tensor | None) -> None:
+    def _update(self, train: TrainSpec, one: _Learned, clip: Tensor | None) -> None:
+        p, w, dw = one.parameter, one.w, one.dw
         attrs = SGDAttrs(
             train.momentum, train.weight_decay * p.decay_mult, train.regularization, p.lr_mult,
             1.0 / train.iter_size, clip is not None,
         )  # fmt: skip
         history = [momentum_tensor(w)] if train.momentum else []
-        self.carried += history
-        reads = (w, dw, RATE, OBJECTIVE, *history, *([clip] if clip else []))
-        self.ops.append(
-            Op(
-                f"{layer}.update_{p.name}",
-                "sgd.update",
-                layer,
-                Phase.UPDATE,
-                reads,
-                (w, *history),
-                attrs,
-                (),
-                5 * w.size,
-            )
-        )
+        reads = [w, dw, RATE, OBJECTIVE, *history, *([clip] if clip else [])]
+        self._emit(
+            one.layer, "sgd.update", Phase.UPDATE, reads, [w, *history], attrs, flops=5 * w.size,
+            name=f"{one.layer}.update_{p.name}",
+        )  # fmt: skip
         if train.iter_size > 1:
-            self.ops.append(Op(f"{layer}.clear_{p.name}", "gradient.clear", layer, Phase.UPDATE, (), (dw,)))
+            self._emit(one.layer, "gradient.clear", Phase.UPDATE, [], [dw], name=f"{one.layer}.clear_{p.name}")
 
     # ---- the whole
 
     def _assemble(self) -> Program:
         read = {t for op in self.ops for t in op.reads}
-        written = {t for op in self.ops for t in op.writes}
-        sources = [t for low in self.lowered if not low.node.bottoms for t in low.site.y]
-        inputs = [t for t in (*sources, RATE, ITERATION) if t in read]
-        ends = [b.tensor for low in self.lowered if low.node.bottoms for b in low.node.tops if not b.consumers]
-        ends += [OBJECTIVE] if self.training else []
-        outputs = [t for t in dict.fromkeys((*ends, *self.keep)) if t in written]
-        if self.training:  # a blob that trains nothing and is read by nobody need not leave, but scalars tell
-            outputs = [t for t in outputs if t.size == 1 or t in self.keep]
+        sources = [t for low in self.lowered if not low.site.x for t in low.site.y]
+        for t in self.keep:
+            if t in sources:
+                raise ValueError(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
+        ends = [b.tensor for low in self.lowered if low.site.x for b in low.node.tops if not b.consumers]
+        if self.training:  # what trains nothing and is read by nobody need not leave; but scalars tell something
+            ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]
         name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase
-        layers = tuple(low.node.name for low in self.lowered)
         program = Program(
-            name, tuple(self.ops), tuple(inputs), tuple(dict.fromkeys(self.carried)), tuple(outputs), layers
+            name,
+            tuple(self.ops),
+            tuple(t for t in (*sources, RATE, ITERATION) if t in read),
+            tuple(dict.fromkeys(self.carried)),
+            tuple(dict.fromkeys((*ends, *self.keep))),
+            tuple(low.node.name for low in self.lowered),
         )
         program.check()
         return program

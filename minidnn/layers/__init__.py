@@ -1,4 +1,4 @@
-"""Layer types by name. A new type is one file and one line here; a user's own is `LAYERS["Cube"] = Cube`."""
+"""Layer types by name. A new one is a file here, or anywhere: `LAYERS["Mine"] = Mine`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site
 LAYERS: dict[str, type[Layer]] = {
     layer.type: layer
     for layer in (
-        Accuracy, BatchNorm, Concat, Convolution, Data, Dropout, Eltwise, Flatten, InnerProduct, Input, LRN,
-        Pooling, ReLU, Scale, Softmax, SoftmaxWithLoss,
+        Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
+        Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
     )
 }  # fmt: skip

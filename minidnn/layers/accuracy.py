@@ -1,11 +1,11 @@
-"""Accuracy: the share of labels that are among the top_k scores. A tie counts against the label, as in Caffe."""
+"""Accuracy: the share of samples whose label is among the top_k scores."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, axis_of
-from minidnn.layers.softmax import labels_fit
+from minidnn.layers.base import Layer, ShapeError, positive_axis
+from minidnn.layers.softmax import check_labels
 from minidnn.program import Phase
 
 
@@ -13,22 +13,29 @@ from minidnn.program import Phase
 class AccuracyAttrs:
     top_k: int
     axis: int
-    ignore_label: int | None
+    ignore_label: int | None = None
 
 
 class Accuracy(Layer):
+    """An equal score counts as better, as in Caffe: where all are equal, all are wrong."""
+
     type = "Accuracy"
     field_name = "accuracy_param"
     bottoms = (2, 2)
 
+    def attrs(self, shape):
+        p = self.param
+        return AccuracyAttrs(p.top_k, positive_axis(p.axis, shape), p.ignore_label)
+
     def shapes(self, bottoms):
-        axis = axis_of(self.param.axis, bottoms[0])
-        labels_fit(bottoms, axis)
+        axis = positive_axis(self.param.axis, bottoms[0])
+        check_labels(*bottoms, axis)
         if self.param.top_k > bottoms[0][axis]:
-            raise ShapeError(f"top_k is {self.param.top_k}, but there are only {bottoms[0][axis]} scores")
+            raise ShapeError(f"top_k {self.param.top_k} exceeds the {bottoms[0][axis]} classes")
         return [(1,)]
 
     def forward(self, s):
-        x = s.x[0]
-        attrs = AccuracyAttrs(self.param.top_k, axis_of(self.param.axis, x.shape), self.param.ignore_label)
-        yield s.op("accuracy.forward", s.x, s.y, attrs, flops=x.size, phase=Phase.LOSS)
+        yield s.op("accuracy.forward", s.x, s.y, self.attrs(s.x[0].shape), flops=s.x[0].size, phase=Phase.LOSS)
+
+    def backward(self, s):
+        raise ValueError(f"layer {self.name}: Accuracy has no gradient")

@@ -122,7 +122,9 @@ class Layer:
     bottoms: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most bottoms
     tops: ClassVar[tuple[int, int | None]] = (1, 1)
     in_place: ClassVar[bool] = False  # whether `top: same as bottom` is allowed in a file
-    loss: ClassVar[bool] = False  # tops carry loss_weight 1 by default
+    loss: ClassVar[bool] = False  # the first top carries loss_weight 1 by default
+    also: ClassVar[tuple[str, ...]] = ()  # further messages that the type takes; read from `spec`
+    message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, where the schema has none
 
     def __init__(self, spec: Any, param: Any, phase: str) -> None:
         self.spec = spec
@@ -148,6 +150,13 @@ class Layer:
     def backward(self, s: Site) -> Iterable[Op]:
         """The ops that make the wanted s.dp and s.dx; filter before data, so that dx may take x's bytes."""
         raise NotImplementedError
+
+    def loss_weight(self, i: int = 0) -> float:
+        """What top i counts in the objective."""
+        weights = self.spec.loss_weight
+        if i < len(weights):
+            return weights[i]
+        return 1.0 if self.loss and i == 0 else 0.0
 
     def mults(self, i: int) -> tuple[float, float]:
         """(lr_mult, decay_mult) of the i-th blob, from the file's `param:` list."""
@@ -180,15 +189,19 @@ def parametric_backward(s: Site, kind: str, attrs: Any, flops: int, inplace: boo
         yield s.op(f"{kind}.backward_data", [s.p[weight], dy], [dx], attrs, pairs, flops=flops)
 
 
-def image(shape: Shape, type_: str) -> Shape:
-    """(N, C, H, W), or ShapeError."""
+def images(shape: Shape) -> Shape:
+    """The shape, if it is (N, C, H, W)."""
     if len(shape) != 4:
-        raise ShapeError(f"{type_} takes a bottom of shape (N, C, H, W), got {shape}")
+        raise ShapeError(f"expected a bottom of 4 axes (N, C, H, W), got {text(shape)}")
     return shape
 
 
-def axis_of(axis: int, shape: Shape) -> int:
-    """The axis counted from the front, or ShapeError."""
+def positive_axis(axis: int, shape: Shape, what: str = "axis") -> int:
+    """An axis as the file gives it, from the end where negative, as a number from 0."""
     if not -len(shape) <= axis < len(shape):
-        raise ShapeError(f"there is no axis {axis} in a bottom of shape {shape}")
+        raise ShapeError(f"{what} {axis} does not exist in a bottom of shape {text(shape)}")
     return axis % len(shape)
+
+
+def text(shape: Shape) -> str:
+    return "x".join(map(str, shape)) or "()"

@@ -1,71 +1,77 @@
-"""BatchNorm: (x - mean) / sqrt(variance + eps) per channel, with no affine part (that is Scale)."""
+"""BatchNorm: y = (x - mean) / sqrt(variance + eps), per channel; a Scale layer does gamma and beta.
+
+TRAIN takes the batch's own mean and (biased) variance and adds them to running sums by an op of its own, which
+recomputation never repeats; TEST takes sum / factor.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 
-from minidnn.layers.base import Layer, Parameter, ShapeError
+from minidnn.layers.base import Layer, Parameter, ShapeError, text
 from minidnn.program import Phase
+
+SUMS = ("mean_sum", "variance_sum", "factor")
 
 
 @dataclass(frozen=True)
 class BatchNormAttrs:
     eps: float
-    fraction: float  # moving_average_fraction
-    count: int  # values per channel in a batch
+    fraction: float  # what of the sums is kept when a batch is added
+    count: int  # values per channel in a batch: N*H*W
 
 
 class BatchNorm(Layer):
-    """Caffe's BatchNorm: batch statistics in TRAIN, else running sums over their factor. The running sums are
-    updated by an op of their own, which no recomputation repeats."""
+    """Caffe's BatchNorm. With `use_global_stats: false` in TEST, Caffe also adds to the sums; here TEST changes
+    nothing."""
 
     type = "BatchNorm"
     field_name = "batch_norm_param"
     in_place = True
 
-    @property
-    def global_stats(self):
+    def running(self):
+        """Whether the running statistics are what x is normalized by."""
         given = self.param.use_global_stats
         return self.phase == "TEST" if given is None else given
 
+    def attrs(self, x):
+        p = self.param
+        return BatchNormAttrs(p.eps, p.moving_average_fraction, x.size // x.shape[1])
+
     def shapes(self, bottoms):
         if len(bottoms[0]) < 2:
-            raise ShapeError(f"BatchNorm takes a bottom of two axes or more, got {bottoms[0]}")
+            raise ShapeError(f"expected a bottom of 2 or more axes (N, C, ...), got {text(bottoms[0])}")
         return [bottoms[0]]
 
     def parameters(self, bottoms):
-        c = (bottoms[0][1],)
-        shapes = {"mean_sum": c, "variance_sum": c, "factor": (1,)}
-        return [Parameter(name, shape, None, 0.0, 0.0, learnable=False) for name, shape in shapes.items()]
-
-    def attrs(self, x):
-        count = x.shape[0] * prod(x.shape[2:])
-        return BatchNormAttrs(self.param.eps, self.param.moving_average_fraction, count)
-
-    def statistics(self, s):
-        c = (s.x[0].shape[1],)
-        return [s.extra("mean", c), s.extra("variance", c)]
+        c = bottoms[0][1]
+        return [
+            Parameter(name, shape, lr_mult=0.0, decay_mult=0.0, learnable=False)
+            for name, shape in zip(SUMS, [(c,), (c,), (1,)], strict=True)
+        ]
 
     def forward(self, s):
-        (x,), (y,), sums = s.x, s.y, list(s.p.values())
-        a = self.attrs(x)
-        if self.global_stats:
-            yield s.op("batch_norm.inference", [x, *sums], [y], a, inplace=[(x, y)], flops=3 * x.size)
+        (x,), (y,) = s.x, s.y
+        attrs, sums = self.attrs(x), [s.p[name] for name in SUMS]
+        if self.running():
+            yield s.op("batch_norm.inference", [x, *sums], [y], attrs, [(x, y)], x.size, name="forward")
             return
-        batch = self.statistics(s)
-        yield s.op("batch_norm.forward", [x], [y, *batch], a, flops=7 * x.size)
-        yield s.op("batch_norm.statistics", [*batch, *sums], sums, a)
+        batch = self.batch(s)
+        yield s.op("batch_norm.forward", [x], [y, *batch], attrs, flops=x.size)
+        if s.train:
+            yield s.op("batch_norm.statistics", [*batch, *sums], sums, attrs, flops=2 * batch[0].size)
 
     def backward(self, s):
         (x,), (dy,), (dx,) = s.x, s.dy, s.dx
-        a = self.attrs(x)
-        if self.global_stats:
-            reads = [s.p["variance_sum"], s.p["factor"], dy]
+        if self.running():
             yield s.op(
-                "batch_norm.inference_backward", reads, [dx], a, inplace=[(dy, dx)], flops=x.size, name="backward",
-                phase=Phase.BACKWARD,
+                "batch_norm.inference_backward", [s.p["variance_sum"], s.p["factor"], dy], [dx],
+                self.attrs(x), [(dy, dx)], x.size, name="backward", phase=Phase.BACKWARD,
             )  # fmt: skip
-            return
-        reads = [x, *self.statistics(s), dy]
-        yield s.op("batch_norm.backward", reads, [dx], a, inplace=[(dy, dx)], flops=11 * x.size)
+        else:
+            reads = [x, *self.batch(s), dy]
+            yield s.op("batch_norm.backward", reads, [dx], self.attrs(x), [(dy, dx)], x.size)
+
+    def batch(self, s):
+        c = s.x[0].shape[1]
+        return [s.extra("mean", (c,)), s.extra("variance", (c,))]

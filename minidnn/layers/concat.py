@@ -1,11 +1,11 @@
-"""Concat: bottoms side by side along one axis."""
+"""Concat: the bottoms one after another along an axis."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
 
-from minidnn.layers.base import Layer, ShapeError, axis_of
+from minidnn.layers.base import Layer, ShapeError, positive_axis, text
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,7 @@ class ConcatAttrs:
 @dataclass(frozen=True)
 class ConcatGradientAttrs:
     axis: int
-    starts: tuple[int, ...]  # where each written gradient begins along the axis
+    starts: tuple[int, ...]  # where along the axis each written gradient begins in dy
 
 
 class Concat(Layer):
@@ -25,22 +25,28 @@ class Concat(Layer):
     bottoms = (1, None)
 
     def shapes(self, bottoms):
-        axis = axis_of(self.param.axis, bottoms[0])
         first = bottoms[0]
-        for i, shape in enumerate(bottoms[1:], 1):
+        axis = positive_axis(self.param.axis, first)
+        for i, shape in enumerate(bottoms):
             if len(shape) != len(first) or any(
                 a != b for k, (a, b) in enumerate(zip(shape, first, strict=True)) if k != axis
             ):
-                raise ShapeError(f"bottom {i} has shape {shape}, which differs from {first} beyond axis {axis}")
-        return [(*first[:axis], sum(s[axis] for s in bottoms), *first[axis + 1 :])]
+                raise ShapeError(
+                    f"bottoms may differ along axis {axis} only; bottom {i} ({self.spec.bottom[i]}) is "
+                    f"{text(shape)}, bottom 0 ({self.spec.bottom[0]}) {text(first)}"
+                )
+        return [(*first[:axis], sum(shape[axis] for shape in bottoms), *first[axis + 1 :])]
 
     def forward(self, s):
-        axis = axis_of(self.param.axis, s.x[0].shape)
-        yield s.op("concat.forward", s.x, s.y, ConcatAttrs(axis), flops=s.y[0].size)
+        (y,) = s.y
+        yield s.op("concat.forward", s.x, [y], ConcatAttrs(positive_axis(self.param.axis, y.shape)), flops=y.size)
 
     def backward(self, s):
-        axis = axis_of(self.param.axis, s.x[0].shape)
-        starts = accumulate((x.shape[axis] for x in s.x), initial=0)
-        wanted = [(dx, start) for dx, start in zip(s.dx, starts, strict=False) if dx is not None]
-        attrs = ConcatGradientAttrs(axis, tuple(start for _, start in wanted))
-        yield s.op("concat.backward", s.dy, [dx for dx, _ in wanted], attrs, flops=sum(dx.size for dx, _ in wanted))
+        """One op for all wanted gradients: each reads its own part of dy."""
+        (dy,) = s.dy
+        axis = positive_axis(self.param.axis, dy.shape)
+        starts = accumulate([x.shape[axis] for x in s.x], initial=0)
+        wanted = [(start, dx) for start, dx in zip(starts, s.dx, strict=False) if dx]
+        attrs = ConcatGradientAttrs(axis, tuple(start for start, _ in wanted))
+        writes = [dx for _, dx in wanted]
+        yield s.op("concat.backward", [dy], writes, attrs, flops=sum(dx.size for dx in writes))

@@ -1,61 +1,60 @@
-"""Convolution: y = w * x + b, cross-correlation over windows, in groups, dilated."""
+"""Convolution: y[n, o] = b[o] + the sum of w[o, c] * x[n, c] over windows and the channels of o's group."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, image, parametric_backward
+from minidnn.layers.base import Layer, ShapeError, images, parametric_backward, text
 
 
 @dataclass(frozen=True)
 class ConvolutionAttrs:
     kernel: tuple[int, int]
-    stride: tuple[int, int]
-    pad: tuple[int, int]
-    dilation: tuple[int, int]
-    group: int
+    stride: tuple[int, int] = (1, 1)
+    pad: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    group: int = 1
 
 
 class Convolution(Layer):
-    """Caffe's Convolution: out = floor((H + 2p - (d(k-1)+1)) / s) + 1; weights (num_output, C/group, kh, kw)."""
+    """Caffe's Convolution: H' = floor((H + 2p - (d(k-1) + 1)) / s) + 1, weights (O, C/group, kh, kw)."""
 
     type = "Convolution"
     field_name = "convolution_param"
 
-    @property
     def attrs(self):
         p = self.param
         return ConvolutionAttrs(p.pair("kernel"), p.pair("stride"), p.pair("pad"), p.pair("dilation"), p.group)
 
     def shapes(self, bottoms):
-        n, c, *size = image(bottoms[0], self.type)
-        a = self.attrs
+        n, c, *size = images(bottoms[0])
+        a, out = self.attrs(), []
         if c % a.group:
-            raise ShapeError(f"{c} channels do not divide into {a.group} groups")
-        out = []
-        for side, length, k, s, p, d in zip("HW", size, a.kernel, a.stride, a.pad, a.dilation, strict=True):
-            extent = d * (k - 1) + 1
-            if length + 2 * p < extent:
+            raise ShapeError(f"group {a.group} does not divide the {c} channels of its bottom {text(bottoms[0])}")
+        for h, k, s, p, d in zip(size, a.kernel, a.stride, a.pad, a.dilation, strict=True):
+            reach = d * (k - 1) + 1
+            if h + 2 * p < reach:
                 raise ShapeError(
-                    f"a kernel that spans {extent} does not fit into {side} = {length} with pad {p}; "
-                    f"a pad of {-(-(extent - length) // 2)} or more would do"
+                    f"a window of {reach} (kernel {k}, dilation {d}) does not fit into {h} + 2 x {p} (pad) "
+                    f"of its bottom {text(bottoms[0])}"
                 )
-            out.append((length + 2 * p - extent) // s + 1)
+            out.append((h + 2 * p - reach) // s + 1)
         return [(n, self.param.num_output, *out)]
 
     def parameters(self, bottoms):
-        c = bottoms[0][1]
-        shape = (self.param.num_output, c // self.param.group, *self.attrs.kernel)
-        return self.weight_and_bias(shape)
+        p = self.param
+        return self.weight_and_bias((p.num_output, bottoms[0][1] // p.group, *p.pair("kernel")))
 
     def forward(self, s):
         (x,), (y,) = s.x, s.y
-        yield s.op("convolution.forward", [x, *s.p.values()], [y], self.attrs, flops=self.flops(s))
+        yield s.op("convolution.forward", [x, *s.p.values()], [y], self.attrs(), flops=_flops(s))
 
     def backward(self, s):
-        return parametric_backward(s, "convolution", self.attrs, self.flops(s))
+        return parametric_backward(s, "convolution", self.attrs(), _flops(s))
 
-    def flops(self, s):
-        """Two per multiply-add; the same in each of the three passes."""
-        w = s.p["w"]
-        return 2 * s.y[0].size * w.size // w.shape[0]
+
+def _flops(s):
+    """The same in all three passes: each weight meets each output position once, two operations a meeting."""
+    (y,) = s.y
+    return 2 * y.size * math.prod(s.p["w"].shape[1:])

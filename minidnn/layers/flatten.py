@@ -1,25 +1,29 @@
-"""Flatten: several axes become one, in logical order."""
+"""Flatten: several axes become one; the elements keep their order."""
 
 from __future__ import annotations
 
-from math import prod
+import math
 
-from minidnn.layers.base import Layer, ShapeError, axis_of
+from minidnn.layers.base import Layer, ShapeError, positive_axis
 
 
 class Flatten(Layer):
+    """Caffe's Flatten: axes `axis` to `end_axis`, both included. Where images are kept in another order than
+    (N, C, H, W) this moves bytes, so it is an op."""
+
     type = "Flatten"
     field_name = "flatten_param"
 
     def shapes(self, bottoms):
-        (shape,) = bottoms
-        first, last = axis_of(self.param.axis, shape), axis_of(self.param.end_axis, shape)
-        if first > last:
-            raise ShapeError(f"axis {self.param.axis} comes after end_axis {self.param.end_axis} in {shape}")
-        return [(*shape[:first], prod(shape[first : last + 1]), *shape[last + 1 :])]
+        shape = bottoms[0]
+        first = positive_axis(self.param.axis, shape)
+        last = positive_axis(self.param.end_axis, shape, "end_axis")
+        if last < first:
+            raise ShapeError(f"end_axis {self.param.end_axis} comes before axis {self.param.axis}")
+        return [(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])]
 
     def forward(self, s):
-        yield s.op("flatten.forward", s.x, s.y)
+        yield s.op("flatten.forward", s.x, s.y, flops=s.x[0].size)
 
     def backward(self, s):
-        yield s.op("flatten.backward", s.dy, s.dx)
+        yield s.op("flatten.backward", s.dy, s.dx, flops=s.x[0].size)

@@ -1,33 +1,38 @@
-"""InnerProduct: y = w x + b over everything behind the batch axis, flattened in C, H, W order."""
+"""InnerProduct: y = x w' + b, every output reads every input of its sample."""
 
 from __future__ import annotations
 
-from math import prod
+import math
 
-from minidnn.layers.base import Layer, ShapeError, parametric_backward
+from minidnn.layers.base import Layer, ShapeError, parametric_backward, text
 
 
 class InnerProduct(Layer):
-    """Caffe's InnerProduct; the weight tensor keeps the bottom's axes, its blob in files is (num_output, K)."""
+    """Caffe's InnerProduct on all axes but the first.
+
+    On images the weights are (O, C, H, W), so that a backend may lay out x and w alike; in files (O, C*H*W).
+    """
 
     type = "InnerProduct"
     field_name = "inner_product_param"
 
     def shapes(self, bottoms):
         if len(bottoms[0]) < 2:
-            raise ShapeError(f"InnerProduct takes a bottom of two axes or more, got {bottoms[0]}")
+            raise ShapeError(f"expected a bottom of 2 or more axes (N, ...), got {text(bottoms[0])}")
         return [(bottoms[0][0], self.param.num_output)]
 
     def parameters(self, bottoms):
-        inner = bottoms[0][1:]
-        return self.weight_and_bias((self.param.num_output, *inner), (self.param.num_output, prod(inner)))
+        o, inner = self.param.num_output, bottoms[0][1:]
+        blob = (o, math.prod(inner))
+        return self.weight_and_bias((o, *inner) if len(inner) == 3 else blob, blob)
 
     def forward(self, s):
         (x,), (y,) = s.x, s.y
-        yield s.op("inner_product.forward", [x, *s.p.values()], [y], flops=self.flops(s))
+        yield s.op("inner_product.forward", [x, *s.p.values()], [y], flops=_flops(s))
 
     def backward(self, s):
-        return parametric_backward(s, "inner_product", None, self.flops(s))
+        return parametric_backward(s, "inner_product", None, _flops(s))
 
-    def flops(self, s):
-        return 2 * s.x[0].shape[0] * s.p["w"].size
+
+def _flops(s):
+    return 2 * s.x[0].shape[0] * s.p["w"].size

@@ -1,10 +1,14 @@
-"""LRN: local response normalisation, across channels or within one."""
+"""Local response normalization: y = x * s^-beta, with s from the squares of x's neighbours.
+
+ACROSS_CHANNELS: s = k + alpha/n * (sum over the n channels around). WITHIN_CHANNEL: s = 1 + alpha * (mean over the
+n x n window around). Beyond the edge stand zeros, which count in n.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, image
+from minidnn.layers.base import Layer, images
 
 
 @dataclass(frozen=True)
@@ -12,30 +16,30 @@ class LRNAttrs:
     size: int
     alpha: float
     beta: float
-    k: float
-    region: str
+    k: float = 1.0
+    region: str = "ACROSS_CHANNELS"  # | "WITHIN_CHANNEL"
     saved: str = "x"  # what backward reads beside dy: "x" or "xy"
 
 
 class LRN(Layer):
-    """Caffe's LRN: y = x (k + alpha/n sum x^2)^-beta; within a channel the window is n x n and k is 1."""
+    """Caffe's LRN: alpha is divided by n, and WITHIN_CHANNEL does not use k."""
 
     type = "LRN"
     field_name = "lrn_param"
-
-    def shapes(self, bottoms):
-        return [image(bottoms[0], self.type)]
 
     def attrs(self, facts):
         p = self.param
         return LRNAttrs(p.local_size, p.alpha, p.beta, p.k, p.norm_region, facts.lrn)
 
+    def shapes(self, bottoms):
+        return [images(bottoms[0])]
+
     def forward(self, s):
         (x,), (y,) = s.x, s.y
-        yield s.op("lrn.forward", [x], [y], self.attrs(s.facts), flops=2 * x.size * self.param.local_size)
+        yield s.op("lrn.forward", [x], [y], self.attrs(s.facts), flops=x.size)
 
     def backward(self, s):
         (x,), (y,), (dy,), (dx,) = s.x, s.y, s.dy, s.dx
-        a = self.attrs(s.facts)
-        reads = [x, y, dy] if a.saved == "xy" else [x, dy]
-        yield s.op("lrn.backward", reads, [dx], a, flops=4 * x.size * a.size)
+        attrs = self.attrs(s.facts)
+        saved = {"x": [x], "xy": [x, y]}[attrs.saved]
+        yield s.op("lrn.backward", [*saved, dy], [dx], attrs, flops=x.size)

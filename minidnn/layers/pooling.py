@@ -1,67 +1,69 @@
-"""Pooling: the maximum or the average of each window of each channel."""
+"""Pooling: the largest value (MAX) or the mean (AVE) of each window.
+
+Rounding is Caffe's: up by default, so that a last window may hang over the edge; one that would begin beyond the
+padded image is left out. (Caffe leaves it out only where there is padding; without it, and with a stride above
+the kernel, it would pool nothing at all. We leave it out there too.)
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, image
+from minidnn.layers.base import Layer, ShapeError, images, text
 
 
 @dataclass(frozen=True)
 class PoolingAttrs:
-    """`saved`: what MAX's backward reads beside dy: "index", "x" or "xy"; None for AVE, which reads dy alone."""
-
-    method: str
+    method: str  # "MAX" | "AVE"
     kernel: tuple[int, int]
-    stride: tuple[int, int]
-    pad: tuple[int, int]
-    saved: str | None = None
+    stride: tuple[int, int] = (1, 1)
+    pad: tuple[int, int] = (0, 0)
+    saved: str | None = "index"  # what MAX's backward reads beside dy: "index", "x" or "xy"; AVE reads nothing
 
 
 class Pooling(Layer):
-    """Caffe's Pooling: out = ceil((H + 2p - k) / s) + 1 unless round_mode is FLOOR; with a pad, a last window that
-    would begin beyond H + p is dropped. We drop it without a pad too, where Caffe would read an empty window."""
+    """Caffe's Pooling. AVE divides by the window clipped to the padded image: padding counts, overhang does not."""
 
     type = "Pooling"
     field_name = "pooling_param"
 
-    def attrs(self, bottom, facts=None):
+    def attrs(self, shape, facts=None):
         p = self.param
-        kernel = bottom[2:] if p.global_pooling else p.pair("kernel")
         saved = facts.pool if facts and p.pool == "MAX" else None
-        return PoolingAttrs(p.pool, kernel, p.pair("stride"), p.pair("pad"), saved)
+        return PoolingAttrs(p.pool, p.pair("kernel") or tuple(shape[2:]), p.pair("stride"), p.pair("pad"), saved)
 
     def shapes(self, bottoms):
-        n, c, *size = image(bottoms[0], self.type)
-        a = self.attrs(bottoms[0])
-        out = []
-        for side, length, k, s, p in zip("HW", size, a.kernel, a.stride, a.pad, strict=True):
+        n, c, *size = images(bottoms[0])
+        a, out = self.attrs(bottoms[0]), []
+        for h, k, s, p in zip(size, a.kernel, a.stride, a.pad, strict=True):
             if p >= k:
-                raise ShapeError(f"a pad of {p} must be smaller than the kernel, {k}: some window would be empty")
-            room = length + 2 * p - k
-            if room < 0:
-                raise ShapeError(f"a kernel of {k} does not fit into {side} = {length} with pad {p}")
-            count = (room // s if self.param.round_mode == "FLOOR" else -(-room // s)) + 1
-            if (count - 1) * s >= length + p:
-                count -= 1
-            out.append(count)
+                raise ShapeError(f"pad {p} must be less than kernel {k}")
+            steps = (h + 2 * p - k) / s
+            o = (math.ceil(steps) if self.param.round_mode == "CEIL" else math.floor(steps)) + 1
+            if (o - 1) * s >= h + p:
+                o -= 1
+            if o < 1:
+                raise ShapeError(
+                    f"a window of {k} does not fit into {h} + 2 x {p} (pad) of its bottom {text(bottoms[0])}"
+                )
+            out.append(o)
         return [(n, c, *out)]
-
-    def index(self, s, a):
-        """Where in its window each maximum was: a byte while windows have no more than 256 places."""
-        small = a.kernel[0] * a.kernel[1] <= 256
-        return s.extra("index", s.y[0].shape, "uint8" if small else "int32")
 
     def forward(self, s):
         (x,), (y,) = s.x, s.y
-        a = self.attrs(x.shape, s.facts)
-        keeps = [self.index(s, a)] if a.saved == "index" and s.train else []
-        if a.saved == "index" and not keeps:
-            a = self.attrs(x.shape)
-        yield s.op("pooling.forward", [x], [y, *keeps], a, flops=y.size * a.kernel[0] * a.kernel[1])
+        attrs = self.attrs(x.shape, s.facts if s.train else None)
+        index = [_index(s, attrs)] if attrs.saved == "index" else []
+        yield s.op("pooling.forward", [x], [y, *index], attrs, flops=y.size * math.prod(attrs.kernel))
 
     def backward(self, s):
         (x,), (y,), (dy,), (dx,) = s.x, s.y, s.dy, s.dx
-        a = self.attrs(x.shape, s.facts)
-        reads = {None: [], "x": [x], "xy": [x, y]}[a.saved] if a.saved != "index" else [self.index(s, a)]
-        yield s.op("pooling.backward", [*reads, dy], [dx], a, flops=y.size * a.kernel[0] * a.kernel[1])
+        attrs = self.attrs(x.shape, s.facts)
+        reads = {"x": [x], "xy": [x, y], None: []}.get(attrs.saved) if attrs.saved != "index" else [_index(s, attrs)]
+        flops = y.size * (math.prod(attrs.kernel) if attrs.method == "AVE" else 1)
+        yield s.op("pooling.backward", [*reads, dy], [dx], attrs, flops=flops)
+
+
+def _index(s, attrs):
+    """Where in its window each maximum stood, row by row: window[index] of kh x kw, not clipped."""
+    return s.extra("index", s.y[0].shape, "uint8" if math.prod(attrs.kernel) <= 256 else "int32")

@@ -1,12 +1,12 @@
-"""Scale: y = gamma x + beta per channel; BatchNorm's affine half."""
+"""Scale: y = gamma * x + beta, per channel."""
 
 from __future__ import annotations
 
-from minidnn.layers.base import Layer, Parameter, ShapeError, parametric_backward
+from minidnn.layers.base import Layer, Parameter, ShapeError, parametric_backward, text
 
 
 class Scale(Layer):
-    """Caffe's Scale with learned factors along axis 1."""
+    """Caffe's Scale with one bottom and axis 1: what makes BatchNorm affine."""
 
     type = "Scale"
     field_name = "scale_param"
@@ -14,19 +14,19 @@ class Scale(Layer):
 
     def shapes(self, bottoms):
         if len(bottoms[0]) < 2:
-            raise ShapeError(f"Scale takes a bottom of two axes or more, got {bottoms[0]}")
+            raise ShapeError(f"expected a bottom of 2 or more axes (N, C, ...), got {text(bottoms[0])}")
         return [bottoms[0]]
 
     def parameters(self, bottoms):
-        c = (bottoms[0][1],)
-        blobs = [Parameter("gamma", c, self.param.filler, *self.mults(0))]
-        if self.param.bias_term:
-            blobs.append(Parameter("beta", c, self.param.bias_filler, *self.mults(1)))
-        return blobs
+        p, c = self.param, bottoms[0][1]
+        found = [Parameter("gamma", (c,), p.filler, *self.mults(0))]
+        if p.bias_term:
+            found.append(Parameter("beta", (c,), p.bias_filler, *self.mults(1)))
+        return found
 
     def forward(self, s):
         (x,), (y,) = s.x, s.y
-        yield s.op("scale.forward", [x, *s.p.values()], [y], inplace=[(x, y)], flops=2 * x.size)
+        yield s.op("scale.forward", [x, *s.p.values()], [y], inplace=[(x, y)], flops=x.size)
 
     def backward(self, s):
-        return parametric_backward(s, "scale", None, 2 * s.x[0].size, inplace=True)
+        return parametric_backward(s, "scale", None, s.x[0].size, inplace=True)

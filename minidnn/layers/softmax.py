@@ -1,10 +1,11 @@
-"""Softmax, and its loss against labels."""
+"""Softmax, and its loss against labels, which are class numbers (int32)."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, axis_of
+from minidnn.layers.base import Layer, ShapeError, positive_axis, text
 from minidnn.program import Phase
 
 
@@ -16,66 +17,82 @@ class SoftmaxAttrs:
 @dataclass(frozen=True)
 class SoftmaxLossAttrs:
     axis: int
-    ignore_label: int | None
-    normalization: str
-    loss_weight: float = 1.0
+    ignore_label: int | None = None
+    normalization: str = "VALID"  # what the sum is divided by: "VALID" | "FULL" | "BATCH_SIZE" | "NONE"
+    loss_weight: float = 1.0  # backward's factor
 
 
 class Softmax(Layer):
+    """y = exp(x) / sum(exp(x)) along an axis."""
+
     type = "Softmax"
     field_name = "softmax_param"
     in_place = True
 
+    def attrs(self, shape):
+        return SoftmaxAttrs(positive_axis(self.param.axis, shape))
+
     def shapes(self, bottoms):
-        axis_of(self.param.axis, bottoms[0])
+        self.attrs(bottoms[0])
         return [bottoms[0]]
 
     def forward(self, s):
         (x,), (y,) = s.x, s.y
-        attrs = SoftmaxAttrs(axis_of(self.param.axis, x.shape))
-        yield s.op("softmax.forward", [x], [y], attrs, inplace=[(x, y)], flops=5 * x.size)
+        yield s.op("softmax.forward", [x], [y], self.attrs(x.shape), [(x, y)], x.size)
 
     def backward(self, s):
         (y,), (dy,), (dx,) = s.y, s.dy, s.dx
-        attrs = SoftmaxAttrs(axis_of(self.param.axis, y.shape))
-        yield s.op("softmax.backward", [y, dy], [dx], attrs, inplace=[(dy, dx)], flops=4 * y.size)
+        yield s.op("softmax.backward", [y, dy], [dx], self.attrs(y.shape), [(dy, dx)], y.size)
 
 
 class SoftmaxWithLoss(Layer):
-    """-log of the label's softmax, divided as loss_param says; the softmax is kept for backward."""
+    """The mean of -log(softmax(x)[label]). A second top is the softmax itself, without a gradient of its own."""
 
     type = "SoftmaxWithLoss"
     field_name = "softmax_param"
     also = ("loss_param",)
     bottoms = (2, 2)
+    tops = (1, 2)
     loss = True
 
+    def attrs(self, shape):
+        loss = self.spec.loss_param
+        axis = positive_axis(self.param.axis, shape)
+        return SoftmaxLossAttrs(axis, loss.ignore_label, loss.mode, self.loss_weight())
+
     def shapes(self, bottoms):
-        labels_fit(bottoms, axis_of(self.param.axis, bottoms[0]))
-        return [(1,)]
-
-    def attrs(self, s):
-        p = self.spec.loss_param
-        weight = self.spec.loss_weight[0] if self.spec.loss_weight else 1.0
-        return SoftmaxLossAttrs(axis_of(self.param.axis, s.x[0].shape), p.ignore_label, p.mode, weight)
-
-    def prob(self, s):
-        return s.extra("prob", s.x[0].shape)
+        check_labels(*bottoms, positive_axis(self.param.axis, bottoms[0]))
+        return [(1,), bottoms[0]][: len(self.spec.top)]
 
     def forward(self, s):
-        (x, label), (loss,) = s.x, s.y
-        writes = [loss, self.prob(s)]
-        yield s.op("softmax_loss.forward", [x, label], writes, self.attrs(s), flops=6 * x.size, phase=Phase.LOSS)
+        x, label = s.x
+        yield s.op(
+            "softmax_loss.forward", [x, label], [s.y[0], self.probability(s)], self.attrs(x.shape),
+            flops=x.size, phase=Phase.LOSS,
+        )  # fmt: skip
 
     def backward(self, s):
-        (_, label), dx, prob = s.x, s.dx[0], self.prob(s)
-        reads = [prob, label]
-        yield s.op("softmax_loss.backward", reads, [dx], self.attrs(s), inplace=[(prob, dx)], flops=2 * prob.size)
+        x, label = s.x
+        if s.dx[1] or any(s.dy):
+            raise ValueError(
+                f"layer {self.name}: no gradient flows into labels ({self.spec.bottom[1]}) nor out of "
+                f"the tops of SoftmaxWithLoss"
+            )
+        probability = self.probability(s)
+        yield s.op(
+            "softmax_loss.backward", [probability, label], s.dx[:1], self.attrs(x.shape),
+            [(probability, s.dx[0])], x.size,
+        )  # fmt: skip
+
+    def probability(self, s):
+        return s.y[1] if len(s.y) > 1 else s.extra("prob", s.x[0].shape)
 
 
-def labels_fit(bottoms, axis):
-    """Scores without `axis` must have as many places as there are labels."""
-    scores, labels = bottoms
-    want = (*scores[:axis], *scores[axis + 1 :])
-    if labels != want and labels != (*scores[:axis], 1, *scores[axis + 1 :]):
-        raise ShapeError(f"labels of shape {labels} do not go with scores of shape {scores}: {want} would")
+def check_labels(scores, labels, axis):
+    """One label for each position beside the classes: (N,) for (N, classes)."""
+    wanted = scores[:axis] + scores[axis + 1 :]
+    if math.prod(labels) != math.prod(wanted):
+        raise ShapeError(
+            f"scores of shape {text(scores)} (classes along axis {axis}) need {math.prod(wanted)} labels, "
+            f"got {math.prod(labels)} ({text(labels)})"
+        )

@@ -1,12 +1,12 @@
-"""Input and Data: where blobs come from. They compute nothing; their tops are the program's inputs."""
+"""Layers without bottoms: what a step is given. They lower to nothing; their tops are the program's inputs."""
 
 from __future__ import annotations
 
-from minidnn.layers.base import Layer, ShapeError
+from minidnn.layers.base import Layer, Shape, ShapeError
 
 
 class Input(Layer):
-    """Tops of given shapes, filled by whoever runs the net."""
+    """Caffe's Input: shapes as written in the file, one for all tops or one each."""
 
     type = "Input"
     field_name = "input_param"
@@ -14,26 +14,28 @@ class Input(Layer):
     tops = (1, None)
 
     def shapes(self, bottoms):
-        given = [tuple(s.dim) for s in self.param.shape]
-        if len(given) == 1:
-            given *= len(self.spec.top)
-        if len(given) != len(self.spec.top):
-            raise ShapeError(f"input_param gives {len(given)} shapes for {len(self.spec.top)} tops")
-        return given
+        given, tops = self.param.shape, len(self.spec.top)
+        if len(given) not in (1, tops):
+            raise ShapeError(f"expected one input_param.shape, or {tops} for {tops} tops; got {len(given)}")
+        return [tuple(given[i if len(given) > 1 else 0].dim) for i in range(tops)]
 
     def forward(self, s):
         return ()
 
+    def backward(self, s):
+        return ()
+
 
 class Data(Layer):
-    """Images and, with a second top, their labels, from `data_param.source`."""
+    """Caffe's Data: a batch of samples and, if there is a second top, their labels."""
 
     type = "Data"
     field_name = "data_param"
     also = ("transform_param",)
     bottoms = (0, 0)
     tops = (1, 2)
-    sample = ()  # one sample's shape after its transform; set by the net, which knows the data
+
+    sample: Shape  # one sample after its transformation; the net asks the data for it
 
     def shapes(self, bottoms):
         n = self.param.batch_size
@@ -43,4 +45,7 @@ class Data(Layer):
         return ["float32", "int32"][: len(self.spec.top)]
 
     def forward(self, s):
+        return ()
+
+    def backward(self, s):
         return ()
