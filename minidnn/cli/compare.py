@@ -11,7 +11,10 @@ from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
 
-POLICIES = ["baseline", "liveness", "vdnn_conv", "vdnn_all", "vdnn_dyn"]
+# What is compared unless --policies says otherwise. A simulated GPU has the paper's choice of algorithms, and the
+# paper's measure is baseline with the fastest ones.
+RUN = ["baseline", "liveness", "vdnn_conv", "vdnn_all", "vdnn_dyn"]
+SIMULATED = ["baseline:p", "liveness:p", "vdnn_conv:p", "vdnn_all:p", "vdnn_all:m", "vdnn_dyn"]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,18 +33,18 @@ def run(args: argparse.Namespace) -> int:
 
     if args.report and Path(args.report).suffix not in (".html", ".svg"):
         raise InvalidInput(f"--report {args.report}: expected a name that ends in .html or .svg")
-    policies = args.policies or POLICIES
+    policies = args.policies or (RUN if args.gpu is None else SIMULATED)
     subject.check_policies(policies)
     about = subject.read(args)
     costs = subject.costs_of(about, args.gpu)
-    budget = args.budget or (about.solver.minidnn.budget if about.solver is not None else None)
+    budget, host_budget = subject.budgets(about, args)
     if args.gpu is not None or (args.facts or "default") != "default":
         results = simulated(
-            about.programs, policies, costs, budget, args.host_budget, args.facts or "default", about.train.name
+            about.programs, policies, costs, budget, host_budget, args.facts or "default", about.train.name
         )
         notes = subject.notes(costs)
     else:
-        results = _ran(about, policies, costs, budget, args)
+        results = _ran(about, policies, costs, budget, host_budget, args)
         notes = f"Run on {costs.device} for {args.steps} steps each, interleaved; medians."
     rows = [r.row() for r in results]
     limit = budget if budget is not None else costs.memory if args.gpu else None
@@ -57,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(r.identical is False for r in results) else 0
 
 
-def _ran(about: subject.Subject, policies: list[str], costs, budget: int | None, args: argparse.Namespace):
+def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget, args: argparse.Namespace):
     from minidnn.study.run import ran
     from minidnn.study.runners import net_runner, solver_runner
 
@@ -71,9 +74,7 @@ def _ran(about: subject.Subject, policies: list[str], costs, budget: int | None,
     else:
         runner = net_runner(about.net, about.device, seed)
     try:
-        return ran(
-            runner, about.programs, policies, costs, budget, args.host_budget, args.steps, about.train.name, tell
-        )
+        return ran(runner, about.programs, policies, costs, budget, host_budget, args.steps, about.train.name, tell)
     finally:
         tell("")
 

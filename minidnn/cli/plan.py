@@ -25,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
     subject.check_policies(policies)
     costs = subject.costs_of(about, args.gpu)
     results = simulated(
-        about.programs, policies, costs, args.budget, args.host_budget, args.facts or "default", about.train.name
+        about.programs, policies, costs, *subject.budgets(about, args), args.facts or "default", about.train.name
     )
     rows = [r.row() for r in results]
     if args.json:

@@ -70,6 +70,13 @@ def read(args: argparse.Namespace) -> Subject:
     return Subject(args.file, net, test_net, p, tuple(found.values()), device, seed)
 
 
+def budgets(about: Subject, args: argparse.Namespace) -> tuple[int | None, int | None]:
+    """(device budget, host budget): the command line's, else the solver file's, else none."""
+    own = about.solver.minidnn if about.solver is not None else None
+    host = getattr(args, "host_budget", None)
+    return args.budget or (own and own.budget), host or (own and own.host_budget)
+
+
 def check_policies(policies: Sequence[str]) -> None:
     from minidnn.memory.policies import find
     from minidnn.session import InvalidInput

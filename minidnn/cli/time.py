@@ -25,10 +25,11 @@ def run(args: argparse.Namespace) -> int:
     policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or "liveness"
     subject.check_policies([policy])
     costs = subject.costs_of(about, args.gpu)
+    budget, _ = subject.budgets(about, args)
     if args.gpu is not None:
         from minidnn.memory.simulator import simulate
 
-        arrangement, refused = planned(about.programs, policy, costs, args.budget)
+        arrangement, refused = planned(about.programs, policy, costs, budget)
         if refused is not None:
             raise refused
         schedule = arrangement.schedules[about.train.name]
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
             open_runner = solver_runner(about.path, about.device, args.batch, about.seed)
         else:
             open_runner = net_runner(about.net, about.device, about.seed)
-        runner = open_runner(policy, costs, args.budget)
+        runner = open_runner(policy, costs, budget)
         try:
             schedule = runner.arrangement.schedules[about.train.name]
             runner.step()
