@@ -1,0 +1,59 @@
+"""The promise: with the same algorithm per op, every policy trains to the same bytes, on every device.
+
+Freed bytes are poisoned with NaN, the copies run on real threads and are delayed at random."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minidnn
+
+NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
+POLICIES = ["liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p", "vdnn_dyn"]
+STEPS = 3
+
+
+def train(net, device, policy, **options):
+    random = np.random.default_rng(7)
+    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+    parameters = dict(base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="step", gamma=0.5, stepsize=2, max_iter=9)
+    file = Path(__file__).parent / "nets" / f"{net}.yaml"
+    with minidnn.Solver(
+        minidnn.load(file), policy=policy, device=device, seed=3, data=data, **parameters, **options
+    ) as solver:
+        before = {name: array.copy() for name, array in solver.values().items()}
+        losses = [solver.step().loss for _ in range(STEPS)]
+        values = solver.values()
+        algorithms = {op.name: a for op, a in solver.arrangement.schedules["TRAIN"].plan.algorithm.items()}
+    assert all(np.isfinite(losses))
+    changed = sum(not np.array_equal(before[name], values[name]) for name in values)
+    assert changed > len(values) * 0.8, "training changes the weights"
+    return {name: array.tobytes() for name, array in values.items()}, losses, algorithms
+
+
+@lru_cache
+def baseline(net, device, algorithms):
+    return train(net, device, f"baseline:{algorithms}")
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_bit_identical_to_baseline(device, net, policy):
+    want, losses, algorithms = baseline(net, device, "p" if policy.endswith((":p", "dyn")) else "m")
+    got, got_losses, got_algorithms = train(net, device, policy, debug=True, delays=2e-3)
+    assert got_algorithms == algorithms, "compared with the same algorithms"
+    assert got_losses == losses
+    assert [name for name in want if want[name] != got[name]] == []
+
+
+@pytest.mark.parametrize("net", ["chain", "residual"])
+def test_bit_identical_with_clipping_and_accumulation(net):
+    options = dict(clip_gradients=0.5, iter_size=2)
+    want, losses, _ = train(net, "cpu", "baseline", **options)
+    got, got_losses, _ = train(net, "cpu", "vdnn_all", debug=True, delays=2e-3, **options)
+    assert got_losses == losses and got == want
