@@ -1,0 +1,161 @@
+"""Nets written in Python: layers called on blobs inside `define`, written down as a file would say them.
+
+    class LeNet(minidnn.Net):
+        def define(self, batch=64):
+            data, label = L.Data(source="digits", batch_size=batch)
+            x = L.Convolution(data, num_output=20, kernel_size=5, weight_filler=dict(type="xavier"))
+            ...
+
+Every layer type is a function of `L` (a user's own too): blobs first, then fields, named as in Caffe. A field goes
+into the type's own message, or is one of a layer's own (name, top, include, exclude, param, loss_weight,
+propagate_down). Names are made up where none is given: conv1, conv2, relu1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any
+
+from minidnn.layers import LAYERS
+from minidnn.schema import LayerParameter, meant
+
+COMMON = ("include", "exclude", "param", "loss_weight", "propagate_down")
+PREFIX = {
+    "Convolution": "conv", "Pooling": "pool", "InnerProduct": "ip", "ReLU": "relu", "LRN": "norm", "Softmax": "prob",
+    "BatchNorm": "bn", "Dropout": "drop", "SoftmaxWithLoss": "loss", "Accuracy": "accuracy", "Input": "data",
+}  # fmt: skip
+ONCE = ("SoftmaxWithLoss", "Accuracy", "Softmax", "Data", "Input")  # the first of a net has no number
+TOPS = {"Data": ("data", "label")}  # what it makes unless told otherwise
+
+_writing: ContextVar[Writer | None] = ContextVar("writing", default=None)
+
+
+class Top:
+    """A blob inside `define`: what a layer returned, to be given to others."""
+
+    __slots__ = ("layer", "name", "version", "writer")
+
+    def __init__(self, name: str, layer: str, version: int, writer: Writer) -> None:
+        self.name, self.layer, self.version, self.writer = name, layer, version, writer
+
+    def __repr__(self) -> str:
+        return f"<blob {self.name!r} of layer {self.layer!r}>"
+
+
+class Writer:
+    """What `define` has called so far, as the layers of a file."""
+
+    def __init__(self) -> None:
+        self.layers: list[dict[str, Any]] = []
+        self._names: set[str] = set()
+        self._versions: dict[str, tuple[int, str]] = {}  # blob -> how often it was overwritten, and last by whom
+        self._counts: dict[str, int] = {}
+
+    def call(self, kind: str, blobs: tuple[Any, ...], fields: dict[str, Any]) -> Top | tuple[Top, ...]:
+        name = fields.pop("name", None) or self._name(kind)
+        self._names.add(name)
+        bottoms = [self._bottom(kind, name, blob) for blob in blobs]
+        in_place = fields.pop("in_place", False)
+        given = fields.pop("top", None)
+        if in_place and (given is not None or len(bottoms) != 1):
+            raise TypeError(f"L.{kind} {name!r}: in_place=True needs one blob and no top")
+        tops = bottoms if in_place else _tops(kind, name, given)
+        layer: dict[str, Any] = {"name": name, "type": kind}
+        layer |= {"bottom": bottoms} if bottoms else {}
+        layer |= {"top": list(tops)} if tops else {}
+        layer |= {field: fields.pop(field) for field in COMMON if field in fields}
+        for field, value in fields.items():
+            home = _home(kind, field)
+            if home is None:
+                layer[field] = value
+            else:
+                layer.setdefault(home, {})[field] = value
+        self.layers.append(layer)
+        made = []
+        for top in tops:
+            version = self._versions.get(top, (0, ""))[0]
+            if top in bottoms:
+                version += 1
+                self._versions[top] = (version, name)
+            made.append(Top(top, name, version, self))
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def _bottom(self, kind: str, name: str, blob: Any) -> str:
+        if not isinstance(blob, Top):
+            hint = "; it takes several blobs one by one, or *them" if isinstance(blob, list | tuple) else ""
+            raise TypeError(f"L.{kind} {name!r} takes blobs, as layers return them; got {blob!r}{hint}")
+        if blob.writer is not self:
+            raise TypeError(f"L.{kind} {name!r}: {blob!r} belongs to another net")
+        version, by = self._versions.get(blob.name, (0, ""))
+        if version != blob.version:
+            raise ValueError(f"L.{kind} {name!r}: {blob!r} is gone, layer {by!r} worked on it in place")
+        return blob.name
+
+    def _name(self, kind: str) -> str:
+        prefix = PREFIX.get(kind, kind.lower())
+        while True:
+            self._counts[prefix] = count = self._counts.get(prefix, 0) + 1
+            name = prefix if count == 1 and kind in ONCE else f"{prefix}{count}"
+            if name not in self._names:
+                return name
+
+
+class Layers:
+    """`L`: each layer type as a function of blobs and fields."""
+
+    def __getattr__(self, kind: str) -> Callable[..., Any]:
+        if kind not in LAYERS:
+            raise AttributeError(f"there is no layer type {kind!r}{meant(kind, LAYERS)}")
+
+        def layer(*blobs: Any, **fields: Any) -> Any:
+            writer = _writing.get()
+            if writer is None:
+                raise RuntimeError(f"L.{kind} was called outside `define`: a net is a class with that method")
+            return writer.call(kind, blobs, fields)
+
+        layer.__name__ = layer.__qualname__ = kind
+        layer.__doc__ = LAYERS[kind].__doc__
+        return layer
+
+    def __dir__(self) -> list[str]:
+        return sorted(LAYERS)
+
+
+L = Layers()
+
+
+def written(define: Callable[..., Any], arguments: dict[str, Any]) -> list[dict[str, Any]]:
+    """The layers that a call of `define` writes."""
+    writer = Writer()
+    token = _writing.set(writer)
+    try:
+        define(**arguments)
+    finally:
+        _writing.reset(token)
+    return writer.layers
+
+
+def _tops(kind: str, name: str, given: Any) -> list[str]:
+    if given is not None:
+        return [given] if isinstance(given, str) else list(given)
+    return list(TOPS.get(kind, (name,)))
+
+
+def _home(kind: str, field: str) -> str | None:
+    """The message that a field belongs to: one that has it, or else the type's own, where the error will say so."""
+    layer = LAYERS[kind]
+    takes = [f for f in (layer.field_name, *layer.also) if f]
+    if field in takes or field.endswith("_param"):
+        return None
+    for name in takes:
+        model = layer.message if layer.message and name == layer.field_name else _model(name)
+        if field in model.model_fields:
+            return name
+    return takes[0] if takes else None
+
+
+def _model(name: str) -> Any:
+    from minidnn.schema.checks import model_of
+
+    return model_of(LayerParameter, name)

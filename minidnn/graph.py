@@ -1,0 +1,160 @@
+"""A net resolved for one phase: layers with their tensors, shapes and parameters.
+
+Blobs are versioned: an in-place layer's top is a new Blob of the same name, so that a name may stand for several
+values and a Blob for one only. A Blob with several consumers is Caffe's implicit Split.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from minidnn.layers.base import Layer, Parameter, Shape, ShapeError
+from minidnn.program import Role, Tensor
+from minidnn.schema import LayerParameter
+
+
+@dataclass(eq=False)
+class Node:
+    """A layer in its place. `parameters` are in the order of Caffe's blobs."""
+
+    layer: Layer
+    bottoms: tuple[Blob, ...] = ()
+    tops: tuple[Blob, ...] = ()
+    parameters: tuple[Parameter, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.layer.name
+
+    def __repr__(self) -> str:
+        return f"{self.name} ({self.layer.type})"
+
+
+@dataclass(eq=False)
+class Blob:
+    """One version of a named value: who makes it, and who reads it, in the file's order."""
+
+    name: str
+    tensor: Tensor
+    maker: Node
+    consumers: list[Node] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"{self.name}{list(self.tensor.shape)}"
+
+
+@dataclass(eq=False)
+class Graph:
+    """The layers of a phase in the file's order, which is an order to run them in."""
+
+    name: str
+    phase: str
+    layers: tuple[Node, ...]
+    force_backward: bool = False  # gradients of the data too
+
+    @property
+    def blobs(self) -> list[Blob]:
+        return [blob for node in self.layers for blob in node.tops]
+
+    @property
+    def outputs(self) -> list[Blob]:
+        """What no layer consumes."""
+        return [blob for blob in self.blobs if not blob.consumers]
+
+    def __getitem__(self, layer: str) -> Node:
+        for node in self.layers:
+            if node.name == layer:
+                return node
+        raise KeyError(f"{self.name} has no layer {layer!r} in phase {self.phase}")
+
+    def __str__(self) -> str:
+        """One line per layer: name, type, bottoms, and tops with their shapes."""
+        rows = [
+            (node.name, node.layer.type, " ".join(b.name for b in node.bottoms), " ".join(map(repr, node.tops)))
+            for node in self.layers
+        ]
+        widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
+        lines = ["  ".join((*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3])) for row in rows]
+        return "\n".join([f"{self.name or 'net'} ({self.phase})", *lines])
+
+
+def resolve(
+    name: str,
+    phase: str,
+    specs: Sequence[LayerParameter],
+    types: dict[str, type[Layer]],
+    where: Callable[[LayerParameter], str],
+    sample: Callable[[Any, Any, str], Shape],
+    force_backward: bool = False,
+) -> Graph:
+    """The graph of these layers, whose names and blobs fit together (schema.wiring says so).
+
+    `where` says where a layer stands, for errors; `sample` is the shape of a Data layer's samples.
+    Raises ShapeError, naming the layer, its bottoms and their makers.
+    """
+    current: dict[str, Blob] = {}
+    nodes: list[Node] = []
+    for spec in specs:
+        layer = types[spec.type](spec, getattr(spec, types[spec.type].field_name or "", None), phase)
+        node = Node(layer, tuple(current[b] for b in spec.bottom))
+        if layer.type == "Data":
+            layer.sample = sample(spec.data_param, spec.transform_param, phase)  # type: ignore[attr-defined]
+        bottoms = [b.tensor.shape for b in node.bottoms]
+        try:
+            shapes = [tuple(shape) for shape in layer.shapes(bottoms)]
+            dtypes = list(layer.dtypes([b.tensor.dtype for b in node.bottoms]))
+            node.parameters = tuple(layer.parameters(bottoms))
+            if layer.type == "Input":
+                for i, top in enumerate(spec.top):
+                    if _is_label(top, spec, specs, types):
+                        shapes[i], dtypes[i] = (_count(top, shapes[i]),), "int32"
+        except ShapeError as error:
+            raise ShapeError(f"{where(spec)}: {_described(node)}: {error}") from None
+        if len(shapes) != len(spec.top) or len(dtypes) != len(spec.top):
+            raise TypeError(f"{_described(node)} gave {len(shapes)} shapes for {len(spec.top)} tops")
+        tops = []
+        for top, shape, dtype in zip(spec.top, shapes, dtypes, strict=True):
+            role = Role.ACTIVATION
+            if layer.bottoms == (0, 0):
+                role = Role.LABEL if dtype == "int32" else Role.INPUT
+            tops.append(Blob(top, Tensor(_tensor_name(layer, top), shape, dtype, role), node))
+        for blob in node.bottoms:
+            blob.consumers.append(node)
+        node.tops = tuple(tops)
+        current.update((blob.name, blob) for blob in tops)
+        nodes.append(node)
+    return Graph(name, phase, tuple(nodes), force_backward)
+
+
+def _tensor_name(layer: Layer, top: str) -> str:
+    if layer.bottoms == (0, 0):
+        return top
+    return f"{layer.name}.y" if len(layer.spec.top) == 1 else f"{layer.name}.{top}"
+
+
+def _is_label(top: str, spec: LayerParameter, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
+    """Whether an Input's top holds class numbers: it is called label, or losses and accuracies read nothing else."""
+    if top == "label":
+        return True
+    uses = [
+        (types[other.type].loss or other.type == "Accuracy") and i == 1
+        for other in specs
+        for i, bottom in enumerate(other.bottom)
+        if bottom == top
+    ]
+    return bool(uses) and all(uses)
+
+
+def _count(top: str, shape: Shape) -> int:
+    if math.prod(shape) != shape[0]:
+        raise ShapeError(f"{top} holds labels, one per sample: expected shape ({shape[0]},), got {shape}")
+    return shape[0]
+
+
+def _described(node: Node) -> str:
+    """layer 'ip1' (InnerProduct) on 'pool1' (64, 20, 4, 4) from layer 'pool1'."""
+    on = ", ".join(f"{b.name!r} {b.tensor.shape} from layer {b.maker.name!r}" for b in node.bottoms)
+    return f"layer {node.name!r} ({node.layer.type})" + (f" on {on}" if on else "")

@@ -1,0 +1,82 @@
+"""Caffe's fillers: a parameter's first values.
+
+Each is a function of (seed, key) alone, where the key names layer and parameter: adding a layer changes no other's
+values, and they are the same on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+
+Shape = tuple[int, ...]
+
+
+def fill(filler: Any, shape: Shape, seed: int, key: str) -> np.ndarray:
+    """Float32 values of `shape` (Caffe's blob shape: fan_in = count / shape[0]). No filler: zeros, as in Caffe."""
+    if filler is None:
+        return np.zeros(shape, np.float32)
+    philox = np.random.Philox(key=[seed % 2**64, zlib.crc32(key.encode())])
+    return _FILLERS[filler.type](filler, shape, np.random.Generator(philox)).astype(np.float32)
+
+
+def _constant(filler, shape, rng):
+    return np.full(shape, filler.value)
+
+
+def _uniform(filler, shape, rng):
+    return rng.uniform(filler.min, filler.max, shape)
+
+
+def _gaussian(filler, shape, rng):
+    values = rng.normal(filler.mean, filler.std, shape)
+    if filler.sparse >= 0:  # so many inputs of each output, on average, are not zero
+        values *= rng.random(shape) < min(filler.sparse / shape[0], 1.0)
+    return values
+
+
+def _xavier(filler, shape, rng):
+    bound = math.sqrt(3 / _fan(filler, shape))
+    return rng.uniform(-bound, bound, shape)
+
+
+def _msra(filler, shape, rng):
+    return rng.normal(0.0, math.sqrt(2 / _fan(filler, shape)), shape)
+
+
+def _positive_unitball(filler, shape, rng):
+    values = rng.random(shape)
+    rows = values.reshape(shape[0], -1)
+    rows /= rows.sum(axis=1, keepdims=True)  # each output's weights sum to 1
+    return values
+
+
+def _bilinear(filler, shape, rng):
+    if len(shape) != 4 or shape[2] != shape[3]:
+        raise ValueError(f"a bilinear filler needs square kernels (num_output, C, k, k), got {shape}")
+    k = shape[3]
+    f = math.ceil(k / 2)
+    c = (k - 1) / (2 * f)
+    line = 1 - np.abs(np.arange(k) / f - c)
+    return np.broadcast_to(np.outer(line, line), shape)
+
+
+def _fan(filler: Any, shape: Shape) -> float:
+    count = math.prod(shape)
+    fan_in = count / shape[0]
+    fan_out = count / shape[1] if len(shape) > 1 else count
+    return {"FAN_IN": fan_in, "FAN_OUT": fan_out, "AVERAGE": (fan_in + fan_out) / 2}[filler.variance_norm]
+
+
+_FILLERS = {
+    "constant": _constant,
+    "uniform": _uniform,
+    "gaussian": _gaussian,
+    "xavier": _xavier,
+    "msra": _msra,
+    "positive_unitball": _positive_unitball,
+    "bilinear": _bilinear,
+}

@@ -1,0 +1,39 @@
+"""What files may say: Caffe's fields, types and defaults, and errors that say where and what was meant."""
+
+from __future__ import annotations
+
+from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, meant, wiring
+from minidnn.schema.document import Document, InvalidFile, dump, parse, read
+from minidnn.schema.messages import (
+    FillerParameter,
+    LayerParameter,
+    Message,
+    NetParameter,
+    NetState,
+    Repeated,
+    SolverParameter,
+)
+from minidnn.schema.plain import plain
+
+__all__ = [
+    "CheckedNet",
+    "Document",
+    "FillerParameter",
+    "InvalidFile",
+    "LayerParameter",
+    "Message",
+    "NetParameter",
+    "NetState",
+    "Repeated",
+    "SolverParameter",
+    "check_net",
+    "check_solver",
+    "dump",
+    "load_net",
+    "load_solver",
+    "meant",
+    "parse",
+    "plain",
+    "read",
+    "wiring",
+]

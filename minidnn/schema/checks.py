@@ -1,0 +1,424 @@
+"""From what a file says to checked messages, with every error found on the way.
+
+Layer types are handed in (`types`: name -> layer class), for the schema stands below the layers. Of a class these
+attributes are read: `field_name` (the type's message), `also` (further messages it takes), `message` (the model of
+a message that does not stand in messages.py), `bottoms`, `tops`, `in_place`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+
+from minidnn.schema.document import Document, Path_, read, shown
+from minidnn.schema.messages import (
+    LayerParameter,
+    NetParameter,
+    NetState,
+    SolverParameter,
+)
+
+PHASES = ("TRAIN", "TEST")
+Types = Mapping[str, Any]
+
+# Fields of Caffe and its forks that are refused with more than "no such field".
+_NOT_DONE = "is Caffe's, but minidnn does not do it"
+NOT_DONE: dict[str, dict[str, str]] = {
+    "NetParameter": {"layers": "is Caffe's old format (V1); write layer, with types as in Convolution"},
+    "NetState": {"phase": "is said by whoever uses the net, not here"},
+    "LayerParameter": dict.fromkeys(("phase", "blobs"), _NOT_DONE),
+    "ParamSpec": {"share_mode": _NOT_DONE},
+    "FillerParameter": {},
+    "DataParameter": dict.fromkeys(("rand_skip", "force_encoded_color"), _NOT_DONE)
+    | dict.fromkeys(("scale", "mirror", "crop_size", "mean_file"), "belongs into transform_param")
+    | dict.fromkeys(("shuffle", "cache"), "is a fork's field, not Caffe's"),
+    "TransformationParameter": dict.fromkeys(("mean_file", "force_color", "force_gray"), _NOT_DONE),
+    "PoolingParameter": {
+        "ceil_mode": "is a fork's field, not Caffe's; write round_mode: FLOOR or CEIL (the default)",
+    },
+    "InnerProductParameter": {"transpose": _NOT_DONE},
+    "BatchNormParameter": dict.fromkeys(
+        ("scale_bias", "scale_filler", "bias_filler", "engine"),
+        "is a fork's field, not Caffe's; the affine part is a Scale layer",
+    ),
+    "ConcatParameter": {"concat_dim": "is Caffe's old name; write axis"},
+    "SolverParameter": dict.fromkeys(
+        (
+            "train_net_param", "test_net_param", "test_compute_loss", "snapshot_diff", "snapshot_format",
+            "device_id", "delta", "momentum2", "rms_decay", "debug_info", "layer_wise_reduce", "weights",
+        ),
+        _NOT_DONE,
+    )
+    | {"solver_type": "is Caffe's old name; write type: SGD"},
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class CheckedNet:
+    """A net without errors; `paths[i]` is where layer i stands in the document."""
+
+    parameter: NetParameter
+    document: Document
+    paths: tuple[Path_, ...]
+
+
+def check_net(document: Document, types: Types) -> CheckedNet:
+    """The net that a document says. Raises InvalidFile with all errors."""
+    checked = _net(document, document.data, (), types)
+    document.check()
+    assert checked is not None
+    return checked
+
+
+def load_net(path: str | Path, types: Types) -> CheckedNet:
+    return check_net(read(path), types)
+
+
+def check_solver(document: Document, types: Types) -> SolverParameter:
+    """The solver that a document says, its inline net included. Raises InvalidFile with all errors."""
+    data = document.data
+    if not _is_mapping(document, data, (), "a solver's fields"):
+        document.check()
+    given = dict(data)
+    inline = None
+    if "net_param" in given:
+        inline = _net(document, given.pop("net_param"), ("net_param",), types)
+    solver = _message(document, SolverParameter, given, ())
+    named = [key for key in ("net", "net_param", "train_net") if data.get(key) is not None]
+    if len(named) > 1:
+        document.error((named[1],), f"expected one of net, net_param and train_net; got {' and '.join(named)}", True)
+    if solver and not document.count:
+        _policy_fields(document, solver)
+    document.check()
+    assert solver is not None
+    return solver.model_copy(update={"net_param": inline.parameter}) if inline else solver
+
+
+def load_solver(path: str | Path, types: Types) -> SolverParameter:
+    return check_solver(read(path), types)
+
+
+_POLICY_FIELDS = {
+    "step": ("gamma", "stepsize"),
+    "exp": ("gamma",),
+    "inv": ("gamma", "power"),
+    "multistep": ("gamma", "stepvalue"),
+    "poly": ("power", "max_iter"),
+    "sigmoid": ("gamma", "stepsize"),
+}
+
+
+def _policy_fields(document: Document, solver: SolverParameter) -> None:
+    for field in _POLICY_FIELDS.get(solver.lr_policy, ()):
+        if not solver.has(field):
+            document.error(("lr_policy",), f"{solver.lr_policy} needs {field}, which is not given")
+    if solver.has("stepsize") and not solver.stepsize:
+        document.error(("stepsize",), "expected at least 1, got 0")
+    if list(solver.stepvalue) != sorted(solver.stepvalue):
+        document.error(("stepvalue",), f"expected ascending numbers, got {list(solver.stepvalue)}")
+    if solver.test_interval and not solver.test_iter:
+        document.error(("test_interval",), "needs test_iter, which is not given")
+
+
+# -- nets ----------------------------------------------------------------------------------------------------
+
+
+def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet | None:
+    if not _is_mapping(document, data, at, "a net's fields, such as name and layer"):
+        return None
+    before = document.count
+    given = dict(data)
+    listed = given.pop("layer", [])
+    listed = listed if isinstance(listed, list | tuple) else [listed]
+    net = _message(document, NetParameter, given, at)
+    layers = [_layer(document, item, (*at, "layer", i), types) for i, item in enumerate(listed)]
+    paths: list[Path_] = [(*at, "layer", i) for i in range(len(layers))]
+    if net and net.input:
+        layers.insert(0, _upgraded(document, net, at))
+        paths.insert(0, (*at, "input"))
+    elif net and (net.input_dim or net.input_shape):
+        document.error((*at, "input_dim" if net.input_dim else "input_shape"), "is given without input", True)
+    if not layers:
+        document.error(at, "expected a net with layers, got none")
+    sound = [(layer, path) for layer, path in zip(layers, paths, strict=True) if layer]
+    unsound = len(sound) < len(layers)
+    _wiring(document, sound, types, net.state if net else NetState(), unsound)
+    if net is None or document.count > before:
+        return None
+    empty: dict[str, Any] = {"input": (), "input_dim": (), "input_shape": ()}
+    parameter = net.model_copy(update={"layer": tuple(layer for layer, _ in sound), **empty})
+    parameter.model_fields_set.difference_update(empty)
+    return CheckedNet(parameter, document, tuple(paths))
+
+
+def _upgraded(document: Document, net: NetParameter, at: Path_) -> LayerParameter | None:
+    """The Input layer that Caffe makes of a net's old `input` fields."""
+    if net.input_dim and net.input_shape:
+        document.error((*at, "input_shape"), "expected input_dim or input_shape, got both", True)
+        return None
+    dims = [list(net.input_dim[i : i + 4]) for i in range(0, len(net.input_dim), 4)]
+    dims = dims or [list(shape.dim) for shape in net.input_shape]
+    if len(dims) != len(net.input) or any(not d for d in dims) or len(net.input_dim) % 4:
+        form = "4 input_dim per input" if net.input_dim else "one input_shape per input"
+        got = len(net.input_dim) if net.input_dim else len(net.input_shape)
+        document.error((*at, "input"), f"expected {form}, got {len(net.input)} inputs and {got}", True)
+        return None
+    return LayerParameter.model_validate(
+        {"name": "input", "type": "Input", "top": list(net.input),
+         "input_param": {"shape": [{"dim": d} for d in dims]}}
+    )  # fmt: skip
+
+
+def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParameter | None:
+    if not _is_mapping(document, data, at, "a layer's fields, such as name and type"):
+        return None
+    before = document.count
+    kind = data.get("type")
+    known = isinstance(kind, str) and kind in types
+    if isinstance(kind, str) and not known:
+        document.error((*at, "type"), f"there is no layer type {kind!r}{meant(kind, types)}")
+    own = {c.field_name: c.message for c in types.values() if getattr(c, "message", None) and c.field_name}
+    takes = _takes(types[kind]) if known else ()
+    given, extra = dict(data), {}
+    for field in list(given):
+        if field in own or field in messages():
+            if known and field not in takes:
+                what = f"it takes {' and '.join(takes)}" if takes else "it takes no message"
+                document.error((*at, field), f"is not for layer type {kind}; {what}", True)
+                del given[field]
+            elif field in own:
+                extra[field] = _message(document, own[field], given.pop(field), (*at, field))
+        elif field not in LayerParameter.model_fields:
+            names = [f for f in (*LayerParameter.model_fields, *own) if f not in messages() or f in takes or not known]
+            _unknown(document, (*at, field), "LayerParameter", field, names)
+            del given[field]
+    for field in takes[:1]:  # a message with required fields must be there
+        model = own.get(field) or model_of(LayerParameter, field)
+        if model is None:
+            raise TypeError(f"layer type {kind}: there is no message {field!r}; give its class a `message`")
+        if field not in data and field in own:
+            extra[field] = _message(document, model, {}, (*at, field))
+        elif field not in data and LayerParameter.model_fields[field].default is None:
+            given[field] = _message(document, model, {}, (*at, field))
+    layer = _message(document, LayerParameter, {**given, **extra}, at)
+    return layer if document.count == before and known else None
+
+
+def _takes(kind: Any) -> tuple[str, ...]:
+    field = getattr(kind, "field_name", None)
+    return (*((field,) if field else ()), *getattr(kind, "also", ()))
+
+
+# -- how layers hang together --------------------------------------------------------------------------------
+
+
+def _wiring(
+    document: Document, layers: Sequence[tuple[LayerParameter, Path_]], types: Types, state: NetState, unsound: bool
+) -> None:
+    """What is wrong in any phase; a bottom must be there in one phase at least (TEST may have no data layer).
+
+    With unsound layers about, a bottom may be missing because its maker could not be read: then say nothing.
+    """
+    found = {phase: wiring(layers, types, phase, state) for phase in PHASES}
+    in_phase = {phase: {p for layer, p in layers if layer.included(phase, state)} for phase in PHASES}
+    for phase, problems in found.items():
+        for problem in problems:
+            others = [p for p in PHASES if p != phase and problem.layer in in_phase[p]]
+            everywhere = all(any(problem.path == q.path for q in found[p]) for p in others)
+            if not problem.missing or (everywhere and not unsound):
+                document.error(problem.path, problem.message)
+
+
+@dataclass(frozen=True)
+class Problem:
+    path: Path_
+    layer: Path_
+    message: str
+    missing: bool = False  # an unknown bottom, which may be known in another phase
+
+
+def wiring(layers: Iterable[tuple[LayerParameter, Path_]], types: Types, phase: str, state: NetState) -> list[Problem]:
+    """What is wrong between the layers of one phase: names, numbers of bottoms and tops, who makes what."""
+    problems: list[Problem] = []
+    names: dict[str, Path_] = {}
+    makers: dict[str, str] = {}  # blob -> the layer that made it first
+    shared: dict[str, str] = {}  # name of a parameter -> layer
+    for layer, path in layers:
+        if not layer.included(phase, state):
+            continue
+        kind = types[layer.type]
+
+        def wrong(*field: str | int, what: str, missing: bool = False, path: Path_ = path) -> None:
+            problems.append(Problem((*path, *field), path, what, missing))
+
+        if layer.name in names:
+            wrong("name", what=f"two layers of phase {phase} are called {layer.name!r}")
+        names[layer.name] = path
+        for i, name in enumerate(layer.bottom):
+            if name not in makers:
+                hint = meant(name, makers) or (f"; there are {_some(makers)}" if makers else "; nothing is before it")
+                what = f"layer {layer.name!r}: no layer before it in phase {phase} makes blob {name!r}{hint}"
+                wrong("bottom", i, what=what, missing=True)
+        for field, (least, most) in (("bottom", kind.bottoms), ("top", kind.tops)):
+            n = len(getattr(layer, field))
+            if n < least or (most is not None and n > most):
+                what = f"layer {layer.name!r}: {layer.type} takes {_range(least, most)} {field}s, got {n}"
+                wrong(*((field,) if layer.has(field) else ()), what=what)
+        for i, top in enumerate(layer.top):
+            if top in layer.bottom:
+                if not kind.in_place:
+                    what = f"layer {layer.name!r}: {layer.type} cannot work in place on {top!r}; name another top"
+                    wrong("top", i, what=what)
+            elif top in makers:
+                what = f"layer {layer.name!r}: blob {top!r} is made already, by layer {makers[top]!r}"
+                wrong("top", i, what=what)
+            makers.setdefault(top, layer.name)
+        for i, spec in enumerate(layer.param):
+            if spec.name and shared.setdefault(spec.name, layer.name) != layer.name:
+                what = f"layers {shared[spec.name]!r} and {layer.name!r} share it, which minidnn does not do"
+                wrong("param", i, "name", what=what)
+        if len(layer.loss_weight) > max(len(layer.top), 1):
+            what = f"expected at most one per top ({len(layer.top)}), got {len(layer.loss_weight)}"
+            wrong("loss_weight", what=what)
+        if layer.propagate_down and len(layer.propagate_down) != len(layer.bottom):
+            what = f"expected one per bottom ({len(layer.bottom)}), got {len(layer.propagate_down)}"
+            wrong("propagate_down", what=what)
+    return problems
+
+
+def _range(least: int, most: int | None) -> str:
+    if most is None:
+        return f"at least {least}"
+    return str(least) if least == most else f"{least} to {most}"
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[-8:])} and {len(names) - 8} before"
+
+
+# -- one message ---------------------------------------------------------------------------------------------
+
+
+def _is_mapping(document: Document, data: Any, at: Path_, what: str) -> bool:
+    if isinstance(data, Mapping):
+        return True
+    document.error(at, f"expected a mapping of {what}, got {shown(data)}")
+    return False
+
+
+def _message(document: Document, model: type[BaseModel], data: Any, at: Path_) -> Any:
+    """The message, or None after noting every error."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as invalid:
+        for error in invalid.errors(include_url=False):
+            _explain(document, model, error, at)
+        return None
+
+
+def _explain(document: Document, model: type[BaseModel], error: Any, at: Path_) -> None:
+    kind, loc, got = error["type"], tuple(error["loc"]), error["input"]
+    ctx = error.get("ctx", {})
+    path = (*at, *loc)
+    if kind == "extra_forbidden":
+        owner = _descend(model, loc[:-1]) or model
+        _unknown(document, path, owner.__name__, str(loc[-1]), owner.model_fields)
+        return
+    if kind == "missing":
+        document.error(path[:-1], f"{loc[-1]} is required and not given", True)
+        return
+    if kind == "value_error":
+        text = str(ctx["error"])
+    elif kind == "literal_error":
+        options = _options(model, loc)
+        text = f"expected {_either(options)}, got {shown(got)}"
+        if isinstance(got, str):
+            text += meant(got, [o for o in options if isinstance(o, str)])
+    elif kind in _EXPECTED:
+        text = f"expected {_EXPECTED[kind].format(**ctx)}, got {shown(got)}"
+    else:
+        text = f"{error['msg']}, got {shown(got)}"
+    document.error(path, text)
+
+
+_EXPECTED = {
+    "int_type": "an integer",
+    "int_from_float": "an integer",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+}
+
+
+def _unknown(document: Document, path: Path_, message: str, field: str, fields: Iterable[str]) -> None:
+    reason = NOT_DONE.get(message, {}).get(field)
+    text = f"{field} {reason}" if reason else f"there is no field {field!r}{meant(field, fields)}"
+    document.error(path, text, True)
+
+
+def meant(word: str, options: Iterable[str]) -> str:
+    """` (did you mean 'x'?)`, or nothing if nothing is close."""
+    options = list(options)
+    lower = {o.lower(): o for o in reversed(options)}
+    close = get_close_matches(word.lower(), lower, 3, 0.6)
+    return f" (did you mean {_either([lower[c] for c in close])}?)" if close else ""
+
+
+def _either(options: Sequence[Any]) -> str:
+    texts = [repr(o) for o in options]
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
+
+
+# -- reading the models --------------------------------------------------------------------------------------
+
+
+@cache
+def messages() -> frozenset[str]:
+    """The fields of a layer that hold the messages of layer types."""
+    return frozenset(f for f in LayerParameter.model_fields if f.endswith("_param"))
+
+
+@cache
+def model_of(model: type[BaseModel], field: str) -> type[BaseModel] | None:
+    """The message class that a field holds, alone, optional or repeated."""
+    info = model.model_fields.get(field)
+    leaves = _leaves(info.annotation) if info else ()
+    return next((t for t in leaves if isinstance(t, type) and issubclass(t, BaseModel)), None)
+
+
+def _leaves(annotation: Any) -> Iterable[Any]:
+    arguments = get_args(annotation)
+    if not arguments:
+        yield annotation
+    for argument in arguments:
+        yield from _leaves(argument)
+
+
+def _descend(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
+    found: type[BaseModel] | None = model
+    for part in loc:
+        if isinstance(part, str) and found is not None:
+            found = model_of(found, part)
+    return found
+
+
+def _options(model: type[BaseModel], loc: Sequence[str | int]) -> list[Any]:
+    """The values that an enum field takes."""
+    names = [i for i, part in enumerate(loc) if isinstance(part, str)]
+    owner = _descend(model, loc[: names[-1]])
+    annotation = owner.model_fields[str(loc[names[-1]])].annotation if owner else None
+    return [leaf for leaf in _leaves(annotation) if isinstance(leaf, str | int)]

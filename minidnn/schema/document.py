@@ -1,0 +1,239 @@
+"""A YAML file as plain values, and where in the file each of them stands.
+
+YAML 1.2: 1e-4 is a number, `on` and `NO` are words. Syntax errors and keys given twice are reported like any other
+error of a file: with line and column, all at once where that can be.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+Path_ = tuple[str | int, ...]  # ("layer", 3, "convolution_param", "num_output")
+Mark = tuple[int, int]  # line and column, from 1
+
+
+class InvalidFile(ValueError):
+    """A file (or a Python-made net) that says what cannot be. `errors` are all of them, one line each."""
+
+    def __init__(self, errors: list[str]) -> None:
+        super().__init__("\n".join(errors))
+        self.errors = errors
+
+
+class Document:
+    """`data` is what the file says; errors found in it are added and raised together."""
+
+    def __init__(
+        self, data: Any, source: str = "", marks: Mapping[Path_, Mark] | None = None, what: str = "net"
+    ) -> None:
+        self.data = data
+        self.source = source  # the file's name; empty for what was made in Python
+        self.what = what  # what an error without source and path is about
+        self.marks = dict(marks or {})
+        self._errors: list[tuple[Mark, str]] = []
+
+    def error(self, path: Path_, message: str, at_name: bool = False) -> None:
+        """Note `file:line:column: path.to.field: message`, at the field's value or its name.
+
+        A path is cut to what stands in the file: a scalar where a list may stand has no [0].
+        """
+        while path and not self._stands(path):
+            path = path[:-1]
+        self.error_at(self._mark(path, at_name), path, message)
+
+    def error_at(self, mark: Mark, path: Path_, message: str) -> None:
+        self._errors.append((mark, f"{self._text(mark, path)}: {message}"))
+
+    def check(self) -> None:
+        """Raise InvalidFile if there were errors, in the file's order."""
+        if self._errors:
+            ordered = sorted(self._errors, key=lambda e: e[0])
+            raise InvalidFile(list(dict.fromkeys(text for _, text in ordered)))
+
+    @property
+    def count(self) -> int:
+        """Errors noted so far."""
+        return len(self._errors)
+
+    def where(self, path: Path_, at_name: bool = False) -> str:
+        """`file:line:column: path.to.field`, or for what was made in Python "layer 'conv1': field"."""
+        return self._text(self._mark(path, at_name), path)
+
+    def _text(self, mark: Mark, path: Path_) -> str:
+        name = self._named(path)
+        if not self.source:
+            return name or self.what
+        return f"{self.source}:{mark[0]}:{mark[1]}" + (f": {name}" if name else "")
+
+    def _stands(self, path: Path_) -> bool:
+        if self.marks:
+            return path in self.marks
+        value = self.data
+        for part in path:
+            if isinstance(part, int):
+                if not isinstance(value, list | tuple):
+                    return False
+                value = value[part]
+            else:
+                value = value.get(part) if isinstance(value, Mapping) else None
+        return True
+
+    def _mark(self, path: Path_, at_name: bool = False) -> Mark:
+        while path and path not in self.marks:
+            path = path[:-1]
+        name = self.marks.get(path, (1, 1))
+        return name if at_name else self.marks.get((*path, "="), name)
+
+    def _named(self, path: Path_) -> str:
+        """layer[3].convolution_param.num_output; Python-made layers by their names: layer 'conv1': num_output."""
+        prefix = ""
+        if not self.source and len(path) >= 2 and path[0] == "layer" and isinstance(path[1], int):
+            name = self.data["layer"][path[1]].get("name")
+            prefix = f"layer {name!r}" if isinstance(name, str) else f"layer[{path[1]}]"
+            path = path[2:]
+        text = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
+        return ": ".join(part for part in (prefix, text) if part)
+
+
+def read(path: str | Path) -> Document:
+    """The file's values. Raises InvalidFile for bad YAML, OSError for a file that cannot be read."""
+    raw = Path(path).read_bytes()
+    try:
+        return parse(raw.decode("utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        before = raw[: error.start]
+        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
+        raise InvalidFile([f"{path}:{line}:{column}: expected UTF-8 text, got byte {raw[error.start]:#x}"]) from None
+
+
+def parse(text: str, source: str) -> Document:
+    """The text's values. Raises InvalidFile for bad YAML; keys given twice are noted as errors of the document."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+
+    document = Document(None, source)
+    try:
+        node = YAML(typ="rt", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
+        context = f" ({error.context})" if error.context else ""
+        raise InvalidFile([f"{where}: not valid YAML: {error.problem or error.context}{context}"]) from None
+    except YAMLError as error:  # a character that YAML forbids
+        raise InvalidFile([f"{source}: not valid YAML: {' '.join(str(error).split())}"]) from None
+    if node is not None:
+        document.data = _value(node, (), document, frozenset())
+    return document
+
+
+def dump(data: Any) -> str:
+    """YAML of plain values: short messages on one line, layers one below another."""
+    from ruamel.yaml import YAML
+    from ruamel.yaml.comments import CommentedMap, CommentedSeq
+
+    def styled(value: Any, depth: int) -> Any:
+        if isinstance(value, Mapping):
+            made: Any = CommentedMap((k, styled(v, depth + 1)) for k, v in value.items())
+        elif isinstance(value, list | tuple):
+            made = CommentedSeq(styled(v, depth + 1) for v in value)
+        else:
+            return value
+        if depth >= 3:  # inside a layer
+            made.fa.set_flow_style()
+        return made
+
+    yaml = YAML(typ="rt", pure=True)
+    yaml.width = 110
+    yaml.brace_single_entry_mapping_in_flow_sequence = True
+    yaml.indent(mapping=2, sequence=2, offset=0)
+    stream = io.StringIO()
+    yaml.dump(styled(data, 0), stream)
+    return stream.getvalue()
+
+
+# -- from nodes to values ------------------------------------------------------------------------------------
+
+
+def _value(node: Any, path: Path_, document: Document, above: frozenset[int]) -> Any:
+    document.marks[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
+    if id(node) in above:
+        document.error(path, "an alias that contains itself")
+        return None
+    above |= {id(node)}
+    if node.id == "mapping":
+        return _mapping(node, path, document, above)
+    if node.id == "sequence":
+        return [_value(item, (*path, i), document, above) for i, item in enumerate(node.value)]
+    return _scalar(node, path, document)
+
+
+def _mapping(node: Any, path: Path_, document: Document, above: frozenset[int]) -> dict[str, Any]:
+    result: dict[str, Any] = {}
+    merged: dict[str, Any] = {}
+    first: dict[str, Mark] = {}
+    for key_node, value_node in node.value:
+        here = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
+        if key_node.id == "scalar" and str(key_node.tag).endswith(":merge"):
+            mine = document.marks[path]
+            for part in value_node.value if value_node.id == "sequence" else [value_node]:
+                found = _value(part, path, document, above)
+                if isinstance(found, dict):
+                    merged = {**found, **merged}
+                else:
+                    document.error(path, f"expected a mapping to merge, got {shown(found)}")
+            document.marks[path] = mine
+            continue
+        if key_node.id != "scalar":
+            document.error_at(here, path, "expected a field's name, got a list or mapping")
+            continue
+        key = str(key_node.value)
+        field: Path_ = (*path, key)
+        if key in first:
+            document.error_at(here, field, f"given twice; first on line {first[key][0]}")
+            continue
+        first[key] = here
+        result[key] = _value(value_node, field, document, above)
+        value: Path_ = (*field, "=")
+        document.marks[value] = document.marks[field]
+        document.marks[field] = here  # a field's place is where its name stands
+    return {**merged, **result}
+
+
+_INT = re.compile(r"[-+]?[0-9]+")
+
+
+def _scalar(node: Any, path: Path_, document: Document) -> Any:
+    tag, text = str(node.tag).rsplit(":", 1)[-1], str(node.value)
+    if tag == "null":
+        return None
+    if tag == "bool":
+        return text.lower() == "true"
+    if tag == "int":
+        return int(text) if _INT.fullmatch(text) else int(text.replace("_", ""), 0)
+    if tag == "float":
+        lower = text.lower()
+        if lower.endswith((".inf", ".nan")):
+            return float(lower.replace(".", ""))
+        return float(text.replace("_", ""))
+    if tag in ("str", "timestamp"):
+        return text
+    document.error(path, f"expected a plain value, got the tag {node.tag}")
+    return None
+
+
+def shown(value: Any) -> str:
+    """A value as an error quotes it."""
+    if isinstance(value, dict):
+        return f"a mapping with {', '.join(map(str, value))}" if value else "an empty mapping"
+    if isinstance(value, list | tuple):
+        return f"a list of {len(value)}"
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

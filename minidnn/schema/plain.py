@@ -1,0 +1,31 @@
+"""From a message back to what a file would say: the fields that were given, a list of one as its element."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from minidnn.schema.messages import Message
+
+
+def plain(message: BaseModel) -> dict[str, Any]:
+    """The fields that were given, in the table's order; a user's own messages last."""
+    order = {name: i for i, name in enumerate(type(message).model_fields)}
+    given = sorted(message.model_fields_set, key=lambda name: (order.get(name, len(order)), name))
+    result = {}
+    for name in given:
+        value = getattr(message, name)
+        if value is None or (value == () and isinstance(message, Message)):
+            continue
+        result[name] = _value(value, isinstance(message, Message) and name != "layer")
+    return result
+
+
+def _value(value: Any, scalars: bool) -> Any:
+    if isinstance(value, BaseModel):
+        return plain(value)
+    if isinstance(value, list | tuple):
+        items = [_value(item, scalars) for item in value]
+        return items[0] if scalars and len(items) == 1 else items
+    return value
