@@ -139,7 +139,7 @@ class Machine:
                 loaded.calls[x.stream].append((i, event.wait))
                 continue
             if isinstance(x, (Alloc, Free)):
-                if isinstance(x, Free) and self.debug:
+                if isinstance(x, Free) and self.debug and not _refilled(schedule, i):
                     at = schedule.offset[x.buffer]
                     loaded.calls["compute"].append((i, partial(self.arena[at : at + x.buffer.nbytes].fill, 0xFF)))
                 continue
@@ -325,3 +325,23 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _refilled(schedule: Schedule, i: int) -> bool:
+    """Whether bytes freed by instruction i may be written by a copy back before compute's next op.
+
+    A Free is no event: such a copy waits for the op before it, not for the moment at which freed bytes are poisoned,
+    and so it must not be poisoned under."""
+    freed = schedule.instructions[i]
+    assert isinstance(freed, Free)
+    lo = schedule.offset[freed.buffer]
+    hi = lo + freed.buffer.nbytes
+    for k in range(i + 1, len(schedule.instructions)):
+        x = schedule.instructions[k]
+        if isinstance(x, Compute):
+            return False
+        if isinstance(x, Prefetch):
+            at = schedule.offset[x.stay.buffer]
+            if at < hi and lo < at + x.stay.tensor.nbytes:
+                return True
+    return False
