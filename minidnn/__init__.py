@@ -8,7 +8,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 # What `minidnn.<name>` is, and the module it comes from when it is first used.
-_EXPORTS = {"L": "define", "Net": "net", "load": "net", "Session": "session", "Solver": "solver"}
+_EXPORTS = {"L": "define", "Net": "net", "Session": "session", "Solver": "solver", "load": "net"}
 
 
 def __getattr__(name: str) -> Any:

@@ -38,7 +38,7 @@ BAD_INPUT = {
     "ProfileError",
     "InvalidInput",
 }
-FAILED = {"NotFinite", "SaveError"}
+FAILED = {"Diverged", "NotFinite", "SaveError"}
 NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
@@ -92,9 +92,7 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     wanted = next((word for word in argv if not word.startswith("-")), None)
     for name, what in VERBS.items():
-        verb = verbs.add_parser(
-            name, help=what, description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False
-        )
+        verb = verbs.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False)
         if name == wanted:
             importlib.import_module(f"minidnn.cli.{name}").arguments(verb)
     return parser

@@ -1,0 +1,101 @@
+"""`minidnn predict MODEL.yaml --weights FILE INPUT`: the likeliest classes of each sample in an npz or npy file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from minidnn.cli.options import common, positive
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL.yaml", help="a model file")
+    parser.add_argument("input", metavar="INPUT", help="raw samples: an npy file, or an npz with an array x or images")
+    parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
+    parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
+    common(parser, "policy", "budget", "host_budget", "device", "batch", "json")
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.session import Session
+    from minidnn.solver import understand
+
+    net, test_net, _ = understand(args.model, batch=args.batch)
+    net = test_net or net
+    graph = net.graph("TEST")
+    scores, normal = scores_of(graph)
+    with Session(
+        net, device=args.device, policy=args.policy or "liveness", budget=args.budget, host_budget=args.host_budget,
+        keep=[scores],
+    ) as session:  # fmt: skip
+        session.load(args.weights, complete=True)
+        found = session.forward(prepared(graph, args.input))[scores]
+    chances = probabilities(found.reshape(len(found), -1), normal)
+    order = (-chances).argsort(1, kind="stable")[:, : args.top]
+    rows = [
+        {"index": i, "classes": best.tolist(), "probabilities": [float(chances[i, c]) for c in best]}
+        for i, best in enumerate(order)
+    ]
+    if args.json:
+        json.dump({"predictions": rows}, sys.stdout, indent=1)
+        print()
+    else:
+        for row in rows:
+            likely = "  ".join(f"{c} ({p:.1%})" for c, p in zip(row["classes"], row["probabilities"], strict=True))
+            print(f"{row['index']}: {likely}")
+    return 0
+
+
+def scores_of(graph) -> tuple[str, bool]:
+    """The blob that says what a sample is, and whether it is probabilities already: Softmax's top, else what the
+    loss or the accuracy is computed from."""
+    from minidnn.session import InvalidInput
+
+    for node in reversed(graph.layers):
+        if node.layer.type == "Softmax":
+            return node.tops[0].name, True
+    for node in reversed(graph.layers):
+        if node.layer.type in ("SoftmaxWithLoss", "Accuracy"):
+            return node.bottoms[0].name, False
+    last = graph.layers[-1].tops[0]
+    if len(last.tensor.shape) < 2:
+        raise InvalidInput("the net has neither Softmax nor SoftmaxWithLoss nor Accuracy: nothing to classify with")
+    return last.name, False
+
+
+def prepared(graph, path: str) -> np.ndarray:
+    """The file's samples as the net's Data layer would give them, mirroring apart."""
+    from minidnn.data import DataError, transform
+    from minidnn.data.npz import read_arrays
+    from minidnn.session import InvalidInput
+
+    arrays = read_arrays(path)
+    found = [arrays[name] for name in ("x", "images", "data") if name in arrays]
+    if not found:
+        raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array x or images")
+    images = found[0][:, None] if found[0].ndim == 3 else found[0]
+    if not len(images):
+        raise DataError(f"{path}: there are no samples")
+    for node in graph.layers:
+        if node.layer.type == "Data":
+            change = transform(node.layer.spec.transform_param.model_copy(update={"mirror": False}), "TEST")
+            change.shape(images.shape[1:], path)  # raises where it does not fit
+            return change(images, range(len(images)))
+        if not node.bottoms:
+            return images
+    raise InvalidInput("the net has no input in phase TEST")
+
+
+def probabilities(scores: np.ndarray, normal: bool) -> np.ndarray:
+    """Softmax of raw scores."""
+    import numpy as np
+
+    if normal:
+        return scores
+    powers = np.exp(scores - scores.max(1, keepdims=True))
+    return powers / powers.sum(1, keepdims=True)

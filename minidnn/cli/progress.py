@@ -1,0 +1,137 @@
+"""How training is shown: a progress bar on a terminal, Caffe's log lines everywhere else.
+
+The lines are those that Caffe's own tools look for (parse_log.py and its kin), glog's prefix included.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from minidnn import sizes
+from minidnn.solver import Began, Ended, Event, Saved, Solver, Step, Tested
+
+
+def lines(event: Event, solver: Solver) -> Iterator[str]:
+    """What Caffe would log of an event."""
+    if isinstance(event, Began):
+        yield from heading(event, solver)
+    elif isinstance(event, Step) and shown(event, solver):
+        speed = f"{1 / event.seconds:.4g} iter/s, {event.images / event.seconds:.4g} images/s"
+        yield f"Iteration {event.iteration} ({speed}), loss = {event.smoothed:.6g}"
+        yield from outputs("Train", event.outputs, solver, "TRAIN")
+        yield f"Iteration {event.iteration}, lr = {event.rate:.6g}"
+    elif isinstance(event, Tested):
+        yield f"Iteration {event.iteration}, Testing net (#0)"
+        yield from outputs("Test", event.outputs, solver, "TEST")
+    elif isinstance(event, Saved):
+        yield f"Snapshotting to {event.path}"
+    elif isinstance(event, Ended):
+        yield "Optimization stopped early." if event.interrupted else "Optimization Done."
+
+
+def heading(event: Began, solver: Solver) -> Iterator[str]:
+    """The run's setting: where, under which policy, in how many bytes, from which seed."""
+    arrangement, device = solver.session.arrangement, solver.session.device
+    yield f"Solving {solver.net.name or 'net'} from iteration {event.iteration} to {event.max_iter}, seed {event.seed}"
+    yield f"Device {device.name}: {device.description}"
+    yield f"Memory: {memory(solver)}, policy {arrangement.policy}"
+    if event.resumed:
+        yield f"Resuming from {event.resumed}"
+    if event.weights:
+        yield f"Weights: {len(event.weights.taken)} blobs taken"
+        for what, names in (("not in the file, as filled", event.weights.missing), ("not used", event.weights.unused)):
+            if names:
+                yield f"Weights {what}: {', '.join(names)}"
+    yield from event.notes
+
+
+def memory(solver: Solver) -> str:
+    """Device bytes in use, of how many, and the host's."""
+    a = solver.session.arrangement
+    budget = f" of {sizes.text(a.budget)}" if a.budget else ""
+    return f"{sizes.text(a.arena)}{budget} on the device, {sizes.text(a.host)} on the host"
+
+
+def outputs(which: str, values: Mapping[str, float], solver: Solver, phase: str) -> Iterator[str]:
+    """Caffe's lines of the net's outputs; a loss shows its weight."""
+    weights = solver.session.loss_weights(phase)
+    for i, (name, value) in enumerate(values.items()):
+        weight = weights.get(name, 0.0)
+        share = f" (* {weight:g} = {weight * value:.6g} loss)" if weight else ""
+        yield f"    {which} net output #{i}: {name} = {value:.6g}{share}"
+
+
+def shown(event: Step, solver: Solver) -> bool:
+    """Whether `display` asks for this iteration."""
+    return bool(solver.parameters.display) and event.iteration % solver.parameters.display == 0
+
+
+def glog(line: str) -> str:
+    """The line as glog would print it: level, date, time, process, place."""
+    return f"I{datetime.now():%m%d %H:%M:%S.%f} {os.getpid()} solver.py:1] {line}"
+
+
+class Log:
+    """Lines on a stream, for files and pipes."""
+
+    def __init__(self, solver: Solver, stream: Any) -> None:
+        self.solver, self.stream = solver, stream
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.flush()
+
+    def __call__(self, event: Event) -> None:
+        for line in lines(event, self.solver):
+            print(glog(line), file=self.stream, flush=True)
+
+
+class Bar:
+    """A progress bar on a terminal: loss, rate, images per second and memory, tests and snapshots above it."""
+
+    def __init__(self, solver: Solver, stream: Any) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+        self.solver = solver
+        self.progress = Progress(
+            BarColumn(), MofNCompleteColumn(),
+            TextColumn("loss {task.fields[loss]}"), TextColumn("lr {task.fields[rate]}"),
+            TextColumn("{task.fields[speed]} images/s"), TextColumn("{task.fields[memory]}"),
+            TimeRemainingColumn(), console=Console(file=stream),
+        )  # fmt: skip
+        self.task = self.progress.add_task(
+            "", total=solver.parameters.max_iter, completed=solver.iteration, loss="-", rate="-", speed="-",
+            memory=sizes.text(solver.session.arrangement.arena),
+        )  # fmt: skip
+        self.images, self.seconds = 0.0, 0.0
+
+    def __enter__(self) -> Bar:
+        self.progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.progress.stop()
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, Step):
+            self.images, self.seconds = 0.95 * self.images + event.images, 0.95 * self.seconds + event.seconds
+            self.progress.update(
+                self.task, completed=event.iteration + 1, loss=f"{event.smoothed:.4f}", rate=f"{event.rate:.3g}",
+                speed=f"{self.images / self.seconds:.4g}",
+            )  # fmt: skip
+        for line in lines(event, self.solver):
+            self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def watching(solver: Solver, quiet: bool) -> Log | Bar:
+    """What suits standard output; with `quiet` (a JSON document goes there) the lines go to standard error."""
+    if quiet:
+        return Log(solver, sys.stderr)
+    return Bar(solver, sys.stdout) if sys.stdout.isatty() else Log(solver, sys.stdout)

@@ -1,0 +1,51 @@
+"""`minidnn test MODEL.yaml|SOLVER.yaml --weights FILE`: the TEST net's outputs, averaged over its data."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from minidnn.cli.options import common, positive
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL.yaml", help="a model file with test data, or its solver file")
+    parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
+    parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
+    common(parser, "policy", "budget", "host_budget", "device", "batch", "json")
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.feeds import Feeds
+    from minidnn.session import Session
+    from minidnn.solver import evaluate, understand
+
+    net, test_net, solver = understand(args.model, batch=args.batch)
+    net = test_net or net
+    with Session(
+        net, device=args.device, policy=args.policy or "liveness", budget=args.budget, host_budget=args.host_budget
+    ) as session:
+        loaded = session.load(args.weights, complete=True)
+        feeds = Feeds(session.graphs["TEST"])
+        try:
+            iterations = args.iterations or (solver and next(iter(solver.test_iter), None))
+            result = evaluate(session, feeds, iterations)
+        finally:
+            feeds.close()
+        assert result is not None
+        document = {
+            "outputs": dict(result.outputs),
+            "images": result.images,
+            "seconds": result.seconds,
+            "peak_bytes": session.arrangement.arena,
+            "unused": list(loaded.unused),
+        }
+    if args.json:
+        json.dump(document, sys.stdout, indent=1)
+        print()
+    else:
+        for name, value in result.outputs.items():
+            print(f"{name} = {value:.6g}")
+        print(f"{result.images} images in {result.seconds:.3g} s")
+    return 0

@@ -1,0 +1,63 @@
+"""`minidnn train SOLVER.yaml`: train as a solver file says, under a policy and a budget."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from minidnn.cli.options import common, positive
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("solver", metavar="SOLVER.yaml", help="a solver file, with Caffe's fields")
+    common(parser, "policy", "budget", "host_budget", "device", "batch", "seed")
+    parser.set_defaults(device=None)  # the file's `minidnn: {device}`, or cpu
+    begin = parser.add_mutually_exclusive_group()
+    begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
+    begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name")
+    parser.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
+    parser.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
+    common(parser, "json")
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.cli.progress import watching
+    from minidnn.solver import Ended, Saved, Solver, Step, Tested
+
+    fields = {"max_iter": args.max_iter, "snapshot_prefix": args.snapshot_prefix}
+    document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
+    with Solver(
+        args.solver, policy=args.policy, budget=args.budget, host_budget=args.host_budget, device=args.device,
+        batch=args.batch, seed=args.seed, resume=args.resume, weights=args.weights,
+        **{name: value for name, value in fields.items() if value is not None},
+    ) as solver:  # fmt: skip
+        images = seconds = 0.0
+        with watching(solver, quiet=args.json) as watch:
+            for event in solver.run():
+                watch(event)
+                if isinstance(event, Step):
+                    images, seconds = images + event.images, seconds + event.seconds
+                    row = {"iteration": event.iteration, "loss": event.loss, "lr": event.rate}
+                    document["history"].append(row)
+                elif isinstance(event, Tested):
+                    document["tests"].append({"iteration": event.iteration, **event.outputs})
+                elif isinstance(event, Saved):
+                    document["snapshots"].append({"iteration": event.iteration, "path": str(event.path)})
+                elif isinstance(event, Ended):
+                    document |= {"iterations": event.iteration, "interrupted": event.interrupted}
+        arrangement = solver.session.arrangement
+        document |= {
+            "policy": arrangement.policy,
+            "device": solver.session.device.name,
+            "seed": solver.seed,
+            "peak_bytes": arrangement.arena,
+            "host_bytes": arrangement.host,
+            "seconds": seconds,
+            "images_per_second": images / seconds if seconds else None,
+        }
+    if args.json:
+        json.dump(document, sys.stdout, indent=1)
+        print()
+    return 130 if document["interrupted"] else 0

@@ -1,0 +1,347 @@
+"""A net that is loaded on a device: its programs arranged under a policy and a budget, and its live parameters.
+
+A Session owns the machine. The Solver trains through one; `net.forward` opens one for TEST.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minidnn import snapshot
+from minidnn.autodiff import TrainSpec, differentiate
+from minidnn.backends import open_device
+from minidnn.costs import Costs, estimate
+from minidnn.layers.base import Facts
+from minidnn.memory.arrange import arrange
+from minidnn.memory.machine import Machine
+from minidnn.memory.policies import find
+from minidnn.memory.trace import Trace
+from minidnn.net import Blob, Graph, Net
+from minidnn.program import Program, Role, Tensor
+
+
+class InvalidInput(ValueError):
+    """Arguments that do not make a run; the message says which and why."""
+
+
+class WeightsError(ValueError):
+    """Weights that do not fit the net; the message names the layer and both shapes."""
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What became of weights that were given: by name, "<layer>/<blob>"."""
+
+    taken: tuple[str, ...]
+    missing: tuple[str, ...]  # the net has them, the file does not: as they were filled
+    unused: tuple[str, ...]  # the file has them, the net does not
+
+
+class Session:
+    def __init__(
+        self,
+        net: Net,
+        train: TrainSpec | None = None,
+        phases: Sequence[str] = ("TEST",),
+        *,
+        test_net: Net | None = None,
+        device: Any = "cpu",
+        policy: str = "liveness",
+        budget: int | None = None,
+        host_budget: int | None = None,
+        costs: Costs | None = None,
+        seed: int = 0,
+        keep: Sequence[str] = (),
+        debug: bool = False,
+        delays: float = 0.0,
+    ) -> None:
+        """`train` says what an update is; without it the TRAIN program ends with the gradients.
+
+        Raises BudgetError before anything is allocated if the policy cannot keep the budget.
+        """
+        self.net = net
+        self.device = open_device(device) if isinstance(device, str) else device
+        self.costs = costs or estimate(self.device)
+        nets = {"TRAIN": net, "TEST": test_net or net}
+        self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase) for phase in phases}
+        self.programs = lower(self.graphs, train, keep)
+        try:
+            find(policy)
+        except KeyError as error:
+            raise InvalidInput(error.args[0]) from None
+        self.arrangement = arrange(list(self.programs.values()), policy, self.costs, budget, host_budget)
+        self.machine = Machine(self.device, self.arrangement, debug=debug, delays=delays)
+        carried = {t.name: t for program in self.programs.values() for t in program.carried}
+        self.params = Parameters(self.machine, self.graphs.values(), carried)
+        others = [t for t in carried.values() if t not in self.params.tensors]
+        # Sums of gradients are zero between iterations; without updates, gradients are what a step leaves.
+        self._state = [t for t in others if train is None or t.role is not Role.PARAM_GRADIENT]
+        first: dict[str, np.ndarray] = {}
+        for phase in reversed(self.graphs):
+            first.update(nets[phase].initial(seed, phase))
+        for tensor in self.params.tensors:
+            self.machine.set(tensor, first[tensor.name])
+        for tensor in others:
+            self.machine.set(tensor, np.zeros(tensor.shape, tensor.dtype))
+
+        self._closed = False
+        net.session = self
+
+    def step(self, program: str, trace: bool = False, check: bool = False) -> Trace | None:
+        """Run a program once, on the inputs written for it."""
+        if self._closed:
+            raise InvalidInput("the session is closed: its parameters can be read, but nothing can be run")
+        return self.machine.step(program, trace=trace, check=check)
+
+    # ---- values
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """All parameters and running statistics, "<layer>/<blob>", in Caffe's blob shapes."""
+        return {f"{layer}/{name}": blobs[name] for layer, blobs in self.params.items() for name in blobs}
+
+    def state(self) -> dict[str, np.ndarray]:
+        """What else lives across steps: momenta, or, without updates, the gradients."""
+        return {t.name: self.machine.get(t) for t in self._state}
+
+    def load(self, weights: Mapping[str, np.ndarray] | str | Path, complete: bool = False) -> Loaded:
+        """Take weights by layer name: a file's, or by "<layer>/<blob>". Before anything is changed, raises
+        WeightsError if a shape differs, or, with `complete`, if any is missing."""
+        if not isinstance(weights, Mapping):
+            weights = snapshot.load_weights(weights)
+        mine = {f"{layer}/{name}": (blobs, name) for layer, blobs in self.params.items() for name in blobs}
+        taken = [key for key in mine if key in weights]
+        for key in taken:
+            blobs, name = mine[key]
+            if weights[key].shape != blobs.shape(name):
+                layer, blob = key.rsplit("/", 1)
+                raise WeightsError(
+                    f"layer {layer}: its {blob} has shape {blobs.shape(name)}, but in the file {weights[key].shape}"
+                )
+        missing, unused = (tuple(sorted(s)) for s in (mine.keys() - weights.keys(), weights.keys() - mine.keys()))
+        if not taken or (complete and missing):
+            raise WeightsError(f"these are not the net's weights: {_difference(missing, unused)}")
+        for key in taken:
+            blobs, name = mine[key]
+            blobs[name] = weights[key]
+        return Loaded(tuple(taken), missing, unused)
+
+    def restore(self, weights: Mapping[str, np.ndarray], state: Mapping[str, np.ndarray]) -> None:
+        """Take a whole snapshot. Raises WeightsError unless it is of this very net and optimizer."""
+        if unused := weights.keys() - self.weights().keys():
+            raise WeightsError(f"the snapshot is of another net: {_difference((), unused)}")
+        self.load(weights, complete=True)
+        mine = {t.name: t for t in self._state}
+        if mine.keys() != state.keys():
+            missing, unused = mine.keys() - state.keys(), state.keys() - mine.keys()
+            raise WeightsError(f"the snapshot is of another optimizer: {_difference(missing, unused)}")
+        for name, tensor in mine.items():
+            if state[name].shape != tensor.shape:
+                raise WeightsError(f"{name} has shape {tensor.shape}, but in the snapshot {state[name].shape}")
+            self.machine.set(tensor, state[name])
+
+    def outputs(self, program: str) -> list[Blob]:
+        """The net's outputs in that program: blobs that nobody consumes, and those named in `keep`."""
+        wanted = set(self.programs[program].outputs)
+        graph = self.graphs["TEST" if program == "TEST" else "TRAIN"]
+        return [blob for node in graph.layers for blob in node.tops if blob.tensor in wanted]
+
+    def scalars(self, program: str) -> dict[str, float]:
+        """Outputs of one number (losses, accuracies) as the last step left them, by blob name."""
+        read = self.machine.read
+        return {b.name: float(read(b.tensor, program)[0]) for b in self.outputs(program) if b.tensor.size == 1}
+
+    def loss_weights(self, phase: str) -> dict[str, float]:
+        """How much each output counts in the objective, where it does."""
+        found = {}
+        for node in self.graphs[phase].layers:
+            given = node.layer.spec.loss_weight
+            for i, blob in enumerate(node.tops):
+                weight = given[i] if i < len(given) else float(node.layer.loss and i == 0)
+                if weight:
+                    found[blob.name] = weight
+        return found
+
+    def objective(self, program: str) -> float:
+        """What the last step minimised: the weighted sum of the losses."""
+        tensor = next(t for t in self.programs[program].outputs if t.name == "objective")
+        return float(self.machine.read(tensor, program)[0])
+
+    def read(self, blob: str, phase: str = "TRAIN") -> np.ndarray:
+        """A blob's value in the last step of that phase: an output, or one named in `keep`."""
+        found = _last(self.graphs[phase], blob)
+        if found is None or found.tensor not in self.programs[phase].outputs:
+            raise InvalidInput(f"blob {blob!r} does not leave the device in {phase}: say keep=[{blob!r}]")
+        return self.machine.read(found.tensor, phase)
+
+    # ---- inference
+
+    def forward(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run TEST on samples, however many, and return what it says about each: {blob: (n, ...)}.
+
+        Inputs are by blob name, or one array for a net of one input. Without labels, what needs them (loss,
+        accuracy) is left out.
+        """
+        if "TEST" not in self.programs:
+            raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
+        program = self.programs["TEST"]
+        data = {t.name: t for t in program.inputs if t.role is Role.INPUT}
+        if not isinstance(inputs, Mapping):
+            if len(data) != 1:
+                raise InvalidInput(f"the net has inputs {', '.join(data)}: give a dict of arrays by these names")
+            inputs = {next(iter(data)): inputs}
+        if data.keys() - inputs.keys():
+            raise InvalidInput(f"no value for input {', '.join(sorted(data.keys() - inputs.keys()))}")
+        count = len(next(iter(inputs.values())))
+        batch = next(iter(data.values())).shape[0]
+        outputs = {b.name: b.tensor for b in self.outputs("TEST") if b.tensor.shape[0] == batch and b.tensor.size > 1}
+        for tensor in program.inputs:
+            if tensor not in data.values():  # labels: nothing that is returned depends on them
+                self.machine.write(tensor, np.zeros(tensor.shape, tensor.dtype), "TEST")
+        results: dict[str, list[np.ndarray]] = {name: [] for name in outputs}
+        for start in range(0, count, batch):
+            for name, tensor in data.items():
+                self.machine.write(tensor, _filled(inputs[name], start, tensor), "TEST")
+            self.step("TEST")
+            for name, tensor in outputs.items():
+                results[name].append(self.machine.read(tensor, "TEST")[: count - start])
+        return {name: np.concatenate(parts) for name, parts in results.items()}
+
+    def close(self) -> None:
+        """End the copy threads. Parameters stay readable."""
+        self._closed = True
+        self.machine.close()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def programs(
+    net: Net,
+    train: TrainSpec | None,
+    phases: Sequence[str],
+    *,
+    test_net: Net | None = None,
+    keep: Sequence[str] = (),
+    facts: Facts | None = None,
+) -> dict[str, Program]:
+    """A net's programs by name, in the order in which they are loaded; for planning, no device needed."""
+    nets = {"TRAIN": net, "TEST": test_net or net}
+    return lower({phase: nets[phase].graph(phase) for phase in phases}, train, keep, facts)
+
+
+def lower(
+    graphs: Mapping[str, Graph], train: TrainSpec | None, keep: Sequence[str], facts: Facts | None = None
+) -> dict[str, Program]:
+    """TRAIN, ACCUMULATE before it where iter_size asks for one, and TEST."""
+    for name in keep:
+        if not any(_last(graph, name) for graph in graphs.values()):
+            known = (b.name for graph in graphs.values() for node in graph.layers for b in node.tops)
+            raise InvalidInput(f"keep: the net has no blob {name!r}{_near(name, known)}")
+    found: dict[str, Program] = {}
+    for phase, graph in graphs.items():
+        kept = [blob.tensor for name in keep if (blob := _last(graph, name))]
+        if phase == "TRAIN" and train and train.iter_size > 1:
+            found["ACCUMULATE"] = differentiate(graph, facts, replace(train, accumulate=True), kept)
+        found[phase] = differentiate(graph, facts, train if phase == "TRAIN" else None, kept)
+    return found
+
+
+class Parameters(Mapping[str, "Blobs"]):
+    """`params["conv1"]["w"]`: the live parameters of a machine, by layer."""
+
+    def __init__(self, machine: Machine, graphs: Iterable[Graph], carried: Mapping[str, Tensor]) -> None:
+        self._layers: dict[str, Blobs] = {}
+        self.tensors: dict[Tensor, None] = {}
+        for graph in graphs:
+            for node in graph.layers:
+                shapes = {p.name: p.blob_shape or p.shape for p in node.parameters}
+                tensors = {p.name: carried[f"{node.name}.{p.name}"] for p in node.parameters}
+                if tensors:
+                    self._layers[node.name] = Blobs(machine, tensors, shapes)
+                    self.tensors.update(dict.fromkeys(tensors.values()))
+
+    def __getitem__(self, layer: str) -> Blobs:
+        return self._layers[layer]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layers)
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+
+class Blobs(MutableMapping[str, np.ndarray]):
+    """A layer's blobs as NumPy arrays in Caffe's shapes, by name or, as in Caffe, by number. A read is a copy;
+    to change a blob, assign it."""
+
+    def __init__(self, machine: Machine, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
+        self._machine, self._tensors, self._shapes = machine, tensors, shapes
+
+    def _name(self, key: str | int) -> str:
+        return list(self._tensors)[key] if isinstance(key, int) else key
+
+    def shape(self, key: str | int) -> tuple[int, ...]:
+        return self._shapes[self._name(key)]
+
+    def __getitem__(self, key: str | int) -> np.ndarray:
+        name = self._name(key)
+        return self._machine.get(self._tensors[name]).reshape(self._shapes[name])
+
+    def __setitem__(self, key: str | int, value: np.ndarray) -> None:
+        name = self._name(key)
+        array = np.asarray(value)
+        if array.shape != self._shapes[name]:
+            raise WeightsError(f"{self._tensors[name].name} has shape {self._shapes[name]}, got {array.shape}")
+        self._machine.set(self._tensors[name], array.reshape(self._tensors[name].shape))
+
+    def __delitem__(self, key: str | int) -> None:
+        raise TypeError("a layer's blobs cannot be removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
+def _last(graph: Graph, name: str) -> Blob | None:
+    """The last version of a blob: what a file's reader means by its name, whoever changed it in place."""
+    found = [blob for node in graph.layers for blob in node.tops if blob.name == name]
+    return found[-1] if found else None
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, list(known), 1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+def _filled(array: np.ndarray, start: int, tensor: Tensor) -> np.ndarray:
+    """A batch from `start` on, the last one filled up with zeros."""
+    part = np.asarray(array)[start : start + tensor.shape[0]]
+    if part.shape[1:] != tensor.shape[1:]:
+        raise InvalidInput(f"{tensor.name}: a sample has shape {tensor.shape[1:]}, got {part.shape[1:]}")
+    if len(part) == tensor.shape[0]:
+        return part
+    whole = np.zeros(tensor.shape, tensor.dtype)
+    whole[: len(part)] = part
+    return whole
+
+
+def _difference(missing: Iterable[str], unused: Iterable[str]) -> str:
+    """What a file lacks, and what it has too much."""
+    parts = [f"it has no {_few(missing)}" if missing else "", f"it alone has {_few(unused)}" if unused else ""]
+    return ", and ".join(filter(None, parts))
+
+
+def _few(names: Iterable[str], most: int = 5) -> str:
+    names = sorted(names)
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,0 +1,490 @@
+"""Training: learning-rate policies, and the loop that reads top to bottom. It tells what happens by events and
+prints nothing.
+
+A run is a function of (net, solver parameters, seed): weights, data order, crops and dropout are all counted
+from the seed, so that a run continued from a snapshot ends with the same bytes as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import threading
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from minidnn import snapshot
+from minidnn.autodiff import TrainSpec
+from minidnn.feeds import Feeds, Pair
+from minidnn.layers import LAYERS
+from minidnn.memory.machine import NotFinite
+from minidnn.memory.schedule import Arrangement
+from minidnn.memory.trace import Trace
+from minidnn.net import Net
+from minidnn.program import Role
+from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read
+from minidnn.session import InvalidInput, Loaded, Session
+
+# ---- learning rates: each a function of (solver parameters, iteration), as in Caffe
+
+RATES: Mapping[str, Callable[[SolverParameter, int], float]] = {
+    "fixed": lambda p, i: p.base_lr,
+    "step": lambda p, i: p.base_lr * p.gamma ** (i // p.stepsize),
+    "multistep": lambda p, i: p.base_lr * p.gamma ** bisect_right(p.stepvalue, i),
+    "exp": lambda p, i: p.base_lr * p.gamma**i,
+    "inv": lambda p, i: p.base_lr * (1 + p.gamma * i) ** -p.power,
+    "poly": lambda p, i: p.base_lr * (1 - i / p.max_iter) ** p.power,
+    "sigmoid": lambda p, i: p.base_lr / (1 + math.exp(-p.gamma * (i - p.stepsize))),
+}
+
+
+def learning_rate(p: SolverParameter, iteration: int) -> float:
+    """The rate of one iteration, before any lr_mult."""
+    return RATES[p.lr_policy](p, iteration)
+
+
+# ---- what happened
+
+
+@dataclass(frozen=True)
+class Began:
+    iteration: int
+    max_iter: int
+    seed: int
+    resumed: Path | None
+    weights: Loaded | None  # what became of weights that were given
+    notes: tuple[str, ...]  # what a person should know
+
+
+@dataclass(frozen=True)
+class Step:
+    """One iteration, done. `iteration` is its number, from 0; `outputs` are the net's, of the last batch."""
+
+    iteration: int
+    loss: float  # mean over iter_size
+    smoothed: float  # mean over the last average_loss iterations
+    rate: float
+    seconds: float
+    images: int
+    outputs: Mapping[str, float]
+    trace: Trace | None = None  # of the TRAIN program, where asked for
+
+
+@dataclass(frozen=True)
+class Tested:
+    """Outputs of the TEST net, averaged over its batches, after `iteration` iterations."""
+
+    iteration: int
+    outputs: Mapping[str, float]
+    images: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Saved:
+    iteration: int
+    path: Path
+
+
+@dataclass(frozen=True)
+class Ended:
+    iteration: int
+    interrupted: bool
+
+
+Event = Began | Step | Tested | Saved | Ended
+
+
+class Diverged(ArithmeticError):
+    """Training stopped because a value is not finite."""
+
+    def __init__(self, iteration: int, loss: float, layer: str | None, why: str) -> None:
+        super().__init__(f"iteration {iteration}: the loss is {loss}: {why}")
+        self.iteration, self.loss, self.layer = iteration, loss, layer
+
+
+# ---- training
+
+
+class Solver:
+    """Trains a net under a memory policy.
+
+    solver:  a solver file, its parameters, or a Net (then `parameters` are given by keyword: base_lr=0.01, ...)
+    data:    (x, y) arrays for a net whose inputs are Input layers; test_data for its TEST phase
+    resume:  a snapshot to continue from, or "latest": the newest whole one of snapshot_prefix, if there is one
+    weights: a file whose weights are taken by layer name (fine-tuning)
+    keep:    blobs that stay readable after a step: `solver.blobs["ip1"]`
+    """
+
+    def __init__(
+        self,
+        solver: str | Path | SolverParameter | Net,
+        *,
+        policy: str | None = None,
+        budget: int | None = None,
+        host_budget: int | None = None,
+        device: Any = None,
+        costs: Any = None,
+        seed: int | None = None,
+        batch: int | None = None,
+        data: Pair | None = None,
+        test_data: Pair | None = None,
+        weights: str | Path | Mapping[str, np.ndarray] | None = None,
+        resume: str | Path | None = None,
+        keep: Sequence[str] = (),
+        debug: bool = False,
+        delays: float = 0.0,
+        **parameters: Any,
+    ) -> None:
+        """`parameters` are solver fields that go before the file's: max_iter=100, base_lr=0.1, ..."""
+        file = Path(solver) if isinstance(solver, str | Path) else None
+        fields = {"base_lr": 0.01, **parameters} if isinstance(solver, Net) else parameters
+        net, test_net, p = understand(solver, fields, batch)
+        if p is None:
+            raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
+        self.parameters = p
+        self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
+        self.notes: list[str] = []
+        self.resumed, before = self._find(resume)
+        self.seed = _seed(seed, before, p)
+        self.session = Session(
+            net, train_spec(p, self.seed), _phases(solver, p, test_data), test_net=test_net,
+            device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or "liveness",
+            budget=budget or p.minidnn.budget, host_budget=host_budget or p.minidnn.host_budget,
+            costs=costs, seed=self.seed, keep=keep, debug=debug, delays=delays,
+        )  # fmt: skip
+        self.net, self.machine = net, self.session.machine
+        arrays = {"TRAIN": data, "TEST": test_data}
+        tests = "TEST" if "TEST" in phases(p) or test_data is not None else None
+        self.feeds = {
+            phase: Feeds(graph, self.seed, arrays[phase])
+            for phase, graph in self.session.graphs.items()
+            if phase in ("TRAIN", tests)
+        }
+        self._test_iter = None if batch else next(iter(p.test_iter), None)  # another batch: all samples once
+        self.iteration = 0
+        self.position = 0  # training samples consumed
+        self.loaded: Loaded | None = None
+        if before:
+            self._restore(before)
+        elif weights is not None:
+            self.loaded = self.session.load(weights)
+        self._saved = self.iteration if before else None  # the iteration of the last snapshot
+        self._losses: deque[float] = deque(maxlen=p.average_loss)
+        self._stop = False
+
+    # ---- what a user looks at
+
+    @property
+    def arrangement(self) -> Arrangement:
+        return self.session.arrangement
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        return self.session.params
+
+    def values(self) -> dict[str, np.ndarray]:
+        """All that lives from step to step, by name: weights, statistics, momenta."""
+        return {**self.session.weights(), **self.session.state()}
+
+    @property
+    def blobs(self) -> Mapping[str, np.ndarray]:
+        """The outputs of the last training step, and what `keep` names."""
+        kept = (blob.name for blob in self.session.outputs("TRAIN"))
+        return MappingProxyType({name: self.session.read(name) for name in kept})
+
+    # ---- training
+
+    def solve(self, observe: Callable[[Event], object] = lambda event: None) -> Ended:
+        """Train to max_iter, with tests and snapshots as the parameters say."""
+        for event in self.run():
+            observe(event)
+        assert isinstance(event, Ended)
+        return event
+
+    def run(self) -> Iterator[Event]:
+        """What `solve` does, event by event. Ctrl-C ends after the step, with a snapshot."""
+        p = self.parameters
+        yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
+        with self._until_interrupted():
+            while self.iteration < p.max_iter and not self._stop:
+                if self._test_is_due() and (tested := self.test()):
+                    yield tested
+                if self._stop:
+                    break
+                yield self.step()
+                if p.snapshot and self.iteration % p.snapshot == 0 and self.prefix:
+                    yield self.save()
+            if self.prefix and self._saved != self.iteration and (p.snapshot_after_train or self._stop):
+                yield self.save()
+            if "TEST" in self.feeds and not self._stop and (tested := self.test()):
+                yield tested
+        yield Ended(self.iteration, self._stop)
+
+    def step(self, n: int = 1, trace: bool = False) -> Step:
+        """Train n iterations, without tests and snapshots; return the last, traced if asked. Raises Diverged."""
+        with np.errstate(all="ignore"):  # NumPy's warnings say less than Diverged does
+            for k in range(n):
+                result = self._iterate(trace and k == n - 1)
+        return result
+
+    def _iterate(self, trace: bool) -> Step:
+        p, began = self.parameters, perf_counter()
+        rate = learning_rate(p, self.iteration)
+        losses, images = [], 0
+        for part in range(p.iter_size):
+            program = "TRAIN" if part == p.iter_size - 1 else "ACCUMULATE"
+            images += self.feeds["TRAIN"].write(self.machine, self.session.programs[program], self.position)
+            self._control(program, rate=rate, iteration=self.iteration * p.iter_size + part)
+            traced = self.session.step(program, trace=trace)
+            losses.append(self.session.objective(program))
+            if not math.isfinite(losses[-1]):
+                raise self._diverged(program, losses[-1])
+            self.position += self.feeds["TRAIN"].batch
+        loss = math.fsum(losses) / p.iter_size
+        self._losses.append(loss)
+        smoothed = math.fsum(self._losses) / len(self._losses)
+        self.iteration += 1
+        outputs = self.session.scalars("TRAIN")
+        return Step(self.iteration - 1, loss, smoothed, rate, perf_counter() - began, images, outputs, traced)
+
+    def test(self, batches: int | None = None) -> Tested | None:
+        """Run the TEST net over its data from the beginning; None if Ctrl-C came meanwhile."""
+        if "TEST" not in self.feeds:
+            raise InvalidInput("there is nothing to test with: the solver has neither test_iter nor test_data")
+        return evaluate(
+            self.session, self.feeds["TEST"], batches or self._test_iter, self.iteration, lambda: self._stop
+        )
+
+    def save(self, prefix: str | Path | None = None) -> Saved:
+        """Write a snapshot. Raises SaveError, the earlier ones intact."""
+        prefix = prefix or self.prefix
+        if not prefix:
+            raise InvalidInput("there is no snapshot_prefix to save to")
+        now = snapshot.Snapshot(
+            self.session.weights(), self.session.state(), self.iteration, self.position, self.seed, self._facts()
+        )
+        path = snapshot.save(prefix, now)
+        self._saved = self.iteration
+        return Saved(self.iteration, path)
+
+    def close(self) -> None:
+        """End the threads of loaders and machine, and give the memory back."""
+        for feeds in self.feeds.values():
+            feeds.close()
+        self.session.close()
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _control(self, program: str, **values: float) -> None:
+        for t in self.session.programs[program].inputs:
+            if t.role is Role.CONTROL:
+                self.machine.write(t, np.array([values[t.name]], t.dtype), program)
+
+    # ---- when
+
+    def _test_is_due(self) -> bool:
+        p, i = self.parameters, self.iteration
+        due = p.test_interval and i % p.test_interval == 0 and (i or p.test_initialization)
+        return bool(due) and "TEST" in self.feeds
+
+    @contextlib.contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        """Ctrl-C asks to stop after the step; a second one stops at once."""
+        self._stop = False
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread may take signals
+            return
+
+        def stop(*_: object) -> None:
+            signal.signal(signal.SIGINT, before)
+            self._stop = True
+
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    # ---- going on from a snapshot
+
+    def _find(self, resume: str | Path | None) -> tuple[Path | None, snapshot.Snapshot | None]:
+        if resume is None:
+            return None, None
+        if str(resume) != "latest":
+            return Path(resume), snapshot.load(resume)
+        path, found, rejected = snapshot.latest(self.prefix)
+        self.notes += [f"not resumed from {reason}" for reason in rejected]
+        if found is None:
+            self.notes.append(f"no snapshot {self.prefix}_iter_*.safetensors to resume: beginning at 0")
+        return path, found
+
+    def _restore(self, before: snapshot.Snapshot) -> None:
+        try:
+            self.session.restore(before.weights, before.state)
+        except ValueError as error:
+            raise snapshot.SnapshotError(f"{self.resumed}: {error}") from error
+        self.iteration, self.position = before.iteration, before.position
+        for name, now in self._facts().items():
+            then = before.facts.get(name)
+            if name != "policy" and then != now:
+                self.notes.append(f"{name}: {now}, but the snapshot's run had {then}: last bits may differ")
+
+    def _facts(self) -> dict[str, object]:
+        """What the last bits of the numbers depend on, and, for people, the policy, on which they do not."""
+        arrangement, device = self.session.arrangement, self.session.device
+        chosen = arrangement.schedules["TRAIN"].plan.algorithm
+        unusual = {op.name: a.name for op, a in chosen.items() if a != device.algorithms(op)[0]}
+        return {"device": device.description, "algorithms": unusual, "policy": arrangement.policy}
+
+    # ---- what went wrong
+
+    def _diverged(self, program: str, loss: float) -> Diverged:
+        """Find the first value that is not finite: in a parameter, in the data, or by running the step again."""
+        for layer in reversed(list(self.params)):  # as updates run: from the loss down
+            for name, array in self.params[layer].items():
+                if not np.isfinite(array).all():
+                    why = f"layer {layer}: its {name} is not finite since the update of iteration {self.iteration - 1}"
+                    return Diverged(self.iteration, loss, layer, why)
+        for feed in self.feeds["TRAIN"]:
+            images, _ = feed.loader.batch(self.position)
+            if feed.data and not np.isfinite(images).all():
+                bad = self.position + int(np.flatnonzero(~np.isfinite(images.reshape(len(images), -1)).all(1))[0])
+                why = f"{feed.data.name}: sample {bad} of {feed.name} holds values that are not finite"
+                return Diverged(self.iteration, loss, None, why)
+        try:
+            self.session.step(program, check=True)
+        except NotFinite as found:
+            layer = found.op.layer
+            where = f"{found.op.name} wrote it into {found.tensor.name}"
+            why = f"layer {layer} is the first to produce a value that is not finite: {where}"
+            return Diverged(self.iteration, loss, layer, why)
+        return Diverged(self.iteration, loss, None, "it came out finite when the step was run again")
+
+
+def evaluate(
+    session: Session,
+    feeds: Feeds,
+    batches: int | None = None,
+    iteration: int = 0,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Tested | None:
+    """The TEST net's outputs of one number, averaged over so many batches from the first; None: over as many as
+    show every sample. Returns None if `stopped` meanwhile."""
+    began, images, sums = perf_counter(), 0, dict[str, float]()
+    batches = batches or -(-len(feeds) // feeds.batch)
+    for k in range(batches):
+        images += feeds.write(session.machine, session.programs["TEST"], k * feeds.batch)
+        session.step("TEST")
+        for name, value in session.scalars("TEST").items():
+            sums[name] = sums.get(name, 0.0) + value
+        if stopped():
+            return None
+    outputs = {name: value / batches for name, value in sums.items()}
+    return Tested(iteration, outputs, images, perf_counter() - began)
+
+
+def train_spec(p: SolverParameter, seed: int) -> TrainSpec:
+    """What one update is."""
+    return TrainSpec(
+        momentum=p.momentum,
+        weight_decay=p.weight_decay,
+        regularization=p.regularization_type,
+        clip_gradients=p.clip_gradients,
+        iter_size=p.iter_size,
+        seed=seed,
+    )
+
+
+def phases(p: SolverParameter | None) -> tuple[str, ...]:
+    """Which phases a run needs: TEST too where the solver asks for tests. A net alone is planned for TRAIN."""
+    tests = p is not None and (p.test_iter or p.test_interval or p.test_net)
+    return ("TRAIN", "TEST") if tests else ("TRAIN",)
+
+
+def _phases(solver: Any, p: SolverParameter, test_data: Pair | None) -> tuple[str, ...]:
+    """With TEST where it is asked for; a net made in Python gets it if it can, for net.forward."""
+    if test_data is None and "TEST" not in phases(p) and isinstance(solver, Net):
+        try:
+            solver.graph("TEST")
+        except ValueError:
+            return ("TRAIN",)
+        return ("TRAIN", "TEST")
+    return ("TRAIN", "TEST") if test_data is not None else phases(p)
+
+
+def understand(
+    source: str | Path | SolverParameter | Net,
+    fields: Mapping[str, Any] = MappingProxyType({}),
+    batch: int | None = None,
+) -> tuple[Net, Net | None, SolverParameter | None]:
+    """(net, its test net if that is another one, solver parameters) of a solver or of a net, a file or a value.
+
+    `fields` go before the solver's own. A net's parameters are None unless fields are given for it. A solver's net
+    is looked for beside its file, then in the working folder. Raises InvalidFile with every error of a file.
+    """
+    if isinstance(source, Net):
+        net = source if batch is None else source.with_batch(batch)
+        given = {"base_lr": 0.01, "lr_policy": "fixed", **fields}
+        return net, None, check_solver(Document(given, what="the solver"), LAYERS) if fields else None
+    if isinstance(source, SolverParameter):
+        document, beside = Document({**plain(source), **fields}, what="the solver"), Path()
+    else:
+        document, beside = read(source), Path(source).parent
+        if isinstance(document.data, Mapping) and document.data.keys() & {"layer", "layers", "input"}:
+            if fields:
+                raise InvalidInput(f"{source} is a net: to train it takes a solver file that names it")
+            return Net.from_yaml(source, batch), None, None
+        if isinstance(document.data, Mapping):
+            document.data = {**document.data, **fields}
+    p = check_solver(document, LAYERS)
+    if len(p.test_net) > 1 or len(p.test_iter) > 1 or len(p.test_state) > 1:
+        raise InvalidInput("several test nets: minidnn tests with one")
+
+    def net_of(path: str) -> Net:
+        places = [beside / path, Path(path)]
+        found = next((place for place in places if place.exists()), None)
+        if found is None:
+            looked = " and ".join(dict.fromkeys(str(place) for place in places))
+            raise InvalidInput(f"{source}: there is no net {path} (looked for {looked})")
+        return Net.from_yaml(found, batch)
+
+    if p.net_param is not None:
+        net = Net.from_parameter(p.net_param, batch)
+    elif name := p.net or p.train_net:
+        net = net_of(name)
+    else:
+        raise InvalidInput(f"{source}: names no net; it takes net: FILE")
+    test_net = net_of(p.test_net[0]) if p.test_net else None
+    for state in p.test_state:
+        test_net = _with_state(test_net or net, state)
+    return _with_state(net, p.train_state) if p.train_state else net, test_net, p
+
+
+def _with_state(net: Net, state: NetState) -> Net:
+    return Net.from_parameter(net.parameter.model_copy(update={"state": state}))
+
+
+def _seed(given: int | None, before: snapshot.Snapshot | None, p: SolverParameter) -> int:
+    """A snapshot's seed, the one given, the file's, or as in Caffe (random_seed: -1) a fresh one."""
+    if before:
+        if given not in (None, before.seed):
+            raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")
+        return before.seed
+    if given is not None:
+        return given
+    return p.random_seed if p.random_seed >= 0 else int.from_bytes(os.urandom(4), "little")
