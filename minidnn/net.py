@@ -42,6 +42,7 @@ class Net:
     name: str | None = None  # a subclass may say another name than its own, and:
     force_backward: bool = False
     state: ClassVar[Mapping[str, Any]] = {}  # {"stage": ["deploy"]}
+    session: Any = None  # where its parameters live: the last Session or Solver made of it
 
     def __init__(self, **arguments: Any) -> None:
         """Arguments are `define`'s. `batch` is taken whether `define` has it or not."""
@@ -165,6 +166,24 @@ class Net:
             for node in self.graph(phase, state).layers
             for p in node.parameters
         }
+
+    # ---- alive
+
+    @property
+    def params(self) -> Any:
+        """`net.params["conv1"]["w"]`: the live parameters, of the last Session or Solver made of this net."""
+        return self._alive().params
+
+    def forward(self, inputs: Any) -> dict[str, np.ndarray]:
+        """What the TEST net says of samples, however many: {output: (n, ...)}. Inputs are an array, or by name."""
+        return self._alive().forward(inputs)
+
+    def _alive(self) -> Any:
+        if self.session is None:
+            import minidnn  # the session stands above nets: it is asked for at the user's door
+
+            minidnn.Session(self)
+        return self.session
 
 
 def load(path: str | Path, batch: int | None = None) -> Net:

@@ -51,9 +51,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "budget": (
         "--budget",
-        dict(
-            type=size, metavar="SIZE", help="device bytes that may be used, such as 12GB (decimal) or 12GiB"
-        ),
+        dict(type=size, metavar="SIZE", help="device bytes that may be used, such as 12GB (decimal) or 12GiB"),
     ),
     "host_budget": (
         "--host-budget",
