@@ -107,5 +107,5 @@ def test_step_curve_keeps_its_peak():
 @pytest.mark.parametrize("top", [1e-9, 0.02, 0.7, 1, 3.3, 10, 99, 12.2, 5000])
 def test_ticks_are_few_round_and_inside(top):
     found = draw.ticks(top)
-    assert found[0] == 0 and 3 <= len(found) <= 12 and found[-1] <= top * (1 + 1e-9)
+    assert found[0] == 0 and 4 <= len(found) <= 11 and found[-1] <= top * (1 + 1e-9)
     assert found == sorted(set(found))

@@ -19,9 +19,9 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.study.measure import copies
 
     out, back, _ = copies()
-    devices = [_device(name, out, back) for name in ("cpu", "reference")]
+    devices: list[dict[str, Any]] = [_device(name, out, back) for name in ("cpu", "reference")]
     devices.append({"name": "cuda", "available": False, "why": "this version of minidnn has no CUDA backend"})
-    profiles = []
+    profiles: list[dict[str, Any]] = []
     for name in gpus():
         g = gpu(name)
         profiles.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from minidnn import sizes
 from minidnn.cli import subject
@@ -35,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     costs = measure(device, about.programs, known, args.again, tell)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for program in about.programs:
         for op in program.ops:
             for choice in costs.choices(op):
@@ -52,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
                         "key": key(op, choice.algorithm),
                     }
                 )
-    facts = {
+    facts: dict[str, Any] = {
         "device": known.device,
         "bandwidth_out": known.bandwidth_out,
         "bandwidth_in": known.bandwidth_in,

@@ -6,6 +6,7 @@ Colours are CSS classes (`STYLE`), so that one drawing is right on a light and o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
@@ -33,20 +34,17 @@ ROLES = {
 STYLE = Path(__file__).with_name("draw.css").read_text()
 
 
-def ticks(top: float, about: int = 4) -> list[float]:
-    """Round values from 0 to `top`: steps of 1, 2 or 5 times a power of ten."""
+def ticks(top: float, about: int = 6) -> list[float]:
+    """Round values from 0 to `top`, about so many: steps of 1, 2 or 5 times a power of ten."""
     if top <= 0:
         return [0.0]
-    step = 10.0 ** len(str(int(top))) if top >= 1 else 1.0
-    while top / step < about:
-        for part in (2.0, 2.5, 2.0):
-            step /= part
-            if top / step >= about:
-                break
+    power = math.floor(math.log10(top))
+    steps = [part * 10.0**e for e in (power - 1, power) for part in (1, 2, 5)]
+    step = min(steps, key=lambda s: abs(math.log(top / s / about)))
     return [i * step for i in range(int(top / step + 1e-9) + 1)]
 
 
-def byte_ticks(top: float, about: int = 3) -> list[float]:
+def byte_ticks(top: float, about: int = 4) -> list[float]:
     """Round values in the binary unit that suits `top`."""
     unit = 1.0
     while top / unit >= 1024:
@@ -140,7 +138,7 @@ def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, t
     out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT}" y2="{HEIGHT}"/>')
     out += _lanes(p, scale)
     if axis:
-        for value in ticks(scale.seconds, 6):
+        for value in ticks(scale.seconds, 7):
             x = scale.x(value)
             label = _short(duration(value)) if value else "0"
             out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom - 2}" y2="{bottom + 2}"/>')

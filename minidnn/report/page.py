@@ -17,7 +17,7 @@ from minidnn.report.draw import (
     panel_height,
 )
 from minidnn.report.panel import Panel
-from minidnn.report.table import cells
+from minidnn.report.table import REFUSED, cells
 
 PAGE_STYLE = Path(__file__).with_name("page.css").read_text()
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
@@ -110,8 +110,9 @@ def _table(panels: Sequence[Panel]) -> str:
 
 
 def _reasons(panels: Sequence[Panel]) -> str:
-    return "".join(
+    details = "".join(
         f"<details><summary>Why {escape(p.policy)} was refused</summary><pre>{escape(p.row['why'])}</pre></details>"
         for p in panels
         if p.row.get("why")
     )
+    return details and f'{details}<p class="dim note">{REFUSED}</p>'

@@ -32,6 +32,8 @@ def _identical(row: Row) -> str:
     return {True: "yes", False: "NO", None: "–"}[row.get("identical")]
 
 
+REFUSED = "The numbers of a refused policy are those it has under the smallest budget that it could keep."
+
 # heading -> what stands there
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "policy": lambda r: r["policy"],
@@ -69,16 +71,20 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> No
 
     console = _console(file)
     headings, lines = cells(rows)
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
         left = heading in ("policy", "fits", "algorithms", "weights equal")
         table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "algorithms")
     for row, line in zip(rows, lines, strict=True):
         table.add_row(*line, style=None if row["fits"] else "red")
+    if title:
+        console.print(title, style="bold", soft_wrap=True)
     console.print(table)
     for row in rows:
         if row.get("why"):
-            console.print(f"refused: {row['why']}", style="red", highlight=False, markup=False, soft_wrap=True)
+            console.print(f"refused: {row['why']}", style="red", soft_wrap=True)
+    if any(row.get("why") for row in rows):
+        console.print(REFUSED, soft_wrap=True)
 
 
 def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], title: str = "", file: TextIO | None = None) -> None:
@@ -86,13 +92,16 @@ def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], title: str = 
     from rich import box
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, heading in enumerate(headings):
         words = not i or heading in ("what", "algorithm", "available")
         table.add_column(heading, justify="left" if words else "right", no_wrap=True)
     for line in lines:
         table.add_row(*line)
-    _console(file).print(table)
+    console = _console(file)
+    if title:
+        console.print(title, style="bold", soft_wrap=True)
+    console.print(table)
 
 
 def dump(value: Any, file: TextIO | None = None) -> None:
@@ -104,5 +113,6 @@ def _console(file: TextIO | None) -> Any:
     from rich.console import Console
 
     target = file or sys.stdout
-    # into a pipe or a file nothing is folded
-    return Console(file=target, width=None if target.isatty() else 200)
+    # into a pipe or a file nothing is folded; and "vdnn_all:m:" is no emoji
+    width = None if target.isatty() else 200
+    return Console(file=target, width=width, markup=False, emoji=False, highlight=False)

@@ -84,11 +84,13 @@ class Result:
         }
 
 
+CHOSEN = ("convolution.forward", "convolution.backward_filter", "convolution.backward_data")
+
+
 def describe(algorithm: Mapping[Op, Algorithm]) -> str:
-    """How often each algorithm was taken: "fast 40, implicit_gemm 7"; ops without a choice are left out."""
-    counts = Counter(a.name for a in algorithm.values())
-    chosen = {name: n for name, n in counts.items() if name != "default"}
-    return ", ".join(f"{name} {chosen[name]}" for name in sorted(chosen)) or "default"
+    """How often each algorithm was taken for a pass of a convolution: "fast 40, implicit_gemm 7"."""
+    counts = Counter(a.name for op, a in algorithm.items() if op.kind in CHOSEN)
+    return ", ".join(f"{name} {counts[name]}" for name in sorted(counts)) or "default"
 
 
 def by_role(schedule: Schedule) -> dict[str, int]:

@@ -49,7 +49,7 @@ class _Differentiated:
     def step(self, trace: bool = False) -> Trace | None:
         for t in self.program.inputs:
             if t.role is Role.INPUT:
-                value = self.random.standard_normal(t.shape, np.float32)
+                value: np.ndarray = self.random.standard_normal(t.shape, np.float32)
             elif t.role is Role.LABEL:
                 value = self.random.integers(0, self.classes.get(t, 2), t.shape)
             else:
