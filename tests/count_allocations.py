@@ -1,4 +1,5 @@
-"""Run under count_allocations.so: executes prepared calls of every kind and counts what is allocated meanwhile."""
+"""Run under count_allocations.so: counts what is allocated while prepared calls of every kind run, one by one, and
+during whole training steps that offload and prefetch."""
 
 import ctypes
 import gc
@@ -8,6 +9,7 @@ import numpy as np
 
 from minidnn.backends.cpu import CpuDevice
 from tests.cpu_ops import examples, place
+from tests.cpu_step import feed, machine
 
 
 def main() -> int:
@@ -30,17 +32,28 @@ def main() -> int:
             if algorithm.name == "reference":
                 continue
             call, _ = place(device, e, algorithm)
-            call()  # threads start, lazy things are made
-            counter.allocations_arm()
-            call()
-            call()
-            count = counter.allocations_disarm()
+            failed += allocates(f"{e.name} by {algorithm}", call, counter)
             calls += 1
-            if count:
-                failed += 1
-                print(f"{e.name} by {algorithm}: {count} allocations, {counter.allocations_bytes()} B")
-    print(f"{calls} prepared calls, {failed} of them allocate 4 KiB or more")
+    print(f"{calls} prepared calls")
+    for net in ("lenet", "residual", "inception"):
+        for policy in ("baseline", "vdnn_all"):
+            with machine(net, device, policy) as made:
+                made.step()
+                feed(made, 1)
+                failed += allocates(f"a step of {net} under {policy}", made.step, counter)
+    print(f"{failed} of them allocate 4 KiB or more at once")
     return 1 if failed else 0
+
+
+def allocates(name: str, call, counter) -> bool:
+    call()  # threads start, lazy things are made
+    counter.allocations_arm()
+    call()
+    call()
+    count = counter.allocations_disarm()
+    if count:
+        print(f"{name}: {count} allocations, {counter.allocations_bytes()} B")
+    return count > 0
 
 
 if __name__ == "__main__":

@@ -14,9 +14,10 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice, library
 from minidnn.backends.cpu.device import KINDS
-from minidnn.backends.reference import KERNELS
+from minidnn.backends.reference import KERNELS, ReferenceDevice
 from minidnn.program import Op, Phase, Tensor
 from tests.cpu_ops import Example, examples, expected, place, run
+from tests.cpu_step import carried, feed, machine
 
 HERE = Path(__file__).parent
 ALL = list(examples())
@@ -113,7 +114,7 @@ def test_python_allocates_nothing_of_note(device):
 
 
 def test_the_library_allocates_nothing_of_note(tmp_path):
-    """malloc, mmap and their kin are counted while prepared calls run (count_allocations.c, .py)."""
+    """malloc, mmap and their kin are counted while prepared calls and whole steps run (count_allocations.c, .py)."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler to build the allocation counter with")
@@ -128,6 +129,20 @@ def test_the_library_allocates_nothing_of_note(tmp_path):
         pytest.skip(done.stdout.strip())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "counter works" in done.stdout
+
+
+@pytest.mark.parametrize("net", ["lenet", "residual", "inception"])
+def test_training_agrees_with_the_reference(device, net):
+    """Three steps; rounding differs, and grows from step to step."""
+    ends = []
+    for each, policy in ((device, "vdnn_all"), (ReferenceDevice(), "baseline")):
+        with machine(net, each, policy) as made:
+            for iteration in range(1, 4):
+                made.step()
+                feed(made, iteration)
+            ends.append(carried(made))
+    for name, want in ends[1].items():
+        assert np.abs(ends[0][name] - want).max() <= 1e-4 * max(1e-2, np.abs(want).max()), name
 
 
 def test_threads(device):

@@ -1,0 +1,46 @@
+"""A whole training step of a net file on the cpu, without a solver: what its tests run and count allocations in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from minidnn.autodiff import TrainSpec, differentiate
+from minidnn.costs import estimate
+from minidnn.memory.arrange import arrange
+from minidnn.memory.machine import Machine
+from minidnn.net import load
+from minidnn.program import Role
+
+NETS = Path(__file__).parent / "nets"
+
+
+def machine(net: str, device, policy: str, **options) -> Machine:
+    """A machine with the net's initial weights and one batch of noise on its way in."""
+    loaded = load(NETS / f"{net}.yaml")
+    program = differentiate(loaded.graph("TRAIN"), train=TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1))
+    made = Machine(device, arrange([program], policy, estimate(device)), **options)
+    weights = loaded.initial(seed=1)
+    for t in program.carried:
+        made.set(t, weights[t.name].reshape(t.shape) if t.name in weights else np.zeros(t.shape, t.dtype))
+    feed(made)
+    return made
+
+
+def feed(made: Machine, iteration: int = 0) -> None:
+    """The same batch for the same iteration, whatever the machine."""
+    random = np.random.default_rng(iteration)
+    for t in made.arrangement.schedules["TRAIN"].program.inputs:
+        if t.role == Role.CONTROL:
+            value = np.full(t.shape, 0.01 if t.name == "rate" else iteration, t.dtype)
+        elif t.dtype == "int32":
+            value = random.integers(0, 5, t.shape).astype(t.dtype)
+        else:
+            value = random.standard_normal(t.shape).astype(t.dtype)
+        made.write(t, value)
+
+
+def carried(made: Machine) -> dict[str, np.ndarray]:
+    program = made.arrangement.schedules["TRAIN"].program
+    return {t.name: np.array(made.get(t)) for t in program.carried}
