@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -86,8 +87,6 @@ def graph(text: str, phase: str = "TRAIN", name: str = "net", force_backward: bo
 def net(name: str, phase: str = "TRAIN") -> Graph:
     """One of tests/nets."""
     document = YAML(typ="safe").load(NETS / f"{name}.yaml")
-    from io import StringIO
-
     text = StringIO()
     YAML(typ="safe").dump(document["layer"], text)
     return graph(text.getvalue(), phase, name)
