@@ -1,0 +1,137 @@
+"""plan, compare, time, profile, devices from the command line: one JSON document, exit codes, files."""
+
+import json
+
+import pytest
+
+from minidnn.cli.main import main
+
+NET = """\
+name: small
+layer:
+- {name: data, type: Data, top: [data, label], data_param: {source: "synthetic:3x12x12:classes=5", batch_size: 4}}
+- {name: conv1, type: Convolution, bottom: data, top: conv1, convolution_param: {num_output: 8, kernel_size: 3, pad: 1, weight_filler: {type: xavier}}}
+- {name: relu1, type: ReLU, bottom: conv1, top: conv1}
+- {name: conv2, type: Convolution, bottom: conv1, top: conv2, convolution_param: {num_output: 8, kernel_size: 3, pad: 1, weight_filler: {type: xavier}}}
+- {name: relu2, type: ReLU, bottom: conv2, top: conv2}
+- {name: pool, type: Pooling, bottom: conv2, top: pool, pooling_param: {pool: MAX, kernel_size: 2, stride: 2}}
+- {name: ip, type: InnerProduct, bottom: pool, top: ip, inner_product_param: {num_output: 5, weight_filler: {type: xavier}}}
+- {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}
+"""  # noqa: E501
+SOLVER = "net: small.yaml\nbase_lr: 0.01\nlr_policy: fixed\nmomentum: 0.9\nmax_iter: 10\nrandom_seed: 3\n"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "small.yaml").write_text(NET)
+    (tmp_path / "solver.yaml").write_text(SOLVER)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def answer(capsys, *argv, code=0):
+    assert main([*argv, "--json"]) == code
+    return json.loads(capsys.readouterr().out)
+
+
+def test_plan_of_a_model_has_gradients_and_of_a_solver_momenta(folder, capsys):
+    (model,) = answer(capsys, "plan", "small.yaml", "--policy", "baseline")["rows"]
+    (solver,) = answer(capsys, "plan", "solver.yaml", "--policy", "baseline")["rows"]
+    weights = 4 * (8 * 27 + 8 + 8 * 72 + 8 + 5 * 288 + 5)
+    assert model["by_role"]["weights"] == model["by_role"]["weight_gradients"] == weights
+    assert model["by_role"]["optimizer_state"] == 0 and solver["by_role"]["optimizer_state"] == weights
+    assert model["input_bytes"] == 4 * 3 * 144 * 4 + 4 * 4 and model["identical"] is None
+
+
+def test_plan_simulates_a_gpu_at_another_batch(folder, capsys):
+    argv = ("plan", "small.yaml", "--policies", "baseline,vdnn_all:m", "--gpu", "titan_x", "--facts", "vdnn2016")
+    small = answer(capsys, *argv)["rows"]
+    large = answer(capsys, *argv, "--batch", "32")["rows"]
+    assert [r["policy"] for r in small] == ["baseline", "vdnn_all:m"]
+    assert large[0]["by_role"]["feature_maps"] > 7 * small[0]["by_role"]["feature_maps"]
+    assert all(r["paper_peak_bytes"] > 0 and r["seconds"] > 0 and "implicit_gemm" in r["algorithms"] for r in small)
+    (tight,) = answer(capsys, *argv[:2], "--policy", "baseline", "--gpu", "k40", "--budget", "10KiB")["rows"]
+    assert not tight["fits"] and "the budget is" in tight["why"]
+
+
+def test_listing_is_the_schedule(folder, capsys):
+    assert main(["plan", "small.yaml", "--policy", "vdnn_all", "--listing"]) == 0
+    text = capsys.readouterr().out
+    assert "compute   conv1.forward" in text and "offload   data" in text and "prefetch" in text
+
+
+def test_tables_are_for_people(folder, capsys):
+    assert main(["plan", "small.yaml"]) == 0
+    text = capsys.readouterr().out
+    assert "small, batch 4" in text and "liveness" in text and "KiB" in text
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_compare_runs_for_real_and_reports(folder, capsys, device):
+    lean = answer(capsys, "plan", "solver.yaml", "--policy", "vdnn_all", "--device", device)["rows"][0]["peak_bytes"]
+    rows = answer(
+        capsys, "compare", "solver.yaml", "--policies", "baseline,vdnn_all,vdnn_dyn", "--budget", str(lean),
+        "--device", device, "--steps", "3", "--report", "page.html",
+    )["rows"]  # fmt: skip
+    assert [r["fits"] for r in rows] == [False, True, True]
+    assert all(r["identical"] is True and r["seconds"] > 0 for r in rows)
+    page = (folder / "page.html").read_text()
+    assert "<svg" in page and "byte-equal" in page and list(folder.glob("*.new")) == []
+
+
+def test_compare_of_a_model_keeps_gradients_equal(folder, capsys):
+    rows = answer(capsys, "compare", "small.yaml", "--policies", "baseline,vdnn_conv", "--device", "reference")["rows"]
+    assert [r["identical"] for r in rows] == [True, True]
+
+
+def test_compare_simulated_as_a_picture(folder, capsys):
+    rows = answer(capsys, "compare", "small.yaml", "--gpu", "h200", "--report", "picture.svg")["rows"]
+    assert rows[0]["policy"] == "baseline:p" and all(r["identical"] is None for r in rows)
+    assert (folder / "picture.svg").read_text().startswith("<svg")
+
+
+def test_time_by_layer(folder, capsys):
+    for more in (("--device", "reference", "--iterations", "2"), ("--gpu", "v100")):
+        found = answer(capsys, "time", "small.yaml", *more)
+        by = {row["layer"]: row for row in found["rows"]}
+        assert by["conv1"]["forward_seconds"] > 0 and by["conv2"]["backward_seconds"] > 0
+        assert found["step_seconds"] > 0 and sum(row["share"] for row in found["rows"]) == pytest.approx(1)
+
+
+def test_profile_is_kept_and_used_by_plan(folder, capsys):
+    first = answer(capsys, "profile", "small.yaml", "--device", "reference")
+    assert first["measured"] > 10 and first["bandwidth_out"] > 0
+    assert {r["op"] for r in first["rows"]} >= {"conv1.forward", "conv2.backward_data"}
+    assert answer(capsys, "profile", "small.yaml", "--device", "reference")["measured"] == 0
+    assert main(["plan", "small.yaml", "--device", "reference"]) == 0
+    assert "measured costs" in capsys.readouterr().out
+    (cache,) = (folder / "cache").rglob("*.json")
+    cache.write_text("{")
+    assert main(["plan", "small.yaml", "--device", "reference"]) == 0
+    captured = capsys.readouterr()
+    assert "estimated costs" in captured.out and str(cache) in captured.err
+
+
+def test_devices(capsys):
+    found = answer(capsys, "devices")
+    by = {d["name"]: d for d in found["devices"]}
+    assert by["cpu"]["available"] and by["cpu"]["memory_bytes"] > 2**20 and by["reference"]["available"]
+    assert not by["cuda"]["available"] and by["cuda"]["why"]
+    assert {"titan_x", "k40", "v100", "a100", "h200"} <= {g["name"] for g in found["gpus"]}
+
+
+@pytest.mark.parametrize(
+    ("argv", "says"),
+    [
+        (["plan", "small.yaml", "--gpu", "titanx"], "did you mean titan_x?"),
+        (["plan", "small.yaml", "--policy", "vdn_all"], "did you mean 'vdnn_all'?"),
+        (["plan", "small.yaml", "--facts", "vdnn2015"], "did you mean 'vdnn2016'?"),
+        (["plan", "missing.yaml"], "missing.yaml"),
+        (["compare", "small.yaml", "--report", "page.pdf"], ".html or .svg"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(folder, capsys, argv, says):
+    assert main(argv) == 2
+    captured = capsys.readouterr()
+    assert says in captured.err and "Traceback" not in captured.err and not captured.out
