@@ -16,7 +16,7 @@ from minidnn.layers.base import Facts, Parameter, Site
 from minidnn.program import Op, Phase, Program, Role, Tensor
 
 if TYPE_CHECKING:
-    from minidnn.net import Graph, Node
+    from minidnn.net import Blob, Graph, Node
 
 RATE = Tensor("rate", (1,), role=Role.CONTROL)
 ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
@@ -133,7 +133,7 @@ class _Differentiation:
             node.name, self.training, self.facts,
             [b.tensor for b in node.bottoms], [b.tensor for b in node.tops],
             {p.name: parameter_tensor(node, p) for p in node.parameters},
-            iteration=ITERATION, seed=self.train.seed if self.train else 0,
+            survivor=[_survivor(b) for b in node.tops], iteration=ITERATION, seed=self.train.seed if self.train else 0,
         )  # fmt: skip
         return _Lowered(node, site, [p for p in node.parameters if p.learnable and p.lr_mult != 0])
 
@@ -288,6 +288,16 @@ class _Differentiation:
         )
         program.check()
         return program
+
+
+def _survivor(blob: Blob) -> Tensor:
+    """What stands where a blob stood once layers that keep signs have worked on it in place."""
+    while len(blob.consumers) == 1:
+        (after,) = blob.consumers
+        if not after.layer.keeps_sign or after.tops[0].name != blob.name:
+            break
+        blob = after.tops[0]
+    return blob.tensor
 
 
 def parameter_tensor(node: Node, p: Parameter) -> Tensor:

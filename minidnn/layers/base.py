@@ -75,9 +75,13 @@ class Site:
     dy: list[Tensor | None] = field(default_factory=list)
     dx: list[Tensor | None] = field(default_factory=list)
     dp: dict[str, Tensor | None] = field(default_factory=dict)
+    survivor: list[Tensor] = field(default_factory=list)  # what backward finds in y's place: see Layer.keeps_sign
     iteration: Tensor | None = None  # int64 (1,), a CONTROL input: the step's number, for counter-based random numbers
     seed: int = 0
     extras: dict[str, Tensor] = field(default_factory=dict)  # shared by forward and backward
+
+    def __post_init__(self) -> None:
+        self.survivor = self.survivor or list(self.y)
 
     def extra(self, name: str, shape: Shape, dtype: str = "float32", role: Role = Role.EXTRA) -> Tensor:
         """The tensor `<layer>.<name>` that forward keeps for backward; the same one on both sides."""
@@ -122,6 +126,9 @@ class Layer:
     bottoms: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most bottoms
     tops: ClassVar[tuple[int, int | None]] = (1, 1)
     in_place: ClassVar[bool] = False  # whether `top: same as bottom` is allowed in a file
+    # y > 0 only where x > 0, and elsewhere no gradient comes back: a ReLU below, whose top this layer overwrites in
+    # place, may read y instead of x in its backward
+    keeps_sign: ClassVar[bool] = False
     loss: ClassVar[bool] = False  # the first top carries loss_weight 1 by default
     also: ClassVar[tuple[str, ...]] = ()  # further messages that the type takes; read from `spec`
     message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, where the schema has none

@@ -22,6 +22,7 @@ class Dropout(Layer):
     type = "Dropout"
     field_name = "dropout_param"
     in_place = True
+    keeps_sign = True
 
     def attrs(self, s):
         return DropoutAttrs(self.param.dropout_ratio, s.seed, zlib.crc32(self.name.encode()))

@@ -14,7 +14,8 @@ class ReLUAttrs:
 
 
 class ReLU(Layer):
-    """Caffe's ReLU. Its backward reads y, so that y may take x's bytes; that needs a slope that keeps signs."""
+    """Caffe's ReLU. Its backward reads y, so that y may take x's bytes; that needs a slope that keeps signs. A Dropout
+    that works in place on y is read in its stead, as in Caffe: what it dropped gets no gradient anyway."""
 
     type = "ReLU"
     field_name = "relu_param"
@@ -33,7 +34,7 @@ class ReLU(Layer):
         yield s.op("relu.forward", [x], [y, *masks], attrs, inplace=[(x, y)], flops=x.size)
 
     def backward(self, s):
-        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.dy, s.dx
+        (x,), (y,), (dy,), (dx,) = s.x, s.survivor, s.dy, s.dx
         attrs = self.attrs(s.facts)
         reads = {"y": [y], "xy": [x, y], "mask": [s.extra("mask", y.shape, "uint8")]}[attrs.saved]
         yield s.op("relu.backward", [*reads, dy], [dx], attrs, inplace=[(dy, dx)], flops=x.size)
