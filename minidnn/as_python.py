@@ -7,7 +7,7 @@ import keyword
 import re
 from typing import Any
 
-from minidnn.define import COMMON, TOPS, _home
+from minidnn.define import COMMON, TOPS, home
 from minidnn.schema import LayerParameter, NetParameter, plain
 
 _WIDTH = 120
@@ -44,7 +44,7 @@ def _call(layer: LayerParameter, variables: dict[str, str], batch: int | None) -
         if field in ("name", "type", "bottom", "top", *COMMON):
             continue
         # spread over the call, unless another message of the type would catch a field
-        if value and all(_home(layer.type, inner) == field for inner in value):
+        if value and all(home(layer.type, inner) == field for inner in value):
             arguments += [f"{k}={_batched(layer, k, v, batch)}" for k, v in value.items()]
         else:
             arguments.append(f"{field}={_value(value)}")

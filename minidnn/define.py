@@ -17,8 +17,10 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
+import numpy as np
+
 from minidnn.layers import LAYERS
-from minidnn.schema import LayerParameter, meant
+from minidnn.schema import meant, message_of
 
 COMMON = ("include", "exclude", "param", "loss_weight", "propagate_down")
 PREFIX = {
@@ -53,6 +55,7 @@ class Writer:
         self._counts: dict[str, int] = {}
 
     def call(self, kind: str, blobs: tuple[Any, ...], fields: dict[str, Any]) -> Top | tuple[Top, ...]:
+        fields = {field: _plain(value) for field, value in fields.items()}
         name = fields.pop("name", None) or self._name(kind)
         self._names.add(name)
         bottoms = [self._bottom(kind, name, blob) for blob in blobs]
@@ -66,11 +69,11 @@ class Writer:
         layer |= {"top": list(tops)} if tops else {}
         layer |= {field: fields.pop(field) for field in COMMON if field in fields}
         for field, value in fields.items():
-            home = _home(kind, field)
-            if home is None:
+            message = home(kind, field)
+            if message is None:
                 layer[field] = value
             else:
-                layer.setdefault(home, {})[field] = value
+                layer.setdefault(message, {})[field] = value
         self.layers.append(layer)
         made = []
         for top in tops:
@@ -136,26 +139,28 @@ def written(define: Callable[..., Any], arguments: dict[str, Any]) -> list[dict[
     return writer.layers
 
 
+def _plain(value: Any) -> Any:
+    """NumPy's numbers as Python's, for the schema is strict."""
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _tops(kind: str, name: str, given: Any) -> list[str]:
     if given is not None:
         return [given] if isinstance(given, str) else list(given)
     return list(TOPS.get(kind, (name,)))
 
 
-def _home(kind: str, field: str) -> str | None:
+def home(kind: str, field: str) -> str | None:
     """The message that a field belongs to: one that has it, or else the type's own, where the error will say so."""
     layer = LAYERS[kind]
     takes = [f for f in (layer.field_name, *layer.also) if f]
     if field in takes or field.endswith("_param"):
         return None
     for name in takes:
-        model = layer.message if layer.message and name == layer.field_name else _model(name)
-        if field in model.model_fields:
+        if field in message_of(layer, name).model_fields:
             return name
     return takes[0] if takes else None
-
-
-def _model(name: str) -> Any:
-    from minidnn.schema.checks import model_of
-
-    return model_of(LayerParameter, name)

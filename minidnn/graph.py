@@ -86,13 +86,13 @@ def resolve(
     phase: str,
     specs: Sequence[LayerParameter],
     types: dict[str, type[Layer]],
-    where: Callable[[LayerParameter], str],
+    place: Callable[[LayerParameter], str],
     sample: Callable[[Any, Any, str], Shape],
     force_backward: bool = False,
 ) -> Graph:
     """The graph of these layers, whose names and blobs fit together (schema.wiring says so).
 
-    `where` says where a layer stands, for errors; `sample` is the shape of a Data layer's samples.
+    `place` says where a layer stands, for errors; `sample` is the shape of a Data layer's samples.
     Raises ShapeError, naming the layer, its bottoms and their makers.
     """
     current: dict[str, Blob] = {}
@@ -112,7 +112,7 @@ def resolve(
                     if _is_label(top, spec, specs, types):
                         shapes[i], dtypes[i] = (_count(top, shapes[i]),), "int32"
         except ShapeError as error:
-            raise ShapeError(f"{where(spec)}: {_described(node)}: {error}") from None
+            raise ShapeError(f"{place(spec)}: {_described(node)}: {error}") from None
         if len(shapes) != len(spec.top) or len(dtypes) != len(spec.top):
             raise TypeError(f"{_described(node)} gave {len(shapes)} shapes for {len(spec.top)} tops")
         tops = []

@@ -103,6 +103,11 @@ class Net:
         """This net with another batch size in each Data and Input layer."""
         return Net._of(CheckedNet(self.parameter, self._document, self._paths), batch)
 
+    def with_state(self, state: NetState) -> Net:
+        """This net at another level, in other stages."""
+        parameter = self.parameter.model_copy(update={"state": state})
+        return Net._of(CheckedNet(parameter, self._document, self._paths), None)
+
     def to_yaml(self) -> str:
         """The text of a file that gives an equal net."""
         return dump(_file(self.parameter))
@@ -135,14 +140,14 @@ class Net:
         placed = list(zip(self.layers, self._paths, strict=True))
         problems = wiring(placed, LAYERS, phase, state)
         if problems:
-            raise InvalidFile([f"{self._document.where(p.path)}: {p.message}" for p in problems])
+            raise InvalidFile([f"{self._document.where(p.path)}: in phase {phase}, {p.message}" for p in problems])
         here = {id(layer): path for layer, path in placed}
         return resolve(
             self.name or "",
             phase,
             [layer for layer in self.layers if layer.included(phase, state)],
             LAYERS,
-            lambda layer: self._document.where(here[id(layer)]),
+            lambda layer: self._document.place(here[id(layer)]),
             _sample_shape,
             self.force_backward,
         )
@@ -204,8 +209,9 @@ def _file(parameter: NetParameter) -> dict[str, Any]:
 
 
 def _with_batch(parameter: NetParameter, batch: int) -> NetParameter:
-    if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
-        raise ValueError(f"expected a batch size of at least 1, got {batch!r}")
+    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < 1:
+        raise InvalidFile([f"net {parameter.name}: batch: expected at least 1, got {batch!r}"])
+    batch = int(batch)
     return parameter.model_copy(update={"layer": tuple(_batched(layer, batch) for layer in parameter.layer)})
 
 

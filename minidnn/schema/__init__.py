@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, meant, wiring
+from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, meant, message_of, wiring
 from minidnn.schema.document import Document, InvalidFile, dump, parse, read
 from minidnn.schema.messages import (
     FillerParameter,
@@ -32,6 +32,7 @@ __all__ = [
     "load_net",
     "load_solver",
     "meant",
+    "message_of",
     "parse",
     "plain",
     "read",

@@ -7,7 +7,7 @@ a message that does not stand in messages.py), `bottoms`, `tops`, `in_place`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -28,26 +28,26 @@ PHASES = ("TRAIN", "TEST")
 Types = Mapping[str, Any]
 
 # Fields of Caffe and its forks that are refused with more than "no such field".
-_NOT_DONE = "is Caffe's, but minidnn does not do it"
+_NOT_DONE = "Caffe's, but minidnn does not do it"
 NOT_DONE: dict[str, dict[str, str]] = {
-    "NetParameter": {"layers": "is Caffe's old format (V1); write layer, with types as in Convolution"},
-    "NetState": {"phase": "is said by whoever uses the net, not here"},
+    "NetParameter": {"layers": "Caffe's old format (V1); write layer, with types as in Convolution"},
+    "NetState": {"phase": "said by whoever uses the net, not here"},
     "LayerParameter": dict.fromkeys(("phase", "blobs"), _NOT_DONE),
     "ParamSpec": {"share_mode": _NOT_DONE},
     "FillerParameter": {},
     "DataParameter": dict.fromkeys(("rand_skip", "force_encoded_color"), _NOT_DONE)
     | dict.fromkeys(("scale", "mirror", "crop_size", "mean_file"), "belongs into transform_param")
-    | dict.fromkeys(("shuffle", "cache"), "is a fork's field, not Caffe's"),
+    | dict.fromkeys(("shuffle", "cache"), "a fork's field, not Caffe's"),
     "TransformationParameter": dict.fromkeys(("mean_file", "force_color", "force_gray"), _NOT_DONE),
     "PoolingParameter": {
-        "ceil_mode": "is a fork's field, not Caffe's; write round_mode: FLOOR or CEIL (the default)",
+        "ceil_mode": "a fork's field, not Caffe's; write round_mode: FLOOR or CEIL (the default)",
     },
     "InnerProductParameter": {"transpose": _NOT_DONE},
     "BatchNormParameter": dict.fromkeys(
         ("scale_bias", "scale_filler", "bias_filler", "engine"),
-        "is a fork's field, not Caffe's; the affine part is a Scale layer",
+        "a fork's field, not Caffe's; the affine part is a Scale layer",
     ),
-    "ConcatParameter": {"concat_dim": "is Caffe's old name; write axis"},
+    "ConcatParameter": {"concat_dim": "Caffe's old name; write axis"},
     "SolverParameter": dict.fromkeys(
         (
             "train_net_param", "test_net_param", "test_compute_loss", "snapshot_diff", "snapshot_format",
@@ -55,7 +55,7 @@ NOT_DONE: dict[str, dict[str, str]] = {
         ),
         _NOT_DONE,
     )
-    | {"solver_type": "is Caffe's old name; write type: SGD"},
+    | {"solver_type": "Caffe's old name; write type: SGD"},
 }  # fmt: skip
 
 
@@ -134,8 +134,8 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
         return None
     before = document.count
     given = dict(data)
-    listed = given.pop("layer", [])
-    listed = listed if isinstance(listed, list | tuple) else [listed]
+    said = given.pop("layer", None)
+    listed = said if isinstance(said, list | tuple) else [] if said is None else [said]
     net = _message(document, NetParameter, given, at)
     layers = [_layer(document, item, (*at, "layer", i), types) for i, item in enumerate(listed)]
     paths: list[Path_] = [(*at, "layer", i) for i in range(len(layers))]
@@ -146,15 +146,22 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
         document.error((*at, "input_dim" if net.input_dim else "input_shape"), "is given without input", True)
     if not layers:
         document.error(at, "expected a net with layers, got none")
-    sound = [(layer, path) for layer, path in zip(layers, paths, strict=True) if layer]
-    unsound = len(sound) < len(layers)
-    _wiring(document, sound, types, net.state if net else NetState(), unsound)
+    read = layers[len(layers) - len(listed) :]
+    unread = {top for item, layer in zip(listed, read, strict=True) if not layer for top in _tops(item)}
+    known = [(layer, path) for layer, path in zip(layers, paths, strict=True) if layer]
+    _wiring(document, known, types, net.state if net else NetState(), unread)
     if net is None or document.count > before:
         return None
     empty: dict[str, Any] = {"input": (), "input_dim": (), "input_shape": ()}
-    parameter = net.model_copy(update={"layer": tuple(layer for layer, _ in sound), **empty})
+    parameter = net.model_copy(update={"layer": tuple(layer for layer, _ in known), **empty})
     parameter.model_fields_set.difference_update(empty)
     return CheckedNet(parameter, document, tuple(paths))
+
+
+def _tops(item: Any) -> list[str]:
+    """What a layer that could not be read would make, so that no one else is blamed for its absence."""
+    top = item.get("top", item.get("name")) if isinstance(item, Mapping) else None
+    return [t for t in (top if isinstance(top, list | tuple) else [top]) if isinstance(t, str)]
 
 
 def _upgraded(document: Document, net: NetParameter, at: Path_) -> LayerParameter | None:
@@ -176,6 +183,7 @@ def _upgraded(document: Document, net: NetParameter, at: Path_) -> LayerParamete
 
 
 def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParameter | None:
+    """The layer; without its messages if it has errors, None if nothing is known of it."""
     if not _is_mapping(document, data, at, "a layer's fields, such as name and type"):
         return None
     before = document.count
@@ -183,7 +191,8 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
     known = isinstance(kind, str) and kind in types
     if isinstance(kind, str) and not known:
         document.error((*at, "type"), f"there is no layer type {kind!r}{meant(kind, types)}")
-    own = {c.field_name: c.message for c in types.values() if getattr(c, "message", None) and c.field_name}
+    own = {c.field_name: c.message for c in types.values() if getattr(c, "message", None)}
+    own = {f: model for f, model in own.items() if f not in messages()}
     takes = _takes(types[kind]) if known else ()
     given, extra = dict(data), {}
     for field in list(given):
@@ -195,19 +204,41 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
             elif field in own:
                 extra[field] = _message(document, own[field], given.pop(field), (*at, field))
         elif field not in LayerParameter.model_fields:
+            models = {f: message_of(types[kind], f) for f in takes}
+            home = next((f for f, model in models.items() if field in model.model_fields), None)
             names = [f for f in (*LayerParameter.model_fields, *own) if f not in messages() or f in takes or not known]
-            _unknown(document, (*at, field), "LayerParameter", field, names)
+            if home:
+                document.error((*at, field), f"belongs into {home}", True)
+            else:
+                _unknown(document, (*at, field), "LayerParameter", field, names)
             del given[field]
-    for field in takes[:1]:  # a message with required fields must be there
-        model = own.get(field) or model_of(LayerParameter, field)
-        if model is None:
-            raise TypeError(f"layer type {kind}: there is no message {field!r}; give its class a `message`")
+    for field in takes:  # required fields are missed where the whole message is
         if field not in data and field in own:
-            extra[field] = _message(document, model, {}, (*at, field))
+            extra[field] = _message(document, own[field], {}, (*at, field))
         elif field not in data and LayerParameter.model_fields[field].default is None:
-            given[field] = _message(document, model, {}, (*at, field))
+            given[field] = _message(document, message_of(types[kind], field), {}, (*at, field))
     layer = _message(document, LayerParameter, {**given, **extra}, at)
-    return layer if document.count == before and known else None
+    if not known:
+        return None
+    return layer if document.count == before else _bare(given)
+
+
+def _bare(given: Mapping[str, Any]) -> LayerParameter | None:
+    """A layer that has errors, as far as others have to do with it."""
+    try:
+        fields = ("name", "type", "bottom", "top", "include", "exclude")
+        return LayerParameter.model_validate({f: given[f] for f in fields if f in given})
+    except ValidationError:
+        return None
+
+
+def message_of(kind: Any, field: str) -> type[BaseModel]:
+    """The model of one of the messages that a layer class takes. Raises TypeError if there is none."""
+    own = getattr(kind, "message", None) if field == kind.field_name else None
+    model = model_of(LayerParameter, field) if field in messages() else own
+    if model is None:
+        raise TypeError(f"layer type {kind.type}: there is no message {field!r}; give the class its own as `message`")
+    return model
 
 
 def _takes(kind: Any) -> tuple[str, ...]:
@@ -219,34 +250,42 @@ def _takes(kind: Any) -> tuple[str, ...]:
 
 
 def _wiring(
-    document: Document, layers: Sequence[tuple[LayerParameter, Path_]], types: Types, state: NetState, unsound: bool
+    document: Document,
+    layers: Sequence[tuple[LayerParameter, Path_]],
+    types: Types,
+    state: NetState,
+    unread: Collection[str],
 ) -> None:
-    """What is wrong in any phase; a bottom must be there in one phase at least (TEST may have no data layer).
+    """What is wrong in any phase; but a blob missing in one only may be so, for TEST may have no data layer.
 
-    With unsound layers about, a bottom may be missing because its maker could not be read: then say nothing.
+    `unread` are the tops of layers that could not be read: what needs them is not wrong for that.
     """
-    found = {phase: wiring(layers, types, phase, state) for phase in PHASES}
-    in_phase = {phase: {p for layer, p in layers if layer.included(phase, state)} for phase in PHASES}
+    found = {phase: wiring(layers, types, phase, state, unread) for phase in PHASES}
     for phase, problems in found.items():
         for problem in problems:
-            others = [p for p in PHASES if p != phase and problem.layer in in_phase[p]]
-            everywhere = all(any(problem.path == q.path for q in found[p]) for p in others)
-            if not problem.missing or (everywhere and not unsound):
+            others = [p for p in PHASES if p != phase and problem.layer.included(p, state)]
+            if not problem.missing or all(any(problem.path == q.path for q in found[p]) for p in others):
                 document.error(problem.path, problem.message)
 
 
 @dataclass(frozen=True)
 class Problem:
     path: Path_
-    layer: Path_
+    layer: LayerParameter
     message: str
     missing: bool = False  # an unknown bottom, which may be known in another phase
 
 
-def wiring(layers: Iterable[tuple[LayerParameter, Path_]], types: Types, phase: str, state: NetState) -> list[Problem]:
+def wiring(
+    layers: Iterable[tuple[LayerParameter, Path_]],
+    types: Types,
+    phase: str,
+    state: NetState,
+    unread: Collection[str] = (),
+) -> list[Problem]:
     """What is wrong between the layers of one phase: names, numbers of bottoms and tops, who makes what."""
     problems: list[Problem] = []
-    names: dict[str, Path_] = {}
+    names: set[str] = set()
     makers: dict[str, str] = {}  # blob -> the layer that made it first
     shared: dict[str, str] = {}  # name of a parameter -> layer
     for layer, path in layers:
@@ -254,40 +293,37 @@ def wiring(layers: Iterable[tuple[LayerParameter, Path_]], types: Types, phase: 
             continue
         kind = types[layer.type]
 
-        def wrong(*field: str | int, what: str, missing: bool = False, path: Path_ = path) -> None:
-            problems.append(Problem((*path, *field), path, what, missing))
+        def wrong(
+            *field: str | int, what: str, missing: bool = False, path: Path_ = path, layer: LayerParameter = layer
+        ) -> None:
+            problems.append(Problem((*path, *field), layer, what, missing))
 
         if layer.name in names:
-            wrong("name", what=f"two layers of phase {phase} are called {layer.name!r}")
-        names[layer.name] = path
+            wrong("name", what=f"another layer is called {layer.name!r} in the same phase")
+        names.add(layer.name)
         for i, name in enumerate(layer.bottom):
-            if name not in makers:
+            if name not in makers and name not in unread:
                 hint = meant(name, makers) or (f"; there are {_some(makers)}" if makers else "; nothing is before it")
-                what = f"layer {layer.name!r}: no layer before it in phase {phase} makes blob {name!r}{hint}"
-                wrong("bottom", i, what=what, missing=True)
+                wrong("bottom", i, what=f"no layer before this one makes blob {name!r}{hint}", missing=True)
         for field, (least, most) in (("bottom", kind.bottoms), ("top", kind.tops)):
             n = len(getattr(layer, field))
             if n < least or (most is not None and n > most):
-                what = f"layer {layer.name!r}: {layer.type} takes {_range(least, most)} {field}s, got {n}"
-                wrong(*((field,) if layer.has(field) else ()), what=what)
+                wrong(field, what=f"{layer.type} takes {_range(least, most)}, got {n}")
         for i, top in enumerate(layer.top):
             if top in layer.bottom:
                 if not kind.in_place:
-                    what = f"layer {layer.name!r}: {layer.type} cannot work in place on {top!r}; name another top"
-                    wrong("top", i, what=what)
+                    wrong("top", i, what=f"{layer.type} cannot work in place on {top!r}; name another top")
             elif top in makers:
-                what = f"layer {layer.name!r}: blob {top!r} is made already, by layer {makers[top]!r}"
-                wrong("top", i, what=what)
+                wrong("top", i, what=f"blob {top!r} is made already, by layer {makers[top]!r}")
             makers.setdefault(top, layer.name)
         for i, spec in enumerate(layer.param):
             if spec.name and shared.setdefault(spec.name, layer.name) != layer.name:
-                what = f"layers {shared[spec.name]!r} and {layer.name!r} share it, which minidnn does not do"
+                what = f"layer {shared[spec.name]!r} has a parameter {spec.name!r} too; minidnn shares none"
                 wrong("param", i, "name", what=what)
         if len(layer.loss_weight) > max(len(layer.top), 1):
-            what = f"expected at most one per top ({len(layer.top)}), got {len(layer.loss_weight)}"
-            wrong("loss_weight", what=what)
+            wrong("loss_weight", what=f"expected at most one per top, {len(layer.top)}; got {len(layer.loss_weight)}")
         if layer.propagate_down and len(layer.propagate_down) != len(layer.bottom):
-            what = f"expected one per bottom ({len(layer.bottom)}), got {len(layer.propagate_down)}"
+            what = f"expected one per bottom, {len(layer.bottom)}; got {len(layer.propagate_down)}"
             wrong("propagate_down", what=what)
     return problems
 
@@ -332,7 +368,7 @@ def _explain(document: Document, model: type[BaseModel], error: Any, at: Path_) 
         _unknown(document, path, owner.__name__, str(loc[-1]), owner.model_fields)
         return
     if kind == "missing":
-        document.error(path[:-1], f"{loc[-1]} is required and not given", True)
+        document.error(path, "required, but not given", True)
         return
     if kind == "value_error":
         text = str(ctx["error"])
@@ -366,8 +402,7 @@ _EXPECTED = {
 
 def _unknown(document: Document, path: Path_, message: str, field: str, fields: Iterable[str]) -> None:
     reason = NOT_DONE.get(message, {}).get(field)
-    text = f"{field} {reason}" if reason else f"there is no field {field!r}{meant(field, fields)}"
-    document.error(path, text, True)
+    document.error(path, reason or f"there is no field {field!r}{meant(field, fields)}", True)
 
 
 def meant(word: str, options: Iterable[str]) -> str:

@@ -34,69 +34,62 @@ class Document:
         self.source = source  # the file's name; empty for what was made in Python
         self.what = what  # what an error without source and path is about
         self.marks = dict(marks or {})
-        self._errors: list[tuple[Mark, str]] = []
+        self._errors: list[tuple[Mark, Path_, str]] = []
 
     def error(self, path: Path_, message: str, at_name: bool = False) -> None:
-        """Note `file:line:column: path.to.field: message`, at the field's value or its name.
-
-        A path is cut to what stands in the file: a scalar where a list may stand has no [0].
-        """
-        while path and not self._stands(path):
-            path = path[:-1]
+        """Note `file:line:column: path.to.field: message`, at the field's value or its name."""
         self.error_at(self._mark(path, at_name), path, message)
 
     def error_at(self, mark: Mark, path: Path_, message: str) -> None:
-        self._errors.append((mark, f"{self._text(mark, path)}: {message}"))
+        self._errors.append((mark, path, message))
 
     def check(self) -> None:
         """Raise InvalidFile if there were errors, in the file's order."""
         if self._errors:
             ordered = sorted(self._errors, key=lambda e: e[0])
-            raise InvalidFile(list(dict.fromkeys(text for _, text in ordered)))
+            lines = (f"{self._text(mark, path)}: {message}" for mark, path, message in ordered)
+            raise InvalidFile(list(dict.fromkeys(lines)))
 
     @property
     def count(self) -> int:
         """Errors noted so far."""
         return len(self._errors)
 
-    def where(self, path: Path_, at_name: bool = False) -> str:
-        """`file:line:column: path.to.field`, or for what was made in Python "layer 'conv1': field"."""
-        return self._text(self._mark(path, at_name), path)
+    def where(self, path: Path_) -> str:
+        """`file:line:column: path.to.field`."""
+        return self._text(self._mark(path), path)
 
-    def _text(self, mark: Mark, path: Path_) -> str:
-        name = self._named(path)
-        if not self.source:
-            return name or self.what
-        return f"{self.source}:{mark[0]}:{mark[1]}" + (f": {name}" if name else "")
-
-    def _stands(self, path: Path_) -> bool:
-        if self.marks:
-            return path in self.marks
-        value = self.data
-        for part in path:
-            if isinstance(part, int):
-                if not isinstance(value, list | tuple):
-                    return False
-                value = value[part]
-            else:
-                value = value.get(part) if isinstance(value, Mapping) else None
-        return True
+    def place(self, path: Path_) -> str:
+        """`file:line:column`, or what was made in Python."""
+        line, column = self._mark(path)
+        return f"{self.source}:{line}:{column}" if self.source else self.what
 
     def _mark(self, path: Path_, at_name: bool = False) -> Mark:
-        while path and path not in self.marks:
-            path = path[:-1]
-        name = self.marks.get(path, (1, 1))
-        return name if at_name else self.marks.get((*path, "="), name)
+        """Where that field stands, or the nearest that encloses it; a scalar stands for a list of one."""
+        found: Path_ = ()
+        for part in path:
+            if (*found, part) in self.marks:
+                found = (*found, part)
+            elif isinstance(part, str):
+                break
+        name = self.marks.get(found, (1, 1))
+        return name if at_name else self.marks.get((*found, "="), name)
 
-    def _named(self, path: Path_) -> str:
-        """layer[3].convolution_param.num_output; Python-made layers by their names: layer 'conv1': num_output."""
-        prefix = ""
-        if not self.source and len(path) >= 2 and path[0] == "layer" and isinstance(path[1], int):
-            name = self.data["layer"][path[1]].get("name")
-            prefix = f"layer {name!r}" if isinstance(name, str) else f"layer[{path[1]}]"
-            path = path[2:]
-        text = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in path).lstrip(".")
-        return ": ".join(part for part in (prefix, text) if part)
+    def _text(self, mark: Mark, path: Path_) -> str:
+        """Layers are called by their names: layer[conv1].convolution_param.num_output."""
+        value, text = self.data, ""
+        for i, part in enumerate(path):
+            if isinstance(part, str):
+                value = value.get(part) if isinstance(value, Mapping) else None
+                text += f".{part}"
+                continue
+            listed = isinstance(value, list | tuple)
+            value = value[part] if listed and part < len(value) else value
+            name = value.get("name") if i and path[i - 1] == "layer" and isinstance(value, Mapping) else None
+            if name is not None or listed:
+                text += f"[{part if name is None else name}]"
+        place = f"{self.source}:{mark[0]}:{mark[1]}" if self.source else self.what
+        return f"{place}: {text[1:]}" if text else place
 
 
 def read(path: str | Path) -> Document:
