@@ -129,6 +129,7 @@ def test_devices(capsys):
         (["plan", "small.yaml", "--facts", "vdnn2015"], "did you mean 'vdnn2016'?"),
         (["plan", "missing.yaml"], "missing.yaml"),
         (["compare", "small.yaml", "--report", "page.pdf"], ".html or .svg"),
+        (["compare", "small.yaml", "--report", "nowhere/page.html"], "there is no folder nowhere"),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(folder, capsys, argv, says):

@@ -33,6 +33,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.report and Path(args.report).suffix not in (".html", ".svg"):
         raise InvalidInput(f"--report {args.report}: expected a name that ends in .html or .svg")
+    if args.report and not Path(args.report).parent.is_dir():
+        raise InvalidInput(f"--report {args.report}: there is no folder {Path(args.report).parent}")
     policies = args.policies or (RUN if args.gpu is None else SIMULATED)
     subject.check_policies(policies)
     about = subject.read(args)

@@ -59,7 +59,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "device": (
         "--device",
-        dict(choices=("cpu", "reference"), default="cpu", help="what to run on (default: %(default)s)"),
+        dict(choices=("cpu", "reference"), default="cpu", help="what to run on (default: the solver file's, else cpu)"),
     ),
     "gpu": (
         "--gpu",
