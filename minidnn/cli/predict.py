@@ -70,6 +70,8 @@ def scores_of(graph) -> tuple[str, bool]:
 
 def prepared(graph, path: str) -> np.ndarray:
     """The file's samples as the net's Data layer would give them, mirroring apart."""
+    import numpy as np
+
     from minidnn.data import DataError, transform
     from minidnn.data.npz import read_arrays
     from minidnn.session import InvalidInput
@@ -85,7 +87,7 @@ def prepared(graph, path: str) -> np.ndarray:
         if node.layer.type == "Data":
             change = transform(node.layer.spec.transform_param.model_copy(update={"mirror": False}), "TEST")
             change.shape(images.shape[1:], path)  # raises where it does not fit
-            return change(images, range(len(images)))
+            return change(images, np.arange(len(images)))
         if not node.bottoms:
             return images
     raise InvalidInput("the net has no input in phase TEST")

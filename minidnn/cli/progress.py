@@ -15,22 +15,36 @@ from minidnn import sizes
 from minidnn.solver import Began, Ended, Event, Saved, Solver, Step, Tested
 
 
-def lines(event: Event, solver: Solver) -> Iterator[str]:
-    """What Caffe would log of an event."""
-    if isinstance(event, Began):
-        yield from heading(event, solver)
-    elif isinstance(event, Step) and shown(event, solver):
-        speed = f"{1 / event.seconds:.4g} iter/s, {event.images / event.seconds:.4g} images/s"
+class Lines:
+    """What Caffe would log of each event. Speeds are means since the line before."""
+
+    def __init__(self, solver: Solver) -> None:
+        self.solver = solver
+        self.steps = self.images = 0
+        self.seconds = 0.0
+
+    def __call__(self, event: Event) -> Iterator[str]:
+        if isinstance(event, Began):
+            yield from heading(event, self.solver)
+        elif isinstance(event, Step):
+            self.steps, self.images = self.steps + 1, self.images + event.images
+            self.seconds += event.seconds
+            if shown(event, self.solver):
+                yield from self._step(event)
+        elif isinstance(event, Tested):
+            yield f"Iteration {event.iteration}, Testing net (#0)"
+            yield from outputs("Test", event.outputs, self.solver, "TEST")
+        elif isinstance(event, Saved):
+            yield f"Snapshotting to {event.path}"
+        elif isinstance(event, Ended):
+            yield "Optimization stopped early." if event.interrupted else "Optimization Done."
+
+    def _step(self, event: Step) -> Iterator[str]:
+        speed = f"{self.steps / self.seconds:.4g} iter/s, {self.images / self.seconds:.4g} images/s"
+        self.steps, self.images, self.seconds = 0, 0, 0.0
         yield f"Iteration {event.iteration} ({speed}), loss = {event.smoothed:.6g}"
-        yield from outputs("Train", event.outputs, solver, "TRAIN")
+        yield from outputs("Train", event.outputs, self.solver, "TRAIN")
         yield f"Iteration {event.iteration}, lr = {event.rate:.6g}"
-    elif isinstance(event, Tested):
-        yield f"Iteration {event.iteration}, Testing net (#0)"
-        yield from outputs("Test", event.outputs, solver, "TEST")
-    elif isinstance(event, Saved):
-        yield f"Snapshotting to {event.path}"
-    elif isinstance(event, Ended):
-        yield "Optimization stopped early." if event.interrupted else "Optimization Done."
 
 
 def heading(event: Began, solver: Solver) -> Iterator[str]:
@@ -79,7 +93,7 @@ class Log:
     """Lines on a stream, for files and pipes."""
 
     def __init__(self, solver: Solver, stream: Any) -> None:
-        self.solver, self.stream = solver, stream
+        self.lines, self.stream = Lines(solver), stream
 
     def __enter__(self) -> Log:
         return self
@@ -88,7 +102,7 @@ class Log:
         self.stream.flush()
 
     def __call__(self, event: Event) -> None:
-        for line in lines(event, self.solver):
+        for line in self.lines(event):
             print(glog(line), file=self.stream, flush=True)
 
 
@@ -99,7 +113,7 @@ class Bar:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.solver = solver
+        self.lines = Lines(solver)
         self.progress = Progress(
             BarColumn(), MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]}"), TextColumn("lr {task.fields[rate]}"),
@@ -126,7 +140,7 @@ class Bar:
                 self.task, completed=event.iteration + 1, loss=f"{event.smoothed:.4f}", rate=f"{event.rate:.3g}",
                 speed=f"{self.images / self.seconds:.4g}",
             )  # fmt: skip
-        for line in lines(event, self.solver):
+        for line in self.lines(event):
             self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 

@@ -29,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
         loaded = session.load(args.weights, complete=True)
         feeds = Feeds(session.graphs["TEST"])
         try:
-            iterations = args.iterations or (solver and next(iter(solver.test_iter), None))
-            result = evaluate(session, feeds, iterations)
+            given = solver.test_iter if solver and not args.batch else ()
+            result = evaluate(session, feeds, args.iterations or next(iter(given), None))
         finally:
             feeds.close()
         assert result is not None
