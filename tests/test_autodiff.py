@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import time
+import zlib
 
 import numpy as np
 import pytest
 
 from minidnn.autodiff import TrainSpec, differentiate
+from minidnn.backends.philox import keep_mask
 from minidnn.layers import FACTS, Facts
 from minidnn.program import Phase, Role
-from tests.graphs import graph, net
+from tests.graphs import graph, net, tensor
 from tests.interpret import run, run_ops
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:  # the extra `peer`: only test_whole_nets_equal_pytorch needs it
+    torch = None
 
 DATA = """
 - {name: data, type: Input, top: data, input_param: {shape: {dim: [4, 3, 6, 6]}}}
@@ -23,9 +31,9 @@ END = """
 - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}
 """
 CHAIN = f"""{DATA}
-- {{name: conv, type: Convolution, bottom: data, top: x, {CONV}}}
-- {{name: relu, type: ReLU, bottom: x, top: x}}
-- {{name: pool, type: Pooling, bottom: x, top: x, pooling_param: {{kernel_size: 2, stride: 2}}}}
+- {{name: conv, type: Convolution, bottom: data, top: conv, {CONV}}}
+- {{name: relu, type: ReLU, bottom: conv, top: conv}}
+- {{name: pool, type: Pooling, bottom: conv, top: x, pooling_param: {{kernel_size: 2, stride: 2}}}}
 {END}"""
 RESIDUAL = f"""{DATA}
 - {{name: stem, type: Convolution, bottom: data, top: a, {CONV}}}
@@ -147,6 +155,17 @@ def test_the_gradient_of_a_sum_is_shared_not_copied():
     assert "conv.add_relu0.y.grad: sum.y.grad relu0.y.grad.conv -> relu0.y.grad" in backward
 
 
+def test_a_relu_reads_the_dropout_that_overwrites_it():
+    drop = "- {name: drop, type: Dropout, bottom: conv, top: TOP}\n- {name: pool, type: Pooling, bottom: TOP,"
+    inside, beside = (
+        differentiate(graph(CHAIN.replace("- {name: pool, type: Pooling, bottom: conv,", drop.replace("TOP", top))))
+        for top in ("conv", "d")
+    )
+    assert "relu.backward: drop.y relu.y.grad -> conv.y.grad" in lines(inside, Phase.BACKWARD)
+    assert "relu.backward: relu.y relu.y.grad -> conv.y.grad" in lines(beside, Phase.BACKWARD)
+    assert "iteration" in {t.name for t in inside.inputs}
+
+
 def test_several_losses():
     program = differentiate(graph(TWO_LOSSES), train=SGD)
     objective = op(program, "objective.forward")
@@ -159,11 +178,11 @@ def test_several_losses():
 
 
 def test_no_gradient_where_nothing_learns():
-    frozen = CHAIN.replace("top: x, conv", "top: x, param: [{lr_mult: 0}, {lr_mult: 0}], conv", 1)
+    frozen = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 0}, {lr_mult: 0}], conv", 1)
     assert names(differentiate(graph(frozen), train=SGD), Phase.BACKWARD) == [
         "loss.backward", "ip.backward_filter", "ip.backward_bias",
     ]  # fmt: skip
-    half = CHAIN.replace("top: x, conv", "top: x, param: [{lr_mult: 1}, {lr_mult: 0}], conv", 1)
+    half = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 1}, {lr_mult: 0}], conv", 1)
     program = differentiate(graph(half), train=SGD)
     assert "conv.backward_filter" in names(program) and "conv.backward_bias" not in names(program)
     assert {"conv.w", "conv.b"} <= {t.name for t in program.carried}
@@ -192,7 +211,7 @@ def test_gradient_of_the_data():
     assert "conv.backward_data" not in names(differentiate(graph(CHAIN)))
     for program in (
         differentiate(graph(CHAIN), Facts(first_dx=True)),
-        differentiate(graph(CHAIN, force_backward=True)),
+        differentiate(graph(CHAIN, head="force_backward: true")),
     ):
         assert [t.name for t in op(program, "conv.backward_data").writes] == ["data.grad"]
 
@@ -250,7 +269,7 @@ def test_accumulation():
 
 
 def test_decay_and_rate_per_parameter():
-    text = CHAIN.replace("top: x, conv", "top: x, param: [{lr_mult: 1}, {lr_mult: 2, decay_mult: 0}], conv", 1)
+    text = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 1}, {lr_mult: 2, decay_mult: 0}], conv", 1)
     program = differentiate(graph(text), train=TrainSpec(weight_decay=0.01, regularization="L1"))
     w, b = op(program, "conv.update_w").attrs, op(program, "conv.update_b").attrs
     assert (w.lr_mult, w.decay, w.regularization, w.momentum) == (1.0, 0.01, "L1", 0.0)
@@ -270,9 +289,9 @@ def test_test_phase_is_forward_alone():
 
 def test_keep():
     g = graph(CHAIN)
-    assert [t.name for t in differentiate(g, keep=[g.tensor("ip")]).outputs] == ["loss.y", "objective", "ip.y"]
+    assert [t.name for t in differentiate(g, keep=[tensor(g, "ip")]).outputs] == ["loss.y", "objective", "ip.y"]
     with pytest.raises(ValueError, match="cannot keep data: it is an input"):
-        differentiate(g, keep=[g.tensor("data")])
+        differentiate(g, keep=[tensor(g, "data")])
 
 
 def test_errors():
@@ -326,6 +345,72 @@ def test_numeric_gradient_of_whole_nets(name):
         for i in places.choice(t.size, min(3, t.size), replace=False):
             numeric = (objective(t, i, 1e-6) - objective(t, i, -1e-6)) / 2e-6
             assert gradient.flat[i] == pytest.approx(numeric, rel=1e-4, abs=1e-7), f"{t.name}[{i}]"
+
+
+def in_torch(g, values):
+    """(objective, parameters) of a graph, by PyTorch's own layers on float64."""
+    blobs, learned, objective = {}, {}, 0.0
+    for node in g.layers:
+        layer, kind = node.layer, node.layer.type
+        p = {q.name: torch.tensor(values[f"{node.name}.{q.name}"], requires_grad=True) for q in node.parameters}
+        learned |= {f"{node.name}.{name}": v for name, v in p.items()}
+        x = [blobs[b] for b in node.bottoms]
+        if kind == "Input":
+            y = torch.tensor(values[node.tops[0].tensor.name])
+        elif kind == "Convolution":
+            a = layer.attrs()
+            y = F.conv2d(x[0], p["w"], p.get("b"), a.stride, a.pad, a.dilation, a.group)
+        elif kind == "InnerProduct":
+            y = F.linear(x[0].flatten(1), p["w"].flatten(1), p.get("b"))
+        elif kind == "Pooling":
+            a = layer.attrs(x[0].shape)
+            pool = F.max_pool2d if a.method == "MAX" else F.avg_pool2d
+            y = pool(x[0], a.kernel, a.stride, a.pad, ceil_mode=True)
+        elif kind == "ReLU":
+            y = F.relu(x[0])
+        elif kind == "LRN":
+            q = layer.param
+            y = F.local_response_norm(x[0], q.local_size, q.alpha, q.beta, q.k)
+        elif kind == "BatchNorm":
+            y = F.batch_norm(x[0], None, None, training=True, eps=layer.param.eps)
+        elif kind == "Scale":
+            y = x[0] * p["gamma"].view(1, -1, 1, 1) + (p["beta"].view(1, -1, 1, 1) if "beta" in p else 0)
+        elif kind == "Dropout":
+            ratio = layer.param.dropout_ratio
+            keep = keep_mask(tuple(x[0].shape), ratio, 0, int(values["iteration"][0]), zlib.crc32(node.name.encode()))
+            y = x[0] * torch.from_numpy(keep) / (1 - ratio)
+        elif kind == "Concat":
+            y = torch.cat(x, layer.param.axis)
+        elif kind == "Eltwise":
+            terms = [c * v for c, v in zip(layer.attrs().coeff, x, strict=True)] if layer.attrs().coeff else x
+            together = {"SUM": torch.add, "PROD": torch.mul, "MAX": torch.maximum}[layer.param.operation]
+            y = terms[0]
+            for term in terms[1:]:
+                y = together(y, term)
+        elif kind == "Flatten":
+            y = x[0].flatten(layer.param.axis)
+        elif kind == "SoftmaxWithLoss":
+            y = F.cross_entropy(x[0], x[1].long())
+            objective = objective + layer.loss_weight() * y
+        else:
+            assert kind == "Accuracy"
+            y = None
+        blobs[node.tops[0]] = y
+    return objective, learned
+
+
+@pytest.mark.skipif(torch is None, reason="PyTorch is not installed (the extra `peer`)")
+@pytest.mark.parametrize("name", [*GRAPHS, *(f"nets/{n}" for n in NETS)])
+def test_whole_nets_equal_pytorch(name):
+    g = graph(GRAPHS[name]) if name in GRAPHS else net(name.removeprefix("nets/"))
+    program = differentiate(g)
+    values = start(program, 4)
+    held = run(program, values, "float64")
+    objective, learned = in_torch(g, values)
+    objective.backward()
+    assert held["objective"][0] == pytest.approx(objective.item(), rel=1e-9)
+    for t in (t for t in program.carried if t.role is Role.PARAM):
+        np.testing.assert_allclose(held[f"{t.name}.grad"], learned[t.name].grad.numpy(), rtol=1e-7, atol=1e-9)
 
 
 def train(programs, values, steps):
@@ -383,14 +468,14 @@ def test_sgd_by_hand():
 
 
 def deep(blocks):
-    text = DATA + f"- {{name: stem, type: Convolution, bottom: data, top: x, {CONV}}}\n"
+    text = DATA + f"- {{name: stem, type: Convolution, bottom: data, top: x0, {CONV}}}\n"
     for i in range(blocks):
-        text += f"- {{name: c{i}, type: Convolution, bottom: x, top: y, {CONV}}}\n"
-        text += f"- {{name: b{i}, type: BatchNorm, bottom: y, top: y}}\n"
-        text += f"- {{name: s{i}, type: Scale, bottom: y, top: y}}\n"
-        text += f"- {{name: e{i}, type: Eltwise, bottom: [y, x], top: x}}\n"
-        text += f"- {{name: r{i}, type: ReLU, bottom: x, top: x}}\n"
-    return graph(text + END)
+        text += f"- {{name: c{i}, type: Convolution, bottom: x{i}, top: y{i}, {CONV}}}\n"
+        text += f"- {{name: b{i}, type: BatchNorm, bottom: y{i}, top: y{i}}}\n"
+        text += f"- {{name: s{i}, type: Scale, bottom: y{i}, top: y{i}}}\n"
+        text += f"- {{name: e{i}, type: Eltwise, bottom: [y{i}, x{i}], top: x{i + 1}}}\n"
+        text += f"- {{name: r{i}, type: ReLU, bottom: x{i + 1}, top: x{i + 1}}}\n"
+    return graph(text + END.replace("bottom: x,", f"bottom: x{blocks},"))
 
 
 def dense(blocks):
@@ -405,7 +490,7 @@ def dense(blocks):
 
 def test_linear_in_the_number_of_uses():
     seconds = []
-    for g in (deep(100), deep(400), dense(100)):
+    for g in (deep(40), deep(160), dense(50)):
         begin = time.process_time()
         program = differentiate(g, train=SGD)
         seconds.append((time.process_time() - begin) / sum(len(o.tensors) for o in program.ops))

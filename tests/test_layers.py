@@ -39,6 +39,7 @@ class Bench:
         p = {q.name: Tensor(f"it.{q.name}", q.shape) for q in self.parameters}
         self.site = s = Site("it", phase == "TRAIN", facts or Facts(), x, y, p, iteration=ITERATION, seed=5)
         self.forward = list(self.layer.forward(s))
+        s.survivor = list(y)
         s.dy = [None if self.layer.loss else Tensor(f"dy{i}", t.shape) for i, t in enumerate(y)]
         s.dx = [Tensor(f"dx{i}", t.shape) if t.dtype == "float32" else None for i, t in enumerate(x)]
         s.dp = {q.name: Tensor(f"d{q.name}", q.shape) if q.learnable else None for q in self.parameters}
