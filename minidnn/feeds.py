@@ -65,7 +65,7 @@ class Feeds:
     def write(self, machine: Machine, program: Program, position: int) -> int:
         """Give a program the batch at this position, as far as it reads it; return how many images it holds."""
         for feed in self.feeds:
-            data, label = feed.loader.take(position // self.batch * feed.loader.batch_size)
+            data, label = feed.loader.take(position * feed.loader.batch_size // self.batch)
             for tensor, values in ((feed.data, data), (feed.label, label)):
                 if tensor is not None and tensor in program.inputs:
                     machine.write(tensor, values, program.name)

@@ -157,28 +157,32 @@ class Solver:
         self.notes: list[str] = []
         self.resumed, before = self._find(resume)
         self.seed = _seed(seed, before, p)
+        tested = "TEST" in phases(p) or test_data is not None
+        nets = {"TRAIN": net, "TEST": test_net or net}
+        arrays = {"TRAIN": data, "TEST": test_data}
+        self.feeds = {
+            phase: Feeds(nets[phase].graph(phase), self.seed, arrays[phase])
+            for phase in (("TRAIN", "TEST") if tested else ("TRAIN",))
+        }
         self.session = Session(
-            net, train_spec(p, self.seed), _phases(solver, p, test_data), test_net=test_net,
+            net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net,
             device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or "liveness",
             budget=budget or p.minidnn.budget, host_budget=host_budget or p.minidnn.host_budget,
             costs=costs, seed=self.seed, keep=keep, debug=debug, delays=delays,
         )  # fmt: skip
         self.net, self.machine = net, self.session.machine
-        arrays = {"TRAIN": data, "TEST": test_data}
-        tests = "TEST" if "TEST" in phases(p) or test_data is not None else None
-        self.feeds = {
-            phase: Feeds(graph, self.seed, arrays[phase])
-            for phase, graph in self.session.graphs.items()
-            if phase in ("TRAIN", tests)
-        }
-        self._test_iter = None if batch else next(iter(p.test_iter), None)  # another batch: all samples once
         self.iteration = 0
         self.position = 0  # training samples consumed
         self.loaded: Loaded | None = None
-        if before:
-            self._restore(before)
-        elif weights is not None:
-            self.loaded = self.session.load(weights)
+        try:
+            if before:
+                self._restore(before)
+            elif weights is not None:
+                self.loaded = self.session.load(weights)
+        except BaseException:
+            self.close()
+            raise
+        self._test_iter = None if batch else next(iter(p.test_iter), None)  # another batch: all samples once
         self._saved = self.iteration if before else None  # the iteration of the last snapshot
         self._losses: deque[float] = deque(maxlen=p.average_loss)
         self._stop = False
@@ -416,15 +420,14 @@ def phases(p: SolverParameter | None) -> tuple[str, ...]:
     return ("TRAIN", "TEST") if tests else ("TRAIN",)
 
 
-def _phases(solver: Any, p: SolverParameter, test_data: Pair | None) -> tuple[str, ...]:
-    """With TEST where it is asked for; a net made in Python gets it if it can, for net.forward."""
-    if test_data is None and "TEST" not in phases(p) and isinstance(solver, Net):
+def _phases(solver: Any, tested: bool) -> tuple[str, ...]:
+    """With TEST where the run tests; a net made in Python gets it if it can, for net.forward."""
+    if not tested and isinstance(solver, Net):
         try:
             solver.graph("TEST")
         except ValueError:
             return ("TRAIN",)
-        return ("TRAIN", "TEST")
-    return ("TRAIN", "TEST") if test_data is not None else phases(p)
+    return ("TRAIN", "TEST") if tested or isinstance(solver, Net) else ("TRAIN",)
 
 
 def understand(

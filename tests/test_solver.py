@@ -176,13 +176,15 @@ class TestTraining:
 
 
 class TestResume:
+    @pytest.mark.parametrize("device", ["reference", "cpu"])
     @pytest.mark.parametrize("policy", ["liveness", "vdnn_all"])
-    def test_going_on_gives_the_same_bytes(self, case, policy):
-        whole = trained(case, 8)
-        with Solver(case / "solver.yaml", device="reference") as solver:
+    def test_going_on_gives_the_same_bytes(self, case, policy, device):
+        with Solver(case / "solver.yaml", device=device) as solver:
             solver.step(5)
             path = solver.save().path
-        with Solver(case / "solver.yaml", device="reference", policy=policy, resume=path) as solver:
+            solver.step(3)
+            whole = solver.values()
+        with Solver(case / "solver.yaml", device=device, policy=policy, budget=1_000_000, resume=path) as solver:
             assert solver.iteration == 5 and solver.position == 160
             solver.step(3)
             assert same(solver.values(), whole)
@@ -218,6 +220,18 @@ class TestResume:
             solver.solve()
         with Solver(case / "solver.yaml", device="reference", max_iter=5, resume="latest") as solver:
             assert [type(e) for e in solver.run()] == [Began, Measured, Ended]
+
+    def test_another_batch_goes_on_with_the_next_sample(self, case):
+        """Samples are counted, not batches: 5 × 32 and then 7 at a time."""
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            solver.step(5)
+            path = solver.save().path
+            following = solver.feeds["TRAIN"].feeds[0].loader.batch(160)[0]
+        with Solver(case / "solver.yaml", device="reference", resume=path, batch=7, keep=["conv1"]) as solver:
+            first = solver.feeds["TRAIN"].feeds[0].loader.take(solver.position)[0]
+            assert np.array_equal(first, following[:7])
+            solver.step(2)
+            assert solver.position == 174
 
     def test_another_net_or_optimizer_is_refused(self, case):
         with Solver(case / "solver.yaml", device="reference") as solver:
