@@ -90,7 +90,9 @@ CHOSEN = ("convolution.forward", "convolution.backward_filter", "convolution.bac
 def describe(algorithm: Mapping[Op, Algorithm]) -> str:
     """How often each algorithm was taken for a pass of a convolution: "fast 40, implicit_gemm 7"."""
     counts = Counter(a.name for op, a in algorithm.items() if op.kind in CHOSEN)
-    return ", ".join(f"{name} {counts[name]}" for name in sorted(counts)) or "default"
+    if set(counts) <= {"default"}:
+        return "default"
+    return ", ".join(f"{name} {counts[name]}" for name in sorted(counts))
 
 
 def by_role(schedule: Schedule) -> dict[str, int]:
