@@ -1,0 +1,169 @@
+"""The networks of models/ and those made by name: geometry, sizes, and the vDNN paper's sums of bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from math import prod
+from pathlib import Path
+
+import pytest
+
+from minidnn import zoo
+from minidnn.layers import LAYERS
+from minidnn.net import Net
+from minidnn.schema import load_solver
+
+MIB = 2**20
+NETS = [name for name in zoo.names() if not name.endswith("_solver")]
+
+
+def net(name: str, batch: int | None = None) -> Net:
+    found = zoo.find(name, batch)
+    return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+
+
+def learnable(name: str) -> int:
+    return sum(prod(p.shape) for node in net(name).graph("TRAIN").layers for p in node.parameters if p.learnable)
+
+
+def test_the_issue_s_networks_are_there():
+    wanted = "digits_lenet lenet alexnet overfeat googlenet vgg16 vgg19 resnet18 resnet50 resnet152"
+    assert set(wanted.split()) <= set(NETS)
+    solvers = {name.removesuffix("_solver") for name in zoo.names() if name.endswith("_solver")}
+    assert {"digits" if name == "digits_lenet" else name for name in NETS} == solvers
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_resolves_in_both_phases(name):
+    made = net(name)
+    classes = 10 if "lenet" in name.lower() and name != "googlenet" else 1000
+    for phase in ("TRAIN", "TEST"):
+        graph = made.graph(phase)
+        scores = [n.bottoms[0] for n in graph.layers if n.layer.type == "SoftmaxWithLoss"][-1]
+        assert scores.tensor.shape[1] == classes
+        assert any(n.layer.type == "Accuracy" for n in graph.layers) == (phase == "TEST")
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.names() if name.endswith("_solver")])
+def test_solvers_name_a_net_that_is_there(name):
+    solver = load_solver(zoo.find(name), LAYERS)
+    assert (zoo.folder() / solver.net).is_file() and solver.max_iter and solver.snapshot_prefix.startswith("out/")
+
+
+@pytest.mark.parametrize(
+    "name, count",
+    [
+        ("lenet", 431_080),
+        ("alexnet", 61_100_840),
+        ("overfeat", 144_656_488),
+        ("vgg16", 138_357_544),
+        ("vgg19", 143_667_240),
+        ("googlenet", 13_378_280),  # bvlc_googlenet.caffemodel, auxiliary classifiers too
+        ("resnet18", 11_689_512),
+        ("resnet34", 21_797_672),
+        ("resnet50", 25_557_032),
+        ("resnet101", 44_549_160),
+        ("resnet152", 60_192_808),
+    ],
+)
+def test_parameters_as_published(name, count):
+    assert learnable(name) == count
+
+
+@pytest.mark.parametrize(
+    "name, sizes",
+    [
+        ("alexnet", [55, 27, 27, 13, 13, 13, 13, 6]),
+        ("overfeat", [108, 36, 30, 15, 15, 15, 15, 15, 5]),
+        ("resnet50", [112, 56, 56, 28, 14, 7, 1]),
+        ("googlenet", [112, 56, 28, 14, 4, 7, 1]),
+    ],
+)
+def test_sizes_of_maps(name, sizes):
+    """Each size occurs, in this order: ceil-mode pooling gives the papers' geometry."""
+    seen = [t.tensor.shape[2] for n in net(name).graph("TRAIN").layers for t in n.tops if len(t.tensor.shape) == 4]
+    rest = iter(seen[1:])
+    assert all(size in rest for size in sizes), seen
+
+
+def sums(name: str, batch: int) -> tuple[int, int, int, int, int]:
+    """Weights, feature maps (in place where the file says so, the image too), two largest gradient maps, and the
+    feature maps that convolutions, and convolutions and poolings, read: MiB as in the vDNN paper."""
+    graph = net(name, batch).graph("TRAIN")
+    weights = sum(4 * prod(p.shape) for node in graph.layers for p in node.parameters)
+    maps = {
+        top.name: 4 * prod(top.tensor.shape)
+        for node in graph.layers
+        for top in node.tops
+        if node.layer.type not in ("SoftmaxWithLoss",) and top.tensor.dtype == "float32"
+    }
+    largest = max(size for blob, size in maps.items() if blob != "data")
+    read = {"Convolution": 0, "Pooling": 0}
+    for node in graph.layers:
+        if node.layer.type in read:
+            read[node.layer.type] += node.bottoms[0].tensor.nbytes
+    return weights, sum(maps.values()), 2 * largest, read["Convolution"], sum(read.values())
+
+
+@pytest.mark.parametrize(
+    "name, batch, base, conv, everything",
+    [
+        ("alexnet", 128, 780, 164.9, 348.9),
+        ("overfeat", 128, 2819, 385.4, 1157),
+        ("vgg19", 64, 6155, 2536, 4030),
+        ("vgg19", 128, 11761, 5072, 8060),
+        ("vgg19", 256, 22975, 10143, 16121),
+        ("vgg116", 32, 18716, None, 16960),
+        ("vgg216", 32, 34080, None, None),
+        ("vgg316", 32, 49444, None, 46850),
+        ("vgg416", 32, 64808, None, 61795),
+    ],
+)
+def test_the_vdnn_paper_s_bytes(name, batch, base, conv, everything):
+    weights, maps, gradients, of_conv, of_all = (n / MIB for n in sums(name, batch))
+    assert round(weights + maps + gradients) == base
+    assert conv is None or round(of_conv, 1) == conv or round(of_conv) == conv
+    assert everything is None or round(of_all, 1) == everything or round(of_all) == everything
+
+
+def test_layers_with_weights_are_counted():
+    for depth in (50, 101, 137, 152, 155, 1001, 1919):
+        assert 3 * sum(zoo.residual_blocks(depth)) + 2 == depth
+    assert zoo.residual_blocks(1001) == (6, 32, 289, 6)
+    convs = [n for n in net("vgg416").layers if n.type == "Convolution"]
+    assert len(convs) == 416
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("resnet1000", "resnet998 or resnet1001"),
+        ("vgg20", "vgg21"),
+        ("vgg", "did you mean vgg1"),
+        ("models/resnet5.yaml", "did you mean models/resnet50.yaml"),
+        ("lenett", "did you mean lenet"),
+    ],
+)
+def test_a_wrong_name_says_what_there_is(name, says):
+    with pytest.raises(zoo.NoSuchModel) as error:
+        zoo.find(name)
+    assert says in str(error.value)
+
+
+def test_names_are_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert zoo.find("models/vgg16.yaml") == zoo.find("vgg16") == zoo.folder() / "vgg16.yaml"
+    (tmp_path / "vgg16").write_text("mine")
+    assert zoo.find("vgg16") == Path("vgg16")  # a file of the user's goes first
+
+
+def test_written_files_are_what_the_classes_say():
+    script = Path(__file__).parents[1] / "models" / "generate.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", zoo.WRITTEN, ids=lambda kind: kind.name)
+def test_file_and_class_are_the_same_net(kind):
+    assert net(kind.name) == kind()
