@@ -131,6 +131,24 @@ def test_the_library_allocates_nothing_of_note(tmp_path):
     assert "counter works" in done.stdout
 
 
+def test_what_is_slow_is_known(device):
+    """The library's own fallbacks crawl (a hundred times slower); a descriptor that is slightly off asks for one."""
+    known = {
+        "lrn_forward ref:any": "beta other than 0.75",
+        "lrn_backward ref:any": "beta other than 0.75",
+        "softmax_forward ref:any": "an axis that is not innermost",
+        "softmax_backward ref:any": "an axis that is not innermost",
+    }
+    fresh = CpuDevice()
+    for e in ALL:
+        fresh.algorithms(e.op)
+    assert set(fresh.dnnl.slow) <= set(known)
+    for e in ALL:
+        if e.op.kind.startswith("convolution") and "nhwc.ref" in (a.name for a in fresh.algorithms(e.op)):
+            kernel, stride, dilation = e.op.attrs.kernel, e.op.attrs.stride, e.op.attrs.dilation
+            assert max(dilation) > 1 or kernel == (11, 11), f"{e.name} {kernel} {stride} {dilation}"
+
+
 @pytest.mark.parametrize("net", ["lenet", "residual", "inception"])
 def test_training_agrees_with_the_reference(device, net):
     """Three steps; rounding differs, and grows from step to step."""

@@ -85,7 +85,7 @@ def backward_bias(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     n, c, h, w = shape = four(dy.shape)
     if h * w == 1:
         return [plain(lambda reads, writes, _: [_sum_of_rows(flat(reads[0]).reshape(n, c), writes[0])], "numpy")]
-    source, target = dnnl.desc(shape, strides(shape)), dnnl.desc((n, c, 1, 1))
+    source, target = dnnl.desc(shape, strides(shape)), dnnl.desc((n, c, 1, 1), strides((n, c, 1, 1)))
     ones, zeros = d.Dims(1, 1), d.Dims(0, 0)
     p = dnnl.best(
         "pooling_forward", d.INFERENCE, d.POOLING_AVERAGE, source, target,

@@ -137,6 +137,7 @@ class Dnnl:
         self.engine = self.create("dnnl_engine_create", "dnnl_engine_destroy", i(1), ctypes.c_size_t(0))
         self.stream = self.create("dnnl_stream_create", "dnnl_stream_destroy", self.engine, ctypes.c_uint(1))
         self.attr = self.attributes()
+        self.slow: list[str] = []  # what had to be taken for want of a better implementation
         self.execute = c["dnnl_primitive_execute"]  # a function object of its own, with its own types
         self.execute.argtypes = [p, p, i, p]
         self.execute.restype = _executed
@@ -239,7 +240,10 @@ class Dnnl:
         found = [p for p in self.implementations(operation, *arguments) if "gemm" not in p.name]
         if not found:
             raise NotOffered(f"oneDNN offers no {operation} for this geometry")
-        return next((p for p in found if usable(p.name)), found[0])
+        fit = next((p for p in found if usable(p.name)), None)
+        if fit is None:
+            self.slow.append(f"{operation} {found[0].name}")
+        return fit or found[0]
 
     def reorder(self, source: Desc, target: Desc) -> Primitive:
         pd = self.create(
