@@ -28,10 +28,11 @@ class Accuracy(Layer):
         return AccuracyAttrs(p.top_k, positive_axis(p.axis, shape), p.ignore_label)
 
     def shapes(self, bottoms):
-        axis = positive_axis(self.param.axis, bottoms[0])
-        check_labels(*bottoms, axis)
-        if self.param.top_k > bottoms[0][axis]:
-            raise ShapeError(f"top_k {self.param.top_k} exceeds the {bottoms[0][axis]} classes")
+        scores, labels = bottoms
+        axis = positive_axis(self.param.axis, scores)
+        check_labels(scores, labels, axis)
+        if self.param.top_k > scores[axis]:
+            raise ShapeError(f"top_k {self.param.top_k} exceeds the {scores[axis]} classes")
         return [(1,)]
 
     def forward(self, s):

@@ -185,12 +185,13 @@ def parametric_backward(s: Site, kind: str, attrs: Any, flops: int, inplace: boo
     """filter, bias, data: the backward of y = f(x, weight) + bias. Filter comes before data, so that dx may take
     x's bytes; `inplace` says that dx may take dy's."""
     (x,), (dy,), (dx,) = s.x, s.dy, s.dx
+    assert dy is not None, f"{s.layer}: a layer with one top has a backward only where that top has a gradient"
     weight, *bias = s.p
-    if s.dp[weight] is not None:
-        yield s.op(f"{kind}.backward_filter", [x, dy], [s.dp[weight]], attrs, flops=flops)
+    if (dw := s.dp[weight]) is not None:
+        yield s.op(f"{kind}.backward_filter", [x, dy], [dw], attrs, flops=flops)
     for name in bias:
-        if s.dp[name] is not None:
-            yield s.op(f"{kind}.backward_bias", [dy], [s.dp[name]], attrs, flops=dy.size)
+        if (db := s.dp[name]) is not None:
+            yield s.op(f"{kind}.backward_bias", [dy], [db], attrs, flops=dy.size)
     if dx is not None:
         pairs = [(dy, dx)] if inplace else []
         yield s.op(f"{kind}.backward_data", [s.p[weight], dy], [dx], attrs, pairs, flops=flops)

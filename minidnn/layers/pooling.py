@@ -59,9 +59,9 @@ class Pooling(Layer):
     def backward(self, s):
         (x,), (y,), (dy,), (dx,) = s.x, s.y, s.dy, s.dx
         attrs = self.attrs(x.shape, s.facts)
-        reads = {"x": [x], "xy": [x, y], None: []}.get(attrs.saved) if attrs.saved != "index" else [_index(s, attrs)]
+        saved = [_index(s, attrs)] if attrs.saved == "index" else {"x": [x], "xy": [x, y], None: []}[attrs.saved]
         flops = y.size * (math.prod(attrs.kernel) if attrs.method == "AVE" else 1)
-        yield s.op("pooling.backward", [*reads, dy], [dx], attrs, flops=flops)
+        yield s.op("pooling.backward", [*saved, dy], [dx], attrs, flops=flops)
 
 
 def _index(s, attrs):

@@ -61,7 +61,8 @@ class SoftmaxWithLoss(Layer):
         return SoftmaxLossAttrs(axis, loss.ignore_label, loss.mode, self.loss_weight())
 
     def shapes(self, bottoms):
-        check_labels(*bottoms, positive_axis(self.param.axis, bottoms[0]))
+        scores, labels = bottoms
+        check_labels(scores, labels, positive_axis(self.param.axis, scores))
         return [(1,), bottoms[0]][: len(self.spec.top)]
 
     def forward(self, s):
