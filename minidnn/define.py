@@ -128,12 +128,12 @@ class Layers:
 L = Layers()
 
 
-def written(define: Callable[..., Any], arguments: dict[str, Any]) -> list[dict[str, Any]]:
+def written(define: Callable[[], Any]) -> list[dict[str, Any]]:
     """The layers that a call of `define` writes."""
     writer = Writer()
     token = _writing.set(writer)
     try:
-        define(**arguments)
+        define()
     finally:
         _writing.reset(token)
     return writer.layers

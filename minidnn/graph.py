@@ -13,7 +13,9 @@ from typing import Any
 
 from minidnn.layers.base import Layer, Parameter, Shape, ShapeError
 from minidnn.program import Role, Tensor
-from minidnn.schema import LayerParameter
+from minidnn.schema import InvalidFile, LayerParameter
+
+RESERVED = ("rate", "iteration", "objective")  # tensors that every training step may have
 
 
 @dataclass(eq=False)
@@ -93,7 +95,7 @@ def resolve(
     """The graph of these layers, whose names and blobs fit together (schema.wiring says so).
 
     `place` says where a layer stands, for errors; `sample` is the shape of a Data layer's samples.
-    Raises ShapeError, naming the layer, its bottoms and their makers.
+    Raises ShapeError, naming the layer, its bottoms and their makers; InvalidFile, and what `sample` raises.
     """
     current: dict[str, Blob] = {}
     nodes: list[Node] = []
@@ -101,7 +103,10 @@ def resolve(
         layer = types[spec.type](spec, getattr(spec, types[spec.type].field_name or "", None), phase)
         node = Node(layer, tuple(current[b] for b in spec.bottom))
         if layer.type == "Data":
-            layer.sample = sample(spec.data_param, spec.transform_param, phase)  # type: ignore[attr-defined]
+            try:
+                layer.sample = sample(spec.data_param, spec.transform_param, phase)  # type: ignore[attr-defined]
+            except ValueError as error:
+                raise type(error)(f"{place(spec)}: layer {spec.name!r}: {error}") from None
         bottoms = [b.tensor.shape for b in node.bottoms]
         try:
             shapes = [tuple(shape) for shape in layer.shapes(bottoms)]
@@ -115,10 +120,15 @@ def resolve(
             raise ShapeError(f"{place(spec)}: {_described(node)}: {error}") from None
         if len(shapes) != len(spec.top) or len(dtypes) != len(spec.top):
             raise TypeError(f"{_described(node)} gave {len(shapes)} shapes for {len(spec.top)} tops")
+        if len(spec.param) > len(node.parameters):
+            n, listed = len(node.parameters), len(spec.param)
+            raise InvalidFile([f"{place(spec)}: {_described(node)} has {n} parameters, but its param lists {listed}"])
         tops = []
         for top, shape, dtype in zip(spec.top, shapes, dtypes, strict=True):
             role = Role.ACTIVATION
             if layer.bottoms == (0, 0):
+                if top in RESERVED:
+                    raise InvalidFile([f"{place(spec)}: layer {spec.name!r}: {top!r} is a name of minidnn's own"])
                 role = Role.LABEL if dtype == "int32" else Role.INPUT
             tops.append(Blob(top, Tensor(_tensor_name(layer, top), shape, dtype, role), node))
         for blob in node.bottoms:

@@ -44,19 +44,20 @@ class Net:
     state: ClassVar[Mapping[str, Any]] = {}  # {"stage": ["deploy"]}
     session: Any = None  # where its parameters live: the last Session or Solver made of it
 
-    def __init__(self, **arguments: Any) -> None:
-        """Arguments are `define`'s. `batch` is taken whether `define` has it or not."""
+    def __init__(self, *positional: Any, **arguments: Any) -> None:
+        """Arguments are `define`'s. Where it takes no `batch`, that replaces the batch sizes that it writes."""
         define = getattr(self, "define", None)
         if define is None:
             raise TypeError("a Net comes from Net.from_yaml(path), or from a subclass that has a method `define`")
-        batch = arguments.get("batch")
-        if "batch" not in inspect.signature(define).parameters:
-            arguments.pop("batch", None)
-        data: dict[str, Any] = {"name": type(self).name or type(self).__name__}
+        signature = inspect.signature(define)
+        batch = None if "batch" in signature.parameters else arguments.pop("batch", None)
+        bound = signature.bind(*positional, **arguments)
+        name = type(self).name or type(self).__name__
+        data: dict[str, Any] = {"name": name}
         data |= {"force_backward": True} if self.force_backward else {}
         data |= {"state": dict(self.state)} if self.state else {}
-        data["layer"] = written(define, arguments)
-        self._take(check_net(Document(data, what=f"net {data['name']}"), LAYERS), batch)
+        data["layer"] = written(lambda: define(*bound.args, **bound.kwargs))
+        self._take(check_net(Document(data, what=f"net {name}"), LAYERS), batch)
 
     @classmethod
     def from_yaml(cls, path: str | Path, batch: int | None = None) -> Net:

@@ -148,6 +148,7 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
         document.error(at, "expected a net with layers, got none")
     read = layers[len(layers) - len(listed) :]
     unread = {top for item, layer in zip(listed, read, strict=True) if not layer for top in _tops(item)}
+    unread |= set(net.input) if net else set()
     known = [(layer, path) for layer, path in zip(layers, paths, strict=True) if layer]
     _wiring(document, known, types, net.state if net else NetState(), unread)
     if net is None or document.count > before:
@@ -256,15 +257,19 @@ def _wiring(
     state: NetState,
     unread: Collection[str],
 ) -> None:
-    """What is wrong in any phase; but a blob missing in one only may be so, for TEST may have no data layer.
+    """What is wrong in any phase. But a blob that some layer before makes, if only in another phase or stage, may be
+    missing until that phase is asked for: a net to train need not be one to test.
 
     `unread` are the tops of layers that could not be read: what needs them is not wrong for that.
     """
-    found = {phase: wiring(layers, types, phase, state, unread) for phase in PHASES}
-    for phase, problems in found.items():
-        for problem in problems:
-            others = [p for p in PHASES if p != phase and problem.layer.included(p, state)]
-            if not problem.missing or all(any(problem.path == q.path for q in found[p]) for p in others):
+    first: dict[str, int] = {}
+    for i, (layer, _) in enumerate(layers):
+        for top in layer.top:
+            first.setdefault(top, i)
+    place = {id(layer): i for i, (layer, _) in enumerate(layers)}
+    for phase in PHASES:
+        for problem in wiring(layers, types, phase, state, unread):
+            if not problem.missing or first.get(problem.missing, len(layers)) >= place[id(problem.layer)]:
                 document.error(problem.path, problem.message)
 
 
@@ -273,7 +278,7 @@ class Problem:
     path: Path_
     layer: LayerParameter
     message: str
-    missing: bool = False  # an unknown bottom, which may be known in another phase
+    missing: str = ""  # the blob, if it is that no layer makes it
 
 
 def wiring(
@@ -294,7 +299,7 @@ def wiring(
         kind = types[layer.type]
 
         def wrong(
-            *field: str | int, what: str, missing: bool = False, path: Path_ = path, layer: LayerParameter = layer
+            *field: str | int, what: str, missing: str = "", path: Path_ = path, layer: LayerParameter = layer
         ) -> None:
             problems.append(Problem((*path, *field), layer, what, missing))
 
@@ -304,7 +309,7 @@ def wiring(
         for i, name in enumerate(layer.bottom):
             if name not in makers and name not in unread:
                 hint = meant(name, makers) or (f"; there are {_some(makers)}" if makers else "; nothing is before it")
-                wrong("bottom", i, what=f"no layer before this one makes blob {name!r}{hint}", missing=True)
+                wrong("bottom", i, what=f"no layer before this one makes blob {name!r}{hint}", missing=name)
         for field, (least, most) in (("bottom", kind.bottoms), ("top", kind.tops)):
             n = len(getattr(layer, field))
             if n < least or (most is not None and n > most):
@@ -393,10 +398,10 @@ _EXPECTED = {
     "string_type": "a text",
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
-    "greater_than": "more than {gt}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt}",
-    "less_than_equal": "at most {le}",
+    "greater_than": "more than {gt:g}",
+    "greater_than_equal": "at least {ge:g}",
+    "less_than": "less than {lt:g}",
+    "less_than_equal": "at most {le:g}",
 }
 
 
@@ -407,10 +412,9 @@ def _unknown(document: Document, path: Path_, message: str, field: str, fields: 
 
 def meant(word: str, options: Iterable[str]) -> str:
     """` (did you mean 'x'?)`, or nothing if nothing is close."""
-    options = list(options)
-    lower = {o.lower(): o for o in reversed(options)}
-    close = get_close_matches(word.lower(), lower, 3, 0.6)
-    return f" (did you mean {_either([lower[c] for c in close])}?)" if close else ""
+    lower = {option.lower(): option for option in options}
+    close = get_close_matches(word.lower(), lower, 1)
+    return f" (did you mean {lower[close[0]]!r}?)" if close else ""
 
 
 def _either(options: Sequence[Any]) -> str:

@@ -106,18 +106,22 @@ def read(path: str | Path) -> Document:
 def parse(text: str, source: str) -> Document:
     """The text's values. Raises InvalidFile for bad YAML; keys given twice are noted as errors of the document."""
     from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.error import MarkedYAMLError
+    from ruamel.yaml.reader import ReaderError
 
     document = Document(None, source)
     try:
-        node = YAML(typ="rt", pure=True).compose(text)
+        node = YAML(typ="safe", pure=True).compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
         context = f" ({error.context})" if error.context else ""
         raise InvalidFile([f"{where}: not valid YAML: {error.problem or error.context}{context}"]) from None
-    except YAMLError as error:  # a character that YAML forbids
-        raise InvalidFile([f"{source}: not valid YAML: {' '.join(str(error).split())}"]) from None
+    except ReaderError as error:
+        before = text[: error.position]
+        line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
+        what = f"the character {chr(error.character)!r} may not stand in it"
+        raise InvalidFile([f"{source}:{line}:{column}: not valid YAML: {what}"]) from None
     if node is not None:
         document.data = _value(node, (), document, frozenset())
     return document
