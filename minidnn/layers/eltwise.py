@@ -65,5 +65,5 @@ class Eltwise(Layer):
 
 
 def _which(s):
-    """The bottom that each maximum came from; the first of equals."""
+    """The bottom that each maximum came from; of equals, Caffe's choice."""
     return s.extra("which", s.y[0].shape, "uint8")

@@ -116,7 +116,10 @@ def _reference(op: Op) -> Recipe:
     try:
         kernel = reference.KERNELS[op.kind]
     except KeyError:
-        raise KeyError(f"{op.name}: no kernel for kind {op.kind}, neither in cpu nor in reference") from None
+        raise reference.NoKernel(
+            f"layer {op.layer}: neither the cpu nor the reference backend has a kernel for {op.kind!r}; "
+            f"add one with minidnn.backends.reference.KERNELS[{op.kind!r}] = f(attrs, reads, writes)"
+        ) from None
     return plain(lambda reads, writes, _: [partial(kernel, op.attrs, list(reads), list(writes))], "reference")
 
 

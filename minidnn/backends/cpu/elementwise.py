@@ -117,7 +117,7 @@ def _weighted_sum(op: Op) -> list[Recipe]:
 
 
 def _maximum(op: Op) -> list[Recipe]:
-    """x1 .. xn -> y which?; the first of equals is taken"""
+    """x1 .. xn -> y which?; of equals the first, but the second of the first two, as in Caffe"""
     scratch = Scratch()
     piece = scratch.take(min(BLOCK, op.reads[0].size))
 
@@ -129,8 +129,9 @@ def _maximum(op: Op) -> list[Recipe]:
             greater = greater_all[: y.size]
             steps += [partial(np.copyto, y, first), *(partial(w.fill, 0) for w in which)]
             for i, x in enumerate(others, start=1):
+                takes = np.greater_equal if i == 1 else np.greater
                 for w in which:
-                    steps += [partial(np.greater, x, y, out=greater), partial(np.copyto, w, i, where=greater)]
+                    steps += [partial(takes, x, y, out=greater), partial(np.copyto, w, i, where=greater)]
                 steps.append(partial(np.maximum, y, x, out=y))
         return steps
 

@@ -6,6 +6,7 @@ or 4-D tensor, or the last axis of any other), else the reference's route is tak
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
@@ -121,7 +122,7 @@ def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     scratch = Scratch()
     softmax = _Softmax(dnnl, x, a.axis, scratch)
     labels = _Labels(x, a.axis, scratch)
-    batch = x.shape[0]
+    batch = math.prod(x.shape[: a.axis])
 
     def bind(reads, writes, ws):
         found = labels.bind(reads[1], a.ignore_label, ws)
@@ -147,7 +148,7 @@ def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
         return None
     scratch = Scratch()
     labels = _Labels(prob, a.axis, scratch)
-    batch = prob.shape[0]
+    batch = math.prod(prob.shape[: a.axis])
 
     def bind(reads, writes, ws):
         found = labels.bind(reads[1], a.ignore_label, ws)
@@ -203,7 +204,8 @@ def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
             for i in range(0, len(rows), at_once):
                 n = len(rows[i : i + at_once])
                 np.copyto(ones[:n], picked[i : i + n, None])  # a comparison that broadcasts would allocate a buffer
-                np.greater_equal(rows[i : i + n], ones[:n], out=better[:n])
+                np.less(rows[i : i + n], ones[:n], out=better[:n])
+                np.logical_not(better[:n], out=better[:n])  # not >=: where NaN stands, nothing is right
                 np.copyto(ones[:n], better[:n])
                 np.add.reduce(ones[:n], axis=1, out=ranks[:n])  # the label's own score counts once
                 np.less_equal(ranks[:n], np.float32(a.top_k), out=right[:n])

@@ -1,9 +1,11 @@
-"""Convolution as matrix products over unfolded windows, group by group."""
+"""Convolution as matrix products over unfolded windows, some images at a time."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
+
+UNFOLDED = 1 << 22  # elements of windows in memory at once: a VGG's, of a whole batch, would take gigabytes
 
 
 def windows(x, a, out):
@@ -16,12 +18,19 @@ def windows(x, a, out):
     return view[:, :, :oh, :ow].transpose(0, 1, 4, 5, 2, 3).reshape(n, a.group, c // a.group * kh * kw, oh * ow)
 
 
+def batches(x, w, y):
+    """The images whose windows are unfolded together: slices of N that depend on shapes alone."""
+    n, c = x.shape[:2]
+    step = max(1, UNFOLDED // max(c * w[0, 0].size * y[0, 0].size, w.size))
+    return [slice(i, i + step) for i in range(0, n, step)]
+
+
 def forward(a, reads, writes):
     """y[n, o] = sum over c, i, j of w[o, c, i, j] x[n, c, s h + d i - p, s w + d j - p] (+ b[o])."""
     (x, w, *b), (y,) = reads, writes
-    columns = windows(x, a, y.shape[2:])
     rows = w.reshape(a.group, len(w) // a.group, -1)
-    y[...] = (rows @ columns).reshape(y.shape)
+    for some in batches(x, w, y):
+        y[some] = (rows @ windows(x[some], a, y.shape[2:])).reshape(y[some].shape)
     if b:
         y += b[0][:, None, None]
 
@@ -29,10 +38,12 @@ def forward(a, reads, writes):
 def backward_filter(a, reads, writes):
     """dw[o, c, i, j] = sum over n, h, w of dy[n, o, h, w] x[n, c, s h + d i - p, ...]."""
     (x, dy), (dw,) = reads, writes
-    columns = windows(x, a, dy.shape[2:])
     rows = dy.reshape(len(dy), a.group, dy.shape[1] // a.group, -1)
-    groups = [np.tensordot(rows[:, g], columns[:, g], ((0, 2), (0, 2))) for g in range(a.group)]
-    dw[...] = np.concatenate(groups).reshape(dw.shape)
+    total = np.zeros((), dw.dtype)
+    for some in batches(x, dw, dy):
+        columns = windows(x[some], a, dy.shape[2:])
+        total = total + (rows[some] @ columns.swapaxes(2, 3)).sum(0)
+    dw[...] = total.reshape(dw.shape)
 
 
 def backward_data(a, reads, writes):
@@ -41,14 +52,13 @@ def backward_data(a, reads, writes):
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = a.kernel, a.stride, a.pad, a.dilation
     n, c, h, width = dx.shape
     oh, ow = dy.shape[2:]
-    rows = w.reshape(a.group, len(w) // a.group, -1).transpose(0, 2, 1)
-    columns = rows @ dy.reshape(n, a.group, dy.shape[1] // a.group, oh * ow)
-    columns = columns.reshape(n, c, kh, kw, oh, ow)
-    padded = np.zeros((n, c, h + 2 * ph, width + 2 * pw), dx.dtype)
-    for i in range(kh):
-        for j in range(kw):
+    weights = w.reshape(a.group, len(w) // a.group, -1).swapaxes(1, 2)
+    rows = dy.reshape(n, a.group, dy.shape[1] // a.group, oh * ow)
+    for some in batches(dx, w, dy):
+        columns = (weights @ rows[some]).reshape(-1, c, kh, kw, oh, ow)
+        padded = np.zeros((len(columns), c, h + 2 * ph, width + 2 * pw), dx.dtype)
+        for i, j in np.ndindex(kh, kw):
             top, left = dh * i, dw * j
-            padded[:, :, top : top + sh * (oh - 1) + 1 : sh, left : left + sw * (ow - 1) + 1 : sw] += columns[
-                :, :, i, j
-            ]
-    dx[...] = padded[:, :, ph : ph + h, pw : pw + width]
+            met = padded[:, :, top : top + sh * (oh - 1) + 1 : sh, left : left + sw * (ow - 1) + 1 : sw]
+            met += columns[:, :, i, j]
+        dx[some] = padded[:, :, ph : ph + h, pw : pw + width]

@@ -5,11 +5,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from minidnn.backends.reference.kernels import KERNELS
 from minidnn.program import DEFAULT, Algorithm, Op, Tensor
+
+
+class NoKernel(KeyError):
+    """An op of a kind that no table has."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ReferenceDevice:
@@ -18,7 +26,7 @@ class ReferenceDevice:
     name = "reference"
 
     def __init__(self) -> None:
-        self.description = f"NumPy {np.__version__}"
+        self.description = f"NumPy {np.__version__} ({_blas()})"
         self.memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
@@ -37,8 +45,19 @@ class ReferenceDevice:
     @staticmethod
     def _kernel(op: Op) -> Callable[..., None]:
         if op.kind not in KERNELS:
-            raise KeyError(
+            raise NoKernel(
                 f"layer {op.layer}: the reference backend has no kernel for {op.kind!r}; "
                 f"add one with minidnn.backends.reference.KERNELS[{op.kind!r}] = f(attrs, reads, writes)"
             )
         return KERNELS[op.kind]
+
+
+def _blas() -> str:
+    """The library behind matrix products, and its threads: sums are cut by their number."""
+    config: Any = np.show_config(mode="dicts")
+    blas = config["Build Dependencies"]["blas"]
+    given = (os.environ.get(f"{name}_NUM_THREADS", "") for name in ("OPENBLAS", "MKL", "OMP"))
+    threads = next((int(n) for n in given if n.isdigit()), os.cpu_count() or 1)
+    if hasattr(os, "sched_getaffinity"):
+        threads = min(threads, len(os.sched_getaffinity(0)))
+    return f"{blas['name']} {blas['version']}, {threads} thread{'' if threads == 1 else 's'}"

@@ -57,11 +57,22 @@ def eltwise_forward(a, reads, writes):
         for x in reads[1:]:
             total = total * x
     else:
-        stack = np.stack(reads)
-        total = stack.max(0)
+        total, index = maximum(reads)
         if which:
-            which[0][...] = stack.argmax(0)
+            which[0][...] = index
     y[...] = total
+
+
+def maximum(xs):
+    """(the largest, which it is). Among equals Caffe takes the second of the first two, then the first: after ReLUs,
+    where both are often 0, it matters where the gradient goes. NaN is the largest of all."""
+    first, second, *others = xs
+    takes = (first > second) | np.isnan(first)
+    best, index = np.where(takes, first, second), np.where(takes, 0, 1)
+    for i, x in enumerate(others, 2):
+        takes = (x > best) | np.isnan(x)
+        best, index = np.where(takes, x, best), np.where(takes, i, index)
+    return best, index
 
 
 def eltwise_backward(a, reads, writes):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 TINY = np.finfo(np.float32).tiny  # Caffe's floor under a probability before its logarithm
@@ -38,17 +40,17 @@ def valid_labels(label, classes, ignore):
 
 
 def normalizer(a, prob, counts):
-    total = {"FULL": len(counts), "VALID": int(counts.sum()), "BATCH_SIZE": len(prob), "NONE": 1}[a.normalization]
-    return max(total, 1)
+    batch = math.prod(prob.shape[: a.axis])
+    return max({"FULL": len(counts), "VALID": int(counts.sum()), "BATCH_SIZE": batch, "NONE": 1}[a.normalization], 1)
 
 
 def softmax_loss_forward(a, reads, writes):
     (x, label), (loss, prob) = reads, writes
     prob[...] = softmax(x, a.axis)
     flat, counts = valid_labels(label, x.shape[a.axis], a.ignore_label)
-    chosen = rows_of(prob, a.axis)[np.arange(len(flat)), flat]
-    # A probability that is not a number must stay one: np.maximum keeps it.
-    loss[0] = -(np.log(np.maximum(chosen, TINY)) * counts).sum() / normalizer(a, prob, counts)
+    chosen = rows_of(prob, a.axis)[np.arange(len(flat)), flat][counts]
+    # np.maximum lets NaN pass: a loss that is not a number must not look like one.
+    loss[0] = -np.log(np.maximum(chosen, TINY)).sum() / normalizer(a, prob, counts)
 
 
 def softmax_loss_backward(a, reads, writes):
@@ -64,12 +66,15 @@ def softmax_loss_backward(a, reads, writes):
 
 
 def accuracy(a, reads, writes):
-    """The share of labels with fewer than top_k other scores as high as theirs: a tie counts as higher."""
+    """The share of labels with fewer than top_k other scores as high as theirs: a tie counts as higher.
+
+    So does NaN. (In Caffe a label whose score is NaN is right, and a net that has diverged scores 100 %.)
+    """
     (x, label), (out,) = reads, writes
     flat, counts = valid_labels(label, x.shape[a.axis], a.ignore_label)
     rows = rows_of(x, a.axis)
     own = rows[np.arange(len(flat)), flat]
-    better = (rows >= own[:, None]).sum(1) - 1
+    better = (~(rows < own[:, None])).sum(1) - 1
     out[0] = ((better < a.top_k) & counts).sum() / max(int(counts.sum()), 1)
 
 

@@ -25,7 +25,7 @@ def window_sum(v, a):
         padded = np.pad(v, ((0, 0), (half, half), (0, 0), (0, 0)))
         return sliding_window_view(padded, a.size, 1).sum(-1)
     padded = np.pad(v, ((0, 0), (0, 0), (half, half), (half, half)))
-    return sliding_window_view(padded, (a.size, a.size), (2, 3)).sum((-1, -2))
+    return sliding_window_view(sliding_window_view(padded, a.size, 2).sum(-1), a.size, 3).sum(-1)
 
 
 def lrn_terms(x, a):

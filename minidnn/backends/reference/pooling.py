@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 
 def padded_shape(x, a, out):
@@ -12,14 +11,35 @@ def padded_shape(x, a, out):
     return tuple(max(r, n + 2 * p) for r, n, p in zip(reach, x.shape[2:], a.pad, strict=True))
 
 
-def windows(x, a, out, fill):
-    """(N, C, oh, ow, kh * kw), with `fill` outside x."""
-    n, c, h, w = x.shape
-    (ph, pw), (sh, sw) = a.pad, a.stride
-    padded = np.full((n, c, *padded_shape(x, a, out)), fill, x.dtype)
-    padded[:, :, ph : ph + h, pw : pw + w] = x
-    view = sliding_window_view(padded, a.kernel, (2, 3))[:, :, ::sh, ::sw][:, :, : out[0], : out[1]]
-    return view.reshape(*view.shape[:4], -1)
+def padded(x, a, out, fill):
+    """x among `fill`."""
+    area = np.full((*x.shape[:2], *padded_shape(x, a, out)), fill, x.dtype)
+    inside(area, x, a)[...] = x
+    return area
+
+
+def inside(area, x, a):
+    """The view of a padded array where x lies."""
+    (ph, pw), (h, w) = a.pad, x.shape[2:]
+    return area[:, :, ph : ph + h, pw : pw + w]
+
+
+def taps(area, a, out):
+    """For each place in a window, row by row: the view of a padded array that it meets, (N, C, oh, ow)."""
+    (sh, sw), (oh, ow) = a.stride, out
+    for i, j in np.ndindex(a.kernel):
+        yield area[:, :, i : i + sh * (oh - 1) + 1 : sh, j : j + sw * (ow - 1) + 1 : sw]
+
+
+def maximum(x, a, out):
+    """(the largest value of each window, which place it stands at: the first of equals). NaN is the largest of all."""
+    best = np.full((*x.shape[:2], *out), -np.inf, x.dtype)
+    index = np.zeros(best.shape, np.int32)
+    for k, tap in enumerate(taps(padded(x, a, out, -np.inf), a, out)):
+        larger = (tap > best) | np.isnan(tap)
+        np.copyto(best, tap, where=larger)
+        np.copyto(index, k, where=larger)
+    return best, index
 
 
 def divisors(shape, a, out):
@@ -32,31 +52,29 @@ def divisors(shape, a, out):
 
 
 def forward(a, reads, writes):
-    """y = max or mean of each window; the index of a maximum is kh_i * kw + kw_i, the first one's among equals."""
+    """y = max or mean of each window; the index of a maximum is kh_i * kw + kw_i."""
     (x,), (y, *index) = reads, writes
     out = y.shape[2:]
     if a.method == "AVE":
-        y[...] = windows(x, a, out, 0).sum(-1) / divisors(x.shape[2:], a, out).astype(x.dtype)
+        y[...] = sum(taps(padded(x, a, out, 0), a, out)) / divisors(x.shape[2:], a, out).astype(x.dtype)
         return
-    view = windows(x, a, out, -np.inf)
-    y[...] = view.max(-1)
+    best, places = maximum(x, a, out)
+    y[...] = best
     if index:
-        index[0][...] = view.argmax(-1)
+        index[0][...] = places
 
 
 def backward(a, reads, writes):
     """AVE spreads dy evenly over its window, MAX gives it to the maximum."""
     (*saved, dy), (dx,) = reads, writes
-    (ph, pw), (sh, sw), (kh, kw) = a.pad, a.stride, a.kernel
-    oh, ow = dy.shape[2:]
-    n, c, h, w = dx.shape
-    share = dy / divisors((h, w), a, (oh, ow)).astype(dy.dtype) if a.method == "AVE" else dy
-    index = None if a.method == "AVE" else saved[0]
-    if a.saved in ("x", "xy"):
-        index = windows(saved[0], a, (oh, ow), -np.inf).argmax(-1)
-    padded = np.zeros((n, c, *padded_shape(dx, a, (oh, ow))), dx.dtype)
-    for i in range(kh):
-        for j in range(kw):
-            part = share if index is None else np.where(index == i * kw + j, share, 0)
-            padded[:, :, i : i + sh * (oh - 1) + 1 : sh, j : j + sw * (ow - 1) + 1 : sw] += part
-    dx[...] = padded[:, :, ph : ph + h, pw : pw + w]
+    out = dy.shape[2:]
+    area = np.zeros((*dx.shape[:2], *padded_shape(dx, a, out)), dx.dtype)
+    if a.method == "AVE":
+        share = dy / divisors(dx.shape[2:], a, out).astype(dy.dtype)
+        for tap in taps(area, a, out):
+            tap += share
+    else:
+        index = saved[0] if a.saved == "index" else maximum(saved[0], a, out)[1]
+        for k, tap in enumerate(taps(area, a, out)):
+            tap += np.where(index == k, dy, 0)
+    dx[...] = inside(area, dx, a)

@@ -35,7 +35,6 @@ def sgd(a, reads, writes):
         g = g + number(a.decay) * (w if a.regularization == "L2" else np.sign(w))
     step = (rate[0] * number(a.lr_mult)) * g
     if rest:
-        h = writes[1]
-        h[...] = number(a.momentum) * h + step
-        step = h
-    w -= step
+        step = number(a.momentum) * rest[0] + step
+        writes[1][...] = step
+    np.subtract(w, step, out=writes[0])
