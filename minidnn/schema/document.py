@@ -122,6 +122,8 @@ def parse(text: str, source: str) -> Document:
         line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
         what = f"the character {chr(error.character)!r} may not stand in it"
         raise InvalidFile([f"{source}:{line}:{column}: not valid YAML: {what}"]) from None
+    except RecursionError:
+        raise InvalidFile([f"{source}: not valid YAML: lists or mappings are nested too deeply"]) from None
     if node is not None:
         document.data = _value(node, (), document, frozenset())
     return document
@@ -209,7 +211,7 @@ def _scalar(node: Any, path: Path_, document: Document) -> Any:
         return None
     if tag == "bool":
         return text.lower() == "true"
-    if tag == "int":
+    if tag == "int" and len(text) <= 100:
         return int(text) if _INT.fullmatch(text) else int(text.replace("_", ""), 0)
     if tag == "float":
         lower = text.lower()
@@ -218,7 +220,8 @@ def _scalar(node: Any, path: Path_, document: Document) -> Any:
         return float(text.replace("_", ""))
     if tag in ("str", "timestamp"):
         return text
-    document.error(path, f"expected a plain value, got the tag {node.tag}")
+    what = f"the tag {node.tag}" if len(text) <= 100 else f"a number of {len(text)} characters"
+    document.error(path, f"expected a plain value, got {what}")
     return None
 
 
