@@ -149,14 +149,19 @@ def _algorithms(arrangement: Arrangement) -> Algorithms:
 
 def _forced(costs: Costs, arrangement: Arrangement) -> Costs:
     """Costs that know only the algorithms taken there, so that any policy takes them, and no end of memory."""
+
+    def key(op: Op) -> tuple[object, ...]:
+        """TRAIN and TEST have ops of one name that differ in kind (dropout) or in batch."""
+        return op.name, op.kind, *(t.shape for t in op.tensors)
+
     taken = {
-        op.name: algorithm
+        key(op): algorithm
         for schedule in arrangement.schedules.values()
         for op, algorithm in schedule.plan.algorithm.items()
     }
 
     def choices(op: Op) -> tuple[Choice, ...]:
-        algorithm = taken[op.name]
+        algorithm = taken[key(op)]
         return (Choice(algorithm, costs.seconds(op, algorithm)),)
 
     return replace(costs, choices=choices, memory=1 << 62)
