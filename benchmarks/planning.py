@@ -1,0 +1,95 @@
+"""How long planning takes, and how it grows with the number of ops.
+
+    python benchmarks/planning.py [--json]
+
+For ResNets of growing depth and each policy: CPU seconds (one thread; medians of three runs) from a written net to
+proved schedules, and the exponent k of seconds ~ ops^k over the deeper half. n log n is k = 1.1 over this range.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import math
+import statistics
+import time
+
+from minidnn import zoo
+from minidnn.autodiff import TrainSpec, differentiate
+from minidnn.costs import profile
+from minidnn.memory.arrange import arrange
+from minidnn.net import Net
+
+DEPTHS = (50, 101, 152, 302, 500, 1001, 1517)
+POLICIES = ("baseline", "liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn")
+BATCH, REPEATS = 16, 3
+
+
+def net(depth: int) -> Net:
+    found = zoo.find(f"resnet{depth}", BATCH)
+    return found.with_batch(BATCH) if isinstance(found, Net) else Net.from_yaml(found, batch=BATCH)
+
+
+def seconds(work) -> float:
+    taken = []
+    for _ in range(REPEATS):
+        gc.collect()
+        start = time.process_time()
+        work()
+        taken.append(time.process_time() - start)
+    return statistics.median(taken)
+
+
+def measure() -> list[dict]:
+    costs, rows = profile("titan_x"), []
+    for depth in DEPTHS:
+        reading = seconds(lambda d=depth: net(d))
+        made = net(depth)
+        graph = made.graph("TRAIN")
+        lowering = seconds(lambda g=graph: differentiate(g, train=TrainSpec(momentum=0.9)))
+        program = differentiate(graph, train=TrainSpec(momentum=0.9))
+        for policy in POLICIES:
+            planning = seconds(lambda p=policy, o=program: arrange([o], p, costs, budget=1 << 50))
+            rows.append(
+                {
+                    "network": f"resnet{depth}", "policy": policy, "ops": len(program.ops),
+                    "read_seconds": reading, "differentiate_seconds": lowering, "plan_seconds": planning,
+                    "seconds": reading + lowering + planning,
+                }
+            )  # fmt: skip
+            show(rows[-1])
+    return rows
+
+
+def show(row: dict) -> None:
+    print(
+        f"{row['network']:>11} {row['ops']:>6} ops  {row['policy']:<10} read {row['read_seconds']:6.2f}"
+        f"  differentiate {row['differentiate_seconds']:6.2f}  plan and prove {row['plan_seconds']:6.2f}"
+        f"  together {row['seconds']:6.2f} s",
+        flush=True,
+    )
+
+
+def exponent(rows: list[dict], policy: str) -> float:
+    """The least-squares slope of log seconds over log ops, over the deeper half."""
+    own = [r for r in rows if r["policy"] == policy][len(DEPTHS) // 2 :]
+    x, y = [math.log(r["ops"]) for r in own], [math.log(r["plan_seconds"]) for r in own]
+    mx, my = statistics.mean(x), statistics.mean(y)
+    return sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / sum((a - mx) ** 2 for a in x)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", action="store_true", help="print one JSON document at the end")
+    args = parser.parse_args()
+    rows = measure()
+    growth = {policy: round(exponent(rows, policy), 3) for policy in POLICIES}
+    if args.json:
+        print(json.dumps({"rows": rows, "exponent": growth}))
+    else:
+        print("seconds ~ ops^k:", ", ".join(f"{policy} k = {k}" for policy, k in growth.items()))
+
+
+if __name__ == "__main__":
+    main()
