@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn import snapshot
+from minidnn import snapshot, zoo
 from minidnn.autodiff import TrainSpec
 from minidnn.feeds import Feeds, Pair
 from minidnn.layers import LAYERS
@@ -345,15 +345,16 @@ class Solver:
         self.iteration, self.position = before.iteration, before.position
         for name, now in self._facts().items():
             then = before.facts.get(name)
-            if name != "policy" and then != now:
+            if then != now:
                 self.notes.append(f"{name}: {now}, but the snapshot's run had {then}: last bits may differ")
 
     def _facts(self) -> dict[str, object]:
-        """What the last bits of the numbers depend on, and, for people, the policy, on which they do not."""
-        arrangement, device = self.session.arrangement, self.session.device
-        chosen = arrangement.schedules["TRAIN"].plan.algorithm
+        """What the last bits of the numbers depend on. The policy is not among it: whatever the policy and the budget,
+        a run's snapshots are the same files, byte for byte."""
+        device = self.session.device
+        chosen = self.session.arrangement.schedules["TRAIN"].plan.algorithm
         unusual = {op.name: a.name for op, a in chosen.items() if a != device.algorithms(op)[0]}
-        return {"device": device.description, "algorithms": unusual, "policy": arrangement.policy}
+        return {"device": device.description, "algorithms": unusual}
 
     # ---- what went wrong
 
@@ -435,11 +436,13 @@ def understand(
     fields: Mapping[str, Any] = MappingProxyType({}),
     batch: int | None = None,
 ) -> tuple[Net, Net | None, SolverParameter | None]:
-    """(net, its test net if that is another one, solver parameters) of a solver or of a net, a file or a value.
+    """(net, its test net if that is another one, solver parameters) of a solver or of a net, a file, a name or a value.
 
     `fields` go before the solver's own. A net's parameters are None unless fields are given for it. A solver's net
     is looked for beside its file, then in the working folder. Raises InvalidFile with every error of a file.
     """
+    if isinstance(source, str | Path):
+        source = zoo.find(source, batch)
     if isinstance(source, Net):
         net = source if batch is None else source.with_batch(batch)
         given = {"base_lr": 0.01, "lr_policy": "fixed", **fields}
@@ -460,11 +463,14 @@ def understand(
 
     def net_of(path: str) -> Net:
         places = [beside / path, Path(path)]
-        found = next((place for place in places if place.exists()), None)
+        found: Path | Net | None = next((place for place in places if place.exists()), None)
+        if found is None:
+            with contextlib.suppress(zoo.NoSuchModel):
+                found = zoo.find(path, batch)
         if found is None:
             looked = " and ".join(dict.fromkeys(str(place) for place in places))
             raise InvalidInput(f"{source}: there is no net {path} (looked for {looked})")
-        return Net.from_yaml(found, batch)
+        return found if isinstance(found, Net) else Net.from_yaml(found, batch)
 
     if p.net_param is not None:
         net = Net.from_parameter(p.net_param, batch)

@@ -2,6 +2,8 @@
 
     python models/generate.py            write them
     python models/generate.py --check    say which files differ, and fail if any does
+
+Nets of other depths need no file: `minidnn plan vgg416`, `minidnn plan resnet1001`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,80 @@
+# make demo, make test: each does all its own set-up (a virtual environment in .venv, pip) and runs.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+
+VENV := .venv
+BIN := $(VENV)/bin
+OUT := out
+BUDGET := 2.5MiB
+
+.PHONY: demo test lint models clean help
+
+help:
+	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
+	@echo "make test    run the tests"
+	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make models  write the generated networks of models/ anew"
+	@echo "make clean   remove $(OUT) and $(VENV)"
+
+# -- set-up: .run holds what the demo needs, .dev what the tests and linters need besides
+
+$(BIN)/python:
+	@for python in $${PYTHON:-python3 python3.13 python3.12 python3.11 python3.10}; do \
+	  $$python -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || continue; \
+	  if ! $$python -c 'import venv, ensurepip' 2>/dev/null; then \
+	    echo "make: $$python has no venv module (on Debian and Ubuntu: apt install python3-venv)" >&2; exit 1; \
+	  fi; \
+	  echo "$$python -m venv $(VENV)"; exec $$python -m venv $(VENV); \
+	done; \
+	echo "make: no Python of at least 3.10 is on the PATH (name one: make PYTHON=/path/to/python3 ...)" >&2; exit 1
+
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(VENV)/.run: setup.cfg pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[data,cpu]'
+	@touch $@
+
+$(VENV)/.dev: setup.cfg pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[data,cpu,dev]'
+	@touch $@ $(VENV)/.run
+
+# -- what to run
+
+test: $(VENV)/.dev
+	$(BIN)/pytest $(TESTS)
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python models/generate.py --check
+
+models: $(VENV)/.run
+	$(BIN)/python models/generate.py
+
+# Baseline trains without a budget; with one it is refused and says why; vdnn_all trains within it and ends with the
+# same file, byte for byte.
+SOLVER := models/digits_solver.yaml
+NEWEST := _iter_250.safetensors
+
+demo: $(VENV)/.run
+	@mkdir -p $(OUT)
+	$(BIN)/minidnn train $(SOLVER) --policy baseline --snapshot-prefix $(OUT)/baseline
+	$(BIN)/minidnn test $(SOLVER) --weights $(OUT)/baseline$(NEWEST) --json > $(OUT)/test.json
+	@$(BIN)/python -c 'import json; a = json.load(open("$(OUT)/test.json"))["outputs"]["accuracy"]; \
+	  print(f"test accuracy {a:.2%}"); assert a >= 0.97, "less than 97 %"'
+	@echo
+	$(BIN)/minidnn train $(SOLVER) --policy baseline --budget $(BUDGET) && exit 1 || test $$? = 2
+	@echo
+	$(BIN)/minidnn train $(SOLVER) --policy vdnn_all --budget $(BUDGET) --snapshot-prefix $(OUT)/vdnn_all
+	cmp $(OUT)/baseline$(NEWEST) $(OUT)/vdnn_all$(NEWEST)
+	@echo "The same bytes: vdnn_all within $(BUDGET) and baseline without a budget trained the same network."
+	@echo
+	$(BIN)/minidnn compare $(SOLVER) --budget $(BUDGET) --report $(OUT)/demo.html
+
+clean:
+	rm -rf $(OUT) $(VENV)
