@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 from minidnn.costs import Choice, Costs
 from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
 
@@ -151,3 +153,20 @@ def costs(memory: int = 1 << 40, bandwidth: float = 1e9) -> Costs:
         return (Choice(Algorithm("only"), 5e-5),)
 
     return Costs("toy", memory, bandwidth, bandwidth, choices)
+
+
+def random_graph(seed: int, layers: int = 12) -> Program:
+    """Any DAG: each layer reads one to three of the blobs before it; what nobody reads is summed at the end."""
+    r = random.Random(seed)
+    b, read = Builder(r.choice([16, 64])), {"data"}
+    blobs = [b.add("stem", "convolution", "data", size=r.choice([16, 32, 64]))]
+    for i in range(layers):
+        kind = r.choice(["convolution", "convolution", "relu", "pooling", "eltwise", "concat"])
+        count = r.randint(2, 3) if kind in ("eltwise", "concat") else 1
+        bottoms = [r.choice(blobs[-4:]) if r.random() < 0.8 else r.choice(blobs) for _ in range(count)]
+        size = b.out[bottoms[0]].nbytes // KB if kind in ("relu", "eltwise") else r.choice([16, 32, 48, 64])
+        read.update(bottoms)
+        blobs.append(b.add(f"{kind}{i}", kind, *bottoms, size=size))
+    ends = [x for x in blobs if x not in read]
+    b.add("fc", "inner_product", b.add("all", "concat", *ends), size=4)
+    return b.program(updates=r.random() < 0.7)

@@ -20,7 +20,9 @@ STEPS = 3
 def train(net, device, policy, **options):
     random = np.random.default_rng(7)
     data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
-    parameters = dict(base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="step", gamma=0.5, stepsize=2, max_iter=9)
+    parameters = dict(
+        base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="step", gamma=0.5, stepsize=2, max_iter=9
+    )
     file = Path(__file__).parent / "nets" / f"{net}.yaml"
     with minidnn.Solver(
         minidnn.load(file), policy=policy, device=device, seed=3, data=data, **parameters, **options

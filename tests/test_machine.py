@@ -16,7 +16,7 @@ from minidnn.memory.schedule import Free
 from minidnn.memory.simulator import simulate
 from minidnn.memory.trace import copied
 from minidnn.program import Op, Phase, Program, Role, Tensor
-from tests.programs import POLICIES, PROGRAMS, costs
+from tests.programs import POLICIES, PROGRAMS, costs, random_graph
 
 
 class Mixer:
@@ -213,3 +213,12 @@ def test_poison_never_falls_on_bytes_that_a_copy_back_has_already_filled():
         assert {t.name: m.get(t).tobytes() for t in program.carried} == {
             name: want[name] for name in want if name != "loss"
         }
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_any_graph_gives_the_same_bytes(seed):
+    program = random_graph(seed, 10)
+    want, _, _ = train(program, "baseline", steps=2)
+    for policy in ("vdnn_all", "vdnn_conv", "liveness"):
+        got, _, _ = train(program, policy, steps=2, debug=True, delays=5e-4, seed=seed)
+        assert got == want, policy

@@ -7,6 +7,8 @@ import random
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from minidnn.memory.arrange import arrange
 from minidnn.memory.placement import place
@@ -14,7 +16,7 @@ from minidnn.memory.plan import Plan, Trip, complete, in_place
 from minidnn.memory.schedule import Alloc, Compute, Free, Offload, Prefetch, Schedule, Wait, lower
 from minidnn.memory.verify import ScheduleError, verify
 from tests.oracle import broken
-from tests.programs import POLICIES, PROGRAMS, chain, costs
+from tests.programs import POLICIES, PROGRAMS, chain, costs, random_graph
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -213,3 +215,10 @@ def test_the_budget_is_part_of_the_proof():
     s = arrange([chain()], "liveness", costs()).schedules["TRAIN"]
     with pytest.raises(ScheduleError, match="the budget"):
         verify(s, s.arena - 1)
+
+
+@given(st.integers(0, 1 << 30), st.integers(2, 20), st.sampled_from(POLICIES))
+@settings(max_examples=120, deadline=None)
+def test_any_graph_under_any_policy_is_proved_and_the_oracle_agrees(seed, layers, policy):
+    s = arrange([random_graph(seed, layers)], policy, costs()).schedules["TRAIN"]
+    assert broken(s) is None
