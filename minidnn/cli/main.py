@@ -37,6 +37,7 @@ BAD_INPUT = {
     "WeightsError",
     "ProfileError",
     "InvalidInput",
+    "NoKernel",
 }
 FAILED = {"Diverged", "NotFinite", "SaveError"}
 NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
