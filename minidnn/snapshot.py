@@ -52,9 +52,7 @@ class Snapshot:
     iteration: int
     position: int  # training samples consumed
     seed: int
-    facts: Mapping[str, object] = field(
-        default_factory=dict
-    )  # for people and for checks: net, device, algorithms
+    facts: Mapping[str, object] = field(default_factory=dict)  # for people and for checks: net, device, algorithms
 
 
 def path_of(prefix: str | Path, iteration: int) -> Path:
@@ -81,9 +79,7 @@ def save(prefix: str | Path, snapshot: Snapshot) -> Path:
         needed = sum(array.nbytes for array in tensors.values())
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         with contextlib.suppress(OSError):
-            why += (
-                f"; it needs {sizes.text(needed)}, {sizes.text(shutil.disk_usage(path.parent).free)} are free"
-            )
+            why += f"; it needs {sizes.text(needed)}, {sizes.text(shutil.disk_usage(path.parent).free)} are free"
         with contextlib.suppress(OSError):
             partial.unlink()
         raise SaveError(f"{path}: could not be written: {why}. Earlier snapshots are intact.") from error

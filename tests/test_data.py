@@ -160,9 +160,7 @@ class TestTransform:
     def test_order_is_crop_mean_scale(self):
         t = Transform(crop=4, mean=(1, 2, 3), scale=0.5, train=False)
         out = t(self.images, np.arange(2))
-        want = (self.images[:, :, 1:5, 1:5] - np.array([1, 2, 3], np.float32).reshape(3, 1, 1)) * np.float32(
-            0.5
-        )
+        want = (self.images[:, :, 1:5, 1:5] - np.array([1, 2, 3], np.float32).reshape(3, 1, 1)) * np.float32(0.5)
         assert out.dtype == np.float32 and out.flags.c_contiguous
         assert np.array_equal(out, want)
         assert t.shape((3, 6, 6)) == (3, 4, 4)

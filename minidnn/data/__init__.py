@@ -18,9 +18,7 @@ def sample_shape(data_param: Any, transform_param: Any, phase: str) -> tuple[int
     return transform(transform_param, phase).shape(source.sample_shape(), data_param.source)
 
 
-def open_loader(
-    data_param: Any, transform_param: Any, phase: str, seed: int, batch: int | None = None
-) -> Loader:
+def open_loader(data_param: Any, transform_param: Any, phase: str, seed: int, batch: int | None = None) -> Loader:
     """The batches of a Data layer; `batch` replaces the file's batch_size."""
     dataset = parse(data_param.source, phase).open()
     return Loader(dataset, batch or data_param.batch_size, transform(transform_param, phase, seed))

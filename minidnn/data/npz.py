@@ -39,9 +39,7 @@ def sample_shape(path: str | Path) -> tuple[int, ...]:
             with archive.open(names[0]) as file:
                 version = np.lib.format.read_magic(file)
                 header = (
-                    np.lib.format.read_array_header_1_0
-                    if version == (1, 0)
-                    else np.lib.format.read_array_header_2_0
+                    np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 )
                 shape = header(file)[0]
     except (OSError, EOFError, ValueError, IndexError, zipfile.BadZipFile, zlib.error):

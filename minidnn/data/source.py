@@ -76,9 +76,7 @@ def parse(text: str, phase: str = "TRAIN") -> Source:
         return _synthetic(text, rest, split)
     near = get_close_matches(kind, _KINDS, 1)
     hint = f" (did you mean {near[0]}?)" if near and near[0] != kind else ""
-    raise DataError(
-        f"source {text!r} is not known{hint}; expected digits, mnist:FOLDER, npz:PATH or synthetic:3x32x32"
-    )
+    raise DataError(f"source {text!r} is not known{hint}; expected digits, mnist:FOLDER, npz:PATH or synthetic:3x32x32")
 
 
 def _synthetic(text: str, rest: str, split: str) -> Source:
