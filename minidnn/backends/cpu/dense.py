@@ -106,7 +106,15 @@ def backward_bias(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
 
 
 def _sum_of_rows(matrix: np.ndarray, out: np.ndarray) -> d.Call:
-    return partial(np.add.reduce, matrix, axis=0, out=flat(out))
+    """out = the rows added up in order. Row by row, because a reduction along an axis takes a buffer in NumPy 2.2."""
+    total, (first, *others) = flat(out), matrix
+
+    def call() -> None:
+        np.copyto(total, first)
+        for row in others:
+            np.add(total, row, out=total)
+
+    return call
 
 
 KINDS = {

@@ -36,9 +36,10 @@ def physical(array: np.ndarray) -> np.ndarray:
 
 def flat(array: np.ndarray) -> np.ndarray:
     """The same elements as one run of memory, never a copy."""
-    run = physical(array).view()
-    run.shape = (array.size,)  # raises instead of copying
-    return run
+    lying = physical(array)
+    if not lying.flags.c_contiguous:
+        raise ValueError(f"an array of shape {array.shape} and strides {array.strides} is not one run of memory")
+    return lying.reshape(-1)
 
 
 def rows(array: np.ndarray) -> np.ndarray:

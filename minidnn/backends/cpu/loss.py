@@ -186,15 +186,13 @@ def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     pieces = (
         (scratch.take(at_once * labels.classes), "bool"),
         (scratch.take(at_once * labels.classes * 4), "float32"),
-        (scratch.take(at_once * 4), "float32"),
-        (scratch.take(at_once), "bool"),
     )
 
     def bind(reads, writes, ws):
         found = labels.bind(reads[1], a.ignore_label, ws)
         scores, result = flat(reads[0]), flat(writes[0])
         rows = scores.reshape(-1, labels.classes)
-        better, ones, ranks, right = (piece.array(ws, dtype) for piece, dtype in pieces)
+        better, ones = (piece.array(ws, dtype) for piece, dtype in pieces)
         better, ones = better.reshape(-1, labels.classes), ones.reshape(-1, labels.classes)
 
         def call() -> None:
@@ -206,11 +204,9 @@ def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
                 np.copyto(ones[:n], picked[i : i + n, None])  # a comparison that broadcasts would allocate a buffer
                 np.less(rows[i : i + n], ones[:n], out=better[:n])
                 np.logical_not(better[:n], out=better[:n])  # not >=: where NaN stands, nothing is right
-                np.copyto(ones[:n], better[:n])
-                np.add.reduce(ones[:n], axis=1, out=ranks[:n])  # the label's own score counts once
-                np.less_equal(ranks[:n], np.float32(a.top_k), out=right[:n])
-                np.greater(right[:n], found.ignored[i : i + n], out=right[:n])
-                hits += int(np.count_nonzero(right[:n]))
+                for k in range(n):  # row by row: a reduction along an axis takes a buffer in NumPy 2.2
+                    rank = np.count_nonzero(better[k])  # the label's own score counts once
+                    hits += rank <= a.top_k and not found.ignored[i + k]
             result[0] = hits / counted if counted else 0.0
 
         return [call]
