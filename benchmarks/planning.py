@@ -3,7 +3,7 @@
     python benchmarks/planning.py [--json]
 
 For ResNets of growing depth and each policy: CPU seconds (one thread; medians of three runs) from a written net to
-proved schedules, and the exponent k of seconds ~ ops^k over the deeper half. n log n is k = 1.1 over this range.
+proved schedules, and the exponent k of seconds ~ ops^k, with the k that n log n has over the same points.
 """
 
 from __future__ import annotations
@@ -71,12 +71,11 @@ def show(row: dict) -> None:
     )
 
 
-def exponent(rows: list[dict], policy: str) -> float:
-    """The least-squares slope of log seconds over log ops, over the deeper half."""
-    own = [r for r in rows if r["policy"] == policy][len(DEPTHS) // 2 :]
-    x, y = [math.log(r["ops"]) for r in own], [math.log(r["plan_seconds"]) for r in own]
+def exponent(ops: list[int], seconds: list[float]) -> float:
+    """The least-squares slope of log seconds over log ops."""
+    x, y = [math.log(n) for n in ops], [math.log(t) for t in seconds]
     mx, my = statistics.mean(x), statistics.mean(y)
-    return sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / sum((a - mx) ** 2 for a in x)
+    return round(sum((a - mx) * (b - my) for a, b in zip(x, y, strict=True)) / sum((a - mx) ** 2 for a in x), 3)
 
 
 def main() -> None:
@@ -84,11 +83,16 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document at the end")
     args = parser.parse_args()
     rows = measure()
-    growth = {policy: round(exponent(rows, policy), 3) for policy in POLICIES}
+    growth = {}
+    for policy in POLICIES:
+        own = [r for r in rows if r["policy"] == policy]
+        ops = [r["ops"] for r in own]
+        growth[policy] = exponent(ops, [r["plan_seconds"] for r in own])
+    growth["n log n"] = exponent(ops, [n * math.log(n) for n in ops])
     if args.json:
         print(json.dumps({"rows": rows, "exponent": growth}))
     else:
-        print("seconds ~ ops^k:", ", ".join(f"{policy} k = {k}" for policy, k in growth.items()))
+        print("seconds ~ ops^k, k:", ", ".join(f"{name} {k}" for name, k in growth.items()))
 
 
 if __name__ == "__main__":
