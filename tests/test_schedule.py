@@ -9,10 +9,11 @@ from pathlib import Path
 import pytest
 
 from minidnn.memory.arrange import arrange
+from minidnn.memory.lower import lower
 from minidnn.memory.placement import place
 from minidnn.memory.plan import Plan, Trip, complete, fate, in_place
 from minidnn.memory.policies import find
-from minidnn.memory.schedule import Compute, Offload, Prefetch, Wait, lower
+from minidnn.memory.schedule import Compute, Offload, Prefetch, Wait
 from tests.programs import PROGRAMS, chain, costs
 
 GOLDEN = Path(__file__).parent / "golden"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from minidnn.costs import Choice, Costs
+from minidnn.memory.lower import lower
 from minidnn.memory.placement import place
 from minidnn.memory.plan import Plan, Trip, complete
-from minidnn.memory.schedule import lower
 from minidnn.memory.simulator import simulate
 from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
 

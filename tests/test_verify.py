@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minidnn.memory.arrange import arrange
+from minidnn.memory.lower import lower
 from minidnn.memory.placement import place
 from minidnn.memory.plan import Plan, Trip, complete, in_place
-from minidnn.memory.schedule import Alloc, Compute, Free, Offload, Prefetch, Schedule, Wait, lower
+from minidnn.memory.schedule import Alloc, Compute, Free, Offload, Prefetch, Schedule, Wait
 from minidnn.memory.verify import ScheduleError, verify
 from tests.oracle import broken
 from tests.programs import POLICIES, PROGRAMS, chain, costs, random_graph

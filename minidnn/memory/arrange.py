@@ -10,12 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from minidnn.costs import Costs
+from minidnn.memory.lower import lower
 from minidnn.memory.placement import homes, place
 from minidnn.memory.plan import Policy, complete
 from minidnn.memory.policies import find
-from minidnn.memory.schedule import Arrangement, Schedule, lower, mib
+from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.memory.verify import verify
 from minidnn.program import Program, Tensor
+from minidnn.sizes import text
 
 NAMED = 6  # tensors a refusal lists by name
 
@@ -87,19 +89,19 @@ def _refusal(
     worst = max(schedules.values(), key=lambda s: s.arena)
     point = worst.peak_point
     live = worst.live(point)
-    names = ", ".join(f"{b.label} {mib(b.nbytes)}" for b in live[:NAMED])
+    names = ", ".join(f"{b.label} {text(b.nbytes)}" for b in live[:NAMED])
     if len(live) > NAMED:
-        names += f", and {len(live) - NAMED} more of {mib(sum(b.nbytes for b in live[NAMED:]))} together"
-    what = f"{costs.device} has {mib(limit)}" if whole else f"the budget is {mib(limit)}"
+        names += f", and {len(live) - NAMED} more of {text(sum(b.nbytes for b in live[NAMED:]))} together"
+    what = f"{costs.device} has {text(limit)}" if whole else f"the budget is {text(limit)}"
     fragments = ""
     if worst.live_peak <= limit:
-        fragments = f" (its live bytes would fit, but no placement tried is lower than {mib(worst.arena)})"
+        fragments = f" (its live bytes would fit, but no placement tried is lower than {text(worst.arena)})"
     if smallest <= limit:
-        advice = f"the policy's leanest plan takes {mib(smallest)}: ask for a budget of {mib(worst.arena)} or more"
+        advice = f"the policy's leanest plan takes {text(smallest)}: ask for a budget of {text(worst.arena)} or more"
     else:
-        advice = f"the smallest budget {policy} can keep is {smallest} bytes ({mib(smallest)})"
+        advice = f"the smallest budget {policy} can keep is {smallest} bytes ({text(smallest)})"
     return BudgetError(
-        f"{policy} needs {mib(worst.arena)}, {what}{fragments}; at {worst.program.name} "
+        f"{policy} needs {text(worst.arena)}, {what}{fragments}; at {worst.program.name} "
         f"{worst.plan.order[point].name} (instruction {worst.points[point]}) live: {names}; {advice}",
         worst.arena,
         smallest,
@@ -112,10 +114,10 @@ def _host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bu
         for t in s.host_offset:
             sizes[t] = max(sizes.get(t, 0), t.nbytes)
     largest = sorted(sizes, key=lambda t: -t.nbytes)[:NAMED]
-    names = ", ".join(f"{t.name} {mib(t.nbytes)}" for t in largest)
+    names = ", ".join(f"{t.name} {text(t.nbytes)}" for t in largest)
     return BudgetError(
-        f"{policy} keeps {mib(host)} on the host, the host budget is {mib(host_budget)}; the largest that travel: "
-        f"{names}; the smallest host budget {policy} can keep is {host} bytes ({mib(host)})",
+        f"{policy} keeps {text(host)} on the host, the host budget is {text(host_budget)}; the largest that travel: "
+        f"{names}; the smallest host budget {policy} can keep is {host} bytes ({text(host)})",
         host,
         host,
     )

@@ -1,26 +1,20 @@
-"""The lowering: a complete Plan becomes a list of instructions on three streams. It obeys; it never chooses.
+"""A schedule: what a step does, instruction by instruction, on three streams, and where every byte lies.
 
 A tensor's residency on the device is a Stay: begun by a write or by a copy back, ended by its last access or by
 a trip. Stays that share bytes (in-place results, slots) form a Buffer, which is what gets an offset.
-
-The order of things at one point p is fixed:
-  (1) copies out of resident stays  (2) waits on copies, Frees  (3) Allocs for copies back, and those copies
-  (4) copies out of what came in (3)  (5) waits for arrivals  (6) Allocs of writes and workspaces  (7) Compute
-Waits that the lowering's own vector clocks already imply are not emitted, so each one that stands is needed
-as far as the lowering, which does not know offsets, can tell.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
-from minidnn.memory.plan import Plan, Point, Slot, Trip
+from minidnn.memory.plan import Plan, Point, Trip
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
+from minidnn.sizes import text
 
 Stream = Literal["compute", "out", "in"]
 STREAMS: tuple[Stream, ...] = ("compute", "out", "in")
@@ -182,296 +176,27 @@ def workspace_of(op: Op, algorithm: Algorithm) -> Tensor:
     return Tensor(f"{op.name}.workspace", (algorithm.workspace,), "uint8", Role.WORKSPACE)
 
 
-# ---- residencies -------------------------------------------------------------------------------------
-
-
-def residencies(program: Program, plan: Plan) -> list[Stay]:
-    """Every stay of every tensor, from the accesses in plan.order, cut by the plan's trips."""
-    end = len(plan.order)
-    accesses: dict[Tensor, list[tuple[Point, bool]]] = defaultdict(list)  # (point, begins a new value)
-    for t in program.carried:
-        accesses[t] = []
-    for p, op in enumerate(plan.order):
-        reads = set(op.reads)
-        for t in op.tensors:
-            accesses[t].append((p, t not in reads))
-        if plan.algorithm[op].workspace:
-            accesses[workspace_of(op, plan.algorithm[op])].append((p, True))
-    trips: dict[Tensor, list[Trip]] = defaultdict(list)
-    for trip in plan.trips:
-        trips[trip.tensor].append(trip)
-    carried, outputs = set(program.carried), set(program.outputs)
-    stays: list[Stay] = []
-    for t, uses in accesses.items():
-        own = sorted(trips.get(t, ()), key=lambda trip: -1 if trip.free is None else trip.free)
-        stays += _stays_of(t, uses, own, end, t in carried, t in outputs, t in plan.hold, plan.order)
-    return stays
-
-
-def _stays_of(
-    t: Tensor,
-    uses: Sequence[tuple[Point, bool]],
-    trips: list[Trip],
-    end: Point,
-    carried: bool,
-    output: bool,
-    hold: bool,
-    order: Sequence[Op],
-) -> list[Stay]:
-    done: list[Stay] = []
-    current: Stay | None = None
-
-    def begin(p: Point, trip: Trip | None = None) -> Stay:
-        return Stay(t, len(done), p, p, arrives=trip)
-
-    def leave(trip: Trip) -> Stay | None:
-        """End the current stay by a trip; the next one begins where the trip comes back."""
-        if current is None or trip.free is None or trip.free < current.lo:
-            raise ValueError(f"a trip of {t.name} begins at point {trip.free}, where it is not on the device")
-        current.hi, current.leaves = max(trip.free, current.hi), trip
-        done.append(current)
-        return None if trip.back is None else begin(trip.back, trip)
-
-    if trips and trips[0].free is None:
-        first = trips.pop(0)
-        if first.back is None:
-            return []
-        current = begin(first.back, first)
-    elif carried or hold:
-        current = begin(0)
-    if hold and (len(trips) > 1 or any(trip.back is not None for trip in trips)):
-        raise ValueError(f"{t.name} is held for the whole step and cannot travel within it")
-    for p, new in uses:
-        while trips and trips[0].free is not None and trips[0].free <= p:
-            current = leave(trips.pop(0))
-        if new and current is not None and not (carried or hold):
-            done.append(current)
-            current = None
-        if current is None:
-            if not new:
-                raise ValueError(f"{order[p].name} at point {p} reads {t.name}, which is not on the device then")
-            current = begin(p)
-        current.hi = max(current.hi, p + 1)
-    while trips:
-        current = leave(trips.pop(0))
-    if current is not None:
-        if carried or output or hold:
-            current.hi = end
-        done.append(current)
-    if hold:
-        done[0].lo = 0
-        done[-1].hi = end
-    return done
-
-
-def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
-    """Which stays share bytes. A shared buffer lives over the hull of its stays, gaps included."""
-    end = len(plan.order)
-    share: dict[Tensor, Tensor | Slot] = {}
-    for key, target in plan.share.items():
-        share[workspace_of(key, plan.algorithm[key]) if isinstance(key, Op) else key] = target
-    carried = set(program.carried)
-    buffers: list[Buffer] = []
-    slots: dict[Slot, Buffer] = {}
-    latest: dict[Tensor, Buffer] = {}
-    for s in sorted(stays, key=lambda s: (s.lo, s.tensor in share)):
-        to = share.get(s.tensor) if s.arrives is None else None  # what a copy brings has bytes of its own
-        if isinstance(to, Slot):
-            if to not in slots:
-                slots[to] = Buffer(to.nbytes, 0, end, name=to.name)
-                buffers.append(slots[to])
-            b = slots[to]
-        elif to is not None:
-            if to not in latest:
-                raise ValueError(f"{s.tensor.name} is to share the bytes of {to.name}, which is not there yet")
-            b = latest[to]
-        else:
-            b = Buffer(0, s.lo, s.hi, home=s.tensor in carried and s.lo == 0 and s.hi == end)
-            buffers.append(b)
-        b.nbytes = max(b.nbytes, s.tensor.nbytes)
-        b.hi = max(b.hi, s.hi)
-        b.stays.append(s)
-        s.buffer = latest[s.tensor] = b
-    return [b for b in buffers if b.nbytes]
-
-
-# ---- lowering ------------------------------------------------------------------------------------------
-
-
-class Clocks:
-    """Vector clocks of the three streams: which instructions each is known to come after."""
-
-    def __init__(self) -> None:
-        self.now: dict[Stream, dict[Stream, int]] = {s: dict.fromkeys(STREAMS, -1) for s in STREAMS}
-        self.stamp: dict[int, dict[Stream, int]] = {}
-        self.stream: dict[int, Stream] = {}
-
-    def issue(self, index: int, stream: Stream) -> None:
-        self.now[stream][stream] = index
-        self.stamp[index] = dict(self.now[stream])
-        self.stream[index] = stream
-
-    def knows(self, stream: Stream, index: int) -> bool:
-        """Whether `stream` already comes after instruction `index`."""
-        return self.now[stream][self.stream[index]] >= index
-
-    def wait(self, stream: Stream, index: int) -> None:
-        mine, theirs = self.now[stream], self.stamp[index]
-        for s in STREAMS:
-            if theirs[s] > mine[s]:
-                mine[s] = theirs[s]
-
-
-class _Lowering:
-    """Emits instructions and remembers what later waits need. One use: lower()."""
-
-    def __init__(self) -> None:
-        self.instructions: list[Instruction] = []
-        self.clocks = Clocks()
-        self.last_compute: int | None = None
-        self.written: dict[Stay, int] = {}  # last instruction that wrote the stay: a Compute or its Prefetch
-        self.copies: dict[Buffer, list[int]] = defaultdict(list)  # copies out of a buffer
-        self.freed_copy: int | None = None  # newest copy out whose bytes have been freed
-        self.host_write: dict[Tensor, int] = {}
-        self.host_read: dict[Tensor, int] = {}
-
-    def emit(self, x: Instruction) -> int:
-        index = len(self.instructions)
-        self.instructions.append(x)
-        if isinstance(x, (Compute, Offload, Prefetch)):
-            self.clocks.issue(index, x.stream)
-        return index
-
-    def wait(self, stream: Stream, on: int | None) -> None:
-        if on is not None and not self.clocks.knows(stream, on):
-            self.emit(Wait(stream, on))
-            self.clocks.wait(stream, on)
-
-    def offload(self, s: Stay) -> None:
-        self.wait("out", self.written.get(s))
-        self.wait("out", self.host_read.get(s.tensor))
-        index = self.emit(Offload(s))
-        self.copies[s.buffer].append(index)
-        self.host_write[s.tensor] = index
-
-    def prefetch(self, s: Stay) -> None:
-        # The bytes may have been anybody's before: compute's, or a copy out's. A compute event recorded before
-        # compute waited for that copy does not carry the wait, hence both.
-        self.wait("in", self.last_compute)
-        self.wait("in", self.freed_copy)
-        self.wait("in", self.host_write.get(s.tensor))
-        self.written[s] = self.host_read[s.tensor] = self.emit(Prefetch(s))
-
-    def free(self, b: Buffer) -> None:
-        for index in self.copies.pop(b, ()):
-            self.wait("compute", index)
-            self.freed_copy = index if self.freed_copy is None else max(self.freed_copy, index)
-        self.emit(Free(b))
-
-    def compute(self, x: Compute) -> int:
-        for s in (*x.writes, *((x.workspace,) if x.workspace else ())):
-            for index in self.copies.get(s.buffer, ()):  # never overwrite what is still being copied out
-                self.wait("compute", index)
-        index = self.last_compute = self.emit(x)
-        for s in x.writes:
-            self.written[s] = index
-        return index
-
-
-def lower(program: Program, plan: Plan) -> Listing:
-    """Turn a complete plan into instructions. Raises ValueError where the plan contradicts itself."""
-    order, end = plan.order, len(plan.order)
-    stays = residencies(program, plan)
-    buffers = group(program, plan, stays)
-    written: dict[Point, list[Buffer]] = defaultdict(list)
-    fetched: dict[Point, list[Buffer]] = defaultdict(list)
-    ends: dict[Point, list[Buffer]] = defaultdict(list)
-    starts: dict[Point, list[Stay]] = defaultdict(list)
-    comes: dict[Point, list[Stay]] = defaultdict(list)
-    outs: dict[Point, list[Stay]] = defaultdict(list)
-    arrivals: dict[Point, list[Stay]] = defaultdict(list)
-    for b in buffers:
-        if not b.home:
-            (fetched if b.stays[0].arrives and b.lo == b.stays[0].lo else written)[b.lo].append(b)
-            ends[b.hi].append(b)
-    for s in stays:
-        if s.tensor.nbytes == 0:
-            continue
-        starts[s.lo].append(s)
-        if s.leaves is not None and s.leaves.out is not None:
-            outs[s.leaves.out].append(s)
-        if s.arrives is not None:
-            if s.arrives.arrive is None:
-                raise ValueError(f"a trip of {s.tensor.name} comes back at {s.lo} but says not when it arrives")
-            comes[s.lo if s.arrives.back is None else s.arrives.back].append(s)
-            arrivals[s.arrives.arrive].append(s)
-    emitter = _Lowering()
-    now: dict[Tensor, Stay] = {}
-    runs: dict[Op, int] = defaultdict(int)
-    points: list[int] = []
-    for p in range(end + 1):
-        for s in outs.get(p, ()):
-            if s.lo < p:
-                emitter.offload(s)
-        for b in ends.get(p, ()):
-            emitter.free(b)
-        if p == end:
-            break
-        for b in fetched.get(p, ()):
-            emitter.emit(Alloc(b))
-        for s in starts.get(p, ()):
-            now[s.tensor] = s
-        for s in comes.get(p, ()):
-            emitter.prefetch(s)
-        for s in outs.get(p, ()):
-            if s.lo == p:
-                emitter.offload(s)
-        for s in arrivals.get(p, ()):
-            emitter.wait("compute", emitter.written.get(s))
-        for b in written.get(p, ()):
-            emitter.emit(Alloc(b))
-        op = order[p]
-        algorithm = plan.algorithm[op]
-        workspace = now[workspace_of(op, algorithm)] if algorithm.workspace else None
-        try:
-            reads, writes = tuple(now[t] for t in op.reads), tuple(now[t] for t in op.writes)
-        except KeyError as missing:
-            raise ValueError(
-                f"{op.name} at point {p} needs {missing.args[0].name}, which is not on the device"
-            ) from None
-        points.append(emitter.compute(Compute(op, runs[op], algorithm, reads, writes, workspace)))
-        runs[op] += 1
-    return Listing(program, plan, tuple(emitter.instructions), tuple(buffers), tuple(points))
-
-
-# ---- printing --------------------------------------------------------------------------------------------
-
-
-def mib(nbytes: int) -> str:
-    return f"{nbytes / 2**20:.2f} MiB"
-
-
 def listing(schedule: Schedule) -> list[str]:
     """The schedule as text, like a disassembly: one line per instruction."""
     where = schedule.offset
     lines = [
-        f"{schedule.program.name}: arena {mib(schedule.arena)}, live peak {mib(schedule.live_peak)}, "
-        f"host {mib(schedule.host_bytes)}, placement {schedule.placement}"
+        f"{schedule.program.name}: arena {text(schedule.arena)}, live peak {text(schedule.live_peak)}, "
+        f"host {text(schedule.host_bytes)}, placement {schedule.placement}"
     ]
     for b in sorted((b for b in schedule.buffers if b.home), key=where.__getitem__):
-        lines.append(f"      home      {b.label}  @{where[b]}  {mib(b.nbytes)}")
+        lines.append(f"      home      {b.label}  @{where[b]}  {text(b.nbytes)}")
     for i, x in enumerate(schedule.instructions):
         if isinstance(x, (Alloc, Free)):
             verb = "alloc" if isinstance(x, Alloc) else "free"
-            text = f"{verb:9} {x.buffer.label}  @{where[x.buffer]}  {mib(x.buffer.nbytes)}"
+            line = f"{verb:9} {x.buffer.label}  @{where[x.buffer]}  {text(x.buffer.nbytes)}"
         elif isinstance(x, Compute):
             run = f"#{x.run}" if x.run else ""
-            space = f" + {mib(x.algorithm.workspace)}" if x.algorithm.workspace else ""
-            text = f"compute   {x.op.name}{run}  [{x.algorithm.name}{space}]"
+            space = f" + {text(x.algorithm.workspace)}" if x.algorithm.workspace else ""
+            line = f"compute   {x.op.name}{run}  [{x.algorithm.name}{space}]"
         elif isinstance(x, Wait):
-            text = f"wait      {x.stream} on {x.on}"
+            line = f"wait      {x.stream} on {x.on}"
         else:
             verb = "offload" if isinstance(x, Offload) else "prefetch"
-            text = f"{verb:9} {x.stay!r}  {mib(x.stay.tensor.nbytes)}"
-        lines.append(f"{i:5} {text}")
+            line = f"{verb:9} {x.stay!r}  {text(x.stay.tensor.nbytes)}"
+        lines.append(f"{i:5} {line}")
     return lines

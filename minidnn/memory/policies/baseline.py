@@ -10,9 +10,10 @@ leaves them out of its bars).
 from __future__ import annotations
 
 from minidnn.costs import Costs
+from minidnn.memory.lower import group, residencies
 from minidnn.memory.plan import Plan, Share, Slot, complete, in_place
 from minidnn.memory.policies.liveness import choose
-from minidnn.memory.schedule import Buffer, group, residencies
+from minidnn.memory.schedule import Buffer
 from minidnn.program import Program, Role
 
 HELD = frozenset({Role.INPUT, Role.LABEL, Role.CONTROL, Role.ACTIVATION, Role.EXTRA, Role.PARAM_GRADIENT})

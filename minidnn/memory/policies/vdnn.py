@@ -22,10 +22,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 
 from minidnn.costs import Costs
+from minidnn.memory.lower import lower
 from minidnn.memory.placement import place
 from minidnn.memory.plan import Plan, Point, Share, Trip, complete, in_place
 from minidnn.memory.policies.liveness import choose, liveness
-from minidnn.memory.schedule import lower
 from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
 
 MAPS = (Role.INPUT, Role.ACTIVATION)
