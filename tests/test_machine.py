@@ -152,6 +152,14 @@ def test_the_arena_is_one_allocation_of_the_budgets_size():
         assert m.arena.ctypes.data % 4096 == 0
 
 
+def test_a_budget_beyond_the_devices_memory_takes_no_more_than_there_is():
+    class Small(Mixer):
+        memory = 1 << 20
+
+    with Machine(Small(), arrange([PROGRAMS["chain"]()], "vdnn_all", costs(), budget=1 << 60)) as m:
+        assert m.arena.nbytes == 1 << 20
+
+
 def test_a_budget_that_cannot_be_kept_is_refused_with_everything_a_user_needs():
     program = PROGRAMS["chain"]()
     full = arrange([program], "baseline", costs())

@@ -98,7 +98,8 @@ class Machine:
         seed: int = 0,
     ) -> None:
         self.device, self.arrangement = device, arrangement
-        self.arena = page_aligned(arrangement.arena if arrangement.budget is None else arrangement.budget)
+        budget = min(arrangement.budget or 0, device.memory)  # one that asks for more than there is changes nothing
+        self.arena = page_aligned(max(arrangement.arena, budget))
         self.host = page_aligned(arrangement.host)
         self.debug, self.delays, self.random = debug, delays, Random(seed)
         if debug:
