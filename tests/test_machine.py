@@ -156,8 +156,9 @@ def test_a_budget_beyond_the_devices_memory_takes_no_more_than_there_is():
     class Small(Mixer):
         memory = 1 << 20
 
-    with Machine(Small(), arrange([PROGRAMS["chain"]()], "vdnn_all", costs(), budget=1 << 60)) as m:
-        assert m.arena.nbytes == 1 << 20
+    arrangement = arrange([PROGRAMS["chain"]()], "vdnn_all", costs(), budget=1 << 60)
+    with Machine(Small(), arrangement) as m:
+        assert m.arena.nbytes == arrangement.arena
 
 
 def test_a_budget_that_cannot_be_kept_is_refused_with_everything_a_user_needs():

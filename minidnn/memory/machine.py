@@ -98,8 +98,9 @@ class Machine:
         seed: int = 0,
     ) -> None:
         self.device, self.arrangement = device, arrangement
-        budget = min(arrangement.budget or 0, device.memory)  # one that asks for more than there is changes nothing
-        self.arena = page_aligned(max(arrangement.arena, budget))
+        budget = arrangement.budget or 0
+        # The budget's bytes are taken at once, used or not; one beyond what the device has limits nothing.
+        self.arena = page_aligned(budget if arrangement.arena <= budget <= device.memory else arrangement.arena)
         self.host = page_aligned(arrangement.host)
         self.debug, self.delays, self.random = debug, delays, Random(seed)
         if debug:
