@@ -154,7 +154,7 @@ class Session:
     def scalars(self, program: str) -> dict[str, float]:
         """Outputs of one number (losses, accuracies) as the last step left them, by blob name."""
         read = self.machine.read
-        return {b.name: float(read(b.tensor, program)[0]) for b in self.outputs(program) if b.tensor.size == 1}
+        return {b.name: float(read(b.tensor, program)[0]) for b in self.outputs(program) if b.tensor.shape == (1,)}
 
     def loss_weights(self, phase: str) -> dict[str, float]:
         """How much each output counts in the objective, where it does."""
@@ -185,12 +185,14 @@ class Session:
         """Run TEST on samples, however many, and return what it says about each: {blob: (n, ...)}.
 
         Inputs are by blob name, or one array for a net of one input. Without labels, what needs them (loss,
-        accuracy) is left out.
+        accuracy) is left out; what it is computed from, the scores, is returned instead.
         """
         if "TEST" not in self.programs:
             raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
         program = self.programs["TEST"]
         data = {t.name: t for t in program.inputs if t.role is Role.INPUT}
+        if not data:
+            raise InvalidInput("the net has no input in phase TEST")
         if not isinstance(inputs, Mapping):
             if len(data) != 1:
                 raise InvalidInput(f"the net has inputs {', '.join(data)}: give a dict of arrays by these names")
@@ -199,7 +201,8 @@ class Session:
             raise InvalidInput(f"no value for input {', '.join(sorted(data.keys() - inputs.keys()))}")
         count = len(next(iter(inputs.values())))
         batch = next(iter(data.values())).shape[0]
-        outputs = {b.name: b.tensor for b in self.outputs("TEST") if b.tensor.shape[0] == batch and b.tensor.size > 1}
+        rows = [b for b in self.outputs("TEST") if b.tensor.shape[0] == batch and len(b.tensor.shape) > 1]
+        outputs = {b.name: b.tensor for b in rows}
         for tensor in program.inputs:
             if tensor not in data.values():  # labels: nothing that is returned depends on them
                 self.machine.write(tensor, np.zeros(tensor.shape, tensor.dtype), "TEST")
@@ -241,7 +244,7 @@ def programs(
 def lower(
     graphs: Mapping[str, Graph], train: TrainSpec | None, keep: Sequence[str], facts: Facts | None = None
 ) -> dict[str, Program]:
-    """TRAIN, ACCUMULATE before it where iter_size asks for one, and TEST."""
+    """TRAIN, ACCUMULATE before it where iter_size asks for one, and TEST, whose scores are outputs."""
     for name in keep:
         if not any(_last(graph, name) for graph in graphs.values()):
             known = (b.name for graph in graphs.values() for node in graph.layers for b in node.tops)
@@ -249,6 +252,8 @@ def lower(
     found: dict[str, Program] = {}
     for phase, graph in graphs.items():
         kept = [blob.tensor for name in keep if (blob := _last(graph, name))]
+        if phase == "TEST":
+            kept += _scores(graph)
         if phase == "TRAIN" and train and train.iter_size > 1:
             found["ACCUMULATE"] = differentiate(graph, facts, replace(train, accumulate=True), kept)
         found[phase] = differentiate(graph, facts, train if phase == "TRAIN" else None, kept)
@@ -317,6 +322,12 @@ def _last(graph: Graph, name: str) -> Blob | None:
     """The last version of a blob: what a file's reader means by its name, whoever changed it in place."""
     found = [blob for node in graph.layers for blob in node.tops if blob.name == name]
     return found[-1] if found else None
+
+
+def _scores(graph: Graph) -> list[Tensor]:
+    """What is compared with labels: where a net ends in a loss or an accuracy, what it says about its input."""
+    compared = [node for node in graph.layers if any(b.tensor.role is Role.LABEL for b in node.bottoms)]
+    return [b.tensor for node in compared for b in node.bottoms if b.tensor.role is Role.ACTIVATION]
 
 
 def _near(name: str, known: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ import math
 import re
 import signal
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -302,6 +303,25 @@ layer:
             net.forward(np.zeros((2, 1, 5, 4)))
         net.session.close()
 
+    def test_a_net_that_ends_in_a_loss_gives_the_scores(self):
+        net = minidnn.load(Path(__file__).parents[1] / "models" / "digits_lenet.yaml")
+        says = net.forward(np.ones((5, 1, 8, 8)))
+        assert {name: scores.shape for name, scores in says.items()} == {"ip2": (5, 10)}
+        assert np.ptp(says["ip2"][0]) > 0 and np.array_equal(says["ip2"][0], says["ip2"][4])
+        net.session.close()
+
+    def test_scores_of_one_class_are_no_loss(self):
+        text = """
+layer:
+- {name: in, type: Input, top: [data, label], input_param: {shape: [{dim: [1, 4]}, {dim: 1}]}}
+- {name: ip, type: InnerProduct, bottom: data, top: ip, inner_product_param: {num_output: 1}}
+- {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}
+"""
+        net = minidnn.Net.from_text(text)
+        assert net.forward(np.ones((3, 4)))["ip"].shape == (3, 1)
+        assert set(net.session.scalars("TEST")) == {"loss"}
+        net.session.close()
+
     def test_arrays_must_be_given_and_fit(self, arrays):
         net = minidnn.Net.from_text(self.TEXT)
         with pytest.raises(DataError, match=r"data, label come from Input layers: a Solver needs data=\(x, y\)"):
@@ -455,7 +475,7 @@ class TestCommands:
         assert "minidnn: iteration" in capsys.readouterr().err
 
     def test_usage_errors(self, capsys):
-        for arguments in (["trai"], ["train"], ["train", "a", "--budget", "12XB"], []):
+        for arguments in (["trai"], ["train"], ["train", "a", "--budget", "12XB"]):
             with pytest.raises(SystemExit) as stopped:
                 main(arguments)
             assert stopped.value.code == 2

@@ -113,6 +113,11 @@ def test_profile_is_kept_and_used_by_plan(folder, capsys):
     assert "estimated costs" in captured.out and str(cache) in captured.err
 
 
+def test_no_verb_is_a_question(capsys):
+    assert main([]) == 0
+    assert "predict" in capsys.readouterr().out
+
+
 def test_devices(capsys):
     found = answer(capsys, "devices")
     by = {d["name"]: d for d in found["devices"]}

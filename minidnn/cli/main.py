@@ -45,6 +45,9 @@ NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, Permis
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
+    if not argv:
+        _parser(argv).print_help()
+        return 0
     args = _parser(argv).parse_args(argv)
     try:
         return importlib.import_module(f"minidnn.cli.{args.verb}").run(args) or 0
