@@ -275,9 +275,13 @@ class Solver:
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
-        now = snapshot.Snapshot(
-            self.session.weights(), self.session.state(), self.iteration, self.position, self.seed, self._facts()
-        )
+        weights = self.session.weights()
+        for key, array in weights.items():  # a rectifier may hide from the loss what is not finite before it
+            if not np.isfinite(array).all():
+                layer, name = key.rsplit("/", 1)
+                why = f"layer {layer}: its {name} is not finite; no snapshot is written"
+                raise Diverged(self.iteration, self._losses[-1] if self._losses else math.nan, layer, why)
+        now = snapshot.Snapshot(weights, self.session.state(), self.iteration, self.position, self.seed, self._facts())
         path = snapshot.save(prefix, now)
         self._saved = self.iteration
         return Saved(self.iteration, path)

@@ -296,6 +296,8 @@ class TestSource:
             ("synthetic:3xx", "'3xx' is not a sample's shape"),
             ("synthetic:0x1x1", "'0x1x1' is not a sample's shape"),
             ("synthetic:1x8x8:clases=3", "'clases=3' is not one of classes, count, seed"),
+            ("synthetic:1x8x8:count=99999999999999999999", "may be above 2"),
+            ("synthetic:3x99999999x99999999", "may be above 2"),
         ],
     )
     def test_what_is_not_understood(self, text, said):
@@ -310,3 +312,35 @@ class TestSource:
             assert loader.shape == loader.take(0)[0].shape == (5, 3, 6, 6)
         with open_loader(data, change, "TEST", seed=1, batch=2) as loader:
             assert loader.take(0)[0].shape == (2, 3, 6, 6)
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "said"),
+    [
+        (np.ones((3, 4)), np.array([0, 2**40, 1]), "label 1099511627776 at index 1 is no class number"),
+        (np.ones((3, 4)), np.array([0, 1, 2**63 + 5], np.uint64), "label 9223372036854775813 at index 2"),
+        (np.array([[1.0], [np.nan]]), np.zeros(2, int), "sample 1 holds values that are not finite"),
+        (np.array([[1.0]] * 300 + [[1e300]]), np.zeros(301, int), "sample 300 holds values that are not finite"),
+        (np.array(["a", "b"]), np.zeros(2, int), r"images are <U1 of shape \(2,\); expected numbers"),
+        (np.float32(3), np.zeros(1, int), r"images are float32 of shape \(\); expected numbers"),
+    ],
+)
+def test_npz_that_no_net_can_learn_from(tmp_path, x, y, said):
+    np.savez(tmp_path / "a.npz", x=x, y=y)
+    with pytest.raises(DataError, match=said):
+        source = parse(str(tmp_path / "a.npz"))
+        source.sample_shape()
+        source.open()
+
+
+@pytest.mark.parametrize("path", ["/dev/zero", "/dev/null"])
+def test_what_may_never_end_is_not_read(path):
+    for read in (parse(f"npz:{path}").sample_shape, parse(f"npz:{path}").open):
+        with pytest.raises(DataError, match="not a regular file"):
+            read()
+
+
+def test_text_is_not_called_a_pickle(tmp_path):
+    (tmp_path / "a.npz").write_text("net: 3")
+    with pytest.raises(DataError, match="it begins like neither"):
+        parse(str(tmp_path / "a.npz")).open()

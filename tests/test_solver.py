@@ -363,6 +363,15 @@ class TestStopping:
             with pytest.raises(Diverged, match="layer ip1: its b is not finite"):
                 solver.step()
 
+    def test_parameters_that_are_not_finite_are_not_saved(self, case):
+        """oneDNN's ReLU makes 0 of a NaN, so that the loss may stay finite."""
+        with Solver(case / "solver.yaml", device="cpu", resume=None) as solver:
+            before = solver.save().path.read_bytes()
+            solver.params["conv1"]["w"] = np.full((8, 1, 3, 3), np.nan)
+            with pytest.raises(Diverged, match="layer conv1: its w is not finite; no snapshot is written"):
+                solver.save()
+            assert [p.read_bytes() for p in (case / "out").iterdir()] == [before]
+
     def test_data_that_are_not_finite(self, case):
         with Solver(case / "solver.yaml", device="reference") as solver:
             images = solver.feeds["TRAIN"].feeds[0].loader.dataset.images
@@ -435,6 +444,14 @@ class TestCommands:
         right = np.mean([row["classes"][0] == label for row, label in zip(rows, data.labels, strict=False)])
         assert len(rows) == 70 and right > 0.7
         assert all(0 < row["probabilities"][0] <= 1 for row in rows)
+
+    @pytest.mark.parametrize("x", [np.array(["a"]), np.float32(3), np.full((2, 1, 8, 8), np.nan), np.zeros((0, 8, 8))])
+    def test_predict_of_what_is_no_image(self, case, capsys, x):
+        np.savez(case / "in.npz", x=x)
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            weights = solver.save().path
+        assert main(["predict", "model.yaml", "in.npz", "--weights", str(weights)]) == 2
+        assert "minidnn: in.npz: " in capsys.readouterr().err
 
     def test_log_lines_are_those_that_caffes_tools_look_for(self, case, capsys):
         """The expressions are parse_log.py's and extract_seconds.py's."""

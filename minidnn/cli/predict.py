@@ -73,6 +73,7 @@ def prepared(graph, path: str) -> np.ndarray:
     import numpy as np
 
     from minidnn.data import DataError, transform
+    from minidnn.data.dataset import samples
     from minidnn.data.npz import read_arrays
     from minidnn.session import InvalidInput
 
@@ -80,9 +81,7 @@ def prepared(graph, path: str) -> np.ndarray:
     found = [arrays[name] for name in ("x", "images", "data") if name in arrays]
     if not found:
         raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array x or images")
-    images = found[0][:, None] if found[0].ndim == 3 else found[0]
-    if not len(images):
-        raise DataError(f"{path}: there are no samples")
+    images = samples(path, found[0])
     for node in graph.layers:
         if node.layer.type == "Data":
             change = transform(node.layer.spec.transform_param.model_copy(update={"mirror": False}), "TEST")

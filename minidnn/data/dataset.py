@@ -7,6 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
+_AT_ONCE = 256  # samples that are looked at together, so that a check needs little memory
+
 
 class DataError(ValueError):
     """Data that cannot be read or does not fit; the message names the file and the numbers."""
@@ -44,13 +46,7 @@ class Arrays:
     @classmethod
     def of(cls, name: str, images: np.ndarray, labels: np.ndarray) -> Arrays:
         """Check the arrays and give images their axes: (n, H, W) means one channel."""
-        if images.ndim == 3:
-            images = images[:, None]
-        if images.ndim not in (2, 4) or images.dtype.kind not in "fiub":
-            raise DataError(
-                f"{name}: images are {images.dtype} of shape {images.shape}; expected numbers of shape "
-                "(n, C, H, W), (n, H, W) or (n, K)"
-            )
+        images = samples(name, images)
         labels = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
         if labels.ndim != 1 or labels.dtype.kind not in "iub":
             raise DataError(
@@ -58,10 +54,10 @@ class Arrays:
             )
         if len(images) != len(labels):
             raise DataError(f"{name}: {len(images)} images, but {len(labels)} labels")
-        if len(images) == 0:
-            raise DataError(f"{name}: there are no images")
         if labels.min() < 0:
             raise DataError(f"{name}: label {labels.min()} at index {labels.argmin()} is negative")
+        if labels.max() > np.iinfo(np.int32).max:
+            raise DataError(f"{name}: label {labels.max()} at index {labels.argmax()} is no class number: 2^31 or more")
         return cls(name, images, labels.astype(np.int32))
 
     @property
@@ -77,3 +73,25 @@ class Arrays:
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.images[indices], self.labels[indices]
+
+
+def numbers(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Raises DataError unless an array of that shape and type can be samples."""
+    if len(shape) not in (2, 3, 4) or dtype.kind not in "fiub":
+        raise DataError(
+            f"{name}: images are {dtype} of shape {shape}; expected numbers of shape (n, C, H, W), (n, H, W) or (n, K)"
+        )
+
+
+def samples(name: str, images: np.ndarray) -> np.ndarray:
+    """Images with their axes, (n, C, H, W) or (n, K). Raises DataError if they are none, or not finite in float32."""
+    numbers(name, images.shape, images.dtype)
+    if len(images) == 0:
+        raise DataError(f"{name}: there are no images")
+    for start in range(0, len(images) if images.dtype.kind == "f" else 0, _AT_ONCE):
+        with np.errstate(over="ignore"):
+            part = images[start : start + _AT_ONCE].astype(np.float32, copy=False)
+        finite = np.isfinite(part.reshape(len(part), -1)).all(1)
+        if not finite.all():
+            raise DataError(f"{name}: sample {start + finite.argmin()} holds values that are not finite in float32")
+    return images[:, None] if images.ndim == 3 else images

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minidnn.data.dataset import Arrays, DataError
+from minidnn.data.dataset import Arrays, DataError, numbers
 
 
 def read(path: str | Path) -> Arrays:
@@ -18,6 +18,7 @@ def read(path: str | Path) -> Arrays:
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
     """All arrays of an npz file, or {"x": array} of an npy file."""
+    _regular(path)
     try:
         loaded = np.load(path, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
@@ -28,11 +29,13 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
         if isinstance(error, OSError) and error.strerror:
             raise DataError(f"{path}: {error.strerror}") from error
         size = Path(path).stat().st_size
-        raise DataError(f"{path}: not a whole npz or npy file ({size} bytes): {error}") from error
+        why = "it begins like neither" if "pickle" in str(error) and not _known(path) else error
+        raise DataError(f"{path}: not a whole npz or npy file ({size} bytes): {why}") from error
 
 
 def sample_shape(path: str | Path) -> tuple[int, ...]:
     """One image's shape, from the header of its array alone."""
+    _regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name for name in ("x.npy", "images.npy") if name in archive.namelist()]
@@ -41,9 +44,10 @@ def sample_shape(path: str | Path) -> tuple[int, ...]:
                 header = (
                     np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
                 )
-                shape = header(file)[0]
+                shape, _, dtype = header(file)
     except (OSError, EOFError, ValueError, IndexError, zipfile.BadZipFile, zlib.error):
         return read(path).shape  # reading it whole says what is wrong with it
+    numbers(str(path), shape, dtype)
     return (1, *shape[1:]) if len(shape) == 3 else tuple(shape[1:])
 
 
@@ -52,3 +56,14 @@ def _pick(path: str | Path, arrays: dict[str, np.ndarray], *names: str) -> np.nd
         if name in arrays:
             return arrays[name]
     raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array {' or '.join(names)}")
+
+
+def _regular(path: str | Path) -> None:
+    """A device or a pipe might never end."""
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
+        raise DataError(f"{path}: not a regular file")
+
+
+def _known(path: str | Path) -> bool:
+    with open(path, "rb") as file:
+        return file.read(6) in (b"\x93NUMPY", b"PK\x03\x04\x14\0")

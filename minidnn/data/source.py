@@ -22,7 +22,8 @@ from minidnn.data.synthetic import Synthetic
 _KINDS = ("digits", "mnist", "npz", "synthetic")
 _SPLITS = {"TRAIN": "train", "TEST": "test"}
 _DEFAULTS = {"classes": 10, "count": 1024, "seed": 1}
-_UNSEEN = 2**40  # the first synthetic test image: further than any training image
+_MOST = 2**40
+_UNSEEN = _MOST  # the first synthetic test image: further than any training image
 
 
 @dataclass(frozen=True)
@@ -89,4 +90,6 @@ def _synthetic(text: str, rest: str, split: str) -> Source:
         if name not in values or not value.isdecimal() or int(value) < 1:
             raise DataError(f"source {text!r}: {setting!r} is not one of {', '.join(values)} = a number")
         values[name] = int(value)
+    if math.prod(shape) > _MOST or any(value > _MOST for value in values.values()):
+        raise DataError(f"source {text!r}: no number in it, nor a sample's size, may be above 2^40")
     return Source("synthetic", split, "", shape, **values)
