@@ -16,8 +16,9 @@ from minidnn.cli.main import main
 from minidnn.data import DataError
 from minidnn.schema import InvalidFile, SolverParameter
 from minidnn.session import InvalidInput, WeightsError
-from minidnn.solver import RATES, Began, Diverged, Ended, Saved, Solver, Step, learning_rate
+from minidnn.solver import Began, Diverged, Ended, Saved, Solver, Step
 from minidnn.solver import Tested as Measured  # pytest takes "Test..." for a test
+from minidnn.solver_file import RATES, learning_rate
 
 MODEL = """
 name: small

@@ -10,7 +10,7 @@ import pytest
 from minidnn.costs import profile
 from minidnn.layers import FACTS
 from minidnn.session import programs
-from minidnn.solver import understand
+from minidnn.solver_file import understand
 from minidnn.study.compare import simulated
 
 MIB = 2**20

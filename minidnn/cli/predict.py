@@ -23,7 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.session import Session
-    from minidnn.solver import understand
+    from minidnn.solver_file import understand
 
     net, test_net, _ = understand(args.model, batch=args.batch)
     net = test_net or net

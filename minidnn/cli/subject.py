@@ -57,7 +57,7 @@ def read(args: argparse.Namespace) -> Subject:
     """The subject that the arguments name."""
     from minidnn.layers.base import FACTS
     from minidnn.session import InvalidInput, programs
-    from minidnn.solver import phases, train_spec, understand
+    from minidnn.solver_file import phases, train_spec, understand
 
     wanted = getattr(args, "facts", None) or "default"
     if wanted not in FACTS:

@@ -19,7 +19,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.feeds import Feeds
     from minidnn.session import Session
-    from minidnn.solver import evaluate, understand
+    from minidnn.solver import evaluate
+    from minidnn.solver_file import understand
 
     net, test_net, solver = understand(args.model, batch=args.batch)
     net = test_net or net

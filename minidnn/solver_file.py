@@ -1,0 +1,111 @@
+"""What a solver file means: its nets, the phases that it needs, its update and its learning rates."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from minidnn import zoo
+from minidnn.autodiff import TrainSpec
+from minidnn.layers import LAYERS
+from minidnn.net import Net
+from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read
+from minidnn.session import InvalidInput
+
+
+def understand(
+    source: str | Path | SolverParameter | Net,
+    fields: Mapping[str, Any] = MappingProxyType({}),
+    batch: int | None = None,
+) -> tuple[Net, Net | None, SolverParameter | None]:
+    """(net, its test net if that is another one, solver parameters) of a solver or of a net, a file, a name or a value.
+
+    `fields` go before the solver's own. A net's parameters are None unless fields are given for it. A solver's net
+    is looked for beside its file, then in the working folder. Raises InvalidFile with every error of a file.
+    """
+    if isinstance(source, str | Path):
+        source = zoo.find(source, batch)
+    if isinstance(source, Net):
+        net = source if batch is None else source.with_batch(batch)
+        given = {"base_lr": 0.01, "lr_policy": "fixed", **fields}
+        return net, None, check_solver(Document(given, what="the solver"), LAYERS) if fields else None
+    if isinstance(source, SolverParameter):
+        document, beside = Document({**plain(source), **fields}, what="the solver"), Path()
+    else:
+        document, beside = read(source), Path(source).parent
+        if isinstance(document.data, Mapping) and document.data.keys() & {"layer", "layers", "input"}:
+            if fields:
+                raise InvalidInput(f"{source} is a net: to train it takes a solver file that names it")
+            return Net.from_yaml(source, batch), None, None
+        if isinstance(document.data, Mapping):
+            document.data = {**document.data, **fields}
+    p = check_solver(document, LAYERS)
+    if len(p.test_net) > 1 or len(p.test_iter) > 1 or len(p.test_state) > 1:
+        raise InvalidInput("several test nets: minidnn tests with one")
+
+    def net_of(path: str) -> Net:
+        places = [beside / path, Path(path)]
+        found: Path | Net | None = next((place for place in places if place.exists()), None)
+        if found is None:
+            with contextlib.suppress(zoo.NoSuchModel):
+                found = zoo.find(path, batch)
+        if found is None:
+            looked = " and ".join(dict.fromkeys(str(place) for place in places))
+            raise InvalidInput(f"{source}: there is no net {path} (looked for {looked})")
+        return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+
+    if p.net_param is not None:
+        net = Net.from_parameter(p.net_param, batch)
+    elif name := p.net or p.train_net:
+        net = net_of(name)
+    else:
+        raise InvalidInput(f"{source}: names no net; it takes net: FILE")
+    test_net = net_of(p.test_net[0]) if p.test_net else None
+    for state in p.test_state:
+        test_net = _with_state(test_net or net, state)
+    return _with_state(net, p.train_state) if p.train_state else net, test_net, p
+
+
+def _with_state(net: Net, state: NetState) -> Net:
+    return Net.from_parameter(net.parameter.model_copy(update={"state": state}))
+
+
+def train_spec(p: SolverParameter, seed: int) -> TrainSpec:
+    """What one update is."""
+    return TrainSpec(
+        momentum=p.momentum,
+        weight_decay=p.weight_decay,
+        regularization=p.regularization_type,
+        clip_gradients=p.clip_gradients,
+        iter_size=p.iter_size,
+        seed=seed,
+    )
+
+
+def phases(p: SolverParameter | None) -> tuple[str, ...]:
+    """Which phases a run needs: TEST too where the solver asks for tests. A net alone is planned for TRAIN."""
+    tests = p is not None and (p.test_iter or p.test_interval or p.test_net)
+    return ("TRAIN", "TEST") if tests else ("TRAIN",)
+
+
+# ---- learning rates: each a function of (solver parameters, iteration), as in Caffe
+
+RATES: Mapping[str, Callable[[SolverParameter, int], float]] = {
+    "fixed": lambda p, i: p.base_lr,
+    "step": lambda p, i: p.base_lr * p.gamma ** (i // p.stepsize),
+    "multistep": lambda p, i: p.base_lr * p.gamma ** bisect_right(p.stepvalue, i),
+    "exp": lambda p, i: p.base_lr * p.gamma**i,
+    "inv": lambda p, i: p.base_lr * (1 + p.gamma * i) ** -p.power,
+    "poly": lambda p, i: p.base_lr * (1 - i / p.max_iter) ** p.power,
+    "sigmoid": lambda p, i: p.base_lr / (1 + math.exp(-p.gamma * (i - p.stepsize))),
+}
+
+
+def learning_rate(p: SolverParameter, iteration: int) -> float:
+    """The rate of one iteration, before any lr_mult."""
+    return RATES[p.lr_policy](p, iteration)
