@@ -468,6 +468,10 @@ class TestFillers:
     def draw(self, shape=(64, 32, 3, 3), seed=1, key="conv1.w", **filler):
         return fill(FillerParameter(**filler), shape, seed, key)
 
+    def test_seeds_have_64_bits(self):
+        drawn = [self.draw(type="uniform", seed=seed) for seed in (0, 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1)]
+        assert len({x.tobytes() for x in drawn}) == len(drawn)
+
     def test_a_function_of_seed_and_key(self):
         values = self.draw(type="xavier")
         assert values.dtype == np.float32 and values.shape == (64, 32, 3, 3)

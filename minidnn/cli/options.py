@@ -28,6 +28,12 @@ def positive(text: str) -> int:
     return number
 
 
+def seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 2^64 - 1")
+    return int(text)
+
+
 def names(text: str) -> list[str]:
     """A comma-separated list."""
     found = [name.strip() for name in text.split(",") if name.strip()]
@@ -71,7 +77,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "seed": (
         "--seed",
-        dict(type=int, metavar="N", help="the seed of weights, data order and dropout (default: the file's)"),
+        dict(type=seed, metavar="N", help="the seed of weights, data order and dropout (default: the file's)"),
     ),
     "json": (
         "--json",

@@ -23,7 +23,6 @@ _KINDS = ("digits", "mnist", "npz", "synthetic")
 _SPLITS = {"TRAIN": "train", "TEST": "test"}
 _DEFAULTS = {"classes": 10, "count": 1024, "seed": 1}
 _MOST = 2**40
-_UNSEEN = _MOST  # the first synthetic test image: further than any training image
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ class Source:
             return mnist.read(self.path, self.split)
         if self.kind == "npz":
             return npz.read(self.path)
-        first = _UNSEEN if self.split == "test" else 0
+        first = _MOST if self.split == "test" else 0  # a test image is further than any training image
         return Synthetic(self.shape, self.classes, self.count, self.seed, first)
 
 

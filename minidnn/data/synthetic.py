@@ -30,7 +30,7 @@ class Synthetic:
         labels = below(self._seed, indices, 0, self.classes).astype(np.int32)
         images = np.empty((len(indices), *self.shape), np.float32)
         for image, index, label in zip(images, indices, labels, strict=True):
-            noise = np.random.Generator(np.random.Philox(key=[self._seed, int(index)]))
+            noise = np.random.Generator(np.random.Philox(key=np.array([self._seed, index], np.uint64)))
             noise.random(out=image, dtype=np.float32)
             image -= 0.5
             image += self._spread(self._patterns[label])

@@ -18,10 +18,11 @@ Shape = tuple[int, ...]
 
 
 def fill(filler: Any, shape: Shape, seed: int, key: str) -> np.ndarray:
-    """Float32 values of `shape` (Caffe's blob shape: fan_in = count / shape[0]). No filler: zeros, as in Caffe."""
+    """Float32 values of `shape` (Caffe's blob shape: fan_in = count / shape[0]). No filler: zeros, as in Caffe.
+    `seed` is any of 64 bits."""
     if filler is None:
         return np.zeros(shape, np.float32)
-    rng = np.random.Generator(np.random.Philox(key=[seed % 2**64, zlib.crc32(key.encode())]))
+    rng = np.random.Generator(np.random.Philox(key=np.array([seed, zlib.crc32(key.encode())], np.uint64)))
     try:
         return np.ascontiguousarray(_FILLERS[filler.type](filler, shape, rng), np.float32)
     except ShapeError as error:

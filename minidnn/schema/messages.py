@@ -384,13 +384,13 @@ class SolverParameter(Message):
     momentum: Annotated[float, Field(ge=0)] = 0.0
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     regularization_type: Literal["L2", "L1"] = "L2"
-    clip_gradients: float = -1.0
+    clip_gradients: float = -1.0  # negative: none
     display: Uint = 0
     average_loss: Positive = 1
     snapshot: Uint = 0
     snapshot_prefix: str = ""
     snapshot_after_train: bool = True
-    random_seed: int = -1
+    random_seed: Annotated[int, Field(lt=2**64)] = -1  # negative: another one each time, as in Caffe
     type: Literal["SGD"] = "SGD"
     solver_mode: Literal["CPU", "GPU"] = "GPU"  # read and not obeyed: `minidnn: {device}` says where
     minidnn: Minidnn = Minidnn()
