@@ -340,6 +340,12 @@ def test_what_may_never_end_is_not_read(path):
             read()
 
 
+def test_objects_are_no_images(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.array([{}], object), y=np.zeros(1, int))
+    with pytest.raises(DataError, match="Object arrays cannot be loaded"):
+        parse(str(tmp_path / "a.npz")).open()
+
+
 def test_text_is_not_called_a_pickle(tmp_path):
     (tmp_path / "a.npz").write_text("net: 3")
     with pytest.raises(DataError, match="it begins like neither"):

@@ -66,4 +66,4 @@ def _regular(path: str | Path) -> None:
 
 def _known(path: str | Path) -> bool:
     with open(path, "rb") as file:
-        return file.read(6) in (b"\x93NUMPY", b"PK\x03\x04\x14\0")
+        return file.read(6).startswith((b"\x93NUMPY", b"PK"))
