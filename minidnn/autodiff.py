@@ -25,7 +25,7 @@ OBJECTIVE = Tensor("objective", (1,))
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """What an update is: Caffe's SGD. clip_gradients <= 0 means no clipping.
+    """What an update is: Caffe's SGD. clip_gradients < 0 means no clipping.
 
     accumulate: the program of all but the last of iter_size batches: gradients are added up, nothing is updated.
     """
@@ -37,6 +37,10 @@ class TrainSpec:
     iter_size: int = 1
     seed: int = 0
     accumulate: bool = False
+
+    @property
+    def clips(self) -> bool:
+        return self.clip_gradients >= 0
 
 
 @dataclass(frozen=True)
@@ -235,12 +239,12 @@ class _Differentiation:
             self.carried.append(momentum_tensor(w))  # of ACCUMULATE too: all programs agree on what is carried
         learned = _Learned(layer, p, w, dw)
         self.learned.append(learned)
-        if not train.accumulate and train.clip_gradients <= 0:
+        if not train.accumulate and not train.clips:
             self._update(train, learned, None)
 
     def _finish(self, train: TrainSpec) -> None:
         """Clipping needs the norm of all gradients, so that with it all updates come last."""
-        if train.accumulate or train.clip_gradients <= 0 or not self.learned:
+        if train.accumulate or not train.clips or not self.learned:
             return
         clip = Tensor("clip", (1,), role=Role.EXTRA)
         gradients = [one.dw for one in self.learned]

@@ -440,6 +440,12 @@ def test_accumulating_equal_batches_changes_nothing():
         np.testing.assert_allclose(accumulated[name], plain[name], rtol=1e-12)
 
 
+def test_a_threshold_of_zero_clips_all_gradients_to_nothing():
+    """As in Caffe, where only a negative one means no clipping."""
+    assert "gradient.clip" in names(differentiate(graph(CHAIN), train=TrainSpec(clip_gradients=0.0)))
+    assert "gradient.clip" not in names(differentiate(graph(CHAIN), train=TrainSpec(clip_gradients=-0.1)))
+
+
 def test_clipping_applies_before_the_division_by_iter_size():
     """As Caffe clips: the norm is that of the sum. Three equal batches at threshold 3c are one batch at c."""
     plain, accumulated, free = spread(clip_gradients=0.1), spread(clip_gradients=0.3, iter_size=3), spread()
