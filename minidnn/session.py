@@ -111,18 +111,20 @@ class Session:
 
     def load(self, weights: Mapping[str, np.ndarray] | str | Path, complete: bool = False) -> Loaded:
         """Take weights by layer name: a file's, or by "<layer>/<blob>". Before anything is changed, raises
-        WeightsError if a shape differs, or, with `complete`, if any is missing."""
+        WeightsError if a shape differs, if they are no finite floating-point numbers, or, with `complete`, if any is
+        missing."""
         if not isinstance(weights, Mapping):
-            weights = snapshot.load_weights(weights)
+            try:
+                return self.load(snapshot.load_weights(weights), complete)
+            except WeightsError as error:
+                raise WeightsError(f"{weights}: {error}") from None
         mine = {f"{layer}/{name}": (blobs, name) for layer, blobs in self.params.items() for name in blobs}
         taken = [key for key in mine if key in weights]
         for key in taken:
             blobs, name = mine[key]
-            if weights[key].shape != blobs.shape(name):
+            if problem := _unfit(weights[key], blobs.shape(name)):
                 layer, blob = key.rsplit("/", 1)
-                raise WeightsError(
-                    f"layer {layer}: its {blob} has shape {blobs.shape(name)}, but in the file {weights[key].shape}"
-                )
+                raise WeightsError(f"layer {layer}: its {blob} {problem}")
         missing, unused = (tuple(sorted(s)) for s in (mine.keys() - weights.keys(), weights.keys() - mine.keys()))
         if not taken or (complete and missing):
             raise WeightsError(f"these are not the net's weights: {_difference(missing, unused)}")
@@ -225,6 +227,17 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _unfit(given: np.ndarray, shape: tuple[int, ...]) -> str | None:
+    """Why an array is no value for a parameter of that shape."""
+    if given.shape != shape:
+        return f"has shape {shape}, but is given with {given.shape}"
+    if given.dtype.kind != "f":
+        return f"is given as {given.dtype}; expected floating-point numbers"
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(given.astype(np.float32, copy=False)).all()
+    return None if finite else "is given with values that are not finite in float32"
 
 
 def programs(

@@ -4,8 +4,9 @@ Weights stand under "<layer>/<blob>" in Caffe's blob shapes, so any safetensors 
 state under "solver/<tensor>". The header's metadata holds the iteration, the data position, the seed (every
 random number is a function of these three) and a checksum of names, shapes and bytes.
 
-Saving writes `<file>.partial` beside the target, flushes it to the disk, renames it, and flushes the folder:
-a crash at any moment leaves the previous snapshots as they were. Loading believes nothing unchecked.
+Saving writes into a folder `<file>.partial` beside the target, flushes the file to the disk, renames it, and flushes
+the folder around it: a crash at any moment leaves the previous snapshots as they were, and what it left half-written is
+removed by the next save of that name. Loading believes nothing unchecked.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
@@ -62,7 +64,6 @@ def path_of(prefix: str | Path, iteration: int) -> Path:
 def save(prefix: str | Path, snapshot: Snapshot) -> Path:
     """Write the snapshot; return its path. Raises SaveError; a file of that name is replaced whole or kept."""
     path = path_of(prefix, snapshot.iteration)
-    partial = path.with_name(path.name + ".partial")
     tensors = {**snapshot.weights, **{STATE + name: array for name, array in snapshot.state.items()}}
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     run = {key: getattr(snapshot, key) for key in ("iteration", "position", "seed")}
@@ -70,20 +71,45 @@ def save(prefix: str | Path, snapshot: Snapshot) -> Path:
     metadata = {"minidnn": json.dumps(meta, sort_keys=True)}
     metadata["checksum"] = _checksum(tensors, metadata["minidnn"])
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        save_file(tensors, partial, metadata)
-        _flush(partial)
-        os.replace(partial, path)
+        with _partial(path) as folder:
+            written = folder / path.name
+            save_file(tensors, written, metadata)  # which gives it to its owner alone
+            written.chmod(folder.stat().st_mode & 0o666)
+            _flush(written)
+            os.replace(written, path)
         _flush(path.parent)
     except (OSError, SafetensorError) as error:
         needed = sum(array.nbytes for array in tensors.values())
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         with contextlib.suppress(OSError):
             why += f"; it needs {sizes.text(needed)}, {sizes.text(shutil.disk_usage(path.parent).free)} are free"
-        with contextlib.suppress(OSError):
-            partial.unlink()
         raise SaveError(f"{path}: could not be written: {why}. Earlier snapshots are intact.") from error
     return path
+
+
+def check_writable(prefix: str | Path) -> None:
+    """Raises SaveError if no snapshot could be written now: better before a long run than at its end."""
+    path = path_of(prefix, 0)
+    try:
+        with _partial(path):
+            pass
+    except OSError as error:
+        what = f"{path}: no snapshot can be written there: {error.filename}: {error.strerror}; name another prefix"
+        raise SaveError(what) from error
+
+
+@contextlib.contextmanager
+def _partial(path: Path) -> Iterator[Path]:
+    """An empty folder beside `path`, which is made with its parents; gone at the end, with what is left in it."""
+    folder = path.with_name(path.name + ".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if folder.is_dir():  # of a run that was killed
+        shutil.rmtree(folder)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def load(path: str | Path) -> Snapshot:
@@ -125,11 +151,13 @@ def latest(prefix: str | Path) -> tuple[Path | None, Snapshot | None, list[str]]
 
 def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """All tensors and the metadata of a file that is whole."""
+    if Path(path).exists() and not Path(path).is_file():  # a folder, or a device, which might never end
+        raise SnapshotError(f"{path}: not a regular file")
     try:
         size = os.stat(path).st_size
         with safe_open(path, "np") as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
+            tensors = {name: _tensor(path, file, name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     except OSError as error:
         raise SnapshotError(f"{path}: {error.strerror or error}") from error
     except SafetensorError as error:
@@ -144,6 +172,14 @@ def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         if version != VERSION:
             raise SnapshotError(f"{path}: format version {version}; this minidnn reads version {VERSION}")
     return tensors, metadata
+
+
+def _tensor(path: str | Path, file: Any, name: str) -> np.ndarray:
+    try:
+        return file.get_tensor(name)
+    except (TypeError, ValueError) as error:  # NumPy has no such numbers: BF16, F8_E4M3
+        kind = file.get_slice(name).get_dtype()
+        raise SnapshotError(f"{path}: {name} holds {kind} numbers, which NumPy lacks; convert it to F32") from error
 
 
 def _checksum(tensors: Mapping[str, np.ndarray], meta: str) -> str:

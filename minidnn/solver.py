@@ -186,6 +186,11 @@ class Solver:
         kept = (blob.name for blob in self.session.outputs("TRAIN"))
         return MappingProxyType({name: self.session.read(name) for name in kept})
 
+    @property
+    def unsaved(self) -> bool:
+        """Whether there is something to save, and a prefix to save it to."""
+        return bool(self.prefix) and self._saved != self.iteration
+
     # ---- training
 
     def solve(self, observe: Callable[[Event], object] = lambda event: None) -> Ended:
@@ -198,6 +203,10 @@ class Solver:
     def run(self) -> Iterator[Event]:
         """What `solve` does, event by event. Ctrl-C ends after the step, with a snapshot."""
         p = self.parameters
+        if not p.has("max_iter"):
+            raise InvalidInput("max_iter is not given: there is no iteration to train to")
+        if self.prefix and (p.snapshot or p.snapshot_after_train):
+            snapshot.check_writable(self.prefix)
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
         with self._until_interrupted():
             while self.iteration < p.max_iter and not self._stop:
@@ -208,7 +217,7 @@ class Solver:
                 yield self.step()
                 if p.snapshot and self.iteration % p.snapshot == 0 and self.prefix:
                     yield self.save()
-            if self.prefix and self._saved != self.iteration and (p.snapshot_after_train or self._stop):
+            if self.unsaved and (p.snapshot_after_train or self._stop):
                 yield self.save()
             if "TEST" in self.feeds and not self._stop and (tested := self.test()):
                 yield tested
@@ -403,5 +412,7 @@ def _seed(given: int | None, before: snapshot.Snapshot | None, p: SolverParamete
             raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")
         return before.seed
     if given is not None:
+        if not 0 <= given < 2**64:
+            raise InvalidInput(f"seed {given}: expected a whole number from 0 to 2^64 - 1")
         return given
     return p.random_seed if p.random_seed >= 0 else int.from_bytes(os.urandom(4), "little")

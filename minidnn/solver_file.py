@@ -12,9 +12,11 @@ from typing import Any
 
 from minidnn import zoo
 from minidnn.autodiff import TrainSpec
+from minidnn.backends import DEVICES
 from minidnn.layers import LAYERS
+from minidnn.memory import policies
 from minidnn.net import Net
-from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read
+from minidnn.schema import Document, NetState, SolverParameter, check_solver, meant, plain, read, shown
 from minidnn.session import InvalidInput
 
 
@@ -44,6 +46,10 @@ def understand(
             return Net.from_yaml(source, batch), None, None
         if isinstance(document.data, Mapping):
             document.data = {**document.data, **fields}
+        else:
+            document.error((), f"expected a mapping of a net's or a solver's fields, got {shown(document.data)}")
+            document.check()
+    _check_names(document)
     p = check_solver(document, LAYERS)
     if len(p.test_net) > 1 or len(p.test_iter) > 1 or len(p.test_state) > 1:
         raise InvalidInput("several test nets: minidnn tests with one")
@@ -69,6 +75,20 @@ def understand(
     for state in p.test_state:
         test_net = _with_state(test_net or net, state)
     return _with_state(net, p.train_state) if p.train_state else net, test_net, p
+
+
+def _check_names(document: Document) -> None:
+    """Note as the document's errors what the schema cannot know: names of policies and devices."""
+    said = document.data.get("minidnn")
+    policy, device = (said.get(field) if isinstance(said, Mapping) else None for field in ("policy", "device"))
+    if isinstance(policy, str):
+        try:
+            policies.find(policy)
+        except KeyError as error:
+            document.error(("minidnn", "policy"), error.args[0])
+    if isinstance(device, str) and device not in DEVICES:
+        what = f"there is no device {device!r}{meant(device, DEVICES)} (there are {', '.join(DEVICES)})"
+        document.error(("minidnn", "device"), what)
 
 
 def _with_state(net: Net, state: NetState) -> Net:

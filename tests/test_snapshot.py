@@ -1,5 +1,8 @@
 """A snapshot is whole or not there: round trips, torn and corrupt files, a full disk, the newest valid."""
 
+import json
+import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -71,6 +74,28 @@ def test_weights_alone_do_not_resume(tmp_path):
         snapshot.load(tmp_path / "w.safetensors")
 
 
+def test_who_may_read_it_is_the_users_choice(tmp_path):
+    before = os.umask(0o027)
+    try:
+        path = snapshot.save(tmp_path / "net", sample())
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_numbers_that_numpy_lacks(tmp_path):
+    header = json.dumps({"conv1/w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    with pytest.raises(SnapshotError, match=r"w\.safetensors: conv1/w holds BF16 numbers"):
+        snapshot.load_weights(path)
+
+
+def test_a_folder_is_no_snapshot(tmp_path):
+    with pytest.raises(SnapshotError, match="not a regular file"):
+        snapshot.load(tmp_path)
+
+
 def test_missing_file(tmp_path):
     with pytest.raises(SnapshotError, match=r"no\.safetensors: No such file"):
         snapshot.load(tmp_path / "no.safetensors")
@@ -91,7 +116,9 @@ def test_latest_is_the_newest_whole_one(tmp_path):
 
 def test_a_crash_while_writing_leaves_the_old_one(tmp_path):
     path = snapshot.save(tmp_path / "net", sample())
-    path.with_name(path.name + ".partial").write_bytes(b"half of a file")
+    partial = path.with_name(path.name + ".partial")
+    partial.mkdir()
+    (partial / ".tmpXyz").write_bytes(b"half of a file")
     same(snapshot.latest(tmp_path / "net")[1], sample())
     snapshot.save(tmp_path / "net", sample(fill=2.5))
     same(snapshot.load(path), sample(fill=2.5))
@@ -125,3 +152,7 @@ def test_a_folder_that_is_a_file(tmp_path):
     (tmp_path / "a").write_text("")
     with pytest.raises(SaveError, match="could not be written"):
         snapshot.save(tmp_path / "a" / "net", sample())
+    with pytest.raises(SaveError, match=r"/a: File exists; name another prefix"):
+        snapshot.check_writable(tmp_path / "a" / "net")
+    snapshot.check_writable(tmp_path / "b" / "net")
+    assert not list((tmp_path / "b").iterdir())

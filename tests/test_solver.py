@@ -4,11 +4,14 @@ import json
 import math
 import re
 import signal
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 import minidnn
 from minidnn import snapshot
@@ -16,6 +19,7 @@ from minidnn.cli.main import main
 from minidnn.data import DataError
 from minidnn.schema import InvalidFile, SolverParameter
 from minidnn.session import InvalidInput, WeightsError
+from minidnn.snapshot import SaveError
 from minidnn.solver import Began, Diverged, Ended, Saved, Solver, Step
 from minidnn.solver import Tested as Measured  # pytest takes "Test..." for a test
 from minidnn.solver_file import RATES, learning_rate
@@ -259,8 +263,17 @@ class TestWeights:
         with Solver(case / "solver.yaml", device="reference") as solver:
             weights = solver.session.weights()
         weights["ip1/w"] = weights["ip1/w"][:5]
-        with pytest.raises(WeightsError, match=r"layer ip1: its w has shape \(10, 72\), but in the file \(5, 72\)"):
+        with pytest.raises(WeightsError, match=r"layer ip1: its w has shape \(10, 72\), but is given with \(5, 72\)"):
             Solver(case / "solver.yaml", device="reference", weights=weights)
+
+    def test_they_are_finite_floating_point_numbers(self, case):
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            weights = solver.session.weights()
+        save_file({**weights, "ip1/b": np.zeros(10, np.int32)}, "w.safetensors")
+        with pytest.raises(WeightsError, match=r"^w\.safetensors: layer ip1: its b is given as int32"):
+            Solver(case / "solver.yaml", device="reference", weights="w.safetensors")
+        with pytest.raises(WeightsError, match=r"layer ip1: its b .* not finite in float32"):
+            Solver(case / "solver.yaml", device="reference", weights={"ip1/b": np.full(10, 1e300)})
 
 
 class TestPython:
@@ -408,6 +421,34 @@ class TestRefused:
         with pytest.raises(InvalidFile, match=r"solver\.yaml:\d+:\d+: lr_policy: step needs gamma"):
             Solver(case / "solver.yaml", device="reference", lr_policy="step")
 
+    def test_a_run_without_an_end(self, case):
+        (case / "solver.yaml").write_text((case / "solver.yaml").read_text().replace("max_iter: 12", ""))
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            solver.step(1)
+            with pytest.raises(InvalidInput, match="max_iter is not given"):
+                solver.solve()
+
+    @pytest.mark.parametrize("seed", [-7, 2**64])
+    def test_seeds_of_no_64_bits(self, case, seed):
+        with pytest.raises(InvalidInput, match=f"seed {seed}: expected a whole number from 0"):
+            Solver(case / "solver.yaml", device="reference", seed=seed)
+
+    def test_names_are_listed_with_the_files_other_errors(self, case):
+        text = (case / "solver.yaml").read_text().replace("momentum: 0.9", "momentun: 0.9")
+        (case / "solver.yaml").write_text(text + "minidnn: {policy: vdnn_al, device: cpuu}\n")
+        with pytest.raises(InvalidFile) as found:
+            Solver(case / "solver.yaml")
+        assert len(found.value.errors) == 3
+        assert re.search(r"solver.yaml:\d+:\d+: minidnn.policy: .* did you mean 'vdnn_all'", str(found.value))
+        assert re.search(r"solver.yaml:\d+:\d+: minidnn.device: .*did you mean 'cpu'", str(found.value))
+
+    def test_a_prefix_that_cannot_be_written_to_before_training(self, case):
+        (case / "file").write_text("")
+        with Solver(case / "solver.yaml", device="reference", snapshot_prefix=str(case / "file" / "x")) as solver:
+            with pytest.raises(SaveError, match="File exists; name another prefix"):
+                solver.solve()
+            assert solver.iteration == 0
+
     def test_an_unknown_memory_policy(self, case):
         with pytest.raises(InvalidInput, match="vdnn_all"):
             Solver(case / "solver.yaml", device="reference", policy="vdnn_al")
@@ -454,6 +495,14 @@ class TestCommands:
         assert main(["predict", "model.yaml", "in.npz", "--weights", str(weights)]) == 2
         assert "minidnn: in.npz: " in capsys.readouterr().err
 
+    def test_an_output_that_cannot_be_written_costs_no_training(self, case):
+        """/dev/full is a disk that is full."""
+        command = [sys.executable, "-m", "minidnn.cli.main", "train", "solver.yaml", "--device", "reference"]
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1 and "No space left on device" in done.stderr and "Traceback" not in done.stderr
+        assert [p.name for p in (case / "out").iterdir()] == ["small_iter_0.safetensors"]
+
     def test_log_lines_are_those_that_caffes_tools_look_for(self, case, capsys):
         """The expressions are parse_log.py's and extract_seconds.py's."""
         assert main(["train", "solver.yaml", "--device", "reference"]) == 0
@@ -478,7 +527,7 @@ class TestCommands:
             (["train", "solver.yaml", "--weights", "model.yaml"], 2, "model.yaml: torn, or no safetensors file"),
             (["train", "solver.yaml", "--policy", "vdn"], 2, "there is no policy 'vdn'"),
             (["train", "solver.yaml", "--budget", "10kB"], 2, "liveness needs"),
-            (["train", "solver.yaml", "--snapshot-prefix", "model.yaml/x"], 1, "could not be written"),
+            (["train", "solver.yaml", "--snapshot-prefix", "model.yaml/x"], 1, "no snapshot can be written there"),
         ],
     )
     def test_errors_are_one_message(self, case, capsys, arguments, code, said):

@@ -36,7 +36,12 @@ def run(args: argparse.Namespace) -> int:
         images = seconds = 0.0
         with watching(solver, quiet=args.json) as watch:
             for event in solver.run():
-                watch(event)
+                try:
+                    watch(event)
+                except OSError:  # a full disk or a closed pipe: nobody hears of what goes on; what was trained is kept
+                    if solver.unsaved:
+                        solver.save()
+                    raise
                 if isinstance(event, Step):
                     images, seconds = images + event.images, seconds + event.seconds
                     row = {"iteration": event.iteration, "loss": event.loss, "lr": event.rate}

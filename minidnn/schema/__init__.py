@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, meant, message_of, wiring
-from minidnn.schema.document import Document, InvalidFile, dump, parse, read
+from minidnn.schema.document import Document, InvalidFile, dump, parse, read, shown
 from minidnn.schema.messages import (
     FillerParameter,
     LayerParameter,
@@ -36,5 +36,6 @@ __all__ = [
     "parse",
     "plain",
     "read",
+    "shown",
     "wiring",
 ]
