@@ -11,6 +11,7 @@ from minidnn.define import COMMON, TOPS, home
 from minidnn.schema import LayerParameter, NetParameter, plain
 
 _WIDTH = 120
+_USED = ("minidnn", "L")  # names that the text itself uses
 
 
 def source(net: NetParameter) -> str:
@@ -21,6 +22,8 @@ def source(net: NetParameter) -> str:
     for layer in net.layer:
         body += _call(layer, variables, batch)
     name = _identifier(net.name.title() if net.name.islower() else net.name, "TheNet")
+    if name in _USED:  # the class would hide what its own `define` calls
+        name += "_"
     lines = ["import minidnn", "from minidnn import L", "", "", f"class {name}(minidnn.Net):"]
     lines += [f"    name = {_value(net.name)}"]
     lines += ["    force_backward = True"] if net.force_backward else []
@@ -87,7 +90,7 @@ def _identifier(text: str, otherwise: str) -> str:
 def _variable(blob: str, variables: dict[str, str]) -> str:
     name = base = _identifier(blob, "blob")
     count = 1
-    taken = {*variables.values(), "self", "batch", "minidnn", "L"}
+    taken = {*variables.values(), "self", "batch", *_USED}
     while name in taken:
         count += 1
         name = f"{base}_{count}"

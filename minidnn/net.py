@@ -52,7 +52,8 @@ class Net:
         signature = inspect.signature(define)
         batch = None if "batch" in signature.parameters else arguments.pop("batch", None)
         bound = signature.bind(*positional, **arguments)
-        name = type(self).name or type(self).__name__
+        own = type(self).name
+        name = type(self).__name__ if own is None else own
         data: dict[str, Any] = {"name": name}
         data |= {"force_backward": True} if self.force_backward else {}
         data |= {"state": dict(self.state)} if self.state else {}

@@ -128,6 +128,14 @@ class TestTwoWays:
         for phase in ("TRAIN", "TEST"):
             assert str(Net.from_text(net.to_yaml()).graph(phase)) == str(net.graph(phase))
 
+    @pytest.mark.parametrize("name", ["", "L", "l", "minidnn", "Net", "class", "1 é"])
+    def test_round_trips_whatever_the_name(self, name):
+        net = Net.from_text(LENET.replace("name: LeNet", f"name: '{name}'"))
+        namespace: dict = {}
+        exec(net.to_python(), namespace)
+        (made,) = (v for v in namespace.values() if isinstance(v, type) and issubclass(v, Net))
+        assert made() == net and made().name == name
+
     def test_python_text_takes_the_batch_and_is_readable(self):
         namespace: dict = {}
         text = LeNet().to_python()
