@@ -197,7 +197,7 @@ def test_unknown_kinds_and_wrong_algorithms_are_named(device, monkeypatch):
 
 def test_a_wrong_label_is_named(device):
     e = next(e for e in by_kind("softmax_loss.forward"))
-    e.data[e.op.reads[1]][0] = 99
+    e = Example(e.name, e.op, {**e.data, e.op.reads[1]: np.full_like(e.data[e.op.reads[1]], 99)})
     with pytest.raises(ValueError, match="label 99"):
         run(device, e, device.algorithms(e.op)[0])
 
@@ -219,3 +219,82 @@ def test_a_named_library_is_not_silently_replaced(monkeypatch, tmp_path):
     if libc:
         monkeypatch.setenv(library.VARIABLE, libc)
         assert "is no oneDNN" in CpuDevice().description
+
+
+# What is not finite
+
+
+def linear_reach(e: Example, bad: Tensor) -> np.ndarray:
+    """Where a convolution's result must not be finite: where an element of `bad` that is not meets another's element.
+    The reference also multiplies by the zeros of the padding; what meets nothing else need not be noticed."""
+    marked = {t: np.ones(t.shape, np.float32) if t is not bad else (~np.isfinite(x)) * 1.0 for t, x in e.data.items()}
+    if len(e.op.reads) == 3:
+        marked[e.op.reads[2]] *= e.op.reads[2] is bad  # a bias is added
+    return expected(KERNELS, Example(e.name, e.op, marked))[0] > 0
+
+
+def spoiled(kind: str) -> list[tuple[Example, Tensor]]:
+    """The kind's examples with values that are not finite in one read: one, some, all."""
+    found = []
+    for e in by_kind(kind):
+        random = np.random.default_rng(0)
+        for t in e.op.reads:
+            if t.dtype != "float32" or t.size > 1 << 14:
+                continue
+            some, linear = -(-t.size // 9), kind.startswith(("convolution", "inner_product"))
+            for value in (np.nan,) if linear else (np.nan, np.inf, -np.inf):  # sums treat the three alike
+                for count in {some} if linear else {1, some, t.size}:
+                    x = e.data[t].copy()
+                    x.reshape(-1)[random.choice(t.size, count, replace=False)] = value
+                    name = f"{e.name} with {count} {value} in {t.name}"
+                    found.append((Example(name, e.op, {**e.data, t: x}), t))
+    return found
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", sorted({e.op.kind for e in ALL if any(t.dtype == "float32" for t in e.op.reads)}))
+def test_hides_nothing_that_is_not_finite(device, kind):
+    """Where the reference's result is not finite, neither is the cpu's: in no layer may a diverged run look well."""
+    for e, bad in spoiled(kind):
+        want = expected(KERNELS, e)
+        for algorithm in device.algorithms(e.op):
+            got = run(device, e, algorithm)
+            for t, g, w in zip(e.op.writes, got, want, strict=True):
+                if t.dtype != "float32":
+                    continue
+                lost = ~np.isfinite(w)
+                if kind.startswith("convolution.") and kind != "convolution.backward_bias":
+                    lost &= linear_reach(e, bad)
+                lost &= np.isfinite(g)
+                assert not lost.any(), f"{e.name}: {t.name} by {algorithm} hides {lost.sum()} of {w[lost][0]}"
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_maximum_that_is_nan_stands_where_the_reference_says(device):
+    for e, _ in spoiled("pooling.forward"):
+        if len(e.op.writes) == 2:
+            got, want = run(device, e, device.algorithms(e.op)[0]), expected(KERNELS, e)
+            assert np.array_equal(got[0], want[0], equal_nan=True) and np.array_equal(got[1], want[1]), e.name
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("kind", ["relu.forward", "softmax.forward", "eltwise.forward"])
+def test_what_is_not_finite_stands_as_well_in_place(device, kind):
+    for e, _ in spoiled(kind):
+        for algorithm in device.algorithms(e.op):
+            apart, together = (run(device, e, algorithm, together=t) for t in (False, True))
+            for a, b in zip(apart, together, strict=True):
+                assert np.array_equal(np.isfinite(a), np.isfinite(b)), e.name
+
+
+@pytest.mark.parametrize("layer", ["conv1", "conv2", "ip1", "ip2"])
+def test_parameters_that_are_not_finite_reach_the_loss(device, layer):
+    """Through ReLUs, pools and the softmax, whatever stands behind the layer; and then nothing is updated."""
+    with machine("lenet", device, "liveness") as made:
+        program = made.arrangement.schedules["TRAIN"].program
+        w = next(t for t in program.carried if t.name == f"{layer}.w")
+        made.set(w, np.full(w.shape, np.nan, np.float32))
+        before = carried(made)
+        made.step()
+        assert not any(np.isfinite(made.read(t)).all() for t in program.outputs if t.name == "objective")
+        assert all(np.array_equal(x, before[name], equal_nan=True) for name, x in carried(made).items())

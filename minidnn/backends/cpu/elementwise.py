@@ -28,8 +28,22 @@ def _eltwise(dnnl: d.Dnnl, size: int, algorithm: int, alpha: float, beta: float 
 def relu_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     if len(op.writes) > 1:
         return None  # a byte mask beside y: for planning only
+    if op.attrs.negative_slope == 0:
+        return [_rectifier(dnnl, op.reads[0].size)]
     p, run = _eltwise(dnnl, op.reads[0].size, d.RELU, op.attrs.negative_slope)
     return [plain(lambda r, w, _: [p.bind({d.SRC: (run, address(r[0])), d.DST: (run, address(w[0]))})])]
+
+
+def _rectifier(dnnl: d.Dnnl, size: int) -> Recipe:
+    """max(x - x, x): the library's own ReLU makes 0 of NaN and of -inf, here x - x is NaN, and none of x is lost."""
+    run = dnnl.desc((size,))
+    p = dnnl.best("binary", d.SUBTRACT, run, run, run, dnnl.attributes([(d.MAXIMUM, run)]))
+
+    def bind(reads, writes, _):
+        x, y = ((run, address(a)) for a in (reads[0], writes[0]))
+        return [p.bind({d.SRC: x, d.SRC_1: x, d.post_op(0): x, d.DST: y})]
+
+    return plain(bind)
 
 
 def relu_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:

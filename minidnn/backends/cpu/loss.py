@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 
 from minidnn.backends.cpu import dnnl as d
+from minidnn.backends.cpu import hidden
 from minidnn.backends.cpu.layout import address, flat, strides
 from minidnn.backends.cpu.recipe import BLOCK, Recipe, Scratch, plain
 from minidnn.program import Op, Tensor
@@ -26,27 +27,27 @@ def _innermost(axis: int, shape: tuple[int, ...]) -> bool:
 
 def softmax_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     scratch = Scratch()
-    softmax = _Softmax(dnnl, op.reads[0], op.attrs.axis, scratch)
+    softmax = _Softmax(dnnl, op.reads[0], op.attrs, scratch)
     return [scratch.recipe("onednn", lambda reads, writes, ws: [softmax.bind(reads[0], writes[0], ws)])]
 
 
 class _Softmax:
-    def __init__(self, dnnl: d.Dnnl, x: Tensor, axis: int, scratch: Scratch) -> None:
-        self.desc = dnnl.desc(x.shape, strides(x.shape))
-        self.p = dnnl.best(
-            "softmax_forward", d.INFERENCE, d.SOFTMAX, self.desc, self.desc, axis % len(x.shape), dnnl.attr
-        )
+    def __init__(self, dnnl: d.Dnnl, x: Tensor, attrs, scratch: Scratch) -> None:
+        self.attrs, self.desc = attrs, dnnl.desc(x.shape, strides(x.shape))
+        axis = attrs.axis % len(x.shape)
+        self.p = dnnl.best("softmax_forward", d.INFERENCE, d.SOFTMAX, self.desc, self.desc, axis, dnnl.attr)
         self.pad = scratch.take(self.p.scratchpad)
 
     def bind(self, x: np.ndarray, y: np.ndarray, ws: np.ndarray) -> d.Call:
-        return self.p.bind({d.SRC: (self.desc, address(x)), d.DST: (self.desc, address(y))}, self.pad.address(ws))
+        ends = {d.SRC: (self.desc, address(x)), d.DST: (self.desc, address(y))}
+        return hidden.softmax(self.attrs, x, y, self.p.bind(ends, self.pad.address(ws)))
 
 
 def softmax_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """y dy -> dx"""
     scratch = Scratch()
     axis = op.attrs.axis % len(op.reads[0].shape)
-    hint = _Softmax(dnnl, op.reads[0], axis, Scratch())
+    hint = _Softmax(dnnl, op.reads[0], op.attrs, Scratch())
     desc = hint.desc
     p = dnnl.best("softmax_backward", d.SOFTMAX, desc, desc, desc, axis, hint.p.pd, dnnl.attr)
     pad = scratch.take(p.scratchpad)
@@ -120,7 +121,7 @@ def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
         return None
     scratch = Scratch()
-    softmax = _Softmax(dnnl, x, a.axis, scratch)
+    softmax = _Softmax(dnnl, x, a, scratch)
     labels = _Labels(x, a.axis, scratch)
     batch = math.prod(x.shape[: a.axis])
 

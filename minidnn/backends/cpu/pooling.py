@@ -13,6 +13,7 @@ from functools import partial
 import numpy as np
 
 from minidnn.backends.cpu import dnnl as d
+from minidnn.backends.cpu import hidden
 from minidnn.backends.cpu.layout import address, physical, strides
 from minidnn.backends.cpu.recipe import Recipe, Scratch
 from minidnn.program import Op
@@ -82,8 +83,10 @@ def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
         arguments = {d.SRC: (g.x, address(reads[0])), d.DST: (g.y, address(writes[0]))}
         if index:
             arguments[d.WORKSPACE] = (p.desc(d.WORKSPACE), address(writes[1]))
-        after = g.rescale(writes[0], line.array(workspace)) if average else []
-        return [p.bind(arguments, pad.address(workspace)), *after]
+        pool = p.bind(arguments, pad.address(workspace))
+        if not average:
+            return [hidden.max_pooling(op.attrs, reads, writes, pool)]
+        return [pool, *g.rescale(writes[0], line.array(workspace))]
 
     return [scratch.recipe("nhwc", bind)]
 
