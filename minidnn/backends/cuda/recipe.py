@@ -1,0 +1,100 @@
+"""A recipe is one way to compute an op on a GPU: its workspace, and the launches that do it, as plain values.
+
+An argument that points into memory is symbolic (the op's i-th read or write, or a piece of the workspace), so that one
+recipe serves the GPU, the tests that run kernels on the CPU, and the check for races, and needs no GPU to be made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from minidnn.program import Algorithm
+
+ALIGNMENT = 256
+BLOCK = 256  # threads of a block, unless a kernel says otherwise
+MOST_BLOCKS = 1 << 16  # of a grid-stride kernel: more than any GPU runs at once
+
+
+@dataclass(frozen=True)
+class Read:
+    """The address of the op's i-th read, plus so many bytes."""
+
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Write:
+    """The address of the op's i-th write, plus so many bytes."""
+
+    index: int
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Space:
+    """A piece of the workspace. Its contents do not outlive the op."""
+
+    offset: int
+    nbytes: int
+
+
+Pointer = Read | Write | Space
+Argument = (
+    Pointer | np.generic
+)  # a NumPy scalar has exactly the kernel's type: np.int32(3), np.int64(n), np.float32(0.5)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of kernels/<source>.cu. `shared`: bytes of dynamic shared memory."""
+
+    source: str
+    kernel: str
+    arguments: tuple[Argument, ...]
+    grid: int
+    block: int = BLOCK
+    shared: int = 0
+
+
+@dataclass(frozen=True)
+class Execute:
+    """One plan of a cuDNN graph (cudnn.py): its pack says which tensor's uid lies where."""
+
+    plan: Any
+    pack: tuple[tuple[int, Pointer], ...]
+    workspace: Space
+
+
+@dataclass(frozen=True)
+class Recipe:
+    algorithm: Algorithm
+    steps: tuple[Launch | Execute, ...]
+
+
+class Scratch:
+    """Adds up the pieces of a workspace."""
+
+    def __init__(self) -> None:
+        self.nbytes = 0
+
+    def take(self, nbytes: int) -> Space:
+        piece = Space(self.nbytes, nbytes)
+        self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
+        return piece
+
+    def recipe(self, name: str, *steps: Launch | Execute) -> Recipe:
+        return Recipe(Algorithm(name, self.nbytes), steps)
+
+
+def plain(*steps: Launch | Execute, name: str = "default") -> Recipe:
+    """A recipe without a workspace."""
+    return Recipe(Algorithm(name, 0), steps)
+
+
+def over(n: int, block: int = BLOCK) -> int:
+    """The grid of a grid-stride kernel over n items, at least one block."""
+    return max(1, min(-(-n // block), MOST_BLOCKS))

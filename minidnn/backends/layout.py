@@ -1,0 +1,49 @@
+"""How tensors lie in the memory of the fast backends: 4-D ones as N, H, W, C (weights as O, H, W, I), all others
+C-contiguous.
+
+The layout is a function of the shape alone, so that a weight, its gradient and its momentum agree, and an
+element-wise kernel may run over the bytes without knowing what they mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.program import Tensor
+
+
+def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of C order."""
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= size
+    return tuple(reversed(strides))
+
+
+def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides in elements of the logical axes."""
+    if len(shape) != 4:
+        return contiguous(shape)
+    _, c, h, w = shape
+    return (h * w * c, 1, w * c, c)
+
+
+def view(buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
+    """The tensor's elements in logical order, over its bytes."""
+    elements = buffer[: tensor.nbytes].view(tensor.dtype)
+    if len(tensor.shape) != 4:
+        return elements.reshape(tensor.shape)
+    n, c, h, w = tensor.shape
+    return elements.reshape(n, h, w, c).transpose(0, 3, 1, 2)
+
+
+def channels_last(shape: tuple[int, ...]) -> bool:
+    """Whether axis 1 is the innermost in memory."""
+    return len(shape) in (2, 4)
+
+
+def four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
+    """(N, C) as (N, C, 1, 1), for libraries that want images."""
+    n, c, h, w = (*shape, 1, 1)[:4]
+    return n, c, h, w
