@@ -43,9 +43,8 @@ class Space:
 
 
 Pointer = Read | Write | Space
-Argument = (
-    Pointer | np.generic
-)  # a NumPy scalar has exactly the kernel's type: np.int32(3), np.int64(n), np.float32(0.5)
+# A NumPy scalar has exactly the kernel's type: np.int32(3), np.int64(n), np.float32(0.5).
+Argument = Pointer | np.generic
 
 
 @dataclass(frozen=True)
