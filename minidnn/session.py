@@ -201,7 +201,12 @@ class Session:
             inputs = {next(iter(data)): inputs}
         if data.keys() - inputs.keys():
             raise InvalidInput(f"no value for input {', '.join(sorted(data.keys() - inputs.keys()))}")
-        count = len(next(iter(inputs.values())))
+        inputs = {name: np.asarray(inputs[name]) for name in data}
+        counts = {name: len(array) if array.ndim else 0 for name, array in inputs.items()}
+        count = min(counts.values())
+        if not count or count != max(counts.values()):
+            found = ", ".join(f"{name} {array.shape}" for name, array in inputs.items())
+            raise InvalidInput(f"expected samples, as many of each input, one or more; got {found}")
         batch = next(iter(data.values())).shape[0]
         rows = [b for b in self.outputs("TEST") if b.tensor.shape[0] == batch and len(b.tensor.shape) > 1]
         outputs = {b.name: b.tensor for b in rows}
@@ -258,6 +263,8 @@ def lower(
     graphs: Mapping[str, Graph], train: TrainSpec | None, keep: Sequence[str], facts: Facts | None = None
 ) -> dict[str, Program]:
     """TRAIN, ACCUMULATE before it where iter_size asks for one, and TEST, whose scores are outputs."""
+    if isinstance(keep, str):
+        raise InvalidInput(f"keep is a list of blobs: say keep=[{keep!r}]")
     for name in keep:
         if not any(_last(graph, name) for graph in graphs.values()):
             known = (b.name for graph in graphs.values() for node in graph.layers for b in node.tops)
@@ -288,6 +295,8 @@ class Parameters(Mapping[str, "Blobs"]):
                     self.tensors.update(dict.fromkeys(tensors.values()))
 
     def __getitem__(self, layer: str) -> Blobs:
+        if layer not in self._layers:
+            raise KeyError(f"no layer with parameters is called {layer!r}{_near(layer, self._layers)}")
         return self._layers[layer]
 
     def __iter__(self) -> Iterator[str]:
