@@ -3,10 +3,12 @@
 import io
 import json
 import re
+from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
 
+from minidnn import sizes
 from minidnn.report import draw, page, table
 from minidnn.report.panel import Bar, Panel, panel
 from minidnn.study.compare import simulated
@@ -42,6 +44,38 @@ def test_table_shows_weights_that_differ():
     out = io.StringIO()
     table.show(rows, file=out)
     assert "weights equal" in out.getvalue() and "NO" in out.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    def text(self):
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.getvalue())
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 240])
+def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    algorithms = "nhwc.brgconv 38, nhwc.brgconv_1x1 78, nhwc.jit 21, nhwc.jit_1x1 39"
+    rows = [dict(p.row, identical=True, algorithms=algorithms, peak_bytes=123 << 20) for p in panels()]
+    out = Terminal()
+    table.show(rows, file=out)
+    text = out.text()
+    assert "…" not in text and max(map(len, text.splitlines())) <= columns
+    assert all(re.search(rf"{p} +yes +123 MiB .*yes", text) for p in POLICIES)
+    assert ("left out for want of width: prefetch, algorithms" in text) == (columns <= 120)
+    assert ("brgconv_1x1 78" in text) == (columns > 120) == ("left out" not in text)
+
+
+def test_words_are_folded_before_numbers_are_cut(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    table.plain(["tensor", "bytes", "what"], [["a_long_name/" * 4, "98.0 MiB", "some words about it"]], file=out)
+    text = out.text()
+    assert "98.0 MiB" in text and "…" not in text and max(map(len, text.splitlines())) <= 40
 
 
 def test_json_is_one_document():
@@ -81,6 +115,26 @@ def test_says_what_happened():
     words = page.says(panels(budget=lean, policies=["baseline", "vdnn_all"]), lean)
     assert words.startswith("baseline needs") and "is refused" in words and "vdnn_all trains the same network" in words
     assert page.says([], None) == ""
+    least = sizes.text(lean)
+    words = page.says(panels(budget=1, policies=["baseline", "vdnn_all"]), 1)
+    assert "No policy compared here is accepted" in words and f"vdnn_all needs least of the device: {least}" in words
+
+
+def test_says_nothing_of_the_device_where_the_host_refuses():
+    results = simulated([chain()], ["baseline", "vdnn_all"], costs(), 10**9, 1)
+    words = page.says([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
+    assert words.startswith("baseline is refused.") and "at a budget" not in words
+
+
+def test_lines_pass_behind_words_and_nothing_is_measured_against_itself():
+    found = panels(policies=["baseline", "vdnn_all"])
+    found = [replace(p, row=dict(p.row, identical=True)) for p in found]
+    budget = round(found[1].row["live_peak_bytes"] * 1.05)
+    roles, _ = draw.draw_roles(found, budget, 0)
+    assert roles.index('class="budget"') < roles.index('class="soft over') < roles.index("</text>", roles.index("over"))
+    html = page.page(found, budget, "chain", "run", "1.0")
+    assert html.count("× baseline") == html.count("weights byte-equal to baseline") == 1  # vdnn_all's
+    assert "the last is drawn" in html and "the last is drawn" not in page.page(panels(), None, "chain", "", "1.0")
 
 
 def deep(n):

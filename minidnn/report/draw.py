@@ -109,7 +109,7 @@ def panel_height() -> int:
 def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, top: float, axis: bool = True) -> str:
     """One policy: a heading, bytes over time, three lanes, a time axis; its top left corner at (0, top)."""
     refused = not p.row.get("fits", True)
-    out = [f'<g transform="translate(0 {top:g})">', *_heading(p, refused)]
+    out = [f'<g transform="translate(0 {top:g})">', *_heading(p, refused, p is base)]
     out.append(f'<g transform="translate(0 {HEAD})" class="{"refused" if refused else "kept"}">')
     for value in byte_ticks(scale.bytes):
         y = scale.y(value)
@@ -132,7 +132,7 @@ def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, t
         y = scale.y(budget)
         out.append(f'<line class="budget" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         out.append(
-            f'<text class="soft bad" x="{WIDTH - RIGHT}" y="{y - 4:.1f}" text-anchor="end">'
+            f'<text class="soft bad over" x="{WIDTH - RIGHT}" y="{y - 5:.1f}" text-anchor="end">'
             f"budget {escape(sizes.text(budget))}</text>"
         )
     out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT}" y2="{HEIGHT}"/>')
@@ -146,18 +146,19 @@ def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, t
     return "\n".join((*out, "</g></g>"))
 
 
-def _heading(p: Panel, refused: bool) -> list[str]:
+def _heading(p: Panel, refused: bool, measure: bool = False) -> list[str]:
+    """What a policy did, in a line; `measure`: it is the baseline that the others are measured against."""
     facts = [f"peak {sizes.text(p.row['peak_bytes'])}"]
     if p.row.get("offload_bytes"):
         facts.append(f"{sizes.text(p.row['offload_bytes'])} out")
     if p.row.get("recomputed_ops"):
         facts.append(f"{p.row['recomputed_ops']} ops again")
     facts.append(duration(p.row["seconds"]))
-    if p.row.get("slowdown") is not None:
+    if p.row.get("slowdown") is not None and not measure:
         facts.append(f"{p.row['slowdown']:.2f}× baseline's time")
     if p.row.get("stall_seconds"):
         facts.append(f"{duration(p.row['stall_seconds'])} stalled")
-    if p.row.get("identical"):
+    if p.row.get("identical") and not measure:
         facts.append("weights byte-equal to baseline's")
     verdict = '<tspan class="bad" fill="var(--bad)" dx="10" font-weight="600">refused</tspan>' if refused else ""
     return [
@@ -210,6 +211,8 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
     left = 150
     plot = WIDTH - left - 90
     row = 26
+    height = len(panels) * row
+    totals = []  # drawn last: the budget's line may pass behind them
     out = [f'<g transform="translate(0 {top:g})">']
     for i, p in enumerate(panels):
         y, x = i * row, float(left)
@@ -225,15 +228,14 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
                 x += w
         total = sizes.text(sum(p.row["by_role"].values()))
         bad = "" if p.row.get("fits", True) else " bad"
-        out.append(f'<text class="soft{bad}" x="{x + 7:.1f}" y="{y + 16}">{total}</text>')
-    height = len(panels) * row
+        totals.append(f'<text class="soft over{bad}" x="{x + 7:.1f}" y="{y + 16}">{total}</text>')
     if budget is not None and budget <= widest:
         x = left + plot * budget / widest
         out.append(f'<line class="budget" x1="{x:.1f}" x2="{x:.1f}" y1="-4" y2="{height}"/>')
         out.append(f'<text class="soft bad" x="{x:.1f}" y="-8" text-anchor="middle">budget {sizes.text(budget)}</text>')
     present = [role for role in ROLES if any(p.row["by_role"].get(role, 0) > widest / 2000 for p in panels)]
     key, extra = legend([(role, ROLES[role]) for role in present], left, height + 10)
-    return "\n".join((*out, key, "</g>")), height + 10 + extra
+    return "\n".join((*out, *totals, key, "</g>")), height + 10 + extra
 
 
 def legend(entries: Sequence[tuple[str, str]], left: float, top: float) -> tuple[str, float]:

@@ -49,15 +49,18 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
 <svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
 <section><h2>One step</h2>
 <p class="dim">Bytes live on the device over time, above what the three streams do: compute, copies out to the
-host and copies back in. All policies have one scale.{_base_note(base, panels)} Point at anything for its name.</p>
+host and copies back in. All policies have one scale.{_drawn_note(base, panels)} Point at anything for its name.</p>
 <div class="scroll"><svg class="mini" viewBox="0 0 {WIDTH} {top:g}" role="img">{steps}</svg></div></section>
 <footer>Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.</footer>
 </main></body></html>
 """
 
 
-def _base_note(base: Panel | None, panels: Sequence[Panel]) -> str:
-    return " The dashed curve is baseline's." if base is not None and len(panels) > 1 else ""
+def _drawn_note(base: Panel | None, panels: Sequence[Panel]) -> str:
+    note = " The dashed curve is baseline's." if base is not None and len(panels) > 1 else ""
+    if any(p.row.get("identical") is not None for p in panels):
+        note += " Of steps that were really run, the last is drawn; the table's times are medians of those before."
+    return note
 
 
 def says(panels: Sequence[Panel], budget: int | None) -> str:
@@ -69,10 +72,16 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
     kept = [p for p in panels if p.row["fits"]]
     if base is not None:
         need = sizes.text(base.row["peak_bytes"])
-        if not base.row["fits"] and budget is not None:
-            words.append(f"{base.policy} needs {need} and is refused at a budget of {sizes.text(budget)}.")
-        else:
+        if base.row["fits"]:
             words.append(f"{base.policy} takes {need}.")
+        elif budget is not None and base.row["peak_bytes"] > budget:
+            words.append(f"{base.policy} needs {need} and is refused at a budget of {sizes.text(budget)}.")
+        else:  # the host's budget was too small
+            words.append(f"{base.policy} is refused.")
+    if not kept and len(panels) > 1:
+        least = min(panels, key=lambda p: p.row["peak_bytes"])
+        peak = sizes.text(least.row["peak_bytes"])
+        words.append(f"No policy compared here is accepted; {least.policy} needs least of the device: {peak}.")
     others = [p for p in kept if p is not base]
     if others:
         least = min(others, key=lambda p: p.row["peak_bytes"])

@@ -64,6 +64,25 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     return list(columns), [[text(r) for text in columns.values()] for r in rows]
 
 
+# What a narrow terminal does without, the least telling first.
+SPARED = ("prefetch", "algorithms", "host", "average", "stalled", "offload", "recomputed")
+
+
+def spared(headings: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Columns to leave out, so that no cell of the others is cut in `width` characters."""
+    taken = {h: max(len(h), *map(len, column)) for h, *column in zip(headings, *lines, strict=True)}
+    if "algorithms" in taken:  # may be folded, at its commas
+        i = headings.index("algorithms")
+        taken["algorithms"] = max(len(part) + 1 for line in lines for part in line[i].split(", "))
+    out: list[str] = []
+    for heading in SPARED:
+        if 2 + sum(taken.values()) + 3 * (len(taken) - 1) <= width:
+            break
+        if taken.pop(heading, None):
+            out.append(heading)
+    return out
+
+
 def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> None:
     """Print rows as a table, and under it why a policy was refused."""
     from rich import box
@@ -71,15 +90,19 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> No
 
     console = _console(file)
     headings, lines = cells(rows)
+    without = spared(headings, lines, console.width)
+    kept = [i for i, heading in enumerate(headings) if heading not in without]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in headings:
+    for heading in (headings[i] for i in kept):
         left = heading in ("policy", "fits", "algorithms", "weights equal")
         table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "algorithms")
     for row, line in zip(rows, lines, strict=True):
-        table.add_row(*line, style=None if row["fits"] else "red")
+        table.add_row(*(line[i] for i in kept), style=None if row["fits"] else "red")
     if title:
         console.print(title, style="bold", soft_wrap=True)
     console.print(table)
+    if without:
+        console.print(f"left out for want of width: {', '.join(without)} (--json has all)", style="dim")
     for row in rows:
         if row.get("why"):
             console.print(f"refused: {row['why']}", style="red", soft_wrap=True)
@@ -88,14 +111,14 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> No
 
 
 def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], title: str = "", file: TextIO | None = None) -> None:
-    """Print any table: the first column to the left, the others to the right."""
+    """Print any table: the first column and words to the left, folded if need be; numbers, never cut, to the right."""
     from rich import box
     from rich.table import Table
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, heading in enumerate(headings):
         words = not i or heading in ("what", "algorithm", "available")
-        table.add_column(heading, justify="left" if words else "right", no_wrap=True)
+        table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for line in lines:
         table.add_row(*line)
     console = _console(file)
