@@ -281,6 +281,15 @@ class Measurements:
         known = self.seconds
         return self.bandwidth_out > 0 and all(key(op, a) in known for op in ops for a in algorithms(op))
 
+    def unwritable(self) -> str | None:
+        """Why `save` would fail: measuring takes minutes, which should not be lost at its end."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path.parent):
+                return None
+        except OSError as error:
+            return f"{error.filename or self.path.parent}: {error.strerror}"
+
     def save(self) -> None:
         """Write the file whole or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -315,7 +324,7 @@ def measurements(device: Any, directory: Path | None = None) -> Measurements:
         content = json.loads(path.read_text())
     except FileNotFoundError:
         return empty
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         empty.problem = f"{path} cannot be read ({error}); its costs are measured again"
         return empty
     try:

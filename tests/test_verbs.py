@@ -113,6 +113,21 @@ def test_profile_is_kept_and_used_by_plan(folder, capsys):
     assert "estimated costs" in captured.out and str(cache) in captured.err
 
 
+def test_what_cannot_be_written_is_said_before_anything_runs(folder, capsys, monkeypatch):
+    monkeypatch.setattr("minidnn.study.measure.copies", lambda: pytest.fail("measured"))
+    monkeypatch.setattr("minidnn.cli.compare._ran", lambda *_: pytest.fail("ran"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "small.yaml"))
+    assert main(["profile", "small.yaml", "--device", "reference"]) == 2
+    captured = capsys.readouterr().err
+    assert "costs cannot be kept" in captured and "Not a directory" in captured and "XDG_CACHE_HOME" in captured
+    (folder / "there.html").mkdir()
+    assert main(["compare", "small.yaml", "--report", "there.html"]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert main(["compare", "small.yaml", "--report", "page.html"]) == 2
+    assert "--report page.html: the folder . cannot be written to" in capsys.readouterr().err
+
+
 def test_no_verb_is_a_question(capsys):
     assert main([]) == 0
     assert "predict" in capsys.readouterr().out

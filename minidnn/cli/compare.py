@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -31,10 +32,8 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.session import InvalidInput
     from minidnn.study.compare import simulated
 
-    if args.report and Path(args.report).suffix not in (".html", ".svg"):
-        raise InvalidInput(f"--report {args.report}: expected a name that ends in .html or .svg")
-    if args.report and not Path(args.report).parent.is_dir():
-        raise InvalidInput(f"--report {args.report}: there is no folder {Path(args.report).parent}")
+    if args.report and (problem := _unwritable(Path(args.report))):
+        raise InvalidInput(f"--report {args.report}: {problem}")
     policies = args.policies or (RUN if args.gpu is None else SIMULATED)
     subject.check_policies(policies)
     about = subject.read(args)
@@ -60,6 +59,19 @@ def run(args: argparse.Namespace) -> int:
         if args.report:
             print(f"report: {args.report}")
     return 1 if any(r.identical is False for r in results) else 0
+
+
+def _unwritable(path: Path) -> str | None:
+    """Why no report can be written there: better said before a long run than after it."""
+    if path.suffix not in (".html", ".svg"):
+        return "expected a name that ends in .html or .svg"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    if path.is_dir():
+        return "is a folder"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"the folder {path.parent} cannot be written to"
+    return None
 
 
 def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget, args: argparse.Namespace):

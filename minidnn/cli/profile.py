@@ -20,6 +20,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.backends import open_device
     from minidnn.costs import key, measurements
     from minidnn.report import table
+    from minidnn.session import InvalidInput
     from minidnn.study.measure import measure
 
     about = subject.read(args)
@@ -27,6 +28,8 @@ def run(args: argparse.Namespace) -> int:
     known = measurements(device)
     if known.problem:
         print(f"minidnn: {known.problem}", file=sys.stderr)
+    if problem := known.unwritable():
+        raise InvalidInput(f"costs cannot be kept: {problem}; XDG_CACHE_HOME names another folder for the cache")
     before = 0 if args.again else len(known.seconds)
 
     def tell(done: int, of: int, name: str) -> None:
