@@ -79,6 +79,14 @@ def test_a_refused_policy_keeps_its_row():
 def test_host_budget_refuses_with_the_numbers_of_the_device_budget():
     (row,) = (r.row() for r in simulated([chain()], ["vdnn_all"], costs(), None, 1000))
     assert not row["fits"] and "host budget" in row["why"] and row["offload_bytes"] > 0
+    assert row["smallest_host_budget_bytes"] == row["host_bytes"] and row["smallest_budget_bytes"] is None
+
+
+def test_a_refusal_tells_sizes_apart_that_differ_by_a_byte():
+    (free,) = (r.arrangement for r in simulated([chain()], ["vdnn_all"], costs()))
+    for limits, total in (((free.arena - 1, None), free.arena), ((None, free.host - 1), free.host)):
+        (row,) = (r.row() for r in simulated([chain()], ["vdnn_all"], costs(), *limits))
+        assert f" {total} bytes" in row["why"] and f"budget is {total - 1} bytes" in row["why"]
 
 
 def test_roles_of_the_baseline_by_hand():

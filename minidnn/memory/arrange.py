@@ -24,11 +24,11 @@ NAMED = 6  # tensors a refusal lists by name
 
 class BudgetError(Exception):
     """A policy cannot keep a budget. `needed` and `smallest` are bytes: what this plan takes, and what the policy
-    would take at its leanest."""
+    would take at its leanest; on the host, if `host`, else on the device."""
 
-    def __init__(self, message: str, needed: int, smallest: int) -> None:
+    def __init__(self, message: str, needed: int, smallest: int, host: bool = False) -> None:
         super().__init__(message)
-        self.needed, self.smallest = needed, smallest
+        self.needed, self.smallest, self.host = needed, smallest, host
 
 
 @contextmanager
@@ -92,16 +92,17 @@ def _refusal(
     names = ", ".join(f"{b.label} {text(b.nbytes)}" for b in live[:NAMED])
     if len(live) > NAMED:
         names += f", and {len(live) - NAMED} more of {text(sum(b.nbytes for b in live[NAMED:]))} together"
-    what = f"{costs.device} has {text(limit)}" if whole else f"the budget is {text(limit)}"
+    needs, allowed = _apart(worst.arena, limit)
+    what = f"{costs.device} has {allowed}" if whole else f"the budget is {allowed}"
     fragments = ""
     if worst.live_peak <= limit:
-        fragments = f" (its live bytes would fit, but no placement tried is lower than {text(worst.arena)})"
+        fragments = f" (its live bytes would fit, but no placement tried is lower than {needs})"
     if smallest <= limit:
         advice = f"the policy's leanest plan takes {text(smallest)}: ask for a budget of {text(worst.arena)} or more"
     else:
         advice = f"the smallest budget {policy} can keep is {smallest} bytes ({text(smallest)})"
     return BudgetError(
-        f"{policy} needs {text(worst.arena)}, {what}{fragments}; at {worst.program.name} "
+        f"{policy} needs {needs}, {what}{fragments}; at {worst.program.name} "
         f"{worst.plan.order[point].name} (instruction {worst.points[point]}) live: {names}; {advice}",
         worst.arena,
         smallest,
@@ -115,9 +116,17 @@ def _host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bu
             sizes[t] = max(sizes.get(t, 0), t.nbytes)
     largest = sorted(sizes, key=lambda t: -t.nbytes)[:NAMED]
     names = ", ".join(f"{t.name} {text(t.nbytes)}" for t in largest)
+    keeps, allowed = _apart(host, host_budget)
     return BudgetError(
-        f"{policy} keeps {text(host)} on the host, the host budget is {text(host_budget)}; the largest that travel: "
+        f"{policy} keeps {keeps} on the host, the host budget is {allowed}; the largest that travel: "
         f"{names}; the smallest host budget {policy} can keep is {host} bytes ({text(host)})",
         host,
         host,
+        host=True,
     )
+
+
+def _apart(needed: int, allowed: int) -> tuple[str, str]:
+    """Two sizes for people, in bytes where three figures would not tell them apart."""
+    short = text(needed), text(allowed)
+    return short if short[0] != short[1] else (f"{needed} bytes", f"{allowed} bytes")

@@ -78,7 +78,8 @@ class Result:
             "stall_seconds": self.trace.stall_seconds,
             "identical": self.identical,
             "by_role": by_role(schedule),
-            "smallest_budget_bytes": self.refused.smallest if self.refused else None,
+            "smallest_budget_bytes": self.refused.smallest if self.refused and not self.refused.host else None,
+            "smallest_host_budget_bytes": self.refused.smallest if self.refused and self.refused.host else None,
             **self.more,
             "why": str(self.refused) if self.refused else None,
         }
