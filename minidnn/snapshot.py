@@ -6,12 +6,15 @@ random number is a function of these three) and a checksum of names, shapes and 
 
 Saving writes into a folder `<file>.partial` beside the target, flushes the file to the disk, renames it, and flushes
 the folder around it: a crash at any moment leaves the previous snapshots as they were, and what it left half-written is
-removed by the next save of that name. Loading believes nothing unchecked.
+removed by the next save of that name. The folder is locked meanwhile, so that runs of one prefix take turns. Loading
+believes nothing unchecked.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import glob
 import hashlib
 import json
@@ -32,6 +35,7 @@ from minidnn import sizes
 VERSION = 1
 _NUMBER = re.compile(r"_iter_(\d+)\.safetensors$")
 STATE = "solver/"
+_COUNTS = {"iteration": 2**63, "position": 2**63, "seed": 2**64}  # each below this
 
 
 class SnapshotError(ValueError):
@@ -87,9 +91,10 @@ def save(prefix: str | Path, snapshot: Snapshot) -> Path:
     return path
 
 
-def check_writable(prefix: str | Path) -> None:
-    """Raises SaveError if no snapshot could be written now: better before a long run than at its end."""
-    path = path_of(prefix, 0)
+def check_writable(prefix: str | Path, iteration: int = 0) -> None:
+    """Raises SaveError if no snapshot of that iteration, a run's last, whose name is the longest, could be written now:
+    better before a long run than at its end."""
+    path = path_of(prefix, iteration)
     try:
         with _partial(path):
             pass
@@ -103,13 +108,32 @@ def _partial(path: Path) -> Iterator[Path]:
     """An empty folder beside `path`, which is made with its parents; gone at the end, with what is left in it."""
     folder = path.with_name(path.name + ".partial")
     path.parent.mkdir(parents=True, exist_ok=True)
-    if folder.is_dir():  # of a run that was killed
-        shutil.rmtree(folder)
-    folder.mkdir()
+    lock = _locked(folder)
     try:
+        for left in folder.iterdir():  # of a run that was killed
+            left.unlink()
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    """Make the folder unless it is there, and wait until no other process has it; returns what to close in the end."""
+    while True:
+        with contextlib.suppress(FileExistsError):
+            folder.mkdir()
+        with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as undo:  # who had it removed it
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            undo.callback(os.close, handle)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            except OSError as error:  # NFS locks no folders: there, not to share a prefix is the users' care
+                if error.errno not in (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP):
+                    raise
+            if os.path.samestat(os.fstat(handle), os.stat(folder)):
+                undo.pop_all()
+                return handle
 
 
 def load(path: str | Path) -> Snapshot:
@@ -118,6 +142,12 @@ def load(path: str | Path) -> Snapshot:
     if "minidnn" not in metadata:
         raise SnapshotError(f"{path}: weights only: it holds no state of a run to resume (use --weights)")
     meta = json.loads(metadata["minidnn"])
+    for key, above in _COUNTS.items():
+        if type(meta.get(key)) is not int or not 0 <= meta[key] < above:
+            what = f"expected a whole number from 0 to {above - 1}"
+            raise SnapshotError(f"{path}: corrupt: its {key} is {meta.get(key)!r}; {what}")
+    if not isinstance(meta.get("facts"), dict):
+        raise SnapshotError(f"{path}: corrupt: its facts are {meta.get('facts')!r}; expected a mapping")
     return Snapshot(
         {name: array for name, array in tensors.items() if not name.startswith(STATE)},
         {name[len(STATE) :]: array for name, array in tensors.items() if name.startswith(STATE)},
@@ -135,9 +165,9 @@ def load_weights(path: str | Path) -> dict[str, np.ndarray]:
 
 def latest(prefix: str | Path) -> tuple[Path | None, Snapshot | None, list[str]]:
     """The snapshot of most iterations that is whole, and what is wrong with newer ones."""
-    prefix = Path(prefix)
+    begin = Path(f"{prefix}_iter_")  # not Path(prefix), which would drop a slash at its end
     numbered = []
-    for path in prefix.parent.glob(f"{glob.escape(prefix.name)}_iter_*.safetensors"):
+    for path in begin.parent.glob(f"{glob.escape(begin.name)}*.safetensors"):
         if found := _NUMBER.search(path.name):
             numbered.append((int(found[1]), path))
     rejected: list[str] = []
@@ -154,7 +184,8 @@ def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     if Path(path).exists() and not Path(path).is_file():  # a folder, or a device, which might never end
         raise SnapshotError(f"{path}: not a regular file")
     try:
-        size = os.stat(path).st_size
+        with open(path, "rb") as readable:  # safetensors calls whatever it may not read absent
+            size = os.stat(readable.fileno()).st_size
         with safe_open(path, "np") as file:
             metadata = file.metadata() or {}
             tensors = {name: _tensor(path, file, name) for name in file.keys()}  # noqa: SIM118 (not a dict)

@@ -156,3 +156,67 @@ def test_a_folder_that_is_a_file(tmp_path):
         snapshot.check_writable(tmp_path / "a" / "net")
     snapshot.check_writable(tmp_path / "b" / "net")
     assert not list((tmp_path / "b").iterdir())
+
+
+def test_a_name_too_long_at_the_end_is_said_at_the_beginning(tmp_path):
+    prefix = tmp_path / ("x" * (255 - len("_iter_0.safetensors.partial")))
+    snapshot.check_writable(prefix)
+    with pytest.raises(SaveError, match="File name too long; name another prefix"):
+        snapshot.check_writable(prefix, 10)
+
+
+def test_a_prefix_that_ends_in_a_slash(tmp_path):
+    path = snapshot.save(f"{tmp_path}/a/", sample())
+    assert path == tmp_path / "a" / "_iter_30.safetensors"
+    assert snapshot.latest(f"{tmp_path}/a/")[0] == path
+
+
+SAVING = """
+import sys
+sys.path.insert(0, {tests!r})
+from minidnn import snapshot
+from test_snapshot import sample
+for _ in range(60):
+    snapshot.save({prefix!r}, sample(fill=9))
+"""
+
+
+def test_runs_of_one_prefix_take_turns(tmp_path):
+    script = SAVING.format(tests=str(Path(__file__).parent), prefix=str(tmp_path / "net"))
+    both = [subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [run.communicate()[1] for run in both] == ["", ""]
+    same(snapshot.load(tmp_path / "net_iter_30.safetensors"), sample(fill=9))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_link_in_the_partial_folders_place_is_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("")
+    (tmp_path / "net_iter_30.safetensors.partial").symlink_to("mine")
+    with pytest.raises(SaveError, match="Not a directory"):
+        snapshot.save(tmp_path / "net", sample())
+    assert (tmp_path / "mine" / "file").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("iteration", "x"), ("iteration", None), ("position", -1), ("position", 2**63), ("seed", 2**64), ("facts", [1])],
+)
+def test_metadata_that_cannot_be_is_refused_by_name(tmp_path, key, value):
+    meta = {"version": 1, "iteration": 3, "position": 9, "seed": 1, "facts": {}, key: value}
+    tensors = {"a/w": np.ones(2, np.float32)}
+    metadata = {"minidnn": json.dumps(meta)}
+    metadata["checksum"] = snapshot._checksum(tensors, metadata["minidnn"])
+    save_file(tensors, tmp_path / "a.safetensors", metadata)
+    with pytest.raises(SnapshotError, match=f"corrupt: its {key} "):
+        snapshot.load(tmp_path / "a.safetensors")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+def test_a_file_that_may_not_be_read_is_not_called_absent(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    path.chmod(0)
+    tmp_path.chmod(0o755)
+    code = "import os, sys; from minidnn import snapshot; os.seteuid(65534); snapshot.load(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, path.name], capture_output=True, text=True, cwd=tmp_path)
+    assert f"{path.name}: Permission denied" in done.stderr
