@@ -85,10 +85,10 @@ Event = Began | Step | Tested | Saved | Ended
 
 
 class Diverged(ArithmeticError):
-    """Training stopped because a value is not finite."""
+    """Training stopped because a value is not finite: the loss, or `what` a test gave."""
 
-    def __init__(self, iteration: int, loss: float, layer: str | None, why: str) -> None:
-        super().__init__(f"iteration {iteration}: the loss is {loss}: {why}")
+    def __init__(self, iteration: int, loss: float, layer: str | None, why: str, what: str = "the loss") -> None:
+        super().__init__(f"iteration {iteration}: {what} is {loss}: {why}")
         self.iteration, self.loss, self.layer = iteration, loss, layer
 
 
@@ -206,12 +206,12 @@ class Solver:
         if not p.has("max_iter"):
             raise InvalidInput("max_iter is not given: there is no iteration to train to")
         if self.prefix and (p.snapshot or p.snapshot_after_train):
-            snapshot.check_writable(self.prefix)
+            snapshot.check_writable(self.prefix, p.max_iter)
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
         with self._until_interrupted():
             while self.iteration < p.max_iter and not self._stop:
-                if self._test_is_due() and (tested := self.test()):
-                    yield tested
+                if self._test_is_due():
+                    yield from self._tested()
                 if self._stop:
                     break
                 yield self.step()
@@ -219,9 +219,19 @@ class Solver:
                     yield self.save()
             if self.unsaved and (p.snapshot_after_train or self._stop):
                 yield self.save()
-            if "TEST" in self.feeds and not self._stop and (tested := self.test()):
-                yield tested
+            if "TEST" in self.feeds and not self._stop:
+                yield from self._tested()
         yield Ended(self.iteration, self._stop)
+
+    def _tested(self) -> Iterator[Tested | Saved]:
+        try:
+            tested = self.test()
+        except Diverged:  # what was trained is kept; save refuses it if it is not finite either
+            if self.unsaved:
+                yield self.save()
+            raise
+        if tested:
+            yield tested
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
         """Train n iterations, without tests and snapshots; return the last, traced if asked. Raises Diverged."""
@@ -251,7 +261,7 @@ class Solver:
         return Step(self.iteration - 1, loss, smoothed, rate, perf_counter() - began, images, outputs, traced)
 
     def test(self, batches: int | None = None) -> Tested | None:
-        """Run the TEST net over its data from the beginning; None if Ctrl-C came meanwhile."""
+        """Run the TEST net over its data from the beginning; None if Ctrl-C came meanwhile. Raises Diverged."""
         if "TEST" not in self.feeds:
             raise InvalidInput("there is nothing to test with: the solver has neither test_iter nor test_data")
         return evaluate(
@@ -352,25 +362,30 @@ class Solver:
 
     def _diverged(self, program: str, loss: float) -> Diverged:
         """Find the first value that is not finite: in a parameter, in the data, or by running the step again."""
-        for layer in reversed(list(self.params)):  # as updates run: from the loss down
-            for name, array in self.params[layer].items():
-                if not np.isfinite(array).all():
-                    why = f"layer {layer}: its {name} is not finite since the update of iteration {self.iteration - 1}"
-                    return Diverged(self.iteration, loss, layer, why)
+        for t in reversed(list(self.session.params.tensors)):  # as updates run: from the loss down
+            # Running statistics are not read in TRAIN: what they hold comes of this step, and is no cause.
+            if t.role is Role.PARAM and not np.isfinite(self.machine.get(t)).all():
+                layer, name = t.name.rsplit(".", 1)
+                why = f"layer {layer}: its {name} is not finite since the update of iteration {self.iteration - 1}"
+                return Diverged(self.iteration, loss, layer, why)
         for feed in self.feeds["TRAIN"]:
             images, _ = feed.loader.batch(self.position)
             if feed.data and not np.isfinite(images).all():
                 bad = self.position + int(np.flatnonzero(~np.isfinite(images.reshape(len(images), -1)).all(1))[0])
                 why = f"{feed.data.name}: sample {bad} of {feed.name} holds values that are not finite"
                 return Diverged(self.iteration, loss, None, why)
-        try:
-            self.session.step(program, check=True)
-        except NotFinite as found:
-            layer = found.op.layer
-            where = f"{found.op.name} wrote it into {found.tensor.name}"
-            why = f"layer {layer} is the first to produce a value that is not finite: {where}"
-            return Diverged(self.iteration, loss, layer, why)
-        return Diverged(self.iteration, loss, None, "it came out finite when the step was run again")
+        return Diverged(self.iteration, loss, *_culprit(self.session, program))
+
+
+def _culprit(session: Session, program: str) -> tuple[str | None, str]:
+    """The layer that is the first to produce a value that is not finite, found by running the step again, and what to
+    say of it."""
+    try:
+        session.step(program, check=True)
+    except NotFinite as found:
+        where = f"{found.op.name} wrote it into {found.tensor.name}"
+        return found.op.layer, f"layer {found.op.layer} is the first to produce a value that is not finite: {where}"
+    return None, "it came out finite when the step was run again"
 
 
 def evaluate(
@@ -381,14 +396,17 @@ def evaluate(
     stopped: Callable[[], bool] = lambda: False,
 ) -> Tested | None:
     """The TEST net's outputs of one number, averaged over so many batches from the first; None: over as many as
-    show every sample. Returns None if `stopped` meanwhile."""
+    show every sample. Returns None if `stopped` meanwhile. Raises Diverged where an output is not finite."""
     began, images, sums = perf_counter(), 0, dict[str, float]()
     batches = batches or -(-len(feeds) // feeds.batch)
     for k in range(batches):
         images += feeds.write(session.machine, session.programs["TEST"], k * feeds.batch)
-        session.step("TEST")
-        for name, value in session.scalars("TEST").items():
-            sums[name] = sums.get(name, 0.0) + value
+        with np.errstate(all="ignore"):  # as in training
+            session.step("TEST")
+            for name, value in session.scalars("TEST").items():
+                if not math.isfinite(value):
+                    raise Diverged(iteration, value, *_culprit(session, "TEST"), f"{name} of test batch {k}")
+                sums[name] = sums.get(name, 0.0) + value
         if stopped():
             return None
     outputs = {name: value / batches for name, value in sums.items()}

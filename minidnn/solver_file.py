@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from minidnn import zoo
 from minidnn.autodiff import TrainSpec
 from minidnn.backends import DEVICES
@@ -51,10 +53,13 @@ def understand(
             document.check()
     _check_names(document)
     p = check_solver(document, LAYERS)
-    if len(p.test_net) > 1 or len(p.test_iter) > 1 or len(p.test_state) > 1:
-        raise InvalidInput("several test nets: minidnn tests with one")
+    for field in ("test_net", "test_iter", "test_state"):
+        if len(getattr(p, field)) > 1:
+            document.error((field,), "several test nets: minidnn tests with one")
+    _check_rates(document, p)
+    document.check()
 
-    def net_of(path: str) -> Net:
+    def net_of(field: str, path: str) -> Net:
         places = [beside / path, Path(path)]
         found: Path | Net | None = next((place for place in places if place.exists()), None)
         if found is None:
@@ -62,16 +67,18 @@ def understand(
                 found = zoo.find(path, batch)
         if found is None:
             looked = " and ".join(dict.fromkeys(str(place) for place in places))
-            raise InvalidInput(f"{source}: there is no net {path} (looked for {looked})")
+            document.error((field,), f"there is no net {path} (looked for {looked})")
+            document.check()
+        assert found is not None
         return found if isinstance(found, Net) else Net.from_yaml(found, batch)
 
     if p.net_param is not None:
         net = Net.from_parameter(p.net_param, batch)
-    elif name := p.net or p.train_net:
-        net = net_of(name)
+    elif p.net or p.train_net:
+        net = net_of("net", p.net) if p.net else net_of("train_net", p.train_net or "")
     else:
         raise InvalidInput(f"{source}: names no net; it takes net: FILE")
-    test_net = net_of(p.test_net[0]) if p.test_net else None
+    test_net = net_of("test_net", p.test_net[0]) if p.test_net else None
     for state in p.test_state:
         test_net = _with_state(test_net or net, state)
     return _with_state(net, p.train_state) if p.train_state else net, test_net, p
@@ -89,6 +96,17 @@ def _check_names(document: Document) -> None:
     if isinstance(device, str) and device not in DEVICES:
         what = f"there is no device {device!r}{meant(device, DEVICES)} (there are {', '.join(DEVICES)})"
         document.error(("minidnn", "device"), what)
+
+
+def _check_rates(document: Document, p: SolverParameter) -> None:
+    """Note where a run would come to no rate. Each policy goes one way, so its ends tell, but for a pole of inv, which
+    `learning_rate` finds."""
+    for iteration in (0, p.max_iter - 1) if p.max_iter else ():
+        try:
+            learning_rate(p, iteration)
+        except InvalidInput as error:
+            document.error(("lr_policy",), str(error))
+            return
 
 
 def _with_state(net: Net, state: NetState) -> Net:
@@ -122,10 +140,23 @@ RATES: Mapping[str, Callable[[SolverParameter, int], float]] = {
     "exp": lambda p, i: p.base_lr * p.gamma**i,
     "inv": lambda p, i: p.base_lr * (1 + p.gamma * i) ** -p.power,
     "poly": lambda p, i: p.base_lr * (1 - i / p.max_iter) ** p.power,
-    "sigmoid": lambda p, i: p.base_lr / (1 + math.exp(-p.gamma * (i - p.stepsize))),
+    "sigmoid": lambda p, i: _sigmoid(p.base_lr, p.gamma * (i - p.stepsize)),
 }
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _sigmoid(rate: float, x: float) -> float:
+    return rate / (1 + math.exp(-x)) if x > -700 else 0.0  # e^-x would overflow; Caffe's infinity gives 0 too
 
 
 def learning_rate(p: SolverParameter, iteration: int) -> float:
-    """The rate of one iteration, before any lr_mult."""
-    return RATES[p.lr_policy](p, iteration)
+    """The rate of one iteration, before any lr_mult. Raises InvalidInput where the policy gives no number."""
+    try:
+        rate = RATES[p.lr_policy](p, iteration)
+    except ArithmeticError:  # an overflow, or a division by zero
+        rate = math.nan
+    if isinstance(rate, complex) or not abs(rate) <= _LARGEST:
+        given = ", ".join(f"{name} {getattr(p, name)}" for name in ("base_lr", "gamma", "power") if p.has(name))
+        what = f"at iteration {iteration} {p.lr_policy} with {given} gives no rate that is a float32 number"
+        raise InvalidInput(f"{what}; smaller ones are needed, or fewer iterations")
+    return rate

@@ -182,7 +182,7 @@ def test_cache_of_another_library_is_not_used(tmp_path):
     assert costs.measurements(other, tmp_path).bandwidth_out == 0
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 99}', '{"format": 1, "device": 3}'])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 99}', '{"format": 1, "device": 3}', "[" * 10**5])
 def test_damaged_cache_is_told_and_measured_again(tmp_path, text):
     path = costs.measurements(Device(), tmp_path).path
     path.write_text(text)

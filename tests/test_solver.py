@@ -93,10 +93,31 @@ class TestRates:
             ({"lr_policy": "poly", "power": 2.0, "max_iter": 100}, 50, 0.025),
             ({"lr_policy": "sigmoid", "gamma": -0.1, "stepsize": 50}, 50, 0.05),
             ({"lr_policy": "sigmoid", "gamma": -0.1, "stepsize": 50}, 60, 0.1 / (1 + math.e)),
+            ({"lr_policy": "sigmoid", "gamma": -1e5, "stepsize": 50}, 60, 0.0),
         ],
     )
     def test_as_caffe(self, fields, iteration, rate):
         assert learning_rate(SolverParameter(base_lr=0.1, **fields), iteration) == pytest.approx(rate, rel=1e-12)
+
+    @pytest.mark.parametrize(
+        ("fields", "iteration"),
+        [
+            ({"lr_policy": "fixed", "base_lr": 1e39}, 0),
+            ({"lr_policy": "exp", "gamma": 1e200}, 2),
+            ({"lr_policy": "inv", "gamma": -1.0, "power": 0.5}, 1),
+            ({"lr_policy": "inv", "gamma": -1.0, "power": 0.5}, 2),
+            ({"lr_policy": "poly", "power": 0.5, "max_iter": 10}, 11),
+        ],
+    )
+    def test_no_number_is_said_with_the_iteration(self, fields, iteration):
+        with pytest.raises(InvalidInput, match=f"at iteration {iteration} {fields['lr_policy']} with base_lr"):
+            learning_rate(SolverParameter(**{"base_lr": 0.1, **fields}), iteration)
+
+    def test_a_run_that_would_come_to_no_rate_is_refused_before_it_begins(self, case):
+        text = (case / "solver.yaml").read_text().replace("lr_policy: fixed", "lr_policy: exp\ngamma: 1e30")
+        (case / "solver.yaml").write_text(text)
+        with pytest.raises(InvalidFile, match=r"solver\.yaml:6:12: lr_policy: at iteration 11 exp with"):
+            Solver(case / "solver.yaml", device="reference")
 
     def test_every_policy_of_the_schema_has_one(self):
         annotation = SolverParameter.model_fields["lr_policy"].annotation
@@ -393,6 +414,28 @@ class TestStopping:
             with pytest.raises(Diverged, match="data: sample 0 of digits"):
                 solver.step()
 
+    @pytest.mark.filterwarnings("error")  # NumPy's would say less, and on a screen
+    def test_a_test_that_is_not_finite_names_the_layer_and_keeps_what_was_trained(self, case):
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            solver.feeds["TEST"].feeds[0].loader.dataset.images[:] = 3e38
+            solver.params["conv1"]["w"] = solver.params["conv1"]["w"] * 900
+            events = []
+            what = "iteration 6: loss of test batch 0 is (nan|inf): layer conv1 is the first to produce"
+            with pytest.raises(Diverged, match=what):
+                solver.step(6)
+                solver._saved = 5
+                for event in solver.run():
+                    events.append(event)
+        assert [type(e) for e in events] == [Began, Saved] and events[1].iteration == 6
+
+    def test_running_statistics_are_not_blamed_for_the_step_that_spoils_them(self, case):
+        norm = "- {name: bn, type: BatchNorm, bottom: conv1, top: conv1}\n- {name: relu1"
+        (case / "model.yaml").write_text((case / "model.yaml").read_text().replace("- {name: relu1", norm))
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            solver.params["conv1"]["w"] = np.full((8, 1, 3, 3), 3e38)
+            with pytest.raises(Diverged, match="iteration 0: the loss is nan: layer conv1 is the first"):
+                solver.step()
+
     def test_the_snapshot_before_stays(self, case):
         with Solver(case / "solver.yaml", device="reference", base_lr=1e30, clip_gradients=-1.0) as solver:
             path = solver.save().path
@@ -495,6 +538,15 @@ class TestCommands:
         assert main(["predict", "model.yaml", "in.npz", "--weights", str(weights)]) == 2
         assert "minidnn: in.npz: " in capsys.readouterr().err
 
+    @pytest.mark.filterwarnings("error")
+    def test_predict_of_values_too_large(self, case, capsys):
+        np.savez(case / "in.npz", x=np.stack([np.zeros((1, 8, 8)), np.full((1, 8, 8), 3e38)]).astype(np.float32))
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            solver.params["conv1"]["w"] = np.full((8, 1, 3, 3), 99)
+            weights = solver.save().path
+        assert main(["predict", "model.yaml", "in.npz", "--weights", str(weights), "--device", "reference"]) == 2
+        assert "in.npz: the net's scores of sample 1 are not finite" in capsys.readouterr().err
+
     def test_an_output_that_cannot_be_written_costs_no_training(self, case):
         """/dev/full is a disk that is full."""
         command = [sys.executable, "-m", "minidnn.cli.main", "train", "solver.yaml", "--device", "reference"]
@@ -534,6 +586,25 @@ class TestCommands:
         assert main([*arguments, "--device", "reference"]) == code
         err = capsys.readouterr().err
         assert said in err and err.count("minidnn: ") == 1 and "Traceback" not in err
+
+    def test_a_net_that_is_not_there_is_said_with_its_place(self, case, capsys):
+        (case / "solver.yaml").write_text((case / "solver.yaml").read_text().replace("model.yaml", "modl.yaml"))
+        assert main(["train", "solver.yaml"]) == 2
+        assert "minidnn: solver.yaml:2:6: net: there is no net modl.yaml" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("text", ["test_iter: [6, 6]", 'snapshot_prefix: "a\\0b"'])
+    def test_what_the_schema_lets_through_has_its_place_too(self, case, capsys, text):
+        lines = (case / "solver.yaml").read_text().splitlines()
+        lines = [text if line.startswith(text.split(":")[0]) else line for line in lines]
+        (case / "solver.yaml").write_text("\n".join(lines))
+        assert main(["train", "solver.yaml"]) == 2
+        line = lines.index(text) + 1
+        assert f"solver.yaml:{line}:{len(text.split()[0]) + 2}: {text.split(':')[0]}: " in capsys.readouterr().err
+
+    def test_a_name_that_is_too_long_is_bad_input(self, case, capsys):
+        (case / "model.yaml").write_text((case / "model.yaml").read_text().replace("digits", "x" * 300 + ".npz"))
+        assert main(["train", "solver.yaml"]) == 2
+        assert "File name too long" in capsys.readouterr().err
 
     def test_divergence_is_code_1(self, case, capsys):
         text = (case / "solver.yaml").read_text().replace("base_lr: 0.05", "base_lr: 1.0e+30")

@@ -70,7 +70,8 @@ def exit_code(error: Exception) -> int:
         return 1
     if kinds & BAD_INPUT:
         return 2
-    return 2 if isinstance(error, NO_SUCH_FILE) else 1
+    named = isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
+    return 2 if named or isinstance(error, NO_SUCH_FILE) else 1
 
 
 def message(error: Exception) -> str:

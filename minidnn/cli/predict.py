@@ -22,6 +22,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    import numpy as np
+
+    from minidnn.data import DataError
     from minidnn.session import Session
     from minidnn.solver_file import understand
 
@@ -34,7 +37,10 @@ def run(args: argparse.Namespace) -> int:
         keep=[scores],
     ) as session:  # fmt: skip
         session.load(args.weights, complete=True)
-        found = session.forward(prepared(graph, args.input))[scores]
+        with np.errstate(all="ignore"):  # the check below says more
+            found = session.forward(prepared(graph, args.input))[scores]
+    for i in np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(1)):
+        raise DataError(f"{args.input}: the net's scores of sample {i} are not finite: its values are too large")
     chances = probabilities(found.reshape(len(found), -1), normal)
     order = (-chances).argsort(1, kind="stable")[:, : args.top]
     rows = [
