@@ -1,0 +1,93 @@
+"""Our CUDA sources as machine code for a GPU: compiled once by NVRTC, then kept in the user's cache directory.
+
+A file of the cache is named by all that goes into it (source, headers, options, architecture, NVRTC's version), so
+it is never stale; it is written whole or not at all, and one that is damaged is compiled anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
+
+SOURCES = Path(__file__).parent / "kernels"
+OPTIONS = ("--std=c++17", "-lineinfo")
+MAGIC = b"\x7fELF"  # a cubin is an ELF file; behind it comes its checksum
+CHECKSUM = 32  # bytes
+
+
+def source_names() -> tuple[str, ...]:
+    """Of the files kernels/NAME.cu."""
+    return tuple(sorted(p.stem for p in SOURCES.glob("*.cu")))
+
+
+def text_of(source: str) -> str:
+    return (SOURCES / f"{source}.cu").read_text()
+
+
+@cache
+def headers() -> dict[str, str]:
+    return {p.name: p.read_text() for p in sorted(SOURCES.glob("*.cuh"))}
+
+
+def cubin(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float", cache_dir: Path | None = None) -> bytes:
+    """kernels/<source>.cu for sm_<arch>, values stored as `storage`: from the cache, or compiled and kept there."""
+    path = _path(nvrtc, source, arch, storage, cache_dir)
+    kept = _read(path)
+    if kept is None:
+        kept, _ = compile_source(nvrtc, source, arch, storage)
+        with contextlib.suppress(OSError):  # a cache that cannot be written only costs the next start its time
+            _write(path, kept)
+    return kept
+
+
+def compile_source(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float") -> tuple[bytes, str]:
+    """(machine code, the compiler's warnings), without the cache."""
+    if arch not in (known := nvrtc.architectures()):
+        major, minor = nvrtc.version
+        raise CompileError(
+            f"NVRTC {major}.{minor} compiles for sm_{known[0]} to sm_{known[-1]}, not for sm_{arch}"
+            + (": that GPU needs CUDA 12, minidnn[cuda12]" if arch < known[0] else ": that GPU needs a newer CUDA")
+        )
+    return nvrtc.cubin(f"kernels/{source}.cu", text_of(source), headers(), arch, _options(storage))
+
+
+def _options(storage: str) -> tuple[str, ...]:
+    return (*OPTIONS, f"-DSTORAGE={storage}")
+
+
+def _path(nvrtc: Nvrtc, source: str, arch: int, storage: str, cache_dir: Path | None) -> Path:
+    if cache_dir is None:
+        import platformdirs
+
+        cache_dir = Path(platformdirs.user_cache_dir("minidnn")) / "cubin"
+    parts = [text_of(source), *headers().values(), *_options(storage), f"sm_{arch}", str(nvrtc.version)]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return cache_dir / f"{source}-sm{arch}-{key}.cubin"
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        whole = path.read_bytes()
+    except OSError:
+        return None
+    code, checksum = whole[:-CHECKSUM], whole[-CHECKSUM:]
+    return code if code.startswith(MAGIC) and hashlib.sha256(code).digest() == checksum else None
+
+
+def _write(path: Path, code: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(code + hashlib.sha256(code).digest())
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
