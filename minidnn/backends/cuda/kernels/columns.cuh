@@ -1,0 +1,91 @@
+// What goes channel by channel: sums over all values of a channel, and the same arithmetic on each of them.
+//
+// The i-th of a channel's `items` values is element (i / inner * channels + c) * inner + i % inner. Where channels are
+// innermost, inner is 1, and a matrix of items x channels is read row by row. A block is `across` groups of V channels
+// times blockDim.x / across items; blockIdx.x counts tiles of channels first, then chunks of `per` items.
+
+#pragma once
+
+#include "common.cuh"
+
+constexpr int COLUMN_BLOCK = 256;
+
+struct Columns {
+    int channels, inner, across;
+    int64 items, per;
+};
+
+// The parameters of every kernel here, and the value they make.
+#define COLUMNS int channels, int inner, int across, int64 items, int64 per
+#define COLUMNS_GIVEN Columns{channels, inner, across, items, per}
+
+template <int V>
+struct Place {  // of one thread
+    int channel;  // the first of V
+    int64 begin, end, chunk;
+    int stride;
+    bool any;
+
+    __device__ explicit Place(const Columns& g) {
+        int groups = (g.channels + V - 1) / V, tiles = (groups + g.across - 1) / g.across;
+        int group = (int)(blockIdx.x % tiles) * g.across + (int)threadIdx.x % g.across;
+        channel = group * V;
+        any = group < groups;
+        chunk = blockIdx.x / tiles;
+        stride = (int)blockDim.x / g.across;
+        begin = chunk * g.per + threadIdx.x / g.across;
+        end = (chunk + 1) * g.per < g.items ? (chunk + 1) * g.per : g.items;
+    }
+};
+
+// Where the V values of item i begin, counted in groups of V.
+template <int V>
+__device__ inline int64 place_of(const Columns& g, int64 i, int channel) {
+    if (V > 1 || g.inner == 1) return (i * g.channels + channel) / V;
+    return (i / g.inner * g.channels + channel) * g.inner + i % g.inner;
+}
+
+template <int V>
+struct Pack {  // V channels' values
+    float at[V];
+};
+
+__device__ inline void get(const T* p, int64 i, Pack<1>& v) { v.at[0] = load(p, i); }
+__device__ inline void get(const T* p, int64 i, Pack<4>& v) {
+    float4 four = load4(p, i);
+    v.at[0] = four.x, v.at[1] = four.y, v.at[2] = four.z, v.at[3] = four.w;
+}
+__device__ inline void put(T* p, int64 i, const Pack<1>& v) { store(p, i, v.at[0]); }
+__device__ inline void put(T* p, int64 i, const Pack<4>& v) {
+    store4(p, i, make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
+}
+
+// out(k, chunk, c, sum): K sums per channel over the chunk. `add(place, v, sum)` adds V channels' values to sum[k][v].
+// A thread adds its items in order, then the block's threads are added as a tree. `shared`: K * V * COLUMN_BLOCK.
+template <int V, int K, class Add, class Out>
+__device__ inline void column_sums(const Columns& g, Add add, Out out, float* shared) {
+    Place<V> here(g);
+    float sum[K][V];
+    for (int k = 0; k < K; k++)
+        for (int v = 0; v < V; v++) sum[k][v] = 0;
+    if (here.any) {
+        add.begin(here.channel);
+#pragma unroll 4
+        for (int64 i = here.begin; i < here.end; i += here.stride) add(place_of<V>(g, i, here.channel), sum);
+    }
+    int t = threadIdx.x;
+    for (int k = 0; k < K; k++)
+        for (int v = 0; v < V; v++) shared[(k * V + v) * COLUMN_BLOCK + t] = sum[k][v];
+    for (int half = here.stride / 2; half; half /= 2) {
+        __syncthreads();
+        if (t < half * g.across)
+            for (int kv = 0; kv < K * V; kv++) {
+                float* s = shared + kv * COLUMN_BLOCK + t;
+                s[0] += s[half * g.across];
+            }
+    }
+    // Thread t < across owns what is at t: it wrote it itself.
+    if (t < g.across && here.any)
+        for (int k = 0; k < K; k++)
+            for (int v = 0; v < V; v++) out(k, here.chunk, here.channel + v, shared[(k * V + v) * COLUMN_BLOCK + t]);
+}

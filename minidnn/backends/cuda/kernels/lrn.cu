@@ -1,0 +1,159 @@
+// LRN: y = x s^-beta with s = k + alpha (the sum of x^2 over a window). alpha is divided by the window's size already.
+//
+// A window is a product of two ranges, each along one axis: its neighbours' distance in elements, the axis' length and
+// half the range, clipped at the edge. Channels are one range and a trivial one; an image's n x n two, or one after
+// the other (sums, then sums of sums).
+
+#include "common.cuh"
+
+struct Axis {
+    int64 stride;
+    int length, half;
+};
+
+#define AXIS(a) int64 a##_stride, int a##_length, int a##_half
+#define AXIS_GIVEN(a) Axis{a##_stride, a##_length, a##_half}
+
+// i / n and i % n; 64-bit division is slow and seldom needed.
+__device__ inline int64 quotient(int64 i, int64 n) {
+    return (uint64)(i | n) <= 0xFFFFFFFFu ? (int64)((uint32)i / (uint32)n) : i / n;
+}
+__device__ inline int remainder_of(int64 i, int n) {
+    return (uint64)i <= 0xFFFFFFFFu ? (int)((uint32)i % (uint32)n) : (int)(i % n);
+}
+
+// How far the window of element i reaches along an axis: from -before to after.
+__device__ inline void reach(const Axis& a, int64 i, int& before, int& after) {
+    before = after = 0;
+    if (a.half == 0) return;
+    int at = remainder_of(quotient(i, a.stride), a.length), beyond = a.length - 1 - at;
+    before = a.half < at ? a.half : at;
+    after = a.half < beyond ? a.half : beyond;
+}
+
+template <class Value>
+__device__ inline float window_sum(const Axis& a, const Axis& b, int64 i, Value value) {
+    int before_a, after_a, before_b, after_b;
+    reach(a, i, before_a, after_a);
+    reach(b, i, before_b, after_b);
+    float sum = 0;
+    for (int k = -before_b; k <= after_b; k++)
+        for (int j = -before_a; j <= after_a; j++) sum += value(i + k * b.stride + j * a.stride);
+    return sum;
+}
+
+template <class S>
+struct Square {
+    const S* p;
+    __device__ float operator()(int64 i) const {
+        float v = load(p, i);
+        return v * v;
+    }
+};
+template <class S>
+struct Plain {
+    const S* p;
+    __device__ float operator()(int64 i) const { return load(p, i); }
+};
+
+// s^-beta; beta is 0.75 nearly everywhere, and powf many times as slow.
+__device__ inline float power(float s, float beta) {
+    if (beta != 0.75f) return powf(s, -beta);
+    float r = rsqrtf(s);
+    return r * sqrtf(r);
+}
+
+// The number of images' elements, n; what s begins with, k; alpha per element of the window; beta.
+#define NUMBERS int64 n, float k, float alpha, float beta
+
+// Sums of squares along one axis.
+extern "C" __global__ void squares(const T* x, float* t, int64 n, AXIS(a)) {
+    for (int64 i = first(); i < n; i += step())
+        t[i] = window_sum(AXIS_GIVEN(a), Axis{1, 1, 0}, i, Square<T>{x});
+}
+
+// Sums of floats along one axis.
+extern "C" __global__ void sums(const float* u, float* t, int64 n, AXIS(a)) {
+    for (int64 i = first(); i < n; i += step())
+        t[i] = window_sum(AXIS_GIVEN(a), Axis{1, 1, 0}, i, Plain<float>{u});
+}
+
+extern "C" __global__ void forward(const T* x, T* y, NUMBERS, AXIS(a), AXIS(b)) {
+    for (int64 i = first(); i < n; i += step()) {
+        float s = k + alpha * window_sum(AXIS_GIVEN(a), AXIS_GIVEN(b), i, Square<T>{x});
+        store(y, i, load(x, i) * power(s, beta));
+    }
+}
+
+// From sums of squares along the other axis.
+extern "C" __global__ void forward_of_sums(const T* x, const float* t, T* y, NUMBERS, AXIS(a)) {
+    for (int64 i = first(); i < n; i += step()) {
+        float s = k + alpha * window_sum(AXIS_GIVEN(a), Axis{1, 1, 0}, i, Plain<float>{t});
+        store(y, i, load(x, i) * power(s, beta));
+    }
+}
+
+// ---- backward: dx = dy s^-beta - 2 alpha beta x (the sum over the window of u), u = dy x s^(-beta - 1)
+
+__device__ inline void terms(const T* x, const T* dy, T* dx, float* u, int64 i, float s, float beta) {
+    float direct = load(dy, i) * power(s, beta);
+    store(dx, i, direct);
+    u[i] = direct * load(x, i) / s;
+}
+
+// dx is the first term only.
+extern "C" __global__ void backward_terms(const T* x, const T* dy, T* dx, float* u, NUMBERS, AXIS(a), AXIS(b)) {
+    for (int64 i = first(); i < n; i += step())
+        terms(x, dy, dx, u, i, k + alpha * window_sum(AXIS_GIVEN(a), AXIS_GIVEN(b), i, Square<T>{x}), beta);
+}
+
+extern "C" __global__ void backward_terms_of_sums(const T* x, const float* t, const T* dy, T* dx, float* u, NUMBERS,
+                                                  AXIS(a)) {
+    for (int64 i = first(); i < n; i += step())
+        terms(x, dy, dx, u, i, k + alpha * window_sum(AXIS_GIVEN(a), Axis{1, 1, 0}, i, Plain<float>{t}), beta);
+}
+
+extern "C" __global__ void backward_rest(const T* x, const float* u, T* dx, int64 n, float factor, AXIS(a), AXIS(b)) {
+    for (int64 i = first(); i < n; i += step()) {
+        float sum = window_sum(AXIS_GIVEN(a), AXIS_GIVEN(b), i, Plain<float>{u});
+        store(dx, i, load(dx, i) - factor * load(x, i) * sum);
+    }
+}
+
+// Across channels, where they are innermost, in one pass: a block makes TILE neighbouring elements, which need u of
+// `half` more on either side, and those x of as many again. Shared: x (TILE + 4 half), then the first term and u
+// (TILE + 2 half each). Within a tile rows of channels end and begin; windows are clipped at their ends.
+constexpr int TILE = 1024;
+
+extern "C" __global__ void backward_across(const T* x, const T* dy, T* dx, NUMBERS, int channels, int half) {
+    extern __shared__ float memory[];
+    int length = TILE + 2 * half;  // of the two
+    float *around = memory, *direct = memory + length + 2 * half, *u = direct + length;
+    for (int64 start = (int64)blockIdx.x * TILE; start < n; start += (int64)gridDim.x * TILE) {
+        for (int j = threadIdx.x; j < length + 2 * half; j += blockDim.x) {
+            int64 i = start - 2 * half + j;
+            around[j] = i >= 0 && i < n ? load(x, i) : 0;
+        }
+        __syncthreads();
+        for (int j = threadIdx.x; j < length; j += blockDim.x) {
+            int64 i = start - half + j;
+            if (i < 0 || i >= n) continue;
+            int before, after;
+            reach(Axis{1, channels, half}, i, before, after);
+            float sum = 0;
+            for (int m = j + half - before; m <= j + half + after; m++) sum += around[m] * around[m];
+            float s = k + alpha * sum;
+            direct[j] = load(dy, i) * power(s, beta);
+            u[j] = direct[j] * around[j + half] / s;
+        }
+        __syncthreads();
+        for (int j = threadIdx.x; j < TILE && start + j < n; j += blockDim.x) {
+            int before, after;
+            reach(Axis{1, channels, half}, start + j, before, after);
+            float sum = 0;
+            for (int m = j + half - before; m <= j + half + after; m++) sum += u[m];
+            store(dx, start + j, direct[j + half] - 2 * alpha * beta * around[j + 2 * half] * sum);
+        }
+        __syncthreads();
+    }
+}

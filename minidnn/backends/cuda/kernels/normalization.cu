@@ -1,0 +1,292 @@
+// BatchNorm. Statistics are floats whatever the tensors are stored as.
+
+#include "columns.cuh"
+
+// ---- statistics of the batch
+
+// Mean and sum of squared deviations of n values: merged (Chan, Golub and LeVeque 1979), never a difference of sums of
+// squares, which loses all digits where the mean is large beside the deviation.
+struct Moments {
+    float n, mean, m2;
+};
+
+__device__ inline Moments merged(Moments a, Moments b) {
+    float n = a.n + b.n;
+    if (n == 0) return a;
+    float delta = b.mean - a.mean, weight = b.n / n;
+    return {n, a.mean + delta * weight, a.m2 + b.m2 + delta * delta * (a.n * weight)};
+}
+
+// Threads' moments at shared[n, mean, m2][thread], merged over the block's items as a tree.
+__device__ inline void merge_block(float* shared, int across, int stride) {
+    float *n = shared, *mean = shared + COLUMN_BLOCK, *m2 = shared + 2 * COLUMN_BLOCK;
+    int t = threadIdx.x;
+    for (int half = stride / 2; half; half /= 2) {
+        __syncthreads();
+        if (t < half * across) {
+            int u = t + half * across;
+            Moments both = merged({n[t], mean[t], m2[t]}, {n[u], mean[u], m2[u]});
+            n[t] = both.n, mean[t] = both.mean, m2[t] = both.m2;
+        }
+    }
+}
+
+// Four items at a time: their own mean first, then one merge.
+template <int V, class Out>
+__device__ inline void moments(const T* x, const Columns& g, Out out, float* shared) {
+    Place<V> here(g);
+    float n = 0, mean[V], m2[V];
+    for (int v = 0; v < V; v++) mean[v] = m2[v] = 0;
+    if (here.any) {
+        int64 i = here.begin;
+        for (; i + 3 * here.stride < here.end; i += 4 * here.stride) {
+            Pack<V> a, b, c, d;
+            get(x, place_of<V>(g, i, here.channel), a);
+            get(x, place_of<V>(g, i + here.stride, here.channel), b);
+            get(x, place_of<V>(g, i + 2 * here.stride, here.channel), c);
+            get(x, place_of<V>(g, i + 3 * here.stride, here.channel), d);
+            float weight = 4 / (n + 4);
+            for (int v = 0; v < V; v++) {
+                float m = 0.25f * ((a.at[v] + b.at[v]) + (c.at[v] + d.at[v]));
+                float da = a.at[v] - m, db = b.at[v] - m, dc = c.at[v] - m, dd = d.at[v] - m, delta = m - mean[v];
+                mean[v] += delta * weight;
+                m2[v] += ((da * da + db * db) + (dc * dc + dd * dd)) + delta * delta * (n * weight);
+            }
+            n += 4;
+        }
+        for (; i < here.end; i += here.stride) {
+            Pack<V> a;
+            get(x, place_of<V>(g, i, here.channel), a);
+            float weight = 1 / (n + 1);
+            for (int v = 0; v < V; v++) {
+                float delta = a.at[v] - mean[v];
+                mean[v] += delta * weight;
+                m2[v] += delta * delta * (n * weight);
+            }
+            n += 1;
+        }
+    }
+    int t = threadIdx.x;
+    for (int v = 0; v < V; v++) {
+        __syncthreads();  // the former channel's have been read
+        shared[t] = n, shared[COLUMN_BLOCK + t] = mean[v], shared[2 * COLUMN_BLOCK + t] = m2[v];
+        merge_block(shared, g.across, here.stride);
+        if (t < g.across && here.any)
+            out(here.chunk, here.channel + v, shared[t], shared[COLUMN_BLOCK + t], shared[2 * COLUMN_BLOCK + t]);
+    }
+}
+
+struct MomentsOfChunk {  // (chunks, n mean m2, channels)
+    float* to;
+    int channels;
+
+    __device__ void operator()(int64 chunk, int c, float n, float mean, float m2) {
+        float* at = to + chunk * 3 * channels + c;
+        at[0] = n, at[channels] = mean, at[2 * (int64)channels] = m2;
+    }
+};
+
+struct MomentsOfBatch {  // variance is the biased one
+    float *mean, *variance;
+
+    __device__ void operator()(int64, int c, float n, float m, float m2) { mean[c] = m, variance[c] = m2 / n; }
+};
+
+#define MOMENTS(V)                                                                                         \
+    extern "C" __global__ void moments_##V(const T* x, float* mean, float* variance, COLUMNS) {            \
+        __shared__ float shared[3 * COLUMN_BLOCK];                                                         \
+        moments<V>(x, COLUMNS_GIVEN, MomentsOfBatch{mean, variance}, shared);                              \
+    }                                                                                                      \
+    extern "C" __global__ void moments_chunks_##V(const T* x, float* partial, COLUMNS) {                   \
+        __shared__ float shared[3 * COLUMN_BLOCK];                                                         \
+        moments<V>(x, COLUMNS_GIVEN, MomentsOfChunk{partial, channels}, shared);                           \
+    }
+MOMENTS(1)
+MOMENTS(4)
+
+// The chunks' moments merged; `items` are chunks.
+extern "C" __global__ void moments_finish(const float* partial, float* mean, float* variance, COLUMNS) {
+    __shared__ float shared[3 * COLUMN_BLOCK];
+    Columns g = COLUMNS_GIVEN;
+    Place<1> here(g);
+    Moments all = {0, 0, 0};
+    if (here.any)
+        for (int64 i = here.begin; i < here.end; i += here.stride) {
+            const float* at = partial + i * 3 * channels + here.channel;
+            all = merged(all, {at[0], at[channels], at[2 * (int64)channels]});
+        }
+    int t = threadIdx.x;
+    shared[t] = all.n, shared[COLUMN_BLOCK + t] = all.mean, shared[2 * COLUMN_BLOCK + t] = all.m2;
+    merge_block(shared, across, here.stride);
+    if (t < across && here.any)
+        MomentsOfBatch{mean, variance}(0, here.channel, shared[t], shared[COLUMN_BLOCK + t], shared[2 * COLUMN_BLOCK + t]);
+}
+
+// ---- running statistics
+
+// s <- f s + (the batch's), the variance made unbiased; factor <- f factor + 1
+extern "C" __global__ void statistics(const float* mean, const float* variance, float* mean_sum, float* variance_sum,
+                                      float* factor, int channels, float fraction, float unbiased) {
+    for (int64 c = first(); c < channels; c += step()) {
+        mean_sum[c] = fraction * mean_sum[c] + mean[c];
+        variance_sum[c] = fraction * variance_sum[c] + unbiased * variance[c];
+        if (c == 0) factor[0] = fraction * factor[0] + 1;
+    }
+}
+
+// A running statistic from its sum; 0 before the first update.
+__device__ inline float running(float total, float factor) { return factor != 0 ? total / factor : 0; }
+
+// ---- normalizing. A thread keeps its channels' numbers in registers.
+
+template <int V, class Each>
+__device__ inline void map_columns(const Columns& g, Each each) {
+    Place<V> here(g);
+    if (!here.any) return;
+    each.begin(here.channel);
+#pragma unroll 2
+    for (int64 i = here.begin; i < here.end; i += here.stride) each(place_of<V>(g, i, here.channel));
+}
+
+template <int V>
+struct Normalize {
+    const T* x;
+    T* y;
+    const float *mean, *variance, *factor;  // no factor: they are the batch's, not sums
+    float eps;
+    Pack<V> m, scale;
+
+    __device__ void begin(int c) {
+        for (int v = 0; v < V; v++) {
+            m.at[v] = factor ? running(mean[c + v], *factor) : mean[c + v];
+            scale.at[v] = 1 / sqrtf((factor ? running(variance[c + v], *factor) : variance[c + v]) + eps);
+        }
+    }
+    __device__ void operator()(int64 i) {
+        Pack<V> a;
+        get(x, i, a);
+        for (int v = 0; v < V; v++) a.at[v] = (a.at[v] - m.at[v]) * scale.at[v];
+        put(y, i, a);
+    }
+};
+
+template <int V>
+struct Rescale {
+    const T* dy;
+    T* dx;
+    const float *variance_sum, *factor;
+    float eps;
+    Pack<V> scale;
+
+    __device__ void begin(int c) {
+        for (int v = 0; v < V; v++) scale.at[v] = 1 / sqrtf(running(variance_sum[c + v], *factor) + eps);
+    }
+    __device__ void operator()(int64 i) {
+        Pack<V> a;
+        get(dy, i, a);
+        for (int v = 0; v < V; v++) a.at[v] *= scale.at[v];
+        put(dx, i, a);
+    }
+};
+
+// ---- backward: dx = (dy - mean(dy) - xhat mean(dy xhat)) / deviation, xhat = (x - mean) / deviation
+
+template <int V>
+struct SumsOfBackward {  // of dy, and of dy (x - mean)
+    const T *x, *dy;
+    const float* mean;
+    Pack<V> m;
+
+    __device__ void begin(int c) {
+        for (int v = 0; v < V; v++) m.at[v] = mean[c + v];
+    }
+    __device__ void operator()(int64 i, float (&sum)[2][V]) {
+        Pack<V> a, b;
+        get(x, i, a);
+        get(dy, i, b);
+        for (int v = 0; v < V; v++) {
+            sum[0][v] += b.at[v];
+            sum[1][v] += b.at[v] * (a.at[v] - m.at[v]);
+        }
+    }
+};
+
+struct TwoSums {  // (chunks, 2, channels)
+    float* to;
+    int channels;
+
+    __device__ void operator()(int k, int64 chunk, int c, float v) { to[(chunk * 2 + k) * channels + c] = v; }
+};
+
+template <int V>
+struct Backward {
+    const T *x, *dy;
+    const float *mean, *variance, *sums;
+    T* dx;
+    float eps;
+    int channels;
+    int64 items;
+    Pack<V> m, scale, of_x, constant;
+
+    __device__ void begin(int c) {
+        for (int v = 0; v < V; v++) {
+            m.at[v] = mean[c + v];
+            scale.at[v] = 1 / sqrtf(variance[c + v] + eps);
+            of_x.at[v] = sums[channels + c + v] / items * scale.at[v] * scale.at[v];
+            constant.at[v] = sums[c + v] / items;
+        }
+    }
+    __device__ void operator()(int64 i) {
+        Pack<V> a, b;
+        get(x, i, a);
+        get(dy, i, b);
+        for (int v = 0; v < V; v++)
+            b.at[v] = (b.at[v] - constant.at[v] - (a.at[v] - m.at[v]) * of_x.at[v]) * scale.at[v];
+        put(dx, i, b);
+    }
+};
+
+struct SumOfPartials {
+    const float* partial;
+
+    __device__ void begin(int) {}
+    __device__ void operator()(int64 i, float (&sum)[1][1]) { sum[0][0] += partial[i]; }
+};
+
+struct FloatOut {
+    float* to;
+
+    __device__ void operator()(int, int64, int c, float v) { to[c] = v; }
+};
+
+extern "C" __global__ void backward_finish(const float* partial, float* sums, COLUMNS) {
+    __shared__ float shared[COLUMN_BLOCK];
+    column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, FloatOut{sums}, shared);
+}
+
+// x and y (and dy and dx) may be the same bytes, where the op permits it: hence no __restrict__.
+#define NORMALIZE(V)                                                                                           \
+    extern "C" __global__ void normalize_##V(const T* x, const float* mean, const float* variance, T* y,       \
+                                             float eps, COLUMNS) {                                             \
+        map_columns<V>(COLUMNS_GIVEN, Normalize<V>{x, y, mean, variance, nullptr, eps, {}, {}});               \
+    }                                                                                                          \
+    extern "C" __global__ void inference_##V(const T* x, const float* mean_sum, const float* variance_sum,     \
+                                             const float* factor, T* y, float eps, COLUMNS) {                  \
+        map_columns<V>(COLUMNS_GIVEN, Normalize<V>{x, y, mean_sum, variance_sum, factor, eps, {}, {}});        \
+    }                                                                                                          \
+    extern "C" __global__ void inference_backward_##V(const float* variance_sum, const float* factor,          \
+                                                      const T* dy, T* dx, float eps, COLUMNS) {                \
+        map_columns<V>(COLUMNS_GIVEN, Rescale<V>{dy, dx, variance_sum, factor, eps, {}});                      \
+    }                                                                                                          \
+    extern "C" __global__ void backward_sums_##V(const T* x, const float* mean, const T* dy, float* partial,   \
+                                                 COLUMNS) {                                                    \
+        __shared__ float shared[2 * V * COLUMN_BLOCK];                                                         \
+        column_sums<V, 2>(COLUMNS_GIVEN, SumsOfBackward<V>{x, dy, mean, {}}, TwoSums{partial, channels}, shared); \
+    }                                                                                                          \
+    extern "C" __global__ void backward_##V(const T* x, const float* mean, const float* variance, const T* dy, \
+                                            const float* sums, T* dx, float eps, COLUMNS) {                    \
+        Backward<V> each{x, dy, mean, variance, sums, dx, eps, channels, items, {}, {}, {}, {}};               \
+        map_columns<V>(COLUMNS_GIVEN, each);                                                                   \
+    }
+NORMALIZE(1)
+NORMALIZE(4)

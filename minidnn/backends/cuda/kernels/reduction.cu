@@ -1,0 +1,77 @@
+// Sums by channel: of dy (every bias gradient) and of x * dy (Scale's gamma).
+//
+// The first stage sums chunks of items, the second the chunks' sums; one chunk needs no second stage. Both run in an
+// order that shapes alone decide.
+
+#include "columns.cuh"
+
+template <int V>
+struct Sum {
+    const T* dy;
+
+    __device__ void begin(int) {}
+    __device__ void operator()(int64 i, float (&sum)[1][V]) {
+        Pack<V> b;
+        get(dy, i, b);
+        for (int v = 0; v < V; v++) sum[0][v] += b.at[v];
+    }
+};
+
+template <int V>
+struct SumOfProducts {
+    const T *x, *dy;
+
+    __device__ void begin(int) {}
+    __device__ void operator()(int64 i, float (&sum)[1][V]) {
+        Pack<V> a, b;
+        get(x, i, a);
+        get(dy, i, b);
+        for (int v = 0; v < V; v++) sum[0][v] += a.at[v] * b.at[v];
+    }
+};
+
+struct Partial {  // (chunks, channels)
+    float* to;
+    int channels;
+
+    __device__ void operator()(int, int64 chunk, int c, float v) { to[chunk * channels + c] = v; }
+};
+
+struct Whole {
+    T* to;
+
+    __device__ void operator()(int, int64, int c, float v) { store(to, c, v); }
+};
+
+#define SUMS(V)                                                                                                  \
+    extern "C" __global__ void sum_##V(const T* dy, T* db, COLUMNS) {                                            \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
+        column_sums<V, 1>(COLUMNS_GIVEN, Sum<V>{dy}, Whole{db}, shared);                                         \
+    }                                                                                                            \
+    extern "C" __global__ void sum_chunks_##V(const T* dy, float* partial, COLUMNS) {                            \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
+        column_sums<V, 1>(COLUMNS_GIVEN, Sum<V>{dy}, Partial{partial, channels}, shared);                        \
+    }                                                                                                            \
+    extern "C" __global__ void sum_products_##V(const T* x, const T* dy, T* dw, COLUMNS) {                       \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
+        column_sums<V, 1>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, Whole{dw}, shared);                            \
+    }                                                                                                            \
+    extern "C" __global__ void sum_products_chunks_##V(const T* x, const T* dy, float* partial, COLUMNS) {       \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
+        column_sums<V, 1>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, Partial{partial, channels}, shared);           \
+    }
+SUMS(1)
+SUMS(4)
+
+// The second stage: out[c] = the sum of partial[., c]. Here the matrix is the partial sums, so `items` are chunks.
+struct SumOfPartials {
+    const float* partial;
+
+    __device__ void begin(int) {}
+    __device__ void operator()(int64 i, float (&sum)[1][1]) { sum[0][0] += partial[i]; }
+};
+
+extern "C" __global__ void finish(const float* partial, T* out, COLUMNS) {
+    __shared__ float shared[COLUMN_BLOCK];
+    column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, Whole{out}, shared);
+}

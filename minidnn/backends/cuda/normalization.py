@@ -1,0 +1,90 @@
+"""LRN (lrn.py) and batch normalization: x is read once for its statistics, which are merged as means and squared
+deviations, and once to be normalized."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.backends.cuda import lrn
+from minidnn.backends.cuda.columns import mapping, partials, reducing
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Write, over, plain
+from minidnn.program import Op
+
+
+def _launch(kernel: str, *arguments, grid: int) -> Launch:
+    return Launch("normalization", kernel, arguments, grid)
+
+
+def batch_norm_forward(op: Op) -> list[Recipe]:
+    """x (N, C, ...) -> y mean variance, the variance biased"""
+    shape, c = op.reads[0].shape, op.reads[0].shape[1]
+    g, each = reducing(shape), mapping(shape)
+    x, y, mean, variance = Read(0), Write(0), Write(1), Write(2)
+    normalize = _launch(
+        f"normalize_{each.vector}", x, mean, variance, y, np.float32(op.attrs.eps), *each.arguments, grid=each.grid
+    )
+    if g.chunks == 1:
+        moments = _launch(f"moments_{g.vector}", x, mean, variance, *g.arguments, grid=g.grid)
+        return [plain(moments, normalize)]
+    scratch = Scratch()
+    partial, last = scratch.take(g.chunks * 3 * c * 4), partials(g.chunks, c)
+    return [
+        scratch.recipe(
+            "default",
+            _launch(f"moments_chunks_{g.vector}", x, partial, *g.arguments, grid=g.grid),
+            _launch("moments_finish", partial, mean, variance, *last.arguments, grid=last.grid),
+            normalize,
+        )
+    ]
+
+
+def batch_norm_backward(op: Op) -> list[Recipe]:
+    """x mean variance dy -> dx, in place of dy where permitted"""
+    shape, c = op.reads[0].shape, op.reads[0].shape[1]
+    g, each = reducing(shape), mapping(shape)
+    x, mean, variance, dy = (Read(i) for i in range(4))
+    scratch = Scratch()
+    sums = scratch.take(2 * c * 4)  # of dy, of dy (x - mean)
+    partial = scratch.take(g.chunks * 2 * c * 4) if g.chunks > 1 else sums
+    steps = [_launch(f"backward_sums_{g.vector}", x, mean, dy, partial, *g.arguments, grid=g.grid)]
+    if g.chunks > 1:
+        last = partials(g.chunks, 2 * c)
+        steps.append(_launch("backward_finish", partial, sums, *last.arguments, grid=last.grid))
+    eps = np.float32(op.attrs.eps)
+    steps.append(
+        _launch(f"backward_{each.vector}", x, mean, variance, dy, sums, Write(0), eps, *each.arguments, grid=each.grid)
+    )
+    return [scratch.recipe("default", *steps)]
+
+
+def batch_norm_statistics(op: Op) -> list[Recipe]:
+    """mean variance mean_sum variance_sum factor -> the last three: sums = fraction * sums + new"""
+    a, c = op.attrs, op.reads[0].size
+    unbiased = a.count / (a.count - 1) if a.count > 1 else 1.0
+    numbers = np.int32(c), np.float32(a.fraction), np.float32(unbiased)
+    arguments = Read(0), Read(1), Write(0), Write(1), Write(2), *numbers
+    return [plain(_launch("statistics", *arguments, grid=over(c)))]
+
+
+def batch_norm_inference(op: Op) -> list[Recipe]:
+    """x mean_sum variance_sum factor -> y"""
+    g = mapping(op.reads[0].shape)
+    arguments = *(Read(i) for i in range(4)), Write(0), np.float32(op.attrs.eps), *g.arguments
+    return [plain(_launch(f"inference_{g.vector}", *arguments, grid=g.grid))]
+
+
+def batch_norm_inference_backward(op: Op) -> list[Recipe]:
+    """variance_sum factor dy -> dx = dy / sqrt(variance + eps)"""
+    g = mapping(op.reads[2].shape)
+    arguments = *(Read(i) for i in range(3)), Write(0), np.float32(op.attrs.eps), *g.arguments
+    return [plain(_launch(f"inference_backward_{g.vector}", *arguments, grid=g.grid))]
+
+
+KINDS = {
+    **lrn.KINDS,
+    "batch_norm.forward": batch_norm_forward,
+    "batch_norm.backward": batch_norm_backward,
+    "batch_norm.statistics": batch_norm_statistics,
+    "batch_norm.inference": batch_norm_inference,
+    "batch_norm.inference_backward": batch_norm_inference_backward,
+}
