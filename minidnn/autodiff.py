@@ -23,6 +23,10 @@ ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
 OBJECTIVE = Tensor("objective", (1,))
 
 
+class NotTrainable(ValueError):
+    """A graph that is whole, but not fit for what is asked: it has no loss, or an input is to be kept."""
+
+
 @dataclass(frozen=True)
 class TrainSpec:
     """What an update is: Caffe's SGD. clip_gradients < 0 means no clipping.
@@ -149,13 +153,13 @@ class _Differentiation:
             for i, t in enumerate(low.site.y):
                 weight = layer.loss_weight(i)
                 if weight and not layer.loss:
-                    raise ValueError(
+                    raise NotTrainable(
                         f"layer {low.node.name} has a loss_weight, but {layer.type} is no loss: end in a loss layer"
                     )
                 if weight:
                     found[t] = weight
         if not found:
-            raise ValueError(f"net {self.graph.name} has no loss to train with: no layer has a loss_weight")
+            raise NotTrainable(f"net {self.graph.name} has no loss to train with: no layer has a loss_weight")
         return found
 
     # ---- backward
@@ -277,7 +281,7 @@ class _Differentiation:
         sources = [t for low in self.lowered if not low.site.x for t in low.site.y]
         for t in self.keep:
             if t in sources:
-                raise ValueError(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
+                raise NotTrainable(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
         ends = [b.tensor for low in self.lowered if low.site.x for b in low.node.tops if not b.consumers]
         if self.training:  # what trains nothing and is read by nobody need not leave; but scalars tell something
             ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]

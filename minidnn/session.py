@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minidnn import snapshot
-from minidnn.autodiff import TrainSpec, differentiate
+from minidnn.autodiff import NotTrainable, TrainSpec, differentiate
 from minidnn.backends import open_device
 from minidnn.costs import Costs, estimate
 from minidnn.layers.base import Facts
@@ -274,9 +274,12 @@ def lower(
         kept = [blob.tensor for name in keep if (blob := _last(graph, name))]
         if phase == "TEST":
             kept += _scores(graph)
-        if phase == "TRAIN" and train and train.iter_size > 1:
-            found["ACCUMULATE"] = differentiate(graph, facts, replace(train, accumulate=True), kept)
-        found[phase] = differentiate(graph, facts, train if phase == "TRAIN" else None, kept)
+        try:
+            if phase == "TRAIN" and train and train.iter_size > 1:
+                found["ACCUMULATE"] = differentiate(graph, facts, replace(train, accumulate=True), kept)
+            found[phase] = differentiate(graph, facts, train if phase == "TRAIN" else None, kept)
+        except NotTrainable as error:
+            raise InvalidInput(str(error)) from None
     return found
 
 

@@ -59,6 +59,24 @@ for device in ("reference", "cpu"):
     python(code, tmp_path)
 
 
+def test_a_layer_of_ones_own_on_the_command_line(tmp_path):
+    (code,) = blocks(ROOT / "CONTRIBUTING.md", "python")
+    (tmp_path / "cube.py").write_text(code)
+    layer = "{name: %s, type: %s, bottom: %s, top: %s, %s}"
+    layers = [
+        "{name: data, type: Input, top: [data, label], input_param: {shape: [{dim: [4, 3]}, {dim: 4}]}}",
+        layer % ("cube", "Cube", "data", "cube", "cube_param: {factor: 2}"),
+        layer % ("ip", "InnerProduct", "cube", "ip", "inner_product_param: {num_output: 2}"),
+        "{name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}",
+    ]
+    (tmp_path / "net.yaml").write_text("name: n\nlayer:\n" + "".join(f"- {line}\n" for line in layers))
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    (command,) = re.findall(r"^python -c '(.*)' train cube_solver.yaml$", text, re.MULTILINE)
+    words = [sys.executable, "-c", command, "plan", "net.yaml", "--listing"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "cube.forward" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("command", list(commands()))
 def test_readme_s_commands_are_understood(command):
     words = shlex.split(command)[1:]

@@ -126,12 +126,17 @@ def test_says_nothing_of_the_device_where_the_host_refuses():
     assert words.startswith("baseline is refused.") and "at a budget" not in words
 
 
-def test_lines_pass_behind_words_and_nothing_is_measured_against_itself():
+def test_no_line_crosses_a_word_and_nothing_is_measured_against_itself():
     found = panels(policies=["baseline", "vdnn_all"])
     found = [replace(p, row=dict(p.row, identical=True)) for p in found]
     budget = round(found[1].row["live_peak_bytes"] * 1.05)
     roles, _ = draw.draw_roles(found, budget, 0)
-    assert roles.index('class="budget"') < roles.index('class="soft over') < roles.index("</text>", roles.index("over"))
+    (line,) = map(float, re.findall(r'class="budget" x1="([\d.]+)"', roles))
+    words = [
+        (float(x), word) for x, word in re.findall(r'class="soft(?: bad)?" x="([\d.]+)" y="\d+">(\d[^<]*)<', roles)
+    ]
+    assert len(words) == 2 and all(not x <= line <= x + 6.6 * len(word) for x, word in words)
+    assert 'class="soft bad over"' in draw.draw_panel(found[1], draw.Scale(found, budget), budget, found[0], 0)
     html = page.page(found, budget, "chain", "run", "1.0")
     assert html.count("× baseline") == html.count("weights byte-equal to baseline") == 1  # vdnn_all's
     assert "the last is drawn" in html and "the last is drawn" not in page.page(panels(), None, "chain", "", "1.0")

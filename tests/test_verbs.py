@@ -113,6 +113,14 @@ def test_profile_is_kept_and_used_by_plan(folder, capsys):
     assert "estimated costs" in captured.out and str(cache) in captured.err
 
 
+def test_a_net_without_a_loss_is_bad_input(folder, capsys):
+    (folder / "small.yaml").write_text("\n".join(NET.splitlines()[:-1]))
+    for argv in (["plan", "small.yaml"], ["time", "small.yaml"], ["compare", "solver.yaml"], ["train", "solver.yaml"]):
+        assert main(argv) == 2
+        captured = capsys.readouterr().err
+        assert "net small has no loss to train with" in captured and "internal error" not in captured
+
+
 def test_what_cannot_be_written_is_said_before_anything_runs(folder, capsys, monkeypatch):
     monkeypatch.setattr("minidnn.study.measure.copies", lambda: pytest.fail("measured"))
     monkeypatch.setattr("minidnn.cli.compare._ran", lambda *_: pytest.fail("ran"))

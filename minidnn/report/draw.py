@@ -212,7 +212,7 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
     plot = WIDTH - left - 90
     row = 26
     height = len(panels) * row
-    totals = []  # drawn last: the budget's line may pass behind them
+    line = left + plot * budget / widest if budget is not None and budget <= widest else None
     out = [f'<g transform="translate(0 {top:g})">']
     for i, p in enumerate(panels):
         y, x = i * row, float(left)
@@ -228,14 +228,16 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
                 x += w
         total = sizes.text(sum(p.row["by_role"].values()))
         bad = "" if p.row.get("fits", True) else " bad"
-        totals.append(f'<text class="soft over{bad}" x="{x + 7:.1f}" y="{y + 16}">{total}</text>')
-    if budget is not None and budget <= widest:
-        x = left + plot * budget / widest
-        out.append(f'<line class="budget" x1="{x:.1f}" x2="{x:.1f}" y1="-4" y2="{height}"/>')
-        out.append(f'<text class="soft bad" x="{x:.1f}" y="-8" text-anchor="middle">budget {sizes.text(budget)}</text>')
+        if line is not None and x <= line < x + 7 + 6.6 * len(total):
+            x = line  # the budget's line would cross the words
+        out.append(f'<text class="soft{bad}" x="{x + 7:.1f}" y="{y + 16}">{total}</text>')
+    if budget is not None and line is not None:
+        out.append(f'<line class="budget" x1="{line:.1f}" x2="{line:.1f}" y1="-4" y2="{height}"/>')
+        word = f"budget {sizes.text(budget)}"
+        out.append(f'<text class="soft bad" x="{line:.1f}" y="-8" text-anchor="middle">{word}</text>')
     present = [role for role in ROLES if any(p.row["by_role"].get(role, 0) > widest / 2000 for p in panels)]
     key, extra = legend([(role, ROLES[role]) for role in present], left, height + 10)
-    return "\n".join((*out, *totals, key, "</g>")), height + 10 + extra
+    return "\n".join((*out, key, "</g>")), height + 10 + extra
 
 
 def legend(entries: Sequence[tuple[str, str]], left: float, top: float) -> tuple[str, float]:
