@@ -269,6 +269,15 @@ class TestResume:
         with pytest.raises(snapshot.SnapshotError, match=r"layer conv1: its w has shape \(9, 1, 3, 3\)"):
             Solver(case / "solver.yaml", device="reference", resume=path)
 
+    def test_another_batch_is_noted(self, case):
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            solver.step(2)
+            path = solver.save().path
+        for fields, notes in (({}, 0), ({"batch": 8}, 1), ({"iter_size": 2}, 1)):
+            with Solver(case / "solver.yaml", device="reference", resume=path, **fields) as solver:
+                said = " ".join(solver.notes).count("samples an iteration, but the snapshot's run took 32")
+            assert said == notes
+
 
 class TestWeights:
     def test_by_layer_name(self, case):
