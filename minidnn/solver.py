@@ -345,10 +345,10 @@ class Solver:
         except ValueError as error:
             raise snapshot.SnapshotError(f"{self.resumed}: {error}") from error
         self.iteration, self.position = before.iteration, before.position
-        now = self.feeds["TRAIN"].batch * self.parameters.iter_size
-        if self.position != self.iteration * now:
-            then = f"{self.position / max(self.iteration, 1):g}"
-            self.notes.append(f"{now} samples an iteration, but the snapshot's run took {then}: other bytes come of it")
+        taken = self.feeds["TRAIN"].batch * self.parameters.iter_size
+        if self.position != self.iteration * taken:
+            what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
+            self.notes.append(f"{taken} samples an iteration, but {what}")
         for name, now in self._facts().items():
             then = before.facts.get(name)
             if then != now:
