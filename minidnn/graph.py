@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from minidnn.layers.base import Layer, Parameter, Shape, ShapeError
+from minidnn.layers.base import Layer, Parameter, Shape, ShapeError, addressable
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
 
@@ -112,6 +112,10 @@ def resolve(
             shapes = [tuple(shape) for shape in layer.shapes(bottoms)]
             dtypes = list(layer.dtypes([b.tensor.dtype for b in node.bottoms]))
             node.parameters = tuple(layer.parameters(bottoms))
+            for top, shape in zip(spec.top, shapes, strict=False):
+                addressable(shape, f"its top {top!r}")
+            for p in node.parameters:
+                addressable(p.shape, f"its parameter {p.name}")
             if layer.type == "Input":
                 for i, top in enumerate(spec.top):
                     if _is_label(top, spec, specs, types):

@@ -32,6 +32,7 @@ from minidnn.schema import (
     read,
     wiring,
 )
+from minidnn.schema.messages import LARGEST
 
 __all__ = ["Blob", "Graph", "Net", "Node", "load"]
 
@@ -211,8 +212,8 @@ def _file(parameter: NetParameter) -> dict[str, Any]:
 
 
 def _with_batch(parameter: NetParameter, batch: int) -> NetParameter:
-    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or batch < 1:
-        raise InvalidFile([f"net {parameter.name}: batch: expected at least 1, got {batch!r}"])
+    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or not 1 <= batch <= LARGEST:
+        raise InvalidFile([f"net {parameter.name}: batch: expected at least 1 and at most {LARGEST}, got {batch!r}"])
     batch = int(batch)
     return parameter.model_copy(update={"layer": tuple(_batched(layer, batch) for layer in parameter.layer)})
 

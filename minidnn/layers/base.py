@@ -7,6 +7,7 @@ A layer never touches an array: kernels live in the backends, looked up by `Op.k
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -14,6 +15,7 @@ from typing import Any, ClassVar
 from minidnn.program import Op, Phase, Role, Tensor
 
 Shape = tuple[int, ...]
+ELEMENTS = 2**45  # of float32, in the 47 bits of a process's addresses
 
 
 class ShapeError(ValueError):
@@ -201,6 +203,21 @@ def images(shape: Shape) -> Shape:
     """The shape, if it is (N, C, H, W)."""
     if len(shape) != 4:
         raise ShapeError(f"expected a bottom of 4 axes (N, C, H, W), got {text(shape)}")
+    return shape
+
+
+def padded(shape: Shape, pad: tuple[int, int]) -> Shape:
+    n, c, h, w = shape
+    return n, c, h + 2 * pad[0], w + 2 * pad[1]
+
+
+def addressable(shape: Shape, what: str) -> Shape:
+    """The shape, if a machine could hold its elements: beyond that nothing can be planned, only counted."""
+    if math.prod(shape) > ELEMENTS:
+        raise ShapeError(
+            f"{what} of {text(shape)} is {math.prod(shape)} elements; a process can address {ELEMENTS} of them "
+            f"(128 TiB), so smaller sizes are needed"
+        )
     return shape
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, images, parametric_backward, text
+from minidnn.layers.base import Layer, ShapeError, addressable, images, padded, parametric_backward, text
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,7 @@ class Convolution(Layer):
                     f"of its bottom {text(bottoms[0])}"
                 )
             out.append((h + 2 * p - reach) // s + 1)
+        addressable(padded(bottoms[0], a.pad), "its padded bottom")
         return [(n, self.param.num_output, *out)]
 
     def parameters(self, bottoms):

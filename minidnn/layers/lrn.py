@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, images
+from minidnn.layers.base import Layer, addressable, images
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,11 @@ class LRN(Layer):
         return LRNAttrs(p.local_size, p.alpha, p.beta, p.k, p.norm_region, facts.lrn)
 
     def shapes(self, bottoms):
-        return [images(bottoms[0])]
+        n, c, h, w = images(bottoms[0])
+        size, across = self.param.local_size, self.param.norm_region == "ACROSS_CHANNELS"
+        reach = (n, c + size - 1, h, w) if across else (n, c, h + size - 1, w + size - 1)
+        addressable(reach, f"its bottom among the zeros that local_size {size} meets")
+        return [bottoms[0]]
 
     def forward(self, s):
         (x,), (y,) = s.x, s.y

@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, images, text
+from minidnn.layers.base import Layer, ShapeError, addressable, images, padded, text
+
+PLACES = 2**31 - 1  # the index of a maximum is an int32
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Pooling(Layer):
         for h, k, s, p in zip(size, a.kernel, a.stride, a.pad, strict=True):
             if p >= k:
                 raise ShapeError(f"pad {p} must be less than kernel {k}")
-            steps = (h + 2 * p - k) / s
-            o = (math.ceil(steps) if self.param.round_mode == "CEIL" else math.floor(steps)) + 1
+            room = h + 2 * p - k
+            o = (-(-room // s) if self.param.round_mode == "CEIL" else room // s) + 1
             if (o - 1) * s >= h + p:
                 o -= 1
             if o < 1:
@@ -48,6 +50,9 @@ class Pooling(Layer):
                     f"a window of {k} does not fit into {h} + 2 x {p} (pad) of its bottom {text(bottoms[0])}"
                 )
             out.append(o)
+        addressable(padded(bottoms[0], a.pad), "its padded bottom")
+        if math.prod(a.kernel) > PLACES:
+            raise ShapeError(f"a window of {text(a.kernel)} has more places than the {PLACES} of its index")
         return [(n, c, *out)]
 
     def forward(self, s):

@@ -399,9 +399,9 @@ _EXPECTED = {
     "model_type": "a mapping",
     "model_attributes_type": "a mapping",
     "greater_than": "more than {gt:g}",
-    "greater_than_equal": "at least {ge:g}",
+    "greater_than_equal": "at least {ge}",
     "less_than": "less than {lt:g}",
-    "less_than_equal": "at most {le:g}",
+    "less_than_equal": "at most {le}",
 }
 
 

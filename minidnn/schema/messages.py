@@ -32,8 +32,11 @@ def _tuple(value: Any) -> Any:
 
 T = TypeVar("T")
 Repeated = Annotated[tuple[T, ...], BeforeValidator(_tuple)]
-Uint = Annotated[int, Field(ge=0)]
-Positive = Annotated[int, Field(ge=1)]
+LARGEST = 2**31 - 1  # Caffe counts in 32 bits, as kernels' libraries do
+Uint = Annotated[int, Field(ge=0, le=LARGEST)]
+Positive = Annotated[int, Field(ge=1, le=LARGEST)]
+Int = Annotated[int, Field(ge=-LARGEST - 1, le=LARGEST)]
+AXES = 32  # Caffe's kMaxBlobAxes
 Phase = Literal["TRAIN", "TEST"]
 Engine = Literal["DEFAULT", "CAFFE", "CUDNN"]  # read and not obeyed: the numbers are the same, minidnn chooses
 
@@ -62,6 +65,13 @@ class FillerParameter(Message):
 
 class BlobShape(Message):
     dim: Repeated[Positive] = ()
+
+    @field_validator("dim")
+    @classmethod
+    def _axes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        if len(value) > AXES:
+            raise ValueError(f"expected at most {AXES} axes, got {len(value)}")
+        return value
 
 
 class NetState(Message):
@@ -244,7 +254,7 @@ class DropoutParameter(Message):
 
 
 class ConcatParameter(Message):
-    axis: int = 1
+    axis: Int = 1
 
 
 class EltwiseParameter(Message):
@@ -254,17 +264,17 @@ class EltwiseParameter(Message):
 
 
 class FlattenParameter(Message):
-    axis: int = 1
-    end_axis: int = -1
+    axis: Int = 1
+    end_axis: Int = -1
 
 
 class SoftmaxParameter(Message):
     engine: Engine = "DEFAULT"
-    axis: int = 1
+    axis: Int = 1
 
 
 class LossParameter(Message):
-    ignore_label: int | None = None
+    ignore_label: Int | None = None
     normalization: Literal["FULL", "VALID", "BATCH_SIZE", "NONE"] = "VALID"
     normalize: bool | None = None
 
@@ -284,8 +294,8 @@ class LossParameter(Message):
 
 class AccuracyParameter(Message):
     top_k: Positive = 1
-    axis: int = 1
-    ignore_label: int | None = None
+    axis: Int = 1
+    ignore_label: Int | None = None
 
 
 # -- layers and nets -----------------------------------------------------------------------------------------

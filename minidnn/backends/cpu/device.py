@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +25,7 @@ from minidnn.backends.cpu import (
     pooling,
     update,
 )
-from minidnn.backends.cpu.dnnl import Call, Dnnl, NotOffered
+from minidnn.backends.cpu.dnnl import Call, Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.library import Unavailable, load
 from minidnn.backends.cpu.recipe import Recipe, plain
 from minidnn.program import Algorithm, Op, Tensor
@@ -108,19 +107,23 @@ class CpuDevice:
                 self._recipes[key] = KINDS[op.kind](self.dnnl, op) or [_reference(op)]
             except NotOffered:
                 self._recipes[key] = [_reference(op)]
+            except DnnlError as error:
+                shapes = ", ".join(f"{t.name} {'x'.join(map(str, t.shape))}" for t in (*op.reads, *op.writes))
+                raise reference.TooLarge(
+                    f"layer {op.layer}: oneDNN refuses {op.kind} with {op.attrs} on {shapes} ({error}); "
+                    f"it takes smaller sizes, or use --device reference"
+                ) from error
         return self._recipes[key]
 
 
 def _reference(op: Op) -> Recipe:
     """The reference's kernel on logical views: for users' own layers, and geometries nothing else covers."""
-    try:
-        kernel = reference.KERNELS[op.kind]
-    except KeyError:
+    if op.kind not in reference.KERNELS:
         raise reference.NoKernel(
             f"layer {op.layer}: neither the cpu nor the reference backend has a kernel for {op.kind!r}; "
             f"add one with minidnn.backends.reference.KERNELS[{op.kind!r}] = f(attrs, reads, writes)"
-        ) from None
-    return plain(lambda reads, writes, _: [partial(kernel, op.attrs, list(reads), list(writes))], "reference")
+        )
+    return plain(lambda reads, writes, _: [reference.bound(op, list(reads), list(writes))], "reference")
 
 
 def _chain(use_threads: Call | None, steps: list[Call]) -> Call:

@@ -40,7 +40,8 @@ _IMPLEMENTATION = 8
 _UNIMPLEMENTED = 3
 
 Pointer = ctypes.c_void_p
-Dims = ctypes.c_int64 * 12
+AXES = 12  # DNNL_MAX_NDIMS
+Dims = ctypes.c_int64 * AXES
 Call = Callable[[], Any]
 
 
@@ -169,6 +170,8 @@ class Dnnl:
 
     def desc(self, shape: Sequence[int], strides: Sequence[int] | None = None, dtype: str = "float32") -> Desc:
         """A layout by strides in elements; C-contiguous ones where none are given."""
+        if len(shape) > AXES:
+            raise NotOffered(f"oneDNN's tensors have at most {AXES} axes, not {len(shape)}")
         if strides is None:
             strides = contiguous(shape)
         pointer = Pointer()

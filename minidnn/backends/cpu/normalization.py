@@ -54,16 +54,16 @@ def lrn_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     n, c, h, w = x.shape
     positions = n * h * w
     chunk = min(positions, max(1, CHUNK // c))
-    parts = [(start, min(chunk, positions - start)) for start in range(0, positions, chunk)]
-    passes = {length: _LrnChunk(dnnl, a, c, length) for _, length in parts}
+    lengths = {chunk, positions % chunk} - {0}
+    passes = {length: _LrnChunk(dnnl, a, c, length) for length in lengths}
     scratch = Scratch()
     y, kept, pad = (scratch.take(max(getattr(p, need) for p in passes.values())) for need in ("y", "kept", "pad"))
 
     def bind(reads, writes, ws):
         given, dy, dx = address(reads[0]), address(reads[-1]), address(writes[0])
         steps: list[d.Call] = []
-        for start, length in parts:
-            at = start * c * 4
+        for start in range(0, positions, chunk):
+            length, at = min(chunk, positions - start), start * c * 4
             places = (given + at, dy + at, dx + at, y.address(ws), kept.address(ws), pad.address(ws))
             steps += passes[length].bind(*places)
         return steps

@@ -34,7 +34,7 @@ class Geometry:
             for axis, (h, o, k, s, p) in enumerate(
                 zip(x[2:], y[2:], attrs.kernel, attrs.stride, attrs.pad, strict=True), start=1
             )
-            for i in range(o)
+            for i in range(max(0, (h + 2 * p - k) // s), o)  # those before lie wholly inside
             if (clipped := min(i * s - p + k, h + p) - (i * s - p)) != k
         ]
 

@@ -8,7 +8,7 @@ the ones that allocate nothing. A user's own layer adds its kernels here: `KERNE
 
 from __future__ import annotations
 
-from minidnn.backends.reference.device import NoKernel, ReferenceDevice
+from minidnn.backends.reference.device import NoKernel, ReferenceDevice, TooLarge, bound
 from minidnn.backends.reference.kernels import KERNELS
 
-__all__ = ["KERNELS", "NoKernel", "ReferenceDevice"]
+__all__ = ["KERNELS", "NoKernel", "ReferenceDevice", "TooLarge", "bound"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,10 @@ class NoKernel(KeyError):
         return str(self.args[0])
 
 
+class TooLarge(NoKernel):
+    """An op whose sizes are beyond what a backend's kernel can do."""
+
+
 class ReferenceDevice:
     """NumPy on this machine's memory. Kernels are looked up when they are prepared, so that users may add theirs."""
 
@@ -30,7 +33,7 @@ class ReferenceDevice:
         self.memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
-        self._kernel(op)
+        kernel_of(op)
         return (DEFAULT,)
 
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
@@ -40,16 +43,32 @@ class ReferenceDevice:
         self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray
     ) -> Callable[[], None]:
         reads, writes = [views[t] for t in op.reads], [views[t] for t in op.writes]
-        return partial(self._kernel(op), op.attrs, reads, writes)
+        return bound(op, reads, writes)
 
-    @staticmethod
-    def _kernel(op: Op) -> Callable[..., None]:
-        if op.kind not in KERNELS:
-            raise NoKernel(
-                f"layer {op.layer}: the reference backend has no kernel for {op.kind!r}; "
-                f"add one with minidnn.backends.reference.KERNELS[{op.kind!r}] = f(attrs, reads, writes)"
-            )
-        return KERNELS[op.kind]
+
+def kernel_of(op: Op) -> Callable[..., None]:
+    if op.kind not in KERNELS:
+        raise NoKernel(
+            f"layer {op.layer}: the reference backend has no kernel for {op.kind!r}; "
+            f"add one with minidnn.backends.reference.KERNELS[{op.kind!r}] = f(attrs, reads, writes)"
+        )
+    return KERNELS[op.kind]
+
+
+def bound(op: Op, reads: list[np.ndarray], writes: list[np.ndarray]) -> Callable[[], None]:
+    """The op's kernel on these arrays."""
+    kernel = kernel_of(op)
+
+    def call() -> None:
+        try:
+            kernel(op.attrs, reads, writes)
+        except MemoryError as error:  # of NumPy's temporaries, which no budget counts
+            raise TooLarge(
+                f"layer {op.layer}: the reference's {op.kind} works on arrays that this machine has no memory for "
+                f"({error}); smaller sizes are needed"
+            ) from error
+
+    return call
 
 
 def _blas() -> str:
