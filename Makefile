@@ -10,14 +10,15 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test lint models clean help
+.PHONY: demo test test-cuda-offline lint models clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
 	@echo "make test    run the tests"
 	@echo "make lint    ruff, mypy, import-linter"
+	@echo "make test-cuda-offline [CUDA=12|13]   the CUDA backend's tests that need no GPU (fetches 1 to 2 GB each)"
 	@echo "make models  write the generated networks of models/ anew"
-	@echo "make clean   remove $(OUT) and $(VENV)"
+	@echo "make clean   remove $(OUT) and the virtual environments"
 
 # -- set-up: .run holds what the demo needs, .dev what the tests and linters need besides
 
@@ -45,6 +46,25 @@ $(VENV)/.dev: setup.cfg pyproject.toml | $(BIN)/python
 
 test: $(VENV)/.dev
 	$(BIN)/pytest $(TESTS)
+
+# What of the CUDA backend can be proved without a GPU: kernels compile, cuDNN plans exist, schedules hold. Each CUDA
+# version in a virtual environment of its own, with the libraries that the GPU machines have (setup.cfg, cuda*-test).
+# A test that skips would prove nothing, so the reasons of any are shown.
+CUDA := 13 12
+OFFLINE := $(patsubst %,.offline-cuda%,$(CUDA))
+
+test-cuda-offline: $(OFFLINE)
+
+.PHONY: $(OFFLINE)
+$(OFFLINE): .offline-cuda%: .venv-cuda%/.ready
+	@echo "== CUDA $*"
+	.venv-cuda$*/bin/python -m pytest -rs -s $(wildcard tests/test_cuda_*.py)
+
+.PRECIOUS: .venv-cuda%/.ready
+.venv-cuda%/.ready: setup.cfg pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,dev,cuda$*-test]'
+	@touch $@
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .
@@ -77,4 +97,4 @@ demo: $(VENV)/.run
 	$(BIN)/minidnn compare $(SOLVER) --budget $(BUDGET) --report $(OUT)/demo.html
 
 clean:
-	rm -rf $(OUT) $(VENV)
+	rm -rf $(OUT) $(VENV) .venv-cuda12 .venv-cuda13

@@ -1,0 +1,64 @@
+"""Convolution and its two gradients by cuDNN: one recipe per plan, the bias added by the same kernel."""
+
+from __future__ import annotations
+
+from minidnn.backends.cuda.cudnn import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, B, Convolution, Cudnn, NoPlan, W, X, Y
+from minidnn.backends.cuda.recipe import Execute, Pointer, Read, Recipe, Scratch, Write
+from minidnn.program import Op, Tensor
+
+Pack = list[tuple[int, Pointer]]  # (uid in the graph, what lies there)
+
+
+def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
+    x, w, *b = op.reads
+    pack: Pack = [(X, Read(0)), (W, Read(1)), (Y, Write(0))]
+    if b:
+        pack.append((B, Read(2)))
+    return recipes(cudnn, op, _problem(FORWARD, op, x, w, op.writes[0], bool(b)), pack)
+
+
+def backward_data(cudnn: Cudnn, op: Op) -> list[Recipe]:
+    w, dy = op.reads
+    pack: Pack = [(W, Read(0)), (Y, Read(1)), (X, Write(0))]
+    return recipes(cudnn, op, _problem(BACKWARD_DATA, op, op.writes[0], w, dy), pack)
+
+
+def backward_filter(cudnn: Cudnn, op: Op) -> list[Recipe]:
+    x, dy = op.reads
+    pack: Pack = [(X, Read(0)), (Y, Read(1)), (W, Write(0))]
+    return recipes(cudnn, op, _problem(BACKWARD_FILTER, op, x, op.writes[0], dy), pack)
+
+
+def _problem(which: str, op: Op, x: Tensor, w: Tensor, y: Tensor, bias: bool = False) -> Convolution:
+    a = op.attrs
+    return Convolution(which, x.shape, w.shape, y.shape, a.stride, a.pad, a.dilation, bias, dtype_of(op))
+
+
+def dtype_of(op: Op) -> str:
+    """The one type of all tensors of an op."""
+    dtype, *others = {t.dtype for t in op.tensors}
+    if others:
+        what = ", ".join(f"{t.name} {t.dtype}" for t in op.tensors)
+        raise NoPlan(f"{op.name}: cuDNN computes it in one number format, and these are several: {what}")
+    return dtype
+
+
+def recipes(cudnn: Cudnn, op: Op, problem: Convolution, pack: Pack, prefix: str = "") -> list[Recipe]:
+    """A recipe per plan of the problem, best first. Raises NoPlan, naming the op."""
+    try:
+        plans = cudnn.plans(problem)
+    except NoPlan as error:
+        raise NoPlan(f"layer {op.layer}, {op.name}: {error}") from None
+    found = []
+    for plan in plans:
+        scratch = Scratch()
+        step = Execute(plan, tuple(pack), scratch.take(plan.workspace))
+        found.append(scratch.recipe(prefix + plan.name, step))
+    return found
+
+
+KINDS = {
+    "convolution.forward": forward,
+    "convolution.backward_data": backward_data,
+    "convolution.backward_filter": backward_filter,
+}

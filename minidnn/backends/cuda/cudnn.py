@@ -1,0 +1,258 @@
+"""cuDNN's graphs and their execution plans, through nvidia-cudnn-frontend 1.23.
+
+A Convolution says what to compute, and a Target on what: a GPU's handle, or a GPU's properties, from which cuDNN says
+just the same without a GPU (then nothing can be executed). `Cudnn.plans` lists the useful ways, best first by cuDNN's
+own heuristics. Each geometry is worked out once; ops of the same geometry share its graph and its plans.
+
+What is never listed: plans whose sums depend on the order in which threads arrive (unless asked for), plans that
+accumulate in less than float32, and, where TF32 is forbidden, those that round float32 operands. Plans that cuDNN
+would have to compile (half a second each) are looked at only where there is no other.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from types import ModuleType
+from typing import Any
+
+from minidnn.backends.layout import strides
+
+FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_filter"
+# The uids of a graph's tensors; dx, dw and dy bear their values' numbers.
+X, W, Y, B = 1, 2, 3, 4
+LITTLE = 1024  # bytes of workspace that count as none: cuDNN likes to ask for 131
+LESS = 0.9  # times the least workspace so far: what a lesser plan must keep below to be worth listing
+COMPILED = 2  # runtime-compiled plans to build where there are no others
+
+_TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
+
+
+class NoPlan(RuntimeError):
+    """cuDNN has no plan for a geometry on a card. The message says which, and what to do."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a listed plan may do."""
+
+    tf32: bool = True  # float32 operands of products may be rounded to 10 bits of mantissa
+    deterministic: bool = True  # the same bits each time
+    limit: int | None = None  # bytes of workspace
+    most: int = 8  # plans listed per geometry, at least
+
+    def __str__(self) -> str:
+        words = ["TF32 allowed" if self.tf32 else "TF32 forbidden"]
+        words += ["deterministic only"] if self.deterministic else []
+        words += [f"at most {self.limit} B of workspace"] if self.limit is not None else []
+        return ", ".join(words)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """One of a convolution's three passes. Shapes are logical (N, C, H, W; weights O, C / group, kh, kw); in memory
+    x and y lie as NHWC and w as OHWI. Groups follow from the channels of x and w."""
+
+    which: str
+    x: tuple[int, ...]
+    w: tuple[int, ...]
+    y: tuple[int, ...]
+    stride: tuple[int, int] = (1, 1)
+    pad: tuple[int, int] = (0, 0)
+    dilation: tuple[int, int] = (1, 1)
+    bias: bool = False
+    dtype: str = "float32"  # of x, w, y and b in memory
+    compute: str = "float32"  # of products and sums
+
+    def __str__(self) -> str:
+        x, w, y = ("x".join(map(str, shape)) for shape in (self.x, self.w, self.y))
+        group = self.x[1] // self.w[1]
+        window = f"stride {self.stride} pad {self.pad} dilation {self.dilation} group {group}"
+        return f"convolution {self.which} of x {x}, w {w}, y {y}{', b' if self.bias else ''} ({self.dtype}, {window})"
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What graphs are made for. `handle` is cuDNN's, of a GPU; None where there are only a GPU's properties."""
+
+    card: str
+    capability: tuple[int, int]
+    keywords: Mapping[str, Any] = field(repr=False)
+    handle: int | None = None
+
+    @classmethod
+    def gpu(cls, cudnn: ModuleType, card: str, capability: tuple[int, int]) -> Target:
+        """The current GPU. cuDNN's handle takes some memory of it."""
+        handle = cudnn.create_handle()
+        return cls(card, capability, {"handle": handle}, handle)
+
+    @classmethod
+    def properties(cls, cudnn: ModuleType, properties: Mapping[str, Any]) -> Target:
+        """A GPU that need not be here, by cuDNN's own list of its properties."""
+        version = properties["deviceVer"]
+        device = cudnn.create_device_properties(json.dumps(dict(properties)))
+        capability = (version // 100, version % 100 // 10)
+        return cls(properties["deviceName"], capability, {"device_property": device})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One way to execute a graph. Its name, cuDNN's own, says engine and knobs; it stays the same for a card and a
+    version of cuDNN. `index` is its place in this graph's list."""
+
+    problem: Convolution
+    name: str
+    workspace: int
+    index: int
+    graph: Any = field(repr=False, compare=False)
+
+    @property
+    def engine(self) -> str:
+        """ "eng67" of "eng67_k2=7_k13=0"."""
+        return self.name.split("_")[0]
+
+
+class Cudnn:
+    """Plans for one target under one set of settings."""
+
+    def __init__(self, cudnn: ModuleType, target: Target, settings: Settings | None = None) -> None:
+        self.module, self.target, self.settings = cudnn, target, settings or Settings()
+        self._plans: dict[Convolution, tuple[Plan, ...]] = {}
+
+    @cached_property
+    def version(self) -> str:
+        return self.module.backend_version_string()
+
+    def plans(self, problem: Convolution) -> tuple[Plan, ...]:
+        """The useful plans, best first, each name once. Raises NoPlan."""
+        if problem not in self._plans:
+            found = self._list(problem)
+            if not found:
+                raise NoPlan(self._none(problem))
+            self._plans[problem] = useful(found, self.settings.most)
+        return self._plans[problem]
+
+    def set_stream(self, stream: int) -> None:
+        """Everything executed from now on goes to that stream."""
+        self.module.set_stream(handle=self.target.handle, stream=stream)
+
+    def execute(self, plan: Plan, pack: dict[int, int], workspace: int) -> None:
+        """Enqueue a plan. `pack`: uid -> address; `workspace`: the address of plan.workspace bytes. All addresses are
+        multiples of 256. Nothing is allocated, and nothing waits."""
+        plan.graph._execute_plan_at_index(pack, workspace, plan.index, self.target.handle, None, None, None)
+
+    def close(self) -> None:
+        """Give the handle back. Graphs must not be executed afterwards."""
+        self._plans.clear()
+        if self.target.handle is not None:
+            self.module.destroy_handle(self.target.handle)
+
+    # ---- listing
+
+    def _list(self, problem: Convolution) -> list[Plan]:
+        """Every permitted plan, best first: those that are there, or else some of those that must be compiled."""
+        try:
+            graph = self._graph(problem)
+            count = graph.get_execution_plan_count()
+            there, compiled = [], []
+            for index in range(count):
+                if self._is_compiled(graph, index):
+                    compiled.append(index)
+                elif plan := self._build(graph, problem, index):
+                    there.append(plan)
+        except self.module.cudnnGraphNotSupportedError:
+            return []
+        if there:
+            return there
+        found: list[Plan] = []
+        for index in compiled:
+            if len(found) < COMPILED and (plan := self._build(graph, problem, index)):
+                found.append(plan)
+        return found
+
+    def _is_compiled(self, graph: Any, index: int) -> bool:
+        return self.module.behavior_note.RUNTIME_COMPILATION in graph.get_behavior_notes_for_plan_at_index(index)
+
+    def _build(self, graph: Any, problem: Convolution, index: int) -> Plan | None:
+        """None where the plan is barred by the settings, or cuDNN finds that it cannot do it after all."""
+        try:
+            graph.build_plan_at_index(index)
+        except (RuntimeError, self.module.cudnnGraphNotSupportedError):
+            return None
+        name = graph.get_plan_name_at_index(index)
+        return Plan(problem, name, graph.get_workspace_size_plan_at_index(index), index, graph)
+
+    def _graph(self, problem: Convolution) -> Any:
+        """The graph with its plans listed and the unwanted ones barred; none is built yet."""
+        cudnn = self.module
+        dtype, compute = (getattr(cudnn.data_type, _TYPES[name]) for name in (problem.dtype, problem.compute))
+        graph = cudnn.pygraph(
+            io_data_type=dtype, intermediate_data_type=compute, compute_data_type=compute, **self.target.keywords
+        )
+
+        def tensor(uid: int, shape: tuple[int, ...]) -> Any:
+            return graph.tensor(uid=uid, dim=list(shape), stride=list(strides(shape)), data_type=dtype)
+
+        window = {k: list(getattr(problem, v)) for k, v in _WINDOW.items()}
+        if problem.which == FORWARD:
+            uid, shape = Y, problem.y
+            out = graph.conv_fprop(image=tensor(X, problem.x), weight=tensor(W, problem.w), **window)
+            if problem.bias:
+                out = graph.bias(input=out, bias=tensor(B, (1, problem.w[0], 1, 1)))
+        elif problem.which == BACKWARD_DATA:
+            uid, shape = X, problem.x
+            out = graph.conv_dgrad(loss=tensor(Y, problem.y), filter=tensor(W, problem.w), **window)
+        else:
+            uid, shape = W, problem.w
+            out = graph.conv_wgrad(image=tensor(X, problem.x), loss=tensor(Y, problem.y), **window)
+        out.set_output(True).set_uid(uid).set_dim(list(shape)).set_stride(list(strides(shape))).set_data_type(dtype)
+        graph.validate()
+        graph.build_operation_graph()
+        graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
+        if barred := self._barred(problem):
+            graph.deselect_numeric_notes(barred)
+        if self.settings.limit is not None:
+            graph.deselect_workspace_greater_than(self.settings.limit)
+        return graph
+
+    def _barred(self, problem: Convolution) -> list[Any]:
+        note = self.module.numerical_note
+        barred = [note.REDUCED_PRECISION_REDUCTION]
+        if self.settings.deterministic:
+            barred.append(note.NONDETERMINISTIC)
+        if problem.dtype == "float32" and not self.settings.tf32:
+            barred += [note.TENSOR_CORE, note.DOWN_CONVERT_INPUTS]
+        return barred
+
+    def _none(self, problem: Convolution) -> str:
+        capability = ".".join(map(str, self.target.capability))
+        advice = []
+        if problem.dtype == "bfloat16" and self.target.capability < (8, 0):
+            advice.append("bfloat16 needs compute capability 8.0, use float32 or float16")
+        if self.settings.limit is not None:
+            advice.append("allow more workspace")
+        if problem.dtype == "float32" and not self.settings.tf32:
+            advice.append("allow TF32")
+        advice.append("change the layer's geometry, or use --device cpu")
+        return (
+            f"cuDNN {self.version} has no plan for {problem} on {self.target.card} (compute capability {capability}; "
+            f"{self.settings}): {'; or '.join(advice)}"
+        )
+
+
+_WINDOW = {"padding": "pad", "stride": "stride", "dilation": "dilation"}  # the frontend's words -> ours
+
+
+def useful(plans: Iterable[Plan], most: int) -> tuple[Plan, ...]:
+    """Of plans listed best first: the `most` first ones, and each later one that needs clearly less workspace than
+    all before it, down to one that needs (nearly) none. A name stands once."""
+    kept: dict[str, Plan] = {}
+    least = float("inf")
+    for plan in plans:
+        size = plan.workspace if plan.workspace > LITTLE else 0
+        if (len(kept) < most or size < LESS * least) and plan.name not in kept:
+            kept[plan.name] = plan
+        least = min(least, size)
+    return tuple(kept.values())

@@ -1,0 +1,445 @@
+"""Finds and loads what the CUDA backend needs: the driver, CuPy, cuDNN and its frontend, cuBLAS, NVRTC.
+
+The libraries come from wherever they already are: in this process (PyTorch loads its own), in pip's wheels (also those
+that PyTorch brought), in conda's folder, in a CUDA toolkit, or where the dynamic loader looks. All are loaded here by
+their full path and before anything asks for them by name, because
+  - cuDNN aborts the process when it cannot find libcublasLt,
+  - NVRTC does not find libnvrtc-builtins in a wheel's folder, and then each runtime-compiled plan fails.
+What is missing ends in one CudaUnavailable that says what, why it is needed, and the command that installs it.
+Nothing is imported or loaded before `load` is called, and nothing here touches the memory of a GPU.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import re
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass
+from glob import glob
+from importlib import metadata
+from pathlib import Path
+from types import ModuleType
+
+CUPY = 14  # its major version
+FRONTEND = "1.23"  # later ones have another API, and bring half a gigabyte along
+CUDNN = 9
+MAJORS = (13, 12)  # of CUDA, newest first
+# of CUDA: the oldest driver, the lowest compute capability that it (and cuDNN for it) has kernels for
+DRIVERS = {13: "580", 12: "525"}
+OLDEST_CARD = {13: (7, 5), 12: (5, 0)}
+# what libcudnn.so.9 loads by itself, from its own folder
+CUDNN_PARTS = ("graph", "heuristic", "engines_precompiled", "engines_runtime_compiled")
+
+
+class CudaUnavailable(ImportError):
+    """The CUDA backend cannot run here: what is missing, why it is needed, what to do. One line."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """What the driver says of a GPU. The number is the one that CUDA_VISIBLE_DEVICES leaves it."""
+
+    number: int
+    name: str
+    capability: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Driver:
+    cuda: tuple[int, int]  # the newest CUDA it can run
+    cards: tuple[Card, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Packages:
+    """Loaded, and known to fit together."""
+
+    cuda: int  # the major version of all of them
+    driver: Driver | None  # None: loaded without a GPU
+    cupy: ModuleType | None
+    cudnn: ModuleType  # the frontend
+    cudnn_version: str  # of the library: "9.19.0"
+    paths: dict[str, str]  # library -> file: cudnn, cublasLt, cublas, nvrtc, nvrtc-builtins
+    include: tuple[str, ...]  # folders with CUDA's headers, perhaps none
+
+    @property
+    def description(self) -> str:
+        cupy = f"CuPy {self.cupy.__version__}, " if self.cupy else ""
+        return f"CUDA {self.cuda}, {cupy}cuDNN {self.cudnn_version} ({self.paths['cudnn']})"
+
+
+_loaded: dict[bool, Packages] = {}
+
+
+def load(gpu: bool = True) -> Packages:
+    """Everything the backend needs. `gpu=False` does without driver, GPU and CuPy: plans can be made, nothing be run.
+
+    Raises CudaUnavailable.
+    """
+    if gpu not in _loaded:
+        _loaded[gpu] = _load(gpu)
+    return _loaded[gpu]
+
+
+def _load(gpu: bool) -> Packages:
+    if not sys.platform.startswith("linux"):
+        raise CudaUnavailable(f"the CUDA backend runs on Linux only, this is {sys.platform}; use --device cpu")
+    driver = find_driver() if gpu else None
+    cuda = installed_cuda(driver)
+    if driver:
+        _check_driver(driver, cuda)
+    _check_frontend(cuda)
+    libraries = load_libraries(cuda)
+    version = _check_cudnn(libraries["cudnn"], cuda)
+    cupy = _import_cupy(cuda) if gpu else None
+    paths = {name: library.path for name, library in libraries.items()}
+    return Packages(cuda, driver, cupy, _import_frontend(libraries["cudnn"], cuda), version, paths, headers(cuda))
+
+
+def install(cuda: int) -> str:
+    return f"`pip install 'minidnn[cuda{cuda}]'`"
+
+
+# ---- the driver ------------------------------------------------------------------------------------------------
+
+# cuda.h: CUresult, CUdevice_attribute
+_SUCCESS, _STUB, _NO_DEVICE, _INVALID_DEVICE, _MISMATCH = 0, 34, 100, 101, 803
+_CAPABILITY = (75, 76)
+
+
+def find_driver() -> Driver:
+    """The driver and the GPUs it shows. Initialises it, which makes no context and takes no memory of a GPU."""
+    try:
+        cuda = ctypes.CDLL("libcuda.so.1")
+    except OSError as error:
+        if Path("/proc/driver/nvidia/version").exists():
+            raise CudaUnavailable(
+                f"an NVIDIA driver runs, but its library libcuda.so.1 cannot be loaded ({error}): in a container, "
+                "start it with `--gpus all`; otherwise install the driver's user libraries"
+            ) from None
+        raise CudaUnavailable(
+            "this machine has no NVIDIA driver (no libcuda.so.1): the CUDA backend needs an NVIDIA GPU and its "
+            "driver; where there is one, install it from https://www.nvidia.com/drivers (in a container: `--gpus all`);"
+            " otherwise use --device cpu"
+        ) from None
+    number = ctypes.c_int()
+    status = cuda.cuInit(0)
+    if status != _SUCCESS:
+        raise CudaUnavailable(_why_not(status))
+    _call(cuda.cuDriverGetVersion, ctypes.byref(number))
+    version = divmod(number.value, 1000)[0], number.value % 1000 // 10
+    _call(cuda.cuDeviceGetCount, ctypes.byref(number))
+    if not number.value:
+        raise CudaUnavailable(_why_not(_NO_DEVICE))
+    return Driver(version, tuple(_card(cuda, i) for i in range(number.value)))
+
+
+def _card(cuda: ctypes.CDLL, number: int) -> Card:
+    device, value, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
+    _call(cuda.cuDeviceGet, ctypes.byref(device), number)
+    _call(cuda.cuDeviceGetName, name, len(name), device)
+    capability = []
+    for attribute in _CAPABILITY:
+        _call(cuda.cuDeviceGetAttribute, ctypes.byref(value), attribute, device)
+        capability.append(value.value)
+    return Card(number, name.value.decode(errors="replace"), (capability[0], capability[1]))
+
+
+def _call(function, *arguments) -> None:
+    if status := function(*arguments):
+        raise CudaUnavailable(f"the NVIDIA driver answers {function.__name__} with error {status}: restart the machine")
+
+
+def _why_not(status: int) -> str:
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if status in (_NO_DEVICE, _INVALID_DEVICE):
+        if visible is not None:
+            return (
+                f"the NVIDIA driver shows no GPU, and CUDA_VISIBLE_DEVICES={visible!r} says which ones it may: "
+                "unset it, or set it to 0"
+            )
+        return (
+            "the NVIDIA driver shows no GPU: `nvidia-smi` says what it sees (in a container, start it with "
+            "`--gpus all`); use --device cpu to do without"
+        )
+    if status == _STUB:
+        return (
+            "libcuda.so.1 is the stub that CUDA's toolkit brings for linking, not a driver: take its folder (stubs) "
+            "out of LD_LIBRARY_PATH, and install the NVIDIA driver where there is none"
+        )
+    if status == _MISMATCH:
+        return (
+            "the NVIDIA driver's library and its kernel module are of different versions (the driver was updated): "
+            "restart the machine"
+        )
+    return f"the NVIDIA driver cannot be started (cuInit says {status}): `nvidia-smi` may say more; restart the machine"
+
+
+def _check_driver(driver: Driver, cuda: int) -> None:
+    if driver.cuda[0] < cuda:
+        has = ".".join(map(str, driver.cuda))
+        older = next((m for m in MAJORS if m <= driver.cuda[0]), None)
+        instead = f", or use packages for CUDA {older}: {_replace(cuda, older)}" if older else ""
+        raise CudaUnavailable(
+            f"the NVIDIA driver is too old: it runs CUDA {has}, and the installed packages are for CUDA {cuda}; "
+            f"install driver {DRIVERS[cuda]} or later from https://www.nvidia.com/drivers{instead}"
+        )
+    if driver.cards and all(card.capability < OLDEST_CARD[cuda] for card in driver.cards):
+        card, least = driver.cards[0], OLDEST_CARD[cuda]
+        others = [m for m in MAJORS if card.capability >= OLDEST_CARD[m]]
+        instead = f"use packages for CUDA {others[0]}: {_replace(cuda, others[0])}" if others else "use --device cpu"
+        raise CudaUnavailable(
+            f"{card.name} has compute capability {card.capability[0]}.{card.capability[1]}, and CUDA {cuda} has "
+            f"kernels for {least[0]}.{least[1]} and later only; {instead}"
+        )
+
+
+def _replace(old: int, new: int) -> str:
+    return f"`pip uninstall cupy-cuda{old}x nvidia-cudnn-cu{old}` and then {install(new)}"
+
+
+def suggested_cuda(driver: Driver | None) -> int:
+    """The newest CUDA that driver and GPU can run: what to install where nothing is."""
+    for major in MAJORS:
+        if driver and driver.cuda[0] >= major and any(c.capability >= OLDEST_CARD[major] for c in driver.cards):
+            return major
+    return MAJORS[-1] if driver else MAJORS[0]
+
+
+# ---- Python packages -------------------------------------------------------------------------------------------
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def installed_cuda(driver: Driver | None) -> int:
+    """The CUDA that the installed packages are for. CuPy's decides; where it is not needed, cuDNN's."""
+    of_cupy = [m for m in MAJORS if _version(f"cupy-cuda{m}x")]
+    if len(of_cupy) > 1:
+        names = " ".join(f"cupy-cuda{m}x" for m in of_cupy)
+        raise CudaUnavailable(
+            f"{names.replace(' ', ' and ')} are installed in the same folder and spoil each other: "
+            f"`pip uninstall {names}`, then {install(suggested_cuda(driver))}"
+        )
+    if of_cupy:
+        return of_cupy[0]
+    plain = _version("cupy")  # from conda, or compiled here
+    if plain:
+        return _import_cupy(None).cuda.runtime.runtimeGetVersion() // 1000
+    if driver:
+        raise CudaUnavailable(
+            "CuPy is not installed: the CUDA backend moves bytes and launches kernels through it; "
+            f"{install(suggested_cuda(driver))} installs all that is needed"
+        )
+    of_cudnn = [m for m in MAJORS if _version(f"nvidia-cudnn-cu{m}")]
+    return of_cudnn[0] if of_cudnn else MAJORS[0]
+
+
+def _import_cupy(cuda: int | None) -> ModuleType:
+    command = install(cuda or MAJORS[0])
+    try:
+        cupy = importlib.import_module("cupy")
+    except Exception as error:  # a broken installation raises what it likes
+        raise CudaUnavailable(
+            f"CuPy is installed but cannot be imported ({_line(error)}): the CUDA backend moves bytes and launches "
+            f"kernels through it; `pip install --force-reinstall 'minidnn[cuda{cuda or MAJORS[0]}]'` puts it right"
+        ) from error
+    if int(re.match(r"\d*", cupy.__version__)[0] or 0) != CUPY:  # type: ignore[index]
+        raise CudaUnavailable(
+            f"CuPy {cupy.__version__} is installed, and the CUDA backend is written for version {CUPY}; {command} "
+            "installs it"
+        )
+    return cupy
+
+
+def _check_frontend(cuda: int) -> None:
+    version = _version("nvidia-cudnn-frontend")
+    why = "through it the CUDA backend asks cuDNN for its convolutions and products"
+    if version is None:
+        raise CudaUnavailable(f"nvidia-cudnn-frontend is not installed: {why}; {install(cuda)} installs it")
+    if not f"{version}.".startswith(f"{FRONTEND}."):
+        raise CudaUnavailable(
+            f"nvidia-cudnn-frontend {version} is installed, and {FRONTEND} is needed (its API changes between minor "
+            f"versions): {why}; {install(cuda)} installs it"
+        )
+
+
+def _import_frontend(library: Library, cuda: int) -> ModuleType:
+    try:
+        cudnn = importlib.import_module("cudnn")
+        cudnn._pybind_module._set_dlhandle_cudnn(library.cdll._handle)  # and not another one that it found by itself
+        cudnn.create_device_properties  # noqa: B018  (some other package may be called cudnn)
+    except Exception as error:
+        raise CudaUnavailable(
+            f"nvidia-cudnn-frontend is installed but cannot be used ({_line(error)}): through it the CUDA backend asks "
+            f"cuDNN for its convolutions; `pip install --force-reinstall 'minidnn[cuda{cuda}]'` puts it right"
+        ) from error
+    return cudnn
+
+
+def _line(error: Exception) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
+# ---- libraries -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    cdll: ctypes.CDLL
+    path: str
+
+
+_WHY = {
+    "cublasLt": "cuDNN computes products with it, and would end the process where it is missing",
+    "cublas": "cuDNN's library is linked with it",
+    "nvrtc": "the CUDA backend compiles its own kernels with it",
+    "nvrtc-builtins": "NVRTC cannot compile without it",
+    "cudnn": "it computes convolutions and products",
+}
+_WHEEL = {  # pip's packages, where something newer than the extra must be named
+    "cublasLt": "nvidia-cublas",
+    "cublas": "nvidia-cublas",
+    "nvrtc": "nvidia-cuda-nvrtc",
+    "nvrtc-builtins": "nvidia-cuda-nvrtc",
+    "cudnn": "nvidia-cudnn",
+}
+
+
+def load_libraries(cuda: int) -> dict[str, Library]:
+    """The libraries for that CUDA, in an order in which each finds what it needs already loaded."""
+    found = {
+        "cublasLt": _open("cublasLt", f"libcublasLt.so.{cuda}", cuda),
+        "cublas": _open("cublas", f"libcublas.so.{cuda}", cuda),
+    }
+    nvrtc = found["nvrtc"] = _open("nvrtc", f"libnvrtc.so.{cuda}", cuda)
+    builtins = sorted(glob(os.path.join(os.path.dirname(nvrtc.path), f"libnvrtc-builtins.so.{cuda}.*[0-9]")))
+    if not builtins:
+        raise _missing("nvrtc-builtins", f"beside {nvrtc.path}", cuda)
+    found["nvrtc-builtins"] = Library(_dlopen(builtins[0], "nvrtc-builtins", cuda), builtins[0])
+    cudnn = found["cudnn"] = _open("cudnn", f"libcudnn.so.{CUDNN}", cuda)
+    for part in CUDNN_PARTS:
+        name = f"libcudnn_{part}.so.{CUDNN}"
+        if not os.path.exists(os.path.join(os.path.dirname(cudnn.path), name)):
+            raise CudaUnavailable(
+                f"cuDNN is not whole: {cudnn.path} has no {name} beside it, and without that it computes no "
+                f"convolution; `pip install --force-reinstall nvidia-cudnn-cu{cuda}` installs all of it"
+            )
+    return found
+
+
+def _open(name: str, soname: str, cuda: int) -> Library:
+    try:  # what is in the process already is what others in it use: a second copy would be another library
+        cdll = ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_NOW | os.RTLD_GLOBAL)
+        return Library(cdll, _mapped(soname))
+    except OSError:
+        pass
+    for folder in folders(cuda):
+        path = os.path.join(folder, soname)
+        if os.path.exists(path):
+            return Library(_dlopen(path, name, cuda), os.path.realpath(path))
+    try:
+        cdll = ctypes.CDLL(soname, mode=ctypes.RTLD_GLOBAL)  # wherever the dynamic loader looks
+    except OSError:
+        raise _missing(name, soname, cuda) from None
+    return Library(cdll, _mapped(soname))
+
+
+def _dlopen(path: str, name: str, cuda: int) -> ctypes.CDLL:
+    try:
+        return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)
+    except OSError as error:
+        raise CudaUnavailable(
+            f"{path} cannot be loaded ({error}): {_WHY[name]}; `pip install --force-reinstall {_pip(name, cuda)}` "
+            "installs it anew"
+        ) from None
+
+
+def _missing(name: str, what: str, cuda: int) -> CudaUnavailable:
+    also = f" (of it alone: `pip install {_pip(name, cuda)}`)"
+    return CudaUnavailable(
+        f"{name} for CUDA {cuda} is not installed ({what} is not to be found): {_WHY[name]}; "
+        f"{install(cuda)} installs all that is needed{also}"
+    )
+
+
+def _pip(name: str, cuda: int) -> str:
+    """The wheel's name: from CUDA 13 on without a suffix, but for cuDNN."""
+    return _WHEEL[name] if cuda >= 13 and name != "cudnn" else f"{_WHEEL[name]}-cu{cuda}"
+
+
+def folders(cuda: int) -> Iterator[str]:
+    """Where libraries may lie: the wheels of this environment first, because the frontend looks there, too."""
+    for packages in _site_folders():
+        nvidia = os.path.join(packages, "nvidia")
+        for part in (f"cu{cuda}", "cudnn", "cublas", "cuda_nvrtc"):
+            yield os.path.join(nvidia, part, "lib")
+    yield os.path.join(sys.prefix, "lib")  # conda
+    for toolkit in _toolkits(cuda):
+        yield from (os.path.join(toolkit, "lib64"), os.path.join(toolkit, "lib"))
+
+
+def headers(cuda: int) -> tuple[str, ...]:
+    """Folders with cuda_fp16.h and its like, for NVRTC."""
+    places = [
+        os.path.join(packages, "nvidia", part, "include")
+        for packages in _site_folders()
+        for part in (f"cu{cuda}", "cuda_runtime")
+    ]
+    places += [os.path.join(toolkit, "include") for toolkit in _toolkits(cuda)]
+    return tuple(p for p in dict.fromkeys(places) if _headers_of(p) == cuda)
+
+
+def _headers_of(folder: str) -> int | None:
+    """The major version of the CUDA whose headers lie there."""
+    try:
+        text = Path(folder, "cuda.h").read_text(errors="replace")
+    except OSError:
+        return None
+    version = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", text)
+    return int(version[1]) // 1000 if version else None
+
+
+def _site_folders() -> Iterator[str]:
+    places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
+    if site.ENABLE_USER_SITE:
+        places.append(site.getusersitepackages())
+    yield from dict.fromkeys(places + [p for p in sys.path if p.endswith("-packages")])
+
+
+def _toolkits(cuda: int) -> Iterator[str]:
+    for variable in ("CUDA_PATH", "CUDA_HOME"):
+        if folder := os.environ.get(variable):
+            yield folder
+    yield from (f"/usr/local/cuda-{cuda}", "/usr/local/cuda")
+
+
+def _mapped(soname: str) -> str:
+    """The file behind a library of this process."""
+    stem = re.escape(soname)
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            path = line.split(maxsplit=5)[-1].strip()
+            if re.match(rf"{stem}(\.|$)", os.path.basename(path)):
+                return path
+    return soname
+
+
+def _check_cudnn(library: Library, cuda: int) -> str:
+    library.cdll.cudnnGetVersion.restype = library.cdll.cudnnGetCudartVersion.restype = ctypes.c_size_t
+    number, built_for = library.cdll.cudnnGetVersion(), library.cdll.cudnnGetCudartVersion() // 1000
+    if built_for != cuda:
+        raise CudaUnavailable(
+            f"{library.path} is built for CUDA {built_for}, and the other packages are for CUDA {cuda}: "
+            f"`pip uninstall nvidia-cudnn-cu{built_for}`, then {install(cuda)}"
+        )
+    return f"{number // 10000}.{number % 10000 // 100}.{number % 100}"
