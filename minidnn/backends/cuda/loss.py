@@ -1,0 +1,170 @@
+"""Softmax along any axis, its loss, accuracy, and the objective that adds losses up.
+
+A label that names no class cannot raise an error on a GPU: it makes the loss, the accuracy and its row of the gradient
+NaN, and with an objective that is not finite no weight is changed.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Scratch, Write, plain
+from minidnn.program import Op, Tensor
+
+SUMMING = 1024  # blocks at most whose sums another kernel adds up
+AT_ONCE = 1 << 16  # threads that keep a GPU busy
+OBJECTIVES = 4  # losses that one launch adds up
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What a softmax goes over, one row after another, in the order of memory."""
+
+    count: int
+    inner: int
+    length: int
+    lanes: int  # threads of a row
+
+    @property
+    def arguments(self) -> tuple[np.generic, ...]:
+        """ROWS in kernels/loss.cu."""
+        return np.int64(self.count), np.int64(self.inner), np.int32(self.length), np.int32(self.lanes)
+
+    def grid(self, most: int) -> int:
+        return max(1, min(most, -(-self.count // (BLOCK // self.lanes))))
+
+
+def _rows(shape: tuple[int, ...], axis: int) -> _Rows:
+    axis %= len(shape)
+    order = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))  # axes as they lie in memory
+    at = order.index(axis)
+    length, inner = shape[axis], math.prod(shape[k] for k in order[at + 1 :])
+    count = math.prod(shape) // length
+    if inner == 1:
+        lanes = min(BLOCK, _power_of_two(-(-length // 4)))
+    else:  # rows are read side by side, 32 or more; several threads go down them only where there are few
+        lanes = min(8, _power_of_two(length), max(1, AT_ONCE // _power_of_two(count)))
+    return _Rows(count, inner, length, lanes)
+
+
+def _power_of_two(n: int) -> int:
+    return 1 << (n - 1).bit_length()
+
+
+def softmax_forward(op: Op) -> list[Recipe]:
+    """x -> y"""
+    g = _rows(op.reads[0].shape, op.attrs.axis)
+    return [plain(Launch("loss", "softmax_forward", (Read(0), Write(0), *g.arguments), g.grid(MOST_BLOCKS)))]
+
+
+def softmax_backward(op: Op) -> list[Recipe]:
+    """y dy -> dx"""
+    g = _rows(op.reads[0].shape, op.attrs.axis)
+    return [plain(Launch("loss", "softmax_backward", (Read(0), Read(1), Write(0), *g.arguments), g.grid(MOST_BLOCKS)))]
+
+
+def _labels(scores: Tensor, label: Tensor, a) -> tuple[np.generic, ...]:
+    """LABELS in kernels/loss.cu: how rows and labels lie, what is ignored."""
+    shape, axis = scores.shape, a.axis % len(scores.shape)
+    if label.dtype != "int32":
+        raise ValueError(f"{label.name}: labels are int32, not {label.dtype}")
+    of_row, of_label = (1, 1), (1, 1)  # (rows, columns) of the matrices that are turned
+    if len(shape) == 4 and axis != 1:
+        of_row = {0: shape[2] * shape[3], 2: shape[3], 3: shape[2]}[axis], shape[1]
+    if len(label.shape) == 4:
+        of_label = label.shape[1], label.shape[2] * label.shape[3]
+    ignores = a.ignore_label is not None
+    turns = (np.int64(n) for n in (*of_row, *of_label))
+    return *turns, np.int32(a.ignore_label if ignores else 0), np.int32(ignores)
+
+
+def _divisor(a, rows: _Rows, scores: Tensor) -> np.float64:
+    """What the sum is divided by; 0: the number of labels that count, which only the labels tell."""
+    if a.normalization == "VALID" and a.ignore_label is not None:
+        return np.float64(0)
+    batch = math.prod(scores.shape[: a.axis])
+    known = {"FULL": rows.count, "VALID": rows.count, "BATCH_SIZE": batch, "NONE": 1}
+    return np.float64(max(known[a.normalization], 1))
+
+
+def softmax_loss_forward(op: Op) -> list[Recipe]:
+    """x label -> loss prob"""
+    (x, label), a = op.reads, op.attrs
+    g = _rows(x.shape, a.axis)
+    grid = g.grid(SUMMING)
+    scratch = Scratch()
+    losses, counted = scratch.take(grid * 8), scratch.take(grid * 8)
+    numbers = *g.arguments, *_labels(x, label, a)
+    return [
+        scratch.recipe(
+            "default",
+            Launch("loss", "softmax_loss_forward", (Read(0), Read(1), Write(1), losses, counted, *numbers), grid),
+            Launch(
+                "loss", "softmax_loss_finish", (losses, counted, Write(0), np.int32(grid), _divisor(a, g, x)), grid=1
+            ),
+        )
+    ]
+
+
+def softmax_loss_backward(op: Op) -> list[Recipe]:
+    """prob label -> dx"""
+    (prob, label), a = op.reads, op.attrs
+    g = _rows(prob.shape, a.axis)
+    divisor = _divisor(a, g, prob)
+    numbers = *g.arguments, *_labels(prob, label, a)
+    scratch = Scratch()
+    steps, parts = [], 1
+    if not divisor:
+        parts = max(1, min(BLOCK, -(-label.size // (BLOCK * 4))))
+        counted = scratch.take(parts * 4)
+        sizes = np.int64(label.size), np.int32(a.ignore_label)
+        steps.append(Launch("loss", "count_labels", (Read(1), counted, *sizes), parts))
+    # Where nothing was counted, the labels stand in for the counts: they are not read.
+    counts = Read(1) if divisor else counted
+    last = np.int32(parts), np.float64(a.loss_weight), divisor
+    arguments = Read(0), Read(1), counts, Write(0), *numbers, *last
+    steps.append(Launch("loss", "softmax_loss_backward", arguments, g.grid(MOST_BLOCKS)))
+    return [scratch.recipe("default", *steps)]
+
+
+def accuracy_forward(op: Op) -> list[Recipe]:
+    """x label -> the share of labels that are right"""
+    (x, label), a = op.reads, op.attrs
+    g = _rows(x.shape, a.axis)
+    grid = g.grid(SUMMING)
+    scratch = Scratch()
+    found = scratch.take(3 * grid * 8)
+    arguments = Read(0), Read(1), found, *g.arguments, *_labels(x, label, a), np.int32(a.top_k)
+    return [
+        scratch.recipe(
+            "default",
+            Launch("loss", "accuracy", arguments, grid),
+            Launch("loss", "accuracy_finish", (found, Write(0), np.int32(grid)), grid=1),
+        )
+    ]
+
+
+def objective_forward(op: Op) -> list[Recipe]:
+    """losses -> their weighted sum, in their order"""
+    steps = []
+    for start in range(0, len(op.reads), OBJECTIVES):
+        weights = list(op.attrs.weights[start : start + OBJECTIVES])
+        n = len(weights)
+        losses = [Read(start + min(i, n - 1)) for i in range(OBJECTIVES)]  # the last stands in for those that lack
+        factors = [np.float32(w) for w in weights] + [np.float32(0)] * (OBJECTIVES - n)
+        arguments = *losses, Write(0), np.int32(n), np.int32(start > 0), *factors
+        steps.append(Launch("loss", "objective", arguments, grid=1, block=32))
+    return [plain(*steps)]
+
+
+KINDS = {
+    "softmax.forward": softmax_forward,
+    "softmax.backward": softmax_backward,
+    "softmax_loss.forward": softmax_loss_forward,
+    "softmax_loss.backward": softmax_loss_backward,
+    "accuracy.forward": accuracy_forward,
+    "objective.forward": objective_forward,
+}

@@ -1,0 +1,49 @@
+"""SGD in one pass over w, dw and h, and the norm of all gradients for clipping."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.backends.cuda.recipe import BLOCK, Argument, Launch, Read, Recipe, Scratch, Space, Write, over, plain
+from minidnn.program import Op
+
+AT_ONCE = 8  # gradients that one launch squares
+MOST = 1024  # blocks for one of them
+PER_BLOCK = BLOCK * 16  # values that a block should have
+
+
+def sgd_update(op: Op) -> list[Recipe]:
+    """w dw rate objective h? clip? -> w h?"""
+    a, n = op.attrs, op.reads[0].size
+    dw, rate, objective = Read(1), Read(2), Read(3)
+    clip = Read(len(op.reads) - 1) if a.clipped else rate  # without clipping it is not read
+    kernel, targets = ("sgd_momentum", (Write(0), dw, Write(1))) if a.momentum else ("sgd", (Write(0), dw))
+    numbers = np.float32(a.scale), np.float32(a.lr_mult), np.float32(a.decay), np.float32(a.momentum)
+    lasso = np.int32(a.regularization == "L1")
+    arguments = *targets, rate, objective, clip, np.int32(a.clipped), np.int64(n), *numbers, lasso
+    return [plain(Launch("update", kernel, arguments, over(-(-n // 4))))]
+
+
+def gradient_clip(op: Op) -> list[Recipe]:
+    """dw1 .. dwn -> the factor that brings their common L2 norm down to the threshold"""
+    sizes = [t.size for t in op.reads]
+    blocks = [max(1, min(MOST, -(-n // PER_BLOCK))) for n in sizes]
+    scratch = Scratch()
+    steps = []
+    parts = [range(i, min(i + AT_ONCE, len(sizes))) for i in range(0, len(sizes), AT_ONCE)]
+    partial = scratch.take(sum(blocks) * 8)
+    done = 0
+    for part in parts:
+        lacking = AT_ONCE - len(part)
+        arguments: list[Argument] = [*(Read(i) for i in part), *[Read(part[0])] * lacking]
+        arguments += [np.int64(sizes[i]) for i in part] + [np.int64(0)] * lacking
+        arguments += [np.int32(blocks[i]) for i in part] + [np.int32(0)] * lacking
+        grid = sum(blocks[i] for i in part)
+        arguments.append(Space(partial.offset + done * 8, grid * 8))
+        steps.append(Launch("update", "squares", tuple(arguments), grid))
+        done += grid
+    last = partial, Write(0), np.int32(done), np.float64(op.attrs.threshold)
+    return [scratch.recipe("default", *steps, Launch("update", "clip_factor", last, grid=1))]
+
+
+KINDS = {"sgd.update": sgd_update, "gradient.clip": gradient_clip}
