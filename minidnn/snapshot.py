@@ -72,8 +72,8 @@ def save(prefix: str | Path, snapshot: Snapshot) -> Path:
     tensors = {name: np.ascontiguousarray(array) for name, array in tensors.items()}
     run = {key: getattr(snapshot, key) for key in ("iteration", "position", "seed")}
     meta = {"version": VERSION, **run, "facts": dict(snapshot.facts)}
-    metadata = {"minidnn": json.dumps(meta, sort_keys=True)}
-    metadata["checksum"] = _checksum(tensors, metadata["minidnn"])
+    # One entry: safetensors writes several in an order that changes from run to run, and files are to be the same.
+    metadata = {"minidnn": json.dumps({**meta, "checksum": _checksum(tensors, meta)}, sort_keys=True)}
     try:
         with _partial(path) as folder:
             written = folder / path.name
@@ -195,10 +195,11 @@ def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         raise SnapshotError(f"{path}: torn, or no safetensors file ({size} bytes): {error}") from error
     if "minidnn" in metadata:
         try:
-            version = json.loads(metadata["minidnn"])["version"]
-        except (ValueError, KeyError, TypeError) as error:
+            meta = json.loads(metadata["minidnn"])
+            version, checksum = meta["version"], meta.pop("checksum")
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SnapshotError(f"{path}: corrupt: its metadata cannot be read") from error
-        if metadata.get("checksum") != _checksum(tensors, metadata["minidnn"]):
+        if checksum != _checksum(tensors, meta):
             raise SnapshotError(f"{path}: corrupt: its contents do not have the checksum that it carries")
         if version != VERSION:
             raise SnapshotError(f"{path}: format version {version}; this minidnn reads version {VERSION}")
@@ -213,8 +214,8 @@ def _tensor(path: str | Path, file: Any, name: str) -> np.ndarray:
         raise SnapshotError(f"{path}: {name} holds {kind} numbers, which NumPy lacks; convert it to F32") from error
 
 
-def _checksum(tensors: Mapping[str, np.ndarray], meta: str) -> str:
-    digest = hashlib.sha256(meta.encode())
+def _checksum(tensors: Mapping[str, np.ndarray], meta: Mapping[str, object]) -> str:
+    digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name in sorted(tensors):
         array = tensors[name]
         digest.update(f"\n{name} {array.dtype} {array.shape}\n".encode())

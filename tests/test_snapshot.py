@@ -35,6 +35,11 @@ def test_round_trip_under_the_name_it_says(tmp_path):
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
+def test_the_same_snapshot_is_the_same_file(tmp_path):
+    files = {snapshot.save(tmp_path / str(k), sample()).read_bytes() for k in range(20)}
+    assert len(files) == 1
+
+
 def test_any_reader_can_use_it(tmp_path):
     path = snapshot.save(tmp_path / "net", sample())
     assert load_file(path)["conv1/w"].shape == (2, 1, 3, 3)
@@ -205,8 +210,7 @@ def test_a_link_in_the_partial_folders_place_is_left_alone(tmp_path):
 def test_metadata_that_cannot_be_is_refused_by_name(tmp_path, key, value):
     meta = {"version": 1, "iteration": 3, "position": 9, "seed": 1, "facts": {}, key: value}
     tensors = {"a/w": np.ones(2, np.float32)}
-    metadata = {"minidnn": json.dumps(meta)}
-    metadata["checksum"] = snapshot._checksum(tensors, metadata["minidnn"])
+    metadata = {"minidnn": json.dumps({**meta, "checksum": snapshot._checksum(tensors, meta)})}
     save_file(tensors, tmp_path / "a.safetensors", metadata)
     with pytest.raises(SnapshotError, match=f"corrupt: its {key} "):
         snapshot.load(tmp_path / "a.safetensors")
