@@ -30,6 +30,8 @@ class Mixer:
     def array(self, buffer, tensor):
         return buffer.view(tensor.dtype).reshape(tensor.shape)
 
+    view = array
+
     def prepare(self, op, algorithm, views, workspace):
         return partial(mix, op, [views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
 
@@ -208,11 +210,11 @@ def test_poison_never_falls_on_bytes_that_a_copy_back_has_already_filled():
 
     with Machine(Mixer(), arrange([program], "vdnn_all", costs()), debug=True) as m:
         loaded = m.loaded["TRAIN"]
-        calls = loaded.calls["compute"]
-        poison = [k for k, (i, _) in enumerate(calls) if isinstance(loaded.schedule.instructions[i], Free)]
-        assert poison
-        for k in poison:
-            calls[k] = (calls[k][0], partial(late, calls[k][1]))
+        for calls in (bound.calls["compute"] for bound in loaded.bound):
+            poison = [k for k, (i, _) in enumerate(calls) if isinstance(loaded.schedule.instructions[i], Free)]
+            assert poison
+            for k in poison:
+                calls[k] = (calls[k][0], partial(late, calls[k][1]))
         for t in program.carried:
             m.set(t, np.full(t.shape, 0.5, np.float32))
         (data,) = program.inputs

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.costs import Costs, Measurements, key, measured
-from minidnn.memory.machine import page_aligned
+from minidnn.memory.threads import page_aligned
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
 
 REPEATS = 5  # of each op

@@ -77,6 +77,8 @@ class CpuDevice:
             return buffer[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
         return layout.view(buffer, tensor)
 
+    view = array
+
     def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray) -> Call:
         """The op bound to its addresses. Calling it looks nothing up and allocates nothing of note."""
         for recipe in self.recipes(op):

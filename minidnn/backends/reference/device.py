@@ -39,6 +39,8 @@ class ReferenceDevice:
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
         return buffer.view(tensor.dtype).reshape(tensor.shape)
 
+    view = array
+
     def prepare(
         self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray
     ) -> Callable[[], None]:
