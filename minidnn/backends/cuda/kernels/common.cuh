@@ -28,7 +28,33 @@ __device__ inline void store(float* p, int64 i, float v) { p[i] = v; }
 __device__ inline float4 load4(const float* p, int64 i) { return reinterpret_cast<const float4*>(p)[i]; }
 __device__ inline void store4(float* p, int64 i, float4 v) { reinterpret_cast<float4*>(p)[i] = v; }
 
+// Bytes (masks, indices) as numbers.
+__device__ inline float load(const uint8* p, int64 i) { return p[i]; }
+__device__ inline float4 load4(const uint8* p, int64 i) {
+    uchar4 v = reinterpret_cast<const uchar4*>(p)[i];
+    return make_float4(v.x, v.y, v.z, v.w);
+}
+
+// ---- a function of every element: y[i] = f(x[i] ...), four at a time. y may be any x.
+
+template <class F, class... V>
+__device__ inline float4 apply4(F f, V... v) {
+    return make_float4(f(v.x...), f(v.y...), f(v.z...), f(v.w...));
+}
+
+template <class F, class... X>
+__device__ inline void map(int64 n, T* y, F f, const X*... x) {
+    for (int64 i = first(); i < n / 4; i += step()) store4(y, i, apply4(f, load4(x, i)...));
+    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) store(y, i, f(load(x, i)...));
+}
+
 // ---- arithmetic
+
+// Quotient and remainder of what is not negative; of numbers below 2^32 in 32 bits, which is several times faster.
+__device__ inline int64 quotient(int64 a, uint32 b) {
+    return a >> 32 ? (int64)((uint64)a / b) : (int64)((uint32)a / b);
+}
+__device__ inline uint32 remainder(int64 a, uint32 b, int64 q) { return (uint32)(a - q * b); }
 
 __device__ inline bool is_nan(float x) { return x != x; }
 

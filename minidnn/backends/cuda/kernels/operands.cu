@@ -1,0 +1,117 @@
+// Eltwise over N operands in one pass, N from 2 to 8: (*_2 .. *_8). All take eight pointers, of which the first N count.
+// Where there are more operands, eltwise.py makes several passes, whose first operand is the result so far.
+
+#include "common.cuh"
+
+#define OPERANDS \
+    const T *x0, const T *x1, const T *x2, const T *x3, const T *x4, const T *x5, const T *x6, const T *x7
+#define COEFFICIENTS float c0, float c1, float c2, float c3, float c4, float c5, float c6, float c7
+#define GATHER const T* const x[8] = {x0, x1, x2, x3, x4, x5, x6, x7}
+
+// y = c0 x0 + c1 x1 + ...
+template <int N>
+__device__ inline void sum(OPERANDS, COEFFICIENTS, T* y, int64 n) {
+    GATHER;
+    const float c[8] = {c0, c1, c2, c3, c4, c5, c6, c7};
+    for (int64 i = first(); i < n / 4; i += step()) {
+        float4 v = load4(x[0], i), t = make_float4(c[0] * v.x, c[0] * v.y, c[0] * v.z, c[0] * v.w);
+#pragma unroll
+        for (int k = 1; k < N; k++) {
+            v = load4(x[k], i);
+            t.x += c[k] * v.x, t.y += c[k] * v.y, t.z += c[k] * v.z, t.w += c[k] * v.w;
+        }
+        store4(y, i, t);
+    }
+    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
+        float t = c[0] * load(x[0], i);
+#pragma unroll
+        for (int k = 1; k < N; k++) t += c[k] * load(x[k], i);
+        store(y, i, t);
+    }
+}
+
+// y = x0 x1 ...
+template <int N>
+__device__ inline void product(OPERANDS, T* y, int64 n) {
+    GATHER;
+    for (int64 i = first(); i < n / 4; i += step()) {
+        float4 t = load4(x[0], i);
+#pragma unroll
+        for (int k = 1; k < N; k++) {
+            float4 v = load4(x[k], i);
+            t.x *= v.x, t.y *= v.y, t.z *= v.z, t.w *= v.w;
+        }
+        store4(y, i, t);
+    }
+    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
+        float t = load(x[0], i);
+#pragma unroll
+        for (int k = 1; k < N; k++) t *= load(x[k], i);
+        store(y, i, t);
+    }
+}
+
+// The largest of one element's values, and which it is. Of the first two equals the second is taken, as in Caffe, and
+// of later ones the first; NaN is the largest. done > 0: v[0] is the largest of `done` operands, and `best` which.
+template <int N>
+__device__ inline float largest(const float* v, int done, int& best) {
+    float y = v[0];
+    if (!done) best = 0;
+#pragma unroll
+    for (int k = 1; k < N; k++) {
+        bool takes = done || k > 1 ? beats(v[k], y) : !beats(y, v[k]);
+        if (takes) y = v[k], best = done ? done + k - 1 : k;
+    }
+    return y;
+}
+
+template <int N, bool WHICH>
+__device__ inline void maximum(OPERANDS, T* y, uint8* which, const uint8* before, int done, int64 n) {
+    GATHER;
+    for (int64 i = first(); i < n / 4; i += step()) {
+        float4 v[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] = load4(x[k], i);
+        uchar4 was = make_uchar4(0, 0, 0, 0);
+        if (WHICH && done) was = reinterpret_cast<const uchar4*>(before)[i];
+        int w[4] = {was.x, was.y, was.z, was.w};
+        float a[N], b[N], c[N], d[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) a[k] = v[k].x, b[k] = v[k].y, c[k] = v[k].z, d[k] = v[k].w;
+        float4 r;
+        r.x = largest<N>(a, done, w[0]), r.y = largest<N>(b, done, w[1]);
+        r.z = largest<N>(c, done, w[2]), r.w = largest<N>(d, done, w[3]);
+        store4(y, i, r);
+        if (WHICH) reinterpret_cast<uchar4*>(which)[i] = make_uchar4(w[0], w[1], w[2], w[3]);
+    }
+    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
+        float a[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) a[k] = load(x[k], i);
+        int w = WHICH && done ? before[i] : 0;
+        store(y, i, largest<N>(a, done, w));
+        if (WHICH) which[i] = w;
+    }
+}
+
+#define KERNELS(N)                                                                                              \
+    extern "C" __global__ void sum_##N(OPERANDS, COEFFICIENTS, T* y, int64 n) {                                 \
+        sum<N>(x0, x1, x2, x3, x4, x5, x6, x7, c0, c1, c2, c3, c4, c5, c6, c7, y, n);                           \
+    }                                                                                                           \
+    extern "C" __global__ void product_##N(OPERANDS, T* y, int64 n) {                                           \
+        product<N>(x0, x1, x2, x3, x4, x5, x6, x7, y, n);                                                       \
+    }                                                                                                           \
+    extern "C" __global__ void maximum_##N(OPERANDS, T* y, int done, int64 n) {                                 \
+        maximum<N, false>(x0, x1, x2, x3, x4, x5, x6, x7, y, nullptr, nullptr, done, n);                        \
+    }                                                                                                           \
+    extern "C" __global__ void maximum_which_##N(                                                               \
+        OPERANDS, T* y, uint8* which, const uint8* before, int done, int64 n) {                                 \
+        maximum<N, true>(x0, x1, x2, x3, x4, x5, x6, x7, y, which, before, done, n);                            \
+    }
+KERNELS(2)
+KERNELS(3)
+KERNELS(4)
+KERNELS(5)
+KERNELS(6)
+KERNELS(7)
+KERNELS(8)

@@ -1,0 +1,173 @@
+"""The cuda backend's own kernels, run on the CPU (tests/cuda_host), against the reference: the same numbers, the same
+bytes wherever tensors lie and in whichever order threads run. (That they compile for GPUs: test_cuda_compile.py; that
+they stay within their tensors: test_cuda_sanitized.py.)"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from minidnn.backends.cuda.recipe import Launch
+from minidnn.backends.reference import KERNELS
+from minidnn.program import Tensor
+from tests import cuda_host
+from tests.cpu_ops import Example, expected, place, run
+from tests.cuda_host import HostCuda, KernelError
+from tests.cuda_ops import all_examples
+
+pytestmark = [
+    pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+KINDS = sorted(cuda_host.kinds())
+ALL: dict[str, list[Example]] = defaultdict(list)
+for _e in all_examples():
+    ALL[_e.op.kind].append(_e)
+TOLERANCE = 2e-5  # of the largest value: sums of a few thousand products in float32, in another order
+# Kinds whose result has NaN and infinities at exactly the reference's places. (Others must be finite nowhere where
+# the reference is not: a sum in another order may say NaN instead of infinity, or overflow elsewhere.)
+ALIKE = ("relu", "gradient.a", "identity", "eltwise", "scale", "pooling.forward", "concat", "flatten", "dropout")
+
+
+@pytest.fixture(scope="module")
+def device() -> HostCuda:
+    return HostCuda()
+
+
+@pytest.fixture(scope="module")
+def falling() -> HostCuda:
+    return HostCuda(falling=True)
+
+
+def close(got: np.ndarray, want: np.ndarray, exact: bool) -> bool:
+    if exact or want.dtype.kind != "f":
+        return np.array_equal(got, want)
+    return bool(np.all(np.abs(got - want) <= TOLERANCE * max(1.0, float(np.abs(want).max(initial=0)))))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_the_reference(device, kind):
+    assert ALL[kind], "a kind without examples"
+    for e in ALL[kind]:
+        want = expected(KERNELS, e)
+        algorithms = device.algorithms(e.op)
+        assert algorithms
+        for algorithm in algorithms:
+            got = run(device, e, algorithm)
+            for t, g, w in zip(e.op.writes, got, want, strict=True):
+                assert close(g, w, e.exact), f"{e.name}: {t.name} by {algorithm}, off by {np.abs(g - w).max()}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falling, kind):
+    for e in ALL[kind]:
+        for algorithm in device.algorithms(e.op):
+            first = run(device, e, algorithm)
+            for on, how in (
+                (device, {"shift": 3, "poison": 0}),
+                (falling, {"poison": 0x7F}),
+                (falling, {"together": True}),
+                (device, {"together": True}),
+            ):
+                again = run(on, e, algorithm, **how)
+                for t, a, b in zip(e.op.writes, first, again, strict=True):
+                    assert a.tobytes() == b.tobytes(), f"{e.name}: {t.name} by {algorithm} differs with {how}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_only_read_stays(device, kind):
+    for e in ALL[kind]:
+        for algorithm in device.algorithms(e.op):
+            call, views = place(device, e, algorithm)
+            call()
+            for t in e.op.reads:
+                if t not in e.op.writes:
+                    assert np.array_equal(views[t], e.data[t], equal_nan=True), f"{e.name} by {algorithm} writes {t}"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_call_may_be_repeated(device, kind):
+    """Nothing is kept in the workspace, and nothing is only right in memory that is fresh."""
+    for e in ALL[kind][:: max(1, len(ALL[kind]) // 8)]:
+        if any(t in e.op.writes for t in e.op.reads):
+            continue
+        for algorithm in device.algorithms(e.op):
+            call, views = place(device, e, algorithm)
+            call()
+            first = [views[t].tobytes() for t in e.op.writes]
+            call()
+            assert [views[t].tobytes() for t in e.op.writes] == first, f"{e.name} by {algorithm}"
+
+
+def spoiled(kind: str) -> list[Example]:
+    """The kind's smaller examples with values that are not finite in one read: one, some, all."""
+    found = []
+    for e in [e for e in ALL[kind] if sum(t.size for t in e.op.reads) < 1 << 12]:
+        random = np.random.default_rng(0)
+        for t in e.op.reads:
+            if t.dtype != "float32":
+                continue
+            for value in (np.nan, np.inf, -np.inf):
+                for count in {1, -(-t.size // 9), t.size}:
+                    x = e.data[t].copy()
+                    x.reshape(-1)[random.choice(t.size, count, replace=False)] = value
+                    found.append(Example(f"{e.name} with {count} {value} in {t.name}", e.op, {**e.data, t: x}))
+    return found[:: max(1, len(found) // 600)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_not_finite_stands_where_the_reference_says(device, kind):
+    for e in spoiled(kind):
+        want = expected(KERNELS, e)
+        for algorithm in device.algorithms(e.op):
+            for together in (False, True):
+                got = run(device, e, algorithm, together=together)
+                for t, g, w in zip(e.op.writes, got, want, strict=True):
+                    assert no_worse(kind, t, g, w), f"{e.name}: {t.name} by {algorithm}, in place: {together}"
+
+
+def no_worse(kind: str, t: Tensor, got: np.ndarray, want: np.ndarray) -> bool:
+    if t.dtype != "float32":
+        return np.array_equal(got, want) or not kind.startswith(ALIKE)
+    lost = ~np.isfinite(want) & np.isfinite(got)
+    if not kind.startswith(ALIKE):
+        return not lost.any()
+    finite = np.isfinite(want)
+    return (
+        np.array_equal(np.isnan(got), np.isnan(want))
+        and np.array_equal(np.where(finite, 0, want), np.where(finite, 0, got), equal_nan=True)
+        and close(got[finite], want[finite], False)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_recipes_are_launches_that_every_gpu_takes(device, kind):
+    for e in ALL[kind]:
+        recipes = device.recipes(e.op)
+        assert len({r.algorithm.name for r in recipes}) == len(recipes)
+        for recipe in recipes:
+            assert recipe == next(r for r in device.recipes(e.op) if r.algorithm == recipe.algorithm), "made alike"
+            for step in recipe.steps:
+                assert isinstance(step, Launch)
+                assert 1 <= step.grid < 1 << 31 and 1 <= step.block <= 1024 and step.shared <= 48 << 10, e.name
+
+
+def test_examples_that_are_wrong_are_noticed(device):
+    """That the comparison can fail: with the data of one example and the result of another."""
+    a, b = (e for e in ALL["gradient.add"] if e.op.reads[0].size > 1000 and e.exact)
+    del b
+    other = Example(a.name, a.op, {t: x + 1 for t, x in a.data.items()})
+    (algorithm,) = device.algorithms(a.op)
+    assert not close(run(device, a, algorithm)[0], expected(KERNELS, other)[0], True)
+
+
+def test_a_plan_of_cudnn_is_refused(device, monkeypatch):
+    from minidnn.backends.cuda.recipe import Execute, Space, plain
+
+    e = ALL["gradient.add"][0]
+    monkeypatch.setitem(device.kinds, "gradient.add", lambda op: [plain(Execute(None, (), Space(0, 0)))])
+    with pytest.raises(KernelError, match="cuDNN"):
+        run(device, e, device.algorithms(e.op)[0])
