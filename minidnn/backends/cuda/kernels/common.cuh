@@ -56,6 +56,7 @@ __device__ inline int64 quotient(int64 a, uint32 b) {
 }
 __device__ inline uint32 remainder(int64 a, uint32 b, int64 q) { return (uint32)(a - q * b); }
 
+__device__ inline float infinity() { return __uint_as_float(0x7F800000u); }  // INFINITY is a header's
 __device__ inline bool is_nan(float x) { return x != x; }
 
 // Does x take the place of the largest so far? The first of equals stays; NaN is the largest, the last NaN stays.

@@ -1,0 +1,195 @@
+// Pooling in NHWC with Caffe's windows, which may hang over the edges. A thread computes V channels of one place, V = 4
+// where their number allows; backward gathers in the order in which the reference adds, so that nothing is atomic.
+//
+// An index is the position of a maximum in its whole window, row by row, clipped or not.
+
+#include "common.cuh"
+
+struct Geometry {
+    int h, w, oh, ow, c, kh, kw, sh, sw, ph, pw;
+};
+#define GEOMETRY int h, int w, int oh, int ow, int c, int kh, int kw, int sh, int sw, int ph, int pw
+#define GIVEN Geometry{h, w, oh, ow, c, kh, kw, sh, sw, ph, pw}
+
+// Item i of an image with `high` rows of `wide` places of g.c channels, V of which make an item.
+struct Place {
+    int64 image;
+    int row, column, channel;
+};
+template <int V>
+__device__ inline Place place(int64 i, int high, int wide, int c) {
+    int64 pixel = quotient(i, c / V), line = quotient(pixel, wide), image = quotient(line, high);
+    return {image, (int)remainder(line, high, image), (int)remainder(pixel, wide, line),
+            (int)remainder(i, c / V, pixel) * V};
+}
+
+// V values or indices that lie together
+template <int V>
+struct Some {
+    float v[V];
+};
+template <int V>
+__device__ inline Some<V> load_some(const T* p, int64 at) {
+    if constexpr (V == 4) {
+        float4 f = load4(p, at / 4);
+        return {f.x, f.y, f.z, f.w};
+    } else {
+        return {load(p, at)};
+    }
+}
+template <int V>
+__device__ inline void store_some(T* p, int64 at, Some<V> s) {
+    if constexpr (V == 4) store4(p, at / 4, make_float4(s.v[0], s.v[1], s.v[2], s.v[3]));
+    else store(p, at, s.v[0]);
+}
+template <int V, class I>
+__device__ inline void load_index(const I* p, int64 at, int* to) {
+    if constexpr (V == 1) {
+        to[0] = p[at];
+    } else if constexpr (sizeof(I) == 1) {
+        uchar4 f = reinterpret_cast<const uchar4*>(p)[at / 4];
+        to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
+    } else {
+        int4 f = reinterpret_cast<const int4*>(p)[at / 4];
+        to[0] = f.x, to[1] = f.y, to[2] = f.z, to[3] = f.w;
+    }
+}
+template <int V, class I>
+__device__ inline void store_index(I* p, int64 at, const int* from) {
+    if constexpr (V == 1) p[at] = from[0];
+    else if constexpr (sizeof(I) == 1)
+        reinterpret_cast<uchar4*>(p)[at / 4] = make_uchar4(from[0], from[1], from[2], from[3]);
+    else reinterpret_cast<int4*>(p)[at / 4] = make_int4(from[0], from[1], from[2], from[3]);
+}
+
+// y (where VALUE) and the index (where there is one) of each window's maximum; items: of y
+template <int V, bool VALUE, bool INDEX, class I>
+__device__ inline void max_forward(const T* x, T* y, I* index, int64 items, Geometry g) {
+    for (int64 i = first(); i < items; i += step()) {
+        Place o = place<V>(i, g.oh, g.ow, g.c);
+        int top = o.row * g.sh - g.ph, left = o.column * g.sw - g.pw;
+        int bottom = min(top + g.kh, g.h), right = min(left + g.kw, g.w);
+        Some<V> best;
+        int where[V];
+#pragma unroll
+        for (int k = 0; k < V; k++) best.v[k] = -infinity(), where[k] = 0;
+        for (int r = max(top, 0); r < bottom; r++) {
+            for (int q = max(left, 0); q < right; q++) {
+                Some<V> s = load_some<V>(x, ((o.image * g.h + r) * g.w + q) * g.c + o.channel);
+                int at = (r - top) * g.kw + q - left;
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    if (beats(s.v[k], best.v[k])) best.v[k] = s.v[k], where[k] = at;
+            }
+        }
+        if constexpr (VALUE) store_some<V>(y, i * V, best);
+        if constexpr (INDEX) store_index<V>(index, i * V, where);
+    }
+}
+
+// The windows that meet place `at` of one axis, last to first: so it stands first in the last one.
+struct Range {
+    int from, to;  // from >= to
+};
+__device__ inline Range windows(int at, int pad, int kernel, int stride, int out) {
+    int over = at + pad - kernel;  // a window that ends there does not reach it
+    return {min((at + pad) / stride, out - 1), over < 0 ? 0 : over / stride + 1};
+}
+
+// dx = the sum of dy where the index points here; items: of dx
+template <int V, class I>
+__device__ inline void max_backward(const I* index, const T* dy, T* dx, int64 items, Geometry g) {
+    for (int64 i = first(); i < items; i += step()) {
+        Place p = place<V>(i, g.h, g.w, g.c);
+        Range rows = windows(p.row, g.ph, g.kh, g.sh, g.oh), columns = windows(p.column, g.pw, g.kw, g.sw, g.ow);
+        Some<V> sum;
+#pragma unroll
+        for (int k = 0; k < V; k++) sum.v[k] = 0;
+        for (int r = rows.from; r >= rows.to; r--) {
+            for (int q = columns.from; q >= columns.to; q--) {
+                int here = (p.row + g.ph - r * g.sh) * g.kw + p.column + g.pw - q * g.sw, where[V];
+                int64 at = ((p.image * g.oh + r) * g.ow + q) * g.c + p.channel;
+                load_index<V>(index, at, where);
+                Some<V> s = load_some<V>(dy, at);
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    if (where[k] == here) sum.v[k] += s.v[k];
+            }
+        }
+        store_some<V>(dx, i * V, sum);
+    }
+}
+
+// What AVE divides by: the window clipped to the image and its padding on both sides, not to the image.
+__device__ inline float divisor(int row, int column, Geometry g) {
+    int top = row * g.sh - g.ph, left = column * g.sw - g.pw;
+    return (float)((min(top + g.kh, g.h + g.ph) - top) * (min(left + g.kw, g.w + g.pw) - left));
+}
+
+template <int V>
+__device__ inline void ave_forward(const T* x, T* y, int64 items, Geometry g) {
+    for (int64 i = first(); i < items; i += step()) {
+        Place o = place<V>(i, g.oh, g.ow, g.c);
+        int top = o.row * g.sh - g.ph, left = o.column * g.sw - g.pw;
+        int bottom = min(top + g.kh, g.h), right = min(left + g.kw, g.w);
+        Some<V> sum;
+#pragma unroll
+        for (int k = 0; k < V; k++) sum.v[k] = 0;
+        for (int r = max(top, 0); r < bottom; r++) {
+            for (int q = max(left, 0); q < right; q++) {
+                Some<V> s = load_some<V>(x, ((o.image * g.h + r) * g.w + q) * g.c + o.channel);
+#pragma unroll
+                for (int k = 0; k < V; k++) sum.v[k] += s.v[k];
+            }
+        }
+        float count = divisor(o.row, o.column, g);
+#pragma unroll
+        for (int k = 0; k < V; k++) sum.v[k] /= count;
+        store_some<V>(y, i * V, sum);
+    }
+}
+
+template <int V>
+__device__ inline void ave_backward(const T* dy, T* dx, int64 items, Geometry g) {
+    for (int64 i = first(); i < items; i += step()) {
+        Place p = place<V>(i, g.h, g.w, g.c);
+        Range rows = windows(p.row, g.ph, g.kh, g.sh, g.oh), columns = windows(p.column, g.pw, g.kw, g.sw, g.ow);
+        Some<V> sum;
+#pragma unroll
+        for (int k = 0; k < V; k++) sum.v[k] = 0;
+        for (int r = rows.from; r >= rows.to; r--) {
+            for (int q = columns.from; q >= columns.to; q--) {
+                Some<V> s = load_some<V>(dy, ((p.image * g.oh + r) * g.ow + q) * g.c + p.channel);
+                float count = divisor(r, q, g);
+#pragma unroll
+                for (int k = 0; k < V; k++) sum.v[k] += s.v[k] / count;
+            }
+        }
+        store_some<V>(dx, i * V, sum);
+    }
+}
+
+#define INDEXED(V, I, name)                                                                                           \
+    extern "C" __global__ void max_forward_##name##_##V(const T* x, T* y, I* index, int64 items, GEOMETRY) {          \
+        max_forward<V, true, true>(x, y, index, items, GIVEN);                                                        \
+    }                                                                                                                 \
+    extern "C" __global__ void max_index_##name##_##V(const T* x, I* index, int64 items, GEOMETRY) {                  \
+        max_forward<V, false, true>(x, nullptr, index, items, GIVEN);                                                 \
+    }                                                                                                                 \
+    extern "C" __global__ void max_backward_##name##_##V(const I* index, const T* dy, T* dx, int64 items, GEOMETRY) { \
+        max_backward<V>(index, dy, dx, items, GIVEN);                                                                 \
+    }
+#define EACH(V)                                                                                     \
+    INDEXED(V, uint8, uint8)                                                                        \
+    INDEXED(V, int, int32)                                                                          \
+    extern "C" __global__ void max_forward_##V(const T* x, T* y, int64 items, GEOMETRY) {           \
+        max_forward<V, true, false>(x, y, (uint8*)nullptr, items, GIVEN);                           \
+    }                                                                                               \
+    extern "C" __global__ void ave_forward_##V(const T* x, T* y, int64 items, GEOMETRY) {           \
+        ave_forward<V>(x, y, items, GIVEN);                                                         \
+    }                                                                                               \
+    extern "C" __global__ void ave_backward_##V(const T* dy, T* dx, int64 items, GEOMETRY) {        \
+        ave_backward<V>(dy, dx, items, GIVEN);                                                      \
+    }
+EACH(1)
+EACH(4)

@@ -1,0 +1,60 @@
+"""Pooling by our own kernels (kernels/pooling.cu): cuDNN's rounds down where Caffe rounds up, and keeps x and y for
+backward where a byte per output does.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Scratch, Write, over, plain
+from minidnn.program import Op
+
+ADDRESSABLE = 256  # positions of a window whose index is a byte
+
+
+def forward(op: Op) -> list[Recipe]:
+    """x -> y (index)"""
+    (x,), (y, *index) = op.reads, op.writes
+    name = "ave_forward" if op.attrs.method == "AVE" else "max_forward"
+    if index:
+        name += f"_{index[0].dtype}"
+    arguments: list[Argument] = [Read(0), *(Write(i) for i in range(len(op.writes)))]
+    return [plain(_launch(op, name, arguments, x.shape, y.shape, y.shape))]
+
+
+def backward(op: Op) -> list[Recipe]:
+    """AVE: dy; MAX: index dy, x dy, or x y dy -> dx"""
+    a, dy, dx = op.attrs, op.reads[-1].shape, op.writes[0].shape
+    if a.method == "AVE":
+        return [plain(_launch(op, "ave_backward", [Read(0), Write(0)], dx, dy, dx))]
+    if a.saved == "index":
+        name = f"max_backward_{op.reads[0].dtype}"
+        return [plain(_launch(op, name, [Read(0), Read(1), Write(0)], dx, dy, dx))]
+    # From x: the index once more, instead of each window's maximum once for each place that it meets.
+    scratch, dtype = Scratch(), "uint8" if math.prod(a.kernel) <= ADDRESSABLE else "int32"
+    index = scratch.take(math.prod(dy) * np.dtype(dtype).itemsize)
+    last = Read(len(op.reads) - 1)
+    return [
+        scratch.recipe(
+            "default",
+            _launch(op, f"max_index_{dtype}", [Read(0), index], dx, dy, dy),
+            _launch(op, f"max_backward_{dtype}", [index, last, Write(0)], dx, dy, dx),
+        )
+    ]
+
+
+def _launch(
+    op: Op, name: str, arguments: list[Argument], x: tuple[int, ...], y: tuple[int, ...], written: tuple[int, ...]
+) -> Launch:
+    """One thread for each item that is written, of four channels or one."""
+    a, (_, c, h, w) = op.attrs, x
+    width = 4 if c % 4 == 0 else 1
+    items = math.prod(written) // width
+    geometry = (h, w, *y[2:], c, *a.kernel, *a.stride, *a.pad)
+    numbers = (np.int64(items), *(np.int32(v) for v in geometry))
+    return Launch("pooling", f"{name}_{width}", (*arguments, *numbers), over(items))
+
+
+KINDS = {"pooling.forward": forward, "pooling.backward": backward}
