@@ -5,9 +5,12 @@ A 4-D bottom and its weights both lie with channels innermost, so their rows mul
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from threadpoolctl import ThreadpoolController
 
 from minidnn.backends.cpu import dnnl as d
 from minidnn.backends.cpu.layout import address, channels_last, flat, four, strides
@@ -15,13 +18,32 @@ from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
 from minidnn.program import Op, Tensor
 
 
-def _matrix(dnnl: d.Dnnl, rows: int, columns: int, transposed: bool = False) -> d.Desc:
-    """A row-major matrix; transposed: its logical transpose, on the same bytes."""
-    return dnnl.desc((columns, rows), (1, columns)) if transposed else dnnl.desc((rows, columns))
+@dataclass(frozen=True)
+class Matrix:
+    """A row-major matrix in memory; transposed: it takes part as its transpose, on the same bytes."""
+
+    rows: int
+    columns: int
+    transposed: bool = False
+
+    def desc(self, dnnl: d.Dnnl) -> d.Desc:
+        if self.transposed:
+            return dnnl.desc((self.columns, self.rows), (1, self.columns))
+        return dnnl.desc((self.rows, self.columns))
+
+    def of(self, array: np.ndarray) -> np.ndarray:
+        lying = flat(array).reshape(self.rows, self.columns)
+        return lying.T if self.transposed else lying
 
 
-def _product(dnnl: d.Dnnl, a: d.Desc, b: d.Desc, c: d.Desc, bias: d.Desc | None = None) -> list[Recipe]:
-    p = dnnl.best("matmul", a, b, bias, c, dnnl.attr)
+def _product(dnnl: d.Dnnl, left: Matrix, right: Matrix, out: Matrix, bias: bool = False) -> list[Recipe]:
+    """out = left right (+ bias). Below AVX-512 oneDNN 3.2 has nothing but its reference, many times slower than
+    NumPy's BLAS, which like it writes where it is told to."""
+    a, b, c = left.desc(dnnl), right.desc(dnnl), out.desc(dnnl)
+    row = dnnl.desc((1, out.columns)) if bias else None
+    p = next((p for p in dnnl.implementations("matmul", a, b, row, c, dnnl.attr) if d.usable(p.name)), None)
+    if p is None:
+        return [plain(lambda reads, writes, _: _blas(left, right, out, reads, writes[0]), "blas")]
     scratch = Scratch()
     pad = scratch.take(p.scratchpad)
 
@@ -31,11 +53,30 @@ def _product(dnnl: d.Dnnl, a: d.Desc, b: d.Desc, c: d.Desc, bias: d.Desc | None 
             d.WEIGHTS: (b, address(reads[1])),
             d.DST: (c, address(writes[0])),
         }
-        if bias is not None:
-            arguments[d.BIAS] = (bias, address(reads[2]))
+        if row is not None:
+            arguments[d.BIAS] = (row, address(reads[2]))
         return [p.bind(arguments, pad.address(workspace))]
 
     return [scratch.recipe(f"matmul.{p.name.split(':')[0]}", bind)]
+
+
+def _blas(left: Matrix, right: Matrix, out: Matrix, arrays: Sequence[np.ndarray], result: np.ndarray) -> list[d.Call]:
+    a, b, c = left.of(arrays[0]), right.of(arrays[1]), out.of(result)
+    libraries = [x for x in ThreadpoolController().lib_controllers if x.user_api == "blas"]
+    before = [x.get_num_threads() for x in libraries]
+
+    def call() -> None:
+        for x in libraries:  # on several threads OpenBLAS takes half a megabyte from the heap in every call
+            x.set_num_threads(1)
+        np.matmul(a, b, out=c)
+        for x, threads in zip(libraries, before, strict=True):
+            x.set_num_threads(threads)
+
+    def add(bias: np.ndarray) -> None:
+        for row in c:  # by rows: a broadcast would take a buffer
+            np.add(row, bias, out=row)
+
+    return [call, *(partial(add, flat(bias)) for bias in arrays[2:])]
 
 
 def _sizes(x: Tensor, w: Tensor) -> tuple[int, int, int]:
@@ -53,8 +94,7 @@ def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     if not _alike(x, w):
         return None
     n, o, k = _sizes(x, w)
-    bias = dnnl.desc((1, o)) if b else None
-    return _product(dnnl, _matrix(dnnl, n, k), _matrix(dnnl, o, k, transposed=True), _matrix(dnnl, n, o), bias)
+    return _product(dnnl, Matrix(n, k), Matrix(o, k, transposed=True), Matrix(n, o), bool(b))
 
 
 def backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
@@ -63,7 +103,7 @@ def backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     if not _alike(dx, w):
         return None
     n, o, k = _sizes(dx, w)
-    (recipe,) = _product(dnnl, _matrix(dnnl, n, o), _matrix(dnnl, o, k), _matrix(dnnl, n, k))
+    (recipe,) = _product(dnnl, Matrix(n, o), Matrix(o, k), Matrix(n, k))
     return [Recipe(recipe.algorithm, lambda reads, writes, ws: recipe.bind(reads[::-1], writes, ws))]
 
 
@@ -73,7 +113,7 @@ def backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     if not _alike(x, dw):
         return None
     n, o, k = _sizes(x, dw)
-    (recipe,) = _product(dnnl, _matrix(dnnl, n, o, transposed=True), _matrix(dnnl, n, k), _matrix(dnnl, o, k))
+    (recipe,) = _product(dnnl, Matrix(n, o, transposed=True), Matrix(n, k), Matrix(o, k))
     return [Recipe(recipe.algorithm, lambda reads, writes, ws: recipe.bind(reads[::-1], writes, ws))]
 
 
