@@ -1,0 +1,29 @@
+"""Dropout (kernels/dropout.cu): the mask is a function of (seed, iteration, layer, position), so backward makes the
+same one again. The iteration is read from device memory, so that a captured graph need not change.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.backends import philox
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, over, plain
+from minidnn.program import Op
+
+
+def dropout(op: Op) -> list[Recipe]:
+    """x iteration -> y, forward and backward alike"""
+    x, a = op.reads[0], op.attrs
+    low, high = a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF
+    words = (np.uint32(v) for v in (a.key & 0xFFFFFFFF, low, high, philox.threshold(a.ratio)))
+    stream = (*words, np.float32(1 / (1 - a.ratio)))
+    ends = (Read(0), Read(1), Write(0))
+    if len(x.shape) != 4 or x.shape[1] == 1 or x.shape[2] * x.shape[3] == 1:
+        return [plain(Launch("dropout", "dropout_flat", (*ends, np.int64(x.size), *stream), over(-(-x.size // 4))))]
+    n, c, h, w = x.shape
+    numbers = (np.int64(n), np.int32(c), np.int32(h * w))
+    items = n * c * (-(-h * w // 4) + 1)
+    return [plain(Launch("dropout", "dropout_channels", (*ends, *numbers, *stream), over(items)))]
+
+
+KINDS = {"dropout.forward": dropout, "dropout.backward": dropout}

@@ -1,0 +1,60 @@
+// Dropout, forward and backward alike: elements are kept or not by Philox4x32-10 (backends/philox.py has the definition),
+// as a function of seed, iteration, layer and the element's logical index. Nothing is stored. y may lie on x.
+
+#include "common.cuh"
+
+struct Words {
+    uint32 v[4];
+};
+
+__device__ inline Words philox(uint64 block, uint32 iteration, uint32 key, uint32 k0, uint32 k1) {
+    uint32 c0 = (uint32)block, c1 = (uint32)(block >> 32), c2 = iteration, c3 = key;
+#pragma unroll
+    for (int round = 0; round < 10; round++) {
+        uint32 high0 = __umulhi(c0, 0xD2511F53u), low0 = c0 * 0xD2511F53u;
+        uint32 high1 = __umulhi(c2, 0xCD9E8D57u), low1 = c2 * 0xCD9E8D57u;
+        c0 = high1 ^ c1 ^ k0, c1 = low1, c2 = high0 ^ c3 ^ k1, c3 = low0;
+        k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+    }
+    return {{c0, c1, c2, c3}};
+}
+
+#define STREAM uint32 key, uint32 seed_low, uint32 seed_high, uint32 limit, float scale
+
+// Memory in logical order: a thread does the four elements of a block.
+extern "C" __global__ void dropout_flat(const T* x, const int64* iteration, T* y, int64 n, STREAM) {
+    uint32 now = (uint32)*iteration;
+    for (int64 i = first(); i < (n + 3) / 4; i += step()) {
+        Words w = philox(i, now, key, seed_low, seed_high);
+        auto f = [=](float v, uint32 word) { return word >= limit ? v * scale : 0.0f; };
+        if (i < n / 4) {
+            float4 v = load4(x, i);
+            store4(y, i, make_float4(f(v.x, w.v[0]), f(v.y, w.v[1]), f(v.z, w.v[2]), f(v.w, w.v[3])));
+        } else {
+            for (int64 k = i * 4; k < n; k++) store(y, k, f(load(x, k), w.v[k % 4]));
+        }
+    }
+}
+
+// Channels innermost: a thread does what lies in one plane (image, channel) of a block of logical neighbours, so that
+// neighbouring threads touch neighbouring channels. A block that spans two planes is computed for each.
+extern "C" __global__ void dropout_channels(
+    const T* x, const int64* iteration, T* y, int64 images, int channels, int plane, STREAM) {
+    uint32 now = (uint32)*iteration;
+    int blocks = (plane + 3) / 4 + 1;  // that a plane may meet
+    for (int64 i = first(); i < images * blocks * channels; i += step()) {
+        int64 line = quotient(i, channels), image = quotient(line, blocks);
+        uint32 c = remainder(i, channels, line);
+        int64 start = (image * channels + c) * plane, end = start + plane;  // logical
+        int64 block = start / 4 + remainder(line, blocks, image);
+        if (block * 4 >= end) continue;
+        Words w = philox(block, now, key, seed_low, seed_high);
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            int64 logical = block * 4 + k;
+            if (logical < start || logical >= end) continue;
+            int64 at = (image * plane + logical - start) * channels + c;
+            store(y, at, w.v[k] >= limit ? load(x, at) * scale : 0.0f);
+        }
+    }
+}
