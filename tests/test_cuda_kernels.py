@@ -5,11 +5,12 @@ they stay within their tensors: test_cuda_sanitized.py.)"""
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from minidnn.backends.cuda.recipe import Launch
+from minidnn.backends.cuda.recipe import Execute, Launch, Space, plain
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Tensor
 from tests import cuda_host
@@ -155,18 +156,23 @@ def test_recipes_are_launches_that_every_gpu_takes(device, kind):
                 assert 1 <= step.grid < 1 << 31 and 1 <= step.block <= 1024 and step.shared <= 48 << 10, e.name
 
 
-def test_examples_that_are_wrong_are_noticed(device):
-    """That the comparison can fail: with the data of one example and the result of another."""
-    a, b = (e for e in ALL["gradient.add"] if e.op.reads[0].size > 1000 and e.exact)
-    del b
-    other = Example(a.name, a.op, {t: x + 1 for t, x in a.data.items()})
-    (algorithm,) = device.algorithms(a.op)
-    assert not close(run(device, a, algorithm)[0], expected(KERNELS, other)[0], True)
+def test_a_wrong_recipe_is_noticed(device, monkeypatch):
+    """That the comparison can fail: ReLU with another slope, and a sum of half the elements."""
+    for kind, at, wrong in (("relu.forward", 2, np.float32(0.125)), ("gradient.add", 3, np.int64(512))):
+        right = device.kinds[kind]
+
+        def spoilt(op, right=right, at=at, wrong=wrong):
+            (recipe,) = right(op)
+            (step,) = recipe.steps
+            return [plain(replace(step, arguments=(*step.arguments[:at], wrong, *step.arguments[at + 1 :])))]
+
+        monkeypatch.setitem(device.kinds, kind, spoilt)
+        e = next(e for e in ALL[kind] if e.op.reads[0].size > 1000)
+        (algorithm,) = device.algorithms(e.op)
+        assert not close(run(device, e, algorithm)[0], expected(KERNELS, e)[0], False)
 
 
 def test_a_plan_of_cudnn_is_refused(device, monkeypatch):
-    from minidnn.backends.cuda.recipe import Execute, Space, plain
-
     e = ALL["gradient.add"][0]
     monkeypatch.setitem(device.kinds, "gradient.add", lambda op: [plain(Execute(None, (), Space(0, 0)))])
     with pytest.raises(KernelError, match="cuDNN"):
