@@ -274,7 +274,7 @@ class Solver:
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
         weights = self.session.weights()
-        for key, array in weights.items():  # a rectifier may hide from the loss what is not finite before it
+        for key, array in weights.items():  # what the last update spoiled, no loss has seen
             if not np.isfinite(array).all():
                 layer, name = key.rsplit("/", 1)
                 why = f"layer {layer}: its {name} is not finite; no snapshot is written"

@@ -408,7 +408,7 @@ class TestStopping:
                 solver.step()
 
     def test_parameters_that_are_not_finite_are_not_saved(self, case):
-        """oneDNN's ReLU makes 0 of a NaN, so that the loss may stay finite."""
+        """What the last update spoiled, no loss has seen."""
         with Solver(case / "solver.yaml", device="cpu", resume=None) as solver:
             before = solver.save().path.read_bytes()
             solver.params["conv1"]["w"] = np.full((8, 1, 3, 3), np.nan)
