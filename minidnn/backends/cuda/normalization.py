@@ -28,11 +28,12 @@ def batch_norm_forward(op: Op) -> list[Recipe]:
         return [plain(moments, normalize)]
     scratch = Scratch()
     partial, last = scratch.take(g.chunks * 3 * c * 4), partials(g.chunks, c)
+    finish = x, partial, mean, variance, np.int64(g.items), np.int32(g.inner), *last.arguments
     return [
         scratch.recipe(
             "default",
             _launch(f"moments_chunks_{g.vector}", x, partial, *g.arguments, grid=g.grid),
-            _launch("moments_finish", partial, mean, variance, *last.arguments, grid=last.grid),
+            _launch("moments_finish", *finish, grid=last.grid),
             normalize,
         )
     ]

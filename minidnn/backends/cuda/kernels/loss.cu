@@ -282,8 +282,10 @@ extern "C" __global__ void accuracy_finish(const int64* found, float* out, int n
 extern "C" __global__ void objective(const float* a, const float* b, const float* c, const float* d, float* out, int n,
                                      int goes_on, float wa, float wb, float wc, float wd) {
     if (first() != 0) return;
-    const float* losses[4] = {a, b, c, d};
-    float weights[4] = {wa, wb, wc, wd}, total = goes_on ? out[0] : 0;
-    for (int i = 0; i < n; i++) total = __fadd_rn(total, __fmul_rn(weights[i], losses[i][0]));
+    float total = goes_on ? out[0] : 0;
+    total = __fadd_rn(total, __fmul_rn(wa, a[0]));
+    if (n > 1) total = __fadd_rn(total, __fmul_rn(wb, b[0]));
+    if (n > 2) total = __fadd_rn(total, __fmul_rn(wc, c[0]));
+    if (n > 3) total = __fadd_rn(total, __fmul_rn(wd, d[0]));
     out[0] = total;
 }

@@ -5,7 +5,8 @@
 // ---- statistics of the batch
 
 // Mean and sum of squared deviations of n values: merged (Chan, Golub and LeVeque 1979), never a difference of sums of
-// squares, which loses all digits where the mean is large beside the deviation.
+// squares, which loses all digits where the mean is large beside the deviation. The values are a channel's less one of
+// them, its pivot: means that are rounded where x lies would still lose half the digits.
 struct Moments {
     float n, mean, m2;
 };
@@ -31,13 +32,22 @@ __device__ inline void merge_block(float* shared, int across, int stride) {
     }
 }
 
+// The median of a channel's first, middle and last value: unlikely to be far out. Not so far as to spoil anything in any
+// case: a value is within sqrt(n) deviations of the mean of its n.
+__device__ inline float pivot_of(const T* x, const Columns& g, int channel) {
+    float a = load(x, place_of<1>(g, 0, channel)), b = load(x, place_of<1>(g, g.items / 2, channel));
+    float c = load(x, place_of<1>(g, g.items - 1, channel));
+    return fmaxf(fminf(a, b), fminf(fmaxf(a, b), c));
+}
+
 // Four items at a time: their own mean first, then one merge.
 template <int V, class Out>
 __device__ inline void moments(const T* x, const Columns& g, Out out, float* shared) {
     Place<V> here(g);
-    float n = 0, mean[V], m2[V];
+    float n = 0, pivot[V], mean[V], m2[V];
     for (int v = 0; v < V; v++) mean[v] = m2[v] = 0;
     if (here.any) {
+        for (int v = 0; v < V; v++) pivot[v] = pivot_of(x, g, here.channel + v);
         int64 i = here.begin;
         for (; i + 3 * here.stride < here.end; i += 4 * here.stride) {
             Pack<V> a, b, c, d;
@@ -47,10 +57,11 @@ __device__ inline void moments(const T* x, const Columns& g, Out out, float* sha
             get(x, place_of<V>(g, i + 3 * here.stride, here.channel), d);
             float weight = 4 / (n + 4);
             for (int v = 0; v < V; v++) {
-                float m = 0.25f * ((a.at[v] + b.at[v]) + (c.at[v] + d.at[v]));
-                float da = a.at[v] - m, db = b.at[v] - m, dc = c.at[v] - m, dd = d.at[v] - m, delta = m - mean[v];
+                float xa = a.at[v] - pivot[v], xb = b.at[v] - pivot[v], xc = c.at[v] - pivot[v], xd = d.at[v] - pivot[v];
+                float m = 0.25f * ((xa + xb) + (xc + xd)), delta = m - mean[v];
+                xa -= m, xb -= m, xc -= m, xd -= m;
                 mean[v] += delta * weight;
-                m2[v] += ((da * da + db * db) + (dc * dc + dd * dd)) + delta * delta * (n * weight);
+                m2[v] += ((xa * xa + xb * xb) + (xc * xc + xd * xd)) + delta * delta * (n * weight);
             }
             n += 4;
         }
@@ -59,7 +70,7 @@ __device__ inline void moments(const T* x, const Columns& g, Out out, float* sha
             get(x, place_of<V>(g, i, here.channel), a);
             float weight = 1 / (n + 1);
             for (int v = 0; v < V; v++) {
-                float delta = a.at[v] - mean[v];
+                float delta = a.at[v] - pivot[v] - mean[v];
                 mean[v] += delta * weight;
                 m2[v] += delta * delta * (n * weight);
             }
@@ -87,15 +98,20 @@ struct MomentsOfChunk {  // (chunks, n mean m2, channels)
 };
 
 struct MomentsOfBatch {  // variance is the biased one
+    const T* x;
+    Columns of_x;
     float *mean, *variance;
 
-    __device__ void operator()(int64, int c, float n, float m, float m2) { mean[c] = m, variance[c] = m2 / n; }
+    __device__ void operator()(int64, int c, float n, float m, float m2) {
+        mean[c] = pivot_of(x, of_x, c) + m;
+        variance[c] = m2 / n;
+    }
 };
 
 #define MOMENTS(V)                                                                                         \
     extern "C" __global__ void moments_##V(const T* x, float* mean, float* variance, COLUMNS) {            \
         __shared__ float shared[3 * COLUMN_BLOCK];                                                         \
-        moments<V>(x, COLUMNS_GIVEN, MomentsOfBatch{mean, variance}, shared);                              \
+        moments<V>(x, COLUMNS_GIVEN, MomentsOfBatch{x, COLUMNS_GIVEN, mean, variance}, shared);            \
     }                                                                                                      \
     extern "C" __global__ void moments_chunks_##V(const T* x, float* partial, COLUMNS) {                   \
         __shared__ float shared[3 * COLUMN_BLOCK];                                                         \
@@ -104,8 +120,9 @@ struct MomentsOfBatch {  // variance is the biased one
 MOMENTS(1)
 MOMENTS(4)
 
-// The chunks' moments merged; `items` are chunks.
-extern "C" __global__ void moments_finish(const float* partial, float* mean, float* variance, COLUMNS) {
+// The chunks' moments merged; `items` are chunks; x has x_items and x_inner.
+extern "C" __global__ void moments_finish(const T* x, const float* partial, float* mean, float* variance,
+                                          int64 x_items, int x_inner, COLUMNS) {
     __shared__ float shared[3 * COLUMN_BLOCK];
     Columns g = COLUMNS_GIVEN;
     Place<1> here(g);
@@ -119,7 +136,8 @@ extern "C" __global__ void moments_finish(const float* partial, float* mean, flo
     shared[t] = all.n, shared[COLUMN_BLOCK + t] = all.mean, shared[2 * COLUMN_BLOCK + t] = all.m2;
     merge_block(shared, across, here.stride);
     if (t < across && here.any)
-        MomentsOfBatch{mean, variance}(0, here.channel, shared[t], shared[COLUMN_BLOCK + t], shared[2 * COLUMN_BLOCK + t]);
+        MomentsOfBatch{x, Columns{channels, x_inner, 1, x_items, x_items}, mean, variance}(
+            0, here.channel, shared[t], shared[COLUMN_BLOCK + t], shared[2 * COLUMN_BLOCK + t]);
 }
 
 // ---- running statistics
