@@ -25,6 +25,7 @@ FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_
 X, W, Y, B = 1, 2, 3, 4
 LITTLE = 1024  # bytes of workspace that count as none: cuDNN likes to ask for 131
 LESS = 0.9  # times the least workspace so far: what a lesser plan must keep below to be worth listing
+BFLOAT16 = (8, 0)  # the compute capability from which on cards have it
 COMPILED = 2  # runtime-compiled plans to build where there are no others
 
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
@@ -153,6 +154,8 @@ class Cudnn:
 
     def _list(self, problem: Convolution) -> list[Plan]:
         """Every permitted plan, best first: those that are there, or else some of those that must be compiled."""
+        if problem.dtype == "bfloat16" and self.target.capability < BFLOAT16:
+            return []  # cuDNN lists some to be compiled, and may crash while it does
         try:
             graph = self._graph(problem)
             count = graph.get_execution_plan_count()
@@ -229,7 +232,7 @@ class Cudnn:
     def _none(self, problem: Convolution) -> str:
         capability = ".".join(map(str, self.target.capability))
         advice = []
-        if problem.dtype == "bfloat16" and self.target.capability < (8, 0):
+        if problem.dtype == "bfloat16" and self.target.capability < BFLOAT16:
             advice.append("bfloat16 needs compute capability 8.0, use float32 or float16")
         if self.settings.limit is not None:
             advice.append("allow more workspace")

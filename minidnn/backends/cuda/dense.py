@@ -55,13 +55,14 @@ def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack,
             "orders, and no kernel reorders them: give the weights the axes of the bottom, or flatten it before"
         )
     n, o, k = x.shape[0], w.shape[0], w.size // w.shape[0]
+    shape, dtype = (o, k, 1, 1), dtype_of(op)
     ways = {
-        "line": Convolution(which, (1, k, 1, n), (o, k, 1, 1), (1, o, 1, n), bias=bias, dtype=dtype_of(op)),
-        "images": Convolution(which, (n, k, 1, 1), (o, k, 1, 1), (n, o, 1, 1), bias=bias, dtype=dtype_of(op)),
+        Convolution(which, (1, k, 1, n), shape, (1, o, 1, n), bias=bias, dtype=dtype): "line",
+        Convolution(which, (n, k, 1, 1), shape, (n, o, 1, 1), bias=bias, dtype=dtype): "images",  # the same if n is 1
     }
     found: list[list[Recipe]] = []
     refused: NoPlan | None = None
-    for name, problem in ways.items():
+    for problem, name in ways.items():
         try:
             found.append(recipes(cudnn, op, problem, pack, f"{name}."))
         except NoPlan as error:
