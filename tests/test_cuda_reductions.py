@@ -4,6 +4,11 @@ what is not finite: test_cuda_kernels.py.)"""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -14,6 +19,7 @@ from tests import cuda_host
 from tests.cpu_ops import Example, Maker, attrs, expected, run
 from tests.cuda_host import HostCuda
 from tests.cuda_reduction_ops import every
+from tests.test_cuda_sanitized import ROOT, RUNTIME
 
 pytestmark = [
     pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with"),
@@ -87,6 +93,12 @@ def test_many_rows_are_many_blocks_and_few_are_one_stage(device):
     tall, wide = launches((16, 64, 112, 112)), launches((64, 1000))
     assert [s.grid for s in tall.steps] == [1024, 8] and tall.algorithm.workspace == 1024 * 64 * 4
     assert [s.grid for s in wide.steps] == [8] and wide.algorithm.workspace == 0
+
+
+def test_what_is_mapped_is_spread_over_the_whole_gpu():
+    assert columns.mapping((64, 1000)).grid == 64 and columns.mapping((64, 1000)).per == 8
+    assert columns.mapping((64, 64, 14, 14)).grid >= 500
+    assert columns.mapping((256, 64, 112, 112)).per >= columns.LEAST * 16
 
 
 def test_a_sum_of_many_is_exact_to_rounding(device):
@@ -255,3 +267,36 @@ def test_clipping_takes_one_launch_for_eight_gradients(device):
     dws = [Tensor(f"dw{i}", (1000 + i,)) for i in range(17)]
     op = Op("clip", "gradient.clip", "clip", Phase.UPDATE, tuple(dws), (Tensor("c", (1,)),), attrs(threshold=1.0))
     assert [s.kernel for s in device.recipes(op)[0].steps] == ["squares"] * 3 + ["clip_factor"]
+
+
+# ---- bounds
+
+
+def test_kernels_stay_within_their_tensors():
+    """As test_cuda_sanitized.py, on the examples here."""
+    if RUNTIME is None:
+        pytest.skip("no g++ with AddressSanitizer")
+    sources = ("reduction", "normalization", "lrn", "loss", "update")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda s: cuda_host.build(cuda_host.KERNELS / f"{s}.cu", sanitize=True), sources))
+    env = {**os.environ, "LD_PRELOAD": RUNTIME, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=66",
+           "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
+    command = [sys.executable, "-W", "ignore", "-c", SANITIZED]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert "all within" in done.stdout
+
+
+SANITIZED = """
+from tests.cuda_host import HostCuda
+from tests.cuda_reduction_ops import every
+from tests.test_cuda_sanitized import ROOT, RUNTIME
+from tests.cuda_sanitized import check
+
+device = HostCuda(sanitize=True)
+for e in every():
+    if sum(t.size for t in e.op.tensors) <= 10_000:
+        for together in (False, True) if e.op.inplace else (False,):
+            check(device, e, together)
+print("all within")
+"""

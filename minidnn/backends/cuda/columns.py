@@ -10,7 +10,8 @@ import numpy as np
 from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS
 from minidnn.backends.layout import channels_last
 
-REDUCING = 1024  # blocks that sum: what the largest GPUs run at once
+REDUCING = 1024  # blocks at most that sum: what the largest GPUs run at once
+SPREAD = 512  # blocks at least that map, where there are so many items: to each of the largest GPUs' processors some
 LEAST = 8  # items that a thread should have
 
 
@@ -48,12 +49,12 @@ class Columns:
 
 def reducing(shape: tuple[int, ...]) -> Columns:
     """For sums over everything but axis 1."""
-    return _columns(*_sizes(shape), REDUCING)
+    return _columns(*_sizes(shape), REDUCING, 1)
 
 
 def mapping(shape: tuple[int, ...]) -> Columns:
     """For the same arithmetic on each value of a channel."""
-    return _columns(*_sizes(shape), MOST_BLOCKS)
+    return _columns(*_sizes(shape), MOST_BLOCKS, SPREAD)
 
 
 def partials(chunks: int, channels: int) -> Columns:
@@ -68,12 +69,15 @@ def _sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
     return c, math.prod(shape) // c, 1 if channels_last(shape) else math.prod(shape[2:])
 
 
-def _columns(channels: int, items: int, inner: int, blocks: int) -> Columns:
+def _columns(channels: int, items: int, inner: int, most: int, least: int) -> Columns:
+    """With so many blocks at most, and at least where that leaves a thread an item."""
     vector = 4 if inner == 1 and channels % 4 == 0 else 1
     # Where a channel's values are neighbours, so are the threads that read them.
     across = min(32, _power_of_two(-(-channels // vector))) if inner == 1 else 1
     tiles = -(-channels // (vector * across))
-    chunks = max(1, min(blocks // tiles, items // (BLOCK // across * LEAST)))
+    down = BLOCK // across  # items that a block has at a time
+    chunks = max(items // (down * LEAST), min(items // down, least // tiles))
+    chunks = max(1, min(chunks, most // tiles))
     chunks = -(-items // -(-items // chunks))  # none of them empty
     return Columns(channels, items, inner, vector, across, chunks)
 
