@@ -115,9 +115,9 @@ def nets(card: str) -> None:
             most, least = max(most, *sizes), max(least, min(sizes))
             geometries |= {r.steps[0].plan.problem for r in recipes}
         print(
-            f"{GPUS[card]['deviceName']}, {cudnn.settings}: {net} (batch {NETS[net]}): {len(ops)} ops, {len(geometries)} graphs, "
-            f"{plans} plans in {perf_counter() - start:.2f} s; an op's least workspace at most {text(least)}, "
-            f"the greatest listed {text(most)}"
+            f"{GPUS[card]['deviceName']}, {cudnn.settings}: {net} (batch {NETS[net]}): {len(ops)} ops, "
+            f"{len(geometries)} graphs, {plans} plans in {perf_counter() - start:.2f} s; "
+            f"an op's least workspace at most {text(least)}, the greatest listed {text(most)}"
         )
 
 

@@ -231,10 +231,11 @@ def installed_cuda(driver: Driver | None) -> int:
             f"`pip uninstall {names}`, then {install(suggested_cuda(driver))}"
         )
     if of_cupy:
+        _check_cupy(str(_version(f"cupy-cuda{of_cupy[0]}x")), of_cupy[0])
         return of_cupy[0]
-    plain = _version("cupy")  # from conda, or compiled here
-    if plain:
-        return _import_cupy(None).cuda.runtime.runtimeGetVersion() // 1000
+    if plain := _version("cupy"):  # from conda, or compiled here
+        _check_cupy(plain, suggested_cuda(driver))
+        return _import_cupy(suggested_cuda(driver)).cuda.runtime.runtimeGetVersion() // 1000
     if driver:
         raise CudaUnavailable(
             "CuPy is not installed: the CUDA backend moves bytes and launches kernels through it; "
@@ -244,21 +245,22 @@ def installed_cuda(driver: Driver | None) -> int:
     return of_cudnn[0] if of_cudnn else MAJORS[0]
 
 
-def _import_cupy(cuda: int | None) -> ModuleType:
-    command = install(cuda or MAJORS[0])
+def _check_cupy(version: str, cuda: int) -> None:
+    if version.split(".")[0] != str(CUPY):
+        raise CudaUnavailable(
+            f"CuPy {version} is installed, and the CUDA backend is written for version {CUPY}: it moves bytes and "
+            f"launches kernels through it; {install(cuda)} installs the right one"
+        )
+
+
+def _import_cupy(cuda: int) -> ModuleType:
     try:
-        cupy = importlib.import_module("cupy")
+        return importlib.import_module("cupy")
     except Exception as error:  # a broken installation raises what it likes
         raise CudaUnavailable(
             f"CuPy is installed but cannot be imported ({_line(error)}): the CUDA backend moves bytes and launches "
-            f"kernels through it; `pip install --force-reinstall 'minidnn[cuda{cuda or MAJORS[0]}]'` puts it right"
+            f"kernels through it; `pip install --force-reinstall 'minidnn[cuda{cuda}]'` puts it right"
         ) from error
-    if int(re.match(r"\d*", cupy.__version__)[0] or 0) != CUPY:  # type: ignore[index]
-        raise CudaUnavailable(
-            f"CuPy {cupy.__version__} is installed, and the CUDA backend is written for version {CUPY}; {command} "
-            "installs it"
-        )
-    return cupy
 
 
 def _check_frontend(cuda: int) -> None:
