@@ -32,7 +32,14 @@ WINDOWS = [
     ((2, 7, 3, 4), 3),
     ((2, 7, 5, 4), 7),
     ((1, 3, 6, 5), 13),  # beyond the edge on either side
+    ((2, 4, 3, 3), 9),  # in registers: one four of channels, many, and every half of a window
+    ((2, 8, 3, 3), 1),
+    ((2, 8, 3, 3), 3),
+    ((2, 8, 3, 3), 5),
+    ((2, 12, 3, 3), 7),
     ((2, 64, 5, 6), 9),
+    ((3, 96, 13, 13), 5),
+    ((2, 64, 5, 6), 11),
     ((1, 5, 20, 3), 21),
     ((1, 1030, 2, 1), 5),
     ((1, 2600, 1, 2), 2501),  # too large for shared memory
@@ -71,14 +78,14 @@ def sums(m: Maker) -> Iterator[Example]:
 
 def lrn(m: Maker) -> Iterator[Example]:
     for shape, size in WINDOWS:
-        for beta in (0.75, 0.5, 1.0, 0.0):
+        for beta, k in ((0.75, 1.5), (0.5, 0.0 if size >= 5 else 1.0), (1.0, 2.0), (0.0, 1.0)):
             for region in ("ACROSS_CHANNELS", "WITHIN_CHANNEL"):
                 x, dy = m.normal(*shape), m.normal(*shape)
                 note = f"{region} {size} {beta}"
                 if size > 100 and (beta != 0.75 or region == "WITHIN_CHANNEL"):
                     continue  # there to be too large for shared memory
                 for saved in ("x", "xy"):
-                    a = attrs(size=size, alpha=0.7, beta=beta, k=1.5, region=region, saved=saved)
+                    a = attrs(size=size, alpha=0.7, beta=beta, k=k, region=region, saved=saved)
                     reads = [x, x * 0, dy] if saved == "xy" else [x, dy]
                     yield m.example("lrn.backward", reads, [shape], a, note=note)
                 yield m.example("lrn.forward", [x], [shape], a, note=note)

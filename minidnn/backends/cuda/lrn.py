@@ -1,7 +1,9 @@
 """LRN of any size. Backward reads x and dy alone: s is made again.
 
-Across channels: one pass, without a workspace (unless the window is too large for shared memory). Within a channel:
-`direct` looks at all n x n places of a window, `separable` at n and then at n sums, for another tensor of workspace.
+Across channels: one pass, without a workspace. `rows` in registers, for windows of up to nine and a multiple of four
+channels; else `tiles` in shared memory, or `direct`, through memory, where the window is too large for that.
+Within a channel: `direct` looks at all n x n places of a window, `separable` at n and then at n sums, for another
+tensor of workspace.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from minidnn.backends.cuda.columns import mapping
 from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Space, Write, over, plain
 from minidnn.backends.layout import strides
 from minidnn.program import Op
@@ -39,8 +42,8 @@ class _Window:
     def __init__(self, op: Op) -> None:
         a, shape = op.attrs, op.reads[0].shape
         self.across = a.region == "ACROSS_CHANNELS"
-        self.n, half, at = op.reads[0].size, a.size // 2, strides(shape)
-        axes = [_Axis(at[k], shape[k], half) for k in ((1,) if self.across else (3, 2))]
+        self.shape, self.n, self.half, at = shape, op.reads[0].size, a.size // 2, strides(shape)
+        axes = [_Axis(at[k], shape[k], self.half) for k in ((1,) if self.across else (3, 2))]
         self.axes = (*axes, NONE)[:2]
         self.alpha = a.alpha / (a.size if self.across else a.size**2)
         self.numbers = (
@@ -55,6 +58,16 @@ class _Window:
     def both(self) -> tuple[np.generic, ...]:
         return (*self.axes[0].arguments, *self.axes[1].arguments)
 
+    @property
+    def in_rows(self) -> bool:
+        """Whether threads take whole fours of channels and windows reach no farther than the next ones."""
+        return self.across and self.half <= 4 and self.shape[1] % 4 == 0
+
+    def rows(self, kernel: str, *tensors: Read | Write) -> Recipe:
+        g = mapping(self.shape)
+        arguments = *tensors, *self.numbers[1:], *g.arguments
+        return plain(Launch("lrn", f"{kernel}_{self.half}", arguments, g.grid), name="rows")
+
     def launch(self, kernel: str, *arguments) -> Launch:
         return Launch("lrn", kernel, arguments, over(self.n))
 
@@ -62,6 +75,8 @@ class _Window:
 def forward(op: Op) -> list[Recipe]:
     """x -> y"""
     w, x, y = _Window(op), Read(0), Write(0)
+    if w.in_rows:
+        return [w.rows("forward_rows", x, y)]
     direct = plain(w.launch("forward", x, y, *w.numbers, *w.both), name="direct")
     if w.across:
         return [direct]
@@ -78,6 +93,8 @@ def forward(op: Op) -> list[Recipe]:
 def backward(op: Op) -> list[Recipe]:
     """x y? dy -> dx"""
     w, x, dy, dx = _Window(op), Read(0), Read(len(op.reads) - 1), Write(0)
+    if w.in_rows:
+        return [w.rows("backward_rows", x, dy, dx)]
     if w.across:
         half = int(w.axes[0].arguments[2])
         shared = (3 * TILE + 8 * half) * 4

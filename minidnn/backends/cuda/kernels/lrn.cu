@@ -4,7 +4,7 @@
 // half the range, clipped at the edge. Channels are one range and a trivial one; an image's n x n two, or one after
 // the other (sums, then sums of sums).
 
-#include "common.cuh"
+#include "columns.cuh"
 
 struct Axis {
     int64 stride;
@@ -157,3 +157,82 @@ extern "C" __global__ void backward_across(const T* x, const T* dy, T* dx, NUMBE
         __syncthreads();
     }
 }
+
+// ---- across channels, windows of up to nine and a multiple of four channels: a thread takes four neighbouring channels,
+// position by position (columns.cuh), and what it needs of those around as whole fours, in registers.
+
+// Fours of channels from `around` fours before to as many after; zeros beyond the ends.
+template <int AROUND>
+__device__ inline void neighbours(const T* p, int64 four, int channel, int channels, float (&v)[4 * (2 * AROUND + 1)]) {
+#pragma unroll
+    for (int a = -AROUND; a <= AROUND; a++) {
+        bool there = channel + 4 * a >= 0 && channel + 4 * a < channels;
+        float4 f = there ? load4(p, four + a) : make_float4(0, 0, 0, 0);
+        float* at = v + 4 * (a + AROUND);
+        at[0] = f.x, at[1] = f.y, at[2] = f.z, at[3] = f.w;
+    }
+}
+
+template <int HALF>
+__device__ inline void forward_rows(const T* x, T* y, const Columns& g, float k, float alpha, float beta) {
+    Place<4> here(g);
+    if (!here.any) return;
+    for (int64 i = here.begin; i < here.end; i += here.stride) {
+        int64 four = place_of<4>(g, i, here.channel);
+        float v[12], out[4];
+        neighbours<1>(x, four, here.channel, g.channels, v);
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            float sum = 0;
+#pragma unroll
+            for (int j = -HALF; j <= HALF; j++) sum += v[4 + c + j] * v[4 + c + j];
+            out[c] = v[4 + c] * power(k + alpha * sum, beta);
+        }
+        store4(y, four, make_float4(out[0], out[1], out[2], out[3]));
+    }
+}
+
+template <int HALF>
+__device__ inline void backward_rows(const T* x, const T* dy, T* dx, const Columns& g, float k, float alpha, float beta) {
+    constexpr int AROUND = HALF <= 2 ? 1 : 2, MIDDLE = 4 * AROUND;
+    Place<4> here(g);
+    if (!here.any) return;
+    for (int64 i = here.begin; i < here.end; i += here.stride) {
+        int64 four = place_of<4>(g, i, here.channel);
+        float v[4 * (2 * AROUND + 1)], d[12], u[4 + 2 * HALF], direct[4], out[4];
+        neighbours<AROUND>(x, four, here.channel, g.channels, v);
+        neighbours<1>(dy, four, here.channel, g.channels, d);
+#pragma unroll
+        for (int c = -HALF; c < 4 + HALF; c++) {
+            float sum = 0;
+#pragma unroll
+            for (int j = -HALF; j <= HALF; j++) sum += v[MIDDLE + c + j] * v[MIDDLE + c + j];
+            float s = k + alpha * sum, first_term = d[4 + c] * power(s, beta);
+            bool there = here.channel + c >= 0 && here.channel + c < g.channels;  // else s may be 0, and u not a number
+            u[c + HALF] = there ? first_term * v[MIDDLE + c] / s : 0;
+            if (c >= 0 && c < 4) direct[c] = first_term;
+        }
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            float sum = 0;
+#pragma unroll
+            for (int j = 0; j <= 2 * HALF; j++) sum += u[c + j];
+            out[c] = direct[c] - 2 * alpha * beta * v[MIDDLE + c] * sum;
+        }
+        store4(dx, four, make_float4(out[0], out[1], out[2], out[3]));
+    }
+}
+
+#define ACROSS(HALF)                                                                                              \
+    extern "C" __global__ void forward_rows_##HALF(const T* x, T* y, float k, float alpha, float beta, COLUMNS) { \
+        forward_rows<HALF>(x, y, COLUMNS_GIVEN, k, alpha, beta);                                                  \
+    }                                                                                                             \
+    extern "C" __global__ void backward_rows_##HALF(const T* x, const T* dy, T* dx, float k, float alpha,         \
+                                                    float beta, COLUMNS) {                                        \
+        backward_rows<HALF>(x, dy, dx, COLUMNS_GIVEN, k, alpha, beta);                                            \
+    }
+ACROSS(0)
+ACROSS(1)
+ACROSS(2)
+ACROSS(3)
+ACROSS(4)
