@@ -126,16 +126,17 @@ class Library:
 
 
 @cache
-def library(source: str, sanitize: bool = False) -> Library:
+def library(source: str, sanitize: bool = False, storage: str = "float") -> Library:
     """Of kernels/<source>.cu."""
-    return Library(build(KERNELS / f"{source}.cu", sanitize))
+    return Library(build(KERNELS / f"{source}.cu", sanitize, () if storage == "float" else (f"-DSTORAGE={storage}",)))
 
 
 class HostCuda:
-    """falling: threads and blocks run in the opposite order; where that changes a byte, there is a race."""
+    """falling: threads and blocks run in the opposite order; where that changes a byte, there is a race.
+    storage: "float", "fp16" (tensors of float16) or "bf16" (tensors of uint16, which are its bits)."""
 
-    def __init__(self, sanitize: bool = False, falling: bool = False) -> None:
-        self.sanitize, self.falling = sanitize, falling
+    def __init__(self, sanitize: bool = False, falling: bool = False, storage: str = "float") -> None:
+        self.sanitize, self.falling, self.storage = sanitize, falling, storage
         self.kinds = kinds()
 
     def recipes(self, op: Op) -> list[Recipe]:
@@ -156,7 +157,7 @@ class HostCuda:
         for step in recipe.steps:
             if not isinstance(step, Launch):
                 raise KernelError(f"{op.kind}: a plan of cuDNN does not run on the CPU")
-            lib = library(step.source, self.sanitize)
+            lib = library(step.source, self.sanitize, self.storage)
             if wrong := list(mismatches(op, recipe, step, lib.signatures)):
                 raise KernelError("; ".join(wrong))
             values = [_address(a, op, views, workspace) if isinstance(a, Pointer) else a for a in step.arguments]
@@ -200,6 +201,7 @@ def mismatches(op: Op, recipe: Recipe, launch: Launch, signatures: Mapping[str, 
                 continue
             tensor = tensors[argument.index]
             got = np.dtype(tensor.dtype).str[1:]
+            got = {"f2": "V2", "u2": "V2"}.get(got, got)  # structs of two bytes, to the kernel
             if want not in (f"*{got}", f"c*{got}", "*v", "c*v"):
                 yield f"{where}: argument {i} points to {got} ({tensor}), the parameter is {want}"
             if reads and not want.startswith("c") and tensor not in op.writes:

@@ -105,6 +105,13 @@ template <class To, class From> inline To shim_bits(From x) {
     memcpy(&y, &x, sizeof y);
     return y;
 }
+#ifdef __FLT16_MANT_DIG__
+inline float shim_widen(unsigned short bits) { return (float)shim_bits<_Float16>(bits); }
+inline unsigned short shim_narrow(float x) { return shim_bits<unsigned short>((_Float16)x); }
+#else
+inline float shim_widen(unsigned short) { return abort(), 0.0f; }  // this compiler has no 16-bit floats
+inline unsigned short shim_narrow(float) { return abort(), (unsigned short)0; }
+#endif
 inline unsigned __float_as_uint(float x) { return shim_bits<unsigned>(x); }
 inline int __float_as_int(float x) { return shim_bits<int>(x); }
 inline float __uint_as_float(unsigned x) { return shim_bits<float>(x); }

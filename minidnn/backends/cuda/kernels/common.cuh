@@ -6,11 +6,19 @@
 
 #pragma once
 
-#ifndef STORAGE
-#define STORAGE float
-#endif
+// Formats of 16 bits, as bits: no header of CUDA's is needed.
+struct bf16 {
+    unsigned short bits;
+};
+struct fp16 {
+    unsigned short bits;
+};
 
+#ifndef STORAGE
+#define STORAGE float  // or bf16, fp16
+#endif
 using T = STORAGE;
+
 using int64 = long long;
 using uint8 = unsigned char;
 using uint32 = unsigned int;
@@ -21,18 +29,59 @@ using uint64 = unsigned long long;
 __device__ inline int64 first() { return (int64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline int64 step() { return (int64)gridDim.x * blockDim.x; }
 
+// ---- numbers as they are stored, and as float. Narrowing rounds to the nearest, of two to the even one.
+
+__device__ inline float widen(float v) { return v; }
+__device__ inline float widen(uint8 v) { return v; }  // masks, indices
+__device__ inline float widen(bf16 v) { return __uint_as_float((uint32)v.bits << 16); }
+__device__ inline void narrow(float v, float& to) { to = v; }
+
+__device__ inline void narrow(float v, bf16& to) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(to.bits) : "f"(v));
+#else
+    uint32 bits = __float_as_uint(v);
+    to.bits = v != v ? 0x7FFF : (bits + 0x7FFF + (bits >> 16 & 1)) >> 16;
+#endif
+}
+
+#ifdef __CUDA_ARCH__
+__device__ inline float widen(fp16 v) {
+    float to;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(to) : "h"(v.bits));
+    return to;
+}
+__device__ inline void narrow(float v, fp16& to) { asm("cvt.rn.f16.f32 %0, %1;" : "=h"(to.bits) : "f"(v)); }
+#else
+inline float widen(fp16 v) { return shim_widen(v.bits); }
+inline void narrow(float v, fp16& to) { to.bits = shim_narrow(v); }
+#endif
+
 // ---- memory: load and store the i-th value, load4 and store4 the i-th four
 
-__device__ inline float load(const float* p, int64 i) { return p[i]; }
-__device__ inline void store(float* p, int64 i, float v) { p[i] = v; }
-__device__ inline float4 load4(const float* p, int64 i) { return reinterpret_cast<const float4*>(p)[i]; }
-__device__ inline void store4(float* p, int64 i, float4 v) { reinterpret_cast<float4*>(p)[i] = v; }
+template <class S>
+struct alignas(4 * sizeof(S)) Four {
+    S v[4];
+};
 
-// Bytes (masks, indices) as numbers.
-__device__ inline float load(const uint8* p, int64 i) { return p[i]; }
-__device__ inline float4 load4(const uint8* p, int64 i) {
-    uchar4 v = reinterpret_cast<const uchar4*>(p)[i];
-    return make_float4(v.x, v.y, v.z, v.w);
+template <class S>
+__device__ inline float load(const S* p, int64 i) {
+    return widen(p[i]);
+}
+template <class S>
+__device__ inline void store(S* p, int64 i, float v) {
+    narrow(v, p[i]);
+}
+template <class S>
+__device__ inline float4 load4(const S* p, int64 i) {
+    Four<S> f = reinterpret_cast<const Four<S>*>(p)[i];
+    return make_float4(widen(f.v[0]), widen(f.v[1]), widen(f.v[2]), widen(f.v[3]));
+}
+template <class S>
+__device__ inline void store4(S* p, int64 i, float4 v) {
+    Four<S> f;
+    narrow(v.x, f.v[0]), narrow(v.y, f.v[1]), narrow(v.z, f.v[2]), narrow(v.w, f.v[3]);
+    reinterpret_cast<Four<S>*>(p)[i] = f;
 }
 
 // ---- a function of every element: y[i] = f(x[i] ...), four at a time. y may be any x.

@@ -31,7 +31,9 @@ extern "C" __global__ void dropout_flat(const T* x, const int64* iteration, T* y
             float4 v = load4(x, i);
             store4(y, i, make_float4(f(v.x, w.v[0]), f(v.y, w.v[1]), f(v.z, w.v[2]), f(v.w, w.v[3])));
         } else {
-            for (int64 k = i * 4; k < n; k++) store(y, k, f(load(x, k), w.v[k % 4]));
+#pragma unroll
+            for (int k = 0; k < 3; k++)
+                if (i * 4 + k < n) store(y, i * 4 + k, f(load(x, i * 4 + k), w.v[k]));
         }
     }
 }

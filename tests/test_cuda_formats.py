@@ -1,0 +1,91 @@
+"""Kernels that move and combine values, with values stored in 16 bits: the reference's result on the same numbers,
+rounded once. (bf16 and fp16 on the CPU are rounded by other code than on a GPU, whose own instructions do it.)"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from minidnn.backends.cuda import dropout, elementwise, join, pooling
+from minidnn.backends.reference import KERNELS
+from minidnn.program import Tensor
+from tests import cuda_host
+from tests.cpu_ops import Example, expected, run
+from tests.cuda_host import HostCuda
+from tests.cuda_ops import all_examples
+
+pytestmark = [
+    pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+KINDS = sorted(k for module in (dropout, elementwise, join, pooling) for k in module.KINDS)
+ALL: dict[str, list[Example]] = defaultdict(list)
+for _e in all_examples():
+    if _e.op.kind in KINDS and sum(t.size for t in _e.op.tensors) < 1 << 16:
+        ALL[_e.op.kind].append(_e)
+DTYPE = {"fp16": "float16", "bf16": "uint16"}
+SPACING = {"fp16": 2.0**-10, "bf16": 2.0**-7}  # between 1 and the next number
+
+
+def narrow(x: np.ndarray, storage: str) -> np.ndarray:
+    if storage == "fp16":
+        return x.astype(np.float16)
+    bits = x.astype(np.float32).view(np.uint32)
+    rounded = (bits + 0x7FFF + (bits >> 16 & 1)) >> 16
+    return np.where(np.isnan(x), 0x7FFF, rounded).astype(np.uint16)
+
+
+def widen(x: np.ndarray, storage: str) -> np.ndarray:
+    return x.astype(np.float32) if storage == "fp16" else (x.astype(np.uint32) << 16).view(np.float32)
+
+
+def stored(e: Example, storage: str) -> tuple[Example, Example]:
+    """(the example in that format, the same numbers as float32)"""
+    names = {t: Tensor(t.name, t.shape, DTYPE[storage] if t.dtype == "float32" else t.dtype) for t in e.op.tensors}
+    op = replace(
+        e.op,
+        reads=tuple(names[t] for t in e.op.reads),
+        writes=tuple(names[t] for t in e.op.writes),
+        inplace=tuple((names[a], names[b]) for a, b in e.op.inplace),
+    )
+    data = {t: narrow(x, storage) if t.dtype == "float32" else x for t, x in e.data.items()}
+    wide = {t: widen(data[t], storage) if t.dtype == "float32" else x for t, x in e.data.items()}
+    return Example(e.name, op, {names[t]: x for t, x in data.items()}, e.exact), Example(e.name, e.op, wide)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_sixteen_bits(storage, kind):
+    device = HostCuda(storage=storage)
+    for e in ALL[kind]:
+        narrowed, same = stored(e, storage)
+        want = expected(KERNELS, same)
+        for algorithm in device.algorithms(narrowed.op):
+            for together in (False, True):
+                got = run(device, narrowed, algorithm, together=together)
+                for t, g, w in zip(e.op.writes, got, want, strict=True):
+                    if t.dtype != "float32":
+                        assert np.array_equal(g, w), f"{e.name}: {t.name}"
+                        continue
+                    passes = 1 + (len(e.op.reads) > elementwise.AT_ONCE)  # each stores its result
+                    limit = passes * SPACING[storage] * max(float(np.abs(w).max(initial=0)), 1e-3)
+                    exact = np.array_equal(g, narrow(w, storage))
+                    close = np.abs(widen(g, storage) - w) <= limit
+                    assert exact or (not e.exact and close.all()), f"{e.name}: {t.name}, in place: {together}"
+
+
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_every_number_comes_back(storage):
+    """A copy goes through float and must give each of the 65536 bit patterns back; NaN as some NaN."""
+    x = np.arange(1 << 16, dtype=np.uint16)
+    y = np.zeros_like(x)
+    lib = cuda_host.library("elementwise", storage=storage)
+    lib.bind("copy", [x.ctypes.data, y.ctypes.data, np.int64(x.size)], 64, 256, 0, False)()
+    numbers = [widen(v.view(np.float16) if storage == "fp16" else v, storage) for v in (x, y)]
+    ordinary = ~np.isnan(numbers[0])
+    assert np.array_equal(x[ordinary], y[ordinary]) and np.isnan(numbers[1][~ordinary]).all()
+    assert ordinary.sum() == {"fp16": 65536 - 2 * 1023, "bf16": 65536 - 2 * 127}[storage]
