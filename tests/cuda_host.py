@@ -133,10 +133,13 @@ def library(source: str, sanitize: bool = False, storage: str = "float") -> Libr
 
 class HostCuda:
     """falling: threads and blocks run in the opposite order; where that changes a byte, there is a race.
-    storage: "float", "fp16" (tensors of float16) or "bf16" (tensors of uint16, which are its bits)."""
+    storage: "float", "fp16" (tensors of float16) or "bf16" (tensors of uint16, which are its bits).
+    blocks: no launch has more, so that loops over the grid go round several times, as they do over large tensors."""
 
-    def __init__(self, sanitize: bool = False, falling: bool = False, storage: str = "float") -> None:
-        self.sanitize, self.falling, self.storage = sanitize, falling, storage
+    def __init__(
+        self, sanitize: bool = False, falling: bool = False, storage: str = "float", blocks: int = 1 << 30
+    ) -> None:
+        self.sanitize, self.falling, self.storage, self.blocks = sanitize, falling, storage, blocks
         self.kinds = kinds()
 
     def recipes(self, op: Op) -> list[Recipe]:
@@ -161,7 +164,8 @@ class HostCuda:
             if wrong := list(mismatches(op, recipe, step, lib.signatures)):
                 raise KernelError("; ".join(wrong))
             values = [_address(a, op, views, workspace) if isinstance(a, Pointer) else a for a in step.arguments]
-            calls.append(lib.bind(step.kernel, values, step.grid, step.block, step.shared, self.falling))
+            grid = min(step.grid, self.blocks)
+            calls.append(lib.bind(step.kernel, values, grid, step.block, step.shared, self.falling))
 
         def call() -> None:
             for each in calls:

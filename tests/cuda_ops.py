@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
 from tests.cpu_ops import Example, Maker, _ceil_mode, attrs, examples
 
@@ -24,7 +25,7 @@ def more(seed: int = 1) -> Iterator[Example]:
 
 def _elementwise(m: Maker) -> Iterator[Example]:
     for size in (1, 3, 4, 5, 255, 256, 1023, 1024, 1027):  # where groups of four, threads and blocks end
-        x, y = m.normal(size), m.normal(size)
+        x, y = np.round(m.normal(size) * 2) / 2, m.normal(size)  # zeros among them
         a = attrs(negative_slope=0.25, saved="mask")
         dtypes = {1: "uint8"}
         yield m.example("relu.forward", [x], [(size,)] * 2, a, inplace=[(0, 0)], dtypes=dtypes, note="mask", exact=True)
@@ -131,3 +132,7 @@ def _dropouts(m: Maker) -> Iterator[Example]:
             a = attrs(ratio=ratio, seed=seed, key=key)
             for kind in ("dropout.forward", "dropout.backward"):
                 yield m.example(kind, [x, at], [shape], a, inplace=[(0, 0)], note=f"ratio {ratio}", exact=True)
+        word = int(words(int(np.prod(shape)), 5, 3, 9)[-1])
+        a = attrs(ratio=word / 2**32, seed=5, key=9)  # the last one's word is the very limit: it is kept
+        reads = [m.normal(*shape), np.array([3], np.int64)]
+        yield m.example("dropout.forward", reads, [shape], a, note="at the limit", exact=True)

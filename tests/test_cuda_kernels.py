@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from minidnn.backends.cuda import dropout, elementwise, join, pooling
 from minidnn.backends.cuda.recipe import Execute, Launch, Space, plain
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Tensor
@@ -76,6 +77,21 @@ def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falli
                 again = run(on, e, algorithm, **how)
                 for t, a, b in zip(e.op.writes, first, again, strict=True):
                     assert a.tobytes() == b.tobytes(), f"{e.name}: {t.name} by {algorithm} differs with {how}"
+
+
+# Modules all of whose kernels stride over the grid: any number of blocks does. (Others give each block its share.)
+STRIDING = sorted(k for module in (dropout, elementwise, join, pooling) for k in module.KINDS)
+
+
+@pytest.mark.parametrize("kind", STRIDING)
+def test_any_grid_does(device, kind):
+    """As over tensors with more items than the largest grid has threads."""
+    few = [HostCuda(blocks=1), HostCuda(blocks=3, falling=True)]
+    for e in [e for e in ALL[kind] if sum(t.size for t in e.op.tensors) > 300]:
+        for algorithm in device.algorithms(e.op):
+            first = [x.tobytes() for x in run(device, e, algorithm)]
+            for other in few:
+                assert [x.tobytes() for x in run(other, e, algorithm)] == first, f"{e.name} by {algorithm}"
 
 
 @pytest.mark.parametrize("kind", KINDS)
