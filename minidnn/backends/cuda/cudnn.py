@@ -18,6 +18,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Any
 
+from minidnn.backends.cuda.packages import CudaUnavailable
 from minidnn.backends.layout import strides
 
 FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_filter"
@@ -85,8 +86,15 @@ class Target:
 
     @classmethod
     def gpu(cls, cudnn: ModuleType, card: str, capability: tuple[int, int]) -> Target:
-        """The current GPU. cuDNN's handle takes some memory of it."""
-        handle = cudnn.create_handle()
+        """The current GPU. cuDNN's handle takes some memory of it. Raises CudaUnavailable."""
+        try:
+            handle = cudnn.create_handle()
+        except RuntimeError as error:
+            said = " ".join(str(error).split())
+            raise CudaUnavailable(
+                f"cuDNN {cudnn.backend_version_string()} cannot be started on {card} ({said}): is the card's memory "
+                "taken? `nvidia-smi` shows by whom"
+            ) from None
         return cls(card, capability, {"handle": handle}, handle)
 
     @classmethod
@@ -96,6 +104,11 @@ class Target:
         device = cudnn.create_device_properties(json.dumps(dict(properties)))
         capability = (version // 100, version % 100 // 10)
         return cls(properties["deviceName"], capability, {"device_property": device})
+
+
+def properties(cudnn: ModuleType, number: int = 0) -> dict[str, Any]:
+    """A GPU's properties as cuDNN lists them: what Target.properties takes on a machine without it."""
+    return json.loads(cudnn.create_device_properties(number).serialize())
 
 
 @dataclass(frozen=True)
@@ -250,12 +263,12 @@ _WINDOW = {"padding": "pad", "stride": "stride", "dilation": "dilation"}  # the 
 
 def useful(plans: Iterable[Plan], most: int) -> tuple[Plan, ...]:
     """Of plans listed best first: the `most` first ones, and each later one that needs clearly less workspace than
-    all before it, down to one that needs (nearly) none. A name stands once."""
+    all that are kept, down to one that needs (nearly) none. A name stands once."""
     kept: dict[str, Plan] = {}
     least = float("inf")
     for plan in plans:
         size = plan.workspace if plan.workspace > LITTLE else 0
         if (len(kept) < most or size < LESS * least) and plan.name not in kept:
             kept[plan.name] = plan
-        least = min(least, size)
+            least = min(least, size)
     return tuple(kept.values())
