@@ -227,8 +227,9 @@ class Machine:
     def close(self) -> None:
         """End the streams and give the device's memory back. What `get` reads stays readable."""
         if not self._closed:
-            self.homes = {t: self.runtime.read(home) for t, home in self.homes.items()}
             self._closed = True
+            broken = self.runtime.broken
+            self.homes = {} if broken else {t: self.runtime.read(home) for t, home in self.homes.items()}
             self.runtime.close()
 
     def __enter__(self) -> Machine:

@@ -28,10 +28,12 @@ class Bound:
 
 
 class Runtime(Protocol):
-    """`arena` is sliced like an array of bytes; `host` is one."""
+    """`arena` is sliced like an array of bytes; `host` is one. `broken`: after a failure from which the device does not
+    recover, so that its memory cannot be read any more."""
 
     arena: Any
     host: np.ndarray
+    broken: bool
 
     def copy(self, to: Any, source: Any, stream: Stream) -> Call:
         """A copy of bytes from the arena to the host on stream "out", from the host to the arena on stream "in"."""

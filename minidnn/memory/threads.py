@@ -42,7 +42,7 @@ class Threads:
     def __init__(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> None:
         """`arena` and `host` are bytes."""
         self.arena, self.host = page_aligned(arena), page_aligned(host)
-        self.delays, self.random = delays, Random(seed)
+        self.delays, self.random, self.broken = delays, Random(seed), False
         self._failure: BaseException | None = None
         self._active: Prepared | None = None
         self._spans: list[Span] | None = None
@@ -64,7 +64,7 @@ class Threads:
         return partial(bytes.fill, value)
 
     def bind(self, bound: Sequence[Bound]) -> Prepared:
-        awaited = {b.on: threading.Event() for b in bound if b.on is not None}
+        awaited = {on: threading.Event() for on in {b.on for b in bound if b.on is not None}}
         prepared = Prepared(events=list(awaited.values()))
         for b in bound:
             calls = prepared.calls[b.stream]

@@ -1,0 +1,212 @@
+"""The calls of CUDA that the backend makes. `Api` says which; `CupyApi` makes them, through CuPy. (The tests have
+another, on the host's memory, which runs what is enqueued in any order that CUDA would allow.)
+
+Addresses, streams, events and graphs are plain numbers. Nothing is allocated but what is asked for here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+Call = Callable[[], object]
+Direction = Literal["out", "in"]  # device to host, host to device
+
+
+class OutOfMemory(MemoryError):
+    """The device (or page-locked memory of the host) has less than was asked for."""
+
+
+class Api(Protocol):
+    def free_memory(self) -> int:
+        """Bytes of the device that nobody has taken."""
+        ...
+
+    def allocate(self, nbytes: int) -> int:
+        """Bytes of the device. Raises OutOfMemory."""
+        ...
+
+    def release(self, address: int) -> None: ...
+
+    def allocate_host(self, nbytes: int) -> np.ndarray:
+        """Page-locked bytes of the host, which copies may run beside compute from. Raises OutOfMemory."""
+        ...
+
+    def release_host(self, array: np.ndarray) -> None: ...
+
+    def stream(self) -> int: ...
+
+    def release_stream(self, stream: int) -> None: ...
+
+    def event(self, timed: bool = False) -> int: ...
+
+    def release_event(self, event: int) -> None: ...
+
+    def record(self, event: int, stream: int) -> None: ...
+
+    def wait(self, stream: int, event: int) -> None:
+        """The stream goes no further until what the event was last recorded behind has ended."""
+        ...
+
+    def synchronize(self, stream: int) -> None:
+        """Return when all that was enqueued has ended. What failed there is raised."""
+        ...
+
+    def elapsed(self, start: int, end: int) -> float:
+        """Seconds between two timed events that have happened."""
+        ...
+
+    def copy(self, to: int, source: int, nbytes: int, direction: Direction, stream: int) -> None: ...
+
+    def fill(self, address: int, value: int, nbytes: int, stream: int) -> None: ...
+
+    def functions(self, source: str) -> Mapping[str, Any]:
+        """The kernels of kernels/<source>.cu by name, as `bind` takes them."""
+        ...
+
+    def bind(
+        self, function: Any, arguments: Sequence[np.generic], grid: int, block: int, shared: int, stream: int
+    ) -> Call:
+        """A launch, prepared: calling it enqueues it. Addresses are np.uint64."""
+        ...
+
+    def begin_capture(self, stream: int) -> None:
+        """What is enqueued on the stream from now on, and on those that wait for it, becomes a graph instead."""
+        ...
+
+    def end_capture(self, stream: int) -> int:
+        """The graph, ready to be replayed."""
+        ...
+
+    def replay(self, graph: int, stream: int) -> None: ...
+
+    def release_graph(self, graph: int) -> None: ...
+
+
+class CupyApi:
+    """One GPU. CuPy's own allocators are replaced by ones that refuse, so that nothing is allocated behind us."""
+
+    def __init__(self, cupy: ModuleType, cubin: Callable[[str], bytes], number: int = 0) -> None:
+        """`cubin(source)`: the machine code of kernels/<source>.cu for this GPU."""
+        self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
+        self.runtime.setDevice(number)
+        self.runtime.free(0)  # makes the context
+        cupy.cuda.set_allocator(_refuse)
+        cupy.cuda.set_pinned_memory_allocator(_refuse)
+        self._functions: dict[str, Mapping[str, int]] = {}
+
+    # ---- memory
+
+    def free_memory(self) -> int:
+        return self.runtime.memGetInfo()[0]
+
+    def allocate(self, nbytes: int) -> int:
+        try:
+            return self.runtime.malloc(max(nbytes, 1))
+        except self.runtime.CUDARuntimeError as error:
+            raise OutOfMemory(f"{nbytes} bytes of device memory: {error}; {self.free_memory()} are free") from None
+
+    def release(self, address: int) -> None:
+        self.runtime.free(address)
+
+    def allocate_host(self, nbytes: int) -> np.ndarray:
+        try:
+            address = self.runtime.hostAlloc(max(nbytes, 1), self.runtime.hostAllocDefault)
+        except self.runtime.CUDARuntimeError as error:
+            raise OutOfMemory(f"{nbytes} bytes of page-locked host memory: {error}") from None
+        return np.ctypeslib.as_array((ctypes.c_uint8 * max(nbytes, 1)).from_address(address))[:nbytes]
+
+    def release_host(self, array: np.ndarray) -> None:
+        self.runtime.freeHost(array.__array_interface__["data"][0])
+
+    # ---- streams
+
+    def stream(self) -> int:
+        return self.runtime.streamCreateWithFlags(self.runtime.streamNonBlocking)
+
+    def release_stream(self, stream: int) -> None:
+        self.runtime.streamDestroy(stream)
+
+    def event(self, timed: bool = False) -> int:
+        return self.runtime.eventCreateWithFlags(
+            self.runtime.eventDefault if timed else self.runtime.eventDisableTiming
+        )
+
+    def release_event(self, event: int) -> None:
+        self.runtime.eventDestroy(event)
+
+    def record(self, event: int, stream: int) -> None:
+        self.runtime.eventRecord(event, stream)
+
+    def wait(self, stream: int, event: int) -> None:
+        self.runtime.streamWaitEvent(stream, event)
+
+    def synchronize(self, stream: int) -> None:
+        self.runtime.streamSynchronize(stream)
+
+    def elapsed(self, start: int, end: int) -> float:
+        return self.runtime.eventElapsedTime(start, end) / 1e3
+
+    def copy(self, to: int, source: int, nbytes: int, direction: Direction, stream: int) -> None:
+        out = direction == "out"
+        kind = self.runtime.memcpyDeviceToHost if out else self.runtime.memcpyHostToDevice
+        self.runtime.memcpyAsync(to, source, nbytes, kind, stream)
+
+    def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
+        self.runtime.memsetAsync(address, value, nbytes, stream)
+
+    # ---- kernels
+
+    def functions(self, source: str) -> Mapping[str, int]:
+        if source not in self._functions:
+            self._functions[source] = _Functions(self.driver, self.driver.moduleLoadData(self._cubin(source)))
+        return self._functions[source]
+
+    def bind(
+        self, function: int, arguments: Sequence[np.generic], grid: int, block: int, shared: int, stream: int
+    ) -> Call:
+        cells = [np.array(a) for a in arguments]
+        pointers = (ctypes.c_void_p * max(1, len(cells)))(*(c.ctypes.data for c in cells))
+        launch, at = self.driver.launchKernel, ctypes.addressof(pointers)
+
+        def call(_alive: object = (cells, pointers)) -> None:
+            launch(function, grid, 1, 1, block, 1, 1, shared, stream, at, 0)
+
+        return call
+
+    # ---- graphs
+
+    def begin_capture(self, stream: int) -> None:
+        self.runtime.streamBeginCapture(stream, self.runtime.streamCaptureModeRelaxed)
+
+    def end_capture(self, stream: int) -> int:
+        graph = self.runtime.streamEndCapture(stream)
+        try:
+            return self.runtime.graphInstantiate(graph)
+        finally:
+            self.runtime.graphDestroy(graph)
+
+    def replay(self, graph: int, stream: int) -> None:
+        self.runtime.graphLaunch(graph, stream)
+
+    def release_graph(self, graph: int) -> None:
+        self.runtime.graphExecDestroy(graph)
+
+
+class _Functions(dict[str, int]):
+    """The kernels of a module, looked up when they are first asked for."""
+
+    def __init__(self, driver: Any, module: int) -> None:
+        self._driver, self._module = driver, module
+
+    def __missing__(self, name: str) -> int:
+        self[name] = found = self._driver.moduleGetFunction(self._module, name)
+        return found
+
+
+def _refuse(nbytes: int) -> Any:
+    raise MemoryError(f"{nbytes} bytes were asked of CuPy behind the memory manager")

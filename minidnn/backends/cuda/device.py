@@ -1,0 +1,177 @@
+"""A GPU as a device: which kernels an op may use, and calls bound to the addresses of a plan.
+
+`Planner` is the part that needs no GPU: recipes from op kinds, with workspaces from cuDNN's plans for a card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+
+from minidnn.backends import layout
+from minidnn.backends.cuda import (
+    convolution,
+    dense,
+    dropout,
+    elementwise,
+    join,
+    loss,
+    normalization,
+    pooling,
+    reduction,
+    update,
+)
+from minidnn.backends.cuda.api import Api, Call
+from minidnn.backends.cuda.cudnn import Cudnn
+from minidnn.backends.cuda.recipe import Argument, Execute, Launch, Pointer, Read, Recipe, Space
+from minidnn.backends.cuda.runtime import Bytes, CudaRuntime
+from minidnn.program import Algorithm, Op, Tensor
+
+# kind -> op -> its recipes, best first: kernels of our own
+KINDS = {
+    **pooling.KINDS,
+    **dropout.KINDS,
+    **elementwise.KINDS,
+    **normalization.KINDS,
+    **reduction.KINDS,
+    **join.KINDS,
+    **loss.KINDS,
+    **update.KINDS,
+}
+# kind -> (cuDNN, op) -> its recipes, best first
+OF_CUDNN = {**convolution.KINDS, **dense.KINDS}
+
+MARGIN = 256 << 20  # bytes that are left free for what CUDA itself takes late: kernels' code, graphs, stacks
+
+
+class NoKernel(KeyError):
+    """An op of a kind that no table has."""
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class KernelFailed(RuntimeError):
+    """CUDA or cuDNN refused an op; the message names it, its algorithm and what was said."""
+
+
+class Planner:
+    """Recipes for the ops of a program, on a card that need not be here."""
+
+    name = "cuda"
+
+    def __init__(self, cudnn: Cudnn, memory: int, description: str) -> None:
+        self.cudnn, self.memory, self.description = cudnn, memory, description
+        self._recipes: dict[tuple, list[Recipe]] = {}
+
+    def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
+        """The ways to compute an op, the default first."""
+        return tuple(r.algorithm for r in self.recipes(op))
+
+    def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
+        """The tensor's elements in logical order, over its bytes on the host."""
+        return layout.view(buffer, tensor)
+
+    def recipes(self, op: Op) -> list[Recipe]:
+        """Made once per kind and geometry."""
+        key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
+        if key not in self._recipes:
+            if op.kind in KINDS:
+                self._recipes[key] = KINDS[op.kind](op)
+            elif op.kind in OF_CUDNN:
+                self._recipes[key] = OF_CUDNN[op.kind](self.cudnn, op)
+            else:
+                raise NoKernel(
+                    f"layer {op.layer}: the cuda backend has no kernel for {op.kind!r}; "
+                    f"add one with minidnn.backends.cuda.KINDS[{op.kind!r}] = f(op) -> [Recipe, ...], "
+                    "or use --device cpu"
+                )
+        return self._recipes[key]
+
+    def recipe(self, op: Op, algorithm: Algorithm) -> Recipe:
+        for recipe in self.recipes(op):
+            if recipe.algorithm == algorithm:
+                return recipe
+        offered = ", ".join(f"{a.name} ({a.workspace} B)" for a in self.algorithms(op))
+        raise ValueError(
+            f"{op.name}: no algorithm {algorithm.name} with {algorithm.workspace} B of workspace; cuda offers {offered}"
+        )
+
+
+class CudaDevice(Planner):
+    """One GPU. graphs: replay each step as one captured graph."""
+
+    def __init__(self, api: Api, cudnn: Cudnn, description: str, graphs: bool = True) -> None:
+        super().__init__(cudnn, max(api.free_memory() - MARGIN, 0), description)
+        self.api, self.graphs = api, graphs
+        self.compute = api.stream()
+        cudnn.set_stream(self.compute)
+
+    def runtime(self, arena: int, host: int, delays: float, seed: int) -> CudaRuntime:
+        if delays:
+            raise ValueError("the cuda device cannot delay copies: that is for devices on the host's memory")
+        return CudaRuntime(self.api, self.compute, arena, host, self.graphs)
+
+    def view(self, buffer: Bytes, tensor: Tensor) -> Bytes:
+        return buffer
+
+    def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, Bytes], workspace: Bytes) -> Call:
+        """The op bound to its addresses: calling it enqueues its kernels on the compute stream."""
+        recipe = self.recipe(op, algorithm)
+        if workspace.nbytes < algorithm.workspace:
+            raise ValueError(
+                f"{op.name}: {algorithm.name} needs {algorithm.workspace} B of workspace, given {workspace.nbytes} B"
+            )
+
+        def address(pointer: Pointer) -> int:
+            if isinstance(pointer, Space):
+                return workspace.address + pointer.offset
+            tensors = op.reads if isinstance(pointer, Read) else op.writes
+            return views[tensors[pointer.index]].address + pointer.offset
+
+        def value(argument: Argument) -> np.generic:
+            return argument if isinstance(argument, np.generic) else np.uint64(address(argument))
+
+        calls: list[Call] = []
+        for step in recipe.steps:
+            if isinstance(step, Execute):
+                pack = {uid: address(pointer) for uid, pointer in step.pack}
+                calls.append(partial(self.cudnn.execute, step.plan, pack, address(step.workspace)))
+            else:
+                calls.append(self._launch(step, [value(a) for a in step.arguments]))
+
+        def call() -> None:
+            try:
+                for each in calls:
+                    each()
+            except Exception as error:
+                raise KernelFailed(f"{op.name} [{algorithm.name}] on cuda: {error}") from error
+
+        return call
+
+    def _launch(self, step: Launch, arguments: list[np.generic]) -> Call:
+        function = self.api.functions(step.source)[step.kernel]
+        return self.api.bind(function, arguments, step.grid, step.block, step.shared, self.compute)
+
+
+def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDevice:
+    """The GPU of that number. Raises packages.CudaUnavailable, which says what is missing and what to do."""
+    from minidnn.backends.cuda import compile, packages
+    from minidnn.backends.cuda.api import CupyApi
+    from minidnn.backends.cuda.cudnn import Settings, Target
+    from minidnn.backends.cuda.nvrtc import Nvrtc
+
+    found = packages.load()
+    assert found.driver is not None and found.cupy is not None
+    card = found.driver.cards[number]
+    arch = 10 * card.capability[0] + card.capability[1]
+    api = CupyApi(found.cupy, partial(compile.cubin, Nvrtc(found.paths["nvrtc"]), arch=arch), number)
+    cudnn = Cudnn(found.cudnn, Target.gpu(found.cudnn, card.name, card.capability), Settings(tf32=tf32))
+    driver = ".".join(map(str, found.driver.cuda))
+    description = (
+        f"{card.name} (compute capability {card.capability[0]}.{card.capability[1]}, driver for CUDA {driver}), "
+        f"{found.description}, TF32 {'allowed' if tf32 else 'forbidden'}"
+    )
+    return CudaDevice(api, cudnn, description, graphs)

@@ -1,0 +1,204 @@
+"""Three streams of a GPU, one arena and one page-locked store: what memory/machine.py runs on (memory/runtime.py).
+
+A schedule's calls are enqueued in its order; an event stands only where the schedule has a wait. From its second run
+on, a step is replayed as one captured graph, copies included (the first run is not captured, so that libraries load
+what they load late). Timed and checked runs are never captured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from minidnn.backends.cuda.api import Api, Call
+from minidnn.sizes import text
+
+Stream = Literal["compute", "out", "in"]
+SIDES: tuple[Stream, ...] = ("out", "in")
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A range of the device's memory, sliced like an array of uint8."""
+
+    address: int
+    nbytes: int
+
+    def __getitem__(self, part: slice) -> Bytes:
+        start, stop, _ = part.indices(self.nbytes)
+        return Bytes(self.address + start, max(stop - start, 0))
+
+
+@dataclass(eq=False)
+class Prepared:
+    """`calls` in the order of the schedule: (instruction, stream, what enqueues it)."""
+
+    calls: list[tuple[int, Stream, Call]] = field(default_factory=list)
+    events: list[int] = field(default_factory=list)
+    runs: int = 0
+    graph: int | None = None
+
+
+class CudaRuntime:
+    def __init__(self, api: Api, compute: int, arena: int, host: int, graphs: bool = True) -> None:
+        """`compute`: the stream that the kernels were bound to. Raises MemoryError naming what is free."""
+        self.api, self.graphs, self.broken = api, graphs, False
+        free = api.free_memory()
+        if arena > free:
+            raise MemoryError(
+                f"the arena takes {arena} bytes ({text(arena)}), and {free} ({text(free)}) of the GPU are free: "
+                "close what else uses it, or give a smaller --budget"
+            )
+        self.arena = Bytes(api.allocate(arena), arena)
+        self.host = api.allocate_host(host)
+        self.streams: dict[Stream, int] = {"compute": compute, "out": api.stream(), "in": api.stream()}
+        self._prepared: list[Prepared] = []
+        self._edge = api.event()  # between the compute stream and the others, where a step begins
+        self._ends = {s: api.event() for s in SIDES}
+
+    # ---- binding
+
+    def copy(self, to: Any, source: Any, stream: Stream) -> Call:
+        if stream == "compute":
+            raise ValueError("copies do not run on the compute stream")
+        nbytes = to.nbytes
+        return partial(self.api.copy, _address(to), _address(source), nbytes, stream, self.streams[stream])
+
+    def fill(self, bytes: Bytes, value: int) -> Call:
+        return partial(self.api.fill, bytes.address, value, bytes.nbytes, self.streams["compute"])
+
+    def bind(self, bound: Sequence[Any]) -> Prepared:
+        """`bound`: memory.runtime.Bound, in the order of the schedule."""
+        awaited = {on: self.api.event() for on in {b.on for b in bound if b.on is not None}}
+        prepared = Prepared(events=list(awaited.values()))
+        for b in bound:
+            stream = self.streams[b.stream]
+            if b.on is not None:
+                prepared.calls.append((b.index, b.stream, partial(self.api.wait, stream, awaited[b.on])))
+                continue
+            prepared.calls.append((b.index, b.stream, b.call))
+            if b.index in awaited:
+                record = partial(self.api.record, awaited[b.index], stream)
+                prepared.calls.append((b.index, b.stream, record))
+        self._prepared.append(prepared)
+        return prepared
+
+    # ---- running
+
+    def run(self, prepared: Prepared, after: Callable[[int], object] | None = None) -> None:
+        if after is not None:
+            self._run_one_by_one(prepared, after)
+            return
+        with self._unbroken():
+            if self.graphs and prepared.runs and prepared.graph is None:
+                prepared.graph = self._captured(prepared)
+            if prepared.graph is not None:
+                self.api.replay(prepared.graph, self.streams["compute"])
+            else:
+                for _, _, call in prepared.calls:
+                    call()
+            prepared.runs += 1
+            self._synchronize()
+
+    def _run_one_by_one(self, prepared: Prepared, after: Callable[[int], object]) -> None:
+        for i, stream, call in prepared.calls:
+            with self._unbroken():
+                call()
+                if stream == "compute":
+                    self.api.synchronize(self.streams[stream])
+            if stream == "compute":
+                after(i)  # what it raises is the caller's: the device is as good as before
+        with self._unbroken():
+            self._synchronize()
+
+    def _synchronize(self) -> None:
+        for stream in self.streams.values():
+            self.api.synchronize(stream)
+
+    @contextlib.contextmanager
+    def _unbroken(self) -> Iterator[None]:
+        """CUDA's errors stay: after one nothing more can be asked of the device."""
+        try:
+            yield
+        except BaseException:
+            self.broken = True
+            raise
+
+    def _captured(self, prepared: Prepared) -> int:
+        """The same calls as one graph. The side streams take part from a fork off the compute stream to a join."""
+        compute = self.streams["compute"]
+        self.api.begin_capture(compute)
+        self.api.record(self._edge, compute)
+        for side in SIDES:
+            self.api.wait(self.streams[side], self._edge)
+        for _, _, call in prepared.calls:
+            call()
+        for side, event in self._ends.items():
+            self.api.record(event, self.streams[side])
+            self.api.wait(compute, event)
+        return self.api.end_capture(compute)
+
+    def run_timed(self, prepared: Prepared) -> tuple[list[tuple[int, Stream, float, float]], float]:
+        api, compute = self.api, self.streams["compute"]
+        count = 2 * len(prepared.calls) + 2
+        events = [api.event(timed=True) for _ in range(count)]
+        begin, *between, end = events
+        try:
+            api.record(begin, compute)
+            for side in SIDES:
+                api.wait(self.streams[side], begin)
+            for k, (_, stream, call) in enumerate(prepared.calls):
+                api.record(between[2 * k], self.streams[stream])
+                call()
+                api.record(between[2 * k + 1], self.streams[stream])
+            for side, event in self._ends.items():
+                api.record(event, self.streams[side])
+                api.wait(compute, event)
+            api.record(end, compute)
+            self._synchronize()
+            spans = [
+                (i, stream, api.elapsed(begin, between[2 * k]), api.elapsed(begin, between[2 * k + 1]))
+                for k, (i, stream, _) in enumerate(prepared.calls)
+            ]
+            return spans, api.elapsed(begin, end)
+        finally:
+            for event in events:
+                api.release_event(event)
+
+    # ---- values
+
+    def read(self, bytes: Bytes) -> np.ndarray:
+        host = np.empty(bytes.nbytes, np.uint8)
+        self.api.copy(_address(host), bytes.address, bytes.nbytes, "out", self.streams["compute"])
+        self.api.synchronize(self.streams["compute"])
+        return host
+
+    def write(self, bytes: Bytes, source: np.ndarray) -> None:
+        self.api.copy(bytes.address, _address(source), bytes.nbytes, "in", self.streams["compute"])
+        self.api.synchronize(self.streams["compute"])
+
+    def close(self) -> None:
+        """Give everything back, unless CUDA is broken: then the process ends it."""
+        if self.broken:
+            return
+        for prepared in self._prepared:
+            if prepared.graph is not None:
+                self.api.release_graph(prepared.graph)
+            for event in prepared.events:
+                self.api.release_event(event)
+        self._prepared.clear()
+        for event in (self._edge, *self._ends.values()):
+            self.api.release_event(event)
+        for side in SIDES:
+            self.api.release_stream(self.streams[side])
+        self.api.release(self.arena.address)
+        self.api.release_host(self.host)
+
+
+def _address(range_: Bytes | np.ndarray) -> int:
+    return range_.address if isinstance(range_, Bytes) else range_.__array_interface__["data"][0]
