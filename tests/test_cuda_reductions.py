@@ -139,9 +139,11 @@ def test_a_constant_has_no_variance(device):
         assert (y == 0).all() and (v == 0).all() and (m == x[0, 0, 0, 0]).all()
 
 
-def test_an_outlier_does_not_hide_the_rest(device):
+@pytest.mark.parametrize("outlier", [1e6, -1e6])
+@pytest.mark.parametrize("at", [(0, 0, 0), (1, 0, 0), (1, 39, 39), (0, 3, 5)])  # first, middle, last, anywhere
+def test_an_outlier_does_not_hide_the_rest(device, outlier, at):
     x = np.random.default_rng(2).standard_normal((2, 3, 40, 40)).astype(np.float32)
-    x[0, :, 0, 0] = 1e6
+    x[at[0], :, at[1], at[2]] = outlier
     a = attrs(eps=1e-5, fraction=0.9, count=3200)
     e = Maker(0).example("batch_norm.forward", [x], [x.shape, (3,), (3,)], a)
     _, m, v = run(device, e, device.algorithms(e.op)[0])
