@@ -179,8 +179,8 @@ class TestTheFake:
             api.end_capture(a)
 
     def test_a_missing_wait_changes_the_bytes(self):
-        """Without a wait that a schedule has, orders that CUDA would allow give other numbers, or an illegal capture. (A
-        few orders do not find all that is missing: test_cuda_races.py looks at all orders at once.)"""
+        """Without a wait that a schedule has, orders that CUDA would allow give other numbers, or an illegal capture.
+        (A few orders do not find all that is missing: test_cuda_races.py looks at all orders at once.)"""
         want = baseline("residual", "m")
         with machine("residual", fake_device(), "vdnn_all:m") as m:
             count = sum(isinstance(x, Wait) for x in m.arrangement.schedules["TRAIN"].instructions)
