@@ -12,6 +12,7 @@ from minidnn.backends.cuda import packages
 from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
 
 KEPT = Path(__file__).parents[1] / ".pytest_cache" / "cuda_cubin"  # all of them take a minute
+VIRTUAL = ("--gpu-architecture=compute_90", "--std=c++17")  # the last one given counts
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 
 
@@ -32,17 +33,54 @@ def kernels_of(source: str) -> list[str]:
     return re.findall(r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(', c.text_of(source))
 
 
+def compiled(nvrtc: Nvrtc, source: str, arch: int, storage: str) -> bytes:
+    """Without a warning, now or since anything that goes into it changed."""
+    path = c._path(nvrtc, source, arch, storage, KEPT)
+    code = c._read(path)
+    if code is None:
+        code, log = c.compile_source(nvrtc, source, arch, storage)
+        assert log == ""
+        c._write(path, code)
+    return code
+
+
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("source", c.source_names())
 def test_every_kernel_compiles_without_warnings(nvrtc, source, arch):
-    path = c._path(nvrtc, source, arch, "float", KEPT)
-    code = c._read(path)
-    if code is None:  # not since anything that goes into it changed
-        code, log = c.compile_source(nvrtc, source, arch)
-        assert log == ""
-        c._write(path, code)
+    code = compiled(nvrtc, source, arch, "float")
     names = kernels_of(source)
     assert names and all(b"\0.text." + name.encode() + b"\0" in code for name in names)
+
+
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+@pytest.mark.parametrize("source", c.source_names())
+def test_every_kernel_compiles_for_values_of_16_bits(nvrtc, source, storage):
+    for arch in (75, 90):  # without and with instructions for bf16
+        compiled(nvrtc, source, arch, storage)
+
+
+def ptx(nvrtc: Nvrtc, source: str, storage: str) -> dict[str, str]:
+    """Kernel -> its code for a virtual architecture, in text."""
+    ends = {"ProgramLog": "ProgramLog", "CUBIN": "PTX"}
+    read = nvrtc._bytes
+    nvrtc._bytes = lambda program, what: read(program, ends[what])
+    try:
+        text, _ = nvrtc.cubin("x.cu", c.text_of(source), c.headers(), 90, (*VIRTUAL, f"-DSTORAGE={storage}"))
+    finally:
+        del nvrtc._bytes
+    return {part[: part.index("(")]: part for part in text.decode().split(".visible .entry ")[1:]}
+
+
+@pytest.mark.parametrize("source", ["elementwise", "operands", "scale", "pooling", "join", "dropout"])
+@pytest.mark.parametrize("storage", ["float", "bf16"])
+def test_four_values_move_at_once_and_none_is_spilled(nvrtc, source, storage):
+    scalar = re.compile("_1$|^transpose$|^reshape$|^dropout_channels$")  # what cannot
+    kernels = ptx(nvrtc, source, storage)
+    assert kernels
+    for name, text in kernels.items():
+        assert ".local" not in text, f"{name} keeps an array in memory"
+        moved = "st.global.v4." in text
+        assert bool(moved) != bool(scalar.search(name)), name
 
 
 @pytest.fixture

@@ -60,6 +60,10 @@ extern "C" __global__ void race(int* y) {
     extern "C" __global__ void copy_##type(const type* x, type* y) { y[0] = x[0]; }
 COPY(float)
 COPY(int)
+extern "C" __global__ void divide(const int64* a, const uint32* b, int64* q, uint32* r) {
+    q[threadIdx.x] = quotient(a[threadIdx.x], b[threadIdx.x]);
+    r[threadIdx.x] = remainder(a[threadIdx.x], b[threadIdx.x], q[threadIdx.x]);
+}
 extern "C" __global__ void bits(float x, unsigned a, unsigned b, unsigned* y) {
     y[0] = __float_as_uint(x);
     y[1] = __umulhi(a, b);
@@ -117,6 +121,16 @@ def test_arguments_of_all_widths(samples):
     y = np.zeros(3, np.uint32)
     samples.bind("bits", [np.float32(1), np.uint32(1 << 31), np.uint32(6), *address(y)], 1, 1, 0, False)()
     assert y.tolist() == [0x3F800000, 3, 6 + 5 + 2]
+
+
+def test_division_of_common_cuh(samples):
+    """In 32 bits below 2^32, in 64 above: on both sides of the border, and for the largest tensors."""
+    pairs = [(a, b) for a in (0, 1, 6, 7, 2**31, 2**32 - 1, 2**32, 2**32 + 1, 2**40 + 3, 2**62) for b in
+             (1, 3, 7, 64, 2**31 - 1, 2**32 - 1)]  # fmt: skip
+    a, b = np.array([p[0] for p in pairs], np.int64), np.array([p[1] for p in pairs], np.uint32)
+    q, r = np.zeros_like(a), np.zeros_like(b)
+    samples.bind("divide", address(a, b, q, r), 1, len(pairs), 0, False)()
+    assert [(int(x), int(y)) for x, y in zip(q, r, strict=True)] == [divmod(*pair) for pair in pairs]
 
 
 @pytest.mark.parametrize(
