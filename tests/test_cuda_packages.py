@@ -23,12 +23,14 @@ no_driver = pytest.mark.skipif(
     ctypes.util.find_library("cuda") is not None, reason="there is a driver, which a process takes before ours"
 )
 
-# Runs with {"versions": {package: version}, "folders": [where libraries lie] or null, "gpu": bool}.
+# Runs with {"versions": {package: version}, "folders": [where libraries lie] or null, "gpu": bool, "before": [files]}.
 ASK = """
-import json, sys
+import ctypes, json, sys
 from minidnn.backends.cuda import packages
 given = json.loads(sys.argv[1])
 packages._version = given["versions"].get
+for path in given["before"]:
+    ctypes.CDLL(path)
 if given["folders"] is not None:
     packages.folders = lambda cuda: given["folders"]
 try:
@@ -55,12 +57,12 @@ def build(library: Path, source: str) -> None:
     subprocess.run(command, input=source, text=True, check=True)
 
 
-def ask(driver=None, state="", versions=None, folders=None, gpu=True, path=None, **environment) -> str:
+def ask(driver=None, state="", versions=None, folders=None, gpu=True, path=None, before=(), **environment) -> str:
     env = {k: v for k, v in os.environ.items() if k not in ("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "PYTHONPATH")}
     env |= {"LD_LIBRARY_PATH": str(driver)} if driver else {}
     env |= {"FAKE_CUDA": state} if state else {}
     env["PYTHONPATH"] = f"{ROOT}{os.pathsep}{path}" if path else str(ROOT)
-    given = json.dumps({"versions": versions or {}, "folders": folders, "gpu": gpu})
+    given = json.dumps({"versions": versions or {}, "folders": folders, "gpu": gpu, "before": before})
     done = subprocess.run(
         [sys.executable, "-c", ASK, given], env=env | environment, capture_output=True, text=True, cwd="/"
     )
@@ -124,7 +126,7 @@ def test_packages_that_are_missing_or_do_not_fit(driver, state, versions, words)
 LIBRARIES = {
     "libcublasLt.so.13": "",
     "libcublas.so.13": "",
-    "libnvrtc.so.13": "",
+    "libnvrtc.so.13": "int nvrtcVersion(int *major, int *minor) { return *major = 13, *minor = 0, 0; }\n",
     "libnvrtc-builtins.so.13.0": "",
     "libcudnn.so.9": "#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 91900; }\n"
     "size_t cudnnGetCudartVersion(void) { return 13000; }\n",
@@ -188,17 +190,39 @@ def test_a_module_that_cannot_be_imported(driver, libraries, tmp_path_factory, m
     assert said in found and "OSError: half of it" in found and "--force-reinstall 'minidnn[cuda13]'" in found
 
 
-@needs_gcc
-@no_driver
-def test_all_is_there(driver, libraries, tmp_path_factory):
-    modules = tmp_path_factory.mktemp("modules")
-    (modules / "cupy.py").write_text("__version__ = '14.2.0'")
-    (modules / "cudnn.py").write_text(
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory) -> Path:
+    """A folder with a CuPy and a frontend that can be imported."""
+    folder = tmp_path_factory.mktemp("modules")
+    (folder / "cupy.py").write_text("__version__ = '14.2.0'")
+    (folder / "cudnn.py").write_text(
         "class _pybind_module:\n    _set_dlhandle_cudnn = int\ncreate_device_properties = None\n"
     )
+    return folder
+
+
+@needs_gcc
+@no_driver
+def test_all_is_there(driver, libraries, modules):
     found = ask(driver, "0,13000,2,80", {**CUPY13, **FRONTEND}, [str(libraries)], path=modules)
     assert found.startswith("loaded") and "Fake card 1" in found and "cudnn_version='9.19.0'" in found
-    assert str(libraries / "libcublasLt.so.13") in found
+    for name in LIBRARIES:
+        assert f"'{libraries / name}'" in found
+
+
+@needs_gcc
+def test_what_the_process_has_loaded_is_what_is_used(libraries, modules, tmp_path_factory):
+    """PyTorch's, for example: a second cuDNN or cuBLAS in one process would be another library."""
+    others = tmp_path_factory.mktemp("others")
+    for name in LIBRARIES:
+        build(others / name, LIBRARIES[name])
+    for part in PARTS:
+        (others / f"libcudnn_{part}.so.9").touch()
+    loaded = [str(others / name) for name in LIBRARIES if "builtins" not in name]
+    found = ask(versions=FRONTEND, folders=[str(libraries)], gpu=False, path=modules, before=loaded)
+    assert str(libraries) not in found
+    for name in LIBRARIES:
+        assert f"'{others / name}'" in found
 
 
 def test_nothing_is_imported_before_it_is_asked_for():

@@ -20,7 +20,6 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
-from glob import glob
 from importlib import metadata
 from pathlib import Path
 from types import ModuleType
@@ -324,10 +323,12 @@ def load_libraries(cuda: int) -> dict[str, Library]:
         "cublas": _open("cublas", f"libcublas.so.{cuda}", cuda),
     }
     nvrtc = found["nvrtc"] = _open("nvrtc", f"libnvrtc.so.{cuda}", cuda)
-    builtins = sorted(glob(os.path.join(os.path.dirname(nvrtc.path), f"libnvrtc-builtins.so.{cuda}.*[0-9]")))
-    if not builtins:
-        raise _missing("nvrtc-builtins", f"beside {nvrtc.path}", cuda)
-    found["nvrtc-builtins"] = Library(_dlopen(builtins[0], "nvrtc-builtins", cuda), builtins[0])
+    major, minor = ctypes.c_int(), ctypes.c_int()
+    nvrtc.cdll.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
+    builtins = os.path.join(os.path.dirname(nvrtc.path), f"libnvrtc-builtins.so.{major.value}.{minor.value}")
+    if not os.path.exists(builtins):
+        raise _missing("nvrtc-builtins", builtins, cuda)
+    found["nvrtc-builtins"] = Library(_dlopen(builtins, "nvrtc-builtins", cuda), builtins)
     cudnn = found["cudnn"] = _open("cudnn", f"libcudnn.so.{CUDNN}", cuda)
     for part in CUDNN_PARTS:
         name = f"libcudnn_{part}.so.{CUDNN}"
