@@ -19,13 +19,13 @@ from time import perf_counter
 from ruamel.yaml import YAML
 
 from minidnn.autodiff import TrainSpec
-from minidnn.backends.cuda import convolution, dense, packages
+from minidnn.backends.cuda import Planner, convolution, dense, packages
 from minidnn.backends.cuda.cudnn import LITTLE, B, Cudnn, NoPlan, Settings, Target, W, X, Y
 from minidnn.backends.cuda.recipe import ALIGNMENT, Execute, Pointer, Read, Recipe, Write
 from minidnn.costs import Costs, estimate
 from minidnn.memory.arrange import BudgetError, arrange
 from minidnn.memory.schedule import Arrangement
-from minidnn.program import DEFAULT, Algorithm, Op, Phase, Program, Tensor
+from minidnn.program import Op, Phase, Program, Tensor
 from minidnn.session import programs
 from minidnn.sizes import text
 from minidnn.solver_file import understand
@@ -34,7 +34,7 @@ from tests.cpu_ops import Maker, attrs, convolutions, products
 KINDS = {**convolution.KINDS, **dense.KINDS}
 GPUS = YAML(typ="safe").load(Path(__file__).with_name("cuda_gpus.yaml"))["gpus"]
 NETS = {"vgg19": 64, "resnet50": 32, "googlenet": 32}
-POLICIES = ("baseline", "liveness", "vdnn_all:m", "vdnn_all:p", "vdnn_dyn")
+POLICIES = ("baseline", "baseline:p", "liveness", "vdnn_all:m", "vdnn_all:p", "vdnn_dyn")
 EVERY = 10**6  # plans: more than there are
 
 
@@ -262,11 +262,16 @@ def refusals() -> None:
 
 def schedules(card: str) -> None:
     """With these workspaces whole steps are planned, placed and proved, also under a budget."""
-    device = Planner(library(card), GPUS[card])
+    device = Planner(library(card), GPUS[card]["totalGlobalMem"], GPUS[card]["deviceName"])
     costs = estimate(device)
     for net in NETS:
         arenas: dict[str, int] = {}
-        proved = 0
+        proved, most = 0, 0
+        for op in {op for program in lowered(net) for op in program.ops}:
+            workspaces = [a.workspace for a in device.algorithms(op)]
+            if op.kind not in KINDS:  # of our own kernels, whose workspace holds sums
+                most = max(most, *workspaces)
+                assert max(workspaces) <= max(t.nbytes for t in op.tensors), op
         for policy in POLICIES:
             arrangement = arrange(lowered(net), policy, costs)
             arenas[policy] = arrangement.arena
@@ -284,7 +289,10 @@ def schedules(card: str) -> None:
         else:
             raise AssertionError("baseline keeps vdnn_all's budget")
         sizes = ", ".join(f"{policy} {text(arena)}" for policy, arena in arenas.items())
-        print(f"{device.description}: {net} (batch {NETS[net]}): {proved} schedules proved; arenas: {sizes}")
+        print(
+            f"{device.description}: {net} (batch {NETS[net]}): {proved} schedules proved; arenas: {sizes}; "
+            f"the greatest workspace of our own kernels {text(most)}"
+        )
 
 
 def within(arrangement: Arrangement, costs: Costs) -> int:
@@ -296,21 +304,6 @@ def within(arrangement: Arrangement, costs: Costs) -> int:
             room = sum(t.nbytes for t in op.tensors) + algorithm.workspace
             assert room <= schedule.live_peak <= schedule.arena <= arrangement.arena, op
     return len(arrangement.schedules)
-
-
-class Planner:
-    """What planning needs of a CUDA device: algorithms and memory. Ops that are not cuDNN's take no workspace here."""
-
-    name = "cuda"
-
-    def __init__(self, cudnn: Cudnn, properties: dict) -> None:
-        self.cudnn, self.memory = cudnn, properties["totalGlobalMem"]
-        self.description = properties["deviceName"]
-
-    def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
-        if op.kind not in KINDS:
-            return (DEFAULT,)
-        return tuple(r.algorithm for r in KINDS[op.kind](self.cudnn, op))
 
 
 # ---- geometries ------------------------------------------------------------------------------------------------
