@@ -15,16 +15,9 @@ from tests.cuda_host import KernelError, library, mismatches
 
 pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with")
 
-CUDNN = {f"{layer}.{part}" for layer in ("convolution", "inner_product") for part in (
-    "forward", "backward_filter", "backward_data")}  # fmt: skip
-NETS = [
-    ("alexnet", 256),
-    ("vgg19", 256),
-    ("googlenet", 128),
-    ("resnet50", 256),
-    ("resnet152", 32),
-    ("digits_lenet", 64),
-]
+PARTS = ("forward", "backward_filter", "backward_data")
+CUDNN = {f"{layer}.{part}" for layer in ("convolution", "inner_product") for part in PARTS}
+BATCHES = {"alexnet": 256, "vgg19": 256, "googlenet": 128, "resnet50": 256, "resnet152": 32, "digits_lenet": 64}
 
 
 def ops(name: str, batch: int, phase: str, train: TrainSpec | None) -> tuple[Op, ...]:
@@ -33,7 +26,7 @@ def ops(name: str, batch: int, phase: str, train: TrainSpec | None) -> tuple[Op,
     return differentiate(net.graph(phase), train=train).ops
 
 
-@pytest.mark.parametrize(("name", "batch"), NETS)
+@pytest.mark.parametrize(("name", "batch"), BATCHES.items())
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 def test_launches_agree_with_kernels(name, batch, phase):
     train = TrainSpec(momentum=0.9, weight_decay=1e-4, clip_gradients=10.0) if phase == "TRAIN" else None
