@@ -47,5 +47,6 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, name):
 
 
 def test_copies_move_at_a_plausible_rate():
-    out, back, latency = study.copies(2**20, 3)
-    assert 1e8 < out < 1e12 and 1e8 < back < 1e12 and 0 < latency < 1e-2
+    link = study.link(open_device("cpu"), 2**20, 3)
+    assert all(1e8 < rate < 1e12 for rate in (link.out, link.back, link.out_beside, link.back_beside))
+    assert 0 < link.latency < 1e-2

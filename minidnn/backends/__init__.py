@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-DEVICES = ("cpu", "reference")
+DEVICES = ("cpu", "reference", "cuda")
 
 
-def open_device(name: str) -> Any:
-    """The device of that name: "cpu" (oneDNN, or its plain fallback) or "reference" (NumPy)."""
+def open_device(name: str, **options: Any) -> Any:
+    """The device of that name: "cpu" (oneDNN, or its plain fallback), "reference" (NumPy) or "cuda" (a GPU; options
+    are those of cuda.open_gpu). Raises ImportError (cuda.packages.CudaUnavailable) where no GPU can be used."""
     if name == "cpu":
         from minidnn.backends.cpu import CpuDevice
 
@@ -17,4 +18,8 @@ def open_device(name: str) -> Any:
         from minidnn.backends.reference import ReferenceDevice
 
         return ReferenceDevice()
+    if name == "cuda":
+        from minidnn.backends.cuda import open_gpu
+
+        return open_gpu(**options)
     raise ValueError(f"there is no device {name!r}; known: {', '.join(DEVICES)}")

@@ -6,21 +6,21 @@ import argparse
 from typing import Any
 
 from minidnn import sizes
+from minidnn.backends import DEVICES
 from minidnn.cli.options import common
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    only = "only this one; the exit code is 2 if it cannot be used"
+    parser.add_argument("name", nargs="?", choices=DEVICES, help=only)
     common(parser, "json")
 
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.costs import gpu, gpus
     from minidnn.report import table
-    from minidnn.study.measure import copies
 
-    out, back, _ = copies()
-    devices: list[dict[str, Any]] = [_device(name, out, back) for name in ("cpu", "reference")]
-    devices.append({"name": "cuda", "available": False, "why": "this version of minidnn has no CUDA backend"})
+    devices = [_device(name) for name in ([args.name] if args.name else DEVICES)]
     profiles: list[dict[str, Any]] = []
     for name in gpus():
         g = gpu(name)
@@ -35,9 +35,10 @@ def run(args: argparse.Namespace) -> int:
                 "link_in": g.link_in.value,
             }
         )
+    code = 2 if args.name and not devices[0]["available"] else 0
     if args.json:
         table.dump({"devices": devices, "gpus": profiles})
-        return 0
+        return code
     lines = [
         [
             d["name"],
@@ -49,6 +50,8 @@ def run(args: argparse.Namespace) -> int:
         for d in devices
     ]
     table.plain(["device", "available", "memory", "copies out / in", "what"], lines, "To run on (--device)")
+    if args.name:
+        return code
     lines = [
         [
             p["name"],
@@ -64,18 +67,22 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _device(name: str, out: float, back: float) -> dict[str, Any]:
+def _device(name: str) -> dict[str, Any]:
     from minidnn.backends import open_device
+    from minidnn.study.measure import link
 
     try:
         device = open_device(name)
     except (ImportError, OSError) as error:
         return {"name": name, "available": False, "why": str(error)}
+    found = link(device)
     return {
         "name": name,
         "available": True,
         "description": device.description,
         "memory_bytes": device.memory,
-        "bandwidth_out": out,
-        "bandwidth_in": back,
+        "bandwidth_out": found.out,
+        "bandwidth_in": found.back,
+        "bandwidth_out_beside": found.out_beside,
+        "bandwidth_in_beside": found.back_beside,
     }

@@ -38,8 +38,10 @@ BAD_INPUT = {
     "ProfileError",
     "InvalidInput",
     "NoKernel",
+    "NoPlan",
+    "CudaUnavailable",
 }
-FAILED = {"Diverged", "NotFinite", "SaveError"}
+FAILED = {"Diverged", "NotFinite", "SaveError", "KernelFailed", "CompileError"}
 NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 

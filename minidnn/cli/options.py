@@ -6,6 +6,7 @@ import argparse
 from typing import Any
 
 from minidnn import sizes
+from minidnn.backends import DEVICES
 
 POLICIES = "baseline, liveness, vdnn_all, vdnn_conv (each also :m or :p), vdnn_dyn"
 
@@ -65,7 +66,15 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "device": (
         "--device",
-        dict(choices=("cpu", "reference"), default="cpu", help="what to run on (default: the solver file's, else cpu)"),
+        dict(choices=DEVICES, default="cpu", help="what to run on (default: the solver file's, else cpu)"),
+    ),
+    "no_tf32": (
+        "--no-tf32",
+        dict(action="store_true", help="with --device cuda: float32 products in full, not rounded for tensor cores"),
+    ),
+    "no_graph": (
+        "--no-graph",
+        dict(action="store_true", help="with --device cuda: enqueue each kernel anew instead of replaying a graph"),
     ),
     "gpu": (
         "--gpu",
@@ -86,8 +95,25 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+_TOGETHER = {"device": ("device", "no_tf32", "no_graph")}
+
+
+def opened(args: argparse.Namespace, name: str | None) -> Any:
+    """The device called `name`: opened if it has options, else its name, for others to open."""
+    from minidnn.backends import open_device
+    from minidnn.session import InvalidInput
+
+    if not (args.no_tf32 or args.no_graph):
+        return name
+    if name != "cuda":
+        flag = "--no-tf32" if args.no_tf32 else "--no-graph"
+        raise InvalidInput(f"{flag} is for --device cuda")
+    return open_device("cuda", tf32=not args.no_tf32, graphs=not args.no_graph)
+
+
 def common(parser: argparse.ArgumentParser, *which: str) -> None:
     """Add the shared options of these names, in this order."""
     for name in which:
-        flag, settings = _SHARED[name]
-        parser.add_argument(flag, **settings)
+        for each in _TOGETHER.get(name, (name,)):
+            flag, settings = _SHARED[each]
+            parser.add_argument(flag, **settings)

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from minidnn.cli.options import common, positive
+from minidnn.cli.options import common, opened, positive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,8 +32,9 @@ def run(args: argparse.Namespace) -> int:
     net = test_net or net
     graph = net.graph("TEST")
     scores, normal = scores_of(graph)
+    device = opened(args, args.device)
     with Session(
-        net, device=args.device, policy=args.policy or "liveness", budget=args.budget, host_budget=args.host_budget,
+        net, device=device, policy=args.policy or "liveness", budget=args.budget, host_budget=args.host_budget,
         keep=[scores],
     ) as session:  # fmt: skip
         session.load(args.weights, complete=True)

@@ -24,7 +24,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.study.measure import measure
 
     about = subject.read(args)
-    device = open_device(about.device)
+    device = open_device(about.device) if isinstance(about.device, str) else about.device
     known = measurements(device)
     if known.problem:
         print(f"minidnn: {known.problem}", file=sys.stderr)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from minidnn.cli.options import common
+from minidnn.cli.options import common, opened
 from minidnn.costs import Costs
 from minidnn.program import Program
 
@@ -28,7 +28,7 @@ class Subject:
     test_net: Any
     solver: Any  # SolverParameter, or None for a model file
     programs: tuple[Program, ...]
-    device: str
+    device: Any  # its name, or itself
     seed: int
 
     @property
@@ -67,6 +67,7 @@ def read(args: argparse.Namespace) -> Subject:
     train = None if p is None else train_spec(p, seed)
     found = programs(net, train, phases(p), test_net=test_net, facts=FACTS[wanted])
     device = getattr(args, "device", None) or (p is not None and p.minidnn.device) or "cpu"
+    device = opened(args, device) if hasattr(args, "device") else device
     return Subject(args.file, net, test_net, p, tuple(found.values()), device, seed)
 
 
@@ -95,7 +96,7 @@ def costs_of(subject: Subject, gpu: str | None) -> Costs:
 
     if gpu is not None:
         return profile(gpu)
-    device = open_device(subject.device)
+    device = open_device(subject.device) if isinstance(subject.device, str) else subject.device
     known = measurements(device)
     if known.problem:
         print(f"minidnn: {known.problem}", file=sys.stderr)

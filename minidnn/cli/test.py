@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from minidnn.cli.options import common, positive
+from minidnn.cli.options import common, opened, positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,8 +24,13 @@ def run(args: argparse.Namespace) -> int:
 
     net, test_net, solver = understand(args.model, batch=args.batch)
     net = test_net or net
+    device = opened(args, args.device)
     with Session(
-        net, device=args.device, policy=args.policy or "liveness", budget=args.budget, host_budget=args.host_budget
+        net,
+        device=device,
+        policy=args.policy or "liveness",
+        budget=args.budget,
+        host_budget=args.host_budget,
     ) as session:
         loaded = session.load(args.weights, complete=True)
         feeds = Feeds(session.graphs["TEST"])

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from minidnn.cli.options import common, positive
+from minidnn.cli.options import common, opened, positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,8 +28,9 @@ def run(args: argparse.Namespace) -> int:
 
     fields = {"max_iter": args.max_iter, "snapshot_prefix": args.snapshot_prefix}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
+    device = opened(args, args.device)
     with Solver(
-        args.solver, policy=args.policy, budget=args.budget, host_budget=args.host_budget, device=args.device,
+        args.solver, policy=args.policy, budget=args.budget, host_budget=args.host_budget, device=device,
         batch=args.batch, seed=args.seed, resume=args.resume, weights=args.weights,
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip

@@ -61,6 +61,12 @@ class NotFinite(ArithmeticError):
         self.op, self.tensor = op, tensor
 
 
+def open_runtime(device: Device, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:
+    """So many bytes of the device and of the host, and streams: the device's own, or threads."""
+    made: Runtime = getattr(device, "runtime", Threads)(arena, host, delays, seed)
+    return made
+
+
 @dataclass
 class _Loaded:
     """A schedule bound to addresses. Inputs have two places on the host: one that a step reads, one that the next
@@ -92,8 +98,7 @@ class Machine:
         budget = arrangement.budget or 0
         # The budget's bytes are taken at once, used or not; one beyond what the device has limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
-        open_runtime = getattr(device, "runtime", Threads)
-        self.runtime: Runtime = open_runtime(arena, arrangement.host, delays, seed)
+        self.runtime = open_runtime(device, arena, arrangement.host, delays, seed)
         self.homes: dict[Tensor, Any] = {}  # carried tensors, their bytes in the arena; once closed, on the host
         self._closed = False
         self.loaded: dict[str, _Loaded] = {}

@@ -6,15 +6,18 @@ what one kernel takes when nothing else runs. Copies that run beside compute are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from minidnn.costs import Costs, Measurements, key, measured
-from minidnn.memory.threads import page_aligned
+from minidnn.memory.machine import open_runtime
+from minidnn.memory.runtime import Bound, Runtime
+from minidnn.memory.schedule import Stream, aligned
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
 
 REPEATS = 5  # of each op
@@ -41,58 +44,101 @@ def measure(
                 if again or k not in known.seconds:
                     wanted.setdefault(k, (op, algorithm))
     if again or not known.bandwidth_out:
-        known.bandwidth_out, known.bandwidth_in, known.latency = copies()
-    for done, (k, (op, algorithm)) in enumerate(wanted.items()):
-        tell(done, len(wanted), f"{op.name} [{algorithm.name}]")
-        known.seconds[k] = seconds(device, op, algorithm)
-    if wanted or again:
-        known.save()
+        found = link(device)
+        known.bandwidth_out, known.bandwidth_in, known.latency = found.out, found.back, found.latency
+    try:
+        for done, (k, (op, algorithm)) in enumerate(wanted.items()):
+            tell(done, len(wanted), f"{op.name} [{algorithm.name}]")
+            known.seconds[k] = seconds(device, op, algorithm)
+    finally:  # Ctrl-C, too, keeps what is measured
+        if wanted or again:
+            known.save()
     return measured(device, known)
 
 
 def seconds(device: Any, op: Op, algorithm: Algorithm, repeats: int = REPEATS) -> float:
-    """The median seconds of one run of `op`."""
+    """The median seconds of one run of `op`, alone, in memory of its own."""
+    places, size = {}, 0
+    for t in op.tensors:
+        places[t], size = size, size + aligned(t.nbytes)
     random = np.random.default_rng(0)
-    views = {t: _filled(device, t, op, random) for t in op.tensors}
-    workspace = page_aligned(algorithm.workspace)  # a name of its own: a call knows addresses, it keeps nothing alive
-    call = device.prepare(op, algorithm, views, workspace)
-    call()  # warm: first use of pages, of a library's caches
-    taken: list[float] = []
-    while len(taken) < repeats and sum(taken) < ENOUGH:
-        began = perf_counter()
-        call()
-        taken.append(perf_counter() - began)
-    return max(median(taken), 1e-9)
+    with _opened(device, size + aligned(algorithm.workspace), 0) as runtime:
+        for t, at in places.items():
+            runtime.write(runtime.arena[at : at + t.nbytes], _filled(device, t, op, random))
+        views = {t: device.view(runtime.arena[at : at + t.nbytes], t) for t, at in places.items()}
+        call = device.prepare(op, algorithm, views, runtime.arena[size : size + algorithm.workspace])
+        return _median(runtime, [Bound(0, "compute", call)], repeats)
 
 
 def _filled(device: Any, t: Tensor, op: Op, random: np.random.Generator) -> np.ndarray:
-    """The tensor in bytes of its own, with values an op may meet: no kernel is quick because all is zero."""
-    view = device.array(page_aligned(t.nbytes), t)
-    if t not in op.reads or not t.dtype.startswith("float"):
-        view[...] = 0  # labels, pooling indices, iterations: valid for every op
-    elif t.role in (Role.STATE, Role.EXTRA):
-        view[...] = random.random(t.shape, np.float32) + 0.5  # variances and their like are positive
-    else:
-        view[...] = random.standard_normal(t.shape, np.float32)
-    return view
+    """Bytes of values that an op may meet: no kernel is quick because all is zero."""
+    bytes_ = np.zeros(t.nbytes, np.uint8)  # labels, pooling indices, iterations: valid for every op
+    if t in op.reads and t.dtype.startswith("float"):
+        view = device.array(bytes_, t)
+        if t.role in (Role.STATE, Role.EXTRA):
+            view[...] = random.random(t.shape, np.float32) + 0.5  # variances and their like are positive
+        else:
+            view[...] = random.standard_normal(t.shape, np.float32)
+    return bytes_
 
 
-def copies(nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> tuple[float, float, float]:
-    """(bytes per second out, in, seconds before a copy's first byte), copying as the machine copies."""
-    device, host = page_aligned(nbytes), page_aligned(nbytes)
-    device.fill(1)
-    host.fill(1)
-    small = slice(0, 64)
-
-    def rate(to: np.ndarray, source: np.ndarray) -> float:
-        np.copyto(to, source)
-        return nbytes / median(_timed(lambda: np.copyto(to, source)) for _ in range(repeats))
-
-    latency = median(_timed(lambda: np.copyto(host[small], device[small])) for _ in range(repeats))
-    return rate(host, device), rate(device, host), latency
+# ---- copies
 
 
-def _timed(call: Callable[[], object]) -> float:
-    began = perf_counter()
-    call()
-    return perf_counter() - began
+@dataclass(frozen=True)
+class Link:
+    """Bytes per second between device and host: out and in alone, and each while the other runs too. `latency`:
+    seconds before a copy's first byte."""
+
+    out: float
+    back: float
+    out_beside: float
+    back_beside: float
+    latency: float
+
+
+def link(device: Any, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Link:
+    """How the machine's copies fare on this device."""
+    with _opened(device, 2 * nbytes, 2 * nbytes) as runtime:
+        runtime.host.fill(1)
+        for half in (runtime.arena[:nbytes], runtime.arena[nbytes : 2 * nbytes]):
+            runtime.write(half, runtime.host[:nbytes])
+
+        def copy(stream: Stream, size: int = nbytes) -> Bound:
+            device_, host = runtime.arena, runtime.host
+            if stream == "out":
+                return Bound(0, "out", runtime.copy(host[:size], device_[:size], "out"))
+            last = slice(2 * nbytes - size, 2 * nbytes)
+            return Bound(1, "in", runtime.copy(device_[last], host[last], "in"))
+
+        def rate(stream: Stream, *bound: Bound) -> float:
+            return nbytes / _median(runtime, bound, repeats, stream)
+
+        both = copy("out"), copy("in")
+        return Link(
+            rate("out", both[0]),
+            rate("in", both[1]),
+            rate("out", *both),
+            rate("in", *both),
+            _median(runtime, [copy("out", 64)], repeats, "out"),
+        )
+
+
+def _median(runtime: Runtime, bound: Sequence[Bound], repeats: int, stream: Stream = "compute") -> float:
+    """The median seconds of what runs on that stream, warm: first use of pages and of a library's caches is over."""
+    prepared = runtime.bind(bound)
+    runtime.run(prepared)
+    taken: list[float] = []
+    while len(taken) < repeats and sum(taken) < ENOUGH:
+        spans, _ = runtime.run_timed(prepared)
+        taken += [end - start for _, s, start, end in spans if s == stream]
+    return max(median(taken), 1e-9)
+
+
+@contextmanager
+def _opened(device: Any, arena: int, host: int) -> Iterator[Runtime]:
+    runtime = open_runtime(device, arena, host)
+    try:
+        yield runtime
+    finally:
+        runtime.close()

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -156,8 +156,13 @@ class CudaDevice(Planner):
         return self.api.bind(function, arguments, step.grid, step.block, step.shared, self.compute)
 
 
+@cache
 def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDevice:
-    """The GPU of that number. Raises packages.CudaUnavailable, which says what is missing and what to do."""
+    """The GPU of that number, opened once. Raises packages.CudaUnavailable, which says what is missing and what to do.
+
+    tf32:   products of float32 may round their operands to 10 bits of mantissa, as on tensor cores
+    graphs: replay each step as one captured graph
+    """
     from minidnn.backends.cuda import compile, packages
     from minidnn.backends.cuda.api import CupyApi
     from minidnn.backends.cuda.cudnn import Settings, Target
