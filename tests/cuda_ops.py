@@ -24,7 +24,7 @@ def more(seed: int = 1) -> Iterator[Example]:
 
 
 def _elementwise(m: Maker) -> Iterator[Example]:
-    for size in (1, 3, 4, 5, 255, 256, 1023, 1024, 1027):  # where groups of four, threads and blocks end
+    for size in (1, 3, 4, 5, 255, 256, 1023, 1024, 1027, 3001):  # where groups of four, threads and blocks end
         x, y = np.round(m.normal(size) * 2) / 2, m.normal(size)  # zeros among them
         a = attrs(negative_slope=0.25, saved="mask")
         dtypes = {1: "uint8"}
@@ -35,7 +35,7 @@ def _elementwise(m: Maker) -> Iterator[Example]:
         yield m.example("gradient.accumulate", [x, y], [0], exact=True)
         yield m.example("identity.forward", [x], [(size,)], inplace=[(0, 0)], exact=True)
         yield m.example("gradient.clear", [], [(size,)], exact=True)
-        for count in (2, 3, 8, 9, 20):  # operands
+        for count in (2, 3, 4, 5, 7, 8, 20):  # operands
             xs = [m.normal(size) for _ in range(count)]
             coeff = tuple(float(c) for c in m.random.integers(-3, 4, count) / 2)
             ties = [np.round(t) for t in xs]
@@ -127,7 +127,7 @@ def _joins(m: Maker) -> Iterator[Example]:
 
 
 def _dropouts(m: Maker) -> Iterator[Example]:
-    for shape in [(1,), (2, 3), (5,), (2, 8, 3, 3), (2, 6, 2, 2), (2, 3, 4), (1, 4, 1, 1)]:
+    for shape in [(1,), (2, 3), (5,), (2, 8, 3, 3), (2, 6, 2, 2), (2, 3, 4), (1, 4, 1, 1), (4, 20, 13, 11)]:
         for ratio, seed, key in ((0.5, (1 << 40) + 7, 0xFFFFFFFF), (0.999, 0, 0), (0.0, -3, 5)):
             x, at = m.normal(*shape), np.array([(1 << 31) + 1], np.int64)
             a = attrs(ratio=ratio, seed=seed, key=key)

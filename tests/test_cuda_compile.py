@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ def nvrtc() -> Nvrtc:
         pytest.skip(str(missing))
 
 
+@cache
 def kernels_of(source: str) -> list[str]:
     """By the host's preprocessor where there is one, else those that no macro writes."""
     from tests import cuda_host

@@ -14,7 +14,7 @@ from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
 
-AT_ONCE = 8  # operands of one pass of an Eltwise
+AT_ONCE = 4  # operands of one pass of an Eltwise
 
 
 def _map(source: str, kernel: str, size: int, *arguments: Argument) -> Launch:
@@ -83,7 +83,7 @@ def _passes(count: int) -> list[tuple[int, int]]:
     return ranges
 
 
-def _eight(values: Sequence[Argument], fill: Argument) -> tuple[Argument, ...]:
+def _filled(values: Sequence[Argument], fill: Argument) -> tuple[Argument, ...]:
     return (*values, *(fill,) * (AT_ONCE - len(values)))
 
 
@@ -96,9 +96,9 @@ def _sum(op: Op) -> Recipe:
     for start, end in ranges:
         xs: list[Argument] = [*([partial] if start else []), *(Read(i) for i in range(start, end))]
         coeff = [*([1.0] if start else []), *op.attrs.coeff[start:end]]
-        cs = _eight([np.float32(c) for c in coeff], np.float32(0))
+        cs = _filled([np.float32(c) for c in coeff], np.float32(0))
         y = Write(0) if end == len(op.reads) else partial
-        launches.append(_map("operands", f"sum_{len(xs)}", size, *_eight(xs, xs[0]), *cs, y))
+        launches.append(_map("operands", f"sum_{len(xs)}", size, *_filled(xs, xs[0]), *cs, y))
     return scratch.recipe("default", *launches)
 
 
@@ -110,7 +110,7 @@ def _product(op: Op) -> Recipe:
     for start, end in ranges:
         xs: list[Argument] = [*([partial] if start else []), *(Read(i) for i in range(start, end))]
         y = Write(0) if end == len(op.reads) else partial
-        launches.append(_map("operands", f"product_{len(xs)}", size, *_eight(xs, xs[0]), y))
+        launches.append(_map("operands", f"product_{len(xs)}", size, *_filled(xs, xs[0]), y))
     return scratch.recipe("default", *launches)
 
 
@@ -124,7 +124,7 @@ def _maximum(op: Op) -> Recipe:
     for start, end in ranges:
         last = end == len(op.reads)
         xs: list[Argument] = [*([best] if start else []), *(Read(i) for i in range(start, end))]
-        arguments: list[Argument] = [*_eight(xs, xs[0]), Write(0) if last else best]
+        arguments: list[Argument] = [*_filled(xs, xs[0]), Write(0) if last else best]
         if which:
             arguments += [Write(1) if last else index, index]
         kernel = f"maximum_which_{len(xs)}" if which else f"maximum_{len(xs)}"

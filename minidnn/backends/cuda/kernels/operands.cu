@@ -1,18 +1,17 @@
-// Eltwise over N operands in one pass, N from 2 to 8: (*_2 .. *_8). All take eight pointers, of which the first N count.
-// Where there are more operands, eltwise.py makes several passes, whose first operand is the result so far.
+// Eltwise over N operands in one pass, N from 2 to 4 (*_2 .. *_4). All take four pointers, of which the first N count.
+// Where there are more operands, elementwise.py makes several passes, whose first operand is the result so far.
 
 #include "common.cuh"
 
-#define OPERANDS \
-    const T *x0, const T *x1, const T *x2, const T *x3, const T *x4, const T *x5, const T *x6, const T *x7
-#define COEFFICIENTS float c0, float c1, float c2, float c3, float c4, float c5, float c6, float c7
-#define GATHER const T* const x[8] = {x0, x1, x2, x3, x4, x5, x6, x7}
+#define OPERANDS const T *x0, const T *x1, const T *x2, const T *x3
+#define COEFFICIENTS float c0, float c1, float c2, float c3
+#define GATHER const T* const x[4] = {x0, x1, x2, x3}
 
 // y = c0 x0 + c1 x1 + ...
 template <int N>
 __device__ inline void sum(OPERANDS, COEFFICIENTS, T* y, int64 n) {
     GATHER;
-    const float c[8] = {c0, c1, c2, c3, c4, c5, c6, c7};
+    const float c[4] = {c0, c1, c2, c3};
     for (int64 i = first(); i < n / 4; i += step()) {
         float4 v = load4(x[0], i), t = make_float4(c[0] * v.x, c[0] * v.y, c[0] * v.z, c[0] * v.w);
 #pragma unroll
@@ -94,24 +93,20 @@ __device__ inline void maximum(OPERANDS, T* y, uint8* which, const uint8* before
     }
 }
 
-#define KERNELS(N)                                                                                              \
-    extern "C" __global__ void sum_##N(OPERANDS, COEFFICIENTS, T* y, int64 n) {                                 \
-        sum<N>(x0, x1, x2, x3, x4, x5, x6, x7, c0, c1, c2, c3, c4, c5, c6, c7, y, n);                           \
-    }                                                                                                           \
-    extern "C" __global__ void product_##N(OPERANDS, T* y, int64 n) {                                           \
-        product<N>(x0, x1, x2, x3, x4, x5, x6, x7, y, n);                                                       \
-    }                                                                                                           \
-    extern "C" __global__ void maximum_##N(OPERANDS, T* y, int done, int64 n) {                                 \
-        maximum<N, false>(x0, x1, x2, x3, x4, x5, x6, x7, y, nullptr, nullptr, done, n);                        \
-    }                                                                                                           \
-    extern "C" __global__ void maximum_which_##N(                                                               \
-        OPERANDS, T* y, uint8* which, const uint8* before, int done, int64 n) {                                 \
-        maximum<N, true>(x0, x1, x2, x3, x4, x5, x6, x7, y, which, before, done, n);                            \
+#define KERNELS(N)                                                              \
+    extern "C" __global__ void sum_##N(OPERANDS, COEFFICIENTS, T* y, int64 n) { \
+        sum<N>(x0, x1, x2, x3, c0, c1, c2, c3, y, n);                           \
+    }                                                                           \
+    extern "C" __global__ void product_##N(OPERANDS, T* y, int64 n) {           \
+        product<N>(x0, x1, x2, x3, y, n);                                       \
+    }                                                                           \
+    extern "C" __global__ void maximum_##N(OPERANDS, T* y, int done, int64 n) { \
+        maximum<N, false>(x0, x1, x2, x3, y, nullptr, nullptr, done, n);        \
+    }                                                                           \
+    extern "C" __global__ void maximum_which_##N(                               \
+        OPERANDS, T* y, uint8* which, const uint8* before, int done, int64 n) { \
+        maximum<N, true>(x0, x1, x2, x3, y, which, before, done, n);            \
     }
 KERNELS(2)
 KERNELS(3)
 KERNELS(4)
-KERNELS(5)
-KERNELS(6)
-KERNELS(7)
-KERNELS(8)
