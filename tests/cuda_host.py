@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import importlib
-import importlib.util
 import os
 import re
 import shutil
@@ -23,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from minidnn.backends import cuda, layout
+from minidnn.backends.cuda.device import KINDS
 from minidnn.backends.cuda.recipe import Launch, Pointer, Read, Recipe, Space
 from minidnn.program import Algorithm, Op, Tensor
 
@@ -37,8 +36,6 @@ FLAGS = [
     *("-Wno-unused-function", "-Wno-unused-variable"),
 ]
 SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
-# The modules of our own kernels.
-MODULES = ("elementwise", "pooling", "join", "dropout", "normalization", "loss", "update", "reduction")
 
 # `extern __shared__ float x[];` has no counterpart in C++: a pointer to the launch's bytes instead.
 DYNAMIC = re.compile(r"\bextern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s*\b(\w+)\s*\[\s*\]\s*;")
@@ -55,12 +52,8 @@ def sources() -> list[str]:
 
 
 def kinds() -> dict[str, Callable[[Op], list[Recipe]]]:
-    """Of the modules of our own kernels, those that there are."""
-    table: dict[str, Callable[[Op], list[Recipe]]] = {}
-    for name in MODULES:
-        if importlib.util.find_spec(f"minidnn.backends.cuda.{name}"):
-            table.update(importlib.import_module(f"minidnn.backends.cuda.{name}").KINDS)
-    return table
+    """Those that our own kernels compute; cuDNN's are left out."""
+    return dict(KINDS)
 
 
 def kernel_names(path: Path, options: tuple[str, ...] = ()) -> list[str]:
