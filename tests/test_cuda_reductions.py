@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from tests import cuda_host
 from tests.cpu_ops import Example, Maker, attrs, expected, run
 from tests.cuda_host import HostCuda
 from tests.cuda_reduction_ops import every
+from tests.test_cuda_formats import DTYPE, SPACING, narrow, widen
 from tests.test_cuda_sanitized import ROOT, RUNTIME
 
 pytestmark = [
@@ -292,6 +294,7 @@ def test_kernels_stay_within_their_tensors():
 SANITIZED = """
 from tests.cuda_host import HostCuda
 from tests.cuda_reduction_ops import every
+from tests.test_cuda_formats import DTYPE, SPACING, narrow, widen
 from tests.test_cuda_sanitized import ROOT, RUNTIME
 from tests.cuda_sanitized import check
 
@@ -302,3 +305,71 @@ for e in every():
             check(device, e, together)
 print("all within")
 """
+
+
+# ---- values of 16 bits: what is an activation or a gradient; statistics, losses, weights and momentum stay float32
+
+STORED = {  # kind -> the reads and the writes that are
+    "convolution.backward_bias": ([0], [0]),
+    "inner_product.backward_bias": ([0], [0]),
+    "scale.backward_bias": ([0], [0]),
+    "scale.backward_filter": ([0, 1], [0]),
+    "lrn.forward": ([0], [0]),
+    "lrn.backward": ([0, 1, 2], [0]),
+    "batch_norm.forward": ([0], [0]),
+    "batch_norm.backward": ([0, 3], [0]),
+    "batch_norm.inference": ([0], [0]),
+    "batch_norm.inference_backward": ([2], [0]),
+    "softmax.forward": ([0], [0]),
+    "softmax.backward": ([0, 1], [0]),
+    "softmax_loss.forward": ([0], [1]),
+    "softmax_loss.backward": ([0], [0]),
+    "accuracy.forward": ([0], []),
+    "gradient.clip": (range(99), []),
+}
+
+
+def stored(e: Example, storage: str) -> tuple[Example, Example]:
+    """(the example with these in that format, the same numbers as float32)"""
+    reads, writes = STORED[e.op.kind]
+    narrowed = {e.op.reads[i] for i in reads if i < len(e.op.reads)} | {e.op.writes[i] for i in writes}
+    names = {t: replace(t, dtype=DTYPE[storage]) if t in narrowed else t for t in e.op.tensors}
+    data = {names[t]: narrow(x, storage) if t in narrowed else x for t, x in e.data.items()}
+    wide = {t: widen(data[names[t]], storage) if t in narrowed else x for t, x in e.data.items()}
+    op = replace(e.op, reads=tuple(names[t] for t in e.op.reads), writes=tuple(names[t] for t in e.op.writes),
+                 inplace=tuple((names[a], names[b]) for a, b in e.op.inplace))  # fmt: skip
+    return Example(e.name, op, data, e.exact), Example(e.name, e.op, wide, e.exact)
+
+
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_sixteen_bits(storage, kind):
+    """The reference's result on the same numbers, rounded once (LRN through memory: twice)."""
+    device = HostCuda(storage=storage)
+    for e in every():
+        if e.op.kind != kind or sum(t.size for t in e.op.tensors) > 20_000 or "far apart" in e.name:
+            continue
+        narrowed, same = stored(e, storage)
+        want = expected(KERNELS, same)
+        for algorithm in device.algorithms(narrowed.op):
+            for together in (False, True):
+                got = run(device, narrowed, algorithm, together=together)
+                for t, g, w in zip(narrowed.op.writes, got, want, strict=True):
+                    if t.dtype == "float32":
+                        assert off(g, w) <= TOLERANCE, f"{e.name}: {t.name} by {algorithm}"
+                        continue
+                    limit = (2 if "lrn" in kind else 0.51) * SPACING[storage] + TOLERANCE
+                    assert np.abs(widen(g, storage) - w).max() <= limit * max(float(np.abs(w).max()), 1e-3), e.name
+
+
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_sgd_of_a_gradient_of_16_bits(storage):
+    """Weights and momentum are float32: only the gradient has been rounded."""
+    m, device = Maker(10), HostCuda(storage=storage)
+    w, h, dw = m.normal(1027), m.normal(1027), narrow(m.normal(1027), storage)
+    numbers = np.float32([0.1]), np.float32([1])
+    a = attrs(momentum=0.9, decay=0.01, regularization="L2", lr_mult=1.0, scale=1.0, clipped=False)
+    e = m.example("sgd.update", [w, dw, *numbers, h], [0, 4], a)
+    same = m.example("sgd.update", [w, widen(dw, storage), *numbers, h], [0, 4], a)
+    for g, want in zip(run(device, e, device.algorithms(e.op)[0]), expected(KERNELS, same), strict=True):
+        assert off(g, want) <= 1e-6

@@ -14,19 +14,12 @@ struct Axis {
 #define AXIS(a) int64 a##_stride, int a##_length, int a##_half
 #define AXIS_GIVEN(a) Axis{a##_stride, a##_length, a##_half}
 
-// i / n and i % n; 64-bit division is slow and seldom needed.
-__device__ inline int64 quotient(int64 i, int64 n) {
-    return (uint64)(i | n) <= 0xFFFFFFFFu ? (int64)((uint32)i / (uint32)n) : i / n;
-}
-__device__ inline int remainder_of(int64 i, int n) {
-    return (uint64)i <= 0xFFFFFFFFu ? (int)((uint32)i % (uint32)n) : (int)(i % n);
-}
-
 // How far the window of element i reaches along an axis: from -before to after.
 __device__ inline void reach(const Axis& a, int64 i, int& before, int& after) {
     before = after = 0;
     if (a.half == 0) return;
-    int at = remainder_of(quotient(i, a.stride), a.length), beyond = a.length - 1 - at;
+    int64 line = quotient(i, (uint32)a.stride);
+    int at = (int)remainder(line, a.length, quotient(line, a.length)), beyond = a.length - 1 - at;
     before = a.half < at ? a.half : at;
     after = a.half < beyond ? a.half : beyond;
 }
