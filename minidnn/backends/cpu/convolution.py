@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from minidnn.backends.cpu import dnnl as d
-from minidnn.backends.cpu.layout import address, strides
+from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.layout import strides
 from minidnn.program import Op
 
 # pass -> (the arguments of its descriptor that are read, the one that is written)

@@ -13,8 +13,9 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from minidnn.backends.cpu import dnnl as d
-from minidnn.backends.cpu.layout import address, channels_last, flat, four, strides
+from minidnn.backends.cpu.layout import address, flat
 from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
+from minidnn.backends.layout import channels_last, four, strides
 from minidnn.program import Op, Tensor
 
 

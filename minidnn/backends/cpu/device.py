@@ -12,14 +12,13 @@ from pathlib import Path
 
 import numpy as np
 
-from minidnn.backends import reference
+from minidnn.backends import layout, reference
 from minidnn.backends.cpu import (
     convolution,
     dense,
     dropout,
     elementwise,
     join,
-    layout,
     loss,
     normalization,
     pooling,

@@ -12,6 +12,7 @@ from functools import cached_property, partial
 from typing import Any
 
 from minidnn.backends.cpu.library import Loaded
+from minidnn.backends.layout import contiguous
 
 # dnnl_data_type_t, dnnl_format_tag_t
 TYPES = {"float32": 3, "int32": 4, "uint8": 6}
@@ -254,14 +255,6 @@ class Dnnl:
             source, self.engine, target, self.engine, self.attr,
         )  # fmt: skip
         return Primitive(self, pd)
-
-
-def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for n in reversed(shape):
-        strides.append(step)
-        step *= n
-    return tuple(reversed(strides))
 
 
 def _executed(status: int) -> None:

@@ -11,8 +11,9 @@ from functools import partial
 import numpy as np
 
 from minidnn.backends.cpu import dnnl as d
-from minidnn.backends.cpu.layout import address, channels_last, flat
+from minidnn.backends.cpu.layout import address, flat
 from minidnn.backends.cpu.recipe import BLOCK, Recipe, Scratch, blocks, plain
+from minidnn.backends.layout import channels_last
 from minidnn.program import Op, Tensor
 
 _f = ctypes.c_float

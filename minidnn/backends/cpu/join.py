@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends.cpu import dnnl as d
-from minidnn.backends.cpu.dnnl import contiguous
 from minidnn.backends.cpu.elementwise import copy
-from minidnn.backends.cpu.layout import address, strides
+from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
+from minidnn.backends.layout import contiguous, strides
 from minidnn.program import Op, Tensor
 
 

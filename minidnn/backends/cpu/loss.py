@@ -13,8 +13,9 @@ import numpy as np
 
 from minidnn.backends.cpu import dnnl as d
 from minidnn.backends.cpu import hidden
-from minidnn.backends.cpu.layout import address, flat, strides
+from minidnn.backends.cpu.layout import address, flat
 from minidnn.backends.cpu.recipe import BLOCK, Recipe, Scratch, plain
+from minidnn.backends.layout import strides
 from minidnn.program import Op, Tensor
 
 TINY = np.float32(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least probability whose log is taken

@@ -12,8 +12,9 @@ from functools import partial
 import numpy as np
 
 from minidnn.backends.cpu import dnnl as d
-from minidnn.backends.cpu.layout import address, channels_last, flat, four, strides
+from minidnn.backends.cpu.layout import address, flat
 from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.layout import channels_last, four, strides
 from minidnn.program import Op, Tensor
 
 _f = ctypes.c_float

@@ -14,8 +14,9 @@ import numpy as np
 
 from minidnn.backends.cpu import dnnl as d
 from minidnn.backends.cpu import hidden
-from minidnn.backends.cpu.layout import address, physical, strides
+from minidnn.backends.cpu.layout import address, physical
 from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.layout import strides
 from minidnn.program import Op
 
 
