@@ -7,12 +7,14 @@ element-wise kernel may run over the bytes without knowing what they mean.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from minidnn.program import Tensor
 
 
-def contiguous(shape: tuple[int, ...]) -> tuple[int, ...]:
+def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides in elements of C order."""
     strides, step = [], 1
     for size in reversed(shape):

@@ -18,10 +18,5 @@ def flat(array: np.ndarray) -> np.ndarray:
     return lying.reshape(-1)
 
 
-def rows(array: np.ndarray) -> np.ndarray:
-    """(N*H*W, C): one row of channels per position, of an array with channels innermost."""
-    return flat(array).reshape(-1, array.shape[1])
-
-
 def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
