@@ -49,7 +49,7 @@ test: $(VENV)/.dev
 
 # What of the CUDA backend can be proved without a GPU: kernels compile, cuDNN plans exist, schedules hold. Each CUDA
 # version in a virtual environment of its own, with the libraries that the GPU machines have (setup.cfg, cuda*-test).
-# A test that skips would prove nothing, so the reasons of any are shown.
+# A test that skips proves nothing, so the reasons of any are shown, and at the end what was counted.
 CUDA := 13 12
 OFFLINE := $(patsubst %,.offline-cuda%,$(CUDA))
 
@@ -58,7 +58,7 @@ test-cuda-offline: $(OFFLINE)
 .PHONY: $(OFFLINE)
 $(OFFLINE): .offline-cuda%: .venv-cuda%/.ready
 	@echo "== CUDA $*"
-	.venv-cuda$*/bin/python -m pytest -rs -s $(wildcard tests/test_cuda_*.py)
+	.venv-cuda$*/bin/python -m pytest -rs --tell $(wildcard tests/test_cuda_*.py)
 
 .PRECIOUS: .venv-cuda%/.ready
 .venv-cuda%/.ready: setup.cfg pyproject.toml | $(BIN)/python

@@ -241,7 +241,6 @@ def refusals() -> None:
         try:
             KINDS[op.kind](cudnn, op)
         except NoPlan as error:
-            print(error)
             for word in (op.name, "x 2x8x9x9, w 16x8x3x3", cudnn.target.card, f"cuDNN {cudnn.version}", advice):
                 assert word in str(error), word
         else:
@@ -360,7 +359,6 @@ def without_cublas() -> None:
     try:
         packages.load(gpu=False)
     except packages.CudaUnavailable as error:
-        print(error)
         assert "cublasLt" in str(error) and "would end the process" in str(error) and "pip install" in str(error)
     else:
         raise AssertionError("loaded without cublasLt")
@@ -384,7 +382,6 @@ def in_pieces() -> None:
         try:
             packages.load(gpu=False)
         except packages.CudaUnavailable as error:
-            print(error)
             assert "libcudnn_heuristic.so.9" in str(error) and "--force-reinstall nvidia-cudnn-cu" in str(error)
         else:
             raise AssertionError("loaded half a cuDNN")

@@ -43,16 +43,17 @@ def driver(tmp_path_factory) -> str:
 
 
 @pytest.fixture
-def check(driver):
-    """Run a check of tests/cuda_plans.py; what it counted is printed."""
+def check(driver, record_property):
+    """Run a check of tests/cuda_plans.py; `pytest --tell` shows what it counted."""
 
     def run(*words: str) -> None:
         command = [sys.executable, "-m", "tests.cuda_plans", driver, *words]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
-        print(done.stdout, end="")
+        for line in done.stdout.splitlines():
+            record_property("told", line)
         if done.returncode:
             how = f"died of signal {-done.returncode}" if done.returncode < 0 else "failed"
-            pytest.fail(f"{' '.join(words)} {how}:\n{done.stderr[-4000:]}", pytrace=False)
+            pytest.fail(f"{' '.join(words)} {how}:\n{done.stdout[-2000:]}{done.stderr[-4000:]}", pytrace=False)
 
     return run
 

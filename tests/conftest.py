@@ -1,0 +1,26 @@
+"""`pytest --tell` ends with what tests counted: they say it with record_property("told", a line), or
+record_property("so many of what", a number), which are added up.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+def pytest_addoption(parser) -> None:
+    parser.addoption("--tell", action="store_true", help="end with what tests counted")
+
+
+def pytest_terminal_summary(terminalreporter, config) -> None:
+    if not config.getoption("--tell"):
+        return
+    lines, counts = [], Counter()
+    for report in terminalreporter.stats.get("passed", []):
+        for name, value in report.user_properties:
+            if name == "told":
+                lines.append(value)
+            else:
+                counts[name] += value
+    terminalreporter.section("counted")
+    for line in [*lines, *(f"{name}: {count}" for name, count in counts.items())]:
+        terminalreporter.line(line)
