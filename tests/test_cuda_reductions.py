@@ -5,6 +5,7 @@ what is not finite: test_cuda_kernels.py.)"""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -20,6 +21,7 @@ from tests import cuda_host
 from tests.cpu_ops import Example, Maker, attrs, expected, run
 from tests.cuda_host import HostCuda
 from tests.cuda_reduction_ops import every
+from tests.test_cuda_compile import nvrtc, ptx  # noqa: F401  (a fixture)
 from tests.test_cuda_formats import DTYPE, SPACING, narrow, widen
 from tests.test_cuda_sanitized import ROOT, RUNTIME
 
@@ -294,6 +296,7 @@ def test_kernels_stay_within_their_tensors():
 SANITIZED = """
 from tests.cuda_host import HostCuda
 from tests.cuda_reduction_ops import every
+from tests.test_cuda_compile import nvrtc, ptx  # noqa: F401  (a fixture)
 from tests.test_cuda_formats import DTYPE, SPACING, narrow, widen
 from tests.test_cuda_sanitized import ROOT, RUNTIME
 from tests.cuda_sanitized import check
@@ -373,3 +376,15 @@ def test_sgd_of_a_gradient_of_16_bits(storage):
     same = m.example("sgd.update", [w, widen(dw, storage), *numbers, h], [0, 4], a)
     for g, want in zip(run(device, e, device.algorithms(e.op)[0]), expected(KERNELS, same), strict=True):
         assert off(g, want) <= 1e-6
+
+
+# ---- what the compiler makes of them
+
+
+@pytest.mark.parametrize("source", ["reduction", "normalization", "lrn", "loss", "update"])
+@pytest.mark.parametrize("storage", ["float", "bf16"])
+def test_four_values_move_at_once_and_none_is_spilled(nvrtc, source, storage):  # noqa: F811
+    four = re.compile(r"^sgd|^squares$" if source == "update" else r"_4$|_rows_\d$")
+    for name, text in ptx(nvrtc, source, storage).items():
+        assert ".local" not in text, f"{name} keeps an array in memory"
+        assert bool(re.search(r"ld\.global[\w.]*\.v4", text)) == bool(four.search(name)), name
