@@ -48,10 +48,11 @@ def compiled(nvrtc: Nvrtc, source: str, arch: int, storage: str) -> bytes:
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 @pytest.mark.parametrize("source", c.source_names())
-def test_every_kernel_compiles_without_warnings(nvrtc, source, arch):
+def test_every_kernel_compiles_without_warnings(nvrtc, source, arch, record_property):
     code = compiled(nvrtc, source, arch, "float")
     names = kernels_of(source)
     assert names and all(b"\0.text." + name.encode() + b"\0" in code for name in names)
+    record_property(f"kernels compiled for sm_{arch}", len(names))
 
 
 @pytest.mark.parametrize("storage", ["bf16", "fp16"])
