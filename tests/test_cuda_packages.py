@@ -125,7 +125,6 @@ def test_packages_that_are_missing_or_do_not_fit(driver, state, versions, words)
 
 LIBRARIES = {
     "libcublasLt.so.13": "",
-    "libcublas.so.13": "",
     "libnvrtc.so.13": "int nvrtcVersion(int *major, int *minor) { return *major = 13, *minor = 0, 0; }\n",
     "libnvrtc-builtins.so.13.0": "",
     "libcudnn.so.9": "#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 91900; }\n"

@@ -1,4 +1,4 @@
-"""Finds and loads what the CUDA backend needs: the driver, CuPy, cuDNN and its frontend, cuBLAS, NVRTC.
+"""Finds and loads what the CUDA backend needs: the driver, CuPy, cuDNN and its frontend, cublasLt, NVRTC.
 
 The libraries come from wherever they already are: in this process (PyTorch loads its own), in pip's wheels (also those
 that PyTorch brought), in conda's folder, in a CUDA toolkit, or where the dynamic loader looks. All are loaded here by
@@ -63,7 +63,7 @@ class Packages:
     cupy: ModuleType | None
     cudnn: ModuleType  # the frontend
     cudnn_version: str  # of the library: "9.19.0"
-    paths: dict[str, str]  # library -> file: cudnn, cublasLt, cublas, nvrtc, nvrtc-builtins
+    paths: dict[str, str]  # library -> file: cudnn, cublasLt, nvrtc, nvrtc-builtins
     include: tuple[str, ...]  # folders with CUDA's headers, perhaps none
 
     @property
@@ -302,14 +302,12 @@ class Library:
 
 _WHY = {
     "cublasLt": "cuDNN computes products with it, and would end the process where it is missing",
-    "cublas": "cuDNN's library is linked with it",
     "nvrtc": "the CUDA backend compiles its own kernels with it",
     "nvrtc-builtins": "NVRTC cannot compile without it",
     "cudnn": "it computes convolutions and products",
 }
 _WHEEL = {  # pip's packages, where something newer than the extra must be named
     "cublasLt": "nvidia-cublas",
-    "cublas": "nvidia-cublas",
     "nvrtc": "nvidia-cuda-nvrtc",
     "nvrtc-builtins": "nvidia-cuda-nvrtc",
     "cudnn": "nvidia-cudnn",
@@ -318,10 +316,7 @@ _WHEEL = {  # pip's packages, where something newer than the extra must be named
 
 def load_libraries(cuda: int) -> dict[str, Library]:
     """The libraries for that CUDA, in an order in which each finds what it needs already loaded."""
-    found = {
-        "cublasLt": _open("cublasLt", f"libcublasLt.so.{cuda}", cuda),
-        "cublas": _open("cublas", f"libcublas.so.{cuda}", cuda),
-    }
+    found = {"cublasLt": _open("cublasLt", f"libcublasLt.so.{cuda}", cuda)}
     nvrtc = found["nvrtc"] = _open("nvrtc", f"libnvrtc.so.{cuda}", cuda)
     major, minor = ctypes.c_int(), ctypes.c_int()
     nvrtc.cdll.nvrtcVersion(ctypes.byref(major), ctypes.byref(minor))
@@ -416,7 +411,7 @@ def _site_folders() -> Iterator[str]:
     places = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib"), *site.getsitepackages()]
     if site.ENABLE_USER_SITE:
         places.append(site.getusersitepackages())
-    yield from dict.fromkeys(places + [p for p in sys.path if p.endswith("-packages")])
+    yield from dict.fromkeys(places + [p for p in sys.path if os.path.isdir(os.path.join(p, "nvidia"))])
 
 
 def _toolkits(cuda: int) -> Iterator[str]:
