@@ -73,7 +73,7 @@ class Graph:
 
     def create_execution_plans(self, modes):
         if not self.plans:
-            raise NotSupported("none")
+            raise NotSupported("no engine\n{much more}")
 
     def deselect_numeric_notes(self, notes):
         self.barred |= set(notes)
@@ -265,6 +265,7 @@ def test_no_plan(plans):
         "cuDNN 9.0.0", "compute capability 8.0", "allow more workspace", "--device cpu",
     ):  # fmt: skip
         assert words in said
+    assert ("cuDNN says: no engine)" in said) == (not plans)
 
 
 def test_a_geometry_is_asked_for_once_and_executed_as_told():

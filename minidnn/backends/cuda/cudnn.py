@@ -171,18 +171,17 @@ class Cudnn:
             return []  # cuDNN lists some to be compiled, and may crash while it does
         try:
             graph = self._graph(problem)
-            count = graph.get_execution_plan_count()
-            there, compiled = [], []
-            for index in range(count):
-                if self._is_compiled(graph, index):
-                    compiled.append(index)
-                elif plan := self._build(graph, problem, index):
-                    there.append(plan)
-        except self.module.cudnnGraphNotSupportedError:
-            return []
-        if there:
-            return there
+        except (RuntimeError, ValueError, self.module.cudnnGraphNotSupportedError) as error:
+            raise NoPlan(f"{self._none(problem)} (cuDNN says: {str(error).strip().splitlines()[0]})") from None
+        compiled: list[int] = []
         found: list[Plan] = []
+        for index in range(graph.get_execution_plan_count()):
+            if self._is_compiled(graph, index):
+                compiled.append(index)
+            elif plan := self._build(graph, problem, index):
+                found.append(plan)
+        if found:
+            return found
         for index in compiled:
             if len(found) < COMPILED and (plan := self._build(graph, problem, index)):
                 found.append(plan)
