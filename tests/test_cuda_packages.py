@@ -130,6 +130,11 @@ LIBRARIES = {
     "libcudnn.so.9": "#include <stddef.h>\nsize_t cudnnGetVersion(void) { return 91900; }\n"
     "size_t cudnnGetCudartVersion(void) { return 13000; }\n",
 }
+CUPY = """
+from types import SimpleNamespace
+__version__ = "14.2.0"
+cuda = SimpleNamespace(runtime=SimpleNamespace(getDeviceCount=lambda: 1))
+"""
 PARTS = ("graph", "heuristic", "engines_precompiled", "engines_runtime_compiled")
 
 
@@ -183,7 +188,7 @@ def test_a_cudnn_for_another_cuda(libraries):
 )
 def test_a_module_that_cannot_be_imported(driver, libraries, tmp_path_factory, module, said):
     modules = tmp_path_factory.mktemp("modules")
-    (modules / "cupy.py").write_text("__version__ = '14.2.0'")
+    (modules / "cupy.py").write_text(CUPY)
     (modules / f"{module}.py").write_text("raise OSError('half\\nof it')")
     found = ask(driver, versions={**CUPY13, **FRONTEND}, folders=[str(libraries)], path=modules)
     assert said in found and "OSError: half of it" in found and "--force-reinstall 'minidnn[cuda13]'" in found
@@ -193,11 +198,19 @@ def test_a_module_that_cannot_be_imported(driver, libraries, tmp_path_factory, m
 def modules(tmp_path_factory) -> Path:
     """A folder with a CuPy and a frontend that can be imported."""
     folder = tmp_path_factory.mktemp("modules")
-    (folder / "cupy.py").write_text("__version__ = '14.2.0'")
+    (folder / "cupy.py").write_text(CUPY)
     (folder / "cudnn.py").write_text(
         "class _pybind_module:\n    _set_dlhandle_cudnn = int\ncreate_device_properties = None\n"
     )
     return folder
+
+
+@needs_gcc
+@no_driver
+def test_a_driver_that_cupy_cannot_work_with(driver, libraries, tmp_path):
+    (tmp_path / "cupy.py").write_text(CUPY.replace("lambda: 1", "lambda: 1 / 0"))
+    found = ask(driver, versions={**CUPY13, **FRONTEND}, folders=[str(libraries)], path=tmp_path)
+    assert "CuPy's CUDA 13 cannot work with it (ZeroDivisionError" in found and "driver 580" in found
 
 
 @needs_gcc

@@ -95,7 +95,7 @@ def _load(gpu: bool) -> Packages:
     _check_frontend(cuda)
     libraries = load_libraries(cuda)
     version = _check_cudnn(libraries["cudnn"], cuda)
-    cupy = _import_cupy(cuda) if gpu else None
+    cupy = _start_cupy(cuda) if gpu else None
     paths = {name: library.path for name, library in libraries.items()}
     return Packages(cuda, driver, cupy, _import_frontend(libraries["cudnn"], cuda), version, paths, headers(cuda))
 
@@ -260,6 +260,19 @@ def _import_cupy(cuda: int) -> ModuleType:
             f"CuPy is installed but cannot be imported ({_line(error)}): the CUDA backend moves bytes and launches "
             f"kernels through it; `pip install --force-reinstall 'minidnn[cuda{cuda}]'` puts it right"
         ) from error
+
+
+def _start_cupy(cuda: int) -> ModuleType:
+    """CuPy, once its CUDA runtime and the driver get along. Makes no context yet."""
+    cupy = _import_cupy(cuda)
+    try:
+        cupy.cuda.runtime.getDeviceCount()
+    except Exception as error:
+        raise CudaUnavailable(
+            f"the NVIDIA driver answers, but CuPy's CUDA {cuda} cannot work with it ({_line(error)}): install driver "
+            f"{DRIVERS[cuda]} or later from https://www.nvidia.com/drivers, and restart the machine after an update"
+        ) from error
+    return cupy
 
 
 def _check_frontend(cuda: int) -> None:
