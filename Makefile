@@ -10,13 +10,15 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test test-cuda-offline lint models clean help
+.PHONY: demo test test-cuda-offline gpu-check gpu-check-wheels lint models clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
 	@echo "make test    run the tests"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make test-cuda-offline [CUDA=12|13]   the CUDA backend's tests that need no GPU (fetches 1 to 2 GB each)"
+	@echo "make gpu-check   on a machine with a GPU: everything that only a GPU can show, in less than nine minutes"
+	@echo "make gpu-check-wheels   the wheels that it needs there, for a GPU machine that fetches nothing"
 	@echo "make models  write the generated networks of models/ anew"
 	@echo "make clean   remove $(OUT) and the virtual environments"
 
@@ -65,6 +67,17 @@ $(OFFLINE): .offline-cuda%: .venv-cuda%/.ready
 	$(BIN)/python -m venv $(@D)
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,dev,cuda$*-test]'
 	@touch $@
+
+# With the python3 that is there: nothing is installed. ARGS="--only a,b --again", ARGS=--rehearse (without a GPU) ...
+gpu-check:
+	python3 -m benchmarks.gpu_check $(ARGS)
+
+# For a machine where nothing can be fetched (requirements/gpu-check.txt): Python 3.12's wheels, into .whl.
+gpu-check-wheels:
+	python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
+	  $(foreach N,2_28 2_27 2_17,--platform manylinux_$(N)_x86_64) --platform manylinux2014_x86_64 \
+	  --dest .whl -r requirements/gpu-check.txt
+	@du -sh .whl
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

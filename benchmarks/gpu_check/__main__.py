@@ -1,0 +1,179 @@
+"""The command: each item in a process of its own, under a limit of its own and one for all; then the table."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.gpu_check.journal import CODE, ROOT, Journal, code, commit
+from benchmarks.gpu_check.place import Place, Rehearsal, card, slug
+from benchmarks.gpu_check.run import BROKEN, Run
+from benchmarks.gpu_check.table import write
+
+# letter -> (module, seconds that it may take), most important first
+ITEMS = {
+    "a": ("operations", 75),
+    "b": ("policies", 100),
+    "h": ("properties", 45),
+    "g": ("link", 30),
+    "d": ("speed", 170),
+    "c": ("digits", 30),
+    "f": ("foresight", 60),
+    "e": ("tight", 110),
+}
+MINUTES = 8.7  # in all: less than nine, with the table
+LEAST = 8.0  # seconds: with less, no item begins
+AGAIN = 4  # processes that an item may lose to CUDA
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def main() -> int:
+    o = options()
+    if o.item:
+        return one(o)
+    place = Rehearsal() if o.rehearse else Place()
+    if o.rehearse:
+        name, folder = "rehearsal", Path(o.results or ROOT / "out" / "gpu_check")
+    else:
+        try:
+            name = card()
+        except ImportError as error:
+            print(f"gpu-check: {error}", file=sys.stderr)
+            return 2
+        folder = Path(o.results or RESULTS)
+    folder /= slug(name)
+    journal, until = Journal(folder / "results.jsonl"), time.time() + 60 * o.minutes
+    print(f"gpu-check on {name}: code {code()} ({commit() or 'no git'}), results in {folder}", flush=True)
+    invocation = f"{int(time.time())}-{os.getpid()}"
+    wrong: list[str] = []
+    for letter in o.only:
+        module, limit = ITEMS[letter]
+        print(f"({letter}) {module}", flush=True)
+        if until - time.time() < LEAST:
+            print("  left out: no time is left", flush=True)
+            wrong.append(letter)
+            continue
+        limit = limit if len(o.only) > 1 else 60 * o.minutes
+        if not supervise(o, letter, folder, invocation, min(time.time() + limit, until), journal):
+            wrong.append(letter)
+        bring(folder)
+    print(write(folder, name, place.small), flush=True)
+    bring(folder)
+    failed = [r for r in journal.latest().values() if r["state"] == "failed" and r["item"] in o.only]
+    if wrong or failed:
+        items = sorted({*wrong, *(r["item"] for r in failed)})
+        print(f"not well: {', '.join(items)} ({len(failed)} cases failed)", file=sys.stderr)
+        return 1
+    return 0
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python3 -m benchmarks.gpu_check", description=__doc__)
+    parser.add_argument("--only", default=",".join(ITEMS), metavar="a,b", help="these items alone, in this order")
+    parser.add_argument("--again", action="store_true", help="also what this code has shown before")
+    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of all items together ({MINUTES})")
+    parser.add_argument("--rehearse", action="store_true", help="without a GPU, in small: does the script work?")
+    parser.add_argument("--results", help="the folder in which the card's folder is")
+    parser.add_argument("--item", help=argparse.SUPPRESS)  # the rest: of a child
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--invocation", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    o = parser.parse_args()
+    o.only = [letter.strip() for letter in o.only.split(",") if letter.strip()]
+    if unknown := [letter for letter in o.only if letter not in ITEMS]:
+        parser.error(f"there is no item {', '.join(unknown)}; there are {', '.join(ITEMS)}")
+    return o
+
+
+def one(o: argparse.Namespace) -> int:
+    """An item, in its own process."""
+    place = Rehearsal() if o.rehearse else Place()
+    run = Run(o.item, place, Journal(o.folder / "results.jsonl"), o.invocation, o.until, o.again)
+    importlib.import_module(f"benchmarks.gpu_check.{ITEMS[o.item][0]}").item(run)
+    run.end()
+    return 0
+
+
+def supervise(
+    o: argparse.Namespace, letter: str, folder: Path, invocation: str, until: float, journal: Journal
+) -> bool:
+    """Run an item, and again where a case took its process down: that case is noted and left alone. Whether it came to
+    its end."""
+    command = [sys.executable, "-m", "benchmarks.gpu_check", "--item", letter, "--folder", str(folder.resolve())]
+    command += ["--invocation", invocation, "--until", str(until)]
+    command += ["--again"] * o.again + ["--rehearse"] * o.rehearse
+    environment = {**os.environ, CODE: code()}
+    for _ in range(AGAIN):
+        with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as child:
+            try:
+                status: int | None = _watched(child, until, folder)
+            except BaseException:
+                _kill(child)
+                raise
+        if status == 0:
+            return True
+        begun = _unfinished(journal, letter, invocation)
+        why = f"no end within the item's time ({letter})" if status is None else f"its process ended with {status}"
+        if begun:
+            note = {"item": letter, "case": begun, "state": "failed", "why": why, "invocation": invocation}
+            journal.append(note)
+            print(f"  {letter}  {begun}: FAILED, {why}", flush=True)
+        elif status not in (None, BROKEN):
+            note = {"item": letter, "case": "start", "state": "failed", "why": why, "invocation": invocation}
+            journal.append(note)
+            print(f"  {letter}  {why} before any case began", flush=True)
+            return False
+        if status is None or until - time.time() < LEAST:
+            return False
+    return False
+
+
+def _watched(child: subprocess.Popen, until: float, folder: Path) -> int | None:
+    """The exit code; None where the child had to be ended. Results are brought to $OUT as they come."""
+    while time.time() < until:
+        try:
+            return child.wait(min(2.0, max(0.05, until - time.time())))
+        except subprocess.TimeoutExpired:
+            bring(folder)
+    _kill(child)
+    return None
+
+
+def _kill(child: subprocess.Popen) -> None:
+    """With all that it started: it leads a process group of its own."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _unfinished(journal: Journal, letter: str, invocation: str) -> str | None:
+    """The case that was begun last and has no outcome."""
+    begun = None
+    for record in journal:
+        if record["item"] == letter and record.get("invocation") == invocation:
+            begun = record["case"] if record["state"] == "began" else None
+    return begun
+
+
+def bring(folder: Path) -> None:
+    """A copy of the results to $OUT, where that is set: flat, in one folder, as the lent machines want it."""
+    out = os.environ.get("OUT")
+    if not out or not folder.is_dir():
+        return
+    to = Path(out) / folder.name
+    to.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if path.is_file() and path.suffix in (".jsonl", ".md", ".json"):
+            shutil.copyfile(path, to / path.name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,141 @@
+"""(g) Bytes per second between device and page-locked host memory: out, in, both at once, and each beside compute;
+what compute loses by it; and the seconds that a small copy takes. Medians, timed by events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu_check.run import Run
+from minidnn.autodiff import differentiate
+from minidnn.backends.cuda.api import Direction
+from minidnn.backends.cuda.device import CudaDevice
+from minidnn.program import Op
+
+REPEATS = 5
+SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 27)
+
+
+def item(run: Run) -> None:
+    device = run.place.device()
+    link = Link(device, run.place.link_bytes)
+    try:
+        run.case("alone", link.alone)
+        run.case("both at once", link.both)
+        net = run.place.net("tests/lenet") if run.place.small else run.place.net("vgg16", 32)
+        ops = [op for op in differentiate(net.graph("TRAIN")).ops if op.kind == "convolution.forward"]
+        run.case("beside compute", lambda: link.beside(device, max(ops, key=lambda op: op.flops)))
+        run.case("by size", link.sizes)
+    finally:
+        link.close()
+
+
+class Link:
+    def __init__(self, device: CudaDevice, nbytes: int) -> None:
+        self.api, self.nbytes = device.api, nbytes
+        self.compute = device.compute
+        self.there = [self.api.allocate(nbytes) for _ in range(2)]
+        self.here = [self.api.allocate_host(nbytes) for _ in range(2)]
+        for page in self.here:
+            page.fill(1)
+        self.streams = [self.api.stream() for _ in range(2)]
+        for address in self.there:
+            self.api.fill(address, 1, nbytes, self.compute)
+        self.api.synchronize(self.compute)
+
+    def close(self) -> None:
+        for address in self.there:
+            self.api.release(address)
+        for page in self.here:
+            self.api.release_host(page)
+        for stream in self.streams:
+            self.api.release_stream(stream)
+
+    def _copy(self, direction: Direction, nbytes: int | None = None) -> tuple[int, Callable[[], object]]:
+        """(its stream, what enqueues it)"""
+        nbytes, k = nbytes or self.nbytes, 0 if direction == "out" else 1
+        there, here = self.there[k], self.here[k].__array_interface__["data"][0]
+        to, source = (here, there) if direction == "out" else (there, here)
+        return self.streams[k], lambda: self.api.copy(to, source, nbytes, direction, self.streams[k])
+
+    def seconds(self, *works: tuple[int, Callable[[], object]], repeats: int = REPEATS) -> list[float]:
+        """Of each work of (stream, call), all begun together; medians."""
+        taken: list[list[float]] = []
+        for k in range(repeats + 1):
+            begin = self.api.event(timed=True)
+            ends = [self.api.event(timed=True) for _ in works]
+            self.api.record(begin, works[0][0])
+            for stream, _ in works[1:]:
+                self.api.wait(stream, begin)
+            for (stream, call), end in zip(works, ends, strict=True):
+                call()
+                self.api.record(end, stream)
+            for stream, _ in works:
+                self.api.synchronize(stream)
+            if k:  # the first warms
+                taken.append([self.api.elapsed(begin, end) for end in ends])
+            for event in (begin, *ends):
+                self.api.release_event(event)
+        return [max(median(column), 1e-9) for column in zip(*taken, strict=True)]
+
+    def alone(self) -> dict[str, Any]:
+        (out,), (back,) = self.seconds(self._copy("out")), self.seconds(self._copy("in"))
+        return {
+            "bytes": self.nbytes,
+            "out_bytes_per_second": self.nbytes / out,
+            "in_bytes_per_second": self.nbytes / back,
+        }
+
+    def both(self) -> dict[str, Any]:
+        out, back = self.seconds(self._copy("out"), self._copy("in"))
+        return {
+            "out_bytes_per_second": self.nbytes / out, "in_bytes_per_second": self.nbytes / back,
+            "together_bytes_per_second": 2 * self.nbytes / max(out, back),
+        }  # fmt: skip
+
+    def beside(self, device: CudaDevice, op: Op) -> dict[str, Any]:
+        """Beside a convolution, repeated for longer than the copies last."""
+        algorithm = device.algorithms(op)[0]
+        sizes = [-(-t.nbytes // 256) * 256 for t in op.tensors]
+        bench = device.runtime(sum(sizes) + algorithm.workspace, 0, 0.0, 0)
+        try:
+            at, views = 0, {}
+            for t, size in zip(op.tensors, sizes, strict=True):
+                views[t] = bench.arena[at : at + t.nbytes]
+                at += size
+            bench.fill(bench.arena, 0x3D)()  # 0x3d3d3d3d is 0.046 in float32: nothing is quick because all is zero
+            call = device.prepare(op, algorithm, views, bench.arena[at : at + algorithm.workspace])
+            (one,) = self.seconds((self.compute, call))
+            copying = max(*self.seconds(self._copy("out"), self._copy("in")))
+            most = 2000 if self.nbytes > 1 << 20 else 3  # rehearsed: no matter how long
+            count = int(np.clip(2 * copying / one, 2, most))
+
+            def many() -> None:
+                for _ in range(count):
+                    call()
+
+            work = (self.compute, many)
+            (alone,) = self.seconds(work, repeats=3)
+            slower, out = self.seconds(work, self._copy("out"), repeats=3)
+            _, back = self.seconds(work, self._copy("in"), repeats=3)
+            slowest, out2, back2 = self.seconds(work, self._copy("out"), self._copy("in"), repeats=3)
+        finally:
+            bench.close()
+        return {
+            "op": op.name, "algorithm": algorithm.name, "times": count, "compute_seconds": alone,
+            "out_bytes_per_second": self.nbytes / out, "in_bytes_per_second": self.nbytes / back,
+            "both_bytes_per_second": 2 * self.nbytes / max(out2, back2),
+            "compute_slowdown_out": slower / alone, "compute_slowdown_both": slowest / alone,
+        }  # fmt: skip
+
+    def sizes(self) -> dict[str, Any]:
+        found = {}
+        for nbytes in SIZES:
+            if nbytes <= self.nbytes:
+                out, back = self.seconds(self._copy("out", nbytes))[0], self.seconds(self._copy("in", nbytes))[0]
+                found[str(nbytes)] = {"out_seconds": out, "in_seconds": back}
+        return {"seconds": found}

@@ -1,0 +1,211 @@
+"""Seconds of every (op, algorithm) on this card, each alone; and one net under one policy, loaded and timed.
+
+What was measured is kept in the machine's temporary folder, so that items that need the same ops share them.
+"""
+
+from __future__ import annotations
+
+import gc
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from benchmarks.gpu_check.journal import code
+from benchmarks.gpu_check.link import Link
+from benchmarks.gpu_check.run import Run
+from minidnn.autodiff import TrainSpec
+from minidnn.backends.cuda.device import CudaDevice
+from minidnn.costs import Costs, Measurements, key, measured, measurements
+from minidnn.memory.schedule import Compute, Schedule
+from minidnn.net import Net
+from minidnn.program import Algorithm, Op, Program, Role, Tensor
+from minidnn.session import Session
+
+TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
+SLOW = 3.0  # times the best of an op so far: an algorithm that is this slow is not measured again
+LAUNCHES = 1e-3  # seconds that a replayed group of launches should last
+TILE = 16 << 20  # values of noise that buffers are filled with, again and again
+WARM = 3  # steps: uncaptured, captured, replayed
+
+
+def costs_of(run: Run, device: CudaDevice, programs: Sequence[Program]) -> Costs:
+    """Costs of all that these programs may take, measured unless they were. Raises TimeoutError near the item's end,
+    with what it has so far kept for the next time."""
+    known = measurements(device, Path(tempfile.gettempdir()) / f"gpu_check-{code()}")
+    if not known.bandwidth_out:
+        link = Link(device, min(run.place.link_bytes, 256 << 20))
+        try:
+            rates = link.alone()
+            known.bandwidth_out, known.bandwidth_in = rates["out_bytes_per_second"], rates["in_bytes_per_second"]
+            known.latency = min(link.seconds(link._copy("in", 256)))
+        finally:
+            link.close()
+    wanted: dict[str, tuple[Op, Algorithm]] = {}
+    for program in programs:
+        for op in program.ops:
+            for algorithm in device.algorithms(op):
+                k = key(op, algorithm)
+                if k not in known.seconds:
+                    wanted.setdefault(k, (op, algorithm))
+    if wanted:
+        _measure(run, device, wanted, known)
+    return measured(device, known)
+
+
+def _measure(run: Run, device: CudaDevice, wanted: dict[str, tuple[Op, Algorithm]], known: Measurements) -> None:
+    began = time.time()
+    room = max(_room(op, algorithm) for op, algorithm in wanted.values())
+    bench = device.runtime(room, 0, 0.0, 0)
+    best: dict[tuple, float] = {}
+    try:
+        noise = _noise(run.place.small)
+        for at in range(0, room, noise.nbytes):
+            part = bench.arena[at : at + noise.nbytes]
+            bench.write(part, noise[: part.nbytes])
+        for k, (op, algorithm) in wanted.items():
+            if run.left() < 1:
+                raise TimeoutError(f"{len(known.seconds)} of {len(wanted)} measured, and the item's time is over")
+            same = (op.kind, op.attrs, tuple(t.shape for t in op.tensors))
+            seconds = alone(device, bench, op, algorithm, best.get(same))
+            known.seconds[k] = seconds
+            best[same] = min(best.get(same, seconds), seconds)
+    except TimeoutError:
+        raise
+    except Exception:
+        bench.broken = True
+        raise
+    finally:
+        bench.close()
+        known.save()
+    run.say(f"measured {len(wanted)} (op, algorithm) in {time.time() - began:.1f} s")
+
+
+def _room(op: Op, algorithm: Algorithm) -> int:
+    return sum(-(-t.nbytes // 256) * 256 for t in op.tensors) + algorithm.workspace
+
+
+def _noise(small: bool) -> np.ndarray:
+    values = np.random.default_rng(0).standard_normal(1 << 16 if small else TILE, np.float32)
+    return np.abs(values + 0.1, out=values).view(np.uint8)  # variances and their like are positive
+
+
+def alone(device: CudaDevice, bench: Any, op: Op, algorithm: Algorithm, best: float | None) -> float:
+    """Seconds of one run: of several short ones, replayed as a graph so that no launch is waited for."""
+    api, stream = device.api, device.compute
+    at, views = 0, {}
+    for t in op.tensors:
+        views[t] = bench.arena[at : at + t.nbytes]
+        at += -(-t.nbytes // 256) * 256
+        if not t.dtype.startswith("float"):
+            bench.fill(views[t], 0)()  # labels, indices, iterations: valid for every op
+    call = device.prepare(op, algorithm, views, bench.arena[at : at + algorithm.workspace])
+    begin, end = api.event(timed=True), api.event(timed=True)
+
+    def timed(work: Any) -> float:
+        api.record(begin, stream)
+        work()
+        api.record(end, stream)
+        api.synchronize(stream)
+        return max(api.elapsed(begin, end), 1e-9)
+
+    try:
+        first = timed(call)
+        second = timed(call)
+        if min(first, second) > SLOW * (best or float("inf")):
+            return min(first, second)
+        if second > LAUNCHES:
+            return sorted([second, timed(call), timed(call)])[1]
+        count = int(np.clip(LAUNCHES / second, 2, 20))
+        api.begin_capture(stream)
+        for _ in range(count):
+            call()
+        graph = api.end_capture(stream)
+        try:
+            taken = sorted(timed(lambda: api.replay(graph, stream)) for _ in range(3))
+        finally:
+            api.release_graph(graph)
+        return taken[1] / count
+    finally:
+        for event in (begin, end):
+            api.release_event(event)
+
+
+def summed(schedule: Schedule, costs: Costs) -> float:
+    """Seconds of all of a schedule's ops, one after another without a gap."""
+    return sum(costs.seconds(x.op, x.algorithm) for x in schedule.instructions if isinstance(x, Compute))
+
+
+def batch_of(program: Program, seed: int = 0) -> dict[Tensor, np.ndarray]:
+    """A value for each input: noise, labels that the net has classes for, and a small learning rate."""
+    random = np.random.default_rng(seed)
+    classes = {op.reads[1]: op.reads[0].shape[1] for op in program.ops if op.kind == "softmax_loss.forward"}
+    found = {}
+    for t in program.inputs:
+        if t.role is Role.INPUT:
+            found[t] = random.standard_normal(t.shape, np.float32)
+        elif t.role is Role.LABEL:
+            found[t] = random.integers(0, classes.get(t, 2), t.shape).astype(t.dtype)
+        else:
+            found[t] = np.full(t.shape, RATE if t.name == "rate" else 0, t.dtype)
+    return found
+
+
+RATE = 1e-3
+
+
+class Loaded:
+    """A net under a policy, its batch on the host, warm. Batches stay as they are, so that steps alone are timed: the
+    copy of the batch to the card is part of each."""
+
+    def __init__(
+        self,
+        device: CudaDevice,
+        net: Net,
+        policy: str,
+        costs: Costs,
+        batch: dict[Tensor, np.ndarray] | None = None,
+        budget: int | None = None,
+        warm: int = WARM,
+    ) -> None:
+        device.graphs = True
+        self.costs, self.before = costs, device.api.free_memory()
+        self.session = Session(net, TRAIN, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=1)
+        self.taken = self.before - device.api.free_memory()
+        self.arrangement = self.session.arrangement
+        self.schedule = self.arrangement.schedules["TRAIN"]
+        self.batch = batch or batch_of(self.schedule.program)
+        self.weights = self.session.weights()
+        try:
+            for t, value in self.batch.items():
+                self.session.machine.write(t, value)
+            self.losses = []
+            for _ in range(warm):
+                self.session.step("TRAIN")
+                self.losses.append(self.session.objective("TRAIN"))
+        except BaseException:
+            self.close()
+            raise
+
+    def seconds(self, count: int) -> float:
+        """Of one step, on the average of so many."""
+        began = perf_counter()
+        for _ in range(count):
+            self.session.step("TRAIN")
+        return (perf_counter() - began) / count
+
+    def close(self) -> None:
+        self.session.close()
+        self.session.machine.homes.clear()
+        gc.collect()
+
+    def __enter__(self) -> Loaded:
+        return self
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()

@@ -1,0 +1,332 @@
+"""The same net in PyTorch, layer by layer from minidnn's own graph, so that both train the same thing: eager,
+channels_last, cudnn.benchmark, fused SGD with momentum, batches page-locked and copied in each step.
+
+As PyTorch's users write it: BatchNorm and the Scale behind it are one batch_norm, ReLUs work in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch.utils.checkpoint import checkpoint
+
+from minidnn.autodiff import TrainSpec
+from minidnn.graph import Blob, Graph, Node
+
+OVERWRITTEN = ("Convolution", "InnerProduct", "BatchNorm", "Scale", "Concat")  # whose backward reads no output
+
+
+class Unsupported(ValueError):
+    """A layer that has no counterpart here."""
+
+
+@dataclass(frozen=True)
+class Step:
+    reads: tuple[Blob, ...]
+    writes: Blob
+    call: Callable[..., torch.Tensor]
+
+
+class Peer(torch.nn.Module):
+    def __init__(self, graph: Graph, weights: Mapping[str, np.ndarray], device: str, drop: bool = True) -> None:
+        """weights: as Session.weights() gives them. `drop`: False leaves dropout out, to compare numbers."""
+        super().__init__()
+        if device == "cpu":
+            torch.set_num_threads(1)  # rehearsed: many threads for small arrays only wait for one another
+        self.place, self.drop = device, drop
+        self.multipliers: dict[torch.nn.Parameter, tuple[float, float]] = {}
+        self.inputs: list[Blob] = []
+        self.steps: list[Step] = []
+        self.losses: list[tuple[Blob, Blob, float, int]] = []  # scores, labels, weight, ignored label
+        self.mode = "eager"  # or "checkpoint", "save_on_cpu"
+        merged: set[Node] = set()
+        for node in graph.layers:
+            if node in merged:
+                continue
+            if not node.bottoms:
+                self.inputs += node.tops
+            elif node.layer.type == "SoftmaxWithLoss":
+                self._loss(node)
+            elif node.layer.type == "Accuracy":
+                continue
+            elif node.layer.type == "BatchNorm":
+                merged |= self._batch_norm(node, weights)
+            else:
+                call = getattr(self, f"_{node.layer.type}", None)
+                if call is None:
+                    raise Unsupported(f"layer {node.name}: PyTorch has no {node.layer.type} like ours here")
+                self.steps.append(Step(node.bottoms, node.tops[0], call(node, weights)))
+        self.segments = segments(self.steps, self.inputs, [b for pair in self.losses for b in pair[:2]])
+        self.borders = {b for segment in self.segments for b in segment.reads}  # a checkpoint keeps them as they are
+
+    # ---- layers: each gives a function of the bottoms' values
+
+    def _parameter(self, node: Node, name: str, weights: Mapping[str, np.ndarray], i: int) -> torch.nn.Parameter | None:
+        if f"{node.name}/{name}" not in weights:
+            return None
+        value = torch.from_numpy(np.array(weights[f"{node.name}/{name}"])).to(self.place)
+        if value.dim() == 4:
+            value = value.contiguous(memory_format=torch.channels_last)
+        rate, decay = node.layer.mults(i)
+        parameter = torch.nn.Parameter(value, requires_grad=rate != 0)
+        self.register_parameter(f"{node.name}/{name}".replace(".", "_"), parameter)
+        self.multipliers[parameter] = (rate, decay)
+        return parameter
+
+    def _Convolution(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        a = node.layer.attrs()  # type: ignore[attr-defined]
+        w, b = self._parameter(node, "w", weights, 0), self._parameter(node, "b", weights, 1)
+        return lambda x: F.conv2d(x, w, b, a.stride, a.pad, a.dilation, a.group)
+
+    def _InnerProduct(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        w, b = self._parameter(node, "w", weights, 0), self._parameter(node, "b", weights, 1)
+        return lambda x: F.linear(torch.flatten(x, 1), w, b)
+
+    def _batch_norm(self, node: Node, weights: Mapping[str, np.ndarray]) -> set[Node]:
+        (top,), p = node.tops, node.layer.param
+        follower = top.consumers[0] if len(top.consumers) == 1 else None
+        joined = follower is not None and follower.layer.type == "Scale"
+        gamma = self._parameter(follower, "gamma", weights, 0) if joined else None
+        beta = self._parameter(follower, "beta", weights, 1) if joined else None
+        channels = node.bottoms[0].tensor.shape[1]
+        mean, variance = torch.zeros(channels, device=self.place), torch.ones(channels, device=self.place)
+        keep = 1 - p.moving_average_fraction
+
+        def call(x: torch.Tensor) -> torch.Tensor:
+            return F.batch_norm(x, mean, variance, gamma, beta, True, keep, p.eps)
+
+        writes = follower.tops[0] if joined and follower else top
+        self.steps.append(Step(node.bottoms, writes, call))
+        return {follower} if joined and follower else set()
+
+    def _Scale(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        gamma, beta = self._parameter(node, "gamma", weights, 0), self._parameter(node, "beta", weights, 1)
+        shape = (1, -1) + (1,) * (len(node.bottoms[0].tensor.shape) - 2)
+        assert gamma is not None
+        if beta is None:
+            return lambda x: x * gamma.view(shape)
+        return lambda x: torch.addcmul(beta.view(shape), x, gamma.view(shape))
+
+    def _Pooling(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        a, ceil = node.layer.attrs(node.bottoms[0].tensor.shape), node.layer.param.round_mode == "CEIL"  # type: ignore[attr-defined]
+        if a.method == "MAX":
+            return lambda x: F.max_pool2d(x, a.kernel, a.stride, a.pad, ceil_mode=ceil)
+        return lambda x: F.avg_pool2d(x, a.kernel, a.stride, a.pad, ceil_mode=ceil, count_include_pad=True)
+
+    def _ReLU(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        slope, (bottom,) = node.layer.param.negative_slope, node.bottoms
+        alone = len(bottom.consumers) == 1
+        add = bottom.maker.layer.type == "Eltwise" and bottom.maker.layer.param.operation == "SUM"
+        inplace = alone and (bottom.maker.layer.type in OVERWRITTEN or add)
+
+        def call(x: torch.Tensor) -> torch.Tensor:
+            over = inplace and not (self.mode == "checkpoint" and bottom in self.borders)
+            return F.leaky_relu(x, slope, over) if slope else F.relu(x, over)
+
+        return call
+
+    def _LRN(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        p = node.layer.param
+        if p.norm_region != "ACROSS_CHANNELS":
+            raise Unsupported(f"layer {node.name}: PyTorch has no LRN within channels")
+        return lambda x: F.local_response_norm(x, p.local_size, p.alpha, p.beta, p.k)
+
+    def _Dropout(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        ratio = node.layer.param.dropout_ratio
+        return lambda x: F.dropout(x, ratio) if self.drop else x
+
+    def _Concat(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        axis = node.layer.param.axis
+        return lambda *xs: torch.cat(xs, axis)
+
+    def _Flatten(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        p = node.layer.param
+        return lambda x: torch.flatten(x, p.axis, p.end_axis)
+
+    def _Softmax(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        axis = node.layer.param.axis
+        return lambda x: F.softmax(x, axis)
+
+    def _Eltwise(self, node: Node, weights: Mapping[str, np.ndarray]) -> Callable:
+        p = node.layer.param
+
+        def call(*xs: torch.Tensor) -> torch.Tensor:
+            found = xs[0] * p.coeff[0] if p.coeff and p.coeff[0] != 1 else xs[0]
+            for i, x in enumerate(xs[1:], 1):
+                if p.operation == "SUM":
+                    found = torch.add(found, x, alpha=p.coeff[i] if p.coeff else 1)
+                else:
+                    found = found * x if p.operation == "PROD" else torch.maximum(found, x)
+            return found
+
+        return call
+
+    def _loss(self, node: Node) -> None:
+        loss, axis = node.layer.spec.loss_param, node.layer.param.axis
+        if loss.mode != "VALID" or axis != 1:
+            raise Unsupported(f"layer {node.name}: only losses along axis 1, divided by the count of valid labels")
+        ignored = -100 if loss.ignore_label is None else loss.ignore_label
+        self.losses.append((*node.bottoms, node.layer.loss_weight(), ignored))
+
+    # ---- running
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        values: dict[Blob, torch.Tensor] = dict(zip(self.inputs, inputs, strict=True))
+        with self._saving():
+            for segment in self.segments:
+                self._run(segment, values)
+            total = torch.zeros((), device=self.place)
+            for scores, labels, weight, ignored in self.losses:
+                total = total + weight * F.cross_entropy(values[scores], values[labels], ignore_index=ignored)
+        return total
+
+    @contextlib.contextmanager
+    def _saving(self) -> Iterator[None]:
+        if self.mode != "save_on_cpu":
+            yield
+            return
+        with torch.autograd.graph.save_on_cpu(pin_memory=self.place == "cuda"):
+            yield
+
+    def _run(self, segment: Segment, values: dict[Blob, torch.Tensor]) -> None:
+        def work(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            local = dict(zip(segment.reads, given, strict=True))
+            for step in segment.steps:
+                local[step.writes] = step.call(*(local[b] for b in step.reads))
+                for b in segment.dead.get(step, ()):
+                    local.pop(b, None)
+            return tuple(local[b] for b in segment.writes)
+
+        given = [values[b] for b in segment.reads]
+        if self.mode == "checkpoint" and segment is not self.segments[-1]:
+            made = checkpoint(work, *given, use_reentrant=False)
+        else:
+            made = work(*given)
+        values.update(zip(segment.writes, made, strict=True))
+        for b in segment.last:
+            values.pop(b, None)
+
+    def groups(self, rate: float, decay: float) -> list[dict[str, Any]]:
+        """For torch.optim.SGD: the net's own multipliers."""
+        found: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
+        for parameter, multipliers in self.multipliers.items():
+            if parameter.requires_grad:
+                found.setdefault(multipliers, []).append(parameter)
+        return [{"params": of, "lr": rate * m, "weight_decay": decay * d} for (m, d), of in found.items()]
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Steps between two points of a net at which few blobs live: what is checkpointed as one."""
+
+    steps: tuple[Step, ...]
+    reads: tuple[Blob, ...]
+    writes: tuple[Blob, ...]  # what later segments, or the losses, read
+    dead: dict[Step, tuple[Blob, ...]]  # what nobody reads after a step
+    last: tuple[Blob, ...]  # of the reads, those that nobody reads later
+
+
+def segments(steps: Sequence[Step], inputs: Sequence[Blob], losses: Sequence[Blob]) -> list[Segment]:
+    """About the square root of the number of steps many, cut where as few blobs live as anywhere nearby."""
+    last_use = {b: k for k, step in enumerate(steps) for b in step.reads}
+    last_use |= {b: len(steps) for b in losses}
+    made = {b: -1 for b in inputs} | {step.writes: k for k, step in enumerate(steps)}
+    living = [sum(made[b] <= k < last_use.get(b, -1) for b in made if made[b] >= 0) for k in range(len(steps))]
+    target = max(1, round(len(steps) ** 0.5))
+    cuts, begin = [], 0
+    while begin < len(steps):
+        near = range(begin + max(0, target - 2), min(begin + 2 * target, len(steps)))
+        cut = min(near, key=lambda k: (living[k], abs(k - begin - target)), default=len(steps) - 1) + 1
+        if len(steps) - cut < target // 2:
+            cut = len(steps)
+        cuts.append((begin, cut))
+        begin = cut
+    found = []
+    for begin, end in cuts:
+        of = tuple(steps[begin:end])
+        own = {step.writes for step in of}
+        reads = tuple(dict.fromkeys(b for step in of for b in step.reads if b not in own))
+        writes = tuple(step.writes for step in of if last_use.get(step.writes, -1) >= end)
+        dead = {
+            step: tuple(b for b in dict.fromkeys(step.reads) if last_use[b] == k) for k, step in enumerate(of, begin)
+        }
+        found.append(Segment(of, reads, writes, dead, tuple(b for b in reads if last_use[b] < end)))
+    return found
+
+
+class Trainer:
+    """A Peer with its optimizer and its batch, page-locked."""
+
+    def __init__(
+        self, peer: Peer, batch: Mapping[str, np.ndarray], train: TrainSpec, rate: float, warm: int = 3
+    ) -> None:
+        self.peer, self.cuda = peer, peer.place == "cuda"
+        groups = peer.groups(rate, train.weight_decay)
+        self.optimizer = torch.optim.SGD(groups, lr=rate, momentum=train.momentum, fused=self.cuda or None)
+        self.host = [self._pinned(batch[b.name]) for b in peer.inputs]
+        self.losses = []
+        for _ in range(warm):
+            self.losses.append(float(self.step()))
+        self.synchronize()
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats()  # what cudnn.benchmark tried out is not held against it
+
+    def _pinned(self, value: np.ndarray) -> torch.Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(value))
+        tensor = tensor.long() if value.dtype.kind == "i" else tensor
+        if tensor.dim() == 4:
+            tensor = tensor.contiguous(memory_format=torch.channels_last)
+        return tensor.pin_memory() if self.cuda else tensor
+
+    def step(self) -> torch.Tensor:
+        inputs = [x.to(self.peer.place, non_blocking=True) for x in self.host]
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = self.peer(*inputs)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+    def seconds(self, count: int) -> float:
+        """Of one step, on the average of so many: nothing waits between them."""
+        self.synchronize()
+        began = perf_counter()
+        for _ in range(count):
+            self.step()
+        self.synchronize()
+        return (perf_counter() - began) / count
+
+    def synchronize(self) -> None:
+        if self.cuda:
+            torch.cuda.synchronize()
+
+    def memory(self) -> dict[str, int]:
+        """The peak of what its tensors took, and of what its allocator took for them."""
+        if not self.cuda:
+            return {"torch_allocated_bytes": 0, "torch_reserved_bytes": 0}
+        return {
+            "torch_allocated_bytes": torch.cuda.max_memory_allocated(),
+            "torch_reserved_bytes": torch.cuda.max_memory_reserved(),
+        }
+
+
+def settle(tf32: bool) -> None:
+    """PyTorch's switches, as ours are."""
+    torch.backends.cudnn.benchmark = True
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
+
+
+def forget() -> None:
+    """Give PyTorch's memory back."""
+    import gc
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()

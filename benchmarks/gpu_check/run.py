@@ -1,0 +1,90 @@
+"""One item in its process: cases are done in turn, each noted in the journal before the next begins."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu_check.journal import Journal, Record
+from benchmarks.gpu_check.place import Place
+
+BROKEN = 3  # the exit code that asks for a new process: CUDA answers nothing any more in this one
+RESERVE = 3.0  # seconds before the end of an item in which no case begins
+
+
+class Wrong(AssertionError):
+    """A case that ran and whose outcome is not what it must be. `values` are kept."""
+
+    def __init__(self, why: str, values: dict[str, Any] | None = None) -> None:
+        super().__init__(why)
+        self.values = values or {}
+
+
+class Run:
+    """`until`: the moment (time.time()) at which the item is ended from outside. `again`: no record counts as done but
+    those of this very invocation."""
+
+    def __init__(self, item: str, place: Place, journal: Journal, invocation: str, until: float, again: bool) -> None:
+        self.item, self.place, self.journal, self.invocation, self.until = item, place, journal, invocation, until
+        self.folder: Path = journal.path.parent
+        self.left_out: list[str] = []
+        self.done: dict[str, Record] = {}
+        for (of, case), record in journal.latest().items():
+            mine = record.get("invocation") == invocation
+            if of == item and (mine or (record["state"] == "ok" and not again)):
+                self.done[case] = record
+
+    def left(self) -> float:
+        return self.until - time.time() - RESERVE
+
+    def say(self, text: str) -> None:
+        print(f"  {self.item}  {text}", flush=True)
+
+    def case(self, name: str, work: Callable[[], dict[str, Any]], needs: float = 0.0) -> dict[str, Any] | None:
+        """Do `work` unless it was done before; its values, or None where it failed or there is no time for it.
+
+        needs: seconds that it takes, about."""
+        if name in self.done:
+            return self.done[name].get("values") if self.done[name]["state"] == "ok" else None
+        if self.left() < needs:
+            self.left_out.append(name)
+            return None
+        self._note(name, "began")
+        began, values = time.perf_counter(), {}
+        try:
+            values = work()
+            state, why = "ok", None
+        except Exception as error:
+            state, why = "failed", f"{type(error).__name__}: {error}".strip()[:2000]
+            values = getattr(error, "values", {})
+            if not isinstance(error, Wrong):
+                traceback.print_exc()
+        seconds = time.perf_counter() - began
+        self.done[name] = self._note(name, state, values=values, why=why, seconds=round(seconds, 3))
+        brief = ", ".join(f"{k} {_short(v)}" for k, v in values.items() if isinstance(v, (int, float, str, bool)))
+        self.say(f"{name}: {'ok' if state == 'ok' else f'FAILED, {why}'} ({seconds:.1f} s) {brief}"[:600])
+        if state == "ok":
+            return values
+        if not self.place.answers():
+            self.say("CUDA answers nothing any more: this item goes on in a new process")
+            sys.stdout.flush()
+            sys.exit(BROKEN)
+        return None
+
+    def end(self) -> None:
+        if self.left_out:
+            self.say(f"left out for want of time: {', '.join(self.left_out)}")
+            self._note("left out", "left out", values={"cases": self.left_out})
+
+    def _note(self, case: str, state: str, **more: Any) -> Record:
+        return self.journal.append(
+            {"item": self.item, "case": case, "state": state, "invocation": self.invocation, **more}
+        )
+
+
+def _short(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)[:120]
