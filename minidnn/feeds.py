@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,6 +35,8 @@ class Feeds:
     def __init__(self, graph: Graph, seed: int = 0, arrays: Pair | None = None) -> None:
         """`arrays` (x, y) are for a net of Input layers. Raises DataError where data do not fit the net."""
         self.feeds: list[Feed] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-feed")
+        self._ahead: tuple[tuple[str, int], Future[None]] | None = None  # (program, position), and its writing
         inputs: list[Tensor] = []
         for node in graph.layers:
             tops = [blob.tensor for blob in node.tops]
@@ -64,14 +67,28 @@ class Feeds:
 
     def write(self, machine: Machine, program: Program, position: int) -> int:
         """Give a program the batch at this position, as far as it reads it; return how many images it holds."""
+        wanted, ahead = (program.name, position), self._ahead
+        self._ahead = None
+        if ahead is not None:
+            ahead[1].result()  # what failed on the thread is raised here
+        if ahead is None or ahead[0] != wanted:
+            self._write(machine, program, position)
+        return self.batch
+
+    def begin(self, machine: Machine, program: Program, position: int) -> None:
+        """Begin on a thread what `write` of the same program and position will be asked for."""
+        made = self._thread.submit(self._write, machine, program, position)
+        self._ahead = (program.name, position), made
+
+    def _write(self, machine: Machine, program: Program, position: int) -> None:
         for feed in self.feeds:
             data, label = feed.loader.take(position * feed.loader.batch_size // self.batch)
             for tensor, values in ((feed.data, data), (feed.label, label)):
                 if tensor is not None and tensor in program.inputs:
                     machine.write(tensor, values, program.name)
-        return self.batch
 
     def close(self) -> None:
+        self._thread.shutdown()
         for feed in self.feeds:
             feed.loader.close()
 

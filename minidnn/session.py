@@ -93,11 +93,11 @@ class Session:
         self._closed = False
         net.session = self
 
-    def step(self, program: str, trace: bool = False, check: bool = False) -> Trace | None:
-        """Run a program once, on the inputs written for it."""
+    def step(self, program: str, **how: Any) -> Trace | None:
+        """Run a program once, on the inputs written for it; `how` as Machine.step takes it."""
         if self._closed:
             raise InvalidInput("the session is closed: its parameters can be read, but nothing can be run")
-        return self.machine.step(program, trace=trace, check=check)
+        return self.machine.step(program, **how)
 
     # ---- values
 

@@ -14,6 +14,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
@@ -244,15 +245,19 @@ class Solver:
         p, began = self.parameters, perf_counter()
         rate = learning_rate(p, self.iteration)
         losses, images = [], 0
-        for part in range(p.iter_size):
-            program = "TRAIN" if part == p.iter_size - 1 else "ACCUMULATE"
-            images += self.feeds["TRAIN"].write(self.machine, self.session.programs[program], self.position)
+        feeds, programs = self.feeds["TRAIN"], self.session.programs
+        names = ["ACCUMULATE"] * (p.iter_size - 1) + ["TRAIN"]
+        for part, program in enumerate(names):
+            images += feeds.write(self.machine, programs[program], self.position)
             self._control(program, rate=rate, iteration=self.iteration * p.iter_size + part)
-            traced = self.session.step(program, trace=trace)
+            following = programs[names[(part + 1) % p.iter_size]], self.position + feeds.batch
+            last = p.has("max_iter") and self.iteration + 1 >= p.max_iter and program == "TRAIN"
+            beside = None if last else partial(feeds.begin, self.machine, *following)
+            traced = self.session.step(program, trace=trace, beside=beside)
             losses.append(self.session.objective(program))
             if not math.isfinite(losses[-1]):
                 raise self._diverged(program, losses[-1])
-            self.position += self.feeds["TRAIN"].batch
+            self.position += feeds.batch
         loss = math.fsum(losses) / p.iter_size
         self._losses.append(loss)
         smoothed = math.fsum(self._losses) / len(self._losses)
@@ -385,7 +390,7 @@ def _culprit(session: Session, program: str) -> tuple[str | None, str]:
     """The layer that is the first to produce a value that is not finite, found by running the step again, and what to
     say of it."""
     try:
-        session.step(program, check=True)
+        session.step(program, check=True, again=True)
     except NotFinite as found:
         where = f"{found.op.name} wrote it into {found.tensor.name}"
         return found.op.layer, f"layer {found.op.layer} is the first to produce a value that is not finite: {where}"

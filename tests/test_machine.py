@@ -145,6 +145,21 @@ def test_inputs_are_double_buffered_the_next_batch_may_be_written_during_a_step(
         assert (m.read(y) == 2).all()
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_step_leaves_alone_where_the_next_batch_is_written(policy):
+    """Also where an input is itself offloaded: its copy goes back to the place that it came from."""
+    program = PROGRAMS["chain"]()
+    (data,) = program.inputs
+    with Machine(Mixer(), arrange([program], policy, costs())) as m:
+        for t in program.carried:
+            m.set(t, np.full(t.shape, 0.5, np.float32))
+        for k in range(4):
+            m.write(data, np.full(data.shape, k, np.float32))
+            m.step(beside=lambda k=k: m.write(data, np.full(data.shape, k + 1, np.float32)))
+            host = m._host(m.loaded["TRAIN"], data, m.loaded["TRAIN"].place ^ 1)
+            assert (host.view(np.float32) == k + 1).all()
+
+
 def test_the_arena_is_one_allocation_of_the_budgets_size():
     program = PROGRAMS["chain"]()
     smallest = arrange([program], "vdnn_all", costs()).arena

@@ -17,6 +17,7 @@ import minidnn
 from minidnn import snapshot
 from minidnn.cli.main import main
 from minidnn.data import DataError
+from minidnn.feeds import Feeds
 from minidnn.schema import InvalidFile, SolverParameter
 from minidnn.session import InvalidInput, WeightsError
 from minidnn.snapshot import SaveError
@@ -200,6 +201,45 @@ class TestTraining:
         with Solver(case / "solver.yaml", device="reference") as solver:
             solver.step()
         assert threading.active_count() == before
+
+
+class TestTheNextBatch:
+    """It is written on a thread while a step runs."""
+
+    def test_is_there_when_its_step_begins(self, case, monkeypatch):
+        written = []
+        real = Feeds._write
+        monkeypatch.setattr(
+            Feeds, "_write", lambda *a: (written.append((threading.current_thread().name, a[3])), real(*a))
+        )
+        with Solver(case / "solver.yaml", device="reference", max_iter=4) as solver:
+            solver.step(4)
+        assert [position for _, position in written] == [0, 32, 64, 96], "and no batch beyond the last"
+        assert [name.startswith("minidnn-feed") for name, _ in written] == [False, True, True, True]
+
+    def test_that_is_another_than_expected_is_written_anew(self, case):
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            solver.step(1)
+            solver.position += 32  # a batch is skipped
+            skipped = solver.step(1).loss
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            solver.step(1)
+            assert solver.step(1).loss != skipped
+
+    def test_what_fails_on_the_thread_is_raised_by_the_step_that_needs_it(self, case, monkeypatch):
+        with Solver(case / "solver.yaml", device="reference") as solver:
+            (feed,) = solver.feeds["TRAIN"]
+            real = feed.loader.take
+
+            def take(position):
+                if position == 64:
+                    raise DataError("sample 64 cannot be read")
+                return real(position)
+
+            monkeypatch.setattr(feed.loader, "take", take)
+            solver.step(2)
+            with pytest.raises(DataError, match="sample 64"):
+                solver.step(1)
 
 
 class TestResume:

@@ -7,7 +7,7 @@ store another. Nothing is allocated, looked up or inferred inside a step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -128,7 +128,7 @@ class Machine:
         nothing = self.arena[0:0]
         both: list[list[Bound]] = [[], []] if inputs else [[]]
         for i, x in enumerate(schedule.instructions):
-            if isinstance(x, Prefetch) and x.stay.tensor in inputs:
+            if isinstance(x, (Offload, Prefetch)) and x.stay.tensor in inputs:
                 for place, bound in enumerate(both):
                     bound.append(Bound(i, x.stream, self._copy(loaded, x, place)))
                 continue
@@ -170,12 +170,25 @@ class Machine:
 
     # ---- running
 
-    def step(self, name: str = "TRAIN", trace: bool = False, check: bool = False) -> Trace | None:
-        """Replay one step of the named program. With `trace`, time every instruction. With `check`, raise
-        NotFinite at the first op whose float results are not all finite (and leave the step unfinished)."""
+    def step(
+        self,
+        name: str = "TRAIN",
+        trace: bool = False,
+        check: bool = False,
+        again: bool = False,
+        beside: Callable[[], object] | None = None,
+    ) -> Trace | None:
+        """Replay one step of the named program on the inputs written for it; `again`: on those of its last step.
+
+        trace:  time every instruction
+        check:  raise NotFinite at the first op whose float results are not all finite (and leave the step unfinished)
+        beside: called once the inputs are settled, to begin writing the next ones on another thread
+        """
         loaded = self.loaded[name]
-        if loaded.fresh:
+        if loaded.fresh and not again:
             self._turn(loaded)
+        if beside is not None:
+            beside()
         bound = loaded.bound[loaded.place]
         if trace:
             return _trace(loaded.schedule, *self.runtime.run_timed(bound))
