@@ -61,9 +61,9 @@ __device__ inline void put(T* p, int64 i, const Pack<4>& v) {
 }
 
 // out(k, chunk, c, sum): K sums per channel over the chunk. `add(place, v, sum)` adds V channels' values to sum[k][v].
-// A thread adds its items in order, then the block's threads are added as a tree. `shared`: K * V * COLUMN_BLOCK.
+// A thread adds its items in order, then the block's threads are added as a tree.
 template <int V, int K, class Add, class Out>
-__device__ inline void column_sums(const Columns& g, Add add, Out out, float* shared) {
+__device__ inline void column_sums(const Columns& g, Add add, Out out, float (&shared)[K * V * COLUMN_BLOCK]) {
     Place<V> here(g);
     float sum[K][V];
     for (int k = 0; k < K; k++)

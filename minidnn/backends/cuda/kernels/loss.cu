@@ -44,7 +44,7 @@ struct Plus {
 
 // A value of each row, known to all its threads, from one of each thread's; as a tree. All of a block call it.
 template <class V, class Op>
-__device__ inline V of_row(const Rows& g, const Thread& me, V* shared, V value, Op op) {
+__device__ inline V of_row(const Rows& g, const Thread& me, V (&shared)[ROW_BLOCK], V value, Op op) {
     if (g.lanes == 1) return value;
     int t = threadIdx.x;
     shared[t] = value;
@@ -73,8 +73,8 @@ struct Exponentials {  // of a row: exp(x - largest) / sum
 };
 
 // Where a score is NaN or +inf, or all are -inf, the sum and so the whole row becomes NaN.
-__device__ inline Exponentials exponentials(const Rows& g, const Thread& me, float* shared, const T* x, int64 begin,
-                                            bool there) {
+__device__ inline Exponentials exponentials(const Rows& g, const Thread& me, float (&shared)[ROW_BLOCK], const T* x,
+                                            int64 begin, bool there) {
     float largest = minus_infinity(), sum = 0;
     if (there)
         for (int k = me.lane; k < g.length; k += g.lanes) largest = fmaxf(largest, load(x, begin + k * g.inner));

@@ -19,7 +19,7 @@ __device__ inline Moments merged(Moments a, Moments b) {
 }
 
 // Threads' moments at shared[n, mean, m2][thread], merged over the block's items as a tree.
-__device__ inline void merge_block(float* shared, int across, int stride) {
+__device__ inline void merge_block(float (&shared)[3 * COLUMN_BLOCK], int across, int stride) {
     float *n = shared, *mean = shared + COLUMN_BLOCK, *m2 = shared + 2 * COLUMN_BLOCK;
     int t = threadIdx.x;
     for (int half = stride / 2; half; half /= 2) {
@@ -42,7 +42,7 @@ __device__ inline float pivot_of(const T* x, const Columns& g, int channel) {
 
 // Four items at a time: their own mean first, then one merge.
 template <int V, class Out>
-__device__ inline void moments(const T* x, const Columns& g, Out out, float* shared) {
+__device__ inline void moments(const T* x, const Columns& g, Out out, float (&shared)[3 * COLUMN_BLOCK]) {
     Place<V> here(g);
     float n = 0, pivot[V], mean[V], m2[V];
     for (int v = 0; v < V; v++) mean[v] = m2[v] = 0;
