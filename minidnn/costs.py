@@ -233,22 +233,35 @@ def profile(name: str) -> Costs:
 
 # ---- a machine that is here: measured, or estimated --------------------------------------------------------
 
+
+@dataclass(frozen=True)
+class Rates:
+    """A device in four numbers. `launch`: seconds of anything at least."""
+
+    flops: float  # per second
+    bandwidth: float  # bytes per second, of its memory
+    copy: float  # bytes per second, to the host and back
+    launch: float
+
+
 # One core's worth, roughly, of any CPU of the last ten years. Fixed on purpose: see `estimate`.
-CPU_FLOPS, CPU_BANDWIDTH, CPU_COPY, CPU_LAUNCH = 40e9, 8e9, 4e9, 5e-6
+CPU = Rates(40e9, 8e9, 4e9, 5e-6)
 
 
 def estimate(device: Any) -> Costs:
     """A guess for the machine at hand that measures nothing, so that its plans are the same at every start.
 
-    A backend lists the algorithm it would choose first; each later one is taken to be 10 % slower.
+    By the device's own `rates` where it has some (a GPU, by its kind). A backend lists the algorithm it would choose
+    first; each later one is taken to be 10 % slower.
     """
+    rates: Rates = getattr(device, "rates", CPU)
 
     def choose(op: Op) -> tuple[Choice, ...]:
-        seconds = max(op.flops / CPU_FLOPS, op.nbytes / CPU_BANDWIDTH) + CPU_LAUNCH
+        seconds = max(op.flops / rates.flops, op.nbytes / rates.bandwidth) + rates.launch
         return tuple(Choice(a, seconds * (1 + 0.1 * i)) for i, a in enumerate(device.algorithms(op)))
 
     return Costs(
-        device.name, device.memory, CPU_COPY, CPU_COPY, remembering(choose), CPU_LAUNCH, origin="estimated"
+        device.name, device.memory, rates.copy, rates.copy, remembering(choose), rates.launch, origin="estimated"
     )  # fmt: skip
 
 

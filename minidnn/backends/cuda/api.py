@@ -93,11 +93,16 @@ class CupyApi:
     def __init__(self, cupy: ModuleType, cubin: Callable[[str], bytes], number: int = 0) -> None:
         """`cubin(source)`: the machine code of kernels/<source>.cu for this GPU."""
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
+        self.number = number
         self.runtime.setDevice(number)
         self.runtime.free(0)  # makes the context
         cupy.cuda.set_allocator(_refuse)
         cupy.cuda.set_pinned_memory_allocator(_refuse)
         self._functions: dict[str, Mapping[str, int]] = {}
+
+    def attribute(self, name: str) -> int:
+        """Of the GPU, by CUDA's name: "MultiProcessorCount" of cudaDevAttrMultiProcessorCount."""
+        return self.runtime.deviceGetAttribute(getattr(self.runtime, f"cudaDevAttr{name}"), self.number)
 
     # ---- memory
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from minidnn.backends.cuda.api import Api, Call
 from minidnn.backends.cuda.cudnn import Cudnn
 from minidnn.backends.cuda.recipe import Argument, Execute, Launch, Pointer, Read, Recipe, Space
 from minidnn.backends.cuda.runtime import Bytes, CudaRuntime
+from minidnn.costs import Rates
 from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> op -> its recipes, best first: kernels of our own
@@ -103,8 +105,16 @@ class Planner:
 class CudaDevice(Planner):
     """One GPU. graphs: replay each step as one captured graph."""
 
-    def __init__(self, api: Api, cudnn: Cudnn, description: str, graphs: bool = True) -> None:
+    def __init__(
+        self,
+        api: Api,
+        cudnn: Cudnn,
+        description: str,
+        graphs: bool = True,
+        rates: Rates = Rates(1e13, 5e11, 2e10, 5e-6),
+    ) -> None:
         super().__init__(cudnn, max(api.free_memory() - MARGIN, 0), description)
+        self.rates = rates
         self.api, self.graphs = api, graphs
         self.compute = api.stream()
         cudnn.set_stream(self.compute)
@@ -179,4 +189,17 @@ def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDev
         f"{card.name} (compute capability {card.capability[0]}.{card.capability[1]}, driver for CUDA {driver}), "
         f"{found.description}, TF32 {'allowed' if tf32 else 'forbidden'}"
     )
-    return CudaDevice(api, cudnn, description, graphs)
+    return CudaDevice(api, cudnn, description, graphs, _rates(api))
+
+
+def _rates(api: Any) -> Rates:
+    """A guess from the card's clocks: 128 multiply-adds of float32 per multiprocessor and cycle, memory that moves twice
+    a cycle, and a link of PCI Express 4. What is measured (`minidnn profile`) goes before it."""
+    multiprocessors, kilohertz = api.attribute("MultiProcessorCount"), api.attribute("ClockRate")
+    memory_kilohertz, bits = api.attribute("MemoryClockRate"), api.attribute("GlobalMemoryBusWidth")
+    return Rates(
+        flops=0.6 * multiprocessors * 256 * kilohertz * 1e3,
+        bandwidth=0.8 * 2 * memory_kilohertz * 1e3 * bits / 8,
+        copy=20e9,
+        launch=5e-6,
+    )
