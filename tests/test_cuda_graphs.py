@@ -214,6 +214,20 @@ def test_an_inner_product_is_said_in_two_ways(shapes):
             assert graph.tensors[uid].stride[n] == row and graph.tensors[uid].stride[1] == 1
 
 
+def test_the_gradients_of_an_inner_product():
+    x, w, dy = Tensor("x", (5, 12)), Tensor("w", (7, 12)), Tensor("dy", (5, 7))
+    for kind, reads, write, pack in [
+        ("backward_data", (w, dy), x, {W: Read(0), Y: Read(1), X: Write(0)}),
+        ("backward_filter", (x, dy), w, {X: Read(0), Y: Read(1), W: Write(0)}),
+    ]:
+        cudnn, graphs = library(ONE)
+        recipes = dense.KINDS[f"inner_product.{kind}"](cudnn, op(f"inner_product.{kind}", reads, (write,)))
+        assert [dict(r.steps[0].pack) for r in recipes] == [pack, pack]
+        assert [graph.calls[0][0] for graph in graphs] == [
+            {"backward_data": "conv_dgrad", "backward_filter": "conv_wgrad"}[kind]
+        ] * 2
+
+
 def test_the_way_that_moves_fewer_bytes_comes_first():
     cudnn, _ = library(ONE)
     plan = {
@@ -308,7 +322,10 @@ MIB = 1 << 20
 def test_a_useful_handful(listed, most, kept):
     problem = Convolution(BACKWARD_FILTER, (), (), ())
     plans = [Plan(problem, name[0], int(name[1:]) * MIB, i, None) for i, name in enumerate(listed.split())]
-    assert "".join(p.name for p in useful(plans, most)) == kept
+    found = useful(plans, most)
+    assert "".join(p.name for p in found) == kept
+    first = {p.name: p.index for p in reversed(plans)}
+    assert [p.index for p in found] == [first[name] for name in kept]
 
 
 def test_a_little_workspace_counts_as_none():
