@@ -45,7 +45,7 @@ class Work:
 class Event:
     timed: bool
     behind: tuple[Work, ...] | None = None  # None: never recorded
-    captured: bool = False  # recorded while capturing
+    captured: Capture | None = None  # the one that it was recorded in
 
 
 @dataclass(eq=False)
@@ -139,16 +139,16 @@ class FakeApi:
         if e.timed and self.capture is not None:
             raise Illegal("a timed event in a capture")
         e.behind = (self.enqueue(stream, None, "record"),)
-        e.captured = self.capture is not None
+        e.captured = self.capture
 
     def wait(self, stream: int, event: int) -> None:
         e = self.events[event]
         if e.behind is None:
             raise Illegal("a wait for an event that was never recorded")
         if self.capture is None:
-            if e.captured:
+            if e.captured is not None:
                 raise Illegal("a wait outside of a capture for an event recorded in it")
-        elif not e.captured:
+        elif e.captured is not self.capture:  # outside, or in a capture that has ended
             raise Illegal("a wait in a capture for an event recorded outside")
         else:
             self.capture.last.setdefault(stream, e.behind[0])  # the stream takes part from here on

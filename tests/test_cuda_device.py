@@ -178,6 +178,16 @@ class TestTheFake:
         with pytest.raises(Illegal, match="not joined back"):
             api.end_capture(a)
 
+    def test_refuses_an_event_of_a_former_capture(self):
+        api = FakeApi()
+        a, b, e = api.stream(), api.stream(), api.event()
+        api.begin_capture(a)
+        api.record(e, a)
+        api.end_capture(a)
+        api.begin_capture(a)
+        with pytest.raises(Illegal, match="recorded outside"):
+            api.wait(b, e)
+
     def test_a_missing_wait_changes_the_bytes(self):
         """Without a wait that a schedule has, orders that CUDA would allow give other numbers, or an illegal capture.
         (A few orders do not find all that is missing: test_cuda_races.py looks at all orders at once.)"""

@@ -1,0 +1,255 @@
+"""What the cuda backend enqueues is what the schedules say, and ordered wherever it must be; and the check that says so
+finds every lost or misplaced wait that breaks a captured step (pytest -s prints the counts)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+from time import perf_counter
+
+import pytest
+
+from minidnn.autodiff import TrainSpec
+from minidnn.backends.cuda.runtime import CudaRuntime
+from minidnn.costs import estimate
+from minidnn.memory import machine
+from minidnn.memory.arrange import arrange
+from minidnn.memory.schedule import Compute, Offload, Prefetch
+from minidnn.session import programs
+from tests import cuda_races
+from tests.cuda_orders import Judge
+from tests.cuda_races import NETS, POLICIES, Check, IllegalCapture, Race, arranged, check_life, found, real, small
+from tests.cuda_recorder import (
+    Entry,
+    Followed,
+    Life,
+    Unfaithful,
+    captured,
+    follow,
+    followed,
+    live,
+    lived,
+    recording_device,
+)
+
+
+@pytest.mark.parametrize("policy", ["baseline:p", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv", "vdnn_dyn"])
+@pytest.mark.parametrize("net", NETS)
+def test_calls_follow_the_schedules_and_nothing_races(net, policy):
+    """Both programs in one arena; eager, timed, checked and captured steps from both places of the inputs; freed bytes
+    are poisoned."""
+    device = recording_device()
+    with lived(arranged(small(net), policy, device, ("TRAIN", "TEST")), device, debug=True) as life:
+        checked = check_life(life)
+    assert set(life.graphs) == {(name, place) for name in ("TRAIN", "TEST") for place in (0, 1)}
+    assert min(life.counts[f"{mode} calls"] for mode in ("eager", "timed", "checked", "captured")) > 50
+    assert life.counts["replays"] == 2 * (8 - 2 - 2) and checked.works > 400
+
+
+def test_all_three_programs_of_a_solver_take_turns():
+    """Gradients that are carried from step to step, and poison only where it is asked for."""
+    device = recording_device()
+    train = TrainSpec(momentum=0.9, clip_gradients=5.0, iter_size=2)
+    made = programs(small("residual"), train, ("TRAIN", "TEST"))
+    assert list(made) == ["ACCUMULATE", "TRAIN", "TEST"]
+    with lived(arrange(list(made.values()), "vdnn_all", estimate(device)), device) as life:
+        check_life(life)
+    assert not any(e.what[:1] == ("fill",) for e in life.trace)
+
+
+def test_without_graphs_too():
+    device = recording_device(graphs=False)
+    with lived(arranged(small("residual"), "vdnn_all", device), device) as life:
+        check_life(life)
+    assert not life.graphs and life.counts["eager calls"] > 1000
+
+
+@pytest.mark.parametrize("policy", ["baseline", *POLICIES])
+@pytest.mark.parametrize("net", ["resnet50", "googlenet"])
+def test_real_nets(net, policy):
+    start, device = perf_counter(), recording_device()
+    with lived(arranged(real(net, 2), policy, device), device) as life:
+        print(f"\n{cuda_races.report(net, policy, life, perf_counter() - start)}")
+    assert len(life.graphs) == 2 and life.counts["captured calls"] > 1000
+
+
+def test_every_lost_or_misplaced_wait_that_breaks_a_captured_step_is_found():
+    start = perf_counter()
+    tally = cuda_races.hunt(cuda_races.subjects_of(), 4000)
+    print(f"\n{tally}\n{perf_counter() - start:.1f} s")
+    assert not tally.missed, tally.missed[:5]
+    assert not tally.cried, tally.cried[:5]
+    assert not tally.other, tally.other[:5]
+    assert tally.of("race") >= 500, "legal captures whose order is not enough"
+    assert tally.broken["drop_wait", "race"] >= 500
+    assert tally.of("illegal") >= 500, "what CUDA would refuse to capture"
+    assert sum(tally.sound.values()) >= 200, "else it could say of all that they are broken"
+    kinds = {name for name, _ in tally.broken}
+    assert kinds == {m.__name__ for m in cuda_races.MUTATIONS}
+
+
+# ---- the check itself ------------------------------------------------------------------------------------------
+
+
+def test_the_check_agrees_with_the_judge_on_any_captures():
+    """Few bytes, touched in all ways; few or many events."""
+    r, outcomes = Random(7), {}
+    for case in range(3000):
+        graph = any_capture(r)
+        said = found([Entry("begin capture", 1), *graph, Entry("end capture", 1, 9), Entry("replay", 1, 9)], [1, 2, 3])
+        is_ = Judge(graph, 1, []).broken(graph)
+        assert said == is_, (case, graph)
+        outcomes[is_] = outcomes.get(is_, 0) + 1
+    assert min(outcomes[k] for k in (None, "race", "illegal")) > 200, outcomes
+
+
+def any_capture(r: Random) -> list[Entry]:
+    graph = [Entry("record", 1, 100), Entry("wait", 2, 100), Entry("wait", 3, 100)]
+    many, wide, legal, recorded = r.choice([0.2, 0.5, 0.9]), r.choice([12, 40, 90]), r.random() < 0.8, [100]
+    for k in range(r.randint(3, 24)):
+        stream = r.randint(1, 3)
+        if r.random() < many:
+            graph.append(Entry("wait", stream, r.choice(recorded if legal else [*recorded, 999])))
+        touched = [(lo, lo + r.randint(0, 8), r.random() < 0.4) for lo in r.choices(range(wide), k=r.randint(1, 3))]
+        graph.append(Entry("work", stream, index=k, accesses=tuple(touched)))
+        graph.append(Entry("record", stream, k))
+        recorded.append(k)
+    for side in (2, 3):
+        graph += [Entry("record", side, 100 + side)]
+        if legal or r.random() < 0.8:
+            graph += [Entry("wait", 1, 100 + side)]
+    return graph
+
+
+@pytest.fixture(scope="module")
+def lenet() -> Followed:
+    device = recording_device()
+    with lived(arranged(small("lenet"), "vdnn_all", device), device) as life:
+        return life
+
+
+def test_each_instruction_is_enqueued_once(lenet):
+    schedule = lenet.said["TRAIN", 0].s
+    for graph in lenet.graphs.values():
+        works: dict = {}
+        for e in graph:
+            if e.kind == "work":
+                works.setdefault(e.index, []).append(e)
+        does = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Compute | Offload | Prefetch)]
+        assert list(works) == does
+        waits = [e for e in graph if e.kind == "wait" and e.index is not None]
+        assert len(waits) == sum(type(x).__name__ == "Wait" for x in schedule.instructions)
+
+
+def test_any_other_call_is_not_the_schedule_s(lenet):
+    r, graph = Random(3), lenet.graphs["TRAIN", 1]
+    streams = lenet.life.machine.runtime.streams
+    said = captured(lenet.said["TRAIN", 1])
+    follow(graph, said, streams)
+    with pytest.raises(Unfaithful):
+        follow(graph, captured(lenet.said["TRAIN", 0]), streams)  # another place of the inputs
+    for _ in range(1500):
+        with pytest.raises(Unfaithful):
+            follow(another(graph, r), said, streams)
+
+
+def another(graph: list[Entry], r: Random) -> list[Entry]:
+    k = r.randrange(len(graph))
+    e, out = graph[k], [replace(x) for x in graph]
+    change = r.choice(["drop", "twice", "swap", "stream", "index", "told"])
+    if change == "drop":
+        del out[k]
+    elif change == "twice":
+        out.insert(k, out[k])
+    elif change == "swap":
+        j = k + 1 if k + 1 < len(out) else k - 1
+        out[k], out[j] = out[j], out[k]
+        if (e.kind, e.stream, e.event, e.index, e.what) == (out[k].kind, out[k].stream, *_rest(out[k])):
+            return another(graph, r)
+    elif change == "stream":
+        out[k].stream = r.choice([s for s in {x.stream for x in graph} if s != e.stream])
+    elif change == "index":
+        out[k].index = (e.index or 0) + 1
+    elif e.kind == "work":
+        out[k].what = told_otherwise(e.what, r)
+    else:
+        out[k].event = r.choice([x.event for x in graph if x.kind != "work" and x.event != e.event])
+    return out
+
+
+def _rest(e: Entry) -> tuple:
+    return e.event, e.index, e.what
+
+
+def told_otherwise(what: tuple, r: Random) -> tuple:
+    """One number, name or plan differs."""
+    k = r.randrange(len(what))
+    x = what[k]
+    if isinstance(x, tuple) and x:
+        new = told_otherwise(x, r)
+    elif isinstance(x, int | float):
+        new = x + r.choice([1, 256])
+    elif isinstance(x, str):
+        new = x + "_"
+    else:
+        new = replace(x, index=x.index + 1) if x else "something"
+    return (*what[:k], new, *what[k + 1 :])
+
+
+# ---- faults of a runtime ---------------------------------------------------------------------------------------
+
+
+def faulty(policy: str = "vdnn_all", net: str = "residual", graphs: bool = True, debug: bool = False) -> Life:
+    device = recording_device(graphs=graphs)
+    return live(device, arranged(small(net), policy, device), debug=debug)
+
+
+def check(life: Life) -> Check:
+    return Check(list(life.machine.runtime.streams.values())).run(life.api.trace)
+
+
+@pytest.mark.parametrize("lost", ["synchronize", "step", "started"])
+def test_a_host_that_does_not_wait_races(lenet, lost):
+    """The main thread for the streams, the main thread for the loader, the loader for the main thread."""
+    check_life(lenet)
+    with pytest.raises(Race):
+        Check(list(lenet.life.machine.runtime.streams.values())).run(e for e in lenet.trace if e.kind != lost)
+
+
+def test_a_step_that_begins_before_the_last_has_ended_races(monkeypatch):
+    """Outputs are there when their copies have ended, but compute goes on, and the other streams do not wait for it."""
+    monkeypatch.setattr(CudaRuntime, "_synchronize", lambda self: self.api.synchronize(self.streams["out"]))
+    with pytest.raises(Race):
+        check(faulty(graphs=False))
+
+
+def test_inputs_with_one_place_race_with_the_loader(monkeypatch):
+    real_copy = machine.Machine._copy
+    monkeypatch.setattr(machine.Machine, "_copy", lambda self, loaded, x, place=0: real_copy(self, loaded, x))
+    life = faulty()
+    with pytest.raises(Unfaithful):
+        followed(life)
+    with pytest.raises(Race):
+        check(life)
+
+
+def test_poison_under_a_copy_back_races(monkeypatch):
+    monkeypatch.setattr(machine, "_refilled", lambda schedule, i: False)
+    life = faulty(debug=True)
+    with pytest.raises(Unfaithful):
+        followed(life)
+    with pytest.raises(Race):
+        check(life)
+
+
+def test_a_graph_of_other_events_is_illegal(lenet):
+    graph = lenet.graphs["TRAIN", 0]
+    begin, end = Entry("begin capture", graph[0].stream), Entry("end capture", graph[0].stream, 1)
+    outside = Entry("record", graph[0].stream, graph[0].event)
+    streams = list(lenet.life.machine.runtime.streams.values())
+    for wrong in (graph[1:], graph[:-1], graph[:-3] + graph[-2:]):
+        with pytest.raises(IllegalCapture):
+            Check(streams).run([outside, begin, *wrong, end])
+    Check(streams).run([begin, *graph, end])
+    with pytest.raises(IllegalCapture, match="replayed on another"):
+        Check(streams).run([begin, *graph, end, Entry("replay", graph[1].stream, 1)])
