@@ -65,7 +65,7 @@ $(OFFLINE): .offline-cuda%: .venv-cuda%/.ready
 .PRECIOUS: .venv-cuda%/.ready
 .venv-cuda%/.ready: setup.cfg pyproject.toml | $(BIN)/python
 	$(BIN)/python -m venv $(@D)
-	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[cpu,dev,cuda$*-test]'
+	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[data,cpu,dev,cuda$*-test]'
 	@touch $@
 
 # With the python3 that is there: nothing is installed. ARGS="--only a,b --again", ARGS=--rehearse (without a GPU) ...
