@@ -45,6 +45,7 @@ KINDS = {
 # kind -> (cuDNN, op) -> its recipes, best first
 OF_CUDNN = {**convolution.KINDS, **dense.KINDS}
 
+SOME_GPU = Rates(1e13, 5e11, 2e10, 5e-6)
 MARGIN = 256 << 20  # bytes that are left free for what CUDA itself takes late: kernels' code, graphs, stacks
 
 
@@ -111,7 +112,7 @@ class CudaDevice(Planner):
         cudnn: Cudnn,
         description: str,
         graphs: bool = True,
-        rates: Rates = Rates(1e13, 5e11, 2e10, 5e-6),
+        rates: Rates = SOME_GPU,
     ) -> None:
         super().__init__(cudnn, max(api.free_memory() - MARGIN, 0), description)
         self.rates = rates
@@ -193,8 +194,8 @@ def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDev
 
 
 def _rates(api: Any) -> Rates:
-    """A guess from the card's clocks: 128 multiply-adds of float32 per multiprocessor and cycle, memory that moves twice
-    a cycle, and a link of PCI Express 4. What is measured (`minidnn profile`) goes before it."""
+    """A guess from the card's clocks: 128 multiply-adds of float32 per multiprocessor and cycle, memory that moves
+    twice a cycle, and a link of PCI Express 4. What is measured (`minidnn profile`) goes before it."""
     multiprocessors, kilohertz = api.attribute("MultiProcessorCount"), api.attribute("ClockRate")
     memory_kilohertz, bits = api.attribute("MemoryClockRate"), api.attribute("GlobalMemoryBusWidth")
     return Rates(
