@@ -101,11 +101,11 @@ class Rehearsal(Place):
     torch = "cpu"
     link_bytes = 1 << 16
     tight = 1 << 40
-    speed = (("tests/lenet", 4), ("tests/residual", 4), ("tests/inception", 4))
+    speed = (("tests/lenet", 4), ("tests/residual", 4))
     foresight = (("tests/lenet", 4),)
     tight_nets = (("tests/residual", 4),)
     planned = ("tests/lenet",)
-    policy_nets = ("lenet", "residual")
+    policy_nets = ("lenet",)
 
     def _open(self, tf32: bool) -> CudaDevice:
         from tests.cuda_fake import fake_device

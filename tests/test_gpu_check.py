@@ -1,0 +1,227 @@
+"""`make gpu-check` without a GPU: the whole script, in small, on a CUDA of the host's memory; what a crash, a hang or a
+torn line costs; and that PyTorch's nets, with which ours are compared, compute the same."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu_check import __main__ as command
+from benchmarks.gpu_check import operations, policies
+from benchmarks.gpu_check.journal import Journal, code
+from benchmarks.gpu_check.run import Wrong
+from benchmarks.gpu_check.table import made
+from minidnn import zoo
+from minidnn.backends.cuda import packages
+from minidnn.net import Net
+from tests import cuda_host
+from tests.cuda_fake import fake_device
+
+ROOT = Path(__file__).parents[1]
+compiled = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
+
+
+def gpu_check(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    asked = [sys.executable, "-m", "benchmarks.gpu_check", "--rehearse", *arguments]
+    return subprocess.run(
+        asked, cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, **environment}, check=False
+    )
+
+
+@compiled
+def test_the_whole_script_in_small(tmp_path):
+    done = gpu_check("--results", str(tmp_path / "results"), OUT=str(tmp_path / "out"))
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    folder = tmp_path / "results" / "rehearsal"
+    records = Journal(folder / "results.jsonl").latest()
+    assert {item for item, _ in records} == set(command.ITEMS)
+    assert {r["state"] for r in records.values()} == {"ok"}
+    text = (folder / "results.md").read_text()
+    assert "A rehearsal" in text and all(f"## ({letter})" in text for letter in command.ITEMS)
+    assert json.loads((folder / "properties.json").read_text())["deviceVer"] == 900
+    brought = sorted(p.name for p in (tmp_path / "out" / "rehearsal").iterdir())
+    assert brought == ["plans.json", "properties.json", "results.jsonl", "results.md"]
+
+    before = time.time()
+    done = gpu_check("--results", str(tmp_path / "results"), "--only", "g,h")
+    assert done.returncode == 0 and "ok (" not in done.stdout, "what was done is not done again"
+    done = gpu_check("--results", str(tmp_path / "results"), "--only", "h", "--again")
+    assert done.returncode == 0 and "properties: ok (" in done.stdout
+    newest = Journal(folder / "results.jsonl").latest()["h", "properties"]
+    assert newest["time"] >= before - 1
+
+
+def test_without_a_gpu_it_says_so():
+    try:
+        packages.find_driver()
+    except packages.CudaUnavailable:
+        done = subprocess.run([*command.PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2 and done.stderr.startswith("gpu-check: ") and len(done.stderr.splitlines()) == 1
+
+
+def test_a_case_that_ends_its_process_or_never_ends_costs_no_other(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(command, "PROGRAM", [sys.executable, "-m", "tests.gpu_check_faulty"])
+    monkeypatch.setattr(command, "LEAST", 0.5)
+    journal = Journal(tmp_path / "results.jsonl")
+    o = Namespace(again=False, rehearse=True)
+    ended = command.supervise(o, "a", tmp_path, "now", time.time() + 12, journal)
+    states = {case: (r["state"], r.get("why")) for (_, case), r in journal.latest().items()}
+    assert not ended and set(states) == {"first", "second", "third", "fourth"}
+    assert states["first"][0] == states["third"][0] == "ok"
+    assert states["second"] == ("failed", "its process ended with 9")
+    assert states["fourth"] == ("failed", "no end within the item's time (a)")
+    text = made(journal, "a card", False)
+    assert "**failed** (a) second: its process ended with 9" in text and "2 cases well, 2 failed" in text
+
+
+def test_a_torn_line_is_cut_off_and_costs_one_record(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    for case in ("one", "two"):
+        journal.append({"item": "a", "case": case, "state": "ok", "values": {"x": np.float32(0.5), "y": float("nan")}})
+    whole = journal.path.read_bytes()
+    for end in range(whole.index(b"\n") + 1, len(whole)):
+        journal.path.write_bytes(whole[:end])
+        assert next(iter(journal))["case"] == "one"
+        journal.append({"item": "a", "case": "three", "state": "ok"})
+        assert [r["case"] for r in journal] == ["one", "three"]
+    assert journal.latest()["a", "one"]["values"] == {"x": 0.5, "y": "nan"}
+
+
+def test_results_of_other_code_do_not_count(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    record = journal.append({"item": "a", "case": "one", "state": "ok"})
+    assert record["code"] == code() and len(journal.latest()) == 1
+    journal.path.write_text(json.dumps({**record, "code": "other"}) + "\n")
+    assert not journal.latest() and len(journal.latest(any_code=True)) == 1
+
+
+# ---- it notices what is wrong
+
+
+@compiled
+def test_a_wrong_kernel_is_noticed(monkeypatch):
+    device = fake_device()
+    of = operations.examples(small=True)["scale.forward"]
+    assert operations.check(device, of, operations.OURS)["runs"] == 2 * len(of)
+    right = operations.expected
+    monkeypatch.setattr(operations, "expected", lambda *given: [1.0001 * y for y in right(*given)])
+    with pytest.raises(Wrong, match=r"w0 is off by 0\.0001 of the largest value"):
+        operations.check(device, of, operations.OURS)
+
+
+@compiled
+def test_nothing_written_and_a_write_where_only_reading_is_allowed_are_noticed(monkeypatch):
+    device = fake_device()
+    of = operations.examples(small=True)["relu.forward"]
+    prepare = device.prepare
+    monkeypatch.setattr(device, "prepare", lambda *a: lambda: None)
+    with pytest.raises(Wrong, match="off by inf"):
+        operations.check(device, of, operations.OURS)
+
+    def spoils(op, algorithm, views, workspace):
+        call, read = prepare(op, algorithm, views, workspace), views[op.reads[0]]
+        return lambda: (call(), device.api.fill(read.address, 1, 1, device.compute))
+
+    monkeypatch.setattr(device, "prepare", spoils)
+    with pytest.raises(Wrong, match="writes what it should only read"):
+        operations.check(device, operations.examples(small=True)["concat.forward"], operations.OURS)
+
+
+@compiled
+def test_other_bytes_under_a_policy_are_noticed(monkeypatch):
+    right = policies.trained
+
+    def trained(net, device, policy, costs, budget, graphs):
+        digest, memory = right(net, device, policy, costs, budget, graphs)
+        return {**digest, "conv1.w": policy} if policy == "vdnn_conv:m" and graphs else digest, memory
+
+    monkeypatch.setattr(policies, "trained", trained)
+    monkeypatch.setattr(policies, "POLICIES", ("vdnn_conv:m",))
+    with pytest.raises(Wrong, match=r"2 of 4 leave other bytes: vdnn_conv:m, budget None, graph: conv1\.w"):
+        policies.every_policy(Net.from_yaml(ROOT / "tests" / "nets" / "lenet.yaml"), fake_device())
+
+
+# ---- PyTorch's counterpart
+
+
+@cache
+def torch():
+    return pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
+
+
+def narrowed(net: Net) -> Net:
+    """With fewer hidden units where there are thousands: alexnet's and vgg's many weights say nothing more."""
+    layers = [
+        layer.model_copy(
+            update={"inner_product_param": layer.inner_product_param.model_copy(update={"num_output": 64})}
+        )
+        if layer.inner_product_param and layer.inner_product_param.num_output > 1000
+        else layer
+        for layer in net.parameter.layer
+    ]
+    return Net.from_parameter(net.parameter.model_copy(update={"layer": tuple(layers)}))
+
+
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet18"])
+def test_pytorch_computes_the_same(name):
+    torch()
+    from benchmarks.gpu_check.speed import losses, without_dropout
+    from minidnn.backends import open_device
+
+    device = open_device("cpu")
+    device.api = Namespace(free_memory=lambda: 0)
+    net = narrowed(without_dropout(Net.from_yaml(zoo.find(name), 2)))
+    mine, theirs = losses(net, device, "cpu")
+    np.testing.assert_allclose(mine, theirs, rtol=2e-4)
+    assert len(set(mine)) == 3, "each update changes the loss"
+
+
+@pytest.mark.parametrize("net", ["residual", "inception", "nested"])
+def test_its_modes_compute_the_same(net):
+    """checkpoint and save_on_cpu change memory and time, not numbers."""
+    torch()
+    from benchmarks.gpu_check.measure import RATE, TRAIN, batch_of
+    from benchmarks.gpu_check.peer import Peer, Trainer
+    from minidnn.session import programs
+
+    loaded = Net.from_yaml(ROOT / "tests" / "nets" / f"{net}.yaml")
+    graph, first = loaded.graph("TRAIN"), loaded.initial(1)
+    weights = {
+        f"{node.name}/{p.name}": first[f"{node.name}.{p.name}"].reshape(p.blob_shape or p.shape)
+        for node in graph.layers
+        for p in node.parameters
+    }
+    batch = {t.name: v for t, v in batch_of(programs(loaded, TRAIN, ("TRAIN",))["TRAIN"]).items()}
+    found = {}
+    for mode in ("eager", "checkpoint", "save_on_cpu"):
+        peer = Peer(graph, weights, "cpu", drop=False)
+        assert len(peer.segments) > 1
+        peer.mode = mode
+        found[mode] = Trainer(peer, batch, TRAIN, RATE).losses
+    assert found["eager"] == found["checkpoint"] == found["save_on_cpu"]
+
+
+# ---- what is brought
+
+
+def test_the_wheels_are_those_that_the_machine_lacks():
+    lines = (ROOT / "requirements" / "gpu-check.txt").read_text().splitlines()
+    brought = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    assert all(re.fullmatch(r"[\d.]+", version) for version in brought.values()), "exact versions"
+    assert f"{brought['nvidia-cudnn-frontend']}.".startswith(f"{packages.FRONTEND}.")
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    needed = {re.split(r"[>=<]", line)[0] for line in setup["options"]["install_requires"].split()}
+    there = {"numpy", "rich", "safetensors", "threadpoolctl"}  # as the machine's list of packages says
+    assert needed <= there | brought.keys()
