@@ -6,6 +6,7 @@ its lane's next number; per range of bytes the last write and the last read of e
 takes about n log n. Two that touch the same byte, one writing, must be ordered.
 
     python -m tests.cuda_races --mutants 5000    # waits and records lost or misplaced in captured steps
+    python -m tests.cuda_races --mutants 5000 --of resnet18 --policies vdnn_all
     python -m tests.cuda_races --nets            # resnet50 and googlenet under every policy, as they are
 """
 
@@ -16,6 +17,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -26,7 +28,8 @@ from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import estimate
 from minidnn.memory.arrange import arrange
 from minidnn.memory.schedule import Arrangement
-from minidnn.net import Net, load
+from minidnn.net import load
+from minidnn.program import Program
 from minidnn.session import programs
 from minidnn.sizes import text
 from minidnn.solver_file import understand
@@ -415,20 +418,20 @@ POLICIES = ["liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn"]
 SOLVER = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
 
 
-def arranged(net: Net, policy: str, device: CudaDevice, phases: Sequence[str] = ("TRAIN",)) -> Arrangement:
+@cache
+def lowered(net: str, phases: Sequence[str]) -> tuple[Program, ...]:
+    """Of tests/nets, else of models/ at batch 2."""
+    file = Path(__file__).parent / "nets" / f"{net}.yaml"
+    found = load(file) if file.exists() else understand(net, batch=2)[0]
+    return tuple(programs(found, SOLVER, phases).values())
+
+
+def arranged(net: str, policy: str, device: CudaDevice, phases: Sequence[str] = ("TRAIN",)) -> Arrangement:
     """vdnn_dyn gets a budget between what vdnn_all and liveness take, or it would move nothing."""
-    made, costs, budget = list(programs(net, SOLVER, phases).values()), estimate(device), None
+    made, costs, budget = lowered(net, phases), estimate(device), None
     if policy == "vdnn_dyn":
         budget = sum(arrange(made, p, costs, proof=False).arena for p in ("vdnn_all:m", "liveness:p")) // 2
     return arrange(made, policy, costs, budget)
-
-
-def small(name: str) -> Net:
-    return load(Path(__file__).parent / "nets" / f"{name}.yaml")
-
-
-def real(name: str, batch: int) -> Net:
-    return understand(name, batch=batch)[0]
 
 
 def check_life(life: Followed) -> Check:
@@ -451,7 +454,7 @@ def subjects_of(nets: Sequence[str] = NETS, policies: Sequence[str] = POLICIES) 
     for name in nets:
         for policy in policies:
             device = recording_device()
-            with lived(arranged(small(name), policy, device), device) as life:
+            with lived(arranged(name, policy, device), device) as life:
                 check_life(life)
                 made += [subject(f"{name} {policy} {key}", life, key) for key in life.graphs]
     return made
@@ -461,11 +464,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutants", type=int, default=0)
     parser.add_argument("--seed", type=int, default=2016)
+    parser.add_argument("--of", nargs="+", default=NETS, metavar="NET", help="of tests/nets or models/")
+    parser.add_argument("--policies", nargs="+", default=POLICIES, metavar="POLICY")
     parser.add_argument("--nets", action="store_true")
     options = parser.parse_args()
     start = perf_counter()
     if options.mutants:
-        tally = hunt(subjects_of(), options.mutants, options.seed)
+        tally = hunt(subjects_of(options.of, options.policies), options.mutants, options.seed)
         print(tally, f"\n{perf_counter() - start:.1f} s")
         for line in (*tally.missed, *tally.cried, *tally.other):
             print(line)
@@ -475,7 +480,7 @@ def main() -> None:
         for name in ("resnet50", "googlenet"):
             for policy in ("baseline", *POLICIES):
                 start, device = perf_counter(), recording_device()
-                with lived(arranged(real(name, 2), policy, device, ("TRAIN", "TEST")), device) as life:
+                with lived(arranged(name, policy, device, ("TRAIN", "TEST")), device) as life:
                     print(report(name, policy, life, perf_counter() - start))
 
 
