@@ -20,7 +20,8 @@ import pytest
 from benchmarks.gpu_check import __main__ as command
 from benchmarks.gpu_check import operations, policies
 from benchmarks.gpu_check.journal import Journal, code
-from benchmarks.gpu_check.run import Wrong
+from benchmarks.gpu_check.place import Rehearsal
+from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.gpu_check.table import made
 from minidnn import zoo
 from minidnn.backends.cuda import packages
@@ -104,6 +105,27 @@ def test_results_of_other_code_do_not_count(tmp_path):
     assert record["code"] == code() and len(journal.latest()) == 1
     journal.path.write_text(json.dumps({**record, "code": "other"}) + "\n")
     assert not journal.latest() and len(journal.latest(any_code=True)) == 1
+
+
+def test_what_there_is_no_time_for_is_said_and_done_the_next_time(tmp_path):
+    journal, place = Journal(tmp_path / "results.jsonl"), Rehearsal()
+
+    def late() -> dict:
+        raise TimeoutError("half of it")
+
+    run = Run("a", place, journal, "first", time.time() + 60, False)
+    assert run.case("quick", lambda: {"x": 1}) == {"x": 1}
+    assert run.case("long", lambda: {"x": 2}, needs=100) is None
+    assert run.case("slow", late) is None
+    run.end()
+    text = made(journal, "a card", False)
+    assert "left out for want of time (a): long" in text and "left out for want of time (a): slow" in text
+    run = Run("a", place, journal, "second", time.time() + 600, False)
+    assert run.case("quick", late) == {"x": 1}, "it was done before"
+    assert run.case("long", lambda: {"x": 2}, needs=100) == {"x": 2} and run.case("slow", lambda: {"x": 3}) == {"x": 3}
+    run.end()
+    text = made(journal, "a card", False)
+    assert "left out" not in text and "3 cases well, 0 failed" in text
 
 
 # ---- it notices what is wrong

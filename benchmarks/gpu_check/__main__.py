@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks.gpu_check.journal import CODE, ROOT, Journal, code, commit
 from benchmarks.gpu_check.place import Place, Rehearsal, card, slug
-from benchmarks.gpu_check.run import BROKEN, Run
+from benchmarks.gpu_check.run import BROKEN, GROUP, Run
 from benchmarks.gpu_check.table import write
 
 # letter -> (module, seconds that it may take), most important first
@@ -40,6 +40,7 @@ def main() -> int:
     o = options()
     if o.item:
         return one(o)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what runs is ended, too
     place = Rehearsal() if o.rehearse else Place()
     if o.rehearse:
         name, folder = "rehearsal", Path(o.results or ROOT / "out" / "gpu_check")
@@ -113,7 +114,7 @@ def supervise(
     command += ["--again"] * o.again + ["--rehearse"] * o.rehearse
     environment = {**os.environ, CODE: code()}
     for _ in range(AGAIN):
-        with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as child:
+        with subprocess.Popen(command, cwd=ROOT, env=environment, **GROUP) as child:
             try:
                 status: int | None = _watched(child, until, folder)
             except BaseException:

@@ -32,7 +32,7 @@ def code() -> str:
         return given
     found = hashlib.sha256()
     for pattern in SOURCES:
-        for path in sorted(ROOT.glob(pattern)):
+        for path in sorted(p for p in ROOT.glob(pattern) if p.is_file() and not p.parent.is_symlink()):
             found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
     return found.hexdigest()[:12]
 

@@ -275,8 +275,9 @@ class Trainer:
         for _ in range(warm):
             self.losses.append(float(self.step()))
         self.synchronize()
-        if self.cuda:
-            torch.cuda.reset_peak_memory_stats()  # what cudnn.benchmark tried out is not held against it
+        if self.cuda:  # what cudnn.benchmark tried out is not held against it
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
 
     def _pinned(self, value: np.ndarray) -> torch.Tensor:
         tensor = torch.from_numpy(np.ascontiguousarray(value))

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_check.journal import ROOT
-from benchmarks.gpu_check.run import Run, Wrong
+from benchmarks.gpu_check.run import GROUP, Run, Wrong
 from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Choice, Costs, estimate
@@ -135,7 +135,7 @@ def memcheck(run: Run) -> dict[str, Any]:
     command = [*tool, sys.executable, "-m", "benchmarks.gpu_check.small", *(["--rehearse"] if run.place.small else [])]
     limit = min(SANITIZED, run.left())
     with subprocess.Popen(
-        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **GROUP
     ) as child:
         try:
             output, _ = child.communicate(timeout=limit)

@@ -13,6 +13,9 @@ from benchmarks.gpu_check.journal import Journal, Record
 from benchmarks.gpu_check.place import Place
 
 BROKEN = 3  # the exit code that asks for a new process: CUDA answers nothing any more in this one
+# For Popen: a process group, that it may be ended with all that it started; where Python can, in this session, which a
+# lent machine ends with its command.
+GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
 RESERVE = 3.0  # seconds before the end of an item in which no case begins
 
 
@@ -58,6 +61,10 @@ class Run:
         try:
             values = work()
             state, why = "ok", None
+        except TimeoutError as error:
+            self.say(f"{name}: {error}")
+            self._note(name, "left out", values={"cases": [name]})
+            return None
         except Exception as error:
             state, why = "failed", f"{type(error).__name__}: {error}".strip()[:2000]
             values = getattr(error, "values", {})
@@ -76,8 +83,10 @@ class Run:
         return None
 
     def end(self) -> None:
+        """Say what was not begun for want of time, also where that is no more so."""
         if self.left_out:
             self.say(f"left out for want of time: {', '.join(self.left_out)}")
+        if self.left_out or (self.item, "left out") in self.journal.latest():
             self._note("left out", "left out", values={"cases": self.left_out})
 
     def _note(self, case: str, state: str, **more: Any) -> Record:

@@ -49,7 +49,7 @@ def made(journal: Journal, name: str, rehearsal: bool) -> str:
     for record in failed:
         lines.append(f"- **failed** ({record['item']}) {record['case']}: {record.get('why')}")
     for record in records:
-        if record["state"] == "left out":
+        if record["state"] == "left out" and record["values"]["cases"]:
             lines.append(f"- left out for want of time ({record['item']}): {', '.join(record['values']['cases'])}")
     for letter, title in TITLES.items():
         if by_item[letter]:
