@@ -163,6 +163,29 @@ def test_a_refused_baseline_is_still_the_reference():
     assert Toy.opened[1] == ("vdnn_all", budget)
 
 
+@pytest.mark.parametrize(("holds", "identical"), [(1, [True, True]), (0.99, [None, None])])
+def test_a_device_that_cannot_hold_all_at_once_runs_one_after_the_other(holds, identical):
+    """It has the memory for `holds` times a baseline, and says so when it is asked for more."""
+    room = holds * simulated([chain()], ["baseline"], costs())[0].arrangement.arena
+    alive: list[Toy] = []
+
+    class Tight(Toy):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            if sum(t.arrangement.arena for t in [*alive, self]) > room:
+                raise MemoryError("the arena takes more bytes than are free")
+            alive.append(self)
+
+        def close(self):
+            alive.remove(self)
+            super().close()
+
+    policies = ["vdnn_all:p", "vdnn_all"] if holds < 1 else ["baseline", "vdnn_all"]
+    found = run.ran(lambda p, c, b: Tight(p, c, b), [chain()], policies, costs(), steps=4)
+    assert all(r.trace is not None and r.seconds < 0.1 for r in found) and not alive
+    assert [r.identical for r in found] == identical
+
+
 def test_what_this_machine_cannot_hold_is_simulated(monkeypatch):
     monkeypatch.setattr(run, "physical_memory", lambda: 1000)
     results = ran(["baseline", "vdnn_all"])

@@ -71,8 +71,12 @@ def ran(
     able = [policy for policy in policies if needs[policy] < 0.8 * free]
     together = sum(needs[policy] for policy in able) < 0.6 * free
     ends: dict[str, Digest] = {}
-    for group in [able] if together else [[policy] for policy in able]:
-        ends |= _train(open_runner, group, results, costs, steps, tell)
+    if together:
+        # A device with memory of its own says only when it is asked whether it holds all of them at once.
+        with contextlib.suppress(MemoryError):
+            ends = _train(open_runner, able, results, costs, steps, tell)
+    for policy in able if not ends else ():
+        ends |= _train(open_runner, [policy], results, costs, steps, tell)
     references: dict[Algorithms, Digest] = {}
     for policy, end in ends.items():
         if policy.split(":")[0] == "baseline":
@@ -126,7 +130,10 @@ def _train(
 def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free: int, tell: Tell) -> Digest | None:
     """What baseline without a budget ends with, if it takes the algorithms of `result`; None: no memory for it."""
     tell(f"baseline with the algorithms of {result.policy}")
-    runner = open_runner("baseline", _forced(costs, result.arrangement), None)
+    try:
+        runner = open_runner("baseline", _forced(costs, result.arrangement), None)
+    except MemoryError:  # of a device that has its own
+        return None
     try:
         if runner.arrangement.arena + runner.arrangement.host > 0.8 * free:
             return None
