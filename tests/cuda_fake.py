@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
+from threading import get_ident
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,7 @@ class FakeApi:
 
     def __init__(self, memory: int = 1 << 30, seed: int = 0) -> None:
         self.memory, self.random = memory, Random(seed)
+        self.threads = {get_ident()}  # that work on this GPU
         self.allocated: dict[int, np.ndarray] = {}
         self.pending: list[Work] = []
         self.last: dict[int, Work] = {}
@@ -75,6 +77,9 @@ class FakeApi:
     def _id(self) -> int:
         self._ids += 1
         return self._ids
+
+    def enter(self) -> None:
+        self.threads.add(get_ident())
 
     # ---- memory
 
@@ -120,7 +125,12 @@ class FakeApi:
     def _takes_part(self, stream: int) -> bool:
         return self.capture is not None and (stream == self.capture.origin or stream in self.capture.last)
 
+    def _entered(self, what: str) -> None:
+        if get_ident() not in self.threads:
+            raise Illegal(f"{what} on a thread that works on no GPU, or on another")
+
     def enqueue(self, stream: int, run: Any, what: str, *more: Work) -> Work:
+        self._entered(what)
         last = self.capture.last if self._takes_part(stream) else self.last
         before = tuple(dict.fromkeys(([last[stream]] if stream in last else []) + list(more)))
         work = Work(self._id(), stream, run, before, what, self.index)
@@ -165,6 +175,7 @@ class FakeApi:
         return (b.behind[0].number - a.behind[0].number) * 1e-6
 
     def _not_capturing(self, what: str) -> None:
+        self._entered(what)
         if self.capture is not None:
             raise Illegal(f"{what} during a capture")
 

@@ -3,6 +3,7 @@ any order that CUDA would allow, and whose captures refuse what CUDA's do."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import numpy as np
 import pytest
 
 import minidnn
+from minidnn.backends.cuda.api import OutOfMemory
 from minidnn.backends.cuda.device import KINDS, OF_CUDNN, KernelFailed, NoKernel
 from minidnn.backends.cuda.runtime import CudaRuntime
 from minidnn.backends.reference import KERNELS
@@ -135,6 +137,110 @@ def test_a_failing_kernel_names_its_op_and_algorithm():
     with machine("lenet", device, "baseline:p") as m, pytest.raises(KernelFailed) as e:
         m.step()
     assert str(e.value) == "conv1.forward [eng1_k0=1] on cuda: CUDNN_STATUS_EXECUTION_FAILED"
+
+
+def failing_execute(device, when):
+    """cuDNN refuses what `when` says."""
+    execute = device.cudnn.execute
+
+    def refuse(*arguments):
+        if when():
+            raise RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")
+        execute(*arguments)
+
+    device.cudnn.execute = refuse
+
+
+def test_a_refused_launch_leaves_a_device_that_can_be_read_and_used():
+    device, refusing = fake_device(), [True]
+    failing_execute(device, lambda: refusing[0])
+    with machine("lenet", device, "vdnn_all") as m:
+        with pytest.raises(KernelFailed):
+            m.step()
+        assert not m.runtime.broken and not device.api.pending
+        refusing[0] = False
+        feed(m, 0)
+        m.step()
+    assert all(np.isfinite(v).all() for v in carried(m).values())
+    assert not device.api.allocated and not device.api.events
+
+
+def test_a_failure_in_a_capture_ends_the_capture():
+    device = fake_device()
+    failing_execute(device, lambda: refusing and device.api.capture is not None)
+    refusing, got = True, {}
+    with machine("lenet", device, "vdnn_all:p") as m:
+        for k in range(2):
+            feed(m, k)
+            m.step()
+        feed(m, 2)
+        with pytest.raises(KernelFailed):
+            m.step()
+        assert device.api.capture is None and not m.runtime.broken and not device.api.replays
+        refusing = False
+        for _ in range(STEPS - 2):
+            m.step(again=True)
+        assert device.api.replays == STEPS - 2
+        got = carried(m)
+    assert all(np.isfinite(v).all() for v in got.values())
+    assert not device.api.graphs
+
+
+def test_an_error_that_stays_leaves_the_device_to_the_end_of_the_process():
+    def illegal():
+        raise RuntimeError("cudaErrorIllegalAddress")
+
+    for how in ({}, {"check": True}, {"trace": True}):
+        device = fake_device()
+        m = machine("lenet", device, "vdnn_all")
+        device.api.enqueue(m.runtime.streams["out"], illegal, "illegal")
+        with pytest.raises(RuntimeError, match="cudaErrorIllegalAddress"):
+            m.step(**how)
+        assert m.runtime.broken
+        taken = len(device.api.allocated)
+        m.close()
+        assert len(device.api.allocated) == taken
+
+
+def test_a_checked_step_leaves_idle_streams():
+    device = fake_device()
+    with machine("lenet", device, "vdnn_all") as m:
+        w = next(t for t in m.homes if t.name == "ip1.w")
+        m.set(w, np.full(w.shape, np.nan, np.float32))
+        with pytest.raises(NotFinite):
+            m.step(check=True)
+        assert not device.api.pending and not m.runtime.broken
+
+
+def test_no_arena_is_kept_when_the_host_has_no_memory():
+    api = FakeApi()
+
+    def refuse(nbytes):
+        raise OutOfMemory("page-locked")
+
+    api.allocate_host = refuse
+    with pytest.raises(OutOfMemory):
+        CudaRuntime(api, api.stream(), 1 << 20, 1 << 20)
+    assert not api.allocated
+
+
+def test_the_host_memory_that_was_given_back_is_out_of_reach():
+    with machine("lenet", fake_device(), "vdnn_all") as m:
+        output = next(iter(m.loaded["TRAIN"].schedule.program.outputs))
+        m.step()
+        m.read(output)
+    with pytest.raises((ValueError, TypeError)):
+        m.read(output)
+
+
+def test_any_thread_may_run_a_step():
+    want = baseline("lenet", "m")
+    with machine("lenet", fake_device(), "vdnn_all:m") as m:
+        for k in range(STEPS):
+            feed(m, k)
+            with ThreadPoolExecutor(1) as other:
+                other.submit(m.step).result()
+        assert [n for n, v in carried(m).items() if v.tobytes() != want[n]] == []
 
 
 def test_a_kind_without_a_kernel_says_how_to_add_one():

@@ -22,6 +22,10 @@ class OutOfMemory(MemoryError):
 
 
 class Api(Protocol):
+    def enter(self) -> None:
+        """What this thread calls from now on is for this GPU. CUDA remembers one for each thread."""
+        ...
+
     def free_memory(self) -> int:
         """Bytes of the device that nobody has taken."""
         ...
@@ -94,7 +98,8 @@ class CupyApi:
         """`cubin(source)`: the machine code of kernels/<source>.cu for this GPU."""
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
         self.number = number
-        self.runtime.setDevice(number)
+        self.number = number
+        self.enter()
         self.runtime.free(0)  # makes the context
         cupy.cuda.set_allocator(_refuse)
         cupy.cuda.set_pinned_memory_allocator(_refuse)
@@ -103,6 +108,9 @@ class CupyApi:
     def attribute(self, name: str) -> int:
         """Of the GPU, by CUDA's name: "MultiProcessorCount" of cudaDevAttrMultiProcessorCount."""
         return self.runtime.deviceGetAttribute(getattr(self.runtime, f"cudaDevAttr{name}"), self.number)
+
+    def enter(self) -> None:
+        self.runtime.setDevice(self.number)
 
     # ---- memory
 

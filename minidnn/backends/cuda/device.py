@@ -120,6 +120,10 @@ class CudaDevice(Planner):
         self.compute = api.stream()
         cudnn.set_stream(self.compute)
 
+    def recipes(self, op: Op) -> list[Recipe]:
+        self.api.enter()  # cuDNN, too, asks for the thread's GPU
+        return super().recipes(op)
+
     def runtime(self, arena: int, host: int, delays: float, seed: int) -> CudaRuntime:
         if delays:
             raise ValueError("the cuda device cannot delay copies: that is for devices on the host's memory")

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from minidnn.backends.cuda.api import Api, Call
+from minidnn.backends.cuda.api import Api, Call, Direction
 from minidnn.sizes import text
 
 Stream = Literal["compute", "out", "in"]
@@ -48,6 +48,7 @@ class CudaRuntime:
     def __init__(self, api: Api, compute: int, arena: int, host: int, graphs: bool = True) -> None:
         """`compute`: the stream that the kernels were bound to. Raises MemoryError naming what is free."""
         self.api, self.graphs, self.broken = api, graphs, False
+        api.enter()
         free = api.free_memory()
         if arena > free:
             raise MemoryError(
@@ -55,7 +56,11 @@ class CudaRuntime:
                 "close what else uses it, or give a smaller --budget"
             )
         self.arena = Bytes(api.allocate(arena), arena)
-        self.host = api.allocate_host(host)
+        try:
+            self.host = api.allocate_host(host)
+        except BaseException:
+            api.release(self.arena.address)
+            raise
         self.streams: dict[Stream, int] = {"compute": compute, "out": api.stream(), "in": api.stream()}
         self._prepared: list[Prepared] = []
         self._edge = api.event()  # between the compute stream and the others, where a step begins
@@ -91,10 +96,10 @@ class CudaRuntime:
     # ---- running
 
     def run(self, prepared: Prepared, after: Callable[[int], object] | None = None) -> None:
-        if after is not None:
-            self._run_one_by_one(prepared, after)
-            return
-        with self._unbroken():
+        with self._settled():
+            if after is not None:
+                self._run_one_by_one(prepared, after)
+                return
             if self.graphs and prepared.runs and prepared.graph is None:
                 prepared.graph = self._captured(prepared)
             if prepared.graph is not None:
@@ -107,85 +112,99 @@ class CudaRuntime:
 
     def _run_one_by_one(self, prepared: Prepared, after: Callable[[int], object]) -> None:
         for i, stream, call in prepared.calls:
-            with self._unbroken():
-                call()
-                if stream == "compute":
-                    self.api.synchronize(self.streams[stream])
+            call()
             if stream == "compute":
-                after(i)  # what it raises is the caller's: the device is as good as before
-        with self._unbroken():
-            self._synchronize()
+                self.api.synchronize(self.streams[stream])
+                after(i)
+        self._synchronize()
 
     def _synchronize(self) -> None:
         for stream in self.streams.values():
             self.api.synchronize(stream)
 
     @contextlib.contextmanager
-    def _unbroken(self) -> Iterator[None]:
-        """CUDA's errors stay: after one nothing more can be asked of the device."""
+    def _settled(self) -> Iterator[None]:
+        """Whatever is raised, nothing runs any more when it is handed on: the next run finds idle streams. The worst of
+        CUDA's errors stay, and each later call answers with them: then the device is broken."""
+        self.api.enter()
         try:
             yield
         except BaseException:
-            self.broken = True
+            try:
+                self._synchronize()
+            except Exception:
+                self.broken = True
             raise
 
     def _captured(self, prepared: Prepared) -> int:
         """The same calls as one graph. The side streams take part from a fork off the compute stream to a join."""
         compute = self.streams["compute"]
         self.api.begin_capture(compute)
-        self.api.record(self._edge, compute)
-        for side in SIDES:
-            self.api.wait(self.streams[side], self._edge)
-        for _, _, call in prepared.calls:
-            call()
-        for side, event in self._ends.items():
-            self.api.record(event, self.streams[side])
-            self.api.wait(compute, event)
+        try:
+            self.api.record(self._edge, compute)
+            for side in SIDES:
+                self.api.wait(self.streams[side], self._edge)
+            for _, _, call in prepared.calls:
+                call()
+            for side, event in self._ends.items():
+                self.api.record(event, self.streams[side])
+                self.api.wait(compute, event)
+        except BaseException:
+            with contextlib.suppress(Exception):  # it is spoiled, but until it ends the streams are of no other use
+                self.api.release_graph(self.api.end_capture(compute))
+            raise
         return self.api.end_capture(compute)
 
     def run_timed(self, prepared: Prepared) -> tuple[list[tuple[int, Stream, float, float]], float]:
         api, compute = self.api, self.streams["compute"]
         count = 2 * len(prepared.calls) + 2
+        api.enter()
         events = [api.event(timed=True) for _ in range(count)]
         begin, *between, end = events
         try:
-            api.record(begin, compute)
-            for side in SIDES:
-                api.wait(self.streams[side], begin)
-            for k, (_, stream, call) in enumerate(prepared.calls):
-                api.record(between[2 * k], self.streams[stream])
-                call()
-                api.record(between[2 * k + 1], self.streams[stream])
-            for side, event in self._ends.items():
-                api.record(event, self.streams[side])
-                api.wait(compute, event)
-            api.record(end, compute)
-            self._synchronize()
-            spans = [
-                (i, stream, api.elapsed(begin, between[2 * k]), api.elapsed(begin, between[2 * k + 1]))
-                for k, (i, stream, _) in enumerate(prepared.calls)
-            ]
-            return spans, api.elapsed(begin, end)
+            with self._settled():
+                api.record(begin, compute)
+                for side in SIDES:
+                    api.wait(self.streams[side], begin)
+                for k, (_, stream, call) in enumerate(prepared.calls):
+                    api.record(between[2 * k], self.streams[stream])
+                    call()
+                    api.record(between[2 * k + 1], self.streams[stream])
+                for side, event in self._ends.items():
+                    api.record(event, self.streams[side])
+                    api.wait(compute, event)
+                api.record(end, compute)
+                self._synchronize()
+                spans = [
+                    (i, stream, api.elapsed(begin, between[2 * k]), api.elapsed(begin, between[2 * k + 1]))
+                    for k, (i, stream, _) in enumerate(prepared.calls)
+                ]
+                return spans, api.elapsed(begin, end)
         finally:
             for event in events:
-                api.release_event(event)
+                if not self.broken:
+                    api.release_event(event)
 
     # ---- values
 
     def read(self, bytes: Bytes) -> np.ndarray:
         host = np.empty(bytes.nbytes, np.uint8)
-        self.api.copy(_address(host), bytes.address, bytes.nbytes, "out", self.streams["compute"])
-        self.api.synchronize(self.streams["compute"])
+        self._move(_address(host), bytes.address, bytes.nbytes, "out")
         return host
 
     def write(self, bytes: Bytes, source: np.ndarray) -> None:
-        self.api.copy(bytes.address, _address(source), bytes.nbytes, "in", self.streams["compute"])
-        self.api.synchronize(self.streams["compute"])
+        self._move(bytes.address, _address(source), bytes.nbytes, "in")
+
+    def _move(self, to: int, source: int, nbytes: int, direction: Direction) -> None:
+        with self._settled():
+            self.api.copy(to, source, nbytes, direction, self.streams["compute"])
+            self.api.synchronize(self.streams["compute"])
 
     def close(self) -> None:
         """Give everything back, unless CUDA is broken: then the process ends it."""
         if self.broken:
             return
+        self.api.enter()
         for prepared in self._prepared:
             if prepared.graph is not None:
                 self.api.release_graph(prepared.graph)
@@ -198,6 +217,7 @@ class CudaRuntime:
             self.api.release_stream(self.streams[side])
         self.api.release(self.arena.address)
         self.api.release_host(self.host)
+        self.host = np.empty(0, np.uint8)  # those bytes are gone: a late reader must get an error, not a crash
 
 
 def _address(range_: Bytes | np.ndarray) -> int:
