@@ -8,6 +8,7 @@ takes about n log n. Two that touch the same byte, one writing, must be ordered.
     python -m tests.cuda_races --mutants 5000    # waits and records lost or misplaced in captured steps
     python -m tests.cuda_races --mutants 5000 --of resnet18 --policies vdnn_all
     python -m tests.cuda_races --nets            # resnet50 and googlenet under every policy, as they are
+    python -m tests.cuda_races --nets --card h200   # with real cuDNN's plans and workspaces, where it is installed
 """
 
 from __future__ import annotations
@@ -413,6 +414,7 @@ def hunt(subjects: Sequence[Subject], count: int, seed: int = 2016) -> Tally:
 
 # ---- nets ------------------------------------------------------------------------------------------------------
 
+REAL = ["resnet50", "googlenet"]
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
 POLICIES = ["liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn"]
 SOLVER = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
@@ -464,24 +466,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mutants", type=int, default=0)
     parser.add_argument("--seed", type=int, default=2016)
-    parser.add_argument("--of", nargs="+", default=NETS, metavar="NET", help="of tests/nets or models/")
+    parser.add_argument("--of", nargs="+", metavar="NET", help="of tests/nets or models/")
     parser.add_argument("--policies", nargs="+", default=POLICIES, metavar="POLICY")
     parser.add_argument("--nets", action="store_true")
+    parser.add_argument("--card", help="with --nets: real cuDNN's plans for this card of tests/cuda_gpus.yaml")
     options = parser.parse_args()
     start = perf_counter()
     if options.mutants:
-        tally = hunt(subjects_of(options.of, options.policies), options.mutants, options.seed)
+        tally = hunt(subjects_of(options.of or NETS, options.policies), options.mutants, options.seed)
         print(tally, f"\n{perf_counter() - start:.1f} s")
         for line in (*tally.missed, *tally.cried, *tally.other):
             print(line)
         if tally.missed or tally.cried or tally.other:
             raise SystemExit(1)
     if options.nets:
-        for name in ("resnet50", "googlenet"):
-            for policy in ("baseline", *POLICIES):
-                start, device = perf_counter(), recording_device()
+        plans = None
+        if options.card:
+            from tests import cuda_plans  # needs the frontend
+
+            plans = cuda_plans.library(options.card).plans
+        for name in options.of or REAL:
+            for policy in options.policies:
+                start, device = perf_counter(), recording_device(plans=plans)
                 with lived(arranged(name, policy, device, ("TRAIN", "TEST")), device) as life:
-                    print(report(name, policy, life, perf_counter() - start))
+                    print(report(name, policy, life, perf_counter() - start), flush=True)
 
 
 if __name__ == "__main__":

@@ -151,9 +151,12 @@ class RecordingCudnn(FakeCudnn):
         self.api.work(self.stream, ("execute", plan, tuple(sorted(pack.items())), workspace))
 
 
-def recording_device(memory: int = 1 << 40, graphs: bool = True) -> CudaDevice:
+def recording_device(memory: int = 1 << 40, graphs: bool = True, plans: Any = None) -> CudaDevice:
+    """plans: those of a real cuDNN (problem -> plans), instead of made-up ones."""
     api = Recorder(memory)
-    return CudaDevice(api, RecordingCudnn(api), "a CUDA that only writes down", graphs)  # type: ignore[arg-type]
+    cudnn = RecordingCudnn(api)
+    cudnn.plans = plans or cudnn.plans  # type: ignore[method-assign]
+    return CudaDevice(api, cudnn, "a CUDA that only writes down", graphs)  # type: ignore[arg-type]
 
 
 # ---- a machine's life ------------------------------------------------------------------------------------------

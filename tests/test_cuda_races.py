@@ -3,7 +3,10 @@ finds every lost or misplaced wait that breaks a captured step (pytest -s prints
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
+from importlib.util import find_spec
 from random import Random
 from time import perf_counter
 
@@ -68,17 +71,33 @@ def test_without_graphs_too():
 
 @pytest.mark.parametrize("policy", ["baseline", *POLICIES])
 @pytest.mark.parametrize("net", ["resnet50", "googlenet"])
-def test_real_nets(net, policy):
+def test_real_nets(net, policy, record_property):
     start, device = perf_counter(), recording_device()
     with lived(arranged(net, policy, device), device) as life:
-        print(f"\n{cuda_races.report(net, policy, life, perf_counter() - start)}")
+        line = cuda_races.report(net, policy, life, perf_counter() - start)
+    print(f"\n{line}")
+    record_property("told", line)
     assert len(life.graphs) == 2 and life.counts["captured calls"] > 1000
 
 
-def test_every_lost_or_misplaced_wait_that_breaks_a_captured_step_is_found():
+@pytest.mark.skipif(find_spec("cudnn") is None, reason="nvidia-cudnn-frontend is not installed")
+def test_plans_of_a_real_cudnn_too(record_property):
+    """Engines and workspaces as on an H200. In a process of its own: cuDNN ends the process when it is unhappy."""
+    words = ["--nets", "--of", "googlenet", "--policies", "vdnn_all:p", "vdnn_dyn", "--card", "h200"]
+    command = [sys.executable, "-m", "tests.cuda_races", *words]
+    done = subprocess.run(command, cwd=cpu_step.NETS.parents[1], capture_output=True, text=True, timeout=240)
+    for line in done.stdout.splitlines():
+        record_property("told", line)
+    assert done.returncode == 0, done.stdout + done.stderr[-4000:]
+    assert done.stdout.count("in order") == 2
+
+
+def test_every_lost_or_misplaced_wait_that_breaks_a_captured_step_is_found(record_property):
     start = perf_counter()
     tally = cuda_races.hunt(cuda_races.subjects_of(), 4000)
-    print(f"\n{tally}\n{perf_counter() - start:.1f} s")
+    for line in f"{tally}\n{perf_counter() - start:.1f} s".splitlines():
+        print(line)
+        record_property("told", line)
     assert not tally.missed, tally.missed[:5]
     assert not tally.cried, tally.cried[:5]
     assert not tally.other, tally.other[:5]
@@ -101,8 +120,8 @@ def test_steps_that_the_judge_calls_sound_compute_the_same_bytes(policy="vdnn_al
     waits = [k for k, e in enumerate(subject.graph) if e.kind == "wait" and e.index is not None]
     verdicts = [subject.judge.broken([*subject.graph[:k], *subject.graph[k + 1 :]]) for k in waits]
     sound = [n for n, verdict in enumerate(verdicts) if verdict is None][::2]
-    racing = [n for n, verdict in enumerate(verdicts) if verdict == "race"][::6]
-    assert len(sound) >= 4 and len(racing) >= 6
+    racing = [n for n, verdict in enumerate(verdicts) if verdict == "race"][::9]
+    assert len(sound) >= 4 and len(racing) >= 5
     assert [n for n in sound if trained(fake_device(n), policy, n) != want] == []
     noticed = [n for n in racing if any(trained(fake_device(seed), policy, n) != want for seed in range(2))]
     print(f"\n{policy}: {len(sound)} sound, the same bytes; {len(noticed)} of {len(racing)} racing, others")
