@@ -1,5 +1,6 @@
 """Measuring: every (op, algorithm) once, what is known is not measured again, the result is kept."""
 
+import numpy as np
 import pytest
 
 from minidnn import costs
@@ -50,3 +51,14 @@ def test_copies_move_at_a_plausible_rate():
     link = study.link(open_device("cpu"), 2**20, 3)
     assert all(1e8 < rate < 1e12 for rate in (link.out, link.back, link.out_beside, link.back_beside))
     assert 0 < link.latency < 1e-2
+
+
+def test_large_tensors_repeat_ordinary_numbers(monkeypatch):
+    monkeypatch.setattr(study, "REPEATED", 7)
+    op = next(op for op in program().ops if op.kind == "convolution.forward")
+    random = np.random.default_rng(0)
+    for t in op.reads:
+        values = study._filled(t, op, random).view(t.dtype)
+        assert values.size == t.size and (values != 0).all() and np.isfinite(values).all()
+        assert np.array_equal(values, np.resize(values[:7], values.size))
+    assert not study._filled(op.writes[0], op, random).any()

@@ -23,6 +23,7 @@ from minidnn.program import Algorithm, Op, Program, Role, Tensor
 REPEATS = 5  # of each op
 ENOUGH = 0.5  # seconds: an op that took this long in all is not repeated further
 COPY_BYTES = 32 * 2**20
+REPEATED = 1 << 20  # values of a large tensor
 
 
 def measure(
@@ -64,21 +65,25 @@ def seconds(device: Any, op: Op, algorithm: Algorithm, repeats: int = REPEATS) -
     random = np.random.default_rng(0)
     with _opened(device, size + aligned(algorithm.workspace), 0) as runtime:
         for t, at in places.items():
-            runtime.write(runtime.arena[at : at + t.nbytes], _filled(device, t, op, random))
+            runtime.write(runtime.arena[at : at + t.nbytes], _filled(t, op, random))
         views = {t: device.view(runtime.arena[at : at + t.nbytes], t) for t, at in places.items()}
         call = device.prepare(op, algorithm, views, runtime.arena[size : size + algorithm.workspace])
         return _median(runtime, [Bound(0, "compute", call)], repeats)
 
 
-def _filled(device: Any, t: Tensor, op: Op, random: np.random.Generator) -> np.ndarray:
-    """Bytes of values that an op may meet: no kernel is quick because all is zero."""
+def _filled(t: Tensor, op: Op, random: np.random.Generator) -> np.ndarray:
+    """Bytes of values that an op may meet: no kernel is quick because all is zero. Where they lie does not matter, and
+    a large tensor repeats them: a GPU's are of gigabytes, and NumPy makes 0.1 GB of new ones a second."""
     bytes_ = np.zeros(t.nbytes, np.uint8)  # labels, pooling indices, iterations: valid for every op
     if t in op.reads and t.dtype.startswith("float"):
-        view = device.array(bytes_, t)
+        values = bytes_.view(t.dtype)
+        count = min(values.size, REPEATED)
         if t.role in (Role.STATE, Role.EXTRA):
-            view[...] = random.random(t.shape, np.float32) + 0.5  # variances and their like are positive
+            some = random.random(count, np.float32) + 0.5  # variances and their like are positive
         else:
-            view[...] = random.standard_normal(t.shape, np.float32)
+            some = random.standard_normal(count, np.float32)
+        for at in range(0, values.size, count):
+            values[at : at + count] = some[: values.size - at]
     return bytes_
 
 
