@@ -28,6 +28,7 @@ from minidnn.program import Algorithm, Op, Program, Role, Tensor
 from minidnn.session import Session
 
 TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
+RATE = 1e-3
 SLOW = 3.0  # times the best of an op so far: an algorithm that is this slow is not measured again
 LAUNCHES = 1e-3  # seconds that a replayed group of launches should last
 TILE = 16 << 20  # values of noise that buffers are filled with, again and again
@@ -141,9 +142,9 @@ def summed(schedule: Schedule, costs: Costs) -> float:
     return sum(costs.seconds(x.op, x.algorithm) for x in schedule.instructions if isinstance(x, Compute))
 
 
-def batch_of(program: Program, seed: int = 0) -> dict[Tensor, np.ndarray]:
-    """A value for each input: noise, labels that the net has classes for, and a small learning rate."""
-    random = np.random.default_rng(seed)
+def batch_of(program: Program, rate: float = RATE) -> dict[Tensor, np.ndarray]:
+    """A value for each input: noise, labels that the net has classes for, and a learning rate."""
+    random = np.random.default_rng(0)
     classes = {op.reads[1]: op.reads[0].shape[1] for op in program.ops if op.kind == "softmax_loss.forward"}
     found = {}
     for t in program.inputs:
@@ -152,11 +153,8 @@ def batch_of(program: Program, seed: int = 0) -> dict[Tensor, np.ndarray]:
         elif t.role is Role.LABEL:
             found[t] = random.integers(0, classes.get(t, 2), t.shape).astype(t.dtype)
         else:
-            found[t] = np.full(t.shape, RATE if t.name == "rate" else 0, t.dtype)
+            found[t] = np.full(t.shape, rate if t.name == "rate" else 0, t.dtype)
     return found
-
-
-RATE = 1e-3
 
 
 class Loaded:

@@ -24,8 +24,10 @@ from minidnn.session import programs
 FASTEST = "liveness:p"
 POLICIES = ("vdnn_conv:p", "vdnn_all:p", "liveness:m")
 TURNS, TURN = 5, 0.6  # how often each is timed, and for about how many seconds
-AGREE = {True: 2e-2, False: 2e-4}  # of the loss, by TF32
-COMPARED = 3  # updates
+COMPARED, GENTLE = 3, 1e-5  # updates that are compared, and their learning rate
+# Of the loss before any update, and behind one. (Few images through many layers of BatchNorm, and steps that halve the
+# loss, make much of the last bits: resnet50's third loss moves by 2e-3 at ten times this rate.)
+AGREE, AGREE_LATER = 2e-4, 5e-3
 
 
 def item(run: Run) -> None:
@@ -136,9 +138,9 @@ def agrees(run: Run, net: Net) -> dict[str, Any]:
     finally:
         settle(True)
         forget()
-    off = max(abs(a - b) / max(1.0, abs(b)) for a, b in zip(mine, theirs, strict=True))
-    values = {"losses": mine, "torch_losses": theirs, "worst": off}
-    if not off <= AGREE[False]:
+    first, *later = (abs(a - b) / max(1.0, abs(b)) for a, b in zip(mine, theirs, strict=True))
+    values = {"losses": mine, "torch_losses": theirs, "first": first, "later": max(later)}
+    if not (first <= AGREE and max(later) <= AGREE_LATER):
         raise Wrong(f"losses {mine}, and PyTorch's {theirs}", values)
     return values
 
@@ -147,10 +149,10 @@ def losses(net: Net, device: Any, torch_device: str) -> tuple[list[float], list[
     """Ours on a device, and PyTorch's, of the same updates."""
     from benchmarks.gpu_check.peer import Peer, Trainer
 
-    batch = batch_of(programs(net, TRAIN, ("TRAIN",))["TRAIN"])
+    batch = batch_of(programs(net, TRAIN, ("TRAIN",))["TRAIN"], GENTLE)
     with Loaded(device, net, "liveness:m", estimate(device), batch, warm=COMPARED) as ours:
         given: Mapping[str, np.ndarray] = {t.name: value for t, value in batch.items()}
-        trainer = Trainer(Peer(net.graph("TRAIN"), ours.weights, torch_device), given, TRAIN, RATE, warm=COMPARED)
+        trainer = Trainer(Peer(net.graph("TRAIN"), ours.weights, torch_device), given, TRAIN, GENTLE, warm=COMPARED)
         return ours.losses, trainer.losses
 
 
