@@ -47,7 +47,7 @@ $(VENV)/.dev: setup.cfg pyproject.toml | $(BIN)/python
 # -- what to run
 
 test: $(VENV)/.dev
-	$(BIN)/pytest $(TESTS)
+	$(BIN)/pytest -n 2 --dist worksteal $(TESTS)
 
 # What of the CUDA backend can be proved without a GPU: kernels compile, cuDNN plans exist, schedules hold. Each CUDA
 # version in a virtual environment of its own, with the libraries that the GPU machines have (setup.cfg, cuda*-test).
