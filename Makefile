@@ -60,7 +60,7 @@ test-cuda-offline: $(OFFLINE)
 .PHONY: $(OFFLINE)
 $(OFFLINE): .offline-cuda%: .venv-cuda%/.ready
 	@echo "== CUDA $*"
-	.venv-cuda$*/bin/python -m pytest -rs --tell $(wildcard tests/test_cuda_*.py)
+	.venv-cuda$*/bin/python -m pytest -n 2 --dist worksteal -rs --tell $(wildcard tests/test_cuda_*.py)
 
 .PRECIOUS: .venv-cuda%/.ready
 .venv-cuda%/.ready: setup.cfg pyproject.toml | $(BIN)/python
