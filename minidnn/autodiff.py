@@ -3,6 +3,10 @@
 What backward reads is each layer's to say (layers/base.py, under the given Facts). Decided here: which gradients
 are wanted, how they add up at forks, and where updates stand: as early as their gradient is complete and nobody
 reads the weight any more, so that gradients need not all live at once.
+
+In a graph whose numbers have 16 bits (formats.py) parameters stay float32, and layers read a copy of them in the
+graph's format, made by an op of its own. A loss is computed in float32 of a copy of the scores, and its gradient goes
+back to the format by another. Gradients of parameters come in the format; what is added up of them is float32.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from minidnn.formats import floating
 from minidnn.layers.base import Facts, Parameter, Site
 from minidnn.program import Op, Phase, Program, Role, Tensor
 
@@ -71,10 +76,14 @@ class ObjectiveAttrs:
 
 @dataclass(eq=False)
 class _Lowered:
-    """A node with its site: forward's side of it, to which backward adds gradients."""
+    """A node with its site: forward's side of it, to which backward adds gradients. The site's x and p are as the
+    layer reads them: `bottoms` and `parameters`, or copies of them that `casts` make."""
 
     node: Node
     site: Site
+    bottoms: list[Tensor]
+    parameters: dict[str, Tensor]
+    casts: list[Op]
     learned: list[Parameter]
     into: list[bool] = field(default_factory=list)  # per bottom, whether its gradient is wanted
     backward: bool = False  # whether a gradient reaches this layer and something in or below it wants it
@@ -114,11 +123,12 @@ class _Differentiation:
         self.partials: Counter[Tensor] = Counter()  # of an activation: how many gradients will arrive
         self.arrived: Counter[Tensor] = Counter()
         self.gradient: dict[Tensor, Tensor] = {}  # of an activation: the sum of what has arrived
-        self.carried: list[Tensor] = [t for low in self.lowered for t in low.site.p.values()]
+        self.carried: list[Tensor] = [t for low in self.lowered for t in low.parameters.values()]
         self.learned: list[_Learned] = []
 
     def program(self) -> Program:
         for low in self.lowered:
+            self.ops += low.casts
             self.ops += low.node.layer.forward(low.site)
         if self.training:
             weights = self._weights()
@@ -137,13 +147,32 @@ class _Differentiation:
     # ---- forward
 
     def _site(self, node: Node) -> _Lowered:
+        bottoms = [b.tensor for b in node.bottoms]
+        parameters = {p.name: parameter_tensor(node, p) for p in node.parameters}
+        found = (t.dtype for t in bottoms if floating(t.dtype))
+        format = "float32" if node.layer.loss else next(found, self.graph.format)
+        casts: list[Op] = []
+
+        def read(t: Tensor, copy: str, role: Role, what: str) -> Tensor:
+            """The tensor, or a copy of it in the layer's format, which `casts` makes."""
+            if not floating(t.dtype) or t.dtype == format:
+                return t
+            new, kind = Tensor(copy, t.shape, format, role), "cast.forward"
+            casts.append(Op(f"{node.name}.cast_{what}", kind, node.name, Phase.FORWARD, (t,), (new,), flops=t.size))
+            return new
+
+        def copied(p: Parameter, t: Tensor) -> Tensor:
+            return read(t, f"{t.name}.{format}", Role.COPY, p.name) if p.learnable else t
+
         site = Site(
             node.name, self.training, self.facts,
-            [b.tensor for b in node.bottoms], [b.tensor for b in node.tops],
-            {p.name: parameter_tensor(node, p) for p in node.parameters},
+            [read(t, f"{t.name}.{node.name}.{i}", Role.EXTRA, f"x{i}") for i, t in enumerate(bottoms)],
+            [b.tensor for b in node.tops],
+            {p.name: copied(p, parameters[p.name]) for p in node.parameters},
             survivor=[_survivor(b) for b in node.tops], iteration=ITERATION, seed=self.train.seed if self.train else 0,
         )  # fmt: skip
-        return _Lowered(node, site, [p for p in node.parameters if p.learnable and p.lr_mult != 0])
+        learned = [p for p in node.parameters if p.learnable and p.lr_mult != 0]
+        return _Lowered(node, site, bottoms, parameters, casts, learned)
 
     def _weights(self) -> dict[Tensor, float]:
         """What each top counts in the objective, those that do."""
@@ -172,14 +201,14 @@ class _Differentiation:
         force = self.facts.first_dx or self.graph.force_backward
         for low in self.lowered:
             given = low.node.layer.spec.propagate_down
-            low.into = [given[i] if i < len(given) else t in wanted for i, t in enumerate(low.site.x)]
-            if low.learned or any(low.into) or (force and not low.site.x):
+            low.into = [given[i] if i < len(given) else t in wanted for i, t in enumerate(low.bottoms)]
+            if low.learned or any(low.into) or (force and not low.bottoms):
                 wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
         reached = set(weights)
         for low in reversed(self.lowered):
             low.backward = any(t in reached for t in low.site.y) and (bool(low.learned) or any(low.into))
             if low.backward:
-                into = [t for t, want in zip(low.site.x, low.into, strict=True) if want]
+                into = [t for t, want in zip(low.bottoms, low.into, strict=True) if want]
                 reached.update(into)
                 self.partials.update(into)
 
@@ -190,22 +219,32 @@ class _Differentiation:
             site = low.site
             site.dy = [self.gradient.get(t) for t in site.y]
             site.dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
-            learned = {p.name for p in low.learned}
-            site.dp = {name: parameter_gradient(t) if name in learned else None for name, t in site.p.items()}
+            gradients = {p.name: parameter_gradient(low.parameters[p.name], site.p[p.name].dtype) for p in low.learned}
+            site.dp = {name: gradients.get(name) for name in site.p}
             self.ops += low.node.layer.backward(site)
             for p in low.learned:
-                self._complete(low.node.name, p, site.p[p.name], parameter_gradient(site.p[p.name]))
-            for t, dx in zip(site.x, site.dx, strict=True):
+                self._complete(low.node.name, p, low.parameters[p.name], gradients[p.name])
+            for i, (t, dx) in enumerate(zip(low.bottoms, site.dx, strict=True)):
                 if dx is not None:
-                    self._arrive(t, dx, low.node.name)
+                    self._arrive(t, self._back(low, i, dx), low.node.name)
 
     def _part(self, low: _Lowered, i: int) -> Tensor:
-        """A new tensor for the gradient of a bottom: the whole of it, or at a fork this consumer's part."""
-        t = low.site.x[i]
+        """A new tensor for the gradient of what a layer reads as its bottom: the whole of it, or at a fork this
+        consumer's part."""
+        t, x = low.bottoms[i], low.site.x[i]
         name = f"{t.name}.grad"
         if self.partials[t] > 1:
-            name += f".{low.node.name}" + (f".{i}" if low.site.x.count(t) > 1 else "")
-        return Tensor(name, t.shape, t.dtype, Role.GRADIENT)
+            name += f".{low.node.name}" + (f".{i}" if low.bottoms.count(t) > 1 else "")
+        return Tensor(name if x is t else f"{name}.{x.dtype}", t.shape, x.dtype, Role.GRADIENT)
+
+    def _back(self, low: _Lowered, i: int, dx: Tensor) -> Tensor:
+        """The gradient of a bottom in the bottom's own format."""
+        t, layer = low.bottoms[i], low.node.name
+        if low.site.x[i] is t:
+            return dx
+        new = Tensor(dx.name.removesuffix(f".{dx.dtype}"), t.shape, t.dtype, Role.GRADIENT)
+        self._emit(layer, "cast.backward", Phase.BACKWARD, [dx], [new], flops=t.size, name=f"{layer}.cast_dx{i}")
+        return new
 
     def _arrive(self, t: Tensor, dx: Tensor, layer: str) -> None:
         """Add a partial gradient to what is there, as soon as there are two. The add belongs to the layer whose
@@ -232,7 +271,7 @@ class _Differentiation:
             self.carried.append(dw)
             return
         if train.iter_size > 1:
-            total = Tensor(f"{dw.name}.sum", dw.shape, dw.dtype, Role.PARAM_GRADIENT)
+            total = Tensor(f"{dw.name}.sum", dw.shape, w.dtype, Role.PARAM_GRADIENT)
             self.carried.append(total)
             self._emit(
                 layer, "gradient.accumulate", Phase.UPDATE, [total, dw], [total], flops=w.size,
@@ -278,11 +317,11 @@ class _Differentiation:
 
     def _assemble(self) -> Program:
         read = {t for op in self.ops for t in op.reads}
-        sources = [t for low in self.lowered if not low.site.x for t in low.site.y]
+        sources = [t for low in self.lowered if not low.bottoms for t in low.site.y]
         for t in self.keep:
             if t in sources:
                 raise NotTrainable(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
-        ends = [b.tensor for low in self.lowered if low.site.x for b in low.node.tops if not b.consumers]
+        ends = [b.tensor for low in self.lowered if low.bottoms for b in low.node.tops if not b.consumers]
         if self.training:  # what trains nothing and is read by nobody need not leave; but scalars tell something
             ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]
         name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase
@@ -312,8 +351,8 @@ def parameter_tensor(node: Node, p: Parameter) -> Tensor:
     return Tensor(f"{node.name}.{p.name}", p.shape, role=Role.PARAM if p.learnable else Role.STATE)
 
 
-def parameter_gradient(w: Tensor) -> Tensor:
-    return Tensor(f"{w.name}.grad", w.shape, w.dtype, Role.PARAM_GRADIENT)
+def parameter_gradient(w: Tensor, dtype: str) -> Tensor:
+    return Tensor(f"{w.name}.grad", w.shape, dtype, Role.PARAM_GRADIENT)
 
 
 def momentum_tensor(w: Tensor) -> Tensor:

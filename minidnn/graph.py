@@ -11,11 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from minidnn.formats import floating
 from minidnn.layers.base import Layer, Parameter, Shape, ShapeError, addressable
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
 
-RESERVED = ("rate", "iteration", "objective")  # tensors that every training step may have
+RESERVED = ("rate", "iteration", "objective", "loss_scale")  # tensors that every training step may have
 
 
 @dataclass(eq=False)
@@ -56,6 +57,7 @@ class Graph:
     phase: str
     layers: tuple[Node, ...]
     force_backward: bool = False  # gradients of the data too
+    format: str = "float32"  # the number format of activations, unless a layer says otherwise
 
     @property
     def blobs(self) -> list[Blob]:
@@ -91,10 +93,12 @@ def resolve(
     place: Callable[[LayerParameter], str],
     sample: Callable[[Any, Any, str], Shape],
     force_backward: bool = False,
+    format: str = "float32",
 ) -> Graph:
     """The graph of these layers, whose names and blobs fit together (schema.wiring says so).
 
-    `place` says where a layer stands, for errors; `sample` is the shape of a Data layer's samples.
+    `place` says where a layer stands, for errors; `sample` is the shape of a Data layer's samples; `format` is what the
+    samples are stored as, from which each layer's tops follow.
     Raises ShapeError, naming the layer, its bottoms and their makers; InvalidFile, and what `sample` raises.
     """
     current: dict[str, Blob] = {}
@@ -110,7 +114,7 @@ def resolve(
         bottoms = [b.tensor.shape for b in node.bottoms]
         try:
             shapes = [tuple(shape) for shape in layer.shapes(bottoms)]
-            dtypes = list(layer.dtypes([b.tensor.dtype for b in node.bottoms]))
+            dtypes = list(layer.dtypes(_one_format(layer, [b.tensor.dtype for b in node.bottoms])))
             node.parameters = tuple(layer.parameters(bottoms))
             for top, shape in zip(spec.top, shapes, strict=False):
                 addressable(shape, f"its top {top!r}")
@@ -134,13 +138,22 @@ def resolve(
                 if top in RESERVED:
                     raise InvalidFile([f"{place(spec)}: layer {spec.name!r}: {top!r} is a name of minidnn's own"])
                 role = Role.LABEL if dtype == "int32" else Role.INPUT
+                dtype = format if dtype == "float32" else dtype
             tops.append(Blob(top, Tensor(_tensor_name(layer, top), shape, dtype, role), node))
         for blob in node.bottoms:
             blob.consumers.append(node)
         node.tops = tuple(tops)
         current.update((blob.name, blob) for blob in tops)
         nodes.append(node)
-    return Graph(name, phase, tuple(nodes), force_backward)
+    return Graph(name, phase, tuple(nodes), force_backward, format)
+
+
+def _one_format(layer: Layer, bottoms: list[str]) -> list[str]:
+    """The bottoms' types, if the numbers among them have one format; a loss takes any."""
+    found = sorted({dtype for dtype in bottoms if floating(dtype)})
+    if len(found) > 1 and not layer.loss:
+        raise ShapeError(f"its bottoms are {' and '.join(found)}, and a layer takes numbers of one format")
+    return bottoms
 
 
 def _tensor_name(layer: Layer, top: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from minidnn.define import written
+from minidnn.formats import named
 from minidnn.graph import Blob, Graph, Node, resolve
 from minidnn.layers import LAYERS
 from minidnn.layers.base import Parameter, Shape, ShapeError
@@ -89,7 +90,7 @@ class Net:
         self.layers: tuple[LayerParameter, ...] = parameter.layer
         self.force_backward = parameter.force_backward
         self._document, self._paths = checked.document, checked.paths
-        self._graphs: dict[tuple[str, NetState], Graph] = {}
+        self._graphs: dict[tuple[str, NetState, str], Graph] = {}
 
     # ---- as a value
 
@@ -123,23 +124,24 @@ class Net:
 
     # ---- resolved
 
-    def graph(self, phase: str, state: NetState | None = None) -> Graph:
+    def graph(self, phase: str, state: NetState | None = None, format: str = "float32") -> Graph:
         """The layers of a phase with their tensors and shapes; `state` (level, stages) goes before the file's.
 
+        `format` is what activations are stored as (formats.py).
         Raises InvalidFile where layers do not fit together in this phase, ShapeError where shapes do not.
         """
         if phase not in ("TRAIN", "TEST"):
             raise ValueError(f"there is no phase {phase!r}, only TRAIN and TEST")
         state = state or self.parameter.state
-        key = (phase, state)
+        key = (phase, state, named(format))
         if key not in self._graphs:
-            graph = self._resolved(phase, state)
+            graph = self._resolved(phase, state, format)
             for other in self._graphs.values():
                 self._same_parameters(graph, other)
             self._graphs[key] = graph
         return self._graphs[key]
 
-    def _resolved(self, phase: str, state: NetState) -> Graph:
+    def _resolved(self, phase: str, state: NetState, format: str) -> Graph:
         placed = list(zip(self.layers, self._paths, strict=True))
         problems = wiring(placed, LAYERS, phase, state)
         if problems:
@@ -153,6 +155,7 @@ class Net:
             lambda layer: self._document.place(here[id(layer)]),
             _sample_shape,
             self.force_backward,
+            format,
         )
 
     def _same_parameters(self, graph: Graph, other: Graph) -> None:

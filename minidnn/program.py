@@ -13,7 +13,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-import numpy as np
+from minidnn.formats import itemsize
 
 
 class Role(Enum):
@@ -23,6 +23,7 @@ class Role(Enum):
     LABEL = "label"
     CONTROL = "control"  # scalars of a step: learning rate, iteration
     PARAM = "param"
+    COPY = "copy"  # parameters in the number format that ops read
     PARAM_GRADIENT = "param_gradient"
     STATE = "state"  # momentum, running statistics
     ACTIVATION = "activation"
@@ -64,7 +65,11 @@ class Tensor:
     @cached_property
     def nbytes(self) -> int:
         """Exact bytes, without alignment (that belongs to placement)."""
-        return self.size * np.dtype(self.dtype).itemsize
+        return self.size * self.itemsize
+
+    @property
+    def itemsize(self) -> int:
+        return itemsize(self.dtype)
 
     def __repr__(self) -> str:
         return f"{self.name}{list(self.shape)}"

@@ -17,6 +17,7 @@ from minidnn import snapshot
 from minidnn.autodiff import NotTrainable, TrainSpec, differentiate
 from minidnn.backends import open_device
 from minidnn.costs import Costs, estimate
+from minidnn.formats import usable, widened
 from minidnn.layers.base import Facts
 from minidnn.memory.arrange import arrange
 from minidnn.memory.machine import Machine
@@ -58,18 +59,21 @@ class Session:
         costs: Costs | None = None,
         seed: int = 0,
         keep: Sequence[str] = (),
+        format: str = "float32",
         debug: bool = False,
         delays: float = 0.0,
     ) -> None:
-        """`train` says what an update is; without it the TRAIN program ends with the gradients.
+        """`train` says what an update is; without it the TRAIN program ends with the gradients. `format` is the number
+        format that the network computes in (formats.py); parameters are float32 whatever it is.
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget.
         """
         self.net = net
+        self.format = usable(format)
         self.device = open_device(device) if isinstance(device, str) else device
         self.costs = costs or estimate(self.device)
         nets = {"TRAIN": net, "TEST": test_net or net}
-        self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase) for phase in phases}
+        self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=format) for phase in phases}
         self.programs = lower(self.graphs, train, keep)
         try:
             find(policy)
@@ -179,7 +183,7 @@ class Session:
         found = _last(self.graphs[phase], blob)
         if found is None or found.tensor not in self.programs[phase].outputs:
             raise InvalidInput(f"blob {blob!r} does not leave the device in {phase}: say keep=[{blob!r}]")
-        return self.machine.read(found.tensor, phase)
+        return widened(self.machine.read(found.tensor, phase))
 
     # ---- inference
 
@@ -219,7 +223,7 @@ class Session:
                 self.machine.write(tensor, _filled(inputs[name], start, tensor), "TEST")
             self.step("TEST")
             for name, tensor in outputs.items():
-                results[name].append(self.machine.read(tensor, "TEST")[: count - start])
+                results[name].append(widened(self.machine.read(tensor, "TEST")[: count - start]))
         return {name: np.concatenate(parts) for name, parts in results.items()}
 
     def close(self) -> None:
@@ -253,10 +257,11 @@ def programs(
     test_net: Net | None = None,
     keep: Sequence[str] = (),
     facts: Facts | None = None,
+    format: str = "float32",
 ) -> dict[str, Program]:
     """A net's programs by name, in the order in which they are loaded; for planning, no device needed."""
     nets = {"TRAIN": net, "TEST": test_net or net}
-    return lower({phase: nets[phase].graph(phase) for phase in phases}, train, keep, facts)
+    return lower({phase: nets[phase].graph(phase, format=format) for phase in phases}, train, keep, facts)
 
 
 def lower(

@@ -104,6 +104,7 @@ class Solver:
     resume:  a snapshot to continue from, or "latest": the newest whole one of snapshot_prefix, if there is one
     weights: a file whose weights are taken by layer name (fine-tuning)
     keep:    blobs that stay readable after a step: `solver.blobs["ip1"]`
+    format:  what the network computes in, parameters apart: float32, bfloat16 or float16
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class Solver:
         weights: str | Path | Mapping[str, np.ndarray] | None = None,
         resume: str | Path | None = None,
         keep: Sequence[str] = (),
+        format: str | None = None,
         debug: bool = False,
         delays: float = 0.0,
         **parameters: Any,
@@ -148,7 +150,8 @@ class Solver:
             net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net,
             device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or "liveness",
             budget=budget or p.minidnn.budget, host_budget=host_budget or p.minidnn.host_budget,
-            costs=costs, seed=self.seed, keep=keep, debug=debug, delays=delays,
+            costs=costs, seed=self.seed, keep=keep, format=format or p.minidnn.format or "float32",
+            debug=debug, delays=delays,
         )  # fmt: skip
         self.net, self.machine = net, self.session.machine
         self.iteration = 0
@@ -365,7 +368,7 @@ class Solver:
         device = self.session.device
         chosen = self.session.arrangement.schedules["TRAIN"].plan.algorithm
         unusual = {op.name: a.name for op, a in chosen.items() if a != device.algorithms(op)[0]}
-        return {"device": device.description, "algorithms": unusual}
+        return {"device": device.description, "format": self.session.format, "algorithms": unusual}
 
     # ---- what went wrong
 

@@ -234,6 +234,8 @@ def elementwise(m: Maker) -> Iterator[Example]:
         yield m.example("gradient.accumulate", [x, y], [0])
         yield m.example("gradient.clear", [], [shape], exact=True)
         yield m.example("identity.forward", [x], [shape], inplace=[(0, 0)], exact=True)
+        yield m.example("cast.forward", [x], [shape], exact=True)
+        yield m.example("cast.backward", [x], [shape], exact=True)
         three = [x, y, z]
         for i in range(3):
             for coeff in ((1.0, 1.0, 1.0), (1.0, -2.0, 0.5)):

@@ -16,10 +16,11 @@ from minidnn.program import Role
 NETS = Path(__file__).parent / "nets"
 
 
-def machine(net: str, device, policy: str, **options) -> Machine:
+def machine(net: str, device, policy: str, format: str = "float32", **options) -> Machine:
     """A machine with the net's initial weights and one batch of noise on its way in."""
     loaded = load(NETS / f"{net}.yaml")
-    program = differentiate(loaded.graph("TRAIN"), train=TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1))
+    spec = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
+    program = differentiate(loaded.graph("TRAIN", format=format), train=spec)
     made = Machine(device, arrange([program], policy, estimate(device)), **options)
     weights = loaded.initial(seed=1)
     for t in program.carried:

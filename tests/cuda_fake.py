@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from minidnn.backends import layout
-from minidnn.backends.cuda.cudnn import BACKWARD_DATA, FORWARD, B, Convolution, Plan, W, X, Y
+from minidnn.backends.cuda.cudnn import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, B, Convolution, Plan, W, X, Y
 from minidnn.backends.cuda.device import CudaDevice
-from minidnn.backends.reference import convolution
-from minidnn.program import Tensor
+from minidnn.backends.reference import bound
+from minidnn.program import Op, Phase, Tensor
 from tests.cpu_ops import attrs
 from tests.cuda_host import library
 
@@ -199,8 +199,8 @@ class FakeApi:
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
         self.enqueue(stream, partial(_bytes(address, nbytes).fill, value), "fill")
 
-    def functions(self, source: str) -> Mapping[str, Any]:
-        found = library(source)
+    def functions(self, source: str, storage: str = "float") -> Mapping[str, Any]:
+        found = library(source, storage=storage)
         return {name: (found, name) for name in found.signatures}
 
     def bind(
@@ -274,19 +274,17 @@ def _convolve(plan: Plan, pack: dict[int, int], workspace: int) -> None:
     shapes = {X: p.x, W: p.w, Y: p.y, B: p.w[:1]}
 
     def array(uid: int) -> np.ndarray:
-        t = Tensor("t", shapes[uid])
+        t = Tensor("t", shapes[uid], p.dtype)
         return layout.view(_bytes(pack[uid], t.nbytes), t)
 
     if plan.workspace:
         _bytes(workspace, plan.workspace).fill(0x7F)
     a = attrs(kernel=p.w[2:], stride=p.stride, pad=p.pad, dilation=p.dilation, group=p.x[1] // p.w[1])
-    if p.which == FORWARD:
-        bias = [array(B)] if p.bias else []
-        convolution.forward(a, [array(X), array(W), *bias], [array(Y)])
-    elif p.which == BACKWARD_DATA:
-        convolution.backward_data(a, [array(W), array(Y)], [array(X)])
-    else:
-        convolution.backward_filter(a, [array(X), array(Y)], [array(W)])
+    reads, write = {
+        FORWARD: ([X, W, *([B] if p.bias else [])], Y), BACKWARD_DATA: ([W, Y], X), BACKWARD_FILTER: ([X, Y], W),
+    }[p.which]  # fmt: skip
+    op = Op(plan.name, f"convolution.{p.which}", "", Phase.FORWARD, (), (), a)
+    bound(op, [array(uid) for uid in reads], [array(write)])()
 
 
 def fake_device(seed: int = 0, graphs: bool = True, memory: int = 1 << 30) -> CudaDevice:

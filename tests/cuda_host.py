@@ -22,7 +22,7 @@ import numpy as np
 
 from minidnn.backends import cuda, layout
 from minidnn.backends.cuda.device import KINDS
-from minidnn.backends.cuda.recipe import Launch, Pointer, Read, Recipe, Space
+from minidnn.backends.cuda.recipe import Launch, Pointer, Read, Recipe, Space, storage
 from minidnn.program import Algorithm, Op, Tensor
 
 HERE = Path(__file__).parent
@@ -126,12 +126,10 @@ def library(source: str, sanitize: bool = False, storage: str = "float") -> Libr
 
 class HostCuda:
     """falling: threads and blocks run in the opposite order; where that changes a byte, there is a race.
-    storage: "float", "fp16" (tensors of float16) or "bf16" (tensors of uint16, which are its bits).
+    storage: what the op's tensors say; or "float", "fp16" (tensors of float16) or "bf16" (of uint16: its bits).
     blocks: no launch has more, so that loops over the grid go round several times, as they do over large tensors."""
 
-    def __init__(
-        self, sanitize: bool = False, falling: bool = False, storage: str = "float", blocks: int = 1 << 30
-    ) -> None:
+    def __init__(self, sanitize: bool = False, falling: bool = False, storage: str = "", blocks: int = 1 << 30) -> None:
         self.sanitize, self.falling, self.storage, self.blocks = sanitize, falling, storage, blocks
         self.kinds = kinds()
 
@@ -153,7 +151,7 @@ class HostCuda:
         for step in recipe.steps:
             if not isinstance(step, Launch):
                 raise KernelError(f"{op.kind}: a plan of cuDNN does not run on the CPU")
-            lib = library(step.source, self.sanitize, self.storage)
+            lib = library(step.source, self.sanitize, self.storage or storage(op))
             if wrong := list(mismatches(op, recipe, step, lib.signatures)):
                 raise KernelError("; ".join(wrong))
             values = [_address(a, op, views, workspace) if isinstance(a, Pointer) else a for a in step.arguments]

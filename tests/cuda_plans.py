@@ -23,6 +23,7 @@ from minidnn.backends.cuda import Planner, convolution, dense, packages
 from minidnn.backends.cuda.cudnn import LITTLE, B, Cudnn, NoPlan, Settings, Target, W, X, Y
 from minidnn.backends.cuda.recipe import ALIGNMENT, Execute, Pointer, Read, Recipe, Write
 from minidnn.costs import Costs, estimate
+from minidnn.formats import FORMATS
 from minidnn.memory.arrange import BudgetError, arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Op, Phase, Program, Tensor
@@ -44,10 +45,11 @@ def library(card: str, **settings) -> Cudnn:
 
 
 @cache
-def lowered(net: str) -> tuple[Program, ...]:
+def lowered(net: str, format: str = "float32") -> tuple[Program, ...]:
     """The programs that training a net runs."""
     found, _, _ = understand(net, batch=NETS[net])
-    return tuple(programs(found, TrainSpec(momentum=0.9, weight_decay=5e-4), ("TRAIN", "TEST")).values())
+    train = TrainSpec(momentum=0.9, weight_decay=5e-4)
+    return tuple(programs(found, train, ("TRAIN", "TEST"), format=format).values())
 
 
 def computed(net: str) -> list[Op]:
@@ -231,6 +233,24 @@ def formats() -> None:
                     assert "bfloat16 needs compute capability 8.0" in str(error), error
             print(f"{GPUS[card]['deviceName']}, {dtype}: {len(ops)} ops, {count} plans, {refused} ops refused")
             assert refused == (len(ops) if (card, dtype) == ("t4", "bfloat16") else 0)
+
+
+def halved(card: str) -> None:
+    """Whole nets in 16 bits: every op has recipes, and schedules are planned, placed and proved, in fewer bytes."""
+    device = Planner(library(card), GPUS[card]["totalGlobalMem"], GPUS[card]["deviceName"])
+    costs = estimate(device)
+    for net in ("vgg19", "resnet50"):
+        arenas: dict[str, list[int]] = {}
+        for format in FORMATS if card != "t4" else ("float32", "float16"):
+            for policy in ("liveness", "vdnn_all:m", "vdnn_all:p"):
+                arrangement = arrange(lowered(net, format), policy, costs)
+                within(arrangement, costs)
+                arenas.setdefault(format, []).append(arrangement.arena)
+        whole = arenas.pop("float32")
+        for format, found in arenas.items():
+            assert all(half < 0.8 * full for half, full in zip(found, whole, strict=True)), arenas
+            sizes = ", ".join(f"{text(half)} of {text(full)}" for half, full in zip(found, whole, strict=True))
+            print(f"{device.description}: {net} (batch {NETS[net]}) in {format}: arenas {sizes}")
 
 
 def refusals() -> None:

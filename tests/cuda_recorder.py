@@ -108,7 +108,7 @@ class Recorder(FakeApi):
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
         self.work(stream, ("fill", value, address, nbytes), (address, address + nbytes, True))
 
-    def functions(self, source: str) -> Any:
+    def functions(self, source: str, storage: str = "float") -> Any:
         return _Names()
 
     def bind(

@@ -58,7 +58,7 @@ def test_every_kernel_compiles_without_warnings(nvrtc, source, arch, record_prop
 @pytest.mark.parametrize("storage", ["bf16", "fp16"])
 @pytest.mark.parametrize("source", c.source_names())
 def test_every_kernel_compiles_for_values_of_16_bits(nvrtc, source, storage):
-    for arch in (75, 90):  # without and with instructions for bf16
+    for arch in (75, 90, 120):  # without instructions for bf16, and with
         compiled(nvrtc, source, arch, storage)
 
 

@@ -93,6 +93,11 @@ def test_half_precision(check):
     check("formats")
 
 
+@pytest.mark.parametrize("card", CARDS)
+def test_whole_nets_in_half_precision(card, check):
+    check("halved", card)
+
+
 def test_refusals_say_what_to_do(check):
     check("refusals")
 

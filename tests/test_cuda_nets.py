@@ -7,7 +7,8 @@ import pytest
 
 from minidnn import zoo
 from minidnn.autodiff import TrainSpec, differentiate
-from minidnn.backends.cuda.recipe import Launch
+from minidnn.backends.cuda.recipe import Launch, storage
+from minidnn.formats import FORMATS
 from minidnn.net import Net
 from minidnn.program import Op
 from tests import cuda_host
@@ -20,25 +21,28 @@ CUDNN = {f"{layer}.{part}" for layer in ("convolution", "inner_product") for par
 BATCHES = {"alexnet": 256, "vgg19": 256, "googlenet": 128, "resnet50": 256, "resnet152": 32, "digits_lenet": 64}
 
 
-def ops(name: str, batch: int, phase: str, train: TrainSpec | None) -> tuple[Op, ...]:
+def ops(name: str, batch: int, phase: str, train: TrainSpec | None, format: str = "float32") -> tuple[Op, ...]:
     found = zoo.find(name, batch)
     net = found if isinstance(found, Net) else Net.from_yaml(found, batch)
-    return differentiate(net.graph(phase), train=train).ops
+    return differentiate(net.graph(phase, format=format), train=train).ops
 
 
 @pytest.mark.parametrize(("name", "batch"), BATCHES.items())
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
-def test_launches_agree_with_kernels(name, batch, phase):
+@pytest.mark.parametrize("format", FORMATS)
+def test_launches_agree_with_kernels(name, batch, phase, format):
+    if format == "bfloat16":
+        pytest.importorskip("ml_dtypes")
     train = TrainSpec(momentum=0.9, weight_decay=1e-4, clip_gradients=10.0) if phase == "TRAIN" else None
     kinds, lacking, launches = cuda_host.kinds(), set(), 0
-    for op in ops(name, batch, phase, train):
+    for op in ops(name, batch, phase, train, format):
         if op.kind not in kinds:
             lacking.add(op.kind)
             continue
         for recipe in kinds[op.kind](op):
             for step in recipe.steps:
                 assert isinstance(step, Launch) and 1 <= step.grid < 1 << 31 and step.shared <= 48 << 10, op
-                if wrong := list(mismatches(op, recipe, step, library(step.source).signatures)):
+                if wrong := list(mismatches(op, recipe, step, library(step.source, storage=storage(op)).signatures)):
                     raise KernelError(f"{op}: {'; '.join(wrong)}")
                 launches += 1
     assert lacking <= CUDNN and launches > (20 if phase == "TRAIN" else 5)

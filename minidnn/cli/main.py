@@ -37,6 +37,7 @@ BAD_INPUT = {
     "WeightsError",
     "ProfileError",
     "InvalidInput",
+    "InvalidFormat",
     "NoKernel",
     "NoPlan",
     "CudaUnavailable",

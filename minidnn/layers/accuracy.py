@@ -35,6 +35,9 @@ class Accuracy(Layer):
             raise ShapeError(f"top_k {self.param.top_k} exceeds the {scores[axis]} classes")
         return [(1,)]
 
+    def dtypes(self, bottoms):
+        return ["float32"]
+
     def forward(self, s):
         yield s.op("accuracy.forward", s.x, s.y, self.attrs(s.x[0].shape), flops=s.x[0].size, phase=Phase.LOSS)
 

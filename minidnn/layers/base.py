@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from minidnn.formats import floating
 from minidnn.program import Op, Phase, Role, Tensor
 
 Shape = tuple[int, ...]
@@ -66,6 +67,7 @@ class Site:
 
     dx[i] is None where no gradient of bottom i is wanted; dp[name] is None where a parameter is frozen.
     In `backward`, dy[i] is None where no gradient reaches top i.
+    x and p are as ops read them: parameters in the number format of x, but statistics float32, and all of a loss.
     """
 
     layer: str
@@ -108,7 +110,7 @@ class Site:
             phase = Phase.BACKWARD if verb.startswith("backward") else Phase.FORWARD
         return Op(
             f"{self.layer}.{name or verb}", kind, self.layer, phase,
-            tuple(reads), tuple(writes), attrs, tuple(inplace), flops,
+            tuple(reads), tuple(writes), attrs, tuple(p for p in inplace if p[0].dtype == p[1].dtype), flops,
         )  # fmt: skip
 
     def pass_through(self, i: int, gradient: Tensor) -> None:
@@ -146,8 +148,9 @@ class Layer:
         raise NotImplementedError
 
     def dtypes(self, bottoms: Sequence[str]) -> list[str]:
-        """Types of the tops."""
-        return ["float32"] * len(self.spec.top)
+        """Types of the tops: the bottoms' number format, of losses float32."""
+        found = None if self.loss else next((dtype for dtype in bottoms if floating(dtype)), None)
+        return [found or "float32"] * len(self.spec.top)
 
     def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
         return []

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minidnn.formats import floating
 from minidnn.memory.runtime import Bound, Call, Runtime
 from minidnn.memory.runtime import Span as Timed
 from minidnn.memory.schedule import (
@@ -207,7 +208,7 @@ class Machine:
         x = schedule.instructions[i]
         if isinstance(x, Compute):
             for s in x.writes:
-                if s.tensor.dtype.startswith("float"):
+                if floating(s.tensor.dtype):
                     values = self.device.array(self.runtime.read(self._bytes(schedule, s)), s.tensor)
                     if not np.isfinite(values).all():
                         raise NotFinite(x.op, s.tensor)

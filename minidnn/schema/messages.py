@@ -365,12 +365,14 @@ Bytes = Annotated[int, Field(ge=1), BeforeValidator(_nbytes)]
 
 
 class Minidnn(Message):
-    """The one key that Caffe does not have: how memory is managed. Options of the command line go before it."""
+    """The one key that Caffe does not have: how memory is managed, and in what numbers. Options of the command line go
+    before it."""
 
     policy: str | None = None
     budget: Bytes | None = None
     host_budget: Bytes | None = None
     device: str | None = None
+    format: Literal["float32", "bfloat16", "float16"] | None = None  # what the network computes in; formats.py
 
 
 class SolverParameter(Message):

@@ -20,6 +20,7 @@ from minidnn.program import Algorithm, Op, Program, Role, nbytes
 
 ROLES = {
     Role.PARAM: "weights",
+    Role.COPY: "weights",
     Role.PARAM_GRADIENT: "weight_gradients",
     Role.STATE: "optimizer_state",
     Role.INPUT: "feature_maps",

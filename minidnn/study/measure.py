@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.costs import Costs, Measurements, key, measured
+from minidnn.formats import floating
 from minidnn.memory.machine import open_runtime
 from minidnn.memory.runtime import Bound, Runtime
 from minidnn.memory.schedule import Stream, aligned
@@ -75,7 +76,7 @@ def _filled(t: Tensor, op: Op, random: np.random.Generator) -> np.ndarray:
     """Bytes of values that an op may meet: no kernel is quick because all is zero. Where they lie does not matter, and
     a large tensor repeats them: a GPU's are of gigabytes, and NumPy makes 0.1 GB of new ones a second."""
     bytes_ = np.zeros(t.nbytes, np.uint8)  # labels, pooling indices, iterations: valid for every op
-    if t in op.reads and t.dtype.startswith("float"):
+    if t in op.reads and floating(t.dtype):
         values = bytes_.view(t.dtype)
         count = min(values.size, REPEATED)
         if t.role in (Role.STATE, Role.EXTRA):

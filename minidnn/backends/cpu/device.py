@@ -27,6 +27,7 @@ from minidnn.backends.cpu import (
 from minidnn.backends.cpu.dnnl import Call, Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.library import Unavailable, load
 from minidnn.backends.cpu.recipe import Recipe, plain
+from minidnn.formats import HALF, InvalidFormat
 from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> (dnnl, op) -> its recipes, best first; None where this geometry is left to the reference's kernel
@@ -98,6 +99,11 @@ class CpuDevice:
 
     def recipes(self, op: Op) -> list[Recipe]:
         """Made once per kind and geometry: a deep net's repeated layers share their generated code."""
+        if half := next((t.dtype for t in op.tensors if t.dtype in HALF), None):
+            raise InvalidFormat(
+                f"the cpu backend computes in float32, not in {half}: use --format float32, or --device cuda, or, slow "
+                "but on any machine, --device reference; to plan without a device, --gpu NAME"
+            )
         if self.dnnl is None or op.kind not in KINDS:
             return [_reference(op)]
         key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))

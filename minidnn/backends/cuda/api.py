@@ -68,8 +68,8 @@ class Api(Protocol):
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None: ...
 
-    def functions(self, source: str) -> Mapping[str, Any]:
-        """The kernels of kernels/<source>.cu by name, as `bind` takes them."""
+    def functions(self, source: str, storage: str = "float") -> Mapping[str, Any]:
+        """The kernels of kernels/<source>.cu by name, as `bind` takes them; values stored as `storage`."""
         ...
 
     def bind(
@@ -94,8 +94,8 @@ class Api(Protocol):
 class CupyApi:
     """One GPU. CuPy's own allocators are replaced by ones that refuse, so that nothing is allocated behind us."""
 
-    def __init__(self, cupy: ModuleType, cubin: Callable[[str], bytes], number: int = 0) -> None:
-        """`cubin(source)`: the machine code of kernels/<source>.cu for this GPU."""
+    def __init__(self, cupy: ModuleType, cubin: Callable[[str, str], bytes], number: int = 0) -> None:
+        """`cubin(source, storage)`: the machine code of kernels/<source>.cu for this GPU."""
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
         self.number = number
         self.number = number
@@ -103,7 +103,7 @@ class CupyApi:
         self.runtime.free(0)  # makes the context
         cupy.cuda.set_allocator(_refuse)
         cupy.cuda.set_pinned_memory_allocator(_refuse)
-        self._functions: dict[str, Mapping[str, int]] = {}
+        self._functions: dict[tuple[str, str], Mapping[str, int]] = {}
 
     def attribute(self, name: str) -> int:
         """Of the GPU, by CUDA's name: "MultiProcessorCount" of cudaDevAttrMultiProcessorCount."""
@@ -174,10 +174,11 @@ class CupyApi:
 
     # ---- kernels
 
-    def functions(self, source: str) -> Mapping[str, int]:
-        if source not in self._functions:
-            self._functions[source] = _Functions(self.driver, self.driver.moduleLoadData(self._cubin(source)))
-        return self._functions[source]
+    def functions(self, source: str, storage: str = "float") -> Mapping[str, int]:
+        key = source, storage
+        if key not in self._functions:
+            self._functions[key] = _Functions(self.driver, self.driver.moduleLoadData(self._cubin(source, storage)))
+        return self._functions[key]
 
     def bind(
         self, function: int, arguments: Sequence[np.generic], grid: int, block: int, shared: int, stream: int

@@ -26,7 +26,7 @@ from minidnn.backends.cuda import (
 )
 from minidnn.backends.cuda.api import Api, Call
 from minidnn.backends.cuda.cudnn import Cudnn
-from minidnn.backends.cuda.recipe import Argument, Execute, Launch, Pointer, Read, Recipe, Space
+from minidnn.backends.cuda.recipe import Argument, Execute, Launch, Pointer, Read, Recipe, Space, storage
 from minidnn.backends.cuda.runtime import Bytes, CudaRuntime
 from minidnn.costs import Rates
 from minidnn.program import Algorithm, Op, Tensor
@@ -155,7 +155,7 @@ class CudaDevice(Planner):
                 pack = {uid: address(pointer) for uid, pointer in step.pack}
                 calls.append(partial(self.cudnn.execute, step.plan, pack, address(step.workspace)))
             else:
-                calls.append(self._launch(step, [value(a) for a in step.arguments]))
+                calls.append(self._launch(step, storage(op), [value(a) for a in step.arguments]))
 
         def call() -> None:
             try:
@@ -166,8 +166,8 @@ class CudaDevice(Planner):
 
         return call
 
-    def _launch(self, step: Launch, arguments: list[np.generic]) -> Call:
-        function = self.api.functions(step.source)[step.kernel]
+    def _launch(self, step: Launch, storage: str, arguments: list[np.generic]) -> Call:
+        function = self.api.functions(step.source, storage)[step.kernel]
         return self.api.bind(function, arguments, step.grid, step.block, step.shared, self.compute)
 
 
@@ -187,7 +187,8 @@ def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDev
     assert found.driver is not None and found.cupy is not None
     card = found.driver.cards[number]
     arch = 10 * card.capability[0] + card.capability[1]
-    api = CupyApi(found.cupy, partial(compile.cubin, Nvrtc(found.paths["nvrtc"]), arch=arch), number)
+    nvrtc = Nvrtc(found.paths["nvrtc"])
+    api = CupyApi(found.cupy, lambda source, storage: compile.cubin(nvrtc, source, arch, storage), number)
     cudnn = Cudnn(found.cudnn, Target.gpu(found.cudnn, card.name, card.capability), Settings(tf32=tf32))
     driver = ".".join(map(str, found.driver.cuda))
     description = (

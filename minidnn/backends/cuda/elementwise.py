@@ -41,8 +41,18 @@ def relu_backward(op: Op) -> list[Recipe]:
 
 
 def add(op: Op) -> list[Recipe]:
-    """gradient.add (a b -> c) and gradient.accumulate (acc dw -> acc)"""
+    """a b -> c"""
     return _of(op, "add", Read(0), Read(1), Write(0))
+
+
+def accumulate(op: Op) -> list[Recipe]:
+    """total dw -> total, which is float32"""
+    return _of(op, "accumulate", Read(0), Read(1), Write(0))
+
+
+def cast(op: Op) -> list[Recipe]:
+    """x -> y, one of which is float32"""
+    return _of(op, "cast_to" if op.reads[0].dtype == "float32" else "cast_from", Read(0), Write(0))
 
 
 def clear(op: Op) -> list[Recipe]:
@@ -157,9 +167,11 @@ KINDS = {
     "relu.forward": relu_forward,
     "relu.backward": relu_backward,
     "gradient.add": add,
-    "gradient.accumulate": add,
+    "gradient.accumulate": accumulate,
     "gradient.clear": clear,
     "identity.forward": copy,
+    "cast.forward": cast,
+    "cast.backward": cast,
     "eltwise.forward": eltwise_forward,
     "eltwise.backward": eltwise_backward,
     "scale.forward": scale_forward,

@@ -38,7 +38,7 @@ def _rows(op: Op, part: Tensor, whole: Tensor, start: int, at: Read | Write, int
     rows = math.prod(part.shape[i] for i in order[:place])
     width, wide, offset = (n * inner for n in (part.shape[axis], whole.shape[axis], start))
     four = all(n % 4 == 0 for n in (width, wide, offset))
-    apart = offset * np.dtype(whole.dtype).itemsize
+    apart = offset * whole.itemsize
     ends = (at, Write(0, apart)) if into else (Read(0, apart), at)
     strides = (width, wide) if into else (wide, width)
     numbers = (np.int64(n) for n in (rows, width, *strides))

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.program import Algorithm
+from minidnn.program import Algorithm, Op
 
 ALIGNMENT = 256
 BLOCK = 256  # threads of a block, unless a kernel says otherwise
@@ -72,6 +72,14 @@ class Execute:
 class Recipe:
     algorithm: Algorithm
     steps: tuple[Launch | Execute, ...]
+
+
+STORAGE = {"float16": "fp16", "bfloat16": "bf16"}
+
+
+def storage(op: Op) -> str:
+    """What the op's kernels are compiled for: what T is in kernels/common.cuh. Besides float32 an op has one format."""
+    return next((STORAGE[t.dtype] for t in op.tensors if t.dtype in STORAGE), "float")
 
 
 class Scratch:

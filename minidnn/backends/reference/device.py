@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.backends.reference.kernels import KERNELS
+from minidnn.formats import HALF
 from minidnn.program import DEFAULT, Algorithm, Op, Tensor
 
 
@@ -58,12 +59,21 @@ def kernel_of(op: Op) -> Callable[..., None]:
 
 
 def bound(op: Op, reads: list[np.ndarray], writes: list[np.ndarray]) -> Callable[[], None]:
-    """The op's kernel on these arrays."""
+    """The op's kernel on these arrays. It never sees one of 16 bits: it gets the same numbers as float32, and what it
+    makes of them is rounded once, when it is stored."""
     kernel = kernel_of(op)
+    half = {id(a): a for a in (*reads, *writes) if str(a.dtype) in HALF}
+
+    def run() -> None:
+        wide = {key: a.astype(np.float32) for key, a in half.items()}
+        kernel(op.attrs, [wide.get(id(a), a) for a in reads], [wide.get(id(a), a) for a in writes])
+        for a in writes:
+            if id(a) in wide:
+                a[...] = wide[id(a)]
 
     def call() -> None:
         try:
-            kernel(op.attrs, reads, writes)
+            run()
         except MemoryError as error:  # of NumPy's temporaries, which no budget counts
             raise TooLarge(
                 f"layer {op.layer}: the reference's {op.kind} works on arrays that this machine has no memory for "

@@ -33,6 +33,8 @@ KERNELS: dict[str, Kernel] = {
     "concat.backward": elementwise.concat_backward,
     "eltwise.forward": elementwise.eltwise_forward,
     "eltwise.backward": elementwise.eltwise_backward,
+    "cast.forward": elementwise.copy,
+    "cast.backward": elementwise.copy,
     "gradient.add": elementwise.add,
     "lrn.forward": normalization.lrn_forward,
     "lrn.backward": normalization.lrn_backward,

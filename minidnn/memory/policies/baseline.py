@@ -16,7 +16,7 @@ from minidnn.memory.policies.liveness import choose
 from minidnn.memory.schedule import Buffer
 from minidnn.program import Program, Role
 
-HELD = frozenset({Role.INPUT, Role.LABEL, Role.CONTROL, Role.ACTIVATION, Role.EXTRA, Role.PARAM_GRADIENT})
+HELD = frozenset({Role.INPUT, Role.LABEL, Role.CONTROL, Role.COPY, Role.ACTIVATION, Role.EXTRA, Role.PARAM_GRADIENT})
 
 
 def baseline(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:

@@ -36,7 +36,7 @@ class _Layer:
     """A layer of the feature extraction part: points of its forward and backward ops."""
 
     name: str
-    convolution: bool
+    convolution: bool = False
     forward: list[Point] = field(default_factory=list)
     backward: list[Point] = field(default_factory=list)
     offloads: list[Tensor] = field(default_factory=list)
@@ -87,7 +87,9 @@ def feature_extraction(program: Program) -> list[_Layer]:
                 classifier.add(op.layer)
                 layers.pop(op.layer, None)
             elif op.layer not in classifier:
-                layers.setdefault(op.layer, _Layer(op.layer, op.kind.startswith("convolution"))).forward.append(p)
+                layer = layers.setdefault(op.layer, _Layer(op.layer))
+                layer.convolution |= op.kind.startswith("convolution")
+                layer.forward.append(p)
         elif op.phase is Phase.BACKWARD and op.layer in layers:
             layers[op.layer].backward.append(p)
     return list(layers.values())

@@ -91,8 +91,8 @@ __device__ inline float4 apply4(F f, V... v) {
     return make_float4(f(v.x...), f(v.y...), f(v.z...), f(v.w...));
 }
 
-template <class F, class... X>
-__device__ inline void map(int64 n, T* y, F f, const X*... x) {
+template <class Y, class F, class... X>
+__device__ inline void map(int64 n, Y* y, F f, const X*... x) {
     for (int64 i = first(); i < n / 4; i += step()) store4(y, i, apply4(f, load4(x, i)...));
     for (int64 i = n / 4 * 4 + first(); i < n; i += step()) store(y, i, f(load(x, i)...));
 }

@@ -41,6 +41,19 @@ extern "C" __global__ void copy(const T* x, T* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }
 
+// From float to the storage's format, and back.
+extern "C" __global__ void cast_to(const float* x, T* y, int64 n) {
+    map(n, y, [](float v) { return v; }, x);
+}
+extern "C" __global__ void cast_from(const T* x, float* y, int64 n) {
+    map(n, y, [](float v) { return v; }, x);
+}
+
+// y = total + x; y is the total's bytes
+extern "C" __global__ void accumulate(const float* total, const T* x, float* y, int64 n) {
+    map(n, y, [](float u, float v) { return u + v; }, total, x);
+}
+
 extern "C" __global__ void clear(T* y, int64 n) {
     map(n, y, [] { return 0.0f; });
 }

@@ -1,0 +1,194 @@
+"""Networks in 16 bits with float32 master weights: what is stored as what, that training stays near float32's, and that
+policies change no bit. (The cuda backend's kernels in these formats: test_cuda_formats.py.)"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minidnn
+from minidnn import formats
+from minidnn.autodiff import TrainSpec, differentiate
+from minidnn.backends.reference import KERNELS, ReferenceDevice, bound
+from minidnn.costs import estimate
+from minidnn.formats import InvalidFormat
+from minidnn.layers.base import ShapeError
+from minidnn.memory.policies import find
+from minidnn.program import Op, Phase, Role, Tensor
+from tests.cpu_step import carried, feed, machine
+
+NETS = Path(__file__).parent / "nets"
+HALF = [
+    pytest.param("bfloat16", marks=pytest.mark.skipif(find_spec("ml_dtypes") is None, reason="no ml_dtypes")),
+    "float16",
+]
+SPEC = TrainSpec(momentum=0.9, weight_decay=5e-4)
+HALVED = (Role.INPUT, Role.COPY, Role.PARAM_GRADIENT, Role.ACTIVATION, Role.GRADIENT)
+STEPS = 4
+
+
+def program(net: str, format: str, phase: str = "TRAIN", train: TrainSpec | None = SPEC):
+    graph = minidnn.load(NETS / f"{net}.yaml").graph(phase, format=format)
+    return differentiate(graph, train=train if phase == "TRAIN" else None)
+
+
+# ---- names
+
+
+def test_names():
+    assert formats.named("float16") == "float16"
+    with pytest.raises(InvalidFormat, match=r"no number format 'bfloat', did you mean 'bfloat16'\?"):
+        formats.named("bfloat")
+    with pytest.raises(InvalidFormat, match="no number format 'half'"):
+        minidnn.load(NETS / "lenet.yaml").graph("TRAIN", format="half")
+
+
+def test_without_ml_dtypes_one_may_plan_but_not_run(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    assert Tensor("x", (3, 5), "bfloat16").nbytes == 30
+    with pytest.raises(InvalidFormat, match=r"pip install 'minidnn\[bfloat16\]'; or use float16 or float32"):
+        minidnn.Session(minidnn.load(NETS / "lenet.yaml"), device="reference", format="bfloat16")
+
+
+# ---- what is stored as what
+
+
+@pytest.mark.parametrize("format", HALF)
+@pytest.mark.parametrize("net", ["lenet", "residual", "inception"])
+def test_activations_and_gradients_are_of_the_format_and_what_lives_on_is_not(net, format):
+    p = program(net, format, train=TrainSpec(momentum=0.9, iter_size=2))
+    assert {t.dtype for t in p.carried} == {"float32"}
+    losses = {t for op in p.ops if op.phase is Phase.LOSS for t in (*op.reads, *op.writes)}
+    of_losses = losses | {t for op in p.ops if op.kind == "cast.backward" for t in op.reads}
+    for t in p.tensors:
+        if t.role in HALVED and t not in of_losses and t not in p.carried:
+            assert t.dtype == format, t
+    backward = [op for op in p.ops if op.kind == "softmax_loss.backward"]
+    assert backward and {t.dtype for op in backward for t in op.writes} == {"float32"}
+    for op in p.ops:
+        for read, write in op.inplace:
+            assert read.dtype == write.dtype
+
+
+def test_float32_has_no_casts():
+    assert not [op for op in program("residual", "float32").ops if op.kind.startswith("cast.")]
+
+
+def test_every_learned_parameter_has_one_copy_and_its_update_follows_its_last_reader():
+    p = program("residual", "float16")
+    learned = {t for t in p.carried if t.role is Role.PARAM}
+    casts = [op for op in p.ops if op.kind == "cast.forward" and op.reads[0] in learned]
+    assert {op.reads[0] for op in casts} == learned and len(casts) == len(learned)
+    position = {op.name: i for i, op in enumerate(p.ops)}
+    for cast in casts:
+        (copy,) = cast.writes
+        last = max(position[op.name] for op in p.ops if copy in op.reads)
+        (update,) = (op for op in p.ops if op.kind == "sgd.update" and cast.reads[0] in op.writes)
+        assert position[cast.name] < last < position[update.name]
+
+
+def test_the_batch_and_what_is_kept_of_it_take_half_the_bytes():
+    whole, half = (program("lenet", format) for format in ("float32", "float16"))
+    for a, b in zip(whole.inputs, half.inputs, strict=True):
+        assert b.nbytes == (a.nbytes // 2 if a.role is Role.INPUT else a.nbytes)
+    maps = [sum(t.nbytes for t in p.tensors if t.role is Role.ACTIVATION and t.size > 100) for p in (whole, half)]
+    assert maps[0] == 2 * maps[1]
+
+
+def test_vdnn_sees_the_same_convolutions_in_every_format():
+    device, gone = ReferenceDevice(), []
+    for format in ("float32", "float16"):
+        p = program("chain", format)
+        gone.append([t.tensor.name for t in find("vdnn_conv")(p, estimate(device), None).trips])
+    assert gone[0] and gone[0] == gone[1]
+
+
+def test_bottoms_of_two_formats_are_refused():
+    text = """
+name: two
+layer: [{name: d, type: Input, top: [x, label], input_param: {shape: [{dim: [4, 6]}, {dim: [4]}]}},
+  {name: l, type: SoftmaxWithLoss, bottom: [x, label], top: [loss, prob]},
+  {name: e, type: Eltwise, bottom: [x, prob], top: [y]}]
+"""
+    net = minidnn.Net.from_text(text)
+    net.graph("TEST")
+    with pytest.raises(ShapeError, match=r"its bottoms are float16 and float32, and a layer takes .* of one format"):
+        net.graph("TEST", format="float16")
+
+
+# ---- the reference
+
+
+@pytest.mark.parametrize("format", HALF)
+def test_the_reference_computes_in_float32_and_rounds_once(format):
+    random = np.random.default_rng(0)
+    formats.usable(format)
+    x, w = (random.standard_normal(s).astype(format) for s in ((3, 700), (5, 700)))
+    y = np.zeros((3, 5), format)
+    op = Op("ip", "inner_product.forward", "ip", Phase.FORWARD, (), ())
+    bound(op, [x, w], [y])()
+    want = np.zeros((3, 5), np.float32)
+    KERNELS["inner_product.forward"](None, [x.astype(np.float32), w.astype(np.float32)], [want])
+    assert y.tobytes() == want.astype(format).tobytes()
+
+
+@cache
+def trained(net: str, format: str, policy: str = "baseline", debug: bool = False) -> dict[str, np.ndarray]:
+    formats.usable(format)
+    delays = 1e-3 if debug else 0.0
+    with machine(net, ReferenceDevice(), policy, format=format, debug=debug, delays=delays) as m:
+        for k in range(STEPS):
+            feed(m, k)
+            m.step()
+        return carried(m)
+
+
+@pytest.mark.parametrize("format", HALF)
+@pytest.mark.parametrize("policy", ["liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn"])
+@pytest.mark.parametrize("net", ["chain", "diamond", "residual", "inception", "nested", "lenet"])
+def test_bit_identical_to_baseline(net, policy, format):
+    want, got = trained(net, format), trained(net, format, policy, debug=True)
+    assert [name for name in want if want[name].tobytes() != got[name].tobytes()] == []
+
+
+@pytest.mark.parametrize("format", HALF)
+@pytest.mark.parametrize("net", ["chain", "residual", "inception", "lenet"])
+def test_trains_nearly_as_float32_does(net, format):
+    random = np.random.default_rng(7)
+    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+
+    def losses(format: str) -> list[float]:
+        with minidnn.Solver(
+            minidnn.load(NETS / f"{net}.yaml"), device="reference", format=format, seed=3, data=data, base_lr=0.01,
+            momentum=0.9, weight_decay=5e-4, iter_size=2, clip_gradients=5.0,
+        ) as solver:  # fmt: skip
+            found = [solver.step().loss for _ in range(6)]
+            assert all(v.dtype == np.float32 for v in solver.values().values())
+            return found
+
+    whole, half = losses("float32"), losses(format)
+    assert whole != half
+    np.testing.assert_allclose(half, whole, rtol={"bfloat16": 0.05, "float16": 0.02}[format], atol=0.02)
+
+
+@pytest.mark.parametrize("format", HALF)
+def test_what_a_session_says_is_float32(format):
+    x = np.random.default_rng(0).standard_normal((5, 3, 12, 12)).astype(np.float32)
+    net = minidnn.load(NETS / "lenet.yaml")
+    with minidnn.Session(net, device="reference", format=format, keep=["conv1"]) as session:
+        got = session.forward(x)["ip2"]
+        assert session.read("conv1", "TEST").dtype == np.float32
+    with minidnn.Session(net, device="reference") as session:
+        want = session.forward(x)["ip2"]
+    assert got.dtype == np.float32
+    assert 0 < np.abs(got - want).max() < 0.05 * np.abs(want).max()
+
+
+def test_the_cpu_refuses_what_it_cannot_do():
+    with pytest.raises(InvalidFormat, match="cpu backend computes in float32, not in float16: use --format float32"):
+        minidnn.Session(minidnn.load(NETS / "lenet.yaml"), device="cpu", format="float16")
