@@ -7,6 +7,10 @@ reads the weight any more, so that gradients need not all live at once.
 In a graph whose numbers have 16 bits (formats.py) parameters stay float32, and layers read a copy of them in the
 graph's format, made by an op of its own. A loss is computed in float32 of a copy of the scores, and its gradient goes
 back to the format by another. Gradients of parameters come in the format; what is added up of them is float32.
+
+float16 reaches no lower than 6e-8, so with it the losses' gradients are multiplied by a scale on their way back, and
+updates divide by it (Micikevicius et al., "Mixed Precision Training", ICLR 2018). The scale lives on the device: it is
+halved, and the update skipped, when a gradient is not finite, and doubled after so many good steps.
 """
 
 from __future__ import annotations
@@ -26,6 +30,8 @@ if TYPE_CHECKING:
 RATE = Tensor("rate", (1,), role=Role.CONTROL)
 ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
 OBJECTIVE = Tensor("objective", (1,))
+OWN = ".loss"  # ends the name of a gradient as its loss writes it
+SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the scale of the loss; good steps since it was changed
 
 
 class NotTrainable(ValueError):
@@ -37,6 +43,7 @@ class TrainSpec:
     """What an update is: Caffe's SGD. clip_gradients < 0 means no clipping.
 
     accumulate: the program of all but the last of iter_size batches: gradients are added up, nothing is updated.
+    loss_scale: what the scale of the loss is at first, where the format is float16.
     """
 
     momentum: float = 0.0
@@ -46,6 +53,7 @@ class TrainSpec:
     iter_size: int = 1
     seed: int = 0
     accumulate: bool = False
+    loss_scale: float = 2.0**16
 
     @property
     def clips(self) -> bool:
@@ -67,6 +75,18 @@ class SGDAttrs:
 @dataclass(frozen=True)
 class ClipAttrs:
     threshold: float
+
+
+@dataclass(frozen=True)
+class UnscaleAttrs:
+    """The factor of gradients is 1 / scale, less where their norm exceeds the threshold (negative: none); not a number
+    where they are not finite. The scale is doubled after `period` good steps, up to `most`, and halved down to `least`:
+    gradients that are not finite even then are taken as they are, so that the loss tells."""
+
+    threshold: float
+    period: int = 2000
+    most: float = 2.0**24
+    least: float = 2.0**-24
 
 
 @dataclass(frozen=True)
@@ -124,6 +144,9 @@ class _Differentiation:
         self.arrived: Counter[Tensor] = Counter()
         self.gradient: dict[Tensor, Tensor] = {}  # of an activation: the sum of what has arrived
         self.carried: list[Tensor] = [t for low in self.lowered for t in low.parameters.values()]
+        self.scaled = self.training and train is not None and graph.format == "float16"
+        if self.scaled:
+            self.carried.append(SCALE)
         self.learned: list[_Learned] = []
 
     def program(self) -> Program:
@@ -218,33 +241,44 @@ class _Differentiation:
                 continue
             site = low.site
             site.dy = [self.gradient.get(t) for t in site.y]
-            site.dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
-            gradients = {p.name: parameter_gradient(low.parameters[p.name], site.p[p.name].dtype) for p in low.learned}
-            site.dp = {name: gradients.get(name) for name in site.p}
+            dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
+            dp = {p.name: parameter_gradient(low.parameters[p.name], site.p[p.name].dtype) for p in low.learned}
+            site.dx = [t and self._own(low, t, x) for t, x in zip(dx, site.x, strict=True)]
+            site.dp = {name: self._own(low, dp[name], p) if name in dp else None for name, p in site.p.items()}
             self.ops += low.node.layer.backward(site)
             for p in low.learned:
-                self._complete(low.node.name, p, low.parameters[p.name], gradients[p.name])
-            for i, (t, dx) in enumerate(zip(low.bottoms, site.dx, strict=True)):
-                if dx is not None:
-                    self._arrive(t, self._back(low, i, dx), low.node.name)
+                dw = self._out(low, site.dp[p.name], dp[p.name])
+                self._complete(low.node.name, p, low.parameters[p.name], dw)
+            for i, t in enumerate(low.bottoms):
+                if (gradient := dx[i]) is not None:
+                    self._arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
 
     def _part(self, low: _Lowered, i: int) -> Tensor:
-        """A new tensor for the gradient of what a layer reads as its bottom: the whole of it, or at a fork this
-        consumer's part."""
-        t, x = low.bottoms[i], low.site.x[i]
+        """A new tensor for the gradient of a bottom: the whole of it, or at a fork this consumer's part."""
+        t = low.bottoms[i]
         name = f"{t.name}.grad"
         if self.partials[t] > 1:
             name += f".{low.node.name}" + (f".{i}" if low.bottoms.count(t) > 1 else "")
-        return Tensor(name if x is t else f"{name}.{x.dtype}", t.shape, x.dtype, Role.GRADIENT)
+        return Tensor(name, t.shape, t.dtype, Role.GRADIENT)
 
-    def _back(self, low: _Lowered, i: int, dx: Tensor) -> Tensor:
-        """The gradient of a bottom in the bottom's own format."""
-        t, layer = low.bottoms[i], low.node.name
-        if low.site.x[i] is t:
-            return dx
-        new = Tensor(dx.name.removesuffix(f".{dx.dtype}"), t.shape, t.dtype, Role.GRADIENT)
-        self._emit(layer, "cast.backward", Phase.BACKWARD, [dx], [new], flops=t.size, name=f"{layer}.cast_dx{i}")
-        return new
+    def _own(self, low: _Lowered, gradient: Tensor, of: Tensor) -> Tensor:
+        """What the layer writes as that gradient, of what it reads: a loss's is float32, and not scaled yet."""
+        if not low.node.layer.loss or (of.dtype == gradient.dtype and not self.scaled):
+            return gradient
+        return Tensor(gradient.name + OWN, gradient.shape, of.dtype, gradient.role)
+
+    def _out(self, low: _Lowered, found: Tensor | None, gradient: Tensor) -> Tensor:
+        """The gradient that goes on, of what the layer wrote as it."""
+        assert found is not None
+        if found.name != gradient.name + OWN:
+            return found
+        reads = [found, SCALE] if self.scaled else [found]
+        inplace = [(found, gradient)] if found.dtype == gradient.dtype else []
+        self._emit(
+            low.node.name, "cast.backward", Phase.BACKWARD, reads, [gradient], None, inplace, found.size,
+            name=f"{low.node.name}.cast_{gradient.name}",
+        )  # fmt: skip
+        return gradient
 
     def _arrive(self, t: Tensor, dx: Tensor, layer: str) -> None:
         """Add a partial gradient to what is there, as soon as there are two. The add belongs to the layer whose
@@ -282,19 +316,22 @@ class _Differentiation:
             self.carried.append(momentum_tensor(w))  # of ACCUMULATE too: all programs agree on what is carried
         learned = _Learned(layer, p, w, dw)
         self.learned.append(learned)
-        if not train.accumulate and not train.clips:
+        if not train.accumulate and not train.clips and not self.scaled:
             self._update(train, learned, None)
 
     def _finish(self, train: TrainSpec) -> None:
-        """Clipping needs the norm of all gradients, so that with it all updates come last."""
-        if train.accumulate or not train.clips or not self.learned:
+        """Clipping needs the norm of all gradients, and so does the scale: with either all updates come last."""
+        if train.accumulate or not (train.clips or self.scaled) or not self.learned:
             return
         clip = Tensor("clip", (1,), role=Role.EXTRA)
         gradients = [one.dw for one in self.learned]
-        self._emit(
-            "clip", "gradient.clip", Phase.UPDATE, gradients, [clip], ClipAttrs(train.clip_gradients),
-            flops=2 * sum(t.size for t in gradients),
-        )  # fmt: skip
+        flops = 2 * sum(t.size for t in gradients)
+        if self.scaled:
+            reads, attrs = [SCALE, OBJECTIVE, *gradients], UnscaleAttrs(train.clip_gradients)
+            self._emit("clip", "gradient.unscale", Phase.UPDATE, reads, [SCALE, clip], attrs, flops=flops)
+        else:
+            clipping = ClipAttrs(train.clip_gradients)
+            self._emit("clip", "gradient.clip", Phase.UPDATE, gradients, [clip], clipping, flops=flops)
         for one in self.learned:
             self._update(train, one, clip)
 

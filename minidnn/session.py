@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minidnn import snapshot
-from minidnn.autodiff import NotTrainable, TrainSpec, differentiate
+from minidnn.autodiff import SCALE, NotTrainable, TrainSpec, differentiate
 from minidnn.backends import open_device
 from minidnn.costs import Costs, estimate
 from minidnn.formats import usable, widened
@@ -92,7 +92,10 @@ class Session:
         for tensor in self.params.tensors:
             self.machine.set(tensor, first[tensor.name])
         for tensor in others:
-            self.machine.set(tensor, np.zeros(tensor.shape, tensor.dtype))
+            value = np.zeros(tensor.shape, tensor.dtype)
+            if tensor == SCALE and train:
+                value[0] = train.loss_scale
+            self.machine.set(tensor, value)
 
         self._closed = False
         net.session = self

@@ -122,6 +122,7 @@ def train_spec(p: SolverParameter, seed: int) -> TrainSpec:
         clip_gradients=p.clip_gradients,
         iter_size=p.iter_size,
         seed=seed,
+        loss_scale=p.minidnn.loss_scale,
     )
 
 

@@ -236,6 +236,7 @@ def elementwise(m: Maker) -> Iterator[Example]:
         yield m.example("identity.forward", [x], [shape], inplace=[(0, 0)], exact=True)
         yield m.example("cast.forward", [x], [shape], exact=True)
         yield m.example("cast.backward", [x], [shape], exact=True)
+        yield m.example("cast.backward", [x, np.float32([8, 3])], [shape], exact=True, note="scaled")
         three = [x, y, z]
         for i in range(3):
             for coeff in ((1.0, 1.0, 1.0), (1.0, -2.0, 0.5)):
@@ -373,3 +374,8 @@ def updates(m: Maker) -> Iterator[Example]:
     for threshold in (1.0, 1e6):
         dws = [m.normal(70001), m.normal(3, 4, 2, 2), m.normal(5)]
         yield m.example("gradient.clip", dws, [(1,)], attrs(threshold=threshold), note=f"threshold {threshold}")
+    for threshold, good in ((-1.0, 3), (1.0, 4), (1e6, 5)):
+        dws = [m.normal(70001), m.normal(3, 4, 2, 2), *(m.normal(5) for _ in range(8))]
+        a = attrs(threshold=threshold, period=5, most=2.0**24, least=2.0**-24)
+        reads = [np.float32([1024, good]), np.float32([0.5]), *dws]
+        yield m.example("gradient.unscale", reads, [0, (1,)], a, note=f"threshold {threshold}, {good} good steps")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from minidnn.autodiff import TrainSpec, differentiate
+from minidnn.autodiff import SCALE, TrainSpec, differentiate
 from minidnn.costs import estimate
 from minidnn.memory.arrange import arrange
 from minidnn.memory.machine import Machine
@@ -19,12 +19,14 @@ NETS = Path(__file__).parent / "nets"
 def machine(net: str, device, policy: str, format: str = "float32", **options) -> Machine:
     """A machine with the net's initial weights and one batch of noise on its way in."""
     loaded = load(NETS / f"{net}.yaml")
-    spec = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
+    spec = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1, loss_scale=256)  # no step is skipped
     program = differentiate(loaded.graph("TRAIN", format=format), train=spec)
     made = Machine(device, arrange([program], policy, estimate(device)), **options)
     weights = loaded.initial(seed=1)
     for t in program.carried:
-        made.set(t, weights[t.name].reshape(t.shape) if t.name in weights else np.zeros(t.shape, t.dtype))
+        zero = np.zeros(t.shape, t.dtype)
+        zero[:1] = spec.loss_scale if t == SCALE else 0
+        made.set(t, weights[t.name].reshape(t.shape) if t.name in weights else zero)
     feed(made)
     return made
 

@@ -46,13 +46,14 @@ def widen(x: np.ndarray, storage: str) -> np.ndarray:
 FLOAT = {  # kind -> what stays float32, of its reads and writes
     "gradient.accumulate": ("r0",),
     "cast.forward": ("r0",),
-    "cast.backward": ("w0",),
+    "cast.backward": ("w0",),  # scaled: ("r0", "r1")
 }
 
 
 def stored(e: Example, storage: str) -> tuple[Example, Example]:
     """(the example in that format, the same numbers as float32)"""
-    kept = [t for t in e.op.tensors if t.dtype != "float32" or t.name in FLOAT.get(e.op.kind, ())]
+    floats = ("r0", "r1") if e.op.kind == "cast.backward" and len(e.op.reads) > 1 else FLOAT.get(e.op.kind, ())
+    kept = [t for t in e.op.tensors if t.dtype != "float32" or t.name in floats]
     names = {t: t if t in kept else Tensor(t.name, t.shape, DTYPE[storage]) for t in e.op.tensors}
     op = replace(
         e.op,

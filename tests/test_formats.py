@@ -20,7 +20,9 @@ from minidnn.formats import InvalidFormat
 from minidnn.layers.base import ShapeError
 from minidnn.memory.policies import find
 from minidnn.program import Op, Phase, Role, Tensor
+from tests.cpu_ops import Maker, attrs, run
 from tests.cpu_step import carried, feed, machine
+from tests.cuda_host import COMPILER, HostCuda
 
 NETS = Path(__file__).parent / "nets"
 HALF = [
@@ -165,7 +167,7 @@ def test_trains_nearly_as_float32_does(net, format):
     def losses(format: str) -> list[float]:
         with minidnn.Solver(
             minidnn.load(NETS / f"{net}.yaml"), device="reference", format=format, seed=3, data=data, base_lr=0.01,
-            momentum=0.9, weight_decay=5e-4, iter_size=2, clip_gradients=5.0,
+            momentum=0.9, weight_decay=5e-4, iter_size=2, clip_gradients=5.0, minidnn={"loss_scale": 256},
         ) as solver:  # fmt: skip
             found = [solver.step().loss for _ in range(6)]
             assert all(v.dtype == np.float32 for v in solver.values().values())
@@ -192,3 +194,118 @@ def test_what_a_session_says_is_float32(format):
 def test_the_cpu_refuses_what_it_cannot_do():
     with pytest.raises(InvalidFormat, match="cpu backend computes in float32, not in float16: use --format float32"):
         minidnn.Session(minidnn.load(NETS / "lenet.yaml"), device="cpu", format="float16")
+
+
+# ---- the scale of the loss
+
+
+def unscaled(state, gradients, objective=1.0, threshold=-1.0, period=3, least=2.0**-24):
+    """(the next state, the factor) by the reference, and by the cuda backend's kernel where g++ can run it."""
+    a = attrs(threshold=threshold, period=period, most=2.0**24, least=least)
+    reads = [np.float32(state), np.float32([objective]), *(np.asarray(g, np.float16) for g in gradients)]
+    e = Maker(0).example("gradient.unscale", reads, [0, (1,)], a)
+    devices = [ReferenceDevice(), *([HostCuda()] if COMPILER else [])]
+    found = [run(device, e, device.algorithms(e.op)[0]) for device in devices]
+    for other in found[1:]:
+        assert np.array_equal(other[0], found[0][0]), "the state is exact"
+        np.testing.assert_allclose(other[1], found[0][1], 1e-6)
+    return found[0][0].tolist(), float(found[0][1][0])
+
+
+def test_good_steps_are_counted_and_then_the_scale_is_doubled():
+    assert unscaled([8, 0], [[3.0, 4.0]]) == ([8, 1], 1 / 8)
+    assert unscaled([8, 2], [[3.0, 4.0]]) == ([16, 0], 1 / 8), "this step has been scaled by 8"
+    assert unscaled([2.0**24, 2], [[3.0, 4.0]]) == ([2.0**24, 0], 2.0**-24)
+
+
+@pytest.mark.parametrize("bad", [np.inf, -np.inf, np.nan])
+def test_what_is_not_finite_halves_the_scale_and_does_not_count(bad):
+    state, factor = unscaled([8, 2], [np.ones(700), [1.0, bad], np.ones(3)])
+    assert state == [4, 0] and np.isnan(factor)
+    state, factor = unscaled([8, 2], [[bad]], least=8)
+    assert state == [8, 2] and factor == 1 / 8, "at the least the gradients count, and the loss shall tell"
+
+
+def test_the_norm_that_is_clipped_is_the_real_gradients():
+    assert unscaled([8, 0], [[24.0], [32.0]], threshold=2.5) == ([8, 1], 0.5 / 8)
+    assert unscaled([8, 0], [[24.0], [32.0]], threshold=5.0) == ([8, 1], 1 / 8)
+    assert unscaled([8, 0], [[24.0], [32.0]], threshold=0.0) == ([8, 1], 0)
+
+
+def test_a_step_whose_objective_is_not_finite_changes_no_state():
+    assert unscaled([8, 2], [[np.nan]], objective=np.nan)[0] == [8, 2]
+
+
+def test_only_float16_is_scaled_and_only_where_it_trains():
+    for format, train, scaled in (("float16", SPEC, True), ("bfloat16", SPEC, False), ("float32", SPEC, False),
+                                  ("float16", None, False)):  # fmt: skip
+        p = program("lenet", format, train=train)
+        assert ("loss_scale" in {t.name for t in p.carried}) == scaled
+        assert [op.kind for op in p.ops].count("gradient.unscale") == scaled
+    assert "loss_scale" not in {t.name for t in program("lenet", "float16", "TEST").tensors}
+
+
+def solver(net: str, format: str = "float16", **options) -> minidnn.Solver:
+    random = np.random.default_rng(7)
+    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+    given = dict(base_lr=0.02, momentum=0.9, weight_decay=5e-4, device="reference", seed=3) | options
+    net = minidnn.load(NETS / f"{net}.yaml") if isinstance(net, str) else net
+    return minidnn.Solver(net, format=format, data=data, **given)
+
+
+def test_too_large_a_scale_skips_steps_and_recovers():
+    with solver("lenet", minidnn={"loss_scale": 2.0**24}) as s:
+        scales, losses, kept = [], [], 0
+        for _ in range(24):
+            before = s.values()
+            losses.append(s.step().loss)
+            after = s.values()
+            scales.append(float(after["loss_scale"][0]))
+            if scales[-1] < before["loss_scale"][0]:
+                kept += 1
+                assert all(np.array_equal(before[n], after[n]) for n in before if n != "loss_scale")
+    assert 3 <= kept <= 16 and scales[0] == 2.0**23 and scales[-1] == 2.0 ** (24 - kept)
+    assert np.isfinite(losses).all() and np.mean(losses[-3:]) < 0.7 * losses[0]
+
+
+def test_gradients_too_small_for_float16_are_kept_by_the_scale():
+    """With a loss of which a hundred-thousandth counts, all gradients lie below what float16 can tell from zero."""
+    text = (NETS / "lenet.yaml").read_text()
+    assert text.count("top: loss}") == 1
+    net = minidnn.Net.from_text(text.replace("top: loss}", "top: loss, loss_weight: 1.0e-6}"))
+    changes = []
+    for format, scale in (("float32", 1.0), ("float16", 2.0**24), ("float16", 1.0)):
+        options = {"base_lr": 1e4, "weight_decay": 0.0, "minidnn": {"loss_scale": scale}}
+        with solver(net, format, **options) as s:
+            before = s.params["conv1"]["w"]
+            s.step()
+            changes.append(s.params["conv1"]["w"] - before)
+    want, scaled, lost = changes
+    size = np.abs(want).max()
+    assert size > 0 and np.abs(scaled - want).max() < 0.01 * size < np.abs(lost - want).max()
+
+
+def test_a_run_resumed_is_the_run(tmp_path):
+    options = {"snapshot_prefix": str(tmp_path / "run"), "iter_size": 2, "clip_gradients": 5.0}
+    options |= {"minidnn": {"loss_scale": 2.0**22}}
+    with solver("lenet", **options) as s:
+        s.step(3)
+        path = s.save().path
+        s.step(3)
+        want = s.values()
+    with solver("lenet", resume=path, **options) as s:
+        assert s.values()["loss_scale"][0] < 2.0**22
+        s.step(3)
+        got = s.values()
+    assert want.keys() == got.keys() and all(want[n].tobytes() == got[n].tobytes() for n in want)
+
+
+def test_policies_change_no_bit_where_all_updates_come_last():
+    options = {"iter_size": 2, "clip_gradients": 1.0}
+    values = []
+    for policy in ("baseline", "vdnn_all", "liveness"):
+        with solver("residual", policy=policy, debug=policy != "baseline", **options) as s:
+            s.step(3)
+            values.append(s.values())
+    for other in values[1:]:
+        assert all(values[0][n].tobytes() == other[n].tobytes() for n in values[0])

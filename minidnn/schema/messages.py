@@ -373,6 +373,7 @@ class Minidnn(Message):
     host_budget: Bytes | None = None
     device: str | None = None
     format: Literal["float32", "bfloat16", "float16"] | None = None  # what the network computes in; formats.py
+    loss_scale: Annotated[float, Field(gt=0, le=2.0**24)] = 2.0**16  # with float16: at first; it adapts itself
 
 
 class SolverParameter(Message):

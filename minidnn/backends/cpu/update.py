@@ -29,7 +29,7 @@ def sgd_update(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
         g_all, t_all = (piece.array(ws) for piece in pieces)
 
         def call() -> None:
-            if not math.isfinite(objective[0]):
+            if not math.isfinite(objective[0]) or (clip is not None and not math.isfinite(clip[0])):
                 return
             scale = np.float32(a.scale if clip is None else clip[0] * np.float32(a.scale))
             step = np.float32(rate[0] * np.float32(a.lr_mult))

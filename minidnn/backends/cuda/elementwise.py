@@ -51,7 +51,9 @@ def accumulate(op: Op) -> list[Recipe]:
 
 
 def cast(op: Op) -> list[Recipe]:
-    """x -> y, one of which is float32"""
+    """x (scale) -> y: x or y is float32; scaled, it is x"""
+    if len(op.reads) > 1:
+        return _of(op, "cast_scaled", Read(0), Read(1), Write(0))
     return _of(op, "cast_to" if op.reads[0].dtype == "float32" else "cast_from", Read(0), Write(0))
 
 

@@ -26,24 +26,43 @@ def sgd_update(op: Op) -> list[Recipe]:
 
 def gradient_clip(op: Op) -> list[Recipe]:
     """dw1 .. dwn -> the factor that brings their common L2 norm down to the threshold"""
-    sizes = [t.size for t in op.reads]
-    blocks = [max(1, min(MOST, -(-n // PER_BLOCK))) for n in sizes]
     scratch = Scratch()
+    steps, partial, count = _squares(op, 0, scratch)
+    last = partial, Write(0), np.int32(count), np.float64(op.attrs.threshold)
+    return [scratch.recipe("default", *steps, Launch("update", "clip_factor", last, grid=1))]
+
+
+def gradient_unscale(op: Op) -> list[Recipe]:
+    """state objective dw1 .. dwn -> state, and the factor that undoes the scale and clips"""
+    a, scratch = op.attrs, Scratch()
+    steps, partial, count = _squares(op, 2, scratch)
+    numbers = np.int32(count), np.float64(a.threshold), np.int32(a.period), np.float32(a.most), np.float32(a.least)
+    last = partial, Read(1), Write(0), Write(1), *numbers
+    return [scratch.recipe("default", *steps, Launch("update", "unscale_factor", last, grid=1))]
+
+
+def _squares(op: Op, start: int, scratch: Scratch) -> tuple[list[Launch], Space, int]:
+    """Sums of the squares of all reads from `start` on: the launches, where they put them, and how many these are."""
+    gradients = op.reads[start:]
+    if len({t.dtype for t in gradients}) > 1:
+        found = ", ".join(sorted({t.dtype for t in gradients}))
+        raise ValueError(f"{op.name}: gradients are of one number format, and these are of several: {found}")
+    sizes = [t.size for t in gradients]
+    blocks = [max(1, min(MOST, -(-n // PER_BLOCK))) for n in sizes]
     steps = []
     parts = [range(i, min(i + AT_ONCE, len(sizes))) for i in range(0, len(sizes), AT_ONCE)]
     partial = scratch.take(sum(blocks) * 8)
     done = 0
     for part in parts:
         lacking = AT_ONCE - len(part)
-        arguments: list[Argument] = [*(Read(i) for i in part), *[Read(part[0])] * lacking]
+        arguments: list[Argument] = [*(Read(start + i) for i in part), *[Read(start + part[0])] * lacking]
         arguments += [np.int64(sizes[i]) for i in part] + [np.int64(0)] * lacking
         arguments += [np.int32(blocks[i]) for i in part] + [np.int32(0)] * lacking
         grid = sum(blocks[i] for i in part)
         arguments.append(Space(partial.offset + done * 8, grid * 8))
         steps.append(Launch("update", "squares", tuple(arguments), grid))
         done += grid
-    last = partial, Write(0), np.int32(done), np.float64(op.attrs.threshold)
-    return [scratch.recipe("default", *steps, Launch("update", "clip_factor", last, grid=1))]
+    return steps, partial, done
 
 
-KINDS = {"sgd.update": sgd_update, "gradient.clip": gradient_clip}
+KINDS = {"sgd.update": sgd_update, "gradient.clip": gradient_clip, "gradient.unscale": gradient_unscale}

@@ -32,6 +32,12 @@ def copy(a, reads, writes):
     writes[0][...] = reads[0]
 
 
+def cast(a, reads, writes):
+    """y = x in y's format, times the scale if there is one."""
+    x, *scale = reads
+    writes[0][...] = x * scale[0][0] if scale else x
+
+
 def reshape(a, reads, writes):
     writes[0][...] = reads[0].reshape(writes[0].shape)
 

@@ -33,8 +33,8 @@ KERNELS: dict[str, Kernel] = {
     "concat.backward": elementwise.concat_backward,
     "eltwise.forward": elementwise.eltwise_forward,
     "eltwise.backward": elementwise.eltwise_backward,
-    "cast.forward": elementwise.copy,
-    "cast.backward": elementwise.copy,
+    "cast.forward": elementwise.cast,
+    "cast.backward": elementwise.cast,
     "gradient.add": elementwise.add,
     "lrn.forward": normalization.lrn_forward,
     "lrn.backward": normalization.lrn_backward,
@@ -56,5 +56,6 @@ KERNELS: dict[str, Kernel] = {
     "gradient.accumulate": update.accumulate,
     "gradient.clear": update.clear,
     "gradient.clip": update.clip,
+    "gradient.unscale": update.unscale,
     "sgd.update": update.sgd,
 }

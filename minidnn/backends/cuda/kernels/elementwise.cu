@@ -45,6 +45,10 @@ extern "C" __global__ void copy(const T* x, T* y, int64 n) {
 extern "C" __global__ void cast_to(const float* x, T* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }
+extern "C" __global__ void cast_scaled(const float* x, const float* scale, T* y, int64 n) {
+    float factor = scale[0];
+    map(n, y, [=](float v) { return v * factor; }, x);
+}
 extern "C" __global__ void cast_from(const T* x, float* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }

@@ -24,7 +24,8 @@ struct Sgd {
     }
 };
 
-// What both read in device memory: the rate, the objective (where it is not finite nothing changes), the clip factor.
+// What both read in device memory: the rate, the objective, the factor of gradients (where either of these is not finite
+// nothing changes).
 #define SGD_NUMBERS                                                                                               \
     const float *rate, const float *objective, const float *clip, int clipped, int64 n, float scale, float lr_mult, \
         float decay, float momentum, int lasso
@@ -34,7 +35,7 @@ struct Sgd {
     }
 
 extern "C" __global__ void sgd(float* w, const T* dw, SGD_NUMBERS) {
-    if (!isfinite(objective[0])) return;
+    if (!isfinite(objective[0]) || (clipped && !isfinite(clip[0]))) return;
     Sgd sgd = SGD_GIVEN;
     for (int64 i = first(); i < n / 4; i += step()) {
         float4 a = load4(w, i), g = load4(dw, i);
@@ -49,7 +50,7 @@ extern "C" __global__ void sgd(float* w, const T* dw, SGD_NUMBERS) {
 }
 
 extern "C" __global__ void sgd_momentum(float* w, const T* dw, float* h, SGD_NUMBERS) {
-    if (!isfinite(objective[0])) return;
+    if (!isfinite(objective[0]) || (clipped && !isfinite(clip[0]))) return;
     Sgd sgd = SGD_GIVEN;
     for (int64 i = first(); i < n / 4; i += step()) {
         float4 a = load4(w, i), g = load4(dw, i), b = load4(h, i);
@@ -105,4 +106,28 @@ extern "C" __global__ void clip_factor(const double* partial, float* factor, int
     for (int i = threadIdx.x; i < n; i += blockDim.x) sum += partial[i];
     double norm = sqrt(block_sum(shared, sum));
     if (threadIdx.x == 0) factor[0] = norm > threshold ? (float)(threshold / norm) : 1.0f;
+}
+
+// The same of gradients that have been scaled: a factor that also undoes the scale, state[0], not a number where they are
+// not finite and the scale can be halved. state[1] counts good steps; after `period` of them the scale is doubled. With
+// an objective that is not finite the state stays. One block.
+extern "C" __global__ void unscale_factor(const double* partial, const float* objective, float* state, float* factor,
+                                          int n, double threshold, int period, float most, float least) {
+    __shared__ double shared[UPDATE_BLOCK];
+    double sum = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += partial[i];
+    sum = block_sum(shared, sum);
+    if (threadIdx.x != 0) return;
+    float scale = state[0], good = state[1] + 1;
+    double norm = sqrt(sum) / scale;
+    factor[0] = (float)((threshold >= 0 && norm > threshold ? threshold / norm : 1.0) / scale);
+    if (!isfinite(objective[0])) return;
+    if (isfinite(norm)) {
+        bool due = good >= period;
+        state[0] = due && scale * 2 <= most ? scale * 2 : scale;
+        state[1] = due ? 0 : good;
+    } else if (scale / 2 >= least) {
+        state[0] = scale / 2, state[1] = 0;
+        factor[0] = __int_as_float(0x7FFFFFFF);
+    }
 }
