@@ -3,6 +3,7 @@ policies change no bit. (The cuda backend's kernels in these formats: test_cuda_
 
 from __future__ import annotations
 
+import json
 import sys
 from functools import cache
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ import minidnn
 from minidnn import formats
 from minidnn.autodiff import TrainSpec, differentiate
 from minidnn.backends.reference import KERNELS, ReferenceDevice, bound
+from minidnn.cli.main import main
 from minidnn.costs import estimate
 from minidnn.formats import InvalidFormat
 from minidnn.layers.base import ShapeError
@@ -309,3 +311,88 @@ def test_policies_change_no_bit_where_all_updates_come_last():
             values.append(s.values())
     for other in values[1:]:
         assert all(values[0][n].tobytes() == other[n].tobytes() for n in values[0])
+
+
+# ---- the command line
+
+
+DIGITS = str(Path(minidnn.__file__).parent / "models" / "digits_solver.yaml")
+LENET = str(Path(minidnn.__file__).parent / "models" / "digits_lenet.yaml")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["train", DIGITS], ["plan", LENET], ["compare", LENET], ["time", DIGITS], ["profile", LENET]],
+)  # fmt: skip
+def test_the_cpu_refuses_in_one_line(command, capsys):
+    assert main([*command, "--format", "float16"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith("minidnn: the cpu backend computes in float32, not in float16: use --format float32")
+    assert captured.err.count("\n") == 1 and not captured.out
+
+
+def test_plans_say_the_format_and_what_it_saves(capsys):
+    peaks = {}
+    for format in formats.FORMATS:
+        assert main(["plan", "vgg16", "--gpu", "h200", "--format", format, "--json"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        assert document["format"] == format
+        peaks[format] = document["rows"][0]["peak_bytes"]
+    assert peaks["float16"] == peaks["bfloat16"] < 0.75 * peaks["float32"]
+    assert main(["plan", LENET, "--gpu", "h200", "--format", "bfloat16"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert "bfloat16." in text and "arithmetic takes as long as in float32" in text
+
+
+@pytest.mark.parametrize("format", HALF)
+def test_every_verb_takes_it(format, capsys, tmp_path):
+    solver = tmp_path / "solver.yaml"
+    data = np.random.default_rng(0).standard_normal((8, 1, 6, 6)).astype(np.float32)
+    np.savez(tmp_path / "data.npz", x=data, y=np.arange(8) % 3)
+    net = """
+name: small
+layer:
+- {name: data, type: Data, top: [data, label], data_param: {source: "%s", batch_size: 4}}
+- {name: conv, type: Convolution, bottom: data, top: conv, convolution_param: {num_output: 4, kernel_size: 3}}
+- {name: ip, type: InnerProduct, bottom: conv, top: ip, inner_product_param: {num_output: 3}}
+- {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}
+"""
+    (tmp_path / "net.yaml").write_text(net % (tmp_path / "data.npz"))
+    solver.write_text(
+        "net: net.yaml\nbase_lr: 0.01\nlr_policy: fixed\nmomentum: 0.9\nmax_iter: 3\ntest_iter: [2]\ntest_interval: 3\n"
+        f"random_seed: 1\nsnapshot_prefix: {tmp_path}/run\nminidnn: {{device: reference, format: {format}}}\n"
+    )
+    assert main(["train", str(solver)]) == 0
+    assert f"Numbers: {format}, weights float32" in capsys.readouterr().out
+    weights = str(tmp_path / "run_iter_3.safetensors")
+    on = ["--device", "reference"]
+    assert main(["train", str(solver), "--resume", "latest", "--max-iter", "4", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == format
+    assert main(["test", str(solver), "--weights", weights, *on, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == format
+    np.save(tmp_path / "x.npy", data)
+    given = [str(tmp_path / "x.npy"), "--weights", weights, *on, "--format", format]
+    assert main(["predict", str(tmp_path / "net.yaml"), *given]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(solver), "--steps", "2", "--policies", "baseline,vdnn_all", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["format"] == format and [row["identical"] for row in document["rows"]] == [True, True]
+    assert main(["compare", str(tmp_path / "net.yaml"), "--steps", "2", *on, "--format", format, "--json"]) == 0
+    assert all(row["identical"] for row in json.loads(capsys.readouterr().out)["rows"])
+    assert main(["time", str(solver), "--iterations", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["format"] == format
+
+
+def test_profile_measures_in_the_format(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert main(["profile", LENET, "--device", "reference", "--format", "float16", "--batch", "2", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["format"] == "float16" and any("cast.forward" in row["key"] for row in document["rows"])
+
+
+def test_a_solver_file_with_another_format_is_refused(tmp_path, capsys):
+    text = Path(DIGITS).read_text()
+    (tmp_path / "s.yaml").write_text(text + "\nminidnn: {format: half, loss_scale: 0}\n")
+    assert main(["train", str(tmp_path / "s.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "minidnn.format" in said and "float32" in said and "bfloat16" in said and "minidnn.loss_scale" in said

@@ -19,7 +19,7 @@ SIMULATED = ["baseline:p", "liveness:p", "vdnn_conv:p", "vdnn_all:p", "vdnn_all:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policies", "budget", "host_budget", "device", "gpu", "facts", "seed", "json")
+    subject.arguments(parser, "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "seed", "json")
     parser.set_defaults(device=None)
     parser.add_argument("--steps", type=positive, default=6, metavar="N", help="steps to run (default: %(default)s)")
     parser.add_argument(
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         results = simulated(
             about.programs, policies, costs, budget, host_budget, args.facts or "default", about.train.name
         )
-        notes = subject.notes(costs)
+        notes = subject.notes(costs, about.format)
     else:
         results = _ran(about, policies, costs, budget, host_budget, args)
         notes = f"Run on {costs.device} for {args.steps} steps each, interleaved; medians."
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         _write(Path(args.report), results, rows, limit, about, notes)
     if args.json:
-        table.dump({"rows": rows})
+        table.dump({"rows": rows, "format": about.format})
     else:
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         table.show(rows, f"{about.titled()}{allowed}. {notes}")
@@ -84,9 +84,9 @@ def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget
 
     seed = about.seed if args.seed is None else args.seed
     if about.solver is not None:
-        runner = solver_runner(about.path, about.device, args.batch, seed)
+        runner = solver_runner(about.path, about.device, args.batch, seed, about.format)
     else:
-        runner = net_runner(about.net, about.device, seed)
+        runner = net_runner(about.net, about.device, seed, about.format)
     try:
         return ran(runner, about.programs, policies, costs, budget, host_budget, args.steps, about.train.name, tell)
     finally:

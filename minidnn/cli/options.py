@@ -7,6 +7,7 @@ from typing import Any
 
 from minidnn import sizes
 from minidnn.backends import DEVICES
+from minidnn.formats import FORMATS
 
 POLICIES = "baseline, liveness, vdnn_all, vdnn_conv (each also :m or :p), vdnn_dyn"
 
@@ -75,6 +76,12 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     "no_graph": (
         "--no-graph",
         dict(action="store_true", help="with --device cuda: enqueue each kernel anew instead of replaying a graph"),
+    ),
+    "format": (
+        "--format",
+        dict(
+            choices=FORMATS, help="what to compute in (default: the solver file's, else float32); weights stay float32"
+        ),
     ),
     "gpu": (
         "--gpu",

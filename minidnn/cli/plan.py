@@ -10,7 +10,7 @@ from minidnn.cli import subject
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policy", "policies", "budget", "host_budget", "device", "gpu", "facts", "json")
+    subject.arguments(parser, "policy", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json")
     parser.set_defaults(device=None)
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
 
@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     )
     rows = [r.row() for r in results]
     if args.json:
-        table.dump({"rows": rows})
+        table.dump({"rows": rows, "format": about.format})
     elif args.listing:
         for r in results:
             if r.refused is not None:
@@ -38,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"# {r.policy}")
                 print(schedule)
     else:
-        table.show(rows, f"{about.titled()}. {subject.notes(costs)}")
+        table.show(rows, f"{about.titled()}. {subject.notes(costs, about.format)}")
         for r in results:
             _worst(r)
     return 0  # that a policy is refused is an answer, not a failure

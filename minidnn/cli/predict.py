@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="raw samples: an npy file, or an npz with an array x or images")
     parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
     parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
-    common(parser, "policy", "budget", "host_budget", "device", "batch", "json")
+    common(parser, "policy", "budget", "host_budget", "device", "format", "batch", "json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -28,14 +28,14 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.session import Session
     from minidnn.solver_file import understand
 
-    net, test_net, _ = understand(args.model, batch=args.batch)
+    net, test_net, solver = understand(args.model, batch=args.batch)
     net = test_net or net
     graph = net.graph("TEST")
     scores, normal = scores_of(graph)
     device = opened(args, args.device)
     with Session(
         net, device=device, policy=args.policy or "liveness", budget=args.budget, host_budget=args.host_budget,
-        keep=[scores],
+        format=args.format or (solver and solver.minidnn.format) or "float32", keep=[scores],
     ) as session:  # fmt: skip
         session.load(args.weights, complete=True)
         with np.errstate(all="ignore"):  # the check below says more

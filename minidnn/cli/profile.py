@@ -11,7 +11,7 @@ from minidnn.cli import subject
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "device", "json")
+    subject.arguments(parser, "device", "format", "json")
     parser.set_defaults(device=None)
     parser.add_argument("--again", action="store_true", help="measure anew what is known already")
 
@@ -19,11 +19,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.backends import open_device
     from minidnn.costs import key, measurements
+    from minidnn.formats import usable
     from minidnn.report import table
     from minidnn.session import InvalidInput
     from minidnn.study.measure import measure
 
     about = subject.read(args)
+    usable(about.format)
     device = open_device(about.device) if isinstance(about.device, str) else about.device
     known = measurements(device)
     if known.problem:
@@ -58,6 +60,7 @@ def run(args: argparse.Namespace) -> int:
                 )
     facts: dict[str, Any] = {
         "device": known.device,
+        "format": about.format,
         "bandwidth_out": known.bandwidth_out,
         "bandwidth_in": known.bandwidth_in,
         "latency": known.latency,

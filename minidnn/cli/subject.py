@@ -30,6 +30,7 @@ class Subject:
     programs: tuple[Program, ...]
     device: Any  # its name, or itself
     seed: int
+    format: str
 
     @property
     def name(self) -> str:
@@ -45,7 +46,8 @@ class Subject:
         return next((t.shape[0] for t in self.train.inputs if len(t.shape) > 1), None)
 
     def titled(self) -> str:
-        return f"{self.name}, batch {self.batch}" if self.batch else self.name
+        batch = f", batch {self.batch}" if self.batch else ""
+        return self.name + batch + (f", {self.format}" if self.format != "float32" else "")
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
@@ -65,10 +67,11 @@ def read(args: argparse.Namespace) -> Subject:
     net, test_net, p = understand(args.file, batch=args.batch)
     seed = p.random_seed if p is not None and p.random_seed >= 0 else 0
     train = None if p is None else train_spec(p, seed)
-    found = programs(net, train, phases(p), test_net=test_net, facts=FACTS[wanted])
+    format = args.format or (p is not None and p.minidnn.format) or "float32"
+    found = programs(net, train, phases(p), test_net=test_net, facts=FACTS[wanted], format=format)
     device = getattr(args, "device", None) or (p is not None and p.minidnn.device) or "cpu"
     device = opened(args, device) if hasattr(args, "device") else device
-    return Subject(args.file, net, test_net, p, tuple(found.values()), device, seed)
+    return Subject(args.file, net, test_net, p, tuple(found.values()), device, seed, format)
 
 
 def budgets(about: Subject, args: argparse.Namespace) -> tuple[int | None, int | None]:
@@ -104,12 +107,13 @@ def costs_of(subject: Subject, gpu: str | None) -> Costs:
     return measured(device, known) if known.covers(ops, device.algorithms) else estimate(device)
 
 
-def notes(costs: Costs) -> str:
+def notes(costs: Costs, format: str = "float32") -> str:
     """Where seconds come from, for people."""
     if costs.origin == "profile":
         from minidnn.costs import gpu
 
-        return f"Simulated on {gpu(costs.device).title} from the profile {costs.device}."
+        slow = "" if format == "float32" else f" It has no rates of {format}: arithmetic takes as long as in float32."
+        return f"Simulated on {gpu(costs.device).title} from the profile {costs.device}.{slow}"
     how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
     more = "" if costs.measured else " `minidnn profile` measures them."
     return f"Simulated with {how} this machine ({costs.device}).{more}"

@@ -13,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL.yaml", help="a model file with test data, or its solver file")
     parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
-    common(parser, "policy", "budget", "host_budget", "device", "batch", "json")
+    common(parser, "policy", "budget", "host_budget", "device", "format", "batch", "json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -31,6 +31,7 @@ def run(args: argparse.Namespace) -> int:
         policy=args.policy or "liveness",
         budget=args.budget,
         host_budget=args.host_budget,
+        format=args.format or (solver and solver.minidnn.format) or "float32",
     ) as session:
         loaded = session.load(args.weights, complete=True)
         feeds = Feeds(session.graphs["TEST"])
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
             "outputs": dict(result.outputs),
             "images": result.images,
             "seconds": result.seconds,
+            "format": session.format,
             "peak_bytes": session.arrangement.arena,
             "unused": list(loaded.unused),
         }

@@ -10,7 +10,7 @@ from minidnn.cli.options import positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policy", "budget", "device", "gpu", "json")
+    subject.arguments(parser, "policy", "budget", "device", "format", "gpu", "json")
     parser.set_defaults(device=None)
     parser.add_argument("--iterations", type=positive, default=10, metavar="N", help="steps (default: %(default)s)")
 
@@ -34,12 +34,12 @@ def run(args: argparse.Namespace) -> int:
             raise refused
         schedule = arrangement.schedules[about.train.name]
         traces = [simulate(schedule, costs)]
-        notes = subject.notes(costs)
+        notes = subject.notes(costs, about.format)
     else:
         if about.solver is not None:
-            open_runner = solver_runner(about.path, about.device, args.batch, about.seed)
+            open_runner = solver_runner(about.path, about.device, args.batch, about.seed, about.format)
         else:
-            open_runner = net_runner(about.net, about.device, about.seed)
+            open_runner = net_runner(about.net, about.device, about.seed, about.format)
         runner = open_runner(policy, costs, budget)
         try:
             schedule = runner.arrangement.schedules[about.train.name]
@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     rows = layers(schedule, traces)
     seconds = median(t.seconds for t in traces)
     if args.json:
-        total = {"step_seconds": seconds, "iterations": len(traces), "policy": policy}
+        total = {"step_seconds": seconds, "iterations": len(traces), "policy": policy, "format": about.format}
         table.dump({"rows": rows, **total})
         return 0
     lines = [

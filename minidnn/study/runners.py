@@ -65,20 +65,25 @@ class _Differentiated:
         self.session.close()
 
 
-def solver_runner(path: str, device: str, batch: int | None, seed: int) -> Open:
+def solver_runner(path: str, device: str, batch: int | None, seed: int, format: str = "float32") -> Open:
     """Trains what a solver file says, each time from the same start."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
-        return _Trained(Solver(path, policy=policy, budget=budget, costs=costs, device=device, batch=batch, seed=seed))
+        solver = Solver(
+            path, policy=policy, budget=budget, costs=costs, device=device, batch=batch, seed=seed, format=format
+        )
+        return _Trained(solver)
 
     return open_runner
 
 
-def net_runner(net: Net, device: str, seed: int) -> Open:
+def net_runner(net: Net, device: str, seed: int, format: str = "float32") -> Open:
     """Runs a net's forward and backward on random batches, each time the same ones."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
-        session = Session(net, None, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=seed)
+        session = Session(
+            net, None, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=seed, format=format
+        )  # fmt: skip
         return _Differentiated(session, seed)
 
     return open_runner
