@@ -358,7 +358,7 @@ class Solver:
             what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
             self.notes.append(f"{taken} samples an iteration, but {what}")
         for name, now in self._facts().items():
-            then = before.facts.get(name)
+            then = before.facts.get(name, now)
             if then != now:
                 self.notes.append(f"{name}: {now}, but the snapshot's run had {then}: last bits may differ")
 

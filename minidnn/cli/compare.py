@@ -43,16 +43,17 @@ def run(args: argparse.Namespace) -> int:
         results = simulated(
             about.programs, policies, costs, budget, host_budget, args.facts or "default", about.train.name
         )
-        notes = subject.notes(costs, about.format)
+        notes, where = subject.notes(costs, about.format), f"simulated {costs.device}"
     else:
         results = _ran(about, policies, costs, budget, host_budget, args)
-        notes = f"Run on {costs.device} for {args.steps} steps each, interleaved; medians."
+        where = subject.described(about)
+        notes = f"Run for {args.steps} steps each, interleaved; medians. On {where}."
     rows = [r.row() for r in results]
     limit = budget if budget is not None else costs.memory if args.gpu else None
     if args.report:
         _write(Path(args.report), results, rows, limit, about, notes)
     if args.json:
-        table.dump({"rows": rows, "format": about.format})
+        table.dump({"rows": rows, "device": where, "format": about.format})
     else:
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         table.show(rows, f"{about.titled()}{allowed}. {notes}")

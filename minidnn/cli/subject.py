@@ -74,6 +74,14 @@ def read(args: argparse.Namespace) -> Subject:
     return Subject(args.file, net, test_net, p, tuple(found.values()), device, seed, format)
 
 
+def described(about: Subject) -> str:
+    """The device and all that its numbers depend on: libraries, threads, whether TF32 is allowed."""
+    from minidnn.backends import open_device
+
+    device = open_device(about.device) if isinstance(about.device, str) else about.device
+    return f"{device.name}: {device.description}"
+
+
 def budgets(about: Subject, args: argparse.Namespace) -> tuple[int | None, int | None]:
     """(device budget, host budget): the command line's, else the solver file's, else none."""
     own = about.solver.minidnn if about.solver is not None else None

@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
             "outputs": dict(result.outputs),
             "images": result.images,
             "seconds": result.seconds,
+            "device": f"{session.device.name}: {session.device.description}",
             "format": session.format,
             "peak_bytes": session.arrangement.arena,
             "unused": list(loaded.unused),

@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
             raise refused
         schedule = arrangement.schedules[about.train.name]
         traces = [simulate(schedule, costs)]
-        notes = subject.notes(costs, about.format)
+        notes, where = subject.notes(costs, about.format), f"simulated {costs.device}"
     else:
         if about.solver is not None:
             open_runner = solver_runner(about.path, about.device, args.batch, about.seed, about.format)
@@ -47,11 +47,13 @@ def run(args: argparse.Namespace) -> int:
             traces = [trace for _ in range(args.iterations) if (trace := runner.step(trace=True)) is not None]
         finally:
             runner.close()
-        notes = f"Run on {costs.device}, median of {len(traces)} steps."
+        where = subject.described(about)
+        notes = f"Median of {len(traces)} steps. Run on {where}."
     rows = layers(schedule, traces)
     seconds = median(t.seconds for t in traces)
     if args.json:
-        total = {"step_seconds": seconds, "iterations": len(traces), "policy": policy, "format": about.format}
+        total = {"step_seconds": seconds, "iterations": len(traces), "policy": policy}
+        total |= {"device": where, "format": about.format}
         table.dump({"rows": rows, **total})
         return 0
     lines = [

@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         document |= {
             "policy": arrangement.policy,
             "device": solver.session.device.name,
+            "description": solver.session.device.description,
             "format": solver.session.format,
             "seed": solver.seed,
             "peak_bytes": arrangement.arena,
