@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 RATE = Tensor("rate", (1,), role=Role.CONTROL)
 ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
 OBJECTIVE = Tensor("objective", (1,))
-OWN = ".loss"  # ends the name of a gradient as its loss writes it
+OWN = ".own"  # ends the name of a gradient as its layer writes it, where that is not yet what goes on
 SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the scale of the loss; good steps since it was changed
 
 
@@ -242,7 +242,7 @@ class _Differentiation:
             site = low.site
             site.dy = [self.gradient.get(t) for t in site.y]
             dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
-            dp = {p.name: parameter_gradient(low.parameters[p.name], site.p[p.name].dtype) for p in low.learned}
+            dp = {p.name: parameter_gradient(low.parameters[p.name], self.graph.format) for p in low.learned}
             site.dx = [t and self._own(low, t, x) for t, x in zip(dx, site.x, strict=True)]
             site.dp = {name: self._own(low, dp[name], p) if name in dp else None for name, p in site.p.items()}
             self.ops += low.node.layer.backward(site)
@@ -262,8 +262,8 @@ class _Differentiation:
         return Tensor(name, t.shape, t.dtype, Role.GRADIENT)
 
     def _own(self, low: _Lowered, gradient: Tensor, of: Tensor) -> Tensor:
-        """What the layer writes as that gradient, of what it reads: a loss's is float32, and not scaled yet."""
-        if not low.node.layer.loss or (of.dtype == gradient.dtype and not self.scaled):
+        """What the layer writes as that gradient, in the format of what it reads; a loss's is not scaled yet."""
+        if of.dtype == gradient.dtype and not (self.scaled and low.node.layer.loss):
             return gradient
         return Tensor(gradient.name + OWN, gradient.shape, of.dtype, gradient.role)
 
@@ -272,7 +272,7 @@ class _Differentiation:
         assert found is not None
         if found.name != gradient.name + OWN:
             return found
-        reads = [found, SCALE] if self.scaled else [found]
+        reads = [found, SCALE] if self.scaled and low.node.layer.loss else [found]
         inplace = [(found, gradient)] if found.dtype == gradient.dtype else []
         self._emit(
             low.node.name, "cast.backward", Phase.BACKWARD, reads, [gradient], None, inplace, found.size,

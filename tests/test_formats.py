@@ -19,7 +19,8 @@ from minidnn.backends.reference import KERNELS, ReferenceDevice, bound
 from minidnn.cli.main import main
 from minidnn.costs import estimate
 from minidnn.formats import InvalidFormat
-from minidnn.layers.base import ShapeError
+from minidnn.layers import LAYERS
+from minidnn.layers.base import Layer, Parameter, ShapeError
 from minidnn.memory.policies import find
 from minidnn.program import Op, Phase, Role, Tensor
 from tests.cpu_ops import Maker, attrs, run
@@ -178,6 +179,57 @@ def test_trains_nearly_as_float32_does(net, format):
     whole, half = losses("float32"), losses(format)
     assert whole != half
     np.testing.assert_allclose(half, whole, rtol={"bfloat16": 0.05, "float16": 0.02}[format], atol=0.02)
+
+
+@pytest.mark.parametrize("format", HALF)
+def test_a_loss_that_learns_has_its_gradients_scaled_like_all_others(format, monkeypatch):
+    """A user's loss with a parameter: sum((x - w)^2) / 2, in float32 whatever the format."""
+
+    class Centre(Layer):
+        type, bottoms, loss = "Centre", (1, 1), True
+
+        def shapes(self, bottoms):
+            return [(1,)]
+
+        def parameters(self, bottoms):
+            return [Parameter("w", bottoms[0][1:])]
+
+        def forward(self, s):
+            assert {t.dtype for t in (*s.x, *s.p.values())} == {"float32"}
+            yield s.op("centre.forward", [*s.x, s.p["w"]], s.y, phase=Phase.LOSS)
+
+        def backward(self, s):
+            yield s.op("centre.backward", [*s.x, s.p["w"]], [s.dx[0], s.dp["w"]])
+
+    def forward(a, reads, writes):
+        writes[0][...] = ((reads[0] - reads[1]) ** 2).sum() / 2
+
+    def backward(a, reads, writes):
+        writes[0][...] = reads[0] - reads[1]
+        writes[1][...] = (reads[1] - reads[0]).sum(0)
+
+    monkeypatch.setitem(LAYERS, "Centre", Centre)
+    monkeypatch.setitem(KERNELS, "centre.forward", forward)
+    monkeypatch.setitem(KERNELS, "centre.backward", backward)
+    net = minidnn.Net.from_text("""
+name: centred
+layer:
+- {name: d, type: Input, top: [x, label], input_param: {shape: [{dim: [4, 6]}, {dim: [4]}]}}
+- {name: ip, type: InnerProduct, bottom: x, top: ip, inner_product_param: {num_output: 3}}
+- {name: c, type: Centre, bottom: ip, top: c}
+- {name: l, type: SoftmaxWithLoss, bottom: [ip, label], top: l}
+""")
+    random = np.random.default_rng(0)
+    data = random.standard_normal((8, 6)).astype(np.float32), (np.arange(8) % 3).astype(np.int32)
+    ends = []
+    for each in ("float32", format):
+        options = {"base_lr": 0.05, "device": "reference", "seed": 1, "minidnn": {"loss_scale": 512}}
+        with minidnn.Solver(net, format=each, data=data, **options) as s:
+            dtypes = {t.dtype for t in s.session.programs["TRAIN"].tensors if t.name.endswith((".w.grad", ".b.grad"))}
+            assert dtypes == {each}
+            s.step(5)
+            ends.append(s.params["c"]["w"])
+    assert np.abs(ends[0]).max() > 0.01 and np.abs(ends[1] - ends[0]).max() < 0.02 * np.abs(ends[0]).max()
 
 
 @pytest.mark.parametrize("format", HALF)
