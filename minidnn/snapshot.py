@@ -208,10 +208,13 @@ def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 def _tensor(path: str | Path, file: Any, name: str) -> np.ndarray:
     try:
-        return file.get_tensor(name)
-    except (TypeError, ValueError) as error:  # NumPy has no such numbers: BF16, F8_E4M3
-        kind = file.get_slice(name).get_dtype()
-        raise SnapshotError(f"{path}: {name} holds {kind} numbers, which NumPy lacks; convert it to F32") from error
+        array = file.get_tensor(name)
+        if array.dtype.kind != "V":  # else it is a type of ml_dtypes, where that has been imported
+            return array
+    except (TypeError, ValueError):  # NumPy has no such numbers: BF16, F8_E4M3
+        pass
+    kind = file.get_slice(name).get_dtype()
+    raise SnapshotError(f"{path}: {name} holds {kind} numbers, which NumPy lacks; convert it to F32")
 
 
 def _checksum(tensors: Mapping[str, np.ndarray], meta: Mapping[str, object]) -> str:

@@ -1,5 +1,6 @@
 """A snapshot is whole or not there: round trips, torn and corrupt files, a full disk, the newest valid."""
 
+import contextlib
 import json
 import os
 import stat
@@ -92,8 +93,11 @@ def test_numbers_that_numpy_lacks(tmp_path):
     header = json.dumps({"conv1/w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
     path = tmp_path / "w.safetensors"
     path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
-    with pytest.raises(SnapshotError, match=r"w\.safetensors: conv1/w holds BF16 numbers"):
-        snapshot.load_weights(path)
+    for _ in range(2):
+        with pytest.raises(SnapshotError, match=r"w\.safetensors: conv1/w holds BF16 numbers"):
+            snapshot.load_weights(path)
+        with contextlib.suppress(ImportError):  # which tells NumPy of them
+            import ml_dtypes  # noqa: F401
 
 
 def test_a_folder_is_no_snapshot(tmp_path):
