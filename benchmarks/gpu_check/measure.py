@@ -22,6 +22,7 @@ from benchmarks.gpu_check.run import Run
 from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Costs, Measurements, key, measured, measurements
+from minidnn.formats import floating
 from minidnn.memory.schedule import Compute, Schedule
 from minidnn.net import Net
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
@@ -103,7 +104,7 @@ def alone(device: CudaDevice, bench: Any, op: Op, algorithm: Algorithm, best: fl
     for t in op.tensors:
         views[t] = bench.arena[at : at + t.nbytes]
         at += -(-t.nbytes // 256) * 256
-        if not t.dtype.startswith("float"):
+        if not floating(t.dtype):
             bench.fill(views[t], 0)()  # labels, indices, iterations: valid for every op
     call = device.prepare(op, algorithm, views, bench.arena[at : at + algorithm.workspace])
     begin, end = api.event(timed=True), api.event(timed=True)
