@@ -46,6 +46,7 @@ class Costs:
     choices: Callable[[Op], tuple[Choice, ...]]
     latency: float = 0.0  # seconds before a copy's first byte
     measured: bool = False
+    own_memory: bool = False  # the arena is the device's, and not a part of the host's memory
     origin: str = "given"  # "profile", "measured" or "estimated": what a report says of its seconds
 
     def seconds(self, op: Op, algorithm: Algorithm) -> float:
@@ -261,7 +262,8 @@ def estimate(device: Any) -> Costs:
         return tuple(Choice(a, seconds * (1 + 0.1 * i)) for i, a in enumerate(device.algorithms(op)))
 
     return Costs(
-        device.name, device.memory, rates.copy, rates.copy, remembering(choose), rates.launch, origin="estimated"
+        device.name, device.memory, rates.copy, rates.copy, remembering(choose), rates.launch,
+        own_memory=hasattr(device, "runtime"), origin="estimated",
     )  # fmt: skip
 
 
@@ -366,5 +368,5 @@ def measured(device: Any, known: Measurements) -> Costs:
 
     return Costs(
         device.name, device.memory, known.bandwidth_out, known.bandwidth_in, remembering(choose),
-        known.latency, measured=True, origin="measured",
+        known.latency, measured=True, own_memory=hasattr(device, "runtime"), origin="measured",
     )  # fmt: skip

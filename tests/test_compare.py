@@ -1,5 +1,6 @@
 """Rows of a comparison, on programs made by hand: their sums, their order, what a refused policy shows."""
 
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -191,6 +192,15 @@ def test_what_this_machine_cannot_hold_is_simulated(monkeypatch):
     results = ran(["baseline", "vdnn_all"])
     assert not Toy.opened and all(r.identical is None for r in results.values())
     assert results["vdnn_all"].slowdown is not None
+
+
+def test_a_device_with_memory_of_its_own_takes_only_its_host_store_from_this_machine(monkeypatch):
+    host = max(r.arrangement.host for r in simulated([chain()], ["baseline", "vdnn_all"], costs()))
+    monkeypatch.setattr(run, "physical_memory", lambda: 5 * host)  # far less than an arena
+    Toy.opened = []
+    own = replace(costs(), own_memory=True)
+    found = run.ran(lambda p, c, b: Toy(p, c, b, ()), [chain()], ["baseline", "vdnn_all"], own, steps=4)
+    assert [p for p, _ in Toy.opened] == ["baseline", "vdnn_all"] and all(r.identical for r in found)
 
 
 def test_forced_costs_leave_no_choice():

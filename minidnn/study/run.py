@@ -67,7 +67,7 @@ def ran(
         trace = simulate(arrangement.schedules[name], costs)
         results[policy] = Result(policy, arrangement, trace, name, refused)
     free = physical_memory()
-    needs = {policy: r.arrangement.arena + r.arrangement.host for policy, r in results.items()}
+    needs = {policy: _of_host(r.arrangement, costs) for policy, r in results.items()}
     able = [policy for policy in policies if needs[policy] < 0.8 * free]
     together = sum(needs[policy] for policy in able) < 0.6 * free
     ends: dict[str, Digest] = {}
@@ -135,13 +135,18 @@ def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free
     except MemoryError:  # of a device that has its own
         return None
     try:
-        if runner.arrangement.arena + runner.arrangement.host > 0.8 * free:
+        if _of_host(runner.arrangement, costs) > 0.8 * free:
             return None
         for _ in range(steps):
             runner.step()
         return digest(runner.values())
     finally:
         runner.close()
+
+
+def _of_host(arrangement: Arrangement, costs: Costs) -> int:
+    """Bytes of this machine's memory that it takes to run."""
+    return arrangement.host + (0 if costs.own_memory else arrangement.arena)
 
 
 def _algorithms(arrangement: Arrangement) -> Algorithms:
