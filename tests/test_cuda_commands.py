@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from minidnn.backends.cuda import packages
-from minidnn.cli.main import main
+from minidnn.cli.main import exit_code, main, message
 
 MODELS = Path(__file__).parents[1] / "models"
 DIGITS, LENET = str(MODELS / "digits_solver.yaml"), str(MODELS / "digits_lenet.yaml")
@@ -50,3 +50,12 @@ def test_devices_says_it_too(capsys, without):
 def test_cudas_options_are_cudas(capsys):
     assert main(["train", DIGITS, "--no-graph"]) == 2
     assert "--no-graph is for --device cuda" in capsys.readouterr().err
+
+
+def test_an_error_of_cudas_is_no_internal_error():
+    class CUDARuntimeError(RuntimeError):
+        """As CuPy calls it."""
+
+    error = CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+    assert message(error).startswith("CUDA failed while the step ran: cudaErrorIllegalAddress")
+    assert exit_code(error) == 1

@@ -43,6 +43,7 @@ BAD_INPUT = {
     "CudaUnavailable",
 }
 FAILED = {"Diverged", "NotFinite", "SaveError", "KernelFailed", "CompileError"}
+CUDA = {"CUDARuntimeError", "CUDADriverError"}  # CuPy's; a kernel that failed is noticed when a step ends
 NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
@@ -81,6 +82,8 @@ def message(error: Exception) -> str:
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if kinds & (BAD_INPUT | FAILED):
         return str(error)
+    if kinds & CUDA:
+        return f"CUDA failed while the step ran: {error}; with --no-graph and compute-sanitizer it says where"
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         full = " (nothing more can be written there)" if error.errno == errno.ENOSPC else ""
