@@ -223,7 +223,7 @@ class Machine:
         t = next(t for t in loaded.schedule.program.inputs if t == tensor)
         if tuple(np.shape(array)) != t.shape:
             raise ValueError(f"{t.name} has shape {t.shape}, got an array of shape {np.shape(array)}")
-        np.copyto(self.device.array(self._host(loaded, t, loaded.place ^ 1), t), array, casting="unsafe")
+        _fill(self.device.array(self._host(loaded, t, loaded.place ^ 1), t), np.asarray(array))
         loaded.fresh.add(t)
 
     def read(self, tensor: Tensor, program: str = "TRAIN") -> np.ndarray:
@@ -256,6 +256,19 @@ class Machine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+FEW = 4  # channels: an image's
+
+
+def _fill(view: np.ndarray, array: np.ndarray) -> None:
+    """view[...] = array, converted. Images go channel by channel: where those lie innermost, NumPy then takes half the
+    time (64 x 3 x 224 x 224: 17 instead of 37 ms)."""
+    if view.ndim == 4 and 1 < view.shape[1] <= FEW:
+        for c in range(view.shape[1]):
+            np.copyto(view[:, c], array[:, c], casting="unsafe")
+    else:
+        np.copyto(view, array, casting="unsafe")
 
 
 def _trace(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
