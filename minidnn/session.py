@@ -70,7 +70,7 @@ class Session:
         """
         self.net = net
         self.format = usable(format)
-        self.device = open_device(device) if isinstance(device, str) else device
+        self.device = open_device(device)
         self.costs = costs or estimate(self.device)
         nets = {"TRAIN": net, "TEST": test_net or net}
         self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=format) for phase in phases}

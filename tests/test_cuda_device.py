@@ -12,9 +12,9 @@ import pytest
 
 import minidnn
 from minidnn.backends.cuda.api import OutOfMemory
-from minidnn.backends.cuda.device import KINDS, OF_CUDNN, KernelFailed, NoKernel
+from minidnn.backends.cuda.device import KINDS, OF_CUDNN, KernelFailed
 from minidnn.backends.cuda.runtime import CudaRuntime
-from minidnn.backends.reference import KERNELS
+from minidnn.backends.reference import KERNELS, NoKernel
 from minidnn.memory.machine import NotFinite
 from minidnn.memory.schedule import Wait
 from minidnn.program import Op, Phase, Tensor

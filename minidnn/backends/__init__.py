@@ -7,9 +7,12 @@ from typing import Any
 DEVICES = ("cpu", "reference", "cuda")
 
 
-def open_device(name: str, **options: Any) -> Any:
+def open_device(name: Any, **options: Any) -> Any:
     """The device of that name: "cpu" (oneDNN, or its plain fallback), "reference" (NumPy) or "cuda" (a GPU; options
-    are those of cuda.open_gpu). Raises ImportError (cuda.packages.CudaUnavailable) where no GPU can be used."""
+    are those of cuda.open_gpu). A device that is open already is itself. Raises ImportError
+    (cuda.packages.CudaUnavailable) where no GPU can be used."""
+    if not isinstance(name, str):
+        return name
     if name == "cpu":
         from minidnn.backends.cpu import CpuDevice
 

@@ -26,7 +26,7 @@ def run(args: argparse.Namespace) -> int:
 
     about = subject.read(args)
     usable(about.format)
-    device = open_device(about.device) if isinstance(about.device, str) else about.device
+    device = open_device(about.device)
     known = measurements(device)
     if known.problem:
         print(f"minidnn: {known.problem}", file=sys.stderr)

@@ -78,7 +78,7 @@ def described(about: Subject) -> str:
     """The device and all that its numbers depend on: libraries, threads, whether TF32 is allowed."""
     from minidnn.backends import open_device
 
-    device = open_device(about.device) if isinstance(about.device, str) else about.device
+    device = open_device(about.device)
     return f"{device.name}: {device.description}"
 
 
@@ -107,7 +107,7 @@ def costs_of(subject: Subject, gpu: str | None) -> Costs:
 
     if gpu is not None:
         return profile(gpu)
-    device = open_device(subject.device) if isinstance(subject.device, str) else subject.device
+    device = open_device(subject.device)
     known = measurements(device)
     if known.problem:
         print(f"minidnn: {known.problem}", file=sys.stderr)

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from minidnn.backends import layout, reference
+from minidnn.backends.choice import chosen
 from minidnn.backends.cpu import (
     convolution,
     dense,
@@ -81,19 +82,7 @@ class CpuDevice:
 
     def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray) -> Call:
         """The op bound to its addresses. Calling it looks nothing up and allocates nothing of note."""
-        for recipe in self.recipes(op):
-            if recipe.algorithm == algorithm:
-                break
-        else:
-            offered = ", ".join(f"{a.name} ({a.workspace} B)" for a in self.algorithms(op))
-            raise ValueError(
-                f"{op.name}: no algorithm {algorithm.name} with {algorithm.workspace} B of workspace; "
-                f"{self.name} offers {offered}"
-            )
-        if workspace.nbytes < algorithm.workspace:
-            raise ValueError(
-                f"{op.name}: {algorithm.name} needs {algorithm.workspace} B of workspace, given {workspace.nbytes} B"
-            )
+        recipe = chosen(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
         steps = recipe.bind([views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
         return _chain(self.dnnl.use_threads if self.dnnl else None, steps)
 

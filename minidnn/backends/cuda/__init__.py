@@ -3,6 +3,6 @@
 A user's own layer adds its kernels here: `KINDS["cube.forward"] = f(op) -> [Recipe, ...]`.
 """
 
-from minidnn.backends.cuda.device import KINDS, CudaDevice, NoKernel, Planner, open_gpu
+from minidnn.backends.cuda.device import KINDS, CudaDevice, Planner, open_gpu
 
-__all__ = ["KINDS", "CudaDevice", "NoKernel", "Planner", "open_gpu"]
+__all__ = ["KINDS", "CudaDevice", "Planner", "open_gpu"]

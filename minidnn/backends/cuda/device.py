@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from minidnn.backends import layout
+from minidnn.backends.choice import chosen
 from minidnn.backends.cuda import (
     convolution,
     dense,
@@ -28,6 +29,7 @@ from minidnn.backends.cuda.api import Api, Call
 from minidnn.backends.cuda.cudnn import Cudnn
 from minidnn.backends.cuda.recipe import Argument, Execute, Launch, Pointer, Read, Recipe, Space, storage
 from minidnn.backends.cuda.runtime import Bytes, CudaRuntime
+from minidnn.backends.reference import NoKernel
 from minidnn.costs import Rates
 from minidnn.program import Algorithm, Op, Tensor
 
@@ -47,13 +49,6 @@ OF_CUDNN = {**convolution.KINDS, **dense.KINDS}
 
 SOME_GPU = Rates(1e13, 5e11, 2e10, 5e-6)
 MARGIN = 256 << 20  # bytes that are left free for what CUDA itself takes late: kernels' code, graphs, stacks
-
-
-class NoKernel(KeyError):
-    """An op of a kind that no table has."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class KernelFailed(RuntimeError):
@@ -93,15 +88,6 @@ class Planner:
                 )
         return self._recipes[key]
 
-    def recipe(self, op: Op, algorithm: Algorithm) -> Recipe:
-        for recipe in self.recipes(op):
-            if recipe.algorithm == algorithm:
-                return recipe
-        offered = ", ".join(f"{a.name} ({a.workspace} B)" for a in self.algorithms(op))
-        raise ValueError(
-            f"{op.name}: no algorithm {algorithm.name} with {algorithm.workspace} B of workspace; cuda offers {offered}"
-        )
-
 
 class CudaDevice(Planner):
     """One GPU. graphs: replay each step as one captured graph."""
@@ -134,11 +120,7 @@ class CudaDevice(Planner):
 
     def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, Bytes], workspace: Bytes) -> Call:
         """The op bound to its addresses: calling it enqueues its kernels on the compute stream."""
-        recipe = self.recipe(op, algorithm)
-        if workspace.nbytes < algorithm.workspace:
-            raise ValueError(
-                f"{op.name}: {algorithm.name} needs {algorithm.workspace} B of workspace, given {workspace.nbytes} B"
-            )
+        recipe = chosen(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
 
         def address(pointer: Pointer) -> int:
             if isinstance(pointer, Space):
