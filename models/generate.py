@@ -1,4 +1,4 @@
-"""Write the networks of this folder that repeat themselves, from their one definition in minidnn/zoo.py.
+"""Write the networks of this folder that repeat themselves, from their one definition in minidnn/zoo.
 
     python models/generate.py            write them
     python models/generate.py --check    say which files differ, and fail if any does
@@ -22,7 +22,7 @@ WIDTH = 118
 
 def text(net: Net, about: str) -> str:
     """The net's file, a layer on a line where it fits."""
-    head = [f"# {about}", "# Written by models/generate.py from minidnn/zoo.py.", f"name: {net.name}", "layer:"]
+    head = [f"# {about}", "# Written by models/generate.py from minidnn/zoo.", f"name: {net.name}", "layer:"]
     return "\n".join([*head, *(_layer(plain(layer)) for layer in net.layers), ""])
 
 
@@ -62,7 +62,7 @@ def main(check: bool) -> int:
             path.write_text(wanted)
             print(path)
     if different:
-        print(f"differ from minidnn/zoo.py: {', '.join(different)}", file=sys.stderr)
+        print(f"differ from minidnn/zoo: {', '.join(different)}", file=sys.stderr)
     return 1 if different else 0
 
 

@@ -127,6 +127,19 @@ def test_the_vdnn_paper_s_bytes(name, batch, base, conv, everything):
     assert everything is None or round(of_all, 1) == everything or round(of_all) == everything
 
 
+def test_superneurons_alexnet_s_bytes():
+    """23 outputs, and 13 gradients (ReLU, LRN and softmax work in place of theirs): the paper's 2189.437 MiB."""
+    layers = [n for n in net("superneurons_alexnet").graph("TRAIN").layers if n.layer.type != "Data"]
+    scores = layers[-1].bottoms[0].tensor.nbytes  # of the softmax, inside of the loss
+    outputs = [*(n.tops[0].tensor.nbytes for n in layers[:-1]), scores]
+    kinds = ("Convolution", "Pooling", "InnerProduct", "Dropout")
+    gradients = [n.bottoms[0].tensor.nbytes for n in layers if n.layer.type in kinds]
+    assert (len(outputs), len(gradients)) == (23, 13)
+    assert round((sum(outputs) + sum(gradients)) / MIB, 3) == 2189.437
+    convs = [round(n.tops[0].tensor.nbytes / MIB, 2) for n in layers if n.layer.type == "Convolution"]
+    assert convs[:4] == [221.56, 142.38, 49.51, 49.51]
+
+
 def test_layers_with_weights_are_counted():
     for depth in (50, 101, 137, 152, 155, 1001, 1919):
         assert 3 * sum(zoo.residual_blocks(depth)) + 2 == depth
