@@ -19,6 +19,7 @@ Concat, Eltwise) count as feature extraction under vdnn_all.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minidnn.costs import Costs
@@ -32,7 +33,7 @@ MAPS = (Role.INPUT, Role.ACTIVATION)
 
 
 @dataclass
-class _Layer:
+class Layer:
     """A layer of the feature extraction part: points of its forward and backward ops."""
 
     name: str
@@ -43,17 +44,26 @@ class _Layer:
 
 
 def vdnn_all(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    return _vdnn(program, choose(program, costs, algorithms), convolutions_only=False)
+    return offloading(program, choose(program, costs, algorithms), every)
 
 
 def vdnn_conv(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    return _vdnn(program, choose(program, costs, algorithms), convolutions_only=True)
+    return offloading(program, choose(program, costs, algorithms), convolution)
 
 
-def _vdnn(program: Program, algorithm: dict[Op, Algorithm], convolutions_only: bool) -> Plan:
+def every(layer: Layer) -> bool:
+    return True
+
+
+def convolution(layer: Layer) -> bool:
+    return layer.convolution
+
+
+def offloading(program: Program, algorithm: dict[Op, Algorithm], offloads: Callable[[Layer], bool]) -> Plan:
+    """The paper's machinery for the input maps of the layers that `offloads` says yes to."""
     share = in_place(program)
     layers = feature_extraction(program)
-    _choose_offloads(program, layers, share, convolutions_only)
+    _choose_offloads(program, layers, share, offloads)
     back_at = _prefetches(layers)
     first_backward_read: dict[Tensor, Point] = {}
     for p, op in enumerate(program.ops):
@@ -75,9 +85,9 @@ def _vdnn(program: Program, algorithm: dict[Op, Algorithm], convolutions_only: b
     return Plan(algorithm=algorithm, share=share, trips=tuple(trips))
 
 
-def feature_extraction(program: Program) -> list[_Layer]:
+def feature_extraction(program: Program) -> list[Layer]:
     """The layers before the classifier: those with no inner product at or above them, in forward order."""
-    layers: dict[str, _Layer] = {}
+    layers: dict[str, Layer] = {}
     classified: set[Tensor] = set()  # what an inner product has touched
     classifier: set[str] = set()
     for p, op in enumerate(program.ops):
@@ -87,7 +97,7 @@ def feature_extraction(program: Program) -> list[_Layer]:
                 classifier.add(op.layer)
                 layers.pop(op.layer, None)
             elif op.layer not in classifier:
-                layer = layers.setdefault(op.layer, _Layer(op.layer))
+                layer = layers.setdefault(op.layer, Layer(op.layer))
                 layer.convolution |= op.kind.startswith("convolution")
                 layer.forward.append(p)
         elif op.phase is Phase.BACKWARD and op.layer in layers:
@@ -95,7 +105,7 @@ def feature_extraction(program: Program) -> list[_Layer]:
     return list(layers.values())
 
 
-def _choose_offloads(program: Program, layers: list[_Layer], share: Share, convolutions_only: bool) -> None:
+def _choose_offloads(program: Program, layers: list[Layer], share: Share, offloads: Callable[[Layer], bool]) -> None:
     """Note at each layer the maps that leave with it: it is their last consumer in forward."""
     by_name = {layer.name: layer for layer in layers}
     consumers: dict[Tensor, list[str]] = defaultdict(list)
@@ -114,11 +124,11 @@ def _choose_offloads(program: Program, layers: list[_Layer], share: Share, convo
         last = by_name.get(users[-1])
         if last is None or t not in wanted or t in overwritten:
             continue
-        if not convolutions_only or any(by_name[u].convolution for u in users if u in by_name):
+        if any(offloads(by_name[u]) for u in users if u in by_name):
             last.offloads.append(t)
 
 
-def _prefetches(layers: list[_Layer]) -> dict[str, _Layer]:
+def _prefetches(layers: list[Layer]) -> dict[str, Layer]:
     """{layer whose X comes back: layer beside whose backward it does}, by the paper's Figure 10, literally."""
     prefetched: set[str] = set()
 
@@ -131,7 +141,7 @@ def _prefetches(layers: list[_Layer]) -> dict[str, _Layer]:
                 return None
         return None
 
-    back_at: dict[str, _Layer] = {}
+    back_at: dict[str, Layer] = {}
     for m in range(len(layers) - 1, -1, -1):
         k = find_prefetch_layer(m)
         if k is not None:
@@ -151,34 +161,34 @@ def vdnn_dyn(program: Program, costs: Costs, budget: int | None = None) -> Plan:
     """
     limit = costs.memory if budget is None else budget
     leanest = vdnn_all(program, costs, limit, "m")
-    if not _fits(program, costs, leanest, limit):
+    if not fits(program, costs, leanest, limit):
         return leanest
     for plan in (
         liveness(program, costs, limit, "p"),
         vdnn_conv(program, costs, limit, "p"),
         vdnn_all(program, costs, limit, "p"),
     ):
-        if _fits(program, costs, plan, limit):
+        if fits(program, costs, plan, limit):
             return plan
-    for convolutions_only in (True, False):
-        greedy = _greedy(program, costs, limit, convolutions_only)
+    for offloads in (convolution, every):
+        greedy = _greedy(program, costs, limit, offloads)
         if greedy is not None:
             return greedy
     return leanest
 
 
-def _fits(program: Program, costs: Costs, plan: Plan, limit: int) -> bool:
+def fits(program: Program, costs: Costs, plan: Plan, limit: int) -> bool:
     return place(lower(program, complete(program, costs, plan))).arena <= limit
 
 
-def _greedy(program: Program, costs: Costs, limit: int, convolutions_only: bool) -> Plan | None:
+def _greedy(program: Program, costs: Costs, limit: int, offloads: Callable[[Layer], bool]) -> Plan | None:
     """From the first layer on, each op's fastest algorithm whose workspace fits beside what is live there.
 
     The live bytes at an op do not depend on the other ops' workspaces, so one curve serves all choices; where the
     placement then ends up above the budget, the choice is repeated with that much less."""
     least = {op: costs.least_memory(op) for op in program.ops}
     bare = {op: Algorithm(a.name, 0) for op, a in least.items()}
-    base = _vdnn(program, bare, convolutions_only)
+    base = offloading(program, bare, offloads)
     curve = lower(program, complete(program, costs, base)).curve()
     room = limit
     for _ in range(ATTEMPTS):
@@ -188,7 +198,7 @@ def _greedy(program: Program, costs: Costs, limit: int, convolutions_only: bool)
                 if curve[p] + choice.algorithm.workspace <= room:
                     algorithm[op] = choice.algorithm
                     break
-        plan = _vdnn(program, algorithm, convolutions_only)
+        plan = offloading(program, algorithm, offloads)
         over = place(lower(program, complete(program, costs, plan))).arena - limit
         if over <= 0:
             return plan
