@@ -9,11 +9,9 @@ Values only; nothing here runs an op. A Costs comes from one of three places, an
 
 from __future__ import annotations
 
-import contextlib
 import difflib
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -21,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from minidnn import sizes
+from minidnn.files import replacing
 from minidnn.program import Algorithm, Op, Tensor
 
 
@@ -309,17 +308,8 @@ class Measurements:
         """Write the file whole or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         content = {name: getattr(self, name) for name in _SAVED}
-        handle, name = tempfile.mkstemp(dir=self.path.parent, prefix=self.path.name, suffix=".new")
-        try:
-            with os.fdopen(handle, "w") as file:
-                json.dump({"format": FORMAT, **content}, file, indent=1)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(name, self.path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(name)
-            raise
+        with replacing(self.path) as file:
+            json.dump({"format": FORMAT, **content}, file, indent=1)
 
 
 FORMAT = 1

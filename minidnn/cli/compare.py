@@ -11,6 +11,7 @@ import minidnn
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
+from minidnn.files import replacing
 
 # What is compared unless --policies says otherwise. A simulated GPU has the paper's choice of algorithms, and the
 # paper's measure is baseline with the fastest ones.
@@ -95,7 +96,7 @@ def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget
 
 
 def _write(path: Path, results, rows, budget: int | None, about: subject.Subject, notes: str) -> None:
-    """Write the report beside its final name first, so that a full disk leaves an older one whole."""
+    """Write the report; a full disk leaves an older one whole."""
     from minidnn.report.draw import picture
     from minidnn.report.page import page
     from minidnn.report.panel import panel
@@ -106,9 +107,5 @@ def _write(path: Path, results, rows, budget: int | None, about: subject.Subject
         text = picture(panels, budget, heading, notes)
     else:
         text = page(panels, budget, heading, notes, minidnn.__version__)
-    new = path.with_name(path.name + ".new")
-    try:
-        new.write_text(text)
-        new.replace(path)
-    finally:
-        new.unlink(missing_ok=True)
+    with replacing(path) as file:
+        file.write(text)

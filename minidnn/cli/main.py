@@ -40,6 +40,7 @@ BAD_INPUT = {
     "InvalidFormat",
     "NoKernel",
     "NoPlan",
+    "PlanError",
     "CudaUnavailable",
 }
 FAILED = {"Diverged", "NotFinite", "SaveError", "KernelFailed", "CompileError"}

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 
 from minidnn import sizes
 from minidnn.cli import subject
+from minidnn.costs import Costs
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser, "policy", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json")
     parser.set_defaults(device=None)
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
+    parser.add_argument(
+        "--save", metavar="FILE.plan", help="write the plan: text to compare, and a --policy to run anywhere"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -24,6 +29,8 @@ def run(args: argparse.Namespace) -> int:
     policies = args.policies or [args.policy or default]
     subject.check_policies(policies)
     costs = subject.costs_of(about, args.gpu)
+    if args.save:
+        return _save(args, about, policies, costs)
     results = simulated(
         about.programs, policies, costs, *subject.budgets(about, args), args.facts or "default", about.train.name
     )
@@ -42,6 +49,26 @@ def run(args: argparse.Namespace) -> int:
         for r in results:
             _worst(r)
     return 0  # that a policy is refused is an answer, not a failure
+
+
+def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str], costs: Costs) -> int:
+    """Plan, prove and write. A plan that does not keep the budget is not written."""
+    from minidnn.memory import plan_file
+    from minidnn.memory.arrange import arrange
+    from minidnn.report import table
+    from minidnn.session import InvalidInput
+
+    path = Path(args.save)
+    if len(policies) > 1 or path.suffix != plan_file.SUFFIX or args.listing:
+        raise InvalidInput(f"--save writes one policy's plan, without --listing, into a FILE{plan_file.SUFFIX}")
+    arrangement = arrange(about.programs, policies[0], costs, *subject.budgets(about, args))
+    plan_file.save(path, arrangement, costs)
+    if args.json:
+        table.dump({"plan": str(path), "policy": arrangement.policy, "arena_bytes": arrangement.arena})
+    else:
+        size = sizes.text(arrangement.arena)
+        print(f"{path}: {arrangement.policy} for {about.titled()} on {costs.device}, {size}, proved")
+    return 0
 
 
 def _worst(result) -> None:

@@ -13,9 +13,10 @@ from minidnn.costs import Costs
 from minidnn.memory.lower import lower
 from minidnn.memory.placement import homes, place
 from minidnn.memory.plan import Policy, complete
+from minidnn.memory.plan_file import SUFFIX, PlanError
 from minidnn.memory.policies import find
 from minidnn.memory.schedule import Arrangement, Schedule
-from minidnn.memory.verify import verify
+from minidnn.memory.verify import ScheduleError, verify
 from minidnn.program import Program, Tensor
 from minidnn.sizes import text
 
@@ -56,8 +57,32 @@ def arrange(
     """Plan, lower, place and prove every program; all share one arena and agree on the homes of what they carry.
 
     budget: device bytes; None means all the device has. Raises BudgetError where it (or the host's) is exceeded,
-    KeyError for an unknown policy. `proof=False` is for studies that lower thousands of plans.
+    KeyError for an unknown policy, PlanError for a plan file that is of another net or device, or does not hold.
+    `proof=False` is for studies that lower thousands of plans.
     """
+    with _edited(policy):
+        return _arrange(programs, policy, costs, budget, host_budget, proof)
+
+
+@contextmanager
+def _edited(policy: str) -> Iterator[None]:
+    """A file's plan may have been changed by hand, so that what is wrong with it is nobody's bug."""
+    try:
+        yield
+    except (ValueError, ScheduleError) as error:
+        if not policy.endswith(SUFFIX) or isinstance(error, PlanError):
+            raise
+        raise PlanError(f"{policy}: the plan does not hold: {error}") from error
+
+
+def _arrange(
+    programs: Sequence[Program],
+    policy: str,
+    costs: Costs,
+    budget: int | None,
+    host_budget: int | None,
+    proof: bool,
+) -> Arrangement:
     decide = find(policy)
     limit = costs.memory if budget is None else budget
     schedules = _schedules(programs, decide, costs, limit)

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
+from minidnn.files import replacing
 
 SOURCES = Path(__file__).parent / "kernels"
 OPTIONS = ("--std=c++17", "-lineinfo")
@@ -82,12 +81,5 @@ def _read(path: Path) -> bytes | None:
 
 def _write(path: Path, code: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".part-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(code + hashlib.sha256(code).digest())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    with replacing(path, "wb") as file:
+        file.write(code + hashlib.sha256(code).digest())

@@ -1,6 +1,7 @@
 """Policies: one paper, one file. Each maps (program, costs, budget) to a Plan and decides nothing else.
 
-A name may end in ":m" (memory-optimal algorithms, the default) or ":p" (performance-optimal ones).
+A name may end in ":m" (memory-optimal algorithms, the default) or ":p" (performance-optimal ones). What ends in
+".plan" is a file: a plan that was saved decides as it did then.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import difflib
 from functools import partial
 
+from minidnn.memory import plan_file
 from minidnn.memory.plan import Policy
 from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.liveness import liveness
@@ -23,7 +25,9 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Policy:
-    """The policy of that name. Raises KeyError with the names there are."""
+    """The policy of that name. Raises KeyError with the names there are, PlanError or OSError for a file."""
+    if name.endswith(plan_file.SUFFIX):
+        return plan_file.load(name)
     base, _, algorithms = name.partition(":")
     if base in CHOOSING and not algorithms:
         return CHOOSING[base]
@@ -32,7 +36,8 @@ def find(name: str) -> Policy:
     if base not in POLICIES:
         close = difflib.get_close_matches(base, names(), 1)
         hint = f", did you mean {close[0]!r}?" if close else ""
-        raise KeyError(f"there is no policy {base!r}{hint} (there are {', '.join(names())})")
+        there = ", ".join(names())
+        raise KeyError(f"there is no policy {base!r}{hint} (there are {there}, and files that end in .plan)")
     if algorithms not in ("", "m", "p"):
         raise KeyError(f"{name!r}: after the colon comes m (memory-optimal) or p (performance-optimal)")
     return partial(POLICIES[base], algorithms=algorithms or "m")

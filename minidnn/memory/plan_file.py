@@ -1,0 +1,270 @@
+"""A plan as a file: what a policy decided for one net on one device, to be read, compared as text, and run elsewhere.
+
+JSON, one fact a line, so that `diff` shows what two plans do differently. Points are written by what happens there:
+"relu1.forward" is before that execution, "relu1.forward#1" before its second run, "end" the end of the step. Besides
+the decisions it holds the net's tensors and a fingerprint of every op, so that a plan is never applied to another net.
+
+A file stands where a policy's name may stand (`--policy vgg16.plan`): it is then placed and proved anew, under
+whatever budget is asked for.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from minidnn.costs import Costs, geometry
+from minidnn.files import replacing
+from minidnn.memory.plan import Plan, Point, Slot, Trip
+from minidnn.memory.schedule import Arrangement
+from minidnn.program import Algorithm, Op, Program, Tensor
+
+SUFFIX = ".plan"
+VERSION = 1
+POINTS = ("out", "free", "back", "arrive")
+WORKSPACE = "workspace of "  # before an op's name, in "share"
+END = "end"
+NAMED = 4  # differences that a refusal names
+
+
+class PlanError(ValueError):
+    """A plan file that cannot be read, or a plan of another net or device; the message says what differs."""
+
+
+# ---- writing
+
+
+def save(path: Path, arrangement: Arrangement, costs: Costs) -> None:
+    """Write what was decided. A file of that name is replaced whole or kept. Raises OSError."""
+    programs = {name: _described(s.program, s.plan) for name, s in arrangement.schedules.items()}
+    head = {"minidnn_plan": VERSION, "policy": arrangement.policy, "device": costs.device}
+    with replacing(path) as file:
+        file.write("\n".join(_lines({**head, "programs": programs})) + "\n")
+
+
+def _described(program: Program, plan: Plan) -> dict[str, Any]:
+    runs: Counter[Op] = Counter()
+    points: list[str] = []
+    for op in plan.order:
+        points.append(op.name + (f"#{runs[op]}" if runs[op] else ""))
+        runs[op] += 1
+    points.append(END)
+    return {
+        "tensors": {t.name: _shape(t) for t in program.tensors},
+        "ops": {op.name: fingerprint(op) for op in program.ops},
+        "order": [op.name for op in plan.order],
+        "algorithm": {op.name: [a.name, a.workspace] for op, a in plan.algorithm.items()},
+        "trips": [_trip(trip, points) for trip in plan.trips],
+        "share": {_holder(key): _target(value) for key, value in plan.share.items()},
+        "hold": sorted(t.name for t in plan.hold),
+    }
+
+
+def _shape(t: Tensor) -> str:
+    return f"{t.dtype} {'x'.join(map(str, t.shape))}"
+
+
+def fingerprint(op: Op) -> str:
+    """Of all that an op is: kind, constants, and what it reads and writes, by name and shape."""
+    tensors = " ".join(t.name for t in (*op.reads, *op.writes))
+    return hashlib.sha256(f"{geometry(op)} | {tensors}".encode()).hexdigest()[:12]
+
+
+def _trip(trip: Trip, points: Sequence[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for f in fields(Trip):
+        value = getattr(trip, f.name)
+        if f.name == "tensor":
+            found[f.name] = value.name
+        elif f.name in POINTS:
+            found[f.name] = None if value is None else points[value]
+        elif value != f.default:
+            found[f.name] = value
+    return found
+
+
+def _holder(key: Tensor | Op) -> str:
+    return WORKSPACE + key.name if isinstance(key, Op) else key.name
+
+
+def _target(value: Tensor | Slot) -> Any:
+    return {"slot": value.name, "nbytes": value.nbytes} if isinstance(value, Slot) else value.name
+
+
+def _lines(value: Any, indent: int = 0) -> Iterator[str]:
+    """JSON with one entry a line: what stands two levels deep in lists and mappings of mappings stays on its line."""
+    pad = " " * indent
+    if not isinstance(value, (dict, list)) or not value or not _nested(value):
+        yield pad + json.dumps(value)
+        return
+    opening, closing = "{}" if isinstance(value, dict) else "[]"
+    yield pad + opening
+    items = list(value.items()) if isinstance(value, dict) else [(None, v) for v in value]
+    for k, (key, item) in enumerate(items):
+        inner = list(_lines(item, indent + 1))
+        if key is not None:
+            inner[0] = f"{pad} {json.dumps(key)}: {inner[0].lstrip()}"
+        inner[-1] += "," if k + 1 < len(items) else ""
+        yield from inner
+    yield pad + closing
+
+
+def _nested(value: dict[str, Any] | list[Any]) -> bool:
+    """Whether it takes a line per entry: all but an algorithm's pair, a trip and a slot."""
+    small = isinstance(value, dict) and (value.keys() >= {"tensor", *POINTS} or value.keys() == {"slot", "nbytes"})
+    pair = isinstance(value, list) and len(value) == 2 and isinstance(value[1], int)
+    return not small and not pair
+
+
+# ---- reading
+
+
+@dataclass(frozen=True)
+class _Described:
+    """One program's part of a file, with the types that it must have."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  (read by pydantic, not a field)
+
+    tensors: dict[str, str]
+    ops: dict[str, str]
+    order: list[str]
+    algorithm: dict[str, tuple[str, int]]
+    trips: list[dict[str, Any]]
+    share: dict[str, Any]
+    hold: list[str]
+
+
+@dataclass(frozen=True)
+class _File:
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    minidnn_plan: int
+    policy: str
+    device: str
+    programs: dict[str, _Described]
+
+
+def load(path: str | Path) -> Callable[[Program, Costs, int | None], Plan]:
+    """The policy that decides as the file says, whatever the budget.
+
+    Raises PlanError where the file is no plan; the policy raises it for a program or costs that the plan is not of.
+    """
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        content = json.loads(Path(path).read_text())
+        file: _File = TypeAdapter(_File).validate_python(content)
+    except json.JSONDecodeError as error:
+        raise PlanError(f"{path}:{error.lineno}:{error.colno}: not a plan: {error.msg}") from None
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise PlanError(f"{path}: not a plan: {error}") from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise PlanError(f"{path}: not a plan: {where}: {first['msg']}") from None
+    if file.minidnn_plan != VERSION:
+        raise PlanError(f"{path}: a plan of version {file.minidnn_plan}; this minidnn reads version {VERSION}")
+
+    def decide(program: Program, costs: Costs, budget: int | None = None) -> Plan:
+        if program.name not in file.programs:
+            there = ", ".join(file.programs)
+            raise PlanError(
+                f"{path} plans {there}, not {program.name}: save it with the file that is run (a solver file has more "
+                "programs than a model file)"
+            )
+        described = file.programs[program.name]
+        if differences := list(_differences(described, program)):
+            more = f", and {len(differences) - NAMED} more" if len(differences) > NAMED else ""
+            raise PlanError(f"{path} is a plan of another net: {'; '.join(differences[:NAMED])}{more}")
+        return _Reader(str(path), file.device, described, program, costs).plan()
+
+    return decide
+
+
+def _differences(described: _Described, program: Program) -> Iterator[str]:
+    """What the plan's net has otherwise than this one, most telling first."""
+    mine = {t.name: _shape(t) for t in program.tensors}
+    for name, planned in described.tensors.items():
+        if mine.get(name, planned) != planned:
+            yield f"{name} is {planned} in the plan and {mine[name]} in the net"
+    ops = {op.name: fingerprint(op) for op in program.ops}
+    yield from (f"the net has no {name}" for name in described.ops if name not in ops)
+    yield from (f"the plan has no {name}" for name in ops if name not in described.ops)
+    for name, found in ops.items():
+        if described.ops.get(name, found) != found:
+            yield f"{name} has other constants or tensors"
+
+
+class _Reader:
+    """Names back to values. Whatever is wrong raises PlanError naming it."""
+
+    def __init__(self, path: str, device: str, described: _Described, program: Program, costs: Costs) -> None:
+        self.path, self.device, self.described, self.costs = path, device, described, costs
+        self.ops = {op.name: op for op in program.ops}
+        self.tensors = {t.name: t for t in program.tensors}
+        runs: Counter[str] = Counter()
+        self.points: dict[str, Point] = {}
+        for p, name in enumerate(described.order):
+            self.points[name + (f"#{runs[name]}" if runs[name] else "")] = p
+            runs[name] += 1
+        self.points[END] = len(described.order)
+
+    def plan(self) -> Plan:
+        found = self.described
+        return Plan(
+            order=tuple(self._named(self.ops, name, "op") for name in found.order),
+            trips=tuple(self._trip(values) for values in found.trips),
+            algorithm={self._named(self.ops, op, "op"): self._algorithm(op, *a) for op, a in found.algorithm.items()},
+            share=dict(self._share(key, value) for key, value in found.share.items()),
+            hold=frozenset(self._named(self.tensors, name, "tensor") for name in found.hold),
+        )
+
+    def _named(self, known: Mapping[str, Any], name: Any, what: str) -> Any:
+        if not isinstance(name, str) or name not in known:
+            raise PlanError(f"{self.path}: there is no {what} {name!r}{_near(name, known)}")
+        return known[name]
+
+    def _trip(self, values: dict[str, Any]) -> Trip:
+        known = {f.name for f in fields(Trip)}
+        if missing := {"tensor", *POINTS} - values.keys() or values.keys() - known:
+            raise PlanError(f"{self.path}: a trip {values} has no, or an unknown, {', '.join(sorted(missing))}")
+        points = {
+            p: None if values[p] is None else self._named(self.points, values[p], f"execution (a trip's {p})")
+            for p in POINTS
+        }
+        rest = {name: value for name, value in values.items() if name not in ("tensor", *POINTS)}
+        return Trip(self._named(self.tensors, values["tensor"], "tensor"), **points, **rest)
+
+    def _algorithm(self, op: str, name: str, workspace: int) -> Algorithm:
+        wanted = Algorithm(name, workspace)
+        offered = [c.algorithm for c in self.costs.choices(self._named(self.ops, op, "op"))]
+        if wanted not in offered:
+            there = ", ".join(f"{a.name} ({a.workspace})" for a in offered)
+            raise PlanError(
+                f"{self.path}, a plan for {self.device}: {op} takes {name} with {workspace} bytes of workspace, but "
+                f"{self.costs.device} offers {there}: plan again for it"
+            )
+        return wanted
+
+    def _share(self, key: str, value: Any) -> tuple[Tensor | Op, Tensor | Slot]:
+        holder: Tensor | Op
+        if key.startswith(WORKSPACE):
+            holder = self._named(self.ops, key.removeprefix(WORKSPACE), "op")
+        else:
+            holder = self._named(self.tensors, key, "tensor")
+        if isinstance(value, dict):
+            if value.keys() != {"slot", "nbytes"} or not isinstance(value["nbytes"], int):
+                raise PlanError(f"{self.path}: {key} shares {value}; expected a tensor, or a slot with its nbytes")
+            return holder, Slot(str(value["slot"]), value["nbytes"])
+        return holder, self._named(self.tensors, value, "tensor")
+
+
+def _near(name: Any, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(str(name), list(known), 1)
+    return f", did you mean {close[0]!r}?" if close else ""
