@@ -227,6 +227,13 @@ def elementwise(m: Maker) -> Iterator[Example]:
             a = attrs(negative_slope=slope, saved="y")
             yield m.example("relu.forward", [x], [shape], a, inplace=[(0, 0)], note=f"slope {slope}")
             yield m.example("relu.backward", [y, z], [shape], a, inplace=[(1, 0)], note=f"slope {slope}")
+        mask = (x > 0).astype(np.uint8)
+        for slope in (0.0, 0.1):
+            a = attrs(negative_slope=slope, saved="mask")
+            yield m.example(
+                "relu.forward", [x], [shape] * 2, a, inplace=[(0, 0)], dtypes={1: "uint8"}, note=f"mask, slope {slope}"
+            )
+            yield m.example("relu.backward", [mask, z], [shape], a, inplace=[(1, 0)], note=f"mask, slope {slope}")
         a = attrs(negative_slope=-0.1, saved="xy")
         yield m.example("relu.backward", [x, y, z], [shape], a, inplace=[(2, 0)], note="saved xy")
         for i in (0, 1):

@@ -26,13 +26,22 @@ def _eltwise(dnnl: d.Dnnl, size: int, algorithm: int, alpha: float, beta: float 
     ), run  # fmt: skip
 
 
-def relu_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
-    if len(op.writes) > 1:
-        return None  # a byte mask beside y: for planning only
+def relu_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """x -> y (mask)"""
     if op.attrs.negative_slope == 0:
-        return [_rectifier(dnnl, op.reads[0].size)]
-    p, run = _eltwise(dnnl, op.reads[0].size, d.RELU, op.attrs.negative_slope)
-    return [plain(lambda r, w, _: [p.bind({d.SRC: (run, address(r[0])), d.DST: (run, address(w[0]))})])]
+        recipe = _rectifier(dnnl, op.reads[0].size)
+    else:
+        p, run = _eltwise(dnnl, op.reads[0].size, d.RELU, op.attrs.negative_slope)
+        recipe = plain(lambda r, w, _: [p.bind({d.SRC: (run, address(r[0])), d.DST: (run, address(w[0]))})])
+    if len(op.writes) == 1:
+        return [recipe]
+    return [plain(lambda reads, writes, ws: [*recipe.bind(reads, writes, ws), *_signs(*writes)])]
+
+
+def _signs(y: np.ndarray, mask: np.ndarray) -> list[d.Call]:
+    """mask = y > 0, which is x > 0 where slopes keep signs; y's bytes may be x's."""
+    zero = np.float32(0)
+    return [partial(np.greater, a, zero, out=m) for a, m in blocks(flat(y), flat(mask).view(bool))]
 
 
 def _rectifier(dnnl: d.Dnnl, size: int) -> Recipe:
@@ -47,11 +56,11 @@ def _rectifier(dnnl: d.Dnnl, size: int) -> Recipe:
     return plain(bind)
 
 
-def relu_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
-    """Reads y (then its sign is x's) or x y."""
+def relu_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """Reads y (then its sign is x's), x y, or the mask."""
     saved = op.attrs.saved
     if saved == "mask":
-        return None
+        return [_masked(dnnl, op) if op.attrs.negative_slope == 0 else _masked_slope(op)]
     algorithm, data = (d.RELU_FROM_DST, d.DST) if saved == "y" else (d.RELU, d.SRC)
     slope = op.attrs.negative_slope
     hint, run = _eltwise(dnnl, op.reads[0].size, algorithm, slope)
@@ -65,6 +74,39 @@ def relu_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
         })]  # fmt: skip
 
     return [plain(bind)]
+
+
+def _masked(dnnl: d.Dnnl, op: Op) -> Recipe:
+    """mask dy -> dx = dy * mask: also of gradients that are not finite it makes what the others make"""
+    size = op.writes[0].size
+    run, ones = dnnl.desc((size,)), dnnl.desc((size,), dtype="uint8")
+    p = dnnl.best("binary", d.MULTIPLY, run, ones, run, dnnl.attr)
+
+    def bind(reads, writes, _):
+        mask, dy = (address(a) for a in reads)
+        return [p.bind({d.SRC: (run, dy), d.SRC_1: (ones, mask), d.DST: (run, address(writes[0]))})]
+
+    return plain(bind)
+
+
+def _masked_slope(op: Op) -> Recipe:
+    """mask dy -> dx: dy where the mask is set, slope * dy elsewhere"""
+    scratch = Scratch()
+    piece = scratch.take(min(BLOCK, op.writes[0].size) * 4)
+    slope = np.float32(op.attrs.negative_slope)
+
+    def bind(reads, writes, workspace):
+        steps: list[d.Call] = []
+        for mask, dy, dx in blocks(flat(reads[0]).view(bool), flat(reads[1]), flat(writes[0])):
+            term = piece.array(workspace)[: dx.size]
+            steps += [
+                partial(np.multiply, dy, slope, out=term),
+                partial(np.copyto, term, dy, where=mask),
+                partial(np.copyto, dx, term),
+            ]
+        return steps
+
+    return scratch.recipe("numpy", bind)
 
 
 def _binary(dnnl: d.Dnnl, algorithm: int, tensors: tuple[Tensor, ...]) -> list[Recipe]:
