@@ -78,6 +78,7 @@ class Row:
     blobs: list = field(default_factory=list)  # Caffe's blob shapes
     flops: int | None = None  # of the first op
     gradients: bool = True
+    facts: Facts | None = None
 
 
 def lrn_within(x, p, n=3, alpha=0.3, beta=0.6):
@@ -158,6 +159,11 @@ ROWS = {
         "type: ReLU, bottom: a, top: a, relu_param: {negative_slope: 0.1}",
         [(2, 9)], [(2, 9)], ["relu.forward: x0 -> y0", "relu.backward: y0 dy0 -> dx0"],
         lambda x, p: F.leaky_relu(x, 0.1),
+    ),
+    "relu with a mask": Row(
+        "type: ReLU, bottom: a, top: a, relu_param: {negative_slope: 0.1}",
+        [IMAGE], [IMAGE], ["relu.forward: x0 -> y0 mask", "relu.backward: mask dy0 -> dx0"],
+        lambda x, p: F.leaky_relu(x, 0.1), facts=FACTS["layrub"],
     ),
     "relu, whose y does not tell the sign of x": Row(
         "type: ReLU, bottom: a, top: b, relu_param: {negative_slope: -0.5}",
@@ -306,7 +312,7 @@ ALL = pytest.mark.parametrize("name", ROWS)
 
 
 def bench(row):
-    return Bench(row.text, row.bottoms, row.phase, labels=row.labels)
+    return Bench(row.text, row.bottoms, row.phase, row.facts, row.labels)
 
 
 def test_every_type_has_a_row():
@@ -506,6 +512,16 @@ def test_other_facts():
     ]
     pool = Bench("type: Pooling, bottom: a, top: b, pooling_param: {kernel_size: 2}", [IMAGE], facts=Facts(pool="xy"))
     assert line(pool.backward[0]) == "pooling.backward: x0 y0 dy0 -> dx0"
+
+
+def test_a_slope_that_does_not_keep_signs_has_no_use_for_a_mask():
+    text = "type: ReLU, bottom: a, top: b, relu_param: {negative_slope: -0.5}"
+    assert Bench(text, [IMAGE], facts=FACTS["layrub"]).listing()[1] == "relu.backward: x0 y0 dy0 -> dx0"
+
+
+def test_which_facts_run():
+    assert [name for name in ("default", "layrub") if FACTS[name].planning_only()] == []
+    assert FACTS["vdnn2016"].planning_only() == "pool='x', lrn='xy'"
 
 
 def test_only_what_is_wanted_is_computed():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from minidnn.formats import floating
@@ -31,7 +31,7 @@ class Facts:
     relu:  "y", "xy", or "mask" (a byte per element)
     lrn:   "x" or "xy"
     first_dx: whether layers on the data compute a gradient for it (Caffe's force_backward)
-    Only the default set is executable; the papers' sets are for planning.
+    What has no kernels is for planning (`planning_only`): the papers' sets, so that their figures come out exactly.
     """
 
     name: str = "default"
@@ -40,11 +40,19 @@ class Facts:
     lrn: str = "x"
     first_dx: bool = False
 
+    def planning_only(self) -> str:
+        """What of it no backend has kernels for, as text ("pool='x', lrn='xy'"); empty where a net runs with it."""
+        kept = replace(Facts(), name=self.name, relu=self.relu, first_dx=self.first_dx)
+        differs = (f for f in fields(self) if getattr(self, f.name) != getattr(kept, f.name))
+        return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in differs)
+
 
 FACTS = {
     "default": Facts(),
     # vDNN, section II: ACTV in place and reading Y, dY; POOL reads X, dY (its Figure 10 read literally)
     "vdnn2016": Facts("vdnn2016", pool="x", relu="y", lrn="xy"),
+    # Layrub, section 3.2: ReLU's backward reads a byte per element, so that nothing else needs y (it runs, too)
+    "layrub": Facts("layrub", relu="mask"),
 }
 
 
