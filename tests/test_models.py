@@ -65,6 +65,14 @@ def test_solvers_name_a_net_that_is_there(name):
         ("resnet50", 25_557_032),
         ("resnet101", 44_549_160),
         ("resnet152", 60_192_808),
+        ("superneurons_alexnet", 62_378_344),  # one tower: its groups would halve three of the convolutions
+        ("caffenet", 60_965_224),
+        ("cifar10_quick", 145_578),
+        ("densenet121", 7_978_856),
+        ("inception_v3", 23_834_568),
+        ("inception_v4", 42_679_816),
+        ("resnet56", 856_058),  # He's 0.85 million, and the projections
+        ("wrn_28_10", 36_476_954),  # Zagoruyko's 36.5 million
     ],
 )
 def test_parameters_as_published(name, count):
@@ -78,6 +86,14 @@ def test_parameters_as_published(name, count):
         ("overfeat", [108, 36, 30, 15, 15, 15, 15, 15, 5]),
         ("resnet50", [112, 56, 56, 28, 14, 7, 1]),
         ("googlenet", [112, 56, 28, 14, 4, 7, 1]),
+        ("superneurons_alexnet", [55, 27, 27, 13, 13, 13, 13, 6]),
+        ("caffenet", [55, 27, 27, 13, 13, 13, 13, 6]),
+        ("inception_v3", [149, 147, 147, 73, 73, 71, 35, 35, 17, 17, 8, 8, 1]),
+        ("inception_v4", [149, 147, 147, 73, 71, 35, 17, 8, 1]),
+        ("densenet121", [112, 56, 28, 14, 7, 1]),
+        ("cifar10_quick", [32, 16, 16, 8, 8, 4]),
+        ("resnet56", [32, 16, 8, 1]),
+        ("wrn_28_10", [32, 16, 8, 1]),
     ],
 )
 def test_sizes_of_maps(name, sizes):
@@ -140,12 +156,53 @@ def test_superneurons_alexnet_s_bytes():
     assert convs[:4] == [221.56, 142.38, 49.51, 49.51]
 
 
+def convolutions(name: str) -> int:
+    return sum(layer.type == "Convolution" for layer in net(name).layers)
+
+
 def test_layers_with_weights_are_counted():
-    for depth in (50, 101, 137, 152, 155, 1001, 1919):
+    for depth in (50, 101, 137, 152, 155, 302, 695, 1001, 1172, 1304, 1484, 1505, 1511, 1517):
         assert 3 * sum(zoo.residual_blocks(depth)) + 2 == depth
-    assert zoo.residual_blocks(1001) == (6, 32, 289, 6)
-    convs = [n for n in net("vgg416").layers if n.type == "Convolution"]
-    assert len(convs) == 416
+    assert convolutions("vgg416") == 416
+    assert convolutions("resnet1517") == 1516 + 4  # with a projection in each group, as Layrub's file has
+    assert convolutions("superneurons_resnet1922") == 1921 + 4
+    assert convolutions("resnet56") == 55 + 3
+    assert convolutions("wrn_28_10") == 28  # its depth counts the projections, not the classifier
+    assert convolutions("wrn_8_4") == 7 + 3
+    assert convolutions("densenet121") == 120
+
+
+def test_superneurons_family_is_free_in_its_third_group():
+    made = net("superneurons_resnet1922")
+    heads = [layer.name for layer in made.layers if layer.type == "Eltwise"]
+    assert [sum(name.startswith(f"res{group}") for name in heads) for group in (2, 3, 4, 5)] == [6, 32, 596, 6]
+    assert made.layers[0].data_param.batch_size == 16
+
+
+@pytest.mark.parametrize("name, batch", [("resnet101", 7), ("resnet56", 9), ("wrn_8_2", 3), ("inception_v3", 2)])
+def test_a_made_net_takes_a_batch(name, batch):
+    assert net(name, batch).graph("TRAIN").layers[0].tops[0].tensor.shape[0] == batch
+
+
+@pytest.mark.parametrize(
+    "name, tops, joins",
+    [("densenet121", 1024, 58), ("inception_v3", 2048, 11), ("inception_v4", 1536, 19)],
+)
+def test_what_joins_carry(name, tops, joins):
+    """Concatenations, and the maps that the classifier's pooling reads."""
+    layers = net(name).graph("TRAIN").layers
+    assert sum(n.layer.type == "Concat" for n in layers) == joins
+    assert next(n for n in layers if n.name == "pool5").bottoms[0].tensor.shape[1] == tops
+
+
+@pytest.mark.parametrize("name", [*zoo.MADE, "resnet34", "resnet56", "wrn_28_10", "wrn_8_256"])
+def test_made_nets_resolve_in_both_phases(name):
+    made = net(name)
+    small = name.startswith(("cifar", "wrn", "resnet56"))
+    for phase in ("TRAIN", "TEST"):
+        graph = made.graph(phase)
+        scores = [n.bottoms[0] for n in graph.layers if n.layer.type == "SoftmaxWithLoss"][-1]
+        assert scores.tensor.shape[1] == (10 if small else 1000)
 
 
 @pytest.mark.parametrize(
@@ -156,6 +213,10 @@ def test_layers_with_weights_are_counted():
         ("vgg", "did you mean vgg1"),
         ("models/resnet5.yaml", "did you mean models/resnet50.yaml"),
         ("lenett", "did you mean lenet"),
+        ("inception3", "did you mean inception_v3"),
+        ("superneurons_resnet1920", "superneurons_resnet1922"),
+        ("wrn_29_10", "wrn_26_10"),
+        ("nothing_like_it", "there are alexnet, digits_lenet"),
     ],
 )
 def test_a_wrong_name_says_what_there_is(name, says):

@@ -8,21 +8,35 @@ models/generate.py, so that each has one definition.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from difflib import get_close_matches
 from pathlib import Path
 
 from minidnn.net import Net
-from minidnn.zoo.alexnet import SuperNeuronsAlexNet
+from minidnn.zoo.alexnet import CaffeNet, SuperNeuronsAlexNet
+from minidnn.zoo.cifar10 import Cifar10Quick
+from minidnn.zoo.densenet import DenseNet121
 from minidnn.zoo.googlenet import GoogLeNet
+from minidnn.zoo.inception import InceptionV3, InceptionV4
 from minidnn.zoo.pieces import NoSuchModel
-from minidnn.zoo.resnet import ResNet18, ResNet50, ResNet152, residual_blocks, resnet
+from minidnn.zoo.resnet import ResNet18, ResNet50, ResNet152, residual_blocks, resnet, superneurons_resnet
 from minidnn.zoo.vgg import VGG16, VGG19, deep_vgg
+from minidnn.zoo.wide_resnet import wide_resnet
 
-__all__ = ["GENERATED", "MADE", "WRITTEN", "NoSuchModel", "find", "folder", "names", "residual_blocks"]
+__all__ = ["FAMILIES", "MADE", "WRITTEN", "NoSuchModel", "find", "folder", "known", "names", "residual_blocks"]
 
 WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152)  # kept in models/ as files
-MADE = {kind.name: kind for kind in (SuperNeuronsAlexNet,)}  # by name, without a file
-GENERATED = {"vgg": deep_vgg, "resnet": resnet}  # by name and depth
+MADE = {  # by name, without a file
+    str(kind.name): kind
+    for kind in (SuperNeuronsAlexNet, CaffeNet, Cifar10Quick, DenseNet121, InceptionV3, InceptionV4)
+}
+# by numbers in the name: how it is said, what makes it of them, and some of its nets
+FAMILIES: dict[str, tuple[Callable[..., Net], tuple[str, ...]]] = {
+    r"vgg-?(\d{1,5})": (deep_vgg, ("vgg116", "vgg416")),
+    r"resnet-?(\d{1,5})": (resnet, ("resnet34", "resnet56", "resnet101", "resnet1001", "resnet1517")),
+    r"superneurons_resnet(\d{1,5})": (superneurons_resnet, ("superneurons_resnet1922",)),
+    r"wrn[_-](\d{1,5})[_-](\d{1,5})": (wide_resnet, ("wrn_28_10", "wrn_8_256")),
+}
 
 
 def folder() -> Path:
@@ -33,6 +47,12 @@ def folder() -> Path:
 def names() -> list[str]:
     """The files of models/, without their suffix."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
+
+
+def known() -> list[str]:
+    """The nets that have a name: files (solvers apart), made ones, and some of each family."""
+    files = [name for name in names() if not name.endswith("_solver")]
+    return [*files, *MADE, *(name for _, some in FAMILIES.values() for name in some)]
 
 
 def find(source: str | Path, batch: int | None = None) -> Path | Net:
@@ -47,9 +67,9 @@ def find(source: str | Path, batch: int | None = None) -> Path | Net:
         given = {} if batch is None else {"batch": batch}
         if word in MADE:
             return MADE[word](**given)
-        made = re.fullmatch(r"([a-z]+)-?(\d{1,5})", word.lower())
-        if made and made[1] in GENERATED:
-            return GENERATED[made[1]](int(made[2]), **given)
+        for said, (make, _) in FAMILIES.items():
+            if numbers := re.fullmatch(said, word.lower()):
+                return make(*map(int, numbers.groups()), **given)
     elif (folder() / path.name).is_file() and path.parent.name in ("", "models"):
         return folder() / path.name  # models/vgg16.yaml, from wherever one stands
     raise NoSuchModel(_missing(path))
@@ -57,8 +77,7 @@ def find(source: str | Path, batch: int | None = None) -> Path | Net:
 
 def _missing(path: Path) -> str:
     beside = [str(path.with_name(p.name)) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
-    files = (*names(), *(f"models/{name}.yaml" for name in names()))
-    known = [*files, *MADE, "vgg116", "vgg416", "resnet101", "resnet1001"]
-    near = get_close_matches(str(path), [*beside, *known], 1)
-    hint = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(names())}, vgg416, resnet1001"
+    files = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
+    near = get_close_matches(str(path), [*beside, *files, *known()], 1)
+    hint = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(known())}"
     return f"there is no file or model {path}{hint}"

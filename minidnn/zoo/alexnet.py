@@ -1,10 +1,10 @@
-"""AlexNet (Krizhevsky 2012) with its LRN, as SuperNeurons counts it."""
+"""AlexNet (Krizhevsky 2012) with its LRN, as SuperNeurons counts it and as Caffe has it."""
 
 from __future__ import annotations
 
 from minidnn.define import L
 from minidnn.net import Net
-from minidnn.zoo.pieces import TRAINED, full, imagenet, scored
+from minidnn.zoo.pieces import TRAINED, full, geometry, imagenet, scored
 
 GAUSSIAN = {"type": "gaussian", "std": 0.01}
 
@@ -20,7 +20,7 @@ class SuperNeuronsAlexNet(Net):
             ((96, 11, 4, 0), (256, 5, 1, 2), (384, 3, 1, 1), (384, 3, 1, 1), (256, 3, 1, 1)), 1
         ):
             x = L.Convolution(
-                x, name=f"conv{i}", param=TRAINED, num_output=maps, kernel_size=kernel, stride=stride, pad=pad,
+                x, name=f"conv{i}", param=TRAINED, **geometry(maps, kernel, stride, pad),
                 weight_filler=GAUSSIAN,
             )  # fmt: skip
             x = L.ReLU(x, name=f"relu{i}")
@@ -33,3 +33,29 @@ class SuperNeuronsAlexNet(Net):
             x = L.ReLU(x, name=f"relu{i + 5}")
             x = L.Dropout(x, name=f"dropout{i}", dropout_ratio=0.5)
         scored(full(x, "fc3", 1000), label)
+
+
+class CaffeNet(Net):
+    """Caffe's AlexNet (bvlc_reference_caffenet): two groups of maps as on Krizhevsky's two GPUs, pooling before LRN."""
+
+    name = "caffenet"
+
+    def define(self, batch: int = 256) -> None:
+        x, label = imagenet(batch, 227)
+        for i, (maps, kernel, stride, pad, group) in enumerate(
+            ((96, 11, 4, 0, 1), (256, 5, 1, 2, 2), (384, 3, 1, 1, 1), (384, 3, 1, 1, 2), (256, 3, 1, 1, 2)), 1
+        ):
+            x = L.Convolution(
+                x, name=f"conv{i}", param=TRAINED, **geometry(maps, kernel, stride, pad), group=group,
+                weight_filler=GAUSSIAN,
+            )  # fmt: skip
+            x = L.ReLU(x, name=f"relu{i}", in_place=True)
+            if i in (1, 2, 5):
+                x = L.Pooling(x, name=f"pool{i}", pool="MAX", kernel_size=3, stride=2)
+            if i < 3:
+                x = L.LRN(x, name=f"norm{i}", local_size=5, alpha=1e-4, beta=0.75)
+        for i in (6, 7):
+            x = full(x, f"fc{i}", 4096, 0.005)
+            x = L.ReLU(x, name=f"relu{i}", in_place=True)
+            x = L.Dropout(x, name=f"drop{i}", in_place=True, dropout_ratio=0.5)
+        scored(full(x, "fc8", 1000), label)

@@ -1,0 +1,28 @@
+"""Caffe's small net for CIFAR-10."""
+
+from __future__ import annotations
+
+from minidnn.define import L, Top
+from minidnn.net import Net
+from minidnn.zoo.pieces import TRAINED, cifar, full, geometry, scored
+
+
+class Cifar10Quick(Net):
+    """Caffe's cifar10_quick: three convolutions, the first pooled before its ReLU, and two fully connected layers."""
+
+    name = "cifar10_quick"
+
+    def define(self, batch: int = 100) -> None:
+        x, label = cifar(batch)
+        x = self._conv(x, 1, 32, 0.0001)
+        x = L.Pooling(x, name="pool1", pool="MAX", kernel_size=3, stride=2)
+        x = L.ReLU(x, name="relu1", in_place=True)
+        for i, maps in ((2, 32), (3, 64)):
+            x = L.ReLU(self._conv(x, i, maps, 0.01), name=f"relu{i}", in_place=True)
+            x = L.Pooling(x, name=f"pool{i}", pool="AVE", kernel_size=3, stride=2)
+        scored(full(full(x, "ip1", 64, 0.1), "ip2", 10, 0.1), label, top5=False)
+
+    @staticmethod
+    def _conv(x: Top, i: int, maps: int, std: float) -> Top:
+        filler = {"type": "gaussian", "std": std}
+        return L.Convolution(x, name=f"conv{i}", param=TRAINED, **geometry(maps, 5, pad=2), weight_filler=filler)
