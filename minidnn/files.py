@@ -32,3 +32,16 @@ def _umask() -> int:
     now = os.umask(0)
     os.umask(now)
     return now
+
+
+def unwritable(path: Path, *suffixes: str) -> str | None:
+    """Why no file of these suffixes can be written there: better said before a long run than after it."""
+    if path.suffix not in suffixes:
+        return f"expected a name that ends in {' or '.join(suffixes)}"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}"
+    if path.is_dir():
+        return "is a folder"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return f"the folder {path.parent} cannot be written to"
+    return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import minidnn
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
-from minidnn.files import replacing
+from minidnn.files import replacing, unwritable
 
 # What is compared unless --policies says otherwise. A simulated GPU has the paper's choice of algorithms, and the
 # paper's measure is baseline with the fastest ones.
@@ -33,17 +32,15 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.session import InvalidInput
     from minidnn.study.compare import simulated
 
-    if args.report and (problem := _unwritable(Path(args.report))):
+    if args.report and (problem := unwritable(Path(args.report), ".html", ".svg")):
         raise InvalidInput(f"--report {args.report}: {problem}")
     policies = args.policies or (RUN if args.gpu is None else SIMULATED)
     subject.check_policies(policies)
     about = subject.read(args)
     costs = subject.costs_of(about, args.gpu)
     budget, host_budget = subject.budgets(about, args)
-    if args.gpu is not None or (args.facts or "default") != "default":
-        results = simulated(
-            about.programs, policies, costs, budget, host_budget, args.facts or "default", about.train.name
-        )
+    if args.gpu is not None or about.facts.planning_only():
+        results = simulated(about.programs, policies, costs, budget, host_budget, about.facts.name, about.train.name)
         notes, where = subject.notes(costs, about.format), f"simulated {costs.device}"
     else:
         results = _ran(about, policies, costs, budget, host_budget, args)
@@ -63,19 +60,6 @@ def run(args: argparse.Namespace) -> int:
     return 1 if any(r.identical is False for r in results) else 0
 
 
-def _unwritable(path: Path) -> str | None:
-    """Why no report can be written there: better said before a long run than after it."""
-    if path.suffix not in (".html", ".svg"):
-        return "expected a name that ends in .html or .svg"
-    if not path.parent.is_dir():
-        return f"there is no folder {path.parent}"
-    if path.is_dir():
-        return "is a folder"
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        return f"the folder {path.parent} cannot be written to"
-    return None
-
-
 def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget, args: argparse.Namespace):
     from minidnn.study.run import ran
     from minidnn.study.runners import net_runner, solver_runner
@@ -86,9 +70,9 @@ def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget
 
     seed = about.seed if args.seed is None else args.seed
     if about.solver is not None:
-        runner = solver_runner(about.path, about.device, args.batch, seed, about.format)
+        runner = solver_runner(about.path, about.device, args.batch, seed, about.format, about.facts.name)
     else:
-        runner = net_runner(about.net, about.device, seed, about.format)
+        runner = net_runner(about.net, about.device, seed, about.format, about.facts.name)
     try:
         return ran(runner, about.programs, policies, costs, budget, host_budget, args.steps, about.train.name, tell)
     finally:

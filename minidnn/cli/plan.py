@@ -9,6 +9,7 @@ from pathlib import Path
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.costs import Costs
+from minidnn.files import unwritable
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -59,8 +60,10 @@ def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str],
     from minidnn.session import InvalidInput
 
     path = Path(args.save)
-    if len(policies) > 1 or path.suffix != plan_file.SUFFIX or args.listing:
-        raise InvalidInput(f"--save writes one policy's plan, without --listing, into a FILE{plan_file.SUFFIX}")
+    if len(policies) > 1 or args.listing:
+        raise InvalidInput("--save writes one policy's plan, and no listing")
+    if problem := unwritable(path, plan_file.SUFFIX):
+        raise InvalidInput(f"--save {args.save}: {problem}")
     arrangement = arrange(about.programs, policies[0], costs, *subject.budgets(about, args))
     plan_file.save(path, arrangement, costs)
     if args.json:

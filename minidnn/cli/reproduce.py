@@ -1,0 +1,59 @@
+"""`minidnn reproduce [SYSTEM ...]`: the papers' tables and figures, theirs beside ours."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import minidnn
+from minidnn.files import replacing, unwritable
+
+NOTES = (
+    "Memory and traffic are planned on the papers' own networks with their memory facts; seconds are simulated on "
+    "profiles of their GPUs (titan_x and k40), calibrated once, as docs/costs.md says, and used for all."
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "systems", nargs="*", metavar="SYSTEM", help="vdnn, vdnnpp, superneurons, layrub, accudnn, or all (the default)"
+    )
+    parser.add_argument("--report", metavar="FILE.html", help="write one page with pictures")
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.report import figures, table
+    from minidnn.session import InvalidInput
+    from minidnn.study.reproduce import SYSTEMS, rows
+
+    if unknown := [s for s in args.systems if s not in (*SYSTEMS, "all")]:
+        raise InvalidInput(f"there is no system {unknown[0]!r} (there are {', '.join(SYSTEMS)}, and all)")
+    if args.report and (problem := unwritable(Path(args.report), ".html")):
+        raise InvalidInput(f"--report {args.report}: {problem}")
+    wanted = [s for s in SYSTEMS if s in args.systems or not args.systems or "all" in args.systems]
+    begun = time.perf_counter()
+
+    def tell(what: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[K{time.perf_counter() - begun:5.0f} s  {what}", end="", file=sys.stderr, flush=True)
+
+    found: list[dict[str, Any]] = []
+    for system in wanted:
+        found += [row.as_dict() for row in rows(system, tell)]
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    if args.report:
+        with replacing(Path(args.report)) as file:
+            file.write(figures.page(found, NOTES, minidnn.__version__))
+    if args.json:
+        table.dump({"rows": found})
+        return 0
+    figures.show(found)
+    print(f"{figures.summary(found)}. {NOTES}")
+    if args.report:
+        print(f"report: {args.report}")
+    return 0

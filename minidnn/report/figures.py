@@ -1,0 +1,181 @@
+"""A paper's figures beside ours: tables for a terminal, and one page of paired bars that loads nothing from anywhere.
+
+Rows are mappings as `study.reproduce.row.Row.as_dict` gives them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html import escape
+from itertools import groupby
+from pathlib import Path
+from typing import Any, TextIO
+
+from minidnn.report.draw import STYLE, WIDTH
+from minidnn.report.table import plain
+
+Row = Mapping[str, Any]
+PAGE_STYLE = Path(__file__).with_name("page.css").read_text()
+
+TITLES = {
+    "vdnn": "vDNN (MICRO 2016)",
+    "vdnnpp": "vDNN++ (IPDPS 2019)",
+    "superneurons": "SuperNeurons (PPoPP 2018)",
+    "layrub": "Layrub (TACO 2018)",
+    "accudnn": "AccUDNN (ICCD 2019), AccUDNN-style",
+}
+CLOSE = 0.05  # deviations up to which figures are called the same, give or take a reading
+EXACT = 0.0005
+
+
+# ---- in words
+
+
+def number(value: float | None) -> str:
+    """As many figures as a paper prints: 2189.437, 16121, 0.818."""
+    if value is None:
+        return "–"
+    if value == int(value) and abs(value) < 1e9:
+        return str(int(value))
+    decimals = 3 if abs(value) < 10 else 2 if abs(value) < 100 else 1 if abs(value) < 1000 else 0
+    return f"{value:.{decimals}f}"
+
+
+def exact(paper: float | None, ours: float | None) -> tuple[str, str]:
+    """Both, ours with as many decimals as the paper's has."""
+    if paper is None or ours is None:
+        return number(paper), number(ours)
+    decimals = len(f"{paper:g}".partition(".")[2]) if paper != int(paper) else 0
+    decimals = max(decimals, len(f"{paper:.6f}".rstrip("0").partition(".")[2]))
+    shown = f"{ours:.{decimals}f}" if decimals else number(ours) if abs(ours) < 10 else f"{ours:.0f}"
+    return f"{paper:.{decimals}f}", shown
+
+
+def deviation(row: Row) -> str:
+    off = row["deviation"]
+    if off is None:
+        return "–" if row["ours"] is None or row["paper"] is None else "differs"
+    return "equal" if abs(off) < EXACT else f"{100 * off:+.1f} %"
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How many figures agree, and how well."""
+    offs = [abs(r["deviation"]) for r in rows if r["deviation"] is not None]
+    missing = sum(r["ours"] is None for r in rows)
+    equal, close = sum(o < EXACT for o in offs), sum(o <= CLOSE for o in offs)
+    text = (
+        f"{len(rows)} figures: {equal} equal, {close - equal} more within {CLOSE:.0%}, {len(offs) - close} further off"
+    )
+    return text + (f", {missing} that cannot be had here" if missing else "")
+
+
+def show(rows: Sequence[Row], file: TextIO | None = None) -> None:
+    """A table for each figure, and under it the reasons for what differs."""
+    for (system, figure), group in _figures(rows):
+        lines = [
+            [r["case"], r["quantity"], *exact(r["paper"], r["ours"]), deviation(r), _mark(r, group)] for r in group
+        ]
+        plain(["case", "what", "paper", "ours", "off", "why"], lines, f"{TITLES.get(system, system)}, {figure}", file)
+        for mark, reason in _reasons(group).items():
+            print(f"  ({mark}) {reason}", file=file)
+        print(file=file)
+
+
+def _figures(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, str], list[Row]]]:
+    order: dict[tuple[str, str], list[Row]] = {}
+    for r in rows:
+        order.setdefault((r["system"], r["figure"]), []).append(r)
+    yield from order.items()
+
+
+def _reasons(group: Sequence[Row]) -> dict[str, str]:
+    """{mark: reason}, in order of appearance, of rows that are off or missing."""
+    found = dict.fromkeys(r["reason"] for r in group if r["reason"] and not _equal(r))
+    return {str(k): reason for k, reason in enumerate(found, 1)}
+
+
+def _mark(row: Row, group: Sequence[Row]) -> str:
+    return next((m for m, reason in _reasons(group).items() if reason == row["reason"] and not _equal(row)), "")
+
+
+def _equal(row: Row) -> bool:
+    return row["deviation"] is not None and abs(row["deviation"]) < EXACT
+
+
+# ---- as a page
+
+
+def page(rows: Sequence[Row], notes: str, version: str) -> str:
+    """All figures of all systems: paired bars, the paper's above ours, and the reasons."""
+    parts = []
+    for system, of_system in groupby(sorted(rows, key=_place), key=lambda r: r["system"]):
+        mine = list(of_system)
+        parts.append(f'<h2 class="system">{escape(TITLES.get(system, system))}</h2><p class="dim">{summary(mine)}.</p>')
+        for (_, figure), group in _figures(mine):
+            parts.append(f"<section><h2>{escape(figure)}</h2>{_charts(group)}{_notes(group)}</section>")
+    return f"""<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>The papers' figures, theirs and ours</title><style>{PAGE_STYLE}{STYLE}
+h2.system {{ font-size: 22px; margin: 34px 0 0; }}</style></head>
+<body><main>
+<h1>The papers' figures, theirs and ours</h1>
+<p class="says">{escape(summary(rows))}.</p>
+<p class="dim">{escape(notes)}</p>
+{"".join(parts)}
+<footer>Made by minidnn {escape(version)} (<code>minidnn reproduce</code>).</footer>
+</main></body></html>
+"""
+
+
+def _place(row: Row) -> int:
+    return list(TITLES).index(row["system"]) if row["system"] in TITLES else len(TITLES)
+
+
+def _notes(group: Sequence[Row]) -> str:
+    items = "".join(f"<li>{escape(reason)}</li>" for reason in _reasons(group).values())
+    return f'<ol class="dim">{items}</ol>' if items else ""
+
+
+LABEL, VALUE, ROW = 330, 210, 34
+
+
+def _charts(group: Sequence[Row]) -> str:
+    """One chart for each quantity, since bars of one scale must be of one unit."""
+    out = []
+    quantities = Counter(r["quantity"] for r in group)
+    for quantity in quantities:
+        rows = [r for r in group if r["quantity"] == quantity]
+        drawn = [r for r in rows if r["paper"] is not None or r["ours"] is not None]
+        out.append(f'<p class="note"><b>{escape(quantity)}</b></p>')
+        if drawn:
+            out.append(f'<div class="scroll">{_bars(drawn, group)}</div>')
+        out += [f'<p class="dim">{escape(r["case"])}: {escape(r["reason"])}</p>' for r in rows if r not in drawn]
+    return "".join(out)
+
+
+def _bars(rows: Sequence[Row], group: Sequence[Row]) -> str:
+    most = max(abs(v) for r in rows for v in (r["paper"], r["ours"]) if v is not None) or 1.0
+    plot = WIDTH - LABEL - VALUE
+    out = []
+    for k, r in enumerate(rows):
+        y = k * ROW
+        out.append(f'<text x="{LABEL - 10}" y="{y + 19}" text-anchor="end">{escape(r["case"])}</text>')
+        for value, kind, top in ((r["paper"], "labels", 5), (r["ours"], "feature_maps", 16)):
+            if value is not None:
+                width = max(plot * abs(value) / most, 1)
+                out.append(f'<rect class="{kind}" x="{LABEL}" y="{y + top}" width="{width:.1f}" height="9" rx="1.5"/>')
+        paper, ours = exact(r["paper"], r["ours"])
+        mark = _mark(r, group)
+        words = f"{paper} → {ours}   {deviation(r)}" + (f" ({mark})" if mark else "")
+        off = r["deviation"]
+        bad = " bad" if r["ours"] is None or (off is not None and abs(off) > 4 * CLOSE) else ""
+        out.append(f'<text class="soft{bad}" x="{LABEL + plot + 12}" y="{y + 19}">{escape(words)}</text>')
+    key = (
+        f'<rect class="labels" x="{LABEL}" y="{len(rows) * ROW + 8}" width="11" height="9" rx="1.5"/>'
+        f'<text class="soft" x="{LABEL + 17}" y="{len(rows) * ROW + 17}">the paper</text>'
+        f'<rect class="feature_maps" x="{LABEL + 100}" y="{len(rows) * ROW + 8}" width="11" height="9" rx="1.5"/>'
+        f'<text class="soft" x="{LABEL + 117}" y="{len(rows) * ROW + 17}">ours</text>'
+    )
+    height = len(rows) * ROW + 26
+    return f'<svg class="mini" viewBox="0 0 {WIDTH} {height}" role="img">{"".join(out)}{key}</svg>'
