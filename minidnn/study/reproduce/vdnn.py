@@ -7,7 +7,7 @@ gradients are in none of its bars. Only the feature extraction is timed. Our vgg
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,9 +94,9 @@ def rows(tell: Tell) -> Iterator[Row]:
         yield from _parts(case, PARTS[name, batch], found[ORACLE].schedule)
         if (name, batch) == ("vgg19", 256):
             yield from _fitting(case, found)
-    for name, bars in DEEP.items():
+    for name, deep in DEEP.items():
         tell(f"vDNN: {name}, batch 32")
-        yield from _deep(name, bars)
+        yield from _deep(name, deep)
     for figure, what in (("section V", "power"), ("section V", "DRAM interference")):
         yield Row("vdnn", figure, what, "measured on the card", None, None, "needs the card and its sensors")
 
@@ -105,7 +105,7 @@ def _title(name: str) -> str:
     return {"alexnet": "AlexNet", "overfeat": "OverFeat", "vgg19": "VGG-16"}.get(name, name.replace("vgg", "VGG-"))
 
 
-def _planned(name: str, batch: int, policies: Sequence[str] | dict[str, object]) -> dict[str, _Found]:
+def _planned(name: str, batch: int, policies: Iterable[str]) -> dict[str, _Found]:
     net, _, _ = understand(name, batch=batch)
     lowered = programs(net, None, ("TRAIN",), facts=FACTS["vdnn2016"])
     results = simulated(tuple(lowered.values()), list(policies), profile("titan_x"))
