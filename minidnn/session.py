@@ -18,7 +18,7 @@ from minidnn.autodiff import SCALE, NotTrainable, TrainSpec, differentiate
 from minidnn.backends import open_device
 from minidnn.costs import Costs, estimate
 from minidnn.formats import usable, widened
-from minidnn.layers.base import Facts
+from minidnn.layers.base import FACTS, Facts
 from minidnn.memory.arrange import arrange
 from minidnn.memory.machine import Machine
 from minidnn.memory.policies import find
@@ -60,11 +60,13 @@ class Session:
         seed: int = 0,
         keep: Sequence[str] = (),
         format: str = "float32",
+        facts: str | Facts = "default",
         debug: bool = False,
         delays: float = 0.0,
     ) -> None:
         """`train` says what an update is; without it the TRAIN program ends with the gradients. `format` is the number
-        format that the network computes in (formats.py); parameters are float32 whatever it is.
+        format that the network computes in (formats.py); parameters are float32 whatever it is. `facts` say what
+        backward reads (layers/base.py); a set that only plans is refused.
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget.
         """
@@ -74,7 +76,7 @@ class Session:
         self.costs = costs or estimate(self.device)
         nets = {"TRAIN": net, "TEST": test_net or net}
         self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=format) for phase in phases}
-        self.programs = lower(self.graphs, train, keep)
+        self.programs = lower(self.graphs, train, keep, executable(facts))
         try:
             find(policy)
         except KeyError as error:
@@ -250,6 +252,28 @@ def _unfit(given: np.ndarray, shape: tuple[int, ...]) -> str | None:
     with np.errstate(over="ignore"):
         finite = np.isfinite(given.astype(np.float32, copy=False)).all()
     return None if finite else "is given with values that are not finite in float32"
+
+
+def facts_of(facts: str | Facts) -> Facts:
+    """The memory facts of that name, or those given. Raises InvalidInput with the names there are."""
+    if isinstance(facts, str):
+        if facts not in FACTS:
+            there = ", ".join(FACTS)
+            raise InvalidInput(f"there are no facts called {facts!r}{_near(facts, FACTS)} (there are {there})")
+        return FACTS[facts]
+    return facts
+
+
+def executable(facts: str | Facts) -> Facts:
+    """The same, if a net can run with them. Raises InvalidInput naming what no backend has kernels for."""
+    found = facts_of(facts)
+    if lacking := found.planning_only():
+        able = ", ".join(name for name, f in FACTS.items() if not f.planning_only())
+        raise InvalidInput(
+            f"the memory facts {found.name!r} are for planning (plan, or compare --gpu NAME): no backend has kernels "
+            f"for {lacking}; those that run are {able}"
+        )
+    return found
 
 
 def programs(

@@ -24,6 +24,7 @@ import numpy as np
 
 from minidnn import snapshot
 from minidnn.feeds import Feeds, Pair
+from minidnn.layers.base import Facts
 from minidnn.memory.machine import NotFinite
 from minidnn.memory.schedule import Arrangement
 from minidnn.memory.trace import Trace
@@ -105,6 +106,7 @@ class Solver:
     weights: a file whose weights are taken by layer name (fine-tuning)
     keep:    blobs that stay readable after a step: `solver.blobs["ip1"]`
     format:  what the network computes in, parameters apart: float32, bfloat16 or float16
+    facts:   what backward reads, by name: "default", or "layrub", whose ReLU keeps a byte mask
     """
 
     def __init__(
@@ -124,6 +126,7 @@ class Solver:
         resume: str | Path | None = None,
         keep: Sequence[str] = (),
         format: str | None = None,
+        facts: str | Facts = "default",
         debug: bool = False,
         delays: float = 0.0,
         **parameters: Any,
@@ -151,7 +154,7 @@ class Solver:
             device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or "liveness",
             budget=budget or p.minidnn.budget, host_budget=host_budget or p.minidnn.host_budget,
             costs=costs, seed=self.seed, keep=keep, format=format or p.minidnn.format or "float32",
-            debug=debug, delays=delays,
+            facts=facts, debug=debug, delays=delays,
         )  # fmt: skip
         self.net, self.machine = net, self.session.machine
         self.iteration = 0

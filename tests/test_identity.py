@@ -53,6 +53,15 @@ def test_bit_identical_to_baseline(device, net, policy):
     assert [name for name in want if want[name] != got[name]] == []
 
 
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_mask_in_relus_stead_changes_no_number(device, net):
+    """Also below a Dropout that works in place (chain, inception)."""
+    want, losses, _ = baseline(net, device, "m")
+    got, got_losses, _ = train(net, device, "liveness:m", facts="layrub", debug=True, delays=2e-3)
+    assert got_losses == losses and got == want
+
+
 @pytest.mark.parametrize("net", ["chain", "residual"])
 def test_bit_identical_with_clipping_and_accumulation(net):
     options = dict(clip_gradients=0.5, iter_size=2)

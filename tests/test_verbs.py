@@ -141,6 +141,16 @@ def test_no_verb_is_a_question(capsys):
     assert "predict" in capsys.readouterr().out
 
 
+def test_compare_runs_with_facts_that_run_and_simulates_with_others(folder, capsys):
+    argv = ("compare", "small.yaml", "--policies", "baseline,liveness", "--steps", "3", "--facts")
+    ran = answer(capsys, *argv, "layrub")["rows"]
+    assert [r["identical"] for r in ran] == [True, True]
+    # four bytes of an output are one byte of its mask, and the output dies in forward
+    assert ran[0]["by_role"]["extra"] > 4 * 8 * 144 * 2
+    simulated = answer(capsys, *argv, "vdnn2016")["rows"]
+    assert [r["identical"] for r in simulated] == [None, None]
+
+
 def test_devices(capsys):
     found = answer(capsys, "devices")
     by = {d["name"]: d for d in found["devices"]}
@@ -155,6 +165,7 @@ def test_devices(capsys):
         (["plan", "small.yaml", "--gpu", "titanx"], "did you mean titan_x?"),
         (["plan", "small.yaml", "--policy", "vdn_all"], "did you mean 'vdnn_all'?"),
         (["plan", "small.yaml", "--facts", "vdnn2015"], "did you mean 'vdnn2016'?"),
+        (["train", "solver.yaml", "--facts", "vdnn2016"], "no backend has kernels for pool='x', lrn='xy'"),
         (["plan", "missing.yaml"], "missing.yaml"),
         (["compare", "small.yaml", "--report", "page.pdf"], ".html or .svg"),
         (["compare", "small.yaml", "--report", "nowhere/page.html"], "there is no folder nowhere"),

@@ -89,7 +89,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "facts": (
         "--facts",
-        dict(metavar="NAME", help="plan with a paper's memory facts: vdnn2016 (such a plan cannot be run)"),
+        dict(metavar="NAME", help="a paper's memory facts: layrub, or, for planning only, vdnn2016"),
     ),
     "seed": (
         "--seed",

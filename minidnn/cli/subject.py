@@ -7,16 +7,18 @@ TEST program if it tests.
 from __future__ import annotations
 
 import argparse
-import difflib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import common, opened
 from minidnn.costs import Costs
 from minidnn.program import Program
+
+if TYPE_CHECKING:
+    from minidnn.layers.base import Facts
 
 
 @dataclass(eq=False)
@@ -31,6 +33,7 @@ class Subject:
     device: Any  # its name, or itself
     seed: int
     format: str
+    facts: Facts
 
     @property
     def name(self) -> str:
@@ -57,21 +60,18 @@ def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
 
 def read(args: argparse.Namespace) -> Subject:
     """The subject that the arguments name."""
-    from minidnn.layers.base import FACTS
-    from minidnn.session import InvalidInput, programs
+    from minidnn.session import facts_of, programs
     from minidnn.solver_file import phases, train_spec, understand
 
-    wanted = getattr(args, "facts", None) or "default"
-    if wanted not in FACTS:
-        raise InvalidInput(f"there are no facts called {wanted!r}{_near(wanted, FACTS)} (there are {', '.join(FACTS)})")
+    facts = facts_of(getattr(args, "facts", None) or "default")
     net, test_net, p = understand(args.file, batch=args.batch)
     seed = p.random_seed if p is not None and p.random_seed >= 0 else 0
     train = None if p is None else train_spec(p, seed)
     format = args.format or (p is not None and p.minidnn.format) or "float32"
-    found = programs(net, train, phases(p), test_net=test_net, facts=FACTS[wanted], format=format)
+    found = programs(net, train, phases(p), test_net=test_net, facts=facts, format=format)
     device = getattr(args, "device", None) or (p is not None and p.minidnn.device) or "cpu"
     device = opened(args, device) if hasattr(args, "device") else device
-    return Subject(args.file, net, test_net, p, tuple(found.values()), device, seed, format)
+    return Subject(args.file, net, test_net, p, tuple(found.values()), device, seed, format, facts)
 
 
 def described(about: Subject) -> str:
@@ -125,8 +125,3 @@ def notes(costs: Costs, format: str = "float32") -> str:
     how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
     more = "" if costs.measured else " `minidnn profile` measures them."
     return f"Simulated with {how} this machine ({costs.device}).{more}"
-
-
-def _near(name: str, known: Any) -> str:
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f", did you mean {close[0]!r}?" if close else ""

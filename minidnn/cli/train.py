@@ -12,7 +12,7 @@ from minidnn.cli.options import common, opened, positive
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER.yaml", help="a solver file, with Caffe's fields")
-    common(parser, "policy", "budget", "host_budget", "device", "format", "batch", "seed")
+    common(parser, "policy", "budget", "host_budget", "device", "format", "facts", "batch", "seed")
     parser.set_defaults(device=None)  # the file's `minidnn: {device}`, or cpu
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
@@ -31,7 +31,8 @@ def run(args: argparse.Namespace) -> int:
     device = opened(args, args.device)
     with Solver(
         args.solver, policy=args.policy, budget=args.budget, host_budget=args.host_budget, device=device,
-        format=args.format, batch=args.batch, seed=args.seed, resume=args.resume, weights=args.weights,
+        format=args.format, facts=args.facts or "default", batch=args.batch, seed=args.seed,
+        resume=args.resume, weights=args.weights,
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
         images = seconds = 0.0

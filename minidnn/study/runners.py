@@ -65,24 +65,28 @@ class _Differentiated:
         self.session.close()
 
 
-def solver_runner(path: str, device: str, batch: int | None, seed: int, format: str = "float32") -> Open:
+def solver_runner(
+    path: str, device: str, batch: int | None, seed: int, format: str = "float32", facts: str = "default"
+) -> Open:
     """Trains what a solver file says, each time from the same start."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
         solver = Solver(
-            path, policy=policy, budget=budget, costs=costs, device=device, batch=batch, seed=seed, format=format
-        )
+            path, policy=policy, budget=budget, costs=costs, device=device, batch=batch, seed=seed, format=format,
+            facts=facts,
+        )  # fmt: skip
         return _Trained(solver)
 
     return open_runner
 
 
-def net_runner(net: Net, device: str, seed: int, format: str = "float32") -> Open:
+def net_runner(net: Net, device: str, seed: int, format: str = "float32", facts: str = "default") -> Open:
     """Runs a net's forward and backward on random batches, each time the same ones."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
         session = Session(
-            net, None, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=seed, format=format
+            net, None, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=seed, format=format,
+            facts=facts,
         )  # fmt: skip
         return _Differentiated(session, seed)
 
