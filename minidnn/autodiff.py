@@ -139,6 +139,7 @@ class _Differentiation:
         self.training = graph.phase == "TRAIN"
         self.keep = tuple(keep)
         self.ops: list[Op] = []
+        self.forks = self._forks() if self.training and facts.fork == "copy" else {}
         self.lowered = [self._site(node) for node in graph.layers]
         self.partials: Counter[Tensor] = Counter()  # of an activation: how many gradients will arrive
         self.arrived: Counter[Tensor] = Counter()
@@ -153,6 +154,10 @@ class _Differentiation:
         for low in self.lowered:
             self.ops += low.casts
             self.ops += low.node.layer.forward(low.site)
+            for t in low.site.y:
+                if t in self.forks:
+                    layer = f"{t.name}_split"
+                    self._emit(layer, "split.forward", Phase.FORWARD, [t], [self.forks[t]], name=f"{layer}.forward")
         if self.training:
             weights = self._weights()
             attrs = ObjectiveAttrs(tuple(weights.values()))
@@ -164,10 +169,15 @@ class _Differentiation:
         return self._assemble()
 
     def _emit(self, layer, kind, phase, reads, writes, attrs=None, inplace=(), flops=0, name=None) -> None:
-        reads, writes, inplace = tuple(reads), tuple(writes), tuple(dict.fromkeys(inplace))
+        reads, writes, inplace = tuple(reads), tuple(writes), self.facts.pairs(kind, dict.fromkeys(inplace))
         self.ops.append(Op(name or kind, kind, layer, phase, reads, writes, attrs, inplace, flops))
 
     # ---- forward
+
+    def _forks(self) -> dict[Tensor, Tensor]:
+        """The copies that consumers read of a map that has several."""
+        forked = [b.tensor for b in self.graph.blobs if len(b.consumers) > 1]
+        return {t: Tensor(f"{t.name}_split", t.shape, t.dtype) for t in forked if t.role is Role.ACTIVATION}
 
     def _site(self, node: Node) -> _Lowered:
         bottoms = [b.tensor for b in node.bottoms]
@@ -189,7 +199,10 @@ class _Differentiation:
 
         site = Site(
             node.name, self.training, self.facts,
-            [read(t, f"{t.name}.{node.name}.{i}", Role.EXTRA, f"x{i}") for i, t in enumerate(bottoms)],
+            [
+                read(self.forks.get(t, t), f"{t.name}.{node.name}.{i}", Role.EXTRA, f"x{i}")
+                for i, t in enumerate(bottoms)
+            ],
             [b.tensor for b in node.tops],
             {p.name: copied(p, parameters[p.name]) for p in node.parameters},
             survivor=[_survivor(b) for b in node.tops], iteration=ITERATION, seed=self.train.seed if self.train else 0,
@@ -290,9 +303,12 @@ class _Differentiation:
             return
         k, last = self.arrived[t], self.arrived[t] == self.partials[t]
         total = Tensor(f"{t.name}.grad" if last else f"{t.name}.grad.sum{k}", t.shape, t.dtype, Role.GRADIENT)
+        inplace = [(before, total), (dx, total)]
+        if self.facts.sum == "copy":  # the parts are added up in one tensor, which is none of them
+            inplace = [(before, total)] if k > 2 else []
         self._emit(
-            layer, "gradient.add", Phase.BACKWARD, [before, dx], [total], None,
-            [(before, total), (dx, total)], t.size, name=f"{layer}.add_{total.name}",
+            layer, "gradient.add", Phase.BACKWARD, [before, dx], [total], None, inplace, t.size,
+            name=f"{layer}.add_{total.name}",
         )  # fmt: skip
         self.gradient[t] = total
 

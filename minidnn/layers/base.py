@@ -25,12 +25,17 @@ class ShapeError(ValueError):
 
 @dataclass(frozen=True)
 class Facts:
-    """What backward reads and what it computes: an argument of differentiation, never of a policy.
+    """What backward reads, what it computes and what may lie in place: an argument of differentiation, never of a
+    policy.
 
     pool:  what MAX pooling's backward reads beside dy: "index" (a byte per output), "x", or "xy"
     relu:  "y", "xy", or "mask" (a byte per element)
     lrn:   "x" or "xy"
+    norm:  what BatchNorm and Scale keep for backward: "x", or "copy": one of their own, so that they work in place
     first_dx: whether layers on the data compute a gradient for it (Caffe's force_backward)
+    fork:  a map with several consumers: "view" (they all read it), or "copy" (they read one that a layer made of it)
+    sum:   the gradients of an Eltwise sum: "view" (dy itself), or "copy" (each a tensor of its own)
+    in_place: kinds of ops that may write over what they read; None: all whose kernels permit it
     What has no kernels is for planning (`planning_only`): the papers' sets, so that their figures come out exactly.
     """
 
@@ -38,7 +43,15 @@ class Facts:
     pool: str = "index"
     relu: str = "y"
     lrn: str = "x"
+    norm: str = "x"
     first_dx: bool = False
+    fork: str = "view"
+    sum: str = "view"
+    in_place: frozenset[str] | None = None
+
+    def pairs(self, kind: str, kernel: Iterable[tuple[Tensor, Tensor]]) -> tuple[tuple[Tensor, Tensor], ...]:
+        """Of the (read, write) pairs that may share bytes in an op of that kind, those that do."""
+        return tuple(kernel) if self.in_place is None or kind in self.in_place else ()
 
     def planning_only(self) -> str:
         """What of it no backend has kernels for, as text ("pool='x', lrn='xy'"); empty where a net runs with it."""
@@ -51,6 +64,30 @@ FACTS = {
     "default": Facts(),
     # vDNN, section II: ACTV in place and reading Y, dY; POOL reads X, dY (its Figure 10 read literally)
     "vdnn2016": Facts("vdnn2016", pool="x", relu="y", lrn="xy"),
+    # SuperNeurons, section 3.1 and its authors' code: every layer has tensors of its own, but for the gradients of
+    # ReLU, LRN and the softmax, which lie over what they are made of; FORK and JOIN are layers like others
+    "superneurons": Facts(
+        "superneurons",
+        pool="xy",
+        relu="xy",
+        lrn="xy",
+        first_dx=True,
+        fork="copy",
+        sum="copy",
+        in_place=frozenset({"relu.backward", "lrn.backward", "softmax_loss.backward", "gradient.add"}),
+    ),
+    # Caffe: neuron layers in place, as its files write them; a diff for every data, also at each end of a Split
+    "caffe": Facts(
+        "caffe",
+        norm="copy",
+        sum="copy",
+        in_place=frozenset(
+            f"{layer}.{verb}"
+            for layer in ("relu", "dropout", "batch_norm", "scale")
+            for verb in ("forward", "backward", "backward_data")
+        )
+        | {"gradient.add"},
+    ),
     # Layrub, section 3.2: ReLU's backward reads a byte per element, so that nothing else needs y (it runs, too)
     "layrub": Facts("layrub", relu="mask"),
 }
@@ -118,7 +155,8 @@ class Site:
             phase = Phase.BACKWARD if verb.startswith("backward") else Phase.FORWARD
         return Op(
             f"{self.layer}.{name or verb}", kind, self.layer, phase,
-            tuple(reads), tuple(writes), attrs, tuple(p for p in inplace if p[0].dtype == p[1].dtype), flops,
+            tuple(reads), tuple(writes), attrs,
+            tuple(p for p in self.facts.pairs(kind, inplace) if p[0].dtype == p[1].dtype), flops,
         )  # fmt: skip
 
     def pass_through(self, i: int, gradient: Tensor) -> None:
@@ -194,10 +232,13 @@ class Layer:
         return blobs
 
 
-def parametric_backward(s: Site, kind: str, attrs: Any, flops: int, inplace: bool = False) -> Iterable[Op]:
+def parametric_backward(
+    s: Site, kind: str, attrs: Any, flops: int, inplace: bool = False, x: Tensor | None = None
+) -> Iterable[Op]:
     """filter, bias, data: the backward of y = f(x, weight) + bias. Filter comes before data, so that dx may take
-    x's bytes; `inplace` says that dx may take dy's."""
-    (x,), (dy,), (dx,) = s.x, s.dy, s.dx
+    x's bytes; `inplace` says that dx may take dy's. `x`: what was kept in the bottom's stead."""
+    (dy,), (dx,) = s.dy, s.dx
+    x = x or s.x[0]
     assert dy is not None, f"{s.layer}: a layer with one top has a backward only where that top has a gradient"
     weight, *bias = s.p
     if (dw := s.dp[weight]) is not None:

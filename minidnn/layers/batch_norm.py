@@ -56,8 +56,8 @@ class BatchNorm(Layer):
         if self.running():
             yield s.op("batch_norm.inference", [x, *sums], [y], attrs, [(x, y)], x.size, name="forward")
             return
-        batch = self.batch(s)
-        yield s.op("batch_norm.forward", [x], [y, *batch], attrs, flops=x.size)
+        batch, copy = self.batch(s), self.copy(s)
+        yield s.op("batch_norm.forward", [x], [y, *batch, *copy], attrs, [(x, y)] if copy else (), x.size)
         if s.train:
             yield s.op("batch_norm.statistics", [*batch, *sums], sums, attrs, flops=2 * batch[0].size)
 
@@ -69,8 +69,12 @@ class BatchNorm(Layer):
                 self.attrs(x), [(dy, dx)], x.size, name="backward", phase=Phase.BACKWARD,
             )  # fmt: skip
         else:
-            reads = [x, *self.batch(s), dy]
+            reads = [*(self.copy(s) or [x]), *self.batch(s), dy]
             yield s.op("batch_norm.backward", reads, [dx], self.attrs(x), [(dy, dx)], x.size)
+
+    def copy(self, s):
+        """What Caffe keeps so as to work in place: the normalized x."""
+        return [s.extra("normalized", s.x[0].shape)] if s.facts.norm == "copy" and s.train else []
 
     def batch(self, s):
         c = s.x[0].shape[1]

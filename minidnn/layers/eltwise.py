@@ -55,7 +55,7 @@ class Eltwise(Layer):
             if dx is None:
                 continue
             attrs = self.attrs(i)
-            if attrs.operation == "SUM" and attrs.coeff[i] == 1:
+            if attrs.operation == "SUM" and attrs.coeff[i] == 1 and s.facts.sum == "view":
                 s.pass_through(i, dy)
                 continue
             others = [x for k, x in enumerate(s.x) if k != i]

@@ -46,4 +46,6 @@ class LRN(Layer):
         (x,), (y,), (dy,), (dx,) = s.x, s.y, s.dy, s.dx
         attrs = self.attrs(s.facts)
         saved = {"x": [x], "xy": [x, y]}[attrs.saved]
-        yield s.op("lrn.backward", [*saved, dy], [dx], attrs, flops=x.size)
+        # Each dx needs the dy of several channels, so our kernels do not write over it; a paper's may.
+        inplace = [(dy, dx)] if s.facts.in_place else []
+        yield s.op("lrn.backward", [*saved, dy], [dx], attrs, inplace, flops=x.size)

@@ -34,7 +34,8 @@ class ReLU(Layer):
         yield s.op("relu.forward", [x], [y, *masks], attrs, inplace=[(x, y)], flops=x.size)
 
     def backward(self, s):
-        (x,), (y,), (dy,), (dx,) = s.x, s.survivor, s.dy, s.dx
+        (x,), (dy,), (dx,) = s.x, s.dy, s.dx
+        (y,) = s.y if s.facts.relu == "xy" else s.survivor
         attrs = self.attrs(s.facts)
         reads = {"y": [y], "xy": [x, y], "mask": [s.extra("mask", y.shape, "uint8")]}[attrs.saved]
         yield s.op("relu.backward", [*reads, dy], [dx], attrs, inplace=[(dy, dx)], flops=x.size)

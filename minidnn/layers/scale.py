@@ -26,7 +26,11 @@ class Scale(Layer):
 
     def forward(self, s):
         (x,), (y,) = s.x, s.y
-        yield s.op("scale.forward", [x, *s.p.values()], [y], inplace=[(x, y)], flops=x.size)
+        yield s.op("scale.forward", [x, *s.p.values()], [y, *self.copy(s)], inplace=[(x, y)], flops=x.size)
 
     def backward(self, s):
-        return parametric_backward(s, "scale", None, s.x[0].size, inplace=True)
+        return parametric_backward(s, "scale", None, s.x[0].size, inplace=True, x=next(iter(self.copy(s)), None))
+
+    def copy(self, s):
+        """What Caffe keeps so as to work in place: x."""
+        return [s.extra("bottom", s.x[0].shape)] if s.facts.norm == "copy" and s.train else []
