@@ -1,0 +1,24 @@
+"""Caffe's own allocation: what Layrub measures itself against (Jin et al., TACO 15(3), 2018, section 2 and Figure 9).
+
+    baseline = data and diff of every blob + what layers keep for themselves + a workspace for each convolution
+
+Everything is there for the whole step. With the facts of Caffe (`--facts caffe`) the program has a diff for every data,
+also for each top of a Split, and BatchNorm and Scale their own copies; with others it has what those say. Caffe gives
+each convolution layer a workspace of its own and never takes it back: as large as its hungriest pass wants.
+"""
+
+from __future__ import annotations
+
+from minidnn.costs import Costs
+from minidnn.memory.plan import Plan, Slot
+from minidnn.memory.policies.baseline_sum import baseline_sum
+from minidnn.program import Program
+
+
+def baseline_caffe(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+    plan = baseline_sum(program, costs, budget, algorithms)
+    largest: dict[str, int] = {}
+    for op, a in plan.algorithm.items():
+        largest[op.layer] = max(largest.get(op.layer, 0), a.workspace)
+    spaces = {op: Slot(f"{op.layer}.workspace", largest[op.layer]) for op, a in plan.algorithm.items() if a.workspace}
+    return Plan(algorithm=plan.algorithm, share={**plan.share, **spaces}, hold=plan.hold)

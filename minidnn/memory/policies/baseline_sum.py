@@ -1,0 +1,20 @@
+"""The sum of all tensors: what SuperNeurons measures itself against (Wang et al., PPoPP 2018, section 3.1).
+
+    baseline = sum of what every layer writes in forward + sum of what every layer writes in backward
+
+Every tensor has bytes of its own for the whole step, but for those that the memory facts say lie in place. The
+workspace of a convolution is there while it runs, as in the paper, where it takes what is left.
+"""
+
+from __future__ import annotations
+
+from minidnn.costs import Costs
+from minidnn.memory.plan import Plan, in_place
+from minidnn.memory.policies.liveness import choose
+from minidnn.program import Program
+
+
+def baseline_sum(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+    share, carried = in_place(program), set(program.carried)
+    hold = frozenset(t for t in program.tensors if t not in share and t not in carried)
+    return Plan(algorithm=choose(program, costs, algorithms), share=share, hold=hold)

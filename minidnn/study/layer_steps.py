@@ -1,0 +1,81 @@
+"""Memory as SuperNeurons counts it (Wang et al., PPoPP 2018, section 3.1): one step a layer, forward then backward.
+
+With N layers, layer k runs forward at step k and backward at step 2N + 1 - k. A step holds at once all that its layer
+touches, whatever kernels it is made of. Counted are feature maps and their gradients: no parameters, labels or
+workspaces, nor the scalars that leave at the end.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from minidnn.memory.schedule import Buffer, Listing
+from minidnn.program import Op, Phase, Role
+
+FORWARD = (Phase.FORWARD, Phase.LOSS)
+MAPS = (Role.ACTIVATION, Role.GRADIENT)
+
+
+@dataclass(frozen=True)
+class LayerSteps:
+    """bytes[k - 1] is what step k holds at its most; `tensors` how many buffers are counted in all."""
+
+    layers: tuple[str, ...]
+    bytes: tuple[int, ...]
+    tensors: int
+    again: int  # forward passes of layers that ran again
+
+    @property
+    def peak(self) -> int:
+        return max(self.bytes)
+
+    @property
+    def peak_step(self) -> int:
+        return self.bytes.index(self.peak) + 1
+
+
+def counted(listing: Listing) -> list[Buffer]:
+    """The buffers that hold a feature map or a gradient of one; a softmax counts by the gradient laid over it."""
+    outputs = set(listing.program.outputs)
+    return [b for b in listing.buffers if any(s.tensor.role in MAPS and s.tensor not in outputs for s in b.stays)]
+
+
+def layer_steps(listing: Listing) -> LayerSteps:
+    """A step's re-runs are steps of their own, each execution one, and count to the step that they serve."""
+    ops = listing.program.ops
+    layers = tuple(dict.fromkeys(op.layer for op in ops if op.phase in FORWARD and op.layer != "objective"))
+    number = {layer: k for k, layer in enumerate(layers, 1)}
+    buffers = counted(listing)
+    order = listing.plan.order
+    begins, change = np.zeros(len(order) + 1, np.int64), np.zeros(len(order) + 1, np.int64)
+    for b in buffers:
+        begins[b.lo] += b.nbytes
+        change[b.lo] += b.nbytes
+        change[b.hi] -= b.nbytes
+    live, begun = np.cumsum(change), np.cumsum(begins)
+    held = [0] * (2 * len(layers))
+    again = 0
+    seen: set[Op] = set()
+    waiting = 0  # the most that a re-run held since the last step
+    first = 0
+    for p, op in enumerate(order):
+        if op in seen:
+            again += 1
+            waiting = max(waiting, int(live[p]))
+            first = p + 1
+            continue
+        seen.add(op)
+        if p + 1 < len(order) and order[p + 1] not in seen and _same(op, order[p + 1]):
+            continue
+        if op.layer in number:
+            k = number[op.layer] if op.phase in FORWARD else 2 * len(layers) + 1 - number[op.layer]
+            held[k - 1] = max(held[k - 1], waiting, int(live[first] + begun[p] - begun[first]))
+            waiting = 0
+        first = p + 1
+    return LayerSteps(layers, tuple(held), len(buffers), again)
+
+
+def _same(a: Op, b: Op) -> bool:
+    return a.layer == b.layer and (a.phase in FORWARD) == (b.phase in FORWARD)

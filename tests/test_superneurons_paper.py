@@ -1,0 +1,71 @@
+"""SuperNeurons' own figures (PPoPP 2018), from plans of its AlexNet at batch 200: exact to the third decimal."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import pytest
+
+from minidnn.costs import profile
+from minidnn.layers import FACTS
+from minidnn.memory.arrange import arrange
+from minidnn.session import programs
+from minidnn.solver_file import understand
+from minidnn.study.layer_steps import layer_steps
+
+MIB = 2**20
+
+
+@lru_cache
+def program(name, batch):
+    net, _, _ = understand(name, batch=batch)
+    return programs(net, None, ("TRAIN",), facts=FACTS["superneurons"])["TRAIN"]
+
+
+@lru_cache
+def steps(policy, name="superneurons_alexnet", batch=200):
+    return layer_steps(arrange([program(name, batch)], policy, profile("k40"), 1 << 44).schedules["TRAIN"])
+
+
+def test_the_route_has_23_layers_and_so_46_steps():
+    assert len(steps("liveness").layers) == 23
+    assert len(steps("liveness").bytes) == 46
+
+
+def test_baseline_is_the_sum_of_36_tensors():
+    found = steps("baseline_sum")
+    assert found.tensors == 36
+    assert set(found.bytes) == {found.peak}
+    assert round(found.peak / MIB, 3) == 2189.437
+
+
+@pytest.mark.parametrize("policy, peak, step", [("liveness", 1489.355, 32)])
+def test_the_series(policy, peak, step):
+    """Section 3, Figure 10: each technique on top of the one before."""
+    found = steps(policy)
+    assert (round(found.peak / MIB, 3), found.peak_step) == (peak, step)
+
+
+def test_liveness_is_its_oracles_at_every_step():
+    """Step by step, a tensor counts from the first step that touches it to the last."""
+    p = program("superneurons_alexnet", 200)
+    layers = steps("liveness").layers
+    over = {w: r for op in p.ops for r, w in op.inplace}
+
+    def root(t):
+        while t in over:
+            t = over[t]
+        return t
+
+    touched = {}
+    for op in p.ops:
+        if op.layer not in layers:
+            continue
+        k = layers.index(op.layer) + 1
+        k = k if op.phase.value in ("forward", "loss") else 2 * len(layers) + 1 - k
+        for t in op.tensors:
+            if t.role.value in ("activation", "gradient", "extra") and t not in p.outputs:
+                first, _ = touched.get(root(t), (k, k))
+                touched[root(t)] = (first, k)
+    want = [sum(t.nbytes for t, (a, b) in touched.items() if a <= k <= b) for k in range(1, 47)]
+    assert list(steps("liveness").bytes) == want
