@@ -4,6 +4,7 @@ after a wanted change, `GOLDEN=write pytest tests/test_schedule.py` rewrites the
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ import pytest
 from minidnn.memory.arrange import arrange
 from minidnn.memory.lower import lower
 from minidnn.memory.placement import place
-from minidnn.memory.plan import Plan, Trip, complete, fate, in_place
+from minidnn.memory.plan import Plan, Slot, Trip, complete, fate, in_place
 from minidnn.memory.policies import find
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Wait
+from minidnn.memory.verify import ScheduleError, verify
+from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -95,6 +98,53 @@ def test_performance_optimal_takes_workspace_and_memory_optimal_none():
         if op.kind.startswith("convolution"):
             assert find("vdnn_all:p")(p, costs(), None).algorithm[op].workspace
             assert not find("vdnn_all:m")(p, costs(), None).algorithm[op].workspace
+
+
+def test_what_comes_back_may_take_a_slot():
+    """A slot has several stays one after another, written and fetched; compute waits where one leaves by a trip, and
+    the copy back of the next waits for the copy out of the one before."""
+    p = chain(3)
+    at = {op.name: i for i, op in enumerate(p.ops)}
+    t = {t.name: t for t in p.tensors}
+    slot = Slot("block 0")
+    first, second = t["relu0.y"], t["conv2.y"]
+    trips = (Trip(first, at["relu1.forward"], at["conv2.forward"], at["conv2.backward_filter"],
+                  at["conv1.backward_filter"], slot),)  # fmt: skip
+    plan = Plan(trips=trips, share={first: slot, second: slot})
+    s = place(lower(p, complete(p, costs(), plan)))
+    verify(s)
+    assert broken(s) is None
+    (block,) = (b for b in s.buffers if b.name)
+    assert [repr(stay) for stay in block.stays] == ["relu0.y", "conv2.y", "relu0.y#1"]
+    assert block.nbytes == 64 * 1024 and (block.lo, block.hi) == (0, len(p.ops))
+    out = positions(s, Offload, "relu0.y")[0]
+    barrier = next(
+        i for i, x in enumerate(s.instructions) if isinstance(x, Wait) and (x.stream, x.on) == ("compute", out)
+    )
+    assert positions(s, Compute, "relu1.forward")[0] < barrier < positions(s, Compute, "conv2.forward")[0]
+    # a member that is still wanted is not written over
+    early = replace(plan, share={**plan.share, t["relu1.y"]: slot})  # which conv2 reads
+    with pytest.raises(ScheduleError, match=r"conv2.forward writes conv2.y over relu1.y"):
+        verify(place(lower(p, complete(p, costs(), early))))
+
+
+def test_a_copy_into_a_slot_waits_for_the_copy_out_of_it():
+    """Where compute has nothing to do with it in between, only the copy streams can tell each other."""
+    p = chain(3)
+    at = {op.name: i for i, op in enumerate(p.ops)}
+    t = {t.name: t for t in p.tensors}
+    slot = Slot("block 0")
+    trips = (
+        Trip(t["relu0.y"], at["relu1.forward"], at["loss.forward"], at["conv1.backward_filter"],
+             at["conv1.backward_filter"]),
+        Trip(t["relu1.y"], at["relu2.forward"], at["conv2.backward_filter"], at["conv2.backward_filter"],
+             at["conv2.backward_filter"], slot),
+    )  # fmt: skip
+    s = place(lower(p, complete(p, costs(), Plan(trips=trips, share={t["relu1.y"]: slot}))))
+    verify(s)
+    assert broken(s) is None
+    out, back = positions(s, Offload, "relu1.y")[0], positions(s, Prefetch, "relu1.y")[0]
+    assert any(isinstance(x, Wait) and (x.stream, x.on) == ("in", out) for x in s.instructions[:back])
 
 
 def test_fates_are_derived_for_people():

@@ -3,6 +3,7 @@
 The order of things at one point p is fixed:
   (1) copies out of resident stays  (2) waits on copies, Frees  (3) Allocs for copies back, and those copies
   (4) copies out of what came in (3)  (5) waits for arrivals  (6) Allocs of writes and workspaces  (7) Compute
+A slot is never freed, but where a stay leaves it by a trip, (2) waits for the copy out all the same.
 Waits that the lowering's own vector clocks already imply are not emitted, so each one that stands is needed
 as far as the lowering, which does not know offsets, can tell.
 """
@@ -123,7 +124,7 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
     slots: dict[Slot, Buffer] = {}
     latest: dict[Tensor, Buffer] = {}
     for s in sorted(stays, key=lambda s: (s.lo, s.tensor in share)):
-        to = share.get(s.tensor) if s.arrives is None else None  # what a copy brings has bytes of its own
+        to = share.get(s.tensor) if s.arrives is None else s.arrives.into  # what a copy brings lies where its trip says
         if isinstance(to, Slot):
             if to not in slots:
                 slots[to] = Buffer(to.nbytes, 0, end, name=to.name)
@@ -208,7 +209,14 @@ class _Lowering:
         self.wait("in", self.last_compute)
         self.wait("in", self.freed_copy)
         self.wait("in", self.host_write.get(s.tensor))
+        for index in self.copies.pop(s.buffer, ()):  # of who was in this slot before
+            self.wait("in", index)
         self.written[s] = self.host_read[s.tensor] = self.emit(Prefetch(s))
+
+    def leave(self, b: Buffer) -> None:
+        """A stay leaves a slot, which is not freed: compute waits for the copies out as it would at a Free."""
+        for index in self.copies.get(b, ()):
+            self.wait("compute", index)
 
     def free(self, b: Buffer) -> None:
         for index in self.copies.pop(b, ()):
@@ -218,7 +226,7 @@ class _Lowering:
 
     def compute(self, x: Compute) -> int:
         for s in (*x.writes, *((x.workspace,) if x.workspace else ())):
-            for index in self.copies.get(s.buffer, ()):  # never overwrite what is still being copied out
+            for index in self.copies.pop(s.buffer, ()):  # never overwrite what is still being copied out
                 self.wait("compute", index)
         index = self.last_compute = self.emit(x)
         for s in x.writes:
@@ -238,6 +246,7 @@ def lower(program: Program, plan: Plan) -> Listing:
     comes: dict[Point, list[Stay]] = defaultdict(list)
     outs: dict[Point, list[Stay]] = defaultdict(list)
     arrivals: dict[Point, list[Stay]] = defaultdict(list)
+    leaves: dict[Point, list[Stay]] = defaultdict(list)
     for b in buffers:
         if not b.home:
             (fetched if b.stays[0].arrives and b.lo == b.stays[0].lo else written)[b.lo].append(b)
@@ -248,6 +257,8 @@ def lower(program: Program, plan: Plan) -> Listing:
         starts[s.lo].append(s)
         if s.leaves is not None and s.leaves.out is not None:
             outs[s.leaves.out].append(s)
+            if s.buffer.name:
+                leaves[s.hi].append(s)
         if s.arrives is not None:
             if s.arrives.arrive is None:
                 raise ValueError(f"a trip of {s.tensor.name} comes back at {s.lo} but says not when it arrives")
@@ -261,6 +272,8 @@ def lower(program: Program, plan: Plan) -> Listing:
         for s in outs.get(p, ()):
             if s.lo < p:
                 emitter.offload(s)
+        for s in leaves.get(p, ()):
+            emitter.leave(s.buffer)
         for b in ends.get(p, ()):
             emitter.free(b)
         if p == end:

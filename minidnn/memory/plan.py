@@ -15,6 +15,17 @@ Point = int
 
 
 @dataclass(frozen=True)
+class Slot:
+    """One buffer held for the whole step; its size is its largest member's, and at least `nbytes`.
+
+    Where a member leaves it by a trip, compute waits for the copy out as it would at a Free.
+    """
+
+    name: str
+    nbytes: int = 0
+
+
+@dataclass(frozen=True)
 class Trip:
     """One absence of a tensor from the device; a tensor may have several, in order of `free`.
 
@@ -22,6 +33,7 @@ class Trip:
     free:   the bytes are free from this point on, after the copy; None: the step begins with it on the host
     back:   bytes are taken and the copy back is issued before this point; None: it does not return
     arrive: compute waits here for the copy back; not after the first read, re-runs included
+    into:   the slot whose bytes the copy back takes; None: bytes of its own
     """
 
     tensor: Tensor
@@ -29,14 +41,7 @@ class Trip:
     free: Point | None
     back: Point | None
     arrive: Point | None
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One buffer held for the whole step; its size is its largest member's, and at least `nbytes`."""
-
-    name: str
-    nbytes: int = 0
+    into: Slot | None = None
 
 
 # Who takes whose bytes; an Op means its workspace.
@@ -50,7 +55,8 @@ class Plan:
     order:     every execution; a forward op standing again is a recomputation
     trips:     absences; inputs come and outputs leave by trips too
     algorithm: per op, never per execution: a re-run is the same kernel
-    share:     this tensor (an Op means its workspace) takes those bytes; only for stays begun by a write
+    share:     this tensor (an Op means its workspace) takes those bytes; only for stays begun by a write: what a copy
+               brings lies where its trip says (Trip.into)
     hold:      tensors whose bytes are kept for the whole step (network-wide allocation)
     """
 

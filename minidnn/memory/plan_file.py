@@ -85,7 +85,7 @@ def _trip(trip: Trip, points: Sequence[str]) -> dict[str, Any]:
         elif f.name in POINTS:
             found[f.name] = None if value is None else points[value]
         elif value != f.default:
-            found[f.name] = value
+            found[f.name] = _target(value) if isinstance(value, Slot) else value
     return found
 
 
@@ -239,6 +239,8 @@ class _Reader:
             for p in POINTS
         }
         rest = {name: value for name, value in values.items() if name not in ("tensor", *POINTS)}
+        if "into" in rest:
+            rest["into"] = self._slot(f"a trip of {values['tensor']}", rest["into"])
         return Trip(self._named(self.tensors, values["tensor"], "tensor"), **points, **rest)
 
     def _algorithm(self, op: str, name: str, workspace: int) -> Algorithm:
@@ -252,6 +254,11 @@ class _Reader:
             )
         return wanted
 
+    def _slot(self, who: str, value: Any) -> Slot:
+        if not isinstance(value, dict) or value.keys() != {"slot", "nbytes"} or not isinstance(value["nbytes"], int):
+            raise PlanError(f"{self.path}: {who} shares {value}; expected a tensor, or a slot with its nbytes")
+        return Slot(str(value["slot"]), value["nbytes"])
+
     def _share(self, key: str, value: Any) -> tuple[Tensor | Op, Tensor | Slot]:
         holder: Tensor | Op
         if key.startswith(WORKSPACE):
@@ -259,9 +266,7 @@ class _Reader:
         else:
             holder = self._named(self.tensors, key, "tensor")
         if isinstance(value, dict):
-            if value.keys() != {"slot", "nbytes"} or not isinstance(value["nbytes"], int):
-                raise PlanError(f"{self.path}: {key} shares {value}; expected a tensor, or a slot with its nbytes")
-            return holder, Slot(str(value["slot"]), value["nbytes"])
+            return holder, self._slot(key, value)
         return holder, self._named(self.tensors, value, "tensor")
 
 
