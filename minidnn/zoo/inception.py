@@ -33,7 +33,7 @@ class InceptionV3(Net):
         x = _conv(x, "conv5", 192, 3, valid=True)
         x = L.Pooling(x, name="pool2", pool="MAX", kernel_size=3, stride=2)
         for i, pool in enumerate((32, 64, 64), 1):
-            branches = [[(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)]]
+            branches: list[list[Step]] = [[(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)]]
             x = module(x, f"a{i}", branches, pool)
         x = reduction(x, "reduction_a", [[(384, 3, 2)], [(64, 1), (96, 3), (96, 3, 2)]])
         for i, n in enumerate((128, 160, 160, 192), 1):
