@@ -1,5 +1,7 @@
 """(c) models/digits_solver.yaml on the card: real handwritten digits, which come with scikit-learn, learned to 97 %,
-without a budget and under one that baseline cannot keep; both end with the same bytes.
+without a budget and under one that baseline cannot keep; both end with the same bytes. Then in bfloat16 and float16, to
+the same accuracy but for a hundredth: 3 or 4 of the 360 images that it is tested on. (On the reference, which rounds as
+a GPU does, the three end at 99.2, 98.9 and 99.4 %.)
 """
 
 from __future__ import annotations
@@ -16,34 +18,40 @@ from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.memory.arrange import BudgetError
 from minidnn.solver import Solver, Tested
 
-WANTED = 0.97
+WANTED, MARGIN = 0.97, 0.01
 BUDGET = 5 << 19  # 2.5 MiB, as in `make demo`
 
 
 def item(run: Run) -> None:
-    free: dict[str, Any] | None = run.case("liveness", lambda: learn(run, "liveness:m", None), needs=3)
-    if free is None:
-        return
-
-    def tight() -> dict[str, Any]:
-        try:
-            values = learn(run, "vdnn_all:m", BUDGET)
-        except BudgetError as error:  # this card's plans need more workspace
-            values = learn(run, "vdnn_all:m", error.smallest)
-        values["identical"] = values["sha256"] == free["sha256"]
-        if not values["identical"]:
-            raise Wrong("other bytes than without a budget", values)
-        return values
-
-    run.case("vdnn_all, little memory", tight, needs=3)
+    base: float | None = None
+    for form in ("float32", "bfloat16", "float16"):
+        free = run.case(f"liveness, {form}", lambda f=form, b=base: learn(run, f, "liveness:m", None, b), needs=3)
+        if free is None:
+            return
+        base = free["accuracy"] if base is None else base
+        if form != "float16":
+            name = f"vdnn_all, little memory, {form}"
+            run.case(name, lambda f=form, v=free: little(run, f, v["sha256"]), needs=3)
 
 
-def learn(run: Run, policy: str, budget: int | None) -> dict[str, Any]:
+def little(run: Run, form: str, wanted: str) -> dict[str, Any]:
+    try:
+        values = learn(run, form, "vdnn_all:m", BUDGET)
+    except BudgetError as error:  # this card's plans need more workspace
+        values = learn(run, form, "vdnn_all:m", error.smallest)
+    values["identical"] = values["sha256"] == wanted
+    if not values["identical"]:
+        raise Wrong("other bytes than without a budget", values)
+    return values
+
+
+def learn(run: Run, form: str, policy: str, budget: int | None, base: float | None = None) -> dict[str, Any]:
+    """`base`: float32's accuracy, from which another format's may be off by MARGIN."""
     few: dict[str, Any] = {"max_iter": 2, "test_iter": [1], "test_interval": 1000} if run.place.small else {}
     tests: list[Tested] = []
     with tempfile.TemporaryDirectory() as folder, Solver(
         ROOT / "models" / "digits_solver.yaml", device=run.place.device(tf32=False), policy=policy, budget=budget,
-        snapshot_prefix=str(Path(folder) / "digits"), **few,
+        format=form, snapshot_prefix=str(Path(folder) / "digits"), **few,
     ) as solver:  # fmt: skip
         solver.solve(lambda event: tests.append(event) if isinstance(event, Tested) else None)
         found = sha256()
@@ -58,6 +66,7 @@ def learn(run: Run, policy: str, budget: int | None) -> dict[str, Any]:
         "arena_bytes": arena,
         "sha256": found.hexdigest(),
     }
-    if accuracy < WANTED and not run.place.small:
-        raise Wrong(f"accuracy {accuracy:.2%}, and {WANTED:.0%} are wanted", values)
+    least = WANTED if base is None else base - MARGIN
+    if accuracy < least and not run.place.small:
+        raise Wrong(f"accuracy {accuracy:.2%}, and {least:.1%} are wanted", values)
     return values

@@ -1,7 +1,10 @@
-"""(f) What the simulator foresees from measured costs, and what happens: seconds of a step, and bytes of the card."""
+"""(f) What the simulator foresees from measured costs, and what happens: seconds of a step, bytes of the card, and the
+bytes per second at which what a policy copies is copied while it trains, beside the link's own. A case per policy.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -10,40 +13,59 @@ import numpy as np
 from benchmarks.gpu_check.measure import TRAIN, Loaded, costs_of
 from benchmarks.gpu_check.run import Run
 from minidnn.memory.arrange import BudgetError
+from minidnn.memory.schedule import Schedule
 from minidnn.memory.simulator import simulate
+from minidnn.memory.trace import Span
 from minidnn.session import programs
 
-POLICIES = ("liveness:p", "vdnn_conv:p", "vdnn_all:p", "vdnn_dyn", "baseline:p")
+FIRST = ("liveness:p", "vdnn_all:p", "vdnn_dyn", "superneurons", "vdnn_conv:p", "sqrt_n", "layrub", "baseline:p")
+LARGE = 1 << 20  # bytes: copies that are large enough for their rate to be the link's
 
 
 def item(run: Run) -> None:
+    batches: dict[tuple, Any] = {}
     for form in run.place.formats:
         for name, batch in run.place.foresight:
-            run.case(f"{name}, {batch}, {form}", lambda n=name, b=batch: both(run, n, b), needs=5)
+            for policy in run.place.policies(FIRST):
+                case = f"{name}, {batch}, {form}: {policy}"
+                work = lambda n=name, b=batch, f=form, p=policy: both(run, n, b, f, p, batches)  # noqa: E731
+                run.case(case, work, needs=1 if run.place.small else 5)
 
 
-def both(run: Run, name: str, batch: int) -> dict[str, Any]:
+def both(run: Run, name: str, batch: int, form: str, policy: str, batches: dict[tuple, Any]) -> dict[str, Any]:
     device, net = run.place.device(), run.place.net(name, batch)
-    costs = costs_of(run, device, list(programs(net, TRAIN, ("TRAIN",)).values()))
-    rows, left_out, shared = [], [], None
-    for policy in POLICIES:
-        if run.left() < (1 if run.place.small else 6):
-            left_out.append(policy)
-            continue
-        try:
-            with Loaded(device, net, policy, costs, shared) as ours:
-                shared = ours.batch
-                predicted = simulate(ours.schedule, costs)
-                count = 1 if run.place.small else int(np.clip(0.4 / ours.seconds(1), 2, 20))
-                seconds = median(ours.seconds(count) for _ in range(3))
-                trace = ours.session.step("TRAIN", trace=True)
-                assert trace is not None
-                rows.append({
-                    "policy": policy, "predicted_seconds": predicted.seconds, "seconds": seconds,
-                    "predicted_stall_seconds": predicted.stall_seconds, "stall_seconds": trace.stall_seconds,
-                    "arena_bytes": ours.arrangement.arena, "taken_bytes": ours.taken,
-                    "predicted_live_peak_bytes": predicted.peak_bytes, "live_peak_bytes": trace.peak_bytes,
-                })  # fmt: skip
-        except (BudgetError, MemoryError) as error:
-            run.say(f"{name} {policy}: {error}"[:300])
-    return {"policies": rows, "left_out": left_out}
+    costs = costs_of(run, device, list(programs(net, TRAIN, ("TRAIN",), format=form).values()))
+    try:
+        with Loaded(device, net, policy, costs, batches.get((name, form)), format=form) as ours:
+            batches.clear()  # of one net at a time
+            batches[name, form] = ours.batch
+            predicted = simulate(ours.schedule, costs)
+            count = 1 if run.place.small else int(np.clip(0.4 / ours.seconds(1), 2, 20))
+            seconds = median(ours.seconds(count) for _ in range(3))
+            trace = ours.session.step("TRAIN", trace=True)
+            assert trace is not None
+            return {
+                "predicted_seconds": predicted.seconds, "seconds": seconds,
+                "predicted_stall_seconds": predicted.stall_seconds, "stall_seconds": trace.stall_seconds,
+                "arena_bytes": ours.arrangement.arena, "taken_bytes": ours.taken, "host_bytes": ours.arrangement.host,
+                "predicted_live_peak_bytes": predicted.peak_bytes, "live_peak_bytes": trace.peak_bytes,
+                "link_out": costs.bandwidth_out, "link_in": costs.bandwidth_in, **rates(ours.schedule, trace.spans),
+            }  # fmt: skip
+    except (BudgetError, MemoryError) as error:
+        return {"why": f"{error}"[:400]}
+
+
+def rates(schedule: Schedule, spans: Sequence[Span]) -> dict[str, float]:
+    """Bytes per second of the large copies of a step, each way, where there are some."""
+    found = {}
+    for way in ("out", "in"):
+        moved = [
+            (schedule.instructions[s.index].stay.tensor.nbytes, s.end - s.start)  # type: ignore[union-attr]
+            for s in spans
+            if s.stream == way
+        ]
+        large = [(n, seconds) for n, seconds in moved if n >= LARGE]
+        if total := sum(seconds for _, seconds in large):
+            found[f"copied_{way}_bytes"] = sum(n for n, _ in large)
+            found[f"{way}_bytes_per_second"] = found[f"copied_{way}_bytes"] / total
+    return found

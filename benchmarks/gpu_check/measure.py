@@ -6,6 +6,7 @@ What was measured is kept in the machine's temporary folder, so that items that 
 from __future__ import annotations
 
 import gc
+import shutil
 import tempfile
 import time
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from benchmarks.gpu_check.run import Run
 from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Costs, Measurements, key, measured, measurements
-from minidnn.formats import floating
+from minidnn.formats import FORMATS, floating, usable
 from minidnn.memory.schedule import Compute, Schedule
 from minidnn.net import Net
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
@@ -39,6 +40,7 @@ WARM = 3  # steps: uncaptured, captured, replayed
 def costs_of(run: Run, device: CudaDevice, programs: Sequence[Program]) -> Costs:
     """Costs of all that these programs may take, measured unless they were. Raises TimeoutError near the item's end,
     with what it has so far kept for the next time."""
+    form = usable(next((t.dtype for program in programs for t in program.inputs if t.dtype in FORMATS), "float32"))
     known = measurements(device, Path(tempfile.gettempdir()) / f"gpu_check-{code()}")
     if not known.bandwidth_out:
         link = Link(device, min(run.place.link_bytes, 256 << 20))
@@ -56,17 +58,19 @@ def costs_of(run: Run, device: CudaDevice, programs: Sequence[Program]) -> Costs
                 if k not in known.seconds:
                     wanted.setdefault(k, (op, algorithm))
     if wanted:
-        _measure(run, device, wanted, known)
+        _measure(run, device, wanted, known, form)
     return measured(device, known)
 
 
-def _measure(run: Run, device: CudaDevice, wanted: dict[str, tuple[Op, Algorithm]], known: Measurements) -> None:
+def _measure(
+    run: Run, device: CudaDevice, wanted: dict[str, tuple[Op, Algorithm]], known: Measurements, form: str
+) -> None:
     began = time.time()
     room = max(_room(op, algorithm) for op, algorithm in wanted.values())
     bench = device.runtime(room, 0, 0.0, 0)
     best: dict[tuple, float] = {}
     try:
-        noise = _noise(run.place.small)
+        noise = _noise(run.place.small, form)
         for at in range(0, room, noise.nbytes):
             part = bench.arena[at : at + noise.nbytes]
             bench.write(part, noise[: part.nbytes])
@@ -85,6 +89,7 @@ def _measure(run: Run, device: CudaDevice, wanted: dict[str, tuple[Op, Algorithm
     finally:
         bench.close()
         known.save()
+        shutil.copyfile(known.path, run.folder / "costs.json")  # of use also where the card is not
     run.say(f"measured {len(wanted)} (op, algorithm) in {time.time() - began:.1f} s")
 
 
@@ -92,9 +97,10 @@ def _room(op: Op, algorithm: Algorithm) -> int:
     return sum(-(-t.nbytes // 256) * 256 for t in op.tensors) + algorithm.workspace
 
 
-def _noise(small: bool) -> np.ndarray:
+def _noise(small: bool, form: str) -> np.ndarray:
+    """Bytes of ordinary numbers of that format; two of 16 bits are an ordinary float32, too."""
     values = np.random.default_rng(0).standard_normal(1 << 16 if small else TILE, np.float32)
-    return np.abs(values + 0.1, out=values).view(np.uint8)  # variances and their like are positive
+    return np.abs(values + 0.1, out=values).astype(form).view(np.uint8)  # variances and their like are positive
 
 
 def alone(device: CudaDevice, bench: Any, op: Op, algorithm: Algorithm, best: float | None) -> float:
@@ -150,7 +156,7 @@ def batch_of(program: Program, rate: float = RATE) -> dict[Tensor, np.ndarray]:
     found = {}
     for t in program.inputs:
         if t.role is Role.INPUT:
-            found[t] = random.standard_normal(t.shape, np.float32)
+            found[t] = random.standard_normal(t.shape, np.float32).astype(t.dtype, copy=False)
         elif t.role is Role.LABEL:
             found[t] = random.integers(0, classes.get(t, 2), t.shape).astype(t.dtype)
         else:
@@ -171,15 +177,17 @@ class Loaded:
         batch: dict[Tensor, np.ndarray] | None = None,
         budget: int | None = None,
         warm: int = WARM,
+        format: str = "float32",
     ) -> None:
         device.graphs = True
         self.costs, self.before = costs, device.api.free_memory()
-        self.session = Session(net, TRAIN, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=1)
+        self.session = Session(
+            net, TRAIN, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=1, format=format
+        )
         self.taken = self.before - device.api.free_memory()
         self.arrangement = self.session.arrangement
         self.schedule = self.arrangement.schedules["TRAIN"]
         self.batch = batch or batch_of(self.schedule.program)
-        self.weights = self.session.weights()
         try:
             for t, value in self.batch.items():
                 self.session.machine.write(t, value)

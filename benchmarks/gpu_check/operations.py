@@ -1,27 +1,37 @@
 """(a) Every op kind's examples (tests/cpu_ops.py and its like), by every algorithm that the device lists, against the
-reference: once with TF32 forbidden, which is float32 to rounding; cuDNN's kinds again with TF32 allowed.
+reference, in every number format; rounding.py says what is allowed and why. float32 with TF32 forbidden first, then
+bfloat16, cuDNN's kinds again with TF32 allowed, float16.
 
-Each runs twice, elsewhere and in place and over other poison, and must give the same bytes; what is only read must
-stay. The worst error of a kind is kept.
+Each runs three times and must give the same bytes: call by call, then elsewhere, in place and over other poison, and as
+a captured graph; so a plan that fails only in a capture is found here. What is only read must stay. The worst error of
+a kind is kept. And convolutions whose stride leaves some of x uncovered: its gradient is zero there, not what was there
+before.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from benchmarks.gpu_check.rounding import Precision, allowed, distance, examples_in, wanted
 from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.backends.cuda.device import KINDS, OF_CUDNN, CudaDevice, KernelFailed
-from minidnn.backends.reference import KERNELS
 from minidnn.program import Algorithm, Tensor
 from tests import cpu_ops, cuda_ops, cuda_reduction_ops
-from tests.cpu_ops import Example, expected
+from tests.cpu_ops import Example, Maker, attrs
 
-# Of the largest value (or 1). Our kernels add in float32 in another order; cuDNN may also use Winograd's transform.
-OURS, EXACT, TF32 = 2e-5, 2e-4, 5e-3
 ALIGNED = 256
+PRECISIONS = (Precision("float32"), Precision("bfloat16"), Precision("float32", tf32=True), Precision("float16"))
+UNCOVERED = (  # x; outputs, kernel, stride: a stride beyond the kernel, or a last row that no window meets
+    ((2, 8, 15, 14), 16, (1, 1), (2, 2)),
+    ((4, 256, 56, 56), 512, (1, 1), (2, 2)),  # resnet50's
+    ((2, 8, 23, 21), 16, (3, 3), (4, 5)),
+    ((2, 16, 10, 12), 16, (3, 3), (2, 2)),
+)
 
 
 def examples(small: bool) -> dict[str, list[Example]]:
@@ -36,16 +46,15 @@ def examples(small: bool) -> dict[str, list[Example]]:
 def item(run: Run) -> None:
     by_kind = examples(run.place.small)
     missing = sorted({*KINDS, *OF_CUDNN} - {kind for kind, of in by_kind.items() if of})
-    for form in run.place.formats:
-        for tf32 in (False, True):
-            for kind, of in by_kind.items():
-                if tf32 and kind not in OF_CUDNN:
-                    continue
-                device = run.place.device(tf32)
-                tolerance = (TF32 if tf32 else EXACT) if kind in OF_CUDNN else OURS
-                name = f"{kind}, {form}{', TF32 allowed' if tf32 else ''}"
-                run.case(name, lambda d=device, of=of, t=tolerance: check(d, of, t), needs=5)
     run.case("every kind has examples", lambda: _none(missing))
+    for precision in PRECISIONS:
+        device = run.place.device(tf32=precision.tf32 or precision.format != "float32")
+        for kind, of in by_kind.items():
+            if precision.of(kind) and (stored := examples_in(precision, of)):
+                run.case(f"{kind}, {precision}", lambda d=device, of=stored, p=precision: check(d, of, p), needs=3)
+        uncovered = examples_in(precision, strided(run.place.small))
+        name = f"gradient where no window reached, {precision}"
+        run.case(name, lambda d=device, of=uncovered, p=precision: check(d, of, p), needs=3)
 
 
 def _none(missing: list[str]) -> dict[str, Any]:
@@ -54,55 +63,62 @@ def _none(missing: list[str]) -> dict[str, Any]:
     return {}
 
 
-def check(device: CudaDevice, of: list[Example], tolerance: float) -> dict[str, Any]:
-    worst, where, runs, wrong, what = 0.0, "", 0, [], ""
+def strided(small: bool) -> list[Example]:
+    """Gradients of convolutions some of whose x no window reaches."""
+    m, found = Maker(3), []
+    for (n, c, h, w), o, kernel, stride in UNCOVERED[:: 3 if small else 1]:
+        a = attrs(kernel=kernel, stride=stride, pad=(0, 0), dilation=(1, 1), group=1)
+        out = tuple((x - k) // s + 1 for x, k, s in zip((h, w), kernel, stride, strict=True))
+        weights, dy = m.normal(o, c, *kernel), m.normal(n, o, *out)
+        note = f"kernel {kernel} stride {stride}"
+        found.append(m.example("convolution.backward_data", [weights, dy], [(n, c, h, w)], a, note=note))
+    return found
+
+
+def check(device: CudaDevice, of: list[Example], precision: Precision = PRECISIONS[0]) -> dict[str, Any]:
+    worst, where, runs, wrong, what, limit = 0.0, "", 0, [], "", 0.0
     bench = device.runtime(max(_room(device, e) for e in of), 0, 0.0, 0)
     try:
         for e in of:
-            with np.errstate(all="ignore"):
-                want = expected(KERNELS, e)
-            for algorithm in device.algorithms(e.op):
+            want = wanted(e)
+            for algorithm, recipe in zip(device.algorithms(e.op), device.recipes(e.op), strict=True):
                 what = f"{e.name} [{algorithm.name}]"
-                runs += 2
                 try:
-                    first, stay = once(device, bench, e, algorithm, 0, False, 0xFF)
-                    again, stay_again = once(device, bench, e, algorithm, 3, True, 0x7F)
+                    found = []
+                    for shift, together, poison, captured in _WAYS:
+                        runs += 1
+                        found.append(once(device, bench, e, algorithm, shift, together, poison, captured))
                 except KernelFailed as error:  # refused when it was called; what CUDA finds later ends the case
                     device.api.synchronize(device.compute)
-                    wrong.append(f"{what}: {error}")
+                    in_capture = ", in a capture" if len(found) == 2 else ""
+                    wrong.append(f"{what}{in_capture}: {error}")
                     continue
-                if not (stay and stay_again):
+                if not all(stay for _, stay in found):
                     wrong.append(f"{what}: writes what it should only read")
-                for t, g, a, w in zip(e.op.writes, first, again, want, strict=True):
-                    off = distance(g, w)
+                (first, _), (again, _), (replayed, _) = found
+                for t, g, a, r, w in zip(e.op.writes, first, again, replayed, want, strict=True):
+                    off, most = distance(g, w, e.exact), allowed(e, t, precision, len(recipe.steps))
+                    limit = max(limit, most)
                     if off > worst or not where:
                         worst, where = max(worst, off), what
-                    if off > (0.0 if e.exact or w.dtype.kind != "f" else tolerance):
+                    if not off <= most:
                         wrong.append(f"{what}: {t.name} is off by {off:.3g} of the largest value")
                     if g.tobytes() != a.tobytes():
                         wrong.append(f"{what}: {t.name} has other bytes the second time, elsewhere and in place")
+                    if g.tobytes() != r.tobytes():
+                        wrong.append(f"{what}: {t.name} has other bytes in a replayed graph")
     except Exception as error:
         bench.broken = True  # perhaps for good: nothing is given back
         raise RuntimeError(f"{what}: {error}") from error
     finally:
         bench.close()
-    values = {"examples": len(of), "runs": runs, "worst": worst, "where": where, "tolerance": tolerance}
+    values = {"examples": len(of), "runs": runs, "worst": worst, "where": where, "tolerance": limit}
     if wrong:
         raise Wrong(f"{len(wrong)} of {runs} runs: {'; '.join(wrong[:4])}", {**values, "wrong": wrong[:40]})
     return values
 
 
-def distance(got: np.ndarray, want: np.ndarray) -> float:
-    """The largest error as a part of the largest value (or of 1); infinite where NaN and infinities differ."""
-    if want.dtype.kind != "f":
-        return 0.0 if np.array_equal(got, want) else float("inf")
-    finite = np.isfinite(want)
-    if not np.array_equal(got[~finite], want[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
-        return float("inf")
-    if not finite.any():
-        return 0.0
-    off = np.abs(got[finite].astype(np.float64) - want[finite])
-    return float(off.max() / max(1.0, float(np.abs(want[finite]).max())))
+_WAYS = ((0, False, 0xFF, False), (3, True, 0x7F, False), (0, False, 0x7F, True))  # shift, together, poison, captured
 
 
 def _room(device: CudaDevice, e: Example) -> int:
@@ -111,7 +127,14 @@ def _room(device: CudaDevice, e: Example) -> int:
 
 
 def once(
-    device: CudaDevice, bench: Any, e: Example, algorithm: Algorithm, shift: int, together: bool, poison: int
+    device: CudaDevice,
+    bench: Any,
+    e: Example,
+    algorithm: Algorithm,
+    shift: int,
+    together: bool,
+    poison: int,
+    captured: bool,
 ) -> tuple[list[np.ndarray], bool]:
     """(what it writes, whether what is only read stayed) in an arena full of `poison`; `shift` moves every offset by so
     many times 256 bytes; `together` lets a write take the bytes of the read that its op permits."""
@@ -135,7 +158,11 @@ def once(
     bench.fill(arena[0:whole], poison)()
     bench.write(arena[0:at], raw)
     views = {t: arena[places[t] : places[t] + t.nbytes] for t in op.tensors}
-    device.prepare(op, algorithm, views, arena[at:whole])()
+    call = device.prepare(op, algorithm, views, arena[at:whole])
+    if captured:
+        _replayed(device, call)
+    else:
+        call()
     after = bench.read(arena[0:at])  # on the same stream, so behind the op
     results = [np.array(device.array(after[places[t] : places[t] + t.nbytes], t)) for t in op.writes]
     only_read = [t for t in op.reads if t not in op.writes and t not in taken.values()]
@@ -144,3 +171,24 @@ def once(
         for t in only_read
     )
     return results, stay
+
+
+def _replayed(device: CudaDevice, call: Callable[[], object]) -> None:
+    """The call as a graph of its own, run once."""
+    api, stream = device.api, device.compute
+    api.begin_capture(stream)
+    try:
+        call()
+    except BaseException:
+        with contextlib.suppress(Exception):  # it is spoiled, but until it ends the stream is of no other use
+            api.release_graph(api.end_capture(stream))
+        raise
+    try:
+        graph = api.end_capture(stream)
+    except Exception as error:  # something that it did without an error has ended the capture
+        raise KernelFailed(f"its capture does not end well: {error}") from error
+    try:
+        api.replay(graph, stream)
+        api.synchronize(stream)
+    finally:
+        api.release_graph(graph)

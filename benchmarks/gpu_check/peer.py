@@ -1,13 +1,16 @@
 """The same net in PyTorch, layer by layer from minidnn's own graph, so that both train the same thing: eager,
 channels_last, cudnn.benchmark, fused SGD with momentum, batches page-locked and copied in each step.
 
-As PyTorch's users write it: BatchNorm and the Scale behind it are one batch_norm, ReLUs work in place.
+As PyTorch's users write it: BatchNorm and the Scale behind it are one batch_norm, ReLUs work in place. And in bfloat16
+as they run it: under torch.autocast, with float32 weights, so that both keep float32 weights, momenta and statistics,
+and compute products in bfloat16. (Autocast leaves a few functions, such as the powers within LRN, in float32.) Its
+batches come from the host in bfloat16, as ours do.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any
@@ -19,6 +22,7 @@ from torch.utils.checkpoint import checkpoint
 
 from minidnn.autodiff import TrainSpec
 from minidnn.graph import Blob, Graph, Node
+from minidnn.net import Net
 
 OVERWRITTEN = ("Convolution", "InnerProduct", "BatchNorm", "Scale", "Concat")  # whose backward reads no output
 
@@ -35,12 +39,15 @@ class Step:
 
 
 class Peer(torch.nn.Module):
-    def __init__(self, graph: Graph, weights: Mapping[str, np.ndarray], device: str, drop: bool = True) -> None:
-        """weights: as Session.weights() gives them. `drop`: False leaves dropout out, to compare numbers."""
+    def __init__(
+        self, graph: Graph, weights: Mapping[str, np.ndarray], device: str, drop: bool = True, format: str = "float32"
+    ) -> None:
+        """weights: as first_weights gives them. `drop`: False leaves dropout out, to compare numbers."""
         super().__init__()
         if device == "cpu":
             torch.set_num_threads(1)  # rehearsed: many threads for small arrays only wait for one another
         self.place, self.drop = device, drop
+        self.half = None if format == "float32" else getattr(torch, format)
         self.multipliers: dict[torch.nn.Parameter, tuple[float, float]] = {}
         self.inputs: list[Blob] = []
         self.steps: list[Step] = []
@@ -178,6 +185,10 @@ class Peer(torch.nn.Module):
     # ---- running
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(self.place, self.half, enabled=self.half is not None):
+            return self._forward(*inputs)
+
+    def _forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         values: dict[Blob, torch.Tensor] = dict(zip(self.inputs, inputs, strict=True))
         with self._saving():
             for segment in self.segments:
@@ -187,13 +198,10 @@ class Peer(torch.nn.Module):
                 total = total + weight * F.cross_entropy(values[scores], values[labels], ignore_index=ignored)
         return total
 
-    @contextlib.contextmanager
-    def _saving(self) -> Iterator[None]:
+    def _saving(self) -> contextlib.AbstractContextManager[Any]:
         if self.mode != "save_on_cpu":
-            yield
-            return
-        with torch.autograd.graph.save_on_cpu(pin_memory=self.place == "cuda"):
-            yield
+            return contextlib.nullcontext()
+        return torch.autograd.graph.save_on_cpu(pin_memory=self.place == "cuda")
 
     def _run(self, segment: Segment, values: dict[Blob, torch.Tensor]) -> None:
         def work(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -280,7 +288,11 @@ class Trainer:
             torch.cuda.reset_peak_memory_stats()
 
     def _pinned(self, value: np.ndarray) -> torch.Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(value))
+        value = np.ascontiguousarray(value)
+        if value.dtype.name == "bfloat16":  # which torch.from_numpy does not know
+            tensor = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
+        else:
+            tensor = torch.from_numpy(value)
         tensor = tensor.long() if value.dtype.kind == "i" else tensor
         if tensor.dim() == 4:
             tensor = tensor.contiguous(memory_format=torch.channels_last)
@@ -315,6 +327,16 @@ class Trainer:
             "torch_allocated_bytes": torch.cuda.max_memory_allocated(),
             "torch_reserved_bytes": torch.cuda.max_memory_reserved(),
         }
+
+
+def first_weights(net: Net) -> dict[str, np.ndarray]:
+    """What a Session of this net begins with: "<layer>/<blob>", in Caffe's shapes."""
+    values = net.initial(1, "TRAIN")
+    return {
+        f"{node.name}/{p.name}": values[f"{node.name}.{p.name}"].reshape(p.blob_shape or p.shape)
+        for node in net.graph("TRAIN").layers
+        for p in node.parameters
+    }
 
 
 def settle(tf32: bool) -> None:

@@ -8,13 +8,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
-from functools import cached_property
+from collections.abc import Mapping, Sequence
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from minidnn import zoo
+from minidnn.backends.cuda import compile
 from minidnn.backends.cuda.device import CudaDevice
+from minidnn.memory import policies
 from minidnn.net import Net
 
 NETS = Path(__file__).parents[2] / "tests" / "nets"
@@ -25,18 +27,22 @@ class Place:
 
     small = False
     torch = "cuda"  # the name of PyTorch's device
-    formats = ("float32",)  # of the backend's storage; an item's cases carry the name, so that others can join
+    formats = ("float32", "bfloat16")  # that are timed, the first with TF32 allowed
     link_bytes = 1 << 30
+    pinned = (1 << 30, 8 << 30)  # page-locked bytes whose taking item s times
+    staged = ("resnet50", 32)  # the net that item s loads, step by step
     tight = 12 << 30  # the budget of item e
     # (net, batch) of item d, beside PyTorch's on the same card; item f takes some of them, under every policy
     speed = (("resnet50", 256), ("vgg16", 64), ("alexnet", 256), ("googlenet", 128), ("vgg19", 256))
     foresight = (("vgg16", 64), ("resnet50", 256))
+    compiled = (("resnet50", 256, "bfloat16"), ("resnet50", 256, "float32"), ("vgg16", 64, "bfloat16"))
     tight_nets = (("vgg19", 256), ("resnet152", 64))
     planned = ("vgg19", "resnet50", "googlenet", "alexnet")  # whose plans item h compares
     policy_nets: tuple[str, ...] = ("lenet", "residual", "inception", "chain", "diamond", "nested")
 
     def __init__(self) -> None:
         self._devices: dict[bool, CudaDevice] = {}
+        self._nets: dict[tuple[str, int | None], Net] = {}
 
     def device(self, tf32: bool = True) -> CudaDevice:
         """Opened once. `device.graphs` may be set before a Session is made."""
@@ -61,11 +67,39 @@ class Place:
         return True
 
     def net(self, name: str, batch: int | None = None) -> Net:
-        """Of the zoo, or of tests/nets where it is called tests/NAME."""
+        """Of the zoo, or of tests/nets where it is called tests/NAME. Each is made once and remembers its first
+        values: vgg16's 138 million random numbers take five seconds, and it is loaded a dozen times."""
+        if (name, batch) not in self._nets:
+            self._nets[name, batch] = remembering(self._found(name, batch))
+        return self._nets[name, batch]
+
+    def _found(self, name: str, batch: int | None) -> Net:
         if name.startswith("tests/"):
             return Net.from_yaml(NETS / f"{name.removeprefix('tests/')}.yaml", batch)
         found = zoo.find(name, batch)
         return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+
+    def policies(self, first: Sequence[str]) -> list[str]:
+        """All that there are: those of `first` that there are (also with ':p'), in that order, then the others."""
+        known = policies.names()
+        here = [name for name in first if name.partition(":")[0] in known]
+        return [*here, *(name for name in known if name not in here)]
+
+    # ---- memory and code
+
+    def total_memory(self) -> int:
+        """Bytes of the card, whoever has taken them. Makes CUDA's context where there is none."""
+        import cupy
+
+        return cupy.cuda.runtime.memGetInfo()[1]
+
+    def sources(self) -> tuple[str, ...]:
+        """Of kernels, all of them."""
+        return compile.source_names()
+
+    def compile(self, source: str, storage: str) -> int:
+        """Bytes of machine code, from now on in the cache. May run on many threads."""
+        return len(self.device().api._cubin(source, storage))
 
     # ---- cuDNN
 
@@ -101,8 +135,11 @@ class Rehearsal(Place):
     torch = "cpu"
     link_bytes = 1 << 16
     tight = 1 << 40
-    speed = (("tests/lenet", 4), ("tests/residual", 4))
+    speed = (("tests/residual", 4),)
+    pinned = (1 << 20,)
+    staged = ("tests/residual", 4)
     foresight = (("tests/lenet", 4),)
+    compiled = (("tests/lenet", 4, "bfloat16"),)
     tight_nets = (("tests/residual", 4),)
     planned = ("tests/lenet",)
     policy_nets = ("lenet",)
@@ -111,6 +148,20 @@ class Rehearsal(Place):
         from tests.cuda_fake import fake_device
 
         return fake_device(memory=8 << 30)
+
+    def policies(self, first: Sequence[str]) -> list[str]:
+        return super().policies(first)[:4]
+
+    def total_memory(self) -> int:
+        return self.device().api.memory  # type: ignore[attr-defined]
+
+    def sources(self) -> tuple[str, ...]:
+        return ("elementwise",)
+
+    def compile(self, source: str, storage: str) -> int:
+        from tests.cuda_host import library
+
+        return len(library(source, storage=storage).signatures)
 
     def properties(self) -> Mapping[str, Any]:
         return {"deviceName": "a CUDA on the host", "deviceVer": 900}
@@ -121,6 +172,12 @@ class Rehearsal(Place):
     @cached_property
     def sanitizer(self) -> list[str] | None:
         return ["env"]  # runs the command that follows, as the sanitizer would
+
+
+def remembering(net: Net) -> Net:
+    """The net, whose first values are made once."""
+    net.initial = cache(net.initial)  # type: ignore[method-assign]
+    return net
 
 
 def card() -> str:

@@ -1,6 +1,6 @@
-"""(b) Every policy leaves the bytes that baseline leaves when it takes the same algorithms: replayed as a graph and
-call by call, with all the memory there is and under the smallest budget that it can keep. And the arena is the only
-memory taken. Then compute-sanitizer's memcheck over a small net, where the tool is there.
+"""(b) Every policy that there is leaves the bytes that baseline leaves when it takes the same algorithms: replayed as a
+graph and call by call, with all the memory there is and under the smallest budget that it can keep, in float32 and in
+16 bits. And the arena is the only memory taken. compute-sanitizer's memcheck over a small net, where the tool is there.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 from hashlib import sha256
 from typing import Any
 
@@ -24,94 +24,118 @@ from minidnn.costs import Choice, Costs, estimate
 from minidnn.memory.arrange import BudgetError, arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.net import Net
-from minidnn.program import Op
+from minidnn.program import Op, Program
 from minidnn.session import Session, programs
 from tests.cpu_step import feed
 
-POLICIES = ("baseline:p", "liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p")
-POLICIES += ("vdnn_dyn",)
 STEPS = 4  # two bindings, each once before it is captured and once replayed
-TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
+TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1, loss_scale=256)  # so that no step in float16 is skipped
+FIRST = ("vdnn_all", "superneurons", "vdnn_dyn", "vdnn_conv:p", "sqrt_n", "liveness", "layrub", "accudnn", "vdnn_pp")
 SANITIZED = 60.0  # seconds, at most
 
 Digest = dict[str, str]
 
 
 def item(run: Run) -> None:
-    nets = run.place.policy_nets
-    for form in run.place.formats:
-        _allowed(run, nets, form, tf32=True)
-    run.case("memcheck", lambda: memcheck(run), needs=20 if not run.place.small else 0)
-    for form in run.place.formats:
-        _allowed(run, nets[: 0 if run.place.small else 2], form, tf32=False)
-
-
-def _allowed(run: Run, nets: Sequence[str], form: str, tf32: bool) -> None:
+    """Most important first: what is timed, with TF32 allowed and in bfloat16; the tool; then the rest."""
+    nets, place = run.place.policy_nets, run.place
+    few = nets[: 1 if place.small else 2]
     for name in nets:
-        net, device = run.place.net(f"tests/{name}"), run.place.device(tf32)
-        case = f"{name}, {form}, TF32 {'allowed' if tf32 else 'forbidden'}"
-        run.case(case, lambda n=net, d=device: every_policy(n, d), needs=5)
+        every_policy(run, name, "float32")
+    for name in few:
+        every_policy(run, name, "bfloat16")
+    run.case("memcheck", lambda: memcheck(run), needs=20 if not place.small else 0)
+    if not place.small:
+        for name in few:
+            every_policy(run, name, "float32", tf32=False)
+        every_policy(run, few[-1], "float16")
 
 
-def every_policy(net: Net, device: CudaDevice) -> dict[str, Any]:
-    costs = estimate(device)
-    lowered = list(programs(net, TRAIN, ("TRAIN",)).values())
-    references: dict[tuple, Digest] = {}
-    wrong, cases, extra, late = [], 0, [], []
-    for policy in POLICIES:
+def every_policy(run: Run, name: str, form: str, tf32: bool = True) -> None:
+    """A case per policy that there is, so that the next run goes on in the middle of a net."""
+    subject = Subject(run, name, form, tf32)
+    for policy in run.place.policies(FIRST):
+        case = f"{name}, {form}{'' if form != 'float32' or tf32 else ', TF32 forbidden'}: {policy}"
+        run.case(case, lambda p=policy: subject.same_bytes(p), needs=1 if run.place.small else 3)
+
+
+class Subject:
+    """A net in a format on a device, and the bytes that baseline leaves with one choice of algorithms or another."""
+
+    def __init__(self, run: Run, name: str, form: str, tf32: bool) -> None:
+        self.net, self.device, self.form = run.place.net(f"tests/{name}"), run.place.device(tf32), form
+        self.references: dict[tuple, Digest] = {}
+
+    @cached_property
+    def costs(self) -> Costs:
+        return estimate(self.device)
+
+    @cached_property
+    def lowered(self) -> list[Program]:
+        return list(programs(self.net, TRAIN, ("TRAIN",), format=self.form).values())
+
+    def same_bytes(self, policy: str) -> dict[str, Any]:
+        """As a graph and call by call, with all the memory there is and with the least that the policy can do with."""
         budgets: list[int | None] = [None]
         try:
-            arrange(lowered, policy, costs, 1)
+            arrange(self.lowered, policy, self.costs, 1)
         except BudgetError as error:
             budgets.append(error.smallest)
+        wrong, cases, memory = [], 0, []
         for budget in budgets:
-            arrangement = arrange(lowered, policy, costs, budget)
-            taken = _algorithms(arrangement)
-            if taken not in references:
-                references[taken], _ = trained(
-                    net, device, "baseline", same_algorithms(costs, arrangement), None, False
-                )
+            reference = self._reference(arrange(self.lowered, policy, self.costs, budget))
             for graphs in (True, False):
-                ends, memory = trained(net, device, policy, costs, budget, graphs)
+                ends, taken = trained(self.net, self.device, policy, self.costs, budget, graphs, self.form)
                 cases += 1
-                extra.append(memory["beyond_arena_bytes"])
-                late.append(memory["taken_by_steps_bytes"])
-                if different := [name for name, end in ends.items() if references[taken][name] != end]:
-                    what = f"{policy}, budget {budget}, {'graph' if graphs else 'calls'}"
+                memory.append(taken)
+                if different := [name for name, end in ends.items() if reference[name] != end]:
+                    what = f"budget {budget}, {'graph' if graphs else 'calls'}"
                     wrong.append(f"{what}: {', '.join(different[:3])} of {len(different)}")
-    values = {
-        "cases": cases, "steps": STEPS, "references": len(references), "most_beyond_arena_bytes": max(extra),
-        "most_taken_by_steps_bytes": max(late),
-    }  # fmt: skip
-    if wrong:
-        raise Wrong(f"{len(wrong)} of {cases} leave other bytes: {'; '.join(wrong[:5])}", {**values, "wrong": wrong})
-    return values
+        values = {
+            "cases": cases, "steps": STEPS, "smallest_budget": budgets[-1],
+            "most_beyond_arena_bytes": max(m["beyond_arena_bytes"] for m in memory),
+            "most_taken_by_steps_bytes": max(m["taken_by_steps_bytes"] for m in memory),
+        }  # fmt: skip
+        if wrong:
+            raise Wrong(
+                f"{len(wrong)} of {cases} leave other bytes: {'; '.join(wrong[:5])}", {**values, "wrong": wrong}
+            )
+        return values
+
+    def _reference(self, arrangement: Arrangement) -> Digest:
+        """What baseline leaves with the same algorithms."""
+        chosen = arrangement.schedules["TRAIN"].plan.algorithm
+        taken = tuple(sorted((op.name, a.name, a.workspace) for op, a in chosen.items()))
+        if taken not in self.references:
+            costs = same_algorithms(self.costs, arrangement)
+            self.references[taken], _ = trained(self.net, self.device, "baseline", costs, None, False, self.form)
+        return self.references[taken]
 
 
 def trained(
-    net: Net, device: CudaDevice, policy: str, costs: Costs, budget: int | None, graphs: bool
+    net: Net, device: CudaDevice, policy: str, costs: Costs, budget: int | None, graphs: bool, form: str = "float32"
 ) -> tuple[Digest, dict[str, int]]:
     """Fingerprints of all that lives on after a few steps, and what memory was taken beside the arena."""
     device.graphs = graphs
     before = device.api.free_memory()
-    with Session(net, TRAIN, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=1) as session:
+    with Session(
+        net, TRAIN, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=1, format=form
+    ) as session:
         loaded = device.api.free_memory()
+        first = {t.name: session.machine.get(t) for t in session.params.tensors}
         for k in range(STEPS):
             feed(session.machine, k)
             session.step("TRAIN")
         after = device.api.free_memory()
         carried = session.programs["TRAIN"].carried
         values = {t.name: session.machine.get(t) for t in carried}
-        arena = session.arrangement.arena
+        arena = session.machine.arena.nbytes  # the budget's bytes, where there is one
     if bad := [name for name, value in values.items() if not np.isfinite(value).all()]:
         raise Wrong(f"{policy}: {', '.join(bad[:3])} not finite")
+    if still := [name for name, value in first.items() if name.endswith(".w") and np.array_equal(value, values[name])]:
+        raise Wrong(f"{policy}: {', '.join(still[:3])} learned nothing, so that equal bytes would say nothing")
     digest = {name: sha256(np.ascontiguousarray(v).tobytes()).hexdigest() for name, v in values.items()}
     return digest, {"beyond_arena_bytes": before - loaded - arena, "taken_by_steps_bytes": loaded - after}
-
-
-def _algorithms(arrangement: Arrangement) -> tuple:
-    taken = arrangement.schedules["TRAIN"].plan.algorithm
-    return tuple(sorted((op.name, a.name, a.workspace) for op, a in taken.items()))
 
 
 def same_algorithms(costs: Costs, arrangement: Arrangement) -> Costs:

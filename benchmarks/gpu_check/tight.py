@@ -1,58 +1,69 @@
 """(e) Nets that need more than a budget: each policy's seconds over those of liveness without a budget, beside what
 PyTorch does in as much memory: as it is, with torch.utils.checkpoint, with save_on_cpu; over PyTorch's own without one.
+The likeliest policies first, then PyTorch, then the other policies.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
 from benchmarks.gpu_check.measure import RATE, TRAIN, Loaded, batch_of, costs_of
 from benchmarks.gpu_check.run import Run
+from minidnn.formats import usable
 from minidnn.memory.arrange import BudgetError
 from minidnn.session import programs
 
-POLICIES = ("vdnn_dyn", "vdnn_conv:m", "vdnn_all:m", "liveness:m", "baseline:m")
+FIRST = ("vdnn_dyn", "superneurons", "accudnn", "vdnn_conv", "vdnn_all", "layrub", "sqrt_n", "vdnn_pp", "liveness")
+LIKELIEST = 3
 UNLIMITED = "liveness:p"
 
 
 def item(run: Run) -> None:
     for form in run.place.formats:
         for name, batch in run.place.tight_nets:
-            Tight(run, name, batch, f"{name}, {batch}, {form}").cases()
+            Tight(run, name, batch, form).cases()
 
 
 class Tight:
-    def __init__(self, run: Run, name: str, batch: int, title: str) -> None:
-        self.run, self.title, self.budget = run, title, run.place.tight
+    def __init__(self, run: Run, name: str, batch: int, form: str) -> None:
+        self.run, self.title, self.budget, self.form = run, f"{name}, {batch}, {form}", run.place.tight, usable(form)
         self.net = run.place.net(name, batch)
-        self.programs = list(programs(self.net, TRAIN, ("TRAIN",)).values())
-        self.needs = 2.0 if run.place.small else 10.0
+        self.programs = list(programs(self.net, TRAIN, ("TRAIN",), format=form).values())
+        self.needs = 2.0 if run.place.small else 8.0
         self.batch: Any = None
-        self.trainer: Any = None
 
     def cases(self) -> None:
-        case = self.run.case
-        free = case(f"{self.title}: {UNLIMITED}, no budget", lambda: self.ours(UNLIMITED, None, None), self.needs)
+        free = self.run.case(f"{self.title}: {UNLIMITED}, no budget", self._ours(UNLIMITED, None, None), self.needs)
         base = free and free.get("seconds")
-        for policy in POLICIES:
-            name = f"{self.title}: {policy}"
-            case(name, lambda p=policy: self.ours(p, self.budget, base), self.needs)
+        policies = self.run.place.policies(FIRST)
+        for policy in policies[:LIKELIEST]:
+            self.run.case(f"{self.title}: {policy}", self._ours(policy, self.budget, base), self.needs)
+        self._peers()
+        for policy in policies[LIKELIEST:]:
+            self.run.case(f"{self.title}: {policy}", self._ours(policy, self.budget, base), self.needs)
+
+    def _ours(self, policy: str, budget: int | None, base: float | None) -> Callable[[], dict[str, Any]]:
+        return lambda: self.ours(policy, budget, base)
+
+    def _peers(self) -> None:
         try:
             import torch  # noqa: F401
         except ImportError:
             return
-        free = case(f"{self.title}: PyTorch, no budget", lambda: self.theirs("eager", None, None), self.needs)
+        name = f"{self.title}: PyTorch, no budget"
+        free = self.run.case(name, lambda: self.theirs("eager", None, None), self.needs)
         base = free and free.get("seconds")
         for mode in ("checkpoint", "save_on_cpu", "eager"):
             name = f"{self.title}: PyTorch, {mode}"
-            case(name, lambda m=mode: self.theirs(m, self.budget, base), self.needs)
+            self.run.case(name, lambda m=mode: self.theirs(m, self.budget, base), self.needs)
 
     def ours(self, policy: str, budget: int | None, base: float | None) -> dict[str, Any]:
         device = self.run.place.device()
         costs = costs_of(self.run, device, self.programs)
         try:
-            with Loaded(device, self.net, policy, costs, self.batch, budget) as loaded:
+            with Loaded(device, self.net, policy, costs, self.batch, budget, format=self.form) as loaded:
                 self.batch = loaded.batch
                 seconds = self._timed(loaded)
                 return {
@@ -65,7 +76,7 @@ class Tight:
     def theirs(self, mode: str, budget: int | None, base: float | None) -> dict[str, Any]:
         import torch
 
-        from benchmarks.gpu_check.peer import Peer, Trainer, forget, settle
+        from benchmarks.gpu_check.peer import Peer, Trainer, first_weights, forget, settle
 
         settle(True)
         cuda = self.run.place.torch == "cuda"
@@ -74,15 +85,9 @@ class Tight:
             torch.cuda.set_per_process_memory_fraction(min(1.0, (budget or total) / total))
         self.batch = self.batch or batch_of(self.programs[0])
         graph = self.net.graph("TRAIN")
-        weights = {
-            f"{node.name}/{p.name}": values[f"{node.name}.{p.name}"].reshape(p.blob_shape or p.shape)
-            for values in [self.net.initial(1)]
-            for node in graph.layers
-            for p in node.parameters
-        }
         trainer = None
         try:
-            peer = Peer(graph, weights, self.run.place.torch)
+            peer = Peer(graph, first_weights(self.net), self.run.place.torch, format=self.form)
             peer.mode = mode
             trainer = Trainer(peer, {t.name: v for t, v in self.batch.items()}, TRAIN, RATE, warm=2)
             seconds = self._timed(trainer)

@@ -1,0 +1,143 @@
+"""An op's example in each number format, and how far off its results may be: a part of their largest value (or of 1).
+
+float32, TF32 forbidden. Ours add in another order than NumPy: 2e-5. cuDNN may use Winograd's transform: 2e-4.
+float32, TF32 allowed.   Products round each operand to 11 bits, so a product is off by up to 2^-10; over a sum of many
+                         such errors of both signs add up like the sum itself does: 5 times that, 5e-3.
+bfloat16, float16.       Operands are the same 16 bits on both sides, and sums are float32's: what differs is rounding.
+                         A result that is stored once is off by half a spacing of its largest value (2^-8, 2^-11); each
+                         kernel that a kind stores in between, and Winograd's transformed tiles, add halves (ROUNDINGS).
+                         On top of that comes what float32 is allowed. What stays float32 is allowed no more than that.
+Kinds that only move values, or round once what both compute exactly, must give the very bits (Example.exact).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from minidnn.backends.cuda.device import OF_CUDNN
+from minidnn.backends.reference import KERNELS
+from minidnn.formats import HALF, usable, widened
+from minidnn.program import Op, Tensor
+from tests.cpu_ops import Example
+
+OURS, CUDNN, TF32 = 2e-5, 2e-4, 5e-3
+HALF_SPACING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
+
+# What is float32 whatever the net's format is: kind -> these reads (r) and writes (w). (minidnn/autodiff.py, layers/)
+FLOAT32 = {
+    "gradient.accumulate": ("r0",),
+    "batch_norm.forward": ("w1", "w2"),
+    "batch_norm.backward": ("r1", "r2"),
+    "batch_norm.inference": ("r1", "r2", "r3"),
+    "batch_norm.inference_backward": ("r0", "r1"),
+    "accuracy.forward": ("w0",),
+    "sgd.update": ("r0", "r2", "r3", "r4", "r5"),
+    "gradient.clip": ("w0",),
+    "gradient.unscale": ("r0", "r1", "w1"),
+}
+# Kinds that meet no value of 16 bits: losses work in float32, and so do statistics.
+NEVER = {
+    "batch_norm.statistics",
+    "softmax_loss.forward",
+    "softmax_loss.backward",
+    "objective.forward",
+    "gradient.clear",
+}
+CASTS = ("cast.forward", "cast.backward")  # there and back; with a scale (the second read) there alone
+ROUNDINGS = {"lrn.forward": 4, "lrn.backward": 4}  # stored values between x and the result, counted as halves
+WINOGRAD = 4
+
+
+@dataclass(frozen=True)
+class Precision:
+    """What (a) checks, by the name that its cases bear."""
+
+    format: str
+    tf32: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.format}, TF32 allowed" if self.tf32 else self.format
+
+    def of(self, kind: str) -> bool:
+        """Whether it makes a difference to this kind."""
+        return not self.tf32 or kind in OF_CUDNN
+
+
+def examples_in(precision: Precision, of: list[Example]) -> list[Example]:
+    """The same geometries with numbers of that format; those left out whose numbers it does not hold, or whose kind
+    never meets it. Raises formats.InvalidFormat where it cannot be used."""
+    if usable(precision.format) == "float32":
+        return of
+    return [e for each in of for e in _stored(each, precision.format)]
+
+
+def _stored(e: Example, format: str) -> Iterator[Example]:
+    if e.op.kind in NEVER:
+        return
+    if e.op.kind in CASTS:
+        ways: tuple[tuple[str, ...], ...] = (("r0", "r1"), ("w0",))[: 1 if len(e.op.reads) > 1 else 2]
+    else:
+        ways = (FLOAT32.get(e.op.kind, ()),)
+    for kept in ways:
+        small = {t for t in e.op.tensors if t.dtype == "float32" and t.name not in kept}
+        names = {t: replace(t, dtype=format) if t in small else t for t in e.op.tensors}
+        with np.errstate(over="ignore"):
+            data = {names[t]: x.astype(format) if t in small else x for t, x in e.data.items()}
+        if all(
+            np.isfinite(widened(data[names[t]])).all() for t in e.data if t in small and np.isfinite(e.data[t]).all()
+        ):
+            yield Example(e.name, _renamed(e.op, names), data, e.exact)
+
+
+def _renamed(op: Op, names: dict[Tensor, Tensor]) -> Op:
+    reads, writes = (tuple(names[t] for t in of) for of in (op.reads, op.writes))
+    pairs = tuple((names[a], names[b]) for a, b in op.inplace if names[a].dtype == names[b].dtype)
+    return replace(op, reads=reads, writes=writes, inplace=pairs)
+
+
+def wanted(e: Example) -> list[np.ndarray]:
+    """What the reference makes of the same numbers as float32, not rounded."""
+    arrays = {t: np.array(widened(x)) for t, x in e.data.items()}
+    for t in e.op.writes:
+        arrays.setdefault(t, np.zeros(t.shape, "float32" if t.dtype in HALF else t.dtype))
+    with np.errstate(all="ignore"):
+        KERNELS[e.op.kind](e.op.attrs, [arrays[t] for t in e.op.reads], [arrays[t] for t in e.op.writes])
+    return [arrays[t] for t in e.op.writes]
+
+
+def allowed(e: Example, written: Tensor, precision: Precision, launches: int = 1) -> float:
+    """How far off what this op writes there may be. `launches`: of its recipe; element-wise ones of many operands store
+    a result each."""
+    if e.exact:
+        return 0.0
+    cudnn = e.op.kind in OF_CUDNN
+    float32 = (TF32 if precision.tf32 else CUDNN) if cudnn else OURS
+    if written.dtype not in HALF:
+        return float32
+    halves = WINOGRAD if cudnn else ROUNDINGS.get(e.op.kind, 1)
+    if e.op.kind.startswith("eltwise") and launches > 1:
+        halves = 2 * launches
+    return halves * HALF_SPACING[written.dtype] + float32
+
+
+def distance(got: np.ndarray, want: np.ndarray, exact: bool) -> float:
+    """The largest error as a part of the largest value (or of 1); infinite where NaN and infinities differ, or where
+    what is no number does. `want` is the reference's float32, not rounded yet; `exact`: zero where all bits of its
+    rounded value are there."""
+    if want.dtype.kind != "f":
+        return 0.0 if np.array_equal(got, want) else float("inf")
+    with np.errstate(over="ignore"):
+        rounded = want.astype(got.dtype)
+    got, to = widened(got), widened(rounded)
+    if exact and np.array_equal(got, to, equal_nan=True):
+        return 0.0
+    finite = np.isfinite(to)
+    if not np.array_equal(got[~finite], to[~finite], equal_nan=True) or not np.isfinite(got[finite]).all():
+        return float("inf")
+    if not finite.any():
+        return 0.0
+    off = np.abs(got[finite].astype(np.float64) - want[finite])
+    return float(off.max() / max(1.0, float(np.abs(want[finite]).max())))
