@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 
 import minidnn
+from minidnn.memory.arrange import BudgetError
 
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
 POLICIES = ["liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p", "vdnn_dyn"]
+POLICIES += ["baseline_caffe:p", "superneurons_memory:p", "superneurons_cost_aware"]
 STEPS = 3
 
 
@@ -60,6 +62,23 @@ def test_a_mask_in_relus_stead_changes_no_number(device, net):
     want, losses, _ = baseline(net, device, "m")
     got, got_losses, _ = train(net, device, "liveness:m", facts="layrub", debug=True, delays=2e-3)
     assert got_losses == losses and got == want
+
+
+# Those that move nothing until a budget makes them.
+TIGHT = ["vdnn_pp:m", "vdnn_pp:p", "vdnn_pp_conv:m", "vdnn_pp_alt:m"]
+
+
+@pytest.mark.parametrize("policy", TIGHT)
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_bit_identical_under_the_smallest_budget(device, net, policy):
+    with pytest.raises(BudgetError) as refused:
+        train(net, device, policy, budget=1)
+    want, losses, algorithms = baseline(net, device, policy[-1])
+    got, got_losses, got_algorithms = train(net, device, policy, debug=True, delays=2e-3, budget=refused.value.smallest)
+    assert got_algorithms == algorithms, "compared with the same algorithms"
+    assert got_losses == losses
+    assert [name for name in want if want[name] != got[name]] == []
 
 
 @pytest.mark.parametrize("net", ["chain", "residual"])

@@ -10,7 +10,7 @@ each convolution layer a workspace of its own and never takes it back: as large 
 from __future__ import annotations
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Slot
+from minidnn.memory.plan import Plan, Share, Slot
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.program import Program
 
@@ -20,5 +20,6 @@ def baseline_caffe(program: Program, costs: Costs, budget: int | None = None, al
     largest: dict[str, int] = {}
     for op, a in plan.algorithm.items():
         largest[op.layer] = max(largest.get(op.layer, 0), a.workspace)
-    spaces = {op: Slot(f"{op.layer}.workspace", largest[op.layer]) for op, a in plan.algorithm.items() if a.workspace}
-    return Plan(algorithm=plan.algorithm, share={**plan.share, **spaces}, hold=plan.hold)
+    share: Share = dict(plan.share)
+    share |= {op: Slot(f"{op.layer}.workspace", largest[op.layer]) for op, a in plan.algorithm.items() if a.workspace}
+    return Plan(algorithm=plan.algorithm, share=share, hold=plan.hold)
