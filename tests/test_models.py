@@ -225,6 +225,15 @@ def test_a_wrong_name_says_what_there_is(name, says):
     assert says in str(error.value)
 
 
+def test_families_have_every_depth():
+    for name, (make, first, step) in zoo.DEPTHS.items():
+        assert zoo.family(f"{name}{first}") == zoo.family(name) == name
+        for depth in (first, first + step, first + 20 * step):
+            kinds = ("Convolution", "InnerProduct") if "resnet" in name else ("Convolution",)
+            weighty = [n for n in make(depth, batch=1).layers if n.type in kinds and "branch1" not in n.name]
+            assert len(weighty) == depth
+
+
 def test_names_are_found_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert zoo.find("models/vgg16.yaml") == zoo.find("vgg16") == zoo.folder() / "vgg16.yaml"

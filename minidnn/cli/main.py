@@ -22,6 +22,7 @@ VERBS = {
     "predict": "classify the images of a file",
     "plan": "show what a policy does with memory, without running",
     "compare": "compare policies: memory, traffic, time, and that weights are the same",
+    "search": "find the largest batch or depth that each policy places within a budget",
     "reproduce": "the papers' tables and figures, theirs beside ours",
     "time": "seconds of each layer, forward and backward",
     "profile": "measure this machine's costs, and keep them for planning",

@@ -48,6 +48,11 @@ class Subject:
         """Samples of one batch: the first dimension of the data."""
         return next((t.shape[0] for t in self.train.inputs if len(t.shape) > 1), None)
 
+    def at_batch(self, batch: int) -> tuple[Program, ...]:
+        """The programs at another batch size, without reading the file again."""
+        test_net = self.test_net and self.test_net.with_batch(batch)
+        return _programs(self.net.with_batch(batch), test_net, self.solver, self.seed, self.facts, self.format)
+
     def titled(self) -> str:
         batch = f", batch {self.batch}" if self.batch else ""
         return self.name + batch + (f", {self.format}" if self.format != "float32" else "")
@@ -60,18 +65,25 @@ def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
 
 def read(args: argparse.Namespace) -> Subject:
     """The subject that the arguments name."""
-    from minidnn.session import facts_of, programs
-    from minidnn.solver_file import phases, train_spec, understand
+    from minidnn.session import facts_of
+    from minidnn.solver_file import understand
 
     facts = facts_of(getattr(args, "facts", None) or "default")
     net, test_net, p = understand(args.file, batch=args.batch)
     seed = p.random_seed if p is not None and p.random_seed >= 0 else 0
-    train = None if p is None else train_spec(p, seed)
     format = args.format or (p is not None and p.minidnn.format) or "float32"
-    found = programs(net, train, phases(p), test_net=test_net, facts=facts, format=format)
+    found = _programs(net, test_net, p, seed, facts, format)
     device = getattr(args, "device", None) or (p is not None and p.minidnn.device) or "cpu"
     device = opened(args, device) if hasattr(args, "device") else device
-    return Subject(args.file, net, test_net, p, tuple(found.values()), device, seed, format, facts)
+    return Subject(args.file, net, test_net, p, found, device, seed, format, facts)
+
+
+def _programs(net: Any, test_net: Any, solver: Any, seed: int, facts: Facts, format: str) -> tuple[Program, ...]:
+    from minidnn.session import programs
+    from minidnn.solver_file import phases, train_spec
+
+    train = None if solver is None else train_spec(solver, seed)
+    return tuple(programs(net, train, phases(solver), test_net=test_net, facts=facts, format=format).values())
 
 
 def described(about: Subject) -> str:

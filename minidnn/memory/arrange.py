@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from minidnn.costs import Costs
 from minidnn.memory.lower import lower
 from minidnn.memory.placement import homes, place
-from minidnn.memory.plan import Policy, complete
+from minidnn.memory.plan import complete
 from minidnn.memory.plan_file import SUFFIX, PlanError
 from minidnn.memory.policies import find
 from minidnn.memory.schedule import Arrangement, Schedule
@@ -83,13 +83,12 @@ def _arrange(
     host_budget: int | None,
     proof: bool,
 ) -> Arrangement:
-    decide = find(policy)
     limit = costs.memory if budget is None else budget
-    schedules = _schedules(programs, decide, costs, limit)
+    schedules = unproved(programs, policy, costs, limit)
     arena = max(s.arena for s in schedules.values())
     host = sum(s.host_bytes for s in schedules.values())
     if arena > limit:
-        least = _schedules(programs, decide, costs, 0)
+        least = unproved(programs, policy, costs, 0)
         raise _refusal(policy, schedules, limit, budget is None, costs, max(s.arena for s in least.values()))
     if host_budget is not None and host > host_budget:
         raise _host_refusal(policy, schedules.values(), host, host_budget)
@@ -99,7 +98,11 @@ def _arrange(
     return Arrangement(policy, schedules, arena, host, budget)
 
 
-def _schedules(programs: Sequence[Program], decide: Policy, costs: Costs, limit: int) -> dict[str, Schedule]:
+@_collecting_nothing()
+def unproved(programs: Sequence[Program], policy: str, costs: Costs, limit: int) -> dict[str, Schedule]:
+    """What the policy makes of each program when it is told `limit` bytes, kept or not; not proved. For studies that
+    look for what can be kept: `arrange` is for all else."""
+    decide = find(policy)
     fixed, base = homes(t for program in programs for t in program.carried)
     schedules: dict[str, Schedule] = {}
     for program in programs:

@@ -23,7 +23,10 @@ from minidnn.zoo.resnet import ResNet18, ResNet50, ResNet152, residual_blocks, r
 from minidnn.zoo.vgg import VGG16, VGG19, deep_vgg
 from minidnn.zoo.wide_resnet import wide_resnet
 
-__all__ = ["FAMILIES", "MADE", "WRITTEN", "NoSuchModel", "find", "folder", "known", "names", "residual_blocks"]
+__all__ = [
+    "DEPTHS", "FAMILIES", "MADE", "WRITTEN", "NoSuchModel", "family", "find", "folder", "known", "names",
+    "residual_blocks",
+]  # fmt: skip
 
 WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152)  # kept in models/ as files
 MADE = {  # by name, without a file
@@ -36,6 +39,12 @@ FAMILIES: dict[str, tuple[Callable[..., Net], tuple[str, ...]]] = {
     r"resnet-?(\d{1,5})": (resnet, ("resnet34", "resnet56", "resnet101", "resnet1001", "resnet1517")),
     r"superneurons_resnet(\d{1,5})": (superneurons_resnet, ("superneurons_resnet1922",)),
     r"wrn[_-](\d{1,5})[_-](\d{1,5})": (wide_resnet, ("wrn_28_10", "wrn_8_256")),
+}
+# whose depth is free: what makes one of a depth, the least depth, and from one to the next
+DEPTHS: dict[str, tuple[Callable[..., Net], int, int]] = {
+    "resnet": (resnet, 113, 3),  # above He's for CIFAR
+    "superneurons_resnet": (superneurons_resnet, 137, 3),
+    "vgg": (deep_vgg, 21, 5),
 }
 
 
@@ -73,6 +82,16 @@ def find(source: str | Path, batch: int | None = None) -> Path | Net:
     elif (folder() / path.name).is_file() and path.parent.name in ("", "models"):
         return folder() / path.name  # models/vgg16.yaml, from wherever one stands
     raise NoSuchModel(_missing(path))
+
+
+def family(word: str) -> str:
+    """The family in DEPTHS that a name means, with a depth or without. Raises NoSuchModel."""
+    name = re.sub(r"-?\d*$", "", word.lower())
+    if name not in DEPTHS:
+        near = get_close_matches(name, DEPTHS, 1)
+        hint = f", did you mean {near[0]}?" if near else ""
+        raise NoSuchModel(f"{word} is no family of nets whose depth is free{hint} (there are {', '.join(DEPTHS)})")
+    return name
 
 
 def _missing(path: Path) -> str:

@@ -1,0 +1,168 @@
+"""`minidnn search --max batch MODEL`, `--max depth FAMILY`: the largest that a policy still places within a budget."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from minidnn import sizes
+from minidnn.cli import subject
+from minidnn.cli.options import positive
+
+SECONDS = 600
+MEANING = (
+    "Found is the largest tried that was placed within the budget, and its plan was proved. Next is the smallest tried"
+    " above it, which was not: placement is greedy, so that beyond it some may fit again."
+)
+ENDED = "* ended by --seconds: what lies between found and next was not tried."
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    subject.arguments(
+        parser, "policy", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json"
+    )  # fmt: skip
+    parser.set_defaults(device=None)
+    parser.add_argument(
+        "--max", required=True, choices=("batch", "depth"),
+        help="what is to be large: the batch of a net, or the depth (then FILE is resnet, superneurons_resnet or vgg)",
+    )  # fmt: skip
+    parser.add_argument("--step", type=positive, metavar="N", help="try multiples of N only (default: every size)")
+    parser.add_argument(
+        "--seconds", type=positive, default=SECONDS, metavar="S",
+        help=f"per policy: after so many seconds try nothing further (default: {SECONDS})",
+    )  # fmt: skip
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.memory.policies import names
+    from minidnn.report import table
+
+    policies = args.policies or ([args.policy] if args.policy else names())
+    subject.check_policies(policies)
+    look, about, title = (_batch if args.max == "batch" else _depth)(args)
+    costs = subject.costs_of(about, args.gpu)
+    budget, host_budget = subject.budgets(about, args)
+    budget = costs.memory if budget is None else budget
+    found = []
+    for policy in policies:
+        found.append(look(policy, costs, budget, host_budget, args.seconds, _progress(args.max, policy, budget)))
+    rows = [_row(f, args.max, title, about, costs, budget) for f in found]
+    if args.json:
+        table.dump({"rows": rows, "format": about.format, "host_budget": host_budget})
+    else:
+        _show(rows, args.max, f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.format)}")
+    return 0  # that nothing fits is an answer, not a failure
+
+
+Look = Callable[..., Any]
+
+
+def _batch(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
+    from minidnn.schema.messages import LARGEST
+    from minidnn.session import InvalidInput
+    from minidnn.study.search import Series, largest
+
+    if args.batch:
+        raise InvalidInput("--max batch looks for the batch: leave out --batch")
+    about = subject.read(args)
+    step = args.step or 1
+    series = Series(step, step, LARGEST // step * step)
+    start = series[series.number(about.batch or 1)]
+    probes = (start, 4 * start)
+
+    def look(policy: str, costs: Any, budget: int, host: int | None, seconds: float, watch: Any) -> Any:
+        return largest(about.at_batch, series, policy, costs, budget, probes, host, seconds, watch)
+
+    return look, about, about.name
+
+
+def _depth(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
+    from minidnn import zoo
+    from minidnn.session import InvalidInput
+    from minidnn.study.search import Series, largest
+
+    family = zoo.family(args.file)
+    _, first, step = zoo.DEPTHS[family]
+    if args.step and args.step % step:
+        raise InvalidInput(
+            f"--step {args.step}: the depths of {family} are {step} apart, so a multiple of that is needed"
+        )
+    series = Series(first, args.step or step, 99_999)
+
+    def at(depth: int) -> subject.Subject:
+        return subject.read(argparse.Namespace(**{**vars(args), "file": f"{family}{depth}"}))
+
+    about = at(first)
+    probes = (first, first + 16 * step)
+
+    def look(policy: str, costs: Any, budget: int, host: int | None, seconds: float, watch: Any) -> Any:
+        return largest(
+            lambda depth: at(depth).programs, series, policy, costs, budget, probes, host, seconds, watch
+        )  # fmt: skip
+
+    return look, about, f"{family}, batch {about.batch}"
+
+
+def _progress(what: str, policy: str, budget: int) -> Callable[[Any], None]:
+    def tell(t: Any) -> None:
+        if not t.budget:
+            said = f"takes {sizes.text(t.arena)} at its leanest"
+        elif t.arena > budget:
+            said = f"needs {sizes.text(t.arena)}, {sizes.text(t.arena - budget)} too many"
+        elif not t.fits:
+            said = f"needs {sizes.text(t.host)} on the host, too many"
+        else:
+            said = f"fits into {sizes.text(t.arena)}, {sizes.text(budget - t.arena)} to spare"
+        print(f"{policy}: {what} {t.size} {said} ({t.seconds:.1f} s)", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _row(found: Any, what: str, model: str, about: subject.Subject, costs: Any, budget: int) -> dict[str, Any]:
+    from minidnn.memory.simulator import simulate
+
+    arrangement = found.arrangement
+    schedule = arrangement and arrangement.schedules[about.train.name]
+    size = {"batch": about.batch if what == "depth" else None, "depth": None, what: found.size}
+    return {
+        "policy": found.policy,
+        "model": model,
+        **size,
+        "peak_bytes": arrangement and arrangement.arena,
+        "live_peak_bytes": schedule and schedule.live_peak,
+        "arena_bytes": schedule and schedule.arena,
+        "host_bytes": arrangement and arrangement.host,
+        "step_seconds": schedule and simulate(schedule, costs).seconds,
+        "budget": budget,
+        "next": found.refused and found.refused.size,
+        "next_bytes": found.refused and found.refused.arena,
+        "tried": len(found.tried),
+        "ended": found.ended,
+        "seconds": found.seconds,
+    }
+
+
+def _show(rows: Sequence[dict[str, Any]], what: str, title: str) -> None:
+    from minidnn.report import table
+
+    lines = [
+        [
+            r["policy"],
+            ("none" if r[what] is None else str(r[what])) + ("*" if r["ended"] else ""),
+            table.size(r["peak_bytes"]),
+            table.size(r["host_bytes"]),
+            table.duration(r["step_seconds"]),
+            "–" if r["next"] is None else str(r["next"]),
+            table.size(r["next_bytes"]),
+            str(r["tried"]),
+            table.duration(r["seconds"]),
+        ]
+        for r in rows
+    ]
+    headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
+    table.plain(headings, lines, title)
+    print(MEANING)
+    if any(r["ended"] for r in rows):
+        print(ENDED)

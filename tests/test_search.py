@@ -1,0 +1,189 @@
+"""The largest batch or depth within a budget: against trying every size, in time, proved, and from the command line."""
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from minidnn import zoo
+from minidnn.autodiff import differentiate
+from minidnn.cli.main import main
+from minidnn.costs import profile
+from minidnn.memory.arrange import BudgetError, arrange, unproved
+from minidnn.memory.verify import ScheduleError
+from minidnn.study import search
+from minidnn.study.search import Series, largest
+
+COSTS = profile("k40")
+NET = zoo.find("cifar10_quick")
+BATCHES = Series(1, 1, 10_000)
+MIB = 2**20
+
+
+def programs(batch):
+    return [differentiate(NET.with_batch(batch).graph("TRAIN"))]
+
+
+def fits(batch, policy, budget, host_budget=None):
+    try:
+        arrange(programs(batch), policy, COSTS, budget, host_budget)
+    except BudgetError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("policy", ["baseline", "liveness", "vdnn_all", "vdnn_conv:p", "vdnn_dyn"])
+@pytest.mark.parametrize("budget", [3 * MIB, 50 * MIB])
+def test_no_batch_beside_the_found_one_fits(policy, budget):
+    found = largest(programs, BATCHES, policy, COSTS, budget, (4, 16))
+    assert not found.ended and found.refused.size == found.size + 1
+    assert fits(found.size, policy, budget) and not fits(found.size + 1, policy, budget)
+    assert found.arrangement.arena <= budget < found.refused.arena
+    assert found.arrangement.schedules["TRAIN"].program.inputs[0].shape[0] == found.size
+    assert len(found.tried) <= 12 and found.seconds > 0
+
+
+def test_the_host_s_budget_is_kept_too():
+    device, host = 50 * MIB, 9 * MIB
+    free = largest(programs, BATCHES, "vdnn_all", COSTS, device, (4, 16))
+    found = largest(programs, BATCHES, "vdnn_all", COSTS, device, (4, 16), host_budget=host)
+    assert found.size < free.size and found.arrangement.host <= host
+    assert fits(found.size, "vdnn_all", device, host) and not fits(found.size + 1, "vdnn_all", device, host)
+    assert len(found.tried) <= 12
+
+
+def test_steps_are_kept():
+    found = largest(programs, Series(16, 16, 10_000), "liveness", COSTS, 50 * MIB, (16, 64))
+    assert found.size % 16 == 0 and found.refused.size == found.size + 16
+    assert fits(found.size, "liveness", 50 * MIB) and not fits(found.size + 16, "liveness", 50 * MIB)
+
+
+def test_the_end_of_the_series_is_an_end():
+    found = largest(programs, Series(1, 1, 20), "liveness", COSTS, 50 * MIB, (1, 8))
+    assert found.size == 20 and found.refused is None and not found.ended
+
+
+def test_nothing_fits():
+    found = largest(programs, BATCHES, "liveness", COSTS, MIB, (4, 16))
+    assert found.size is None and found.arrangement is None and found.refused.size == 1 and not found.ended
+
+
+def test_out_of_time_says_so():
+    found = largest(programs, BATCHES, "liveness", COSTS, 50 * MIB, (4, 16), seconds=0.0)
+    assert found.ended and found.size is None and found.tried == ()
+
+
+def test_ends_between_tries_with_what_it_has(monkeypatch):
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(search.time, "monotonic", lambda: clock.now)
+
+    def slow(batch):
+        clock.now += 10.0
+        return programs(batch)
+
+    found = largest(slow, BATCHES, "liveness", COSTS, 50 * MIB, (4, 16), seconds=25.0)
+    assert len(found.tried) == 3 and found.seconds == 30.0 and found.ended
+    assert found.size is not None and found.refused is None and fits(found.size, "liveness", 50 * MIB)
+
+
+def test_what_is_found_is_proved(monkeypatch):
+    def overlapping(*args):
+        return {name: replace(s, offset=dict.fromkeys(s.offset, 0)) for name, s in unproved(*args).items()}
+
+    monkeypatch.setattr(search, "unproved", overlapping)
+    with pytest.raises(ScheduleError):
+        largest(programs, BATCHES, "liveness", COSTS, 50 * MIB, (4, 16))
+
+
+@pytest.mark.parametrize("wave", [0, 40, 4000])
+def test_bytes_need_not_grow_evenly(monkeypatch, wave):
+    """Whatever a policy makes of a size, the found one fits, its neighbour does not, and few are tried."""
+
+    def plan(size, policy, costs, told):
+        arena = 7000 + 100 * size + (size * 7919) % 101 * wave // 100 + (size // 500) ** 2 * wave
+        return {"TRAIN": SimpleNamespace(arena=arena, host_bytes=0)}
+
+    monkeypatch.setattr(search, "unproved", plan)
+    monkeypatch.setattr(search, "verify", lambda schedule, budget: None)
+    found = largest(lambda size: size, Series(1, 1, 10**6), "any", COSTS, 400_000, (10, 40))
+    assert found.refused.size == found.size + 1 and found.arrangement.arena <= 400_000 < found.refused.arena
+    assert len(found.tried) <= 30
+
+
+def test_a_policy_that_uses_what_there_is(monkeypatch):
+    """Told more, it takes more: only what it takes at its leanest tells how far it goes."""
+
+    def plan(size, policy, costs, told):
+        lean, easy = 1000 + 10 * size, 1000 + 90 * size
+        return {"TRAIN": SimpleNamespace(arena=max(lean, min(easy, told)), host_bytes=0)}
+
+    monkeypatch.setattr(search, "unproved", plan)
+    monkeypatch.setattr(search, "verify", lambda schedule, budget: None)
+    found = largest(lambda size: size, Series(1, 1, 10**6), "any", COSTS, 100_000, (10, 40))
+    assert found.size == 9900 and len(found.tried) <= 6
+
+
+def test_series_have_numbers():
+    series = Series(137, 3, 99_999)
+    assert [series[0], series[1], series.number(137), series.number(141), series.number(-5)] == [137, 140, 0, 1, 0]
+    assert series.number(1e30) == series.top and series[series.top] <= 99_999 < series[series.top + 1]
+
+
+# -- from the command line
+
+
+def answer(capsys, *argv, code=0):
+    assert main(["search", *argv, "--gpu", "k40", "--json"]) == code
+    return capsys.readouterr()
+
+
+def test_batches_of_a_model(capsys):
+    out = answer(capsys, "cifar10_quick", "--max", "batch", "--budget", "50MiB", "--policies", "baseline,vdnn_all")
+    base, vdnn = json.loads(out.out)["rows"]
+    assert (base["policy"], base["model"], base["depth"]) == ("baseline", "cifar10_quick", None)
+    assert 0 < base["batch"] < vdnn["batch"] == vdnn["next"] - 1
+    for row in (base, vdnn):
+        assert row["live_peak_bytes"] <= row["arena_bytes"] <= row["peak_bytes"] <= row["budget"] == 50 * MIB
+        assert row["next_bytes"] > row["budget"] and row["tried"] >= 4 and row["seconds"] > 0 and not row["ended"]
+    assert f"vdnn_all: batch {vdnn['batch']} fits" in out.err and "at its leanest" in out.err
+
+
+def test_a_solver_s_momentum_counts(tmp_path, capsys):
+    (tmp_path / "solver.yaml").write_text(
+        "net: cifar10_quick\nbase_lr: 0.01\nlr_policy: fixed\nmomentum: 0.9\nmax_iter: 1"
+    )
+    argv = ("--max", "batch", "--budget", "8MiB", "--policy", "liveness")
+    (alone,) = json.loads(answer(capsys, "cifar10_quick", *argv).out)["rows"]
+    (solved,) = json.loads(answer(capsys, str(tmp_path / "solver.yaml"), *argv).out)["rows"]
+    assert solved["batch"] != alone["batch"]
+
+
+def test_depths_of_a_family(capsys):
+    argv = ("--max", "depth", "--batch", "1", "--budget", "900MB", "--policy", "liveness")
+    (row,) = json.loads(answer(capsys, "superneurons_resnet", *argv).out)["rows"]
+    assert row["batch"] == 1 and row["depth"] >= 137 and (row["depth"] - 137) % 3 == 0
+    assert row["next"] == row["depth"] + 3
+
+
+def test_a_table_says_what_it_means(capsys):
+    argv = ["search", "cifar10_quick", "--max", "batch", "--gpu", "k40", "--policies", "liveness"]
+    assert main([*argv, "--budget", "1MiB"]) == 0
+    out = capsys.readouterr().out
+    assert "none" in out and "largest tried" in out and "ended" not in out
+    assert main([*argv, "--budget", "50MiB", "--step", "16"]) == 0
+    assert "cifar10_quick, 50.0 MiB" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "argv, says",
+    [
+        (("cifar10_quick", "--max", "batch", "--batch", "3"), "leave out --batch"),
+        (("alexnet", "--max", "depth"), "no family of nets whose depth is free"),
+        (("superneuron_resnet", "--max", "depth"), "did you mean superneurons_resnet"),
+        (("resnet", "--max", "depth", "--step", "4"), "3 apart"),
+        (("cifar10_quick", "--max", "batch", "--policies", "livenes"), "did you mean 'liveness'"),
+    ],
+)
+def test_what_cannot_be_searched(capsys, argv, says):
+    assert says in answer(capsys, *argv, code=2).err
