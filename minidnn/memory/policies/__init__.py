@@ -17,11 +17,13 @@ from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.liveness import liveness
 from minidnn.memory.policies.superneurons import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
+from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
 
 # Those that take `algorithms="m" | "p"`, and those that choose algorithms themselves.
 POLICIES = {"baseline": baseline, "liveness": liveness, "vdnn_all": vdnn_all, "vdnn_conv": vdnn_conv}
 POLICIES |= {"baseline_sum": baseline_sum, "baseline_caffe": baseline_caffe}
 POLICIES |= STEPS
+POLICIES |= {"vdnn_pp": vdnn_pp, "vdnn_pp_conv": vdnn_pp_conv, "vdnn_pp_alt": vdnn_pp_alt}
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn}
 
 

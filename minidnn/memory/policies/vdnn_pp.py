@@ -1,0 +1,135 @@
+"""vDNN++ (Shriram, Garg, Kulkarni: "Dynamic Memory Management for GPU-Based Training of Deep Neural Networks",
+IPDPS 2019), from its abstract and its authors' code; the paper's own text and tables were not to be had.
+
+vDNN's first bottleneck is that each layer waits at its end for its copy. Here a copy out starts where vDNN starts it,
+but its bytes are given up only where somebody needs them: there, and nowhere else, compute waits. A copy back starts
+by vDNN's window (`findPrefetchLayer`) and is awaited at the point of use. The batch is not copied out: the host has
+it still.
+  vdnn_pp:       the maps that vdnn_all offloads
+  vdnn_pp_conv:  those of vdnn_conv
+  vdnn_pp_alt:   the input maps of every other convolution, the first one's among them
+
+The authors' allocation sleeps until a helper thread frees enough, and has no guard against sleeping for ever. An
+iteration is deterministic, so here it is worked out beforehand where to wait: the oldest copies (which end first) give
+their bytes up at the last point at which all still fits, and the schedule that comes of it is proved before it runs.
+A map whose bytes nobody asks for stays, and is not copied (the authors' code copies it all the same). Where the budget
+is tight this ends at vDNN's own points, which fit wherever vDNN does. No wait stands earlier than vDNN's and there are
+no others, so that compute never stands still for longer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from minidnn.costs import Costs
+from minidnn.memory.lower import group, residencies
+from minidnn.memory.placement import place
+from minidnn.memory.plan import Plan, Point, Trip, complete
+from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.vdnn import Layer, convolution, every, feature_extraction, offloading
+from minidnn.memory.schedule import Listing, aligned
+from minidnn.program import Program
+
+ATTEMPTS = 8  # placements tried: each leaves as many bytes more as the last one ended above the budget
+
+
+def vdnn_pp(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+    return _asynchronous(program, costs, budget, algorithms, every)
+
+
+def vdnn_pp_conv(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+    return _asynchronous(program, costs, budget, algorithms, convolution)
+
+
+def vdnn_pp_alt(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+    convolutions = [layer.name for layer in feature_extraction(program) if layer.convolution]
+    alternate = set(convolutions[::2])
+    return _asynchronous(program, costs, budget, algorithms, lambda layer: layer.name in alternate)
+
+
+def _asynchronous(
+    program: Program, costs: Costs, budget: int | None, algorithms: str, offloads: Callable[[Layer], bool]
+) -> Plan:
+    limit = costs.memory if budget is None else budget
+    vdnn = offloading(program, choose(program, costs, algorithms), offloads)
+    early = replace(vdnn, trips=_awaited_at_use(program, vdnn.trips))
+    absences, curve = _absences(_listing(program, costs, early))
+    room = limit
+    for _ in range(ATTEMPTS):
+        late = replace(early, trips=_freed_late(absences, curve, room))
+        over = place(_listing(program, costs, late)).arena - limit
+        if over <= 0:
+            return late
+        room -= over
+    return early
+
+
+def _awaited_at_use(program: Program, trips: Sequence[Trip]) -> tuple[Trip, ...]:
+    """vDNN's trips, each back in time for the first use after it; inputs are not copied out."""
+    inputs = set(program.inputs)
+    first: dict[Trip, Point] = {}
+    of = {trip.tensor: trip for trip in trips}
+    for p, op in enumerate(program.ops):
+        for t in op.reads:
+            trip = of.get(t)
+            if trip is not None and trip.back is not None and p >= trip.back:
+                first.setdefault(trip, p)
+    return tuple(replace(trip, out=None if trip.tensor in inputs else trip.out, arrive=first[trip]) for trip in trips)
+
+
+@dataclass(frozen=True)
+class _Absence:
+    """A trip as vDNN makes it: over [free, back) `nbytes` are not held."""
+
+    trip: Trip
+    free: Point
+    back: Point
+    nbytes: int
+
+
+def _absences(listing: Listing) -> tuple[list[_Absence], np.ndarray]:
+    """The plan's absences, oldest first, and the aligned bytes that live at each execution."""
+    steps = np.zeros(len(listing.plan.order) + 1, np.int64)
+    found = []
+    for b in listing.buffers:
+        steps[b.lo] += aligned(b.nbytes)
+        steps[b.hi] -= aligned(b.nbytes)
+        for s in b.stays:
+            trip = s.leaves
+            if trip is not None and trip.free is not None and trip.back is not None:
+                found.append(_Absence(trip, trip.free, trip.back, aligned(b.nbytes)))
+    # Bytes of inputs go first: no copy out is to be awaited.
+    found.sort(key=lambda a: (a.free, a.trip.out is not None, a.trip.out))
+    return found, np.cumsum(steps)[:-1]
+
+
+def _freed_late(absences: Sequence[_Absence], curve: np.ndarray, room: int) -> tuple[Trip, ...]:
+    """The trips that are needed to stay within `room` bytes, each freeing as late as possible.
+
+    curve: bytes live at each execution when all free as early as vDNN."""
+    trips: list[Trip] = []
+    held: deque[_Absence] = deque()  # copied out, and not yet asked for their bytes
+    more = 0  # what they hold
+    coming = deque(absences)
+    for p in range(len(curve)):
+        while coming and coming[0].free <= p:
+            held.append(coming.popleft())
+            more += held[-1].nbytes
+        if any(a.back <= p for a in held):
+            more -= sum(a.nbytes for a in held if a.back <= p)
+            held = deque(a for a in held if a.back > p)
+        while held and curve[p] + more > room:
+            oldest = held.popleft()
+            more -= oldest.nbytes
+            trips.append(replace(oldest.trip, free=p))
+    return tuple(trips)
+
+
+def _listing(program: Program, costs: Costs, plan: Plan) -> Listing:
+    """The plan's buffers, which are all that the height of its placement depends on, without the instructions."""
+    whole = complete(program, costs, plan)
+    return Listing(program, whole, (), tuple(group(program, whole, residencies(program, whole))), ())
