@@ -15,6 +15,7 @@ from minidnn.memory.arrange import BudgetError
 
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
 POLICIES = ["liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p", "vdnn_dyn"]
+POLICIES += ["layrub:m", "layrub_intra:m", "layrub_inter:m"]
 POLICIES += ["baseline_caffe:p", "superneurons_memory:p", "superneurons_cost_aware"]
 STEPS = 3
 
@@ -55,12 +56,13 @@ def test_bit_identical_to_baseline(device, net, policy):
     assert [name for name in want if want[name] != got[name]] == []
 
 
+@pytest.mark.parametrize("policy", ["liveness:m", "layrub:m", "layrub_intra:m", "layrub_inter:m"])
 @pytest.mark.parametrize("net", NETS)
 @pytest.mark.parametrize("device", ["reference", "cpu"])
-def test_a_mask_in_relus_stead_changes_no_number(device, net):
+def test_a_mask_in_relus_stead_changes_no_number(device, net, policy):
     """Also below a Dropout that works in place (chain, inception)."""
     want, losses, _ = baseline(net, device, "m")
-    got, got_losses, _ = train(net, device, "liveness:m", facts="layrub", debug=True, delays=2e-3)
+    got, got_losses, _ = train(net, device, policy, facts="layrub", debug=True, delays=2e-3)
     assert got_losses == losses and got == want
 
 

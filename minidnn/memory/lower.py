@@ -180,7 +180,7 @@ class _Lowering:
         self.last_compute: int | None = None
         self.written: dict[Stay, int] = {}  # last instruction that wrote the stay: a Compute or its Prefetch
         self.copies: dict[Buffer, list[int]] = defaultdict(list)  # copies out of a buffer
-        self.freed_copy: int | None = None  # newest copy out whose bytes have been freed
+        self.freed_copy: int | None = None  # newest copy out whose bytes have been freed or, of a slot, left
         self.host_write: dict[Tensor, int] = {}
         self.host_read: dict[Tensor, int] = {}
 
@@ -215,14 +215,16 @@ class _Lowering:
 
     def leave(self, b: Buffer) -> None:
         """A stay leaves a slot, which is not freed: compute waits for the copies out as it would at a Free."""
-        for index in self.copies.get(b, ()):
-            self.wait("compute", index)
+        self.settle(self.copies.get(b, ()))
 
     def free(self, b: Buffer) -> None:
-        for index in self.copies.pop(b, ()):
+        self.settle(self.copies.pop(b, ()))
+        self.emit(Free(b))
+
+    def settle(self, copies: Sequence[int]) -> None:
+        for index in copies:
             self.wait("compute", index)
             self.freed_copy = index if self.freed_copy is None else max(self.freed_copy, index)
-        self.emit(Free(b))
 
     def compute(self, x: Compute) -> int:
         for s in (*x.writes, *((x.workspace,) if x.workspace else ())):

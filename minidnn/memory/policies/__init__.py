@@ -14,6 +14,7 @@ from minidnn.memory.plan import Policy
 from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
+from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.liveness import liveness
 from minidnn.memory.policies.superneurons import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
@@ -24,6 +25,7 @@ POLICIES = {"baseline": baseline, "liveness": liveness, "vdnn_all": vdnn_all, "v
 POLICIES |= {"baseline_sum": baseline_sum, "baseline_caffe": baseline_caffe}
 POLICIES |= STEPS
 POLICIES |= {"vdnn_pp": vdnn_pp, "vdnn_pp_conv": vdnn_pp_conv, "vdnn_pp_alt": vdnn_pp_alt}
+POLICIES |= {"layrub": layrub, "layrub_intra": layrub_intra, "layrub_inter": layrub_inter}
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn}
 
 
