@@ -11,6 +11,7 @@ from functools import partial
 
 from minidnn.memory import plan_file
 from minidnn.memory.plan import Policy
+from minidnn.memory.policies.accudnn import accudnn
 from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
@@ -25,6 +26,7 @@ POLICIES = {"baseline": baseline, "liveness": liveness, "vdnn_all": vdnn_all, "v
 POLICIES |= {"baseline_sum": baseline_sum, "baseline_caffe": baseline_caffe}
 POLICIES |= STEPS
 POLICIES |= {"vdnn_pp": vdnn_pp, "vdnn_pp_conv": vdnn_pp_conv, "vdnn_pp_alt": vdnn_pp_alt}
+POLICIES |= {"accudnn": accudnn}
 POLICIES |= {"layrub": layrub, "layrub_intra": layrub_intra, "layrub_inter": layrub_inter}
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn}
 
