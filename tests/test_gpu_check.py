@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import operations, policies
+from benchmarks.gpu_check import operations, policies, start
+from benchmarks.gpu_check.goals import goals
 from benchmarks.gpu_check.journal import Journal, code
 from benchmarks.gpu_check.place import Place, Rehearsal
 from benchmarks.gpu_check.rounding import Precision, examples_in
@@ -36,6 +37,7 @@ from tests import cuda_fake, cuda_host
 from tests.cuda_fake import fake_device
 
 ROOT = Path(__file__).parents[1]
+ENDINGS = ("json", "jsonl", "md", "svg")
 compiled = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 
 
@@ -58,14 +60,17 @@ def test_the_whole_script_in_small(tmp_path):
     assert "A rehearsal" in text and all(f"## ({letter})" in text for letter in command.ITEMS)
     assert json.loads((folder / "properties.json").read_text())["deviceVer"] == 900
     brought = sorted(p.name for p in (tmp_path / "out" / "rehearsal").iterdir())
-    assert brought == ["plans.json", "properties.json", "results.jsonl", "results.md"]
+    assert brought == ["costs.json", "plans.json", "properties.json", *(f"results.{x}" for x in ENDINGS)]
+    summary = json.loads((folder / "results.json").read_text())
+    assert {goal["met"] for goal in summary["goals"]} <= {True, False} and summary["cases"]["a"]
+    assert all(f"tests/residual, 4, {x}" in (folder / "results.svg").read_text() for x in ("float32", "bfloat16"))
 
     before = time.time()
     done = gpu_check("--results", str(tmp_path / "results"), "--only", "g,h")
     assert done.returncode == 0 and "ok (" not in done.stdout, "what was done is not done again"
     done = gpu_check("--results", str(tmp_path / "results"), "--only", "h", "--again")
     assert done.returncode == 0 and "properties: ok (" in done.stdout
-    newest = Journal(folder / "results.jsonl").latest()["h", "properties"]
+    newest = Journal(folder / "results.jsonl").latest(any_code=True)["h", "properties"]
     assert newest["time"] >= before - 1
 
 
@@ -90,6 +95,72 @@ def test_a_case_that_ends_its_process_or_never_ends_costs_no_other(tmp_path, mon
     assert states["fourth"] == ("failed", "no end within the item's time (a)")
     text = made(journal, "a card", False)
     assert "**failed** (a) second: its process ended with 9" in text and "2 cases well, 2 failed" in text
+
+
+def test_every_item_has_its_part_and_what_is_left_over_is_shared():
+    assert sum(seconds for _, seconds in command.ITEMS.values()) <= 60 * command.MINUTES < 540
+    letters, left, shares = list(command.ITEMS), 60.0 * command.MINUTES, {}
+    for letter in letters:  # when all use up their parts
+        shares[letter] = command._share(letter, letters, left)
+        left -= shares[letter]
+    assert abs(left) < 1e-6 and all(shares[x] >= s for x, (_, s) in command.ITEMS.items())
+    later = letters[letters.index("d") :]  # when what comes before was shown by a former run
+    left = 60.0 * command.MINUTES
+    assert command._share("b", letters, left) == command.ITEMS["b"][1]
+    assert (
+        command.ITEMS["d"][1] + 60
+        < command._share("d", letters, left)
+        < left - sum(command.ITEMS[x][1] for x in later[1:])
+    )
+    assert command._share("d", ["d"], left) == left
+
+
+def test_a_case_that_is_merely_cut_off_is_left_out_and_one_that_hangs_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "_watched", lambda child, until, folder: command._kill(child))
+    monkeypatch.setattr(command, "PROGRAM", [sys.executable, "-c", ""])
+    journal = Journal(tmp_path / "results.jsonl")
+    for needs, began, state in ((10.0, 5.0, "left out"), (10.0, 31.0, "failed"), (0.0, 0.1, "failed")):
+        begun = {"item": "a", "case": "one", "state": "began", "invocation": "now", "needs": needs}
+        journal.append({**begun, "time": time.time() - began})
+        assert not command.supervise(Namespace(again=False, rehearse=True), "a", tmp_path, "now", time.time(), journal)
+        assert journal.latest()["a", "one"]["state"] == state
+
+
+def test_goals_are_met_or_missed_by_what_was_found(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    fast = {"seconds": 0.8, "torch_seconds": 1.0, "launch_gap": 0.01, "images_per_second": 1.0, "arena_bytes": 5,
+            "torch_reserved_bytes": 10, "torch_allocated_bytes": 9}  # fmt: skip
+    lean = {"policy": "p", "seconds": 1.0, "over_torch": 1.0, "no_slower": True, "over_torch_reserved": 0.5,
+            "tried": [], "arena_bytes": 5}  # fmt: skip
+    copies = {"link_out": 10.0, "link_in": 10.0, "out_bytes_per_second": 9.5, "in_bytes_per_second": 8.0,
+              "predicted_seconds": 1.0, "seconds": 1.0, "arena_bytes": 1, "taken_bytes": 1}  # fmt: skip
+    for item, case, values in (
+        ("d", "resnet50, 256, float32", fast),
+        ("d", "vgg16, 64, float32", {**fast, "seconds": 0.95}),
+        ("d", "resnet50, 256, float32, smallest peak", lean),
+        ("d", "vgg16, 64, float32, smallest peak", {**lean, "no_slower": False}),
+        ("f", "vgg16, 64, float32: vdnn_all", copies),
+        ("f", "vgg16, 64, float32: vdnn_conv", {**copies, "in_bytes_per_second": 9.9}),
+        ("s", "stages of a net", {"beyond_arena_bytes": 2 << 20, "granule_bytes": 2 << 20}),
+    ):
+        journal.append({"item": item, "case": case, "state": "ok", "values": values})
+    found = goals(journal.latest().values())
+    assert [(g.subject.partition(",")[0], g.met) for g in found] == [
+        ("resnet50", True), ("vgg16", False), ("resnet50", True), ("vgg16", False),  # times; peaks: not if slower
+        ("resnet50", True), ("vgg16", True), ("vgg16", False), ("stages of a net", False),
+    ]  # fmt: skip
+    text = made(journal, "a card", False)
+    assert "4 of 8 met" in text and "| copies in, of the link's rate | vgg16, 64, float32: vdnn_all (the slow" in text
+
+
+def test_what_other_code_found_lately_is_shown_and_marked_and_done_again(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    for age, case in ((4 * 3600, "old"), (600, "mended since")):
+        journal.append({"item": "a", "case": case, "state": "ok", "code": "before", "time": time.time() - age})
+    journal.append({"item": "a", "case": "new", "state": "ok"})
+    text = made(journal, "a card", False)
+    assert "2 cases well" in text and "- 1 cases were run with the code before (of (a))" in text
+    assert set(Run("a", Rehearsal(), journal, "now", time.time() + 60, False).done) == {"new"}
 
 
 def test_a_torn_line_is_cut_off_and_costs_one_record(tmp_path):
@@ -244,6 +315,18 @@ def test_other_bytes_under_a_policy_are_noticed(monkeypatch, tmp_path):
     assert subject.same_bytes("vdnn_all")["cases"] == 4
     with pytest.raises(Wrong, match=r"2 of 4 leave other bytes: budget None, graph: conv1\.w"):
         subject.same_bytes("vdnn_conv")
+
+
+@compiled
+def test_what_is_taken_besides_the_arena_is_noticed(monkeypatch, tmp_path):
+    place = Rehearsal()
+    run = Run("s", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + 60, False)
+    assert start.stages(run, granule=1)["beyond_arena_bytes"] == 0
+    api = place.device().api
+    stream = api.stream
+    monkeypatch.setattr(api, "stream", lambda: (api.allocate(4096), stream())[1])
+    with pytest.raises(Wrong, match="loading takes 8192 bytes besides the arena's"):
+        start.stages(run, granule=1)
 
 
 @compiled

@@ -21,6 +21,9 @@ SOURCES = ("minidnn/**/*.py", "minidnn/backends/cuda/kernels/*", "models/*.yaml"
 SOURCES += ("tests/c*.py", "tests/nets/*.yaml")  # the examples of ops, the nets of the policies
 
 CODE = "GPU_CHECK_CODE"
+TIME = "time of the item"  # a case of each that is no check
+
+LATELY = 3.0  # hours: a loan of a machine, in which code is mended between one run and the next
 
 Record = dict[str, Any]
 
@@ -85,10 +88,13 @@ class Journal:
                 yield record
 
     def latest(self, any_code: bool = False) -> dict[tuple[str, str], Record]:
-        """(item, case) -> its newest outcome; of this code alone, unless any will do."""
-        found = {}
-        for record in self:
-            if record.get("state") != "began" and (any_code or record.get("code") == code()):
+        """(item, case) -> its newest outcome; of this code alone, unless any of the last LATELY hours will do."""
+        found: dict[tuple[str, str], Record] = {}
+        records = [r for r in self if r.get("state") != "began"]
+        newest = max((r.get("time", 0.0) for r in records), default=0.0)
+        for record in records:
+            recent = any_code and record.get("time", 0.0) > newest - 3600 * LATELY
+            if recent or record.get("code") == code():
                 found.pop((record["item"], record["case"]), None)
                 found[record["item"], record["case"]] = record
         return found

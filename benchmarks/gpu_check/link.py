@@ -1,22 +1,25 @@
 """(g) Bytes per second between device and page-locked host memory: out, in, both at once, and each beside compute;
-what compute loses by it; and the seconds that a small copy takes. Medians, timed by events.
+what compute loses by it; whether all three still run at once in a replayed graph; and the seconds that a small copy
+takes. Medians, timed by events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from statistics import median
 from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_check.run import Run
+from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.autodiff import differentiate
 from minidnn.backends.cuda.api import Direction
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.program import Op
 
 REPEATS = 5
+HIDDEN = 0.5  # of the copies' time, at least
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 27)
 
 
@@ -28,7 +31,9 @@ def item(run: Run) -> None:
         run.case("both at once", link.both)
         net = run.place.net("tests/lenet") if run.place.small else run.place.net("vgg16", 32)
         ops = [op for op in differentiate(net.graph("TRAIN")).ops if op.kind == "convolution.forward"]
-        run.case("beside compute", lambda: link.beside(device, max(ops, key=lambda op: op.flops)))
+        largest = max(ops, key=lambda op: op.flops)
+        run.case("beside compute", lambda: link.beside(device, largest))
+        run.case("in a replayed graph", lambda: link.replayed(device, largest, run.place.small))
         run.case("by size", link.sizes)
     finally:
         link.close()
@@ -97,8 +102,9 @@ class Link:
             "together_bytes_per_second": 2 * self.nbytes / max(out, back),
         }  # fmt: skip
 
-    def beside(self, device: CudaDevice, op: Op) -> dict[str, Any]:
-        """Beside a convolution, repeated for longer than the copies last."""
+    @contextlib.contextmanager
+    def _computing(self, device: CudaDevice, op: Op) -> Iterator[tuple[str, int, Callable[[], None]]]:
+        """(the algorithm of a convolution, how often it runs to outlast copies, what enqueues it so often)"""
         algorithm = device.algorithms(op)[0]
         sizes = [-(-t.nbytes // 256) * 256 for t in op.tensors]
         bench = device.runtime(sum(sizes) + algorithm.workspace, 0, 0.0, 0)
@@ -118,19 +124,68 @@ class Link:
                 for _ in range(count):
                     call()
 
+            yield algorithm.name, count, many
+        finally:
+            bench.close()
+
+    def beside(self, device: CudaDevice, op: Op) -> dict[str, Any]:
+        """Beside a convolution, repeated for longer than the copies last."""
+        with self._computing(device, op) as (algorithm, count, many):
             work = (self.compute, many)
             (alone,) = self.seconds(work, repeats=3)
             slower, out = self.seconds(work, self._copy("out"), repeats=3)
             _, back = self.seconds(work, self._copy("in"), repeats=3)
             slowest, out2, back2 = self.seconds(work, self._copy("out"), self._copy("in"), repeats=3)
-        finally:
-            bench.close()
         return {
-            "op": op.name, "algorithm": algorithm.name, "times": count, "compute_seconds": alone,
+            "op": op.name, "algorithm": algorithm, "times": count, "compute_seconds": alone,
             "out_bytes_per_second": self.nbytes / out, "in_bytes_per_second": self.nbytes / back,
             "both_bytes_per_second": 2 * self.nbytes / max(out2, back2),
             "compute_slowdown_out": slower / alone, "compute_slowdown_both": slowest / alone,
         }  # fmt: skip
+
+    def replayed(self, device: CudaDevice, op: Op, small: bool) -> dict[str, Any]:
+        """The same as graphs, captured as memory/runtime.py does: compute alone, the copies alone, all at once.
+        `hidden`: the part of the copies' time that the graph of all does not take, 1 where it is beside compute."""
+        copies = [self._copy("out"), self._copy("in")]
+        with self._computing(device, op) as (_, count, many):
+            compute = self._graph(many, [])
+            copying = self._graph(lambda: None, copies)
+            together = self._graph(many, copies)
+        hidden = (compute + copying - together) / min(compute, copying)
+        values = {
+            "times": count, "compute_seconds": compute, "copies_seconds": copying, "together_seconds": together,
+            "hidden": hidden,
+        }  # fmt: skip
+        if hidden < HIDDEN and not small:
+            raise Wrong(f"only {hidden:.0%} of the copies' time runs beside compute in a replayed graph", values)
+        return values
+
+    def _graph(self, work: Callable[[], object], copies: list[tuple[int, Callable[[], object]]]) -> float:
+        """Seconds of a replay; the median."""
+        api, compute = self.api, self.compute
+        edge, *ends = events = [api.event() for _ in range(1 + len(copies))]
+        api.begin_capture(compute)
+        try:
+            api.record(edge, compute)
+            for (stream, call), end in zip(copies, ends, strict=True):
+                api.wait(stream, edge)
+                call()
+                api.record(end, stream)
+            work()
+            for end in ends:
+                api.wait(compute, end)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                api.release_graph(api.end_capture(compute))
+            raise
+        graph = api.end_capture(compute)
+        try:
+            (seconds,) = self.seconds((compute, lambda: api.replay(graph, compute)), repeats=3)
+            return seconds
+        finally:
+            api.release_graph(graph)
+            for event in events:
+                api.release_event(event)
 
     def sizes(self) -> dict[str, Any]:
         found = {}

@@ -29,6 +29,7 @@ class Place:
     torch = "cuda"  # the name of PyTorch's device
     formats = ("float32", "bfloat16")  # that are timed, the first with TF32 allowed
     link_bytes = 1 << 30
+    large = 64 << 30  # bytes of the card that item s takes at once
     pinned = (1 << 30, 8 << 30)  # page-locked bytes whose taking item s times
     staged = ("resnet50", 32)  # the net that item s loads, step by step
     tight = 12 << 30  # the budget of item e
@@ -136,6 +137,7 @@ class Rehearsal(Place):
     link_bytes = 1 << 16
     tight = 1 << 40
     speed = (("tests/residual", 4),)
+    large = 1 << 22
     pinned = (1 << 20,)
     staged = ("tests/residual", 4)
     foresight = (("tests/lenet", 4),)

@@ -56,7 +56,7 @@ class Run:
         if self.left() < needs:
             self.left_out.append(name)
             return None
-        self._note(name, "began")
+        self._note(name, "began", needs=needs)
         began, values = time.perf_counter(), {}
         try:
             values = work()

@@ -1,60 +1,103 @@
-"""results.md: what results.jsonl says, for people. Made anew from the newest record of each case of this code."""
+"""What results.jsonl says: for people as results.md, for programs as results.json, and as a picture (chart.py).
+
+Made anew each time, from the newest record of each case. A loan of a card may span several runs between which code is
+mended, so those of other code of the last hours count too, and are marked with it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.journal import Journal, Record, code, commit
+from benchmarks.gpu_check import chart
+from benchmarks.gpu_check.goals import Goal, goals
+from benchmarks.gpu_check.journal import TIME, Journal, Record, code, commit
 
 TITLES = {
+    "s": "Beginning, and memory at each stage",
     "a": "Every op kind and algorithm against the reference",
     "b": "Every policy leaves the bytes of baseline",
-    "h": "Properties and plans, on the card and without it",
     "g": "The link",
     "d": "Iteration time and peak memory beside PyTorch",
+    "k": "Beside torch.compile",
     "c": "Digits",
     "f": "Predicted and measured",
     "e": "In a tight budget, beside PyTorch",
+    "h": "Properties and plans, on the card and without it",
 }
 GIB = 2**30
 
 
 def write(folder: Path, name: str, rehearsal: bool) -> str:
-    """Write results.md, and return its text."""
-    text = made(Journal(folder / "results.jsonl"), name, rehearsal)
+    """Write results.md, results.json and results.svg, and return the first's text."""
+    journal = Journal(folder / "results.jsonl")
+    records = list(journal.latest(any_code=True).values())
+    found, text = goals(records), made(journal, name, rehearsal)
+    summary = {
+        "card": name, "rehearsal": rehearsal, "code": code(), "commit": commit(),
+        "goals": [vars(goal) for goal in found],
+        "cases": {letter: {r["case"]: r for r in records if r["item"] == letter} for letter in TITLES},
+    }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    new = folder / "results.md.new"
-    new.write_text(text)
-    os.replace(new, folder / "results.md")
+    _replace(folder / "results.md", text)
+    _replace(folder / "results.json", json.dumps(summary, indent=1) + "\n")
+    _replace(folder / "results.svg", chart.picture(records, name, rehearsal))
     return text
 
 
+def _replace(path: Path, text: str) -> None:
+    new = path.with_name(path.name + ".new")
+    new.write_text(text)
+    os.replace(new, path)
+
+
 def made(journal: Journal, name: str, rehearsal: bool) -> str:
-    records = list(journal.latest().values())
+    records = list(journal.latest(any_code=True).values())
     by_item: dict[str, list[Record]] = {letter: [] for letter in TITLES}
     for record in records:
         by_item.setdefault(record["item"], []).append(record)
     lines = [f"# gpu-check on {name}", ""]
     if rehearsal:
         lines += ["**A rehearsal on a CUDA of the host's memory: no number below says anything of a GPU.**", ""]
-    if description := _value(by_item["h"], "properties", "cuda"):
+    if description := _value(by_item["s"], "opening", "device"):
         lines += [str(description), ""]
     lines += [f"Code {code()} ({commit() or 'no git there'}). Each line of results.jsonl is one case.", ""]
-    good = sum(r["state"] == "ok" for r in records)
-    failed = [r for r in records if r["state"] == "failed"]
+    cases = [r for r in records if r["case"] != TIME]
+    good = sum(r["state"] == "ok" for r in cases)
+    failed = [r for r in cases if r["state"] == "failed"]
     lines += [f"{good} cases well, {len(failed)} failed.", ""]
     for record in failed:
-        lines.append(f"- **failed** ({record['item']}) {record['case']}: {record.get('why')}")
-    for record in records:
+        lines.append(f"- **failed** ({record['item']}) {record['case']}: {record.get('why')}{_older(record)}")
+    for record in cases:
         if record["state"] == "left out" and record["values"]["cases"]:
             lines.append(f"- left out for want of time ({record['item']}): {', '.join(record['values']['cases'])}")
+    for other in sorted({r["code"] for r in cases} - {code()}):
+        those = sorted({r["item"] for r in cases if r["code"] == other})
+        count = sum(r["code"] == other for r in cases)
+        lines.append(f"- {count} cases were run with the code {other} (of {', '.join(f'({x})' for x in those)})")
+    lines += ["", *_goals(goals(records))]
     for letter, title in TITLES.items():
-        if by_item[letter]:
-            lines += ["", f"## ({letter}) {title}", "", *SECTIONS.get(letter, _plain)(by_item[letter])]
+        if found := [r for r in by_item[letter] if r["case"] != TIME]:
+            seconds = _value(by_item[letter], TIME, "seconds")
+            took = f" ({seconds:.0f} s of {_value(by_item[letter], TIME, 'limit'):.0f})" if seconds else ""
+            lines += ["", f"## ({letter}) {title}{took}", "", *SECTIONS.get(letter, _plain)(found)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _older(record: Record) -> str:
+    return "" if record["code"] == code() else f" (code {record['code']})"
+
+
+def _goals(found: list[Goal]) -> list[str]:
+    if not found:
+        return []
+    rows = [[g.what, g.subject, g.wanted, g.found, "met" if g.met else "**missed**"] for g in found]
+    met = sum(g.met for g in found)
+    header = ["goal", "of", "wanted", "found", ""]
+    return ["## Goals", "", f"{met} of {len(found)} met.", "", *_rows(header, rows)]
 
 
 def _value(records: Iterable[Record], case: str, name: str) -> Any:
@@ -105,46 +148,93 @@ def _link(records: list[Record]) -> list[str]:
             both = v.get("together_bytes_per_second", v.get("both_bytes_per_second"))
             rates = [v["out_bytes_per_second"], v["in_bytes_per_second"], both]
             rows.append([r["case"], *(x and x / 1e9 for x in rates), v.get("compute_slowdown_both")])
-    return _rows(["", "out GB/s", "in GB/s", "both together GB/s", "compute slower by"], rows)
+    lines = _rows(["", "out GB/s", "in GB/s", "both together GB/s", "compute slower by"], rows)
+    return [*lines, "", *_plain([r for r in records if r["case"] in ("in a replayed graph",)])]
 
 
 def _speed(records: list[Record]) -> list[str]:
-    rows, more = [], []
-    peaks = {r["case"]: (r.get("values") or {}).get("torch_reserved_bytes") for r in records}
+    rows, lean, rest = [], [], []
     for r in _well(records):
         v = r["values"]
         if "torch_seconds" in v:
             rows.append([
                 r["case"], v["seconds"] * 1e3, v["torch_seconds"] * 1e3, v["seconds"] / v["torch_seconds"],
-                v["arena_bytes"] / GIB, v["torch_reserved_bytes"] / GIB, v["torch_allocated_bytes"] / GIB,
-                v["launch_gap"],
+                v["images_per_second"], v["arena_bytes"] / GIB, v["torch_reserved_bytes"] / GIB,
+                v["torch_allocated_bytes"] / GIB, v["launch_gap"],
             ])  # fmt: skip
-        elif "policies" in v:
-            theirs, peak = v.get("torch_seconds_before"), peaks.get(r["case"].removesuffix(", other policies"))
-            for row in v["policies"]:
-                more.append([
-                    r["case"], row["policy"], row["seconds"] * 1e3, theirs and row["seconds"] / theirs,
-                    row["arena_bytes"] / GIB, peak and row["arena_bytes"] / peak, row["host_bytes"] / GIB,
-                ])  # fmt: skip
-    first = ["net, batch, format", "ms", "PyTorch ms", "ratio (wanted: 0.9)", "arena GiB", "PyTorch reserved GiB"]
-    first += ["PyTorch allocated GiB", "launch gap (wanted: 0.02)"]
-    second = ["", "policy", "ms", "over PyTorch's", "arena GiB", "over PyTorch's reserved (wanted: 0.7)", "host GiB"]
-    lines = _rows(first, rows)
-    lines += ["", *_rows(second, more)] if more else []
-    others = [r for r in records if "agrees" in r["case"]]
-    return [*lines, *(["", *_plain(others)] if others else [])]
+        elif "no_slower" in v:
+            lean.append([
+                r["case"].removesuffix(", smallest peak"), v["policy"], v["seconds"] * 1e3, v["over_torch"],
+                v["arena_bytes"] / GIB, v["over_torch_reserved"], len(v["tried"]),
+            ])  # fmt: skip
+        else:
+            rest.append(r)
+    first = ["net, batch, format", "ms", "PyTorch ms", "ratio", "images/s", "arena GiB", "PyTorch reserved GiB"]
+    first += ["PyTorch allocated GiB", "launch gap"]
+    second = ["net, batch, format", "leanest policy that is no slower", "ms", "over PyTorch's", "arena GiB"]
+    second += ["over PyTorch's reserved", "policies tried"]
+    lines = [
+        "float32: TF32 allowed on both sides. bfloat16: both with float32 weights, momenta and statistics; PyTorch "
+        "under torch.autocast(bfloat16), as its users run it. It is eager, channels_last, cudnn.benchmark, fused SGD.",
+        "",
+        *_rows(first, rows),
+    ]
+    lines += ["", *_rows(second, lean)] if lean else []
+    return [*lines, *(["", *_plain(rest)] if rest else [])]
+
+
+def _policies(records: list[Record]) -> list[str]:
+    """A row a policy, a column a net."""
+    cells: dict[str, dict[str, str]] = {}
+    plain = []
+    for r in records:
+        subject, colon, policy = r["case"].partition(": ")
+        if not colon:
+            plain.append(r)
+        elif r["state"] in ("ok", "failed"):
+            count = (r.get("values") or {}).get("cases", "")
+            cells.setdefault(policy, {})[subject] = str(count) if r["state"] == "ok" else "**NO**"
+    subjects = list(dict.fromkeys(s for row in cells.values() for s in row))
+    rows = [[policy, *(row.get(s) for s in subjects)] for policy, row in cells.items()]
+    said = "Runs that ended with baseline's bytes: as a graph and call by call, with all memory and with the least."
+    beyond = [r["values"] for r in records if "most_beyond_arena_bytes" in (r.get("values") or {})]
+    if beyond:
+        most, late = (max(v[k] for v in beyond) for k in ("most_beyond_arena_bytes", "most_taken_by_steps_bytes"))
+        said += f" Loading took at most {most} bytes besides the arena, steps {late}."
+    return [said, "", *_rows(["policy", *subjects], rows), "", *_plain(plain)]
 
 
 def _foresight(records: list[Record]) -> list[str]:
     rows = []
     for r in _well(records):
-        for row in r["values"].get("policies", []):
-            rows.append([
-                r["case"], row["policy"], row["predicted_seconds"] * 1e3, row["seconds"] * 1e3,
-                row["seconds"] / row["predicted_seconds"], row["arena_bytes"], row["taken_bytes"],
-            ])  # fmt: skip
-    header = ["", "policy", "predicted ms", "measured ms", "measured / predicted", "planned bytes", "bytes taken"]
-    return _rows(header, rows)
+        v = r["values"]
+        if "why" in v:
+            rows.append([r["case"], *[None] * 7, v["why"]])
+            continue
+        share = [v.get(f"{way}_bytes_per_second") and v[f"{way}_bytes_per_second"] / v[f"link_{way}"] for way in WAYS]
+        rows.append([
+            r["case"], v["predicted_seconds"] * 1e3, v["seconds"] * 1e3, v["seconds"] / v["predicted_seconds"],
+            v["arena_bytes"], v["taken_bytes"], *share,
+        ])  # fmt: skip
+    header = ["", "predicted ms", "measured ms", "measured / predicted", "planned bytes", "bytes taken"]
+    return _rows([*header, "out, of the link's rate", "in, of the link's rate", "why not"], rows)
+
+
+def _compiled(records: list[Record]) -> list[str]:
+    rows = [
+        [
+            r["case"], _ms(v.get("our_seconds")), _ms(v.get("eager_seconds")), v["compiled_seconds"] * 1e3,
+            v.get("ratio"), v["compiling_seconds"], v["torch_reserved_bytes"] / GIB, v["graph_breaks"],
+        ]
+        for r in _well(records)
+        if "compiled_seconds" in (v := r["values"])
+    ]  # fmt: skip
+    header = ["net, batch, format", "ms", "PyTorch eager ms", "compiled ms", "ours over compiled", "s to compile"]
+    return _rows([*header, "reserved GiB", "graph breaks"], rows)
+
+
+def _ms(seconds: float | None) -> float | None:
+    return seconds and seconds * 1e3
 
 
 def _tight(records: list[Record]) -> list[str]:
@@ -152,10 +242,34 @@ def _tight(records: list[Record]) -> list[str]:
     for r in _well(records):
         v = r["values"]
         rows.append([
-            r["case"], v.get("seconds") and v["seconds"] * 1e3, v.get("over_unlimited"),
+            r["case"], _ms(v.get("seconds")), v.get("over_unlimited"),
             v.get("bytes") and v["bytes"] / GIB, v.get("host_bytes") and v["host_bytes"] / GIB, v.get("why"),
         ])  # fmt: skip
     return _rows(["", "ms", "over its own unlimited", "GiB of the card", "host GiB", "why not"], rows)
 
 
-SECTIONS = {"a": _operations, "g": _link, "d": _speed, "f": _foresight, "e": _tight}
+def _start(records: list[Record]) -> list[str]:
+    lines = _plain([r for r in records if not r["case"].startswith("stages")])
+    for r in records:
+        v = r.get("values") or {}
+        if "first" in v:
+            rows = [
+                [stage, *(x for which in ("first", "second") for x in _stage(v[which][stage]))]
+                for stage in v["first"]
+                if isinstance(v["first"][stage], dict)
+            ]
+            header = [r["case"], "s", "bytes taken since the beginning", "s, loaded again", "bytes taken"]
+            said = f"Arena {v['arena_bytes']}, beyond it {v['beyond_arena_bytes']}, of the card's {v['granule_bytes']}."
+            lines += ["", *_rows(header, rows), "", said]
+    return lines
+
+
+def _stage(found: dict[str, float]) -> tuple[float, float]:
+    return found["seconds"], found["taken_bytes"]
+
+
+WAYS = ("out", "in")
+SECTIONS = {
+    "s": _start, "a": _operations, "b": _policies, "g": _link, "d": _speed, "f": _foresight, "e": _tight,
+    "k": _compiled,
+}  # fmt: skip

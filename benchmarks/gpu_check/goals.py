@@ -1,0 +1,69 @@
+"""What the cuda backend is meant to reach, beside what was found. Each goal is judged where it was measured, and is not
+listed where it was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.gpu_check.journal import Record
+
+TIME_RATIO, PEAK_RATIO = 0.9, 0.7  # of PyTorch eager's
+COPIES = 0.9  # of the link's measured bytes per second
+GAPS, GAPS_OF = 0.02, "resnet50"  # of an iteration
+
+
+@dataclass(frozen=True)
+class Goal:
+    what: str
+    subject: str
+    wanted: str
+    found: float
+    met: bool
+
+
+def goals(records: Iterable[Record]) -> list[Goal]:
+    by_item: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for r in records:
+        if isinstance(values := r.get("values"), dict):
+            by_item.setdefault(r["item"], []).append((r["case"], values))
+    return [*_speed(by_item.get("d", [])), *_copies(by_item.get("f", [])), *_arena(by_item.get("s", []))]
+
+
+def _speed(cases: list[tuple[str, dict[str, Any]]]) -> Iterator[Goal]:
+    for case, v in cases:
+        if "torch_seconds" in v:
+            ratio = v["seconds"] / v["torch_seconds"]
+            yield Goal("iteration over PyTorch eager's", case, f"<= {TIME_RATIO}", ratio, ratio <= TIME_RATIO)
+    for case, v in cases:
+        if v.get("over_torch_reserved"):
+            ratio, met = v["over_torch_reserved"], v["no_slower"] and v["over_torch_reserved"] <= PEAK_RATIO
+            subject = f"{case.removesuffix(', smallest peak')}: {v['policy']}{'' if v['no_slower'] else ' (slower)'}"
+            yield Goal("peak over PyTorch's, of a policy that is no slower", subject, f"<= {PEAK_RATIO}", ratio, met)
+    for case, v in cases:
+        if "launch_gap" in v and case.startswith(GAPS_OF):
+            gap = v["launch_gap"]
+            yield Goal("launch gaps, of the iteration", case, f"< {GAPS}", gap, gap < GAPS)
+
+
+def _copies(cases: list[tuple[str, dict[str, Any]]]) -> Iterator[Goal]:
+    """Of all policies that copy much, the slowest: within traced steps, beside compute and the other direction."""
+    for way in ("out", "in"):
+        key = f"{way}_bytes_per_second"
+        shares = [(v[key] / v[f"link_{way}"], case) for case, v in cases if key in v]
+        if shares:
+            share, case = min(shares)
+            yield Goal(
+                f"copies {way}, of the link's rate", f"{case} (the slowest)", f">= {COPIES}", share, share >= COPIES
+            )
+
+
+def _arena(cases: list[tuple[str, dict[str, Any]]]) -> Iterator[Goal]:
+    """The card gives memory in steps (of 2 MiB): what is taken may exceed the plan by less than one."""
+    for case, v in cases:
+        if "beyond_arena_bytes" in v:
+            beyond, step = v["beyond_arena_bytes"], max(v["granule_bytes"], 1)
+            wanted = f"0, in the card's steps of {step}"
+            yield Goal("bytes taken besides the planned arena", case, wanted, beyond // step, 0 <= beyond < step)

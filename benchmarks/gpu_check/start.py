@@ -1,0 +1,168 @@
+"""(s) What has to be looked at first on a card that nobody has run on: seconds that it takes to begin, bytes that CUDA
+and its libraries take at each stage, and whether an arena takes what the plan says.
+
+    opening        seconds until a device is open, and what its context and cuDNN's handle take of the card
+    kernels        seconds that NVRTC takes for each source and format, all at once; what their code takes of the card
+    device memory  seconds of taking and giving back; in what steps the card gives it
+    page-locked    seconds of taking, first use and giving back: hosts are slow at it
+    stages         a net under vdnn_all, loaded twice: seconds and free memory when it is planned, loaded, has run call
+                   by call, was captured, was replayed, was closed. The second time nothing is taken but the arena, to
+                   the granule in which the card gives memory; and steps take nothing that could run out (MARGIN).
+"""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from typing import Any
+
+from benchmarks.gpu_check.measure import TRAIN, batch_of
+from benchmarks.gpu_check.run import Run, Wrong
+from minidnn.backends.cuda.device import MARGIN
+from minidnn.costs import estimate
+from minidnn.memory.arrange import arrange
+from minidnn.session import Session, programs
+
+STORAGES = ("float", "bf16", "fp16")
+POLICY = "vdnn_all"
+THREADS = 8
+
+
+def item(run: Run) -> None:
+    small = run.place.small
+    run.case("opening", lambda: opening(run))
+    run.case("kernels", lambda: kernels(run))
+    granule = run.case("device memory", lambda: device_memory(run))
+    run.case("page-locked memory", lambda: page_locked(run), needs=0 if small else 3)
+    net = "stages of {}, {}".format(*run.place.staged)
+    run.case(net, lambda: stages(run, granule["granule_bytes"] if granule else 1), needs=0 if small else 8)
+
+
+def opening(run: Run) -> dict[str, Any]:
+    began = time.perf_counter()
+    total = run.place.total_memory()  # which loads CuPy and makes the context
+    context = time.perf_counter() - began
+    device = run.place.device()
+    seconds = time.perf_counter() - began
+    taken = total - device.api.free_memory()
+    return {
+        "seconds": seconds, "context_seconds": context, "total_bytes": total, "taken_bytes": taken,
+        "device": device.description,
+    }  # fmt: skip
+
+
+def kernels(run: Run) -> dict[str, Any]:
+    """Compiled on several threads (afterwards they are in the cache), and loaded one after another."""
+    place, api = run.place, run.place.device().api
+    what = list(product(place.sources(), STORAGES))
+
+    def compile(one: tuple[str, str]) -> tuple[float, int]:
+        began = time.perf_counter()
+        size = place.compile(*one)
+        return time.perf_counter() - began, size
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(THREADS) as pool:
+        made = dict(zip(map(" ".join, what), pool.map(compile, what), strict=True))
+    compiled = time.perf_counter() - began
+    before, began = api.free_memory(), time.perf_counter()
+    for one in what:
+        api.functions(*one)
+    loaded = time.perf_counter() - began
+    size = sum(n for _, n in made.values())
+    return {
+        "sources": len(what), "compile_seconds": compiled, "slowest_seconds": max(s for s, _ in made.values()),
+        "load_seconds": loaded, "taken_bytes": before - api.free_memory(), "code_bytes": size,
+        "each_seconds": {name: round(s, 3) for name, (s, _) in made.items()},
+    }  # fmt: skip
+
+
+def device_memory(run: Run) -> dict[str, Any]:
+    """The step is what one byte takes, as the card reports it: of several, the most."""
+    api, steps, held = run.place.device().api, [], []
+    for _ in range(4):  # the first ones may fit in a step that is begun
+        before = api.free_memory()
+        held.append(api.allocate(1 << 20))
+        steps.append(before - api.free_memory())
+    for address in held:
+        api.release(address)
+    large = run.place.large
+    before, began = api.free_memory(), time.perf_counter()
+    address = api.allocate(large)
+    allocated = time.perf_counter() - began
+    taken = before - api.free_memory()
+    began = time.perf_counter()
+    api.release(address)
+    released = time.perf_counter() - began
+    return {
+        "granule_bytes": max(steps), "large_bytes": large, "large_taken_bytes": taken,
+        "allocate_seconds": allocated, "release_seconds": released,
+    }  # fmt: skip
+
+
+def page_locked(run: Run) -> dict[str, Any]:
+    api, rows = run.place.device().api, []
+    for nbytes in run.place.pinned:
+        began = time.perf_counter()
+        pages = api.allocate_host(nbytes)
+        allocated = time.perf_counter() - began
+        began = time.perf_counter()
+        pages.fill(1)
+        used = time.perf_counter() - began
+        began = time.perf_counter()
+        api.release_host(pages)
+        released = time.perf_counter() - began
+        rows.append({"bytes": nbytes, "seconds": allocated, "first_use_seconds": used, "release_seconds": released})
+    last = rows[-1]
+    return {"bytes_per_second": last["bytes"] / max(last["seconds"], 1e-9), "rows": rows}
+
+
+def stages(run: Run, granule: int) -> dict[str, Any]:
+    device, net = run.place.device(), run.place.net(*run.place.staged)
+    first, second = once(device, net), once(device, net)
+    beyond, arena = second["session"]["taken_bytes"] - second["arena_bytes"], second["arena_bytes"]
+    values = {
+        "arena_bytes": arena, "host_bytes": second["host_bytes"], "granule_bytes": granule,
+        "beyond_arena_bytes": beyond,
+        "left_taken_bytes": second["closed"]["taken_bytes"] - first["closed"]["taken_bytes"],
+        "taken_by_steps_bytes": first["replayed"]["taken_bytes"] - first["session"]["taken_bytes"],
+        "first_step_after_seconds": sum(first[s]["seconds"] for s in ("planned", "session", "called")),
+        "first": first, "second": second,
+    }  # fmt: skip
+    if not 0 <= beyond < max(granule, 1):
+        raise Wrong(
+            f"loading takes {beyond} bytes besides the arena's {arena}; the card gives {granule} at once", values
+        )
+    if values["taken_by_steps_bytes"] > MARGIN:
+        raise Wrong(f"steps take {values['taken_by_steps_bytes']} bytes, and {MARGIN} are left free for them", values)
+    return values
+
+
+def once(device: Any, net: Any) -> dict[str, Any]:
+    """Stage -> its seconds, and what is taken of the card since the beginning when it ends."""
+    api, found = device.api, {}
+    device.graphs = True
+    before, began = api.free_memory(), time.perf_counter()
+
+    def stage(name: str) -> None:
+        nonlocal began
+        found[name] = {"seconds": time.perf_counter() - began, "taken_bytes": before - api.free_memory()}
+        began = time.perf_counter()
+
+    costs = estimate(device)
+    lowered = programs(net, TRAIN, ("TRAIN",))
+    arrange(list(lowered.values()), POLICY, costs)
+    stage("planned")
+    with Session(net, TRAIN, ("TRAIN",), device=device, policy=POLICY, costs=costs, seed=1) as session:
+        stage("session")  # which plans once more, binds, and writes the first weights
+        arena, host = session.arrangement.arena, session.arrangement.host
+        for t, value in batch_of(lowered["TRAIN"]).items():
+            session.machine.write(t, value)
+        stage("batch")
+        for name in ("called", "captured", "replayed"):  # the first run is not captured; memory/runtime.py
+            session.step("TRAIN")
+            stage(name)
+    session.machine.homes.clear()
+    stage("closed")
+    return {**found, "arena_bytes": arena, "host_bytes": host}
