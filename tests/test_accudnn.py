@@ -22,6 +22,7 @@ from minidnn.program import Algorithm
 from minidnn.session import programs
 from minidnn.zoo import find as model
 from tests.programs import KB, PROGRAMS, Builder, chain, costs, random_graph
+from tests.test_identity import train
 
 
 def zoo(name, batch):
@@ -174,3 +175,22 @@ def test_a_program_without_backward_moves_nothing():
     net = Net.from_yaml(model("lenet"), 4)
     program = programs(net, None, ("TRAIN", "TEST"))["TEST"]
     assert find("accudnn")(program, costs(), 1).trips == ()
+
+
+@pytest.mark.parametrize("net", ["chain", "inception", "nested", "lenet"])
+def test_bit_identical_halfway(net):
+    """Under a budget at which some tensors move and others stay, with poisoned frees and delayed copies."""
+    with pytest.raises(BudgetError) as refused:
+        train(net, "cpu", "accudnn", budget=1)
+    want, losses, _ = train(net, "cpu", "liveness")
+    arena = liveness_arena(net)
+    budget = (refused.value.smallest + arena) // 2
+    assert refused.value.smallest < budget < arena
+    got, got_losses, _ = train(net, "cpu", "accudnn", debug=True, delays=2e-3, budget=budget)
+    assert got_losses == losses and got == want
+
+
+def liveness_arena(net):
+    with pytest.raises(BudgetError) as refused:
+        train(net, "cpu", "liveness", budget=1)
+    return refused.value.needed

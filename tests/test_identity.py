@@ -67,7 +67,7 @@ def test_a_mask_in_relus_stead_changes_no_number(device, net, policy):
 
 
 # Those that move nothing until a budget makes them.
-TIGHT = ["vdnn_pp:m", "vdnn_pp:p", "vdnn_pp_conv:m", "vdnn_pp_alt:m"]
+TIGHT = ["vdnn_pp:m", "vdnn_pp:p", "vdnn_pp_conv:m", "vdnn_pp_alt:m", "accudnn:m", "accudnn:p"]
 
 
 @pytest.mark.parametrize("policy", TIGHT)
