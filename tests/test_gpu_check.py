@@ -28,6 +28,7 @@ from benchmarks.gpu_check.table import made
 from minidnn import zoo
 from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda import packages
+from minidnn.backends.cuda.cudnn import NoPlan
 from minidnn.costs import estimate
 from minidnn.formats import FORMATS
 from minidnn.memory.policies import names
@@ -266,6 +267,30 @@ def test_a_plan_that_fails_in_a_capture_alone_is_noticed(monkeypatch):
 
 
 @compiled
+def test_geometries_without_a_plan_are_told_and_the_others_checked(monkeypatch, tmp_path):
+    device = fake_device()
+    of, plans = operations.examples(small=True)["convolution.forward"], device.cudnn.plans
+
+    def refuses(problem):
+        if everything or problem.bias:
+            raise NoPlan("no plan for it")
+        return plans(problem)
+
+    everything = False
+    monkeypatch.setattr(device.cudnn, "plans", refuses)
+    values = operations.check(device, of)
+    assert 0 < values["examples"] < len(of) and "no plan for it" in values["no_plan"][0]
+    journal = Journal(tmp_path / "results.jsonl")
+    journal.append({"item": "a", "case": "convolution.forward, float32", "state": "ok", "values": values})
+    assert f"| yes | {len(values['no_plan'])} |" in made(journal, "a card", False)
+    everything = True
+    other = fake_device()
+    monkeypatch.setattr(other.cudnn, "plans", refuses)
+    with pytest.raises(Wrong, match=f"no plan for any of {len(of)} examples"):
+        operations.check(other, of)
+
+
+@compiled
 def test_a_gradient_that_keeps_what_lay_there_is_noticed(monkeypatch):
     device = fake_device()
     of = operations.strided(small=True)
@@ -409,5 +434,5 @@ def test_the_wheels_are_those_that_the_machine_lacks():
     setup = configparser.ConfigParser()
     setup.read(ROOT / "setup.cfg")
     needed = {re.split(r"[>=<]", line)[0] for line in setup["options"]["install_requires"].split()}
-    there = {"numpy", "rich", "safetensors", "threadpoolctl"}  # as the machine's list of packages says
+    there = {"numpy", "ml_dtypes", "rich", "safetensors", "threadpoolctl"}  # as the machine's list of packages says
     assert needed <= there | brought.keys()

@@ -22,10 +22,10 @@ from benchmarks.gpu_check.table import write
 # without its part; what an item does not use the later ones may (SPARE).
 ITEMS = {
     "s": ("start", 30),
-    "a": ("operations", 75),
-    "b": ("policies", 70),
+    "a": ("operations", 70),
+    "b": ("policies", 90),
     "g": ("link", 15),
-    "d": ("speed", 165),
+    "d": ("speed", 150),
     "c": ("digits", 20),
     "f": ("foresight", 45),
     "e": ("tight", 65),

@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.gpu_check.rounding import Precision, allowed, distance, examples_in, wanted
 from benchmarks.gpu_check.run import Run, Wrong
+from minidnn.backends.cuda.cudnn import NoPlan
 from minidnn.backends.cuda.device import KINDS, OF_CUDNN, CudaDevice, KernelFailed
 from minidnn.program import Algorithm, Tensor
 from tests import cpu_ops, cuda_ops, cuda_reduction_ops
@@ -77,7 +78,8 @@ def strided(small: bool) -> list[Example]:
 
 def check(device: CudaDevice, of: list[Example], precision: Precision = PRECISIONS[0]) -> dict[str, Any]:
     worst, where, runs, wrong, what, limit = 0.0, "", 0, [], "", 0.0
-    bench = device.runtime(max(_room(device, e) for e in of), 0, 0.0, 0)
+    of, refused = _planned(device, of)
+    bench = device.runtime(max((_room(device, e) for e in of), default=0), 0, 0.0, 0)
     try:
         for e in of:
             want = wanted(e)
@@ -113,12 +115,28 @@ def check(device: CudaDevice, of: list[Example], precision: Precision = PRECISIO
     finally:
         bench.close()
     values = {"examples": len(of), "runs": runs, "worst": worst, "where": where, "tolerance": limit}
+    values["no_plan"] = refused
     if wrong:
         raise Wrong(f"{len(wrong)} of {runs} runs: {'; '.join(wrong[:4])}", {**values, "wrong": wrong[:40]})
     return values
 
 
 _WAYS = ((0, False, 0xFF, False), (3, True, 0x7F, False), (0, False, 0x7F, True))  # shift, together, poison, captured
+
+
+def _planned(device: CudaDevice, of: list[Example]) -> tuple[list[Example], list[str]]:
+    """Those that the device can do, and what cuDNN says of the others: it lacks plans for odd geometries, which users
+    are told when they load a net. Raises Wrong where it lacks them all."""
+    can, refused = [], []
+    for e in of:
+        try:
+            device.algorithms(e.op)
+            can.append(e)
+        except NoPlan as error:
+            refused.append(f"{e.name}: {error}")
+    if not can:
+        raise Wrong(f"cuDNN has no plan for any of {len(of)} examples: {refused[0]}", {"no_plan": refused})
+    return can, refused
 
 
 def _room(device: CudaDevice, e: Example) -> int:

@@ -30,7 +30,7 @@ class Place:
     formats = ("float32", "bfloat16")  # that are timed, the first with TF32 allowed
     link_bytes = 1 << 30
     large = 64 << 30  # bytes of the card that item s takes at once
-    pinned = (1 << 30, 8 << 30)  # page-locked bytes whose taking item s times
+    pinned = (1 << 30, 4 << 30)  # page-locked bytes whose taking item s times
     staged = ("resnet50", 32)  # the net that item s loads, step by step
     tight = 12 << 30  # the budget of item e
     # (net, batch) of item d, beside PyTorch's on the same card; item f takes some of them, under every policy
@@ -90,9 +90,9 @@ class Place:
 
     def total_memory(self) -> int:
         """Bytes of the card, whoever has taken them. Makes CUDA's context where there is none."""
-        import cupy
+        from minidnn.backends.cuda import packages
 
-        return cupy.cuda.runtime.memGetInfo()[1]
+        return packages.load().cupy.cuda.runtime.memGetInfo()[1]  # type: ignore[union-attr]
 
     def sources(self) -> tuple[str, ...]:
         """Of kernels, all of them."""

@@ -37,18 +37,18 @@ Digest = dict[str, str]
 
 
 def item(run: Run) -> None:
-    """Most important first: what is timed, with TF32 allowed and in bfloat16; the tool; then the rest."""
+    """Every policy in float32 and in bfloat16, then the tool, then other nets and formats."""
     nets, place = run.place.policy_nets, run.place
-    few = nets[: 1 if place.small else 2]
-    for name in nets:
-        every_policy(run, name, "float32")
-    for name in few:
-        every_policy(run, name, "bfloat16")
+    every_policy(run, nets[0], "float32")
+    every_policy(run, nets[-1 if place.small else 1], "bfloat16")
     run.case("memcheck", lambda: memcheck(run), needs=20 if not place.small else 0)
     if not place.small:
-        for name in few:
+        for name in nets[1:]:
+            every_policy(run, name, "float32")
+        every_policy(run, nets[0], "bfloat16")
+        for name in nets[:2]:
             every_policy(run, name, "float32", tf32=False)
-        every_policy(run, few[-1], "float16")
+        every_policy(run, nets[1], "float16")
 
 
 def every_policy(run: Run, name: str, form: str, tf32: bool = True) -> None:

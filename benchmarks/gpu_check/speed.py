@@ -28,7 +28,7 @@ from minidnn.session import programs
 
 FASTEST = "liveness:p"
 LIKELY = ("liveness", "vdnn_conv:p", "superneurons", "sqrt_n", "layrub", "accudnn", "vdnn_all:p", "vdnn_pp")
-PLANNING = 6.0  # seconds for plans of one net
+PLANNING = 15.0  # seconds for plans of one net
 TRIED = 3  # policies that are loaded for one net, at most
 QUICK = 1.02  # times PyTorch's seconds: foreseen to be within that, a policy is tried
 TURNS, TURN = 4, 0.5  # how often each is timed, and for about how many seconds

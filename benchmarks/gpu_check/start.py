@@ -34,9 +34,9 @@ def item(run: Run) -> None:
     run.case("opening", lambda: opening(run))
     run.case("kernels", lambda: kernels(run))
     granule = run.case("device memory", lambda: device_memory(run))
-    run.case("page-locked memory", lambda: page_locked(run), needs=0 if small else 3)
     net = "stages of {}, {}".format(*run.place.staged)
     run.case(net, lambda: stages(run, granule["granule_bytes"] if granule else 1), needs=0 if small else 8)
+    run.case("page-locked memory", lambda: page_locked(run), needs=0 if small else 3)
 
 
 def opening(run: Run) -> dict[str, Any]:

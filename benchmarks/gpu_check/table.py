@@ -133,11 +133,20 @@ def _plain(records: list[Record]) -> list[str]:
 
 def _operations(records: list[Record]) -> list[str]:
     rows = [
-        [r["case"], v["examples"], v["runs"], v["worst"], v["tolerance"], "yes" if r["state"] == "ok" else "**NO**"]
+        [
+            r["case"],
+            v["examples"],
+            v["runs"],
+            v["worst"],
+            v["tolerance"],
+            "yes" if r["state"] == "ok" else "**NO**",
+            len(v.get("no_plan", ())) or None,
+        ]
         for r in records
         if "runs" in (v := r.get("values") or {})
     ]
-    return _rows(["kind", "examples", "runs", "worst error (of the largest value)", "allowed", "right"], rows)
+    header = ["kind", "examples", "runs", "worst error (of the largest value)", "allowed", "right", "without a plan"]
+    return _rows(header, rows)
 
 
 def _link(records: list[Record]) -> list[str]:
