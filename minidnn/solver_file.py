@@ -151,9 +151,15 @@ def _sigmoid(rate: float, x: float) -> float:
 
 
 def learning_rate(p: SolverParameter, iteration: int) -> float:
-    """The rate of one iteration, before any lr_mult. Raises InvalidInput where the policy gives no number."""
+    """The rate of one iteration, before any lr_mult. Raises InvalidInput where the policy gives no number.
+
+    In the first `rampup_interval` iterations it rises evenly, as in NVIDIA's Caffe; then it is what the policy says.
+    """
     try:
-        rate = RATES[p.lr_policy](p, iteration)
+        if iteration < p.rampup_interval:
+            rate = p.rampup_lr + (p.base_lr - p.rampup_lr) * iteration / p.rampup_interval
+        else:
+            rate = RATES[p.lr_policy](p, iteration)
     except ArithmeticError:  # an overflow, or a division by zero
         rate = math.nan
     if isinstance(rate, complex) or not abs(rate) <= _LARGEST:

@@ -95,6 +95,11 @@ class TestRates:
             ({"lr_policy": "sigmoid", "gamma": -0.1, "stepsize": 50}, 50, 0.05),
             ({"lr_policy": "sigmoid", "gamma": -0.1, "stepsize": 50}, 60, 0.1 / (1 + math.e)),
             ({"lr_policy": "sigmoid", "gamma": -1e5, "stepsize": 50}, 60, 0.0),
+            ({"lr_policy": "fixed", "rampup_interval": 10}, 0, 0.0),
+            ({"lr_policy": "fixed", "rampup_interval": 10, "rampup_lr": 0.02}, 0, 0.02),
+            ({"lr_policy": "fixed", "rampup_interval": 10, "rampup_lr": 0.02}, 5, 0.06),
+            ({"lr_policy": "step", "gamma": 0.5, "stepsize": 10, "rampup_interval": 10}, 9, 0.09),
+            ({"lr_policy": "step", "gamma": 0.5, "stepsize": 10, "rampup_interval": 10}, 10, 0.05),
         ],
     )
     def test_as_caffe(self, fields, iteration, rate):

@@ -118,6 +118,8 @@ def _policy_fields(document: Document, solver: SolverParameter) -> None:
     for field in _POLICY_FIELDS.get(solver.lr_policy, ()):
         if not solver.has(field):
             document.error(("lr_policy",), f"{solver.lr_policy} needs {field}, which is not given")
+    if solver.has("rampup_lr") and not solver.rampup_interval:
+        document.error(("rampup_lr",), "needs rampup_interval, which is not given")
     if solver.has("stepsize") and not solver.stepsize:
         document.error(("stepsize",), "expected at least 1, got 0")
     if list(solver.stepvalue) != sorted(solver.stepvalue):

@@ -392,6 +392,8 @@ class SolverParameter(Message):
     power: float = 0.0
     stepsize: Uint = 0
     stepvalue: Repeated[Uint] = ()
+    rampup_interval: Uint = 0  # NVIDIA's Caffe: iterations in which the rate rises evenly from rampup_lr to base_lr
+    rampup_lr: Annotated[float, Field(ge=0)] = 0.0
     max_iter: Uint = 0
     iter_size: Positive = 1
     momentum: Annotated[float, Field(ge=0)] = 0.0
