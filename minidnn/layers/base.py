@@ -91,6 +91,8 @@ FACTS = {
     # Layrub, section 3.2: ReLU's backward reads a byte per element, so that nothing else needs y (it runs, too)
     "layrub": Facts("layrub", relu="mask"),
 }
+# Layrub as its authors wrote it, on Caffe: that ReLU beside Caffe's other layers
+FACTS["layrub2018"] = replace(FACTS["caffe"], name="layrub2018", relu="mask")
 
 
 @dataclass(frozen=True)

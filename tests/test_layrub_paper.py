@@ -1,0 +1,110 @@
+"""Layrub's figures (Jin et al., TACO 2018), as far as they are known exactly or promised.
+
+The paper's MB are MiB, its GB are GiB.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import lru_cache
+
+import pytest
+
+from minidnn.costs import profile
+from minidnn.memory.simulator import simulate
+from minidnn.study.compare import planned
+from minidnn.study.reproduce.layrub import (
+    CAFFE,
+    HYBRID,
+    INTER,
+    INTRA,
+    K40,
+    OTHERS,
+    RESNETS,
+    SECONDS,
+    TRAINING,
+    arranged,
+    caffes,
+    data_and_diff,
+    lowered,
+    rows,
+)
+
+MIB = 2**20
+
+
+@lru_cache
+def maps(name, batch, policy):
+    return data_and_diff(arranged(name, batch, policy).schedules["TRAIN"]) / MIB
+
+
+@pytest.mark.parametrize(
+    ("name", "batch", "within"),
+    [
+        ("resnet50", 32, 0.001), ("resnet101", 32, 0.002), ("resnet152", 32, 0.001), ("resnet34", 32, 0.03),
+        ("vgg16", 32, 0.001), ("googlenet", 32, 0.003), ("wrn_28_10", 128, 0.001), ("caffenet", 256, 0.006),
+        ("cifar10_quick", 5000, 0.002), ("lenet", 5000, 0.03),
+    ],
+)  # fmt: skip
+def test_data_and_diff_of_caffe(name, batch, within):
+    paper = {**RESNETS, **OTHERS}[name, batch][0]
+    assert maps(name, batch, CAFFE) == pytest.approx(paper, rel=within)
+
+
+def test_the_hybrid_takes_the_same_for_any_depth():
+    fifty = maps("resnet50", 32, HYBRID)
+    assert fifty <= 759.5, "the paper's"
+    for depth in (101, 152, 1001):
+        assert maps(f"resnet{depth}", 32, HYBRID) == pytest.approx(fifty, rel=0.01)
+    assert maps("resnet101", 32, INTER) == pytest.approx(maps("resnet50", 32, INTER), rel=0.01)
+    assert maps("resnet34", 32, HYBRID) < fifty
+    assert 1 - maps("resnet1001", 32, HYBRID) / (67.2 * 1024) >= 0.989, "what the paper saves"
+
+
+def test_each_step_of_layrub_takes_less_where_the_paper_says_so():
+    for name, batch in (("resnet50", 32), ("vgg16", 32), ("cifar10_quick", 5000)):
+        caffe, intra, inter, hybrid = (maps(name, batch, policy) for policy in (CAFFE, INTRA, INTER, HYBRID))
+        assert hybrid < min(intra, inter) < max(intra, inter) < caffe
+    for name in ("cifar10_quick", "lenet"):  # nearly all of whose gradients take their activation's bytes
+        assert maps(name, 5000, INTRA) == pytest.approx({**OTHERS}[name, 5000][1], rel=0.03)
+        assert maps(name, 5000, INTRA) < 0.52 * maps(name, 5000, CAFFE)
+
+
+def test_resnet_1517_trains_at_batch_32_within_12_gb():
+    programs = lowered("resnet1517", 32, "layrub2018", TRAINING)
+    began = time.process_time()
+    arrangement, refused = planned(programs, HYBRID, caffes(profile("k40")), 12 * 10**9)
+    assert refused is None and arrangement.arena <= 11239 * MIB, "the paper's"
+    assert time.process_time() - began < 30
+    schedule = arrangement.schedules["TRAIN"]
+    assert sum(op.kind == "convolution.forward" for op in schedule.program.ops) == 1520
+    assert data_and_diff(schedule) / MIB == pytest.approx(maps("resnet50", 32, HYBRID), rel=0.01)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("caffenet", 2100), ("vgg16", 240), ("resnet34", 416), ("resnet50", 272),
+                                             ("resnet56", 5000), ("wrn_28_10", 1376)])  # fmt: skip
+def test_the_papers_largest_batches_fit(name, batch):
+    programs = lowered(name, batch, "layrub2018", TRAINING)
+    assert planned(programs, HYBRID, caffes(profile("k40")), K40)[1] is None
+
+
+def test_times_on_the_k40():
+    costs = caffes(profile("k40"))
+
+    def seconds(name, batch, policy):
+        return simulate(arranged(name, batch, policy).schedules["TRAIN"], costs).seconds
+
+    over = {}
+    for (name, batch), (caffe, layrub) in SECONDS.items():
+        base = seconds(name, batch, CAFFE)
+        over[name] = seconds(name, batch, HYBRID) / base
+        assert over[name] == pytest.approx(layrub / caffe, rel=0.15)
+        assert seconds(name, batch, INTRA) <= 1.03 * base
+    assert max(over, key=over.__getitem__) == "resnet50"
+
+
+def test_every_row_says_why_it_differs():
+    found = rows(lambda what: None)
+    some = [next(found) for _ in range(12)]
+    assert {r.figure for r in some} == {"Figure 9", "Figure 12", "Table 5"}
+    assert all(r.reason and r.ours for r in some)
