@@ -59,7 +59,7 @@ def _asynchronous(
     early = replace(vdnn, trips=_awaited_at_use(program, vdnn.trips))
     absences, curve = _absences(_listing(program, costs, early))
     room = limit
-    for _ in range(ATTEMPTS):
+    for _ in range(ATTEMPTS if curve.max(initial=0) <= limit else 0):
         late = replace(early, trips=_freed_late(absences, curve, room))
         over = place(_listing(program, costs, late)).arena - limit
         if over <= 0:
