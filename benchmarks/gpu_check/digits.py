@@ -24,7 +24,7 @@ BUDGET = 5 << 19  # 2.5 MiB, as in `make demo`
 
 def item(run: Run) -> None:
     base: float | None = None
-    for form in ("float32", "bfloat16", "float16"):
+    for form in ("float32", "bfloat16", "float16")[: 2 if run.place.small else 3]:
         free = run.case(f"liveness, {form}", lambda f=form, b=base: learn(run, f, "liveness:m", None, b), needs=3)
         if free is None:
             return
