@@ -416,7 +416,7 @@ def hunt(subjects: Sequence[Subject], count: int, seed: int = 2016) -> Tally:
 
 REAL = ["resnet50", "googlenet"]
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
-POLICIES = ["liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn"]
+POLICIES = ["liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn", "layrub"]
 SOLVER = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
 
 

@@ -25,7 +25,7 @@ from tests.cuda_fake import FakeApi, Illegal, fake_device
 pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
-POLICIES = ["liveness", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn"]
+POLICIES = ["liveness", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
 STEPS = 4
 
 

@@ -22,7 +22,7 @@ from tests.programs import PROGRAMS, chain, costs
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("policy", ["baseline", "liveness", "vdnn_all", "vdnn_conv_p", "vdnn_dyn"])
+@pytest.mark.parametrize("policy", ["baseline", "liveness", "vdnn_all", "vdnn_conv_p", "vdnn_dyn", "layrub"])
 def test_listing(policy):
     # vdnn_dyn has to offload and to mix algorithms there
     budget = 290 * 1024 if policy == "vdnn_dyn" else None
