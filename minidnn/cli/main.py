@@ -23,6 +23,7 @@ VERBS = {
     "plan": "show what a policy does with memory, without running",
     "compare": "compare policies: memory, traffic, time, and that weights are the same",
     "search": "find the largest batch or depth that each policy places within a budget",
+    "tune": "find the minibatch of the highest throughput under a budget, and its learning rate",
     "reproduce": "the papers' tables and figures, theirs beside ours",
     "time": "seconds of each layer, forward and backward",
     "profile": "measure this machine's costs, and keep them for planning",

@@ -1,0 +1,246 @@
+"""`minidnn tune MODEL --budget 12GB`: the minibatch of the highest throughput, and the learning rate that goes with it.
+
+AccUDNN-style: how the paper's tuner does it is not known (study/tune.py has what is).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import minidnn
+from minidnn import sizes
+from minidnn.cli import subject
+from minidnn.cli.options import positive, size
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    subject.arguments(parser, "policy", "budget", "host_budget", "device", "format", "gpu", "facts", "json")
+    parser.set_defaults(device=None)
+    parser.add_argument(
+        "--grid", type=positive, metavar="N", help="find batches to within N (default: a quarter of the first)"
+    )
+    parser.add_argument("--gpus", type=positive, default=1, metavar="N", help="devices that train in step, by model")
+    parser.add_argument(
+        "--link", type=size, metavar="BYTES",
+        help="bytes per second between two of them, each way, such as 10GB (default: as to the host)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--samples", type=positive, metavar="N", help="samples of an epoch (default: ImageNet's 1281167)"
+    )  # fmt: skip
+    parser.add_argument(
+        "--measure", action="store_true",
+        help="time the ops of the batches that were found, run them, and say how far off the prediction is",
+    )  # fmt: skip
+    parser.add_argument("--report", metavar="FILE", help="write a page (.html), or the curve alone as a picture (.svg)")
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.files import replacing, unwritable
+    from minidnn.report import curve as drawn
+    from minidnn.report import table
+    from minidnn.session import InvalidInput
+    from minidnn.study.tune import SAMPLES, Cluster, gradient_bytes, sweep
+
+    if args.report and (problem := unwritable(Path(args.report), ".html", ".svg")):
+        raise InvalidInput(f"--report {args.report}: {problem}")
+    if args.measure and args.gpu:
+        raise InvalidInput(f"--measure runs on --device: leave out --gpu {args.gpu}")
+    about = subject.read(args)
+    policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or "accudnn"
+    subject.check_policies([policy])
+    costs = subject.costs_of(about, args.gpu)
+    budget, host_budget = subject.budgets(about, args)
+    samples, first = args.samples or SAMPLES, about.batch
+    if first is None:
+        raise InvalidInput(f"{about.path} has no input with a first dimension of samples: nothing to tune")
+    tell = _progress(policy)
+    found = sweep(about.at_batch, first, policy, costs, budget, host_budget, args.grid, about.train.name, tell)
+    cluster = Cluster(args.gpus, float(args.link or min(costs.bandwidth_out, costs.bandwidth_in)), costs.latency)
+    shared = gradient_bytes(about.train)
+    checked = _measured(args, about, found, policy, budget) if args.measure else []
+    rows = []
+    for p in found.points:
+        row = {**asdict(p), "fits": p.fits, "samples_per_second": p.rate}
+        row["moved_bytes"], row["peak_bytes"], row["host_bytes"] = row.pop("moved"), row.pop("arena"), row.pop("host")
+        row["stall_seconds"] = row.pop("stall")
+        row["epoch_seconds"] = cluster.epoch(p, shared, samples) if p.fits else None
+        row["efficiency"] = cluster.efficiency(p, shared) if p.fits else None
+        row.pop("measured")
+        rows.append(row)
+    best, unmoved = found.best, found.unmoved
+    match, why = _matched(about, best.batch * args.gpus, samples, args.gpus) if best is not None else (None, "")
+    ratio = best.batch / unmoved.batch if best is not None and unmoved is not None else None
+    title = f"{about.name}, {policy}, {sizes.text(costs.memory if budget is None else budget)}"
+    said = _sentences(found, ratio, cluster, shared, samples)
+    if match is not None:
+        said.append(f"Solver fields for it{why}: {_fields(match)}.")
+    said += [_error(p) for p in checked]
+    said.append(subject.notes(costs, about.format))
+    lines = (_HEADINGS, [_line(r) for r in rows])
+    if args.report:
+        at = best.batch if best is not None else None, unmoved.batch if unmoved is not None else None
+        with replacing(Path(args.report)) as file:
+            if Path(args.report).suffix == ".svg":
+                file.write(drawn.picture(rows, *at))
+            else:
+                file.write(drawn.page(rows, *at, title, said, lines, minidnn.__version__))
+    if args.json:
+        facts = {
+            "policy": policy, "budget": budget, "device": costs.device, "origin": costs.origin, "format": about.format,
+            "best": best and best.batch, "largest_unswapped": unmoved and unmoved.batch, "ratio": ratio,
+            "grid": found.grid, "samples": samples, "gpus": args.gpus, "link": cluster.bandwidth,
+            "gradient_bytes": shared, "solver": match,
+            "measured": [
+                {"batch": p.batch, "predicted_seconds": p.seconds, "measured_seconds": p.measured} for p in checked
+            ],
+        }  # fmt: skip
+        table.dump({"rows": rows, **facts})
+    else:
+        table.plain(*lines, title)
+        for sentence in said:
+            print(sentence)
+        refused = next((r for r in rows if not r["fits"]), None)
+        if refused is not None:
+            print(f"Batch {refused['batch']} is refused: {refused['why']}")
+        if args.report:
+            print(f"report: {args.report}")
+    return 0  # that nothing fits is an answer, not a failure
+
+
+_HEADINGS = ["batch", "fits", "peak", "moved", "one iteration", "stalled", "samples/s", "efficiency", "epoch"]
+
+
+def _line(r: dict[str, Any]) -> list[str]:
+    from minidnn.report.table import duration
+    from minidnn.report.table import size as text
+
+    if not r["fits"]:
+        return [str(r["batch"]), "refused", *["–"] * 7]
+    moved = text(r["moved_bytes"])
+    return [
+        str(r["batch"]), "yes", text(r["peak_bytes"]), moved, duration(r["seconds"]), duration(r["stall_seconds"]),
+        f"{r['samples_per_second']:.4g}", f"{r['efficiency']:.3f}", _long(r["epoch_seconds"]),
+    ]  # fmt: skip
+
+
+def _long(seconds: float) -> str:
+    from minidnn.report.table import duration
+
+    return (
+        duration(seconds)
+        if seconds < 120
+        else f"{seconds / 60:.1f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.1f} h"
+    )
+
+
+def _sentences(found: Any, ratio: float | None, cluster: Any, shared: int, samples: int) -> list[str]:
+    best, unmoved = found.best, found.unmoved
+    if best is None:
+        return ["No batch fits."]
+    said = [f"The efficiency-optimal batch is {best.batch} (to within {found.grid}): {best.rate:.4g} samples/s."]
+    if unmoved is None:
+        said.append("Every batch that fits has to swap.")
+    else:
+        gain = best.rate / unmoved.rate
+        said.append(
+            f"Without swapping at most {unmoved.batch} fit: the best has {ratio:.2f} times that, at {gain:.3f} times"
+            " its throughput."
+        )
+    if cluster.devices > 1:
+        said.append(
+            f"{cluster.devices} devices, by model ({sizes.text(shared)} of gradients in a ring at"
+            f" {cluster.bandwidth / 1e9:.1f} GB/s take {_long(cluster.sync(shared))}, and nothing overlaps with that):"
+        )
+        for p, words in ((best, "the best batch"), (unmoved, "the largest without swapping")):
+            if p is not None:
+                fast, epoch = cluster.devices * cluster.efficiency(p, shared), _long(cluster.epoch(p, shared, samples))
+                said.append(
+                    f"  with {words}, {p.batch} each, they are {fast:.2f} times as fast as one, and {samples} samples"
+                    f" take {epoch}."
+                )
+    return said
+
+
+COUNTS = ("max_iter", "stepsize", "stepvalue", "test_interval", "snapshot")  # solver fields that count iterations
+
+
+def _matched(about: Any, minibatch: int, samples: int, devices: int) -> tuple[dict[str, Any], str]:
+    """Solver fields for `minibatch` samples an update, and what they are derived from, in words."""
+    from minidnn.study.tune import REFERENCE, matched
+
+    p = about.solver
+    if p is None:
+        rate, reference = REFERENCE
+        counts, why = (
+            {},
+            f", from a rate of {rate} for {reference} samples (Goyal et al. 2017; a solver file says its own)",
+        )
+    else:
+        rate, reference = p.base_lr, about.batch * p.iter_size
+        counts = {name: _plain(getattr(p, name)) for name in COUNTS if p.has(name) and getattr(p, name)}
+        why = f", from the file's {rate:g} for {reference} samples"
+    fields = matched(rate, reference, minibatch, samples, counts).fields()
+    if devices > 1 or (p is not None and p.iter_size > 1):
+        fields["iter_size"] = devices  # one device runs the others' minibatches in turn: the same updates
+    return {"batch_size": minibatch // devices, **fields}, why
+
+
+def _plain(value: Any) -> int | list[int]:
+    return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def _fields(match: dict[str, Any]) -> str:
+    return ", ".join(f"{k}: {v:g}" if isinstance(v, float) else f"{k}: {v}" for k, v in match.items())
+
+
+def _measured(args: argparse.Namespace, about: Any, found: Any, policy: str, budget: int | None) -> list[Any]:
+    """The best batch and the largest that does not swap: planned with measured costs, and run."""
+    from minidnn.backends import open_device
+    from minidnn.costs import measurements
+    from minidnn.study.measure import measure
+    from minidnn.study.runners import net_runner, solver_runner
+    from minidnn.study.tune import planned, ran
+
+    checked = []
+    for batch in dict.fromkeys(p.batch for p in (found.best, found.unmoved) if p is not None):
+        device = open_device(about.device)
+        programs = about.at_batch(batch)
+        costs = measure(device, programs, measurements(device))
+        point = planned(programs, batch, policy, costs, budget, None, about.train.name)
+        if not point.fits:
+            checked.append(point)
+            continue
+        facts = args.facts or "default"
+        if about.solver is not None:
+            opened = solver_runner(about.path, about.device, batch, about.seed, about.format, facts)
+        else:
+            opened = net_runner(about.net.with_batch(batch), about.device, about.seed, about.format, facts)
+        checked.append(ran(opened, point, policy, costs, budget))
+    return checked
+
+
+def _error(p: Any) -> str:
+    from minidnn.report.table import duration
+
+    if p.measured is None:
+        return f"Batch {p.batch} with measured costs: {p.why}"
+    off = 100 * (p.seconds / p.measured - 1)
+    return (
+        f"Batch {p.batch} run: {duration(p.measured)} an iteration, predicted {duration(p.seconds)} from measured costs"
+        f" ({off:+.1f} %), {p.batch / p.measured:.4g} samples/s."
+    )
+
+
+def _progress(policy: str) -> Any:
+    def tell(p: Any) -> None:
+        if sys.stderr.isatty():
+            said = f"{p.rate:.4g} samples/s" if p.fits else "refused"
+            print(f"{policy}: batch {p.batch} {said}", file=sys.stderr, flush=True)
+
+    return tell
