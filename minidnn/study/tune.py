@@ -48,6 +48,11 @@ class Point:
         return not self.why
 
     @property
+    def unmoved(self) -> bool:
+        """Whether it fits without swapping."""
+        return self.fits and not self.moved
+
+    @property
     def rate(self) -> float:
         """Samples per second."""
         return self.batch / self.seconds if self.seconds else 0.0
@@ -68,11 +73,7 @@ class Curve:
     @property
     def unmoved(self) -> Point | None:
         """The largest batch at which nothing is swapped."""
-        return max((p for p in self.points if p.fits and not p.moved), key=lambda p: p.batch, default=None)
-
-    @property
-    def largest(self) -> Point | None:
-        return max((p for p in self.points if p.fits), key=lambda p: p.batch, default=None)
+        return max((p for p in self.points if p.unmoved), key=lambda p: p.batch, default=None)
 
 
 def sweep(
@@ -86,9 +87,9 @@ def sweep(
     name: str = "TRAIN",
     watch: Callable[[Point], object] = lambda point: None,
 ) -> Curve:
-    """Throughput at `first` samples, twice as many, and so on until the budget is refused; then the places where
-    something changes are looked for by halving, to within `grid` (a quarter of `first`): the largest batch that fits,
-    the largest at which nothing moves, and the one of the highest throughput. Every schedule is proved."""
+    """Throughput at `first` samples, twice as many, and so on until the budget is refused. Then two places are looked
+    for by halving, to within `grid` (a quarter of `first`): the largest batch at which nothing moves, and the one of
+    the highest throughput. Every schedule is proved."""
     step = max(1, first // 4) if grid is None else grid
     seen: dict[int, Point] = {}
 
@@ -108,11 +109,10 @@ def sweep(
     while not any(p.fits for p in seen.values()) and batch > 1:
         batch //= 2
         at(batch)
-    for holds in (lambda p: p.fits, lambda p: p.fits and not p.moved):
-        low = max((b for b, p in seen.items() if holds(p)), default=0)
-        high = min((b for b, p in seen.items() if b > low), default=low)
-        while (between := middle(low, high)) is not None:
-            low, high = (between, high) if holds(at(between)) else (low, between)
+    low = max((b for b, p in seen.items() if p.unmoved), default=0)
+    high = min((b for b in seen if b > low), default=low)
+    while (between := middle(low, high)) is not None:
+        low, high = (between, high) if at(between).unmoved else (low, between)
     while True:
         order = sorted(seen)
         best = Curve(tuple(seen.values()), step).best
