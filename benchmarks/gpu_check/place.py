@@ -8,17 +8,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache, cached_property
+from itertools import repeat
+from multiprocessing import get_context
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from minidnn import zoo
-from minidnn.backends.cuda import compile
+from minidnn.backends.cuda import compile, packages
 from minidnn.backends.cuda.device import CudaDevice
+from minidnn.backends.cuda.nvrtc import Nvrtc
 from minidnn.memory import policies
 from minidnn.net import Net
 
+PROCESSES = 8  # that compile at once
 NETS = Path(__file__).parents[2] / "tests" / "nets"
 
 
@@ -90,17 +96,18 @@ class Place:
 
     def total_memory(self) -> int:
         """Bytes of the card, whoever has taken them. Makes CUDA's context where there is none."""
-        from minidnn.backends.cuda import packages
-
         return packages.load().cupy.cuda.runtime.memGetInfo()[1]  # type: ignore[union-attr]
 
     def sources(self) -> tuple[str, ...]:
         """Of kernels, all of them."""
         return compile.source_names()
 
-    def compile(self, source: str, storage: str) -> int:
-        """Bytes of machine code, from now on in the cache. May run on many threads."""
-        return len(self.device().api._cubin(source, storage))
+    def compile(self, what: Sequence[tuple[str, str]]) -> list[float]:
+        """Seconds that each (source, storage) takes to compile; from then on they are in the cache. In processes: NVRTC
+        compiles one at a time, however many threads ask it."""
+        major, minor = packages.find_driver().cards[0].capability
+        with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
+            return list(pool.map(compiled, *zip(*what, strict=True), repeat(10 * major + minor)))
 
     # ---- cuDNN
 
@@ -160,10 +167,10 @@ class Rehearsal(Place):
     def sources(self) -> tuple[str, ...]:
         return ("elementwise",)
 
-    def compile(self, source: str, storage: str) -> int:
+    def compile(self, what: Sequence[tuple[str, str]]) -> list[float]:
         from tests.cuda_host import library
 
-        return len(library(source, storage=storage).signatures)
+        return [_seconds(lambda s=source, t=storage: library(s, storage=t)) for source, storage in what]
 
     def properties(self) -> Mapping[str, Any]:
         return {"deviceName": "a CUDA on the host", "deviceVer": 900}
@@ -176,6 +183,22 @@ class Rehearsal(Place):
         return ["env"]  # runs the command that follows, as the sanitizer would
 
 
+def compiled(source: str, storage: str, arch: int) -> float:
+    """In a process of its own: seconds until the source's code is in the cache."""
+    return _seconds(lambda: compile.cubin(_nvrtc(), source, arch, storage))
+
+
+@cache
+def _nvrtc() -> Nvrtc:
+    return Nvrtc(packages.load(gpu=False).paths["nvrtc"])
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    began = perf_counter()
+    work()
+    return perf_counter() - began
+
+
 def remembering(net: Net) -> Net:
     """The net, whose first values are made once."""
     net.initial = cache(net.initial)  # type: ignore[method-assign]
@@ -184,8 +207,6 @@ def remembering(net: Net) -> Net:
 
 def card() -> str:
     """The name of the first GPU. Touches no memory of it. Raises CudaUnavailable."""
-    from minidnn.backends.cuda import packages
-
     return packages.find_driver().cards[0].name
 
 

@@ -2,7 +2,7 @@
 and its libraries take at each stage, and whether an arena takes what the plan says.
 
     opening        seconds until a device is open, and what its context and cuDNN's handle take of the card
-    kernels        seconds that NVRTC takes for each source and format, all at once; what their code takes of the card
+    kernels        seconds that NVRTC takes for each source and format, eight at once; what their code takes of the card
     device memory  seconds of taking and giving back; in what steps the card gives it
     page-locked    seconds of taking, first use and giving back: hosts are slow at it
     stages         a net under vdnn_all, loaded twice: seconds and free memory when it is planned, loaded, has run call
@@ -13,7 +13,6 @@ and its libraries take at each stage, and whether an arena takes what the plan s
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -26,7 +25,6 @@ from minidnn.session import Session, programs
 
 STORAGES = ("float", "bf16", "fp16")
 POLICY = "vdnn_all"
-THREADS = 8
 
 
 def item(run: Run) -> None:
@@ -53,28 +51,20 @@ def opening(run: Run) -> dict[str, Any]:
 
 
 def kernels(run: Run) -> dict[str, Any]:
-    """Compiled on several threads (afterwards they are in the cache), and loaded one after another."""
+    """Compiled in several processes (afterwards they are in the cache), and loaded one after another."""
     place, api = run.place, run.place.device().api
     what = list(product(place.sources(), STORAGES))
-
-    def compile(one: tuple[str, str]) -> tuple[float, int]:
-        began = time.perf_counter()
-        size = place.compile(*one)
-        return time.perf_counter() - began, size
-
     began = time.perf_counter()
-    with ThreadPoolExecutor(THREADS) as pool:
-        made = dict(zip(map(" ".join, what), pool.map(compile, what), strict=True))
+    each = dict(zip(map(" ".join, what), place.compile(what), strict=True))
     compiled = time.perf_counter() - began
     before, began = api.free_memory(), time.perf_counter()
     for one in what:
         api.functions(*one)
     loaded = time.perf_counter() - began
-    size = sum(n for _, n in made.values())
     return {
-        "sources": len(what), "compile_seconds": compiled, "slowest_seconds": max(s for s, _ in made.values()),
-        "load_seconds": loaded, "taken_bytes": before - api.free_memory(), "code_bytes": size,
-        "each_seconds": {name: round(s, 3) for name, (s, _) in made.items()},
+        "sources": len(what), "compile_seconds": compiled, "together_seconds": sum(each.values()),
+        "load_seconds": loaded, "taken_bytes": before - api.free_memory(),
+        "each_seconds": {name: round(s, 3) for name, s in each.items()},
     }  # fmt: skip
 
 
