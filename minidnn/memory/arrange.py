@@ -106,7 +106,8 @@ def unproved(programs: Sequence[Program], policy: str, costs: Costs, limit: int)
     fixed, base = homes(t for program in programs for t in program.carried)
     schedules: dict[str, Schedule] = {}
     for program in programs:
-        plan = complete(program, costs, decide(program, costs, limit))
+        others = base - homes(program.carried)[1]  # a policy knows of its own program's alone
+        plan = complete(program, costs, decide(program, costs, max(0, limit - others)))
         schedules[program.name] = place(lower(program, plan), fixed, base)
     return schedules
 

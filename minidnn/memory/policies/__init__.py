@@ -17,7 +17,7 @@ from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.liveness import liveness
-from minidnn.memory.policies.superneurons import STEPS
+from minidnn.memory.policies.superneurons import STEPS, superneurons
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
 
@@ -29,6 +29,7 @@ POLICIES |= {"vdnn_pp": vdnn_pp, "vdnn_pp_conv": vdnn_pp_conv, "vdnn_pp_alt": vd
 POLICIES |= {"accudnn": accudnn}
 POLICIES |= {"layrub": layrub, "layrub_intra": layrub_intra, "layrub_inter": layrub_inter}
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn}
+CHOOSING["superneurons"] = superneurons
 
 
 def names() -> list[str]:

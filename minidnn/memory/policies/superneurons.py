@@ -29,11 +29,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Point, Share, Trip, in_place
+from minidnn.memory.lower import group, lower, residencies
+from minidnn.memory.placement import place
+from minidnn.memory.plan import Plan, Point, Share, Trip, complete, in_place
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.recompute import FORWARD, Repeatable, interleave
+from minidnn.memory.policies.tensor_cache import TensorCache
+from minidnn.memory.schedule import Listing, aligned
+from minidnn.memory.simulator import simulate
 from minidnn.program import Op, Phase, Program, Role, Tensor
 
 CHECKPOINTS = ("convolution", "inner_product", "eltwise", "concat", "split", "softmax", "softmax_loss")
@@ -74,6 +80,105 @@ STEPS = {
     "superneurons_memory": superneurons_memory,
     "superneurons_cost_aware": superneurons_cost_aware,
 }
+
+
+# ---- everything under a budget -------------------------------------------------------------------------------
+
+ATTEMPTS = 6  # caps tried: each leaves aside what the placement under the last one overshot
+TRIES = 2  # rooms for workspaces tried, before there are none
+SLACK = 128  # where things move, placement is given this part of the budget from the start
+SIMULATED = 3000  # ops of a program of which both ways of training it in little memory are simulated
+
+
+def superneurons(program: Program, costs: Costs, budget: int | None = None) -> Plan:
+    limit = costs.memory if budget is None else budget
+    share = in_place(program)
+    least = choose(program, costs, "m")
+    kept = _Rung(program, costs, Plan(order=program.ops, algorithm=least, share=share), limit)
+    if kept.still and (plan := kept.within()) and not plan.trips:
+        return plan
+    again = _Rung(program, costs, Plan(order=route(Repeatable(program, share)), algorithm=least, share=share), limit)
+    found = []
+    for rung in (again, kept):
+        if plan := rung.within():
+            found.append(plan)
+            if len(program.ops) > SIMULATED:
+                break
+    if found:
+        return found[0] if len(found) == 1 else min(found, key=lambda plan: _seconds(program, costs, plan))
+    return min((rung.leanest() for rung in (again, kept)), key=lambda plan: _arena(program, costs, plan))
+
+
+class _Rung:
+    """One order of a step, with the tensor cache under a cap that begins at the budget and goes down to what placement
+    makes of it."""
+
+    def __init__(self, program: Program, costs: Costs, plan: Plan, limit: int) -> None:
+        self.program, self.costs, self.plan, self.limit = program, costs, plan, limit
+        self.cache = TensorCache(program, costs, plan)
+        self.slack, self.cap = limit // SLACK, limit
+        self.cached = self.cache.keep(limit)
+        self.still = not self.cached.trips
+        if not self.still:
+            self.cap -= self.slack
+            self.cached = self.cache.keep(self.cap)
+
+    def within(self) -> Plan | None:
+        """A plan whose arena is within the budget, under the first cap that gives one; workspaces from what is left."""
+        for attempt in range(ATTEMPTS):
+            if self.cached.peak > self.limit:
+                return None
+            over = _arena(self.program, self.costs, self._moved()) - self.limit
+            if over <= 0:
+                return self._quicker()
+            self.cap = min(self.cap, self.cached.peak) - over - self.slack
+            self.cached = self.cache.keep(self.cap)
+            if self.cached.peak > self.cap or attempt == ATTEMPTS - 1:
+                break
+        self.cached = self.cache.keep(self._floor())
+        fits = _arena(self.program, self.costs, self._moved()) <= self.limit
+        return self._quicker() if fits else None
+
+    def leanest(self) -> Plan:
+        """As little on the device as this order allows."""
+        return replace(self.plan, trips=self.cache.keep(self._floor()).trips)
+
+    def _floor(self) -> int:
+        return self.cache.keep(0).peak
+
+    def _moved(self) -> Plan:
+        return replace(self.plan, trips=self.cached.trips)
+
+    def _quicker(self) -> Plan:
+        """For each convolution the fastest algorithm whose workspace fits beside what is live wherever it runs."""
+        most: dict[Op, int] = {}
+        for op, live in zip(self.plan.order, self.cached.live.tolist(), strict=True):
+            most[op] = max(most.get(op, 0), live)
+        room = self.limit if self.still else self.limit - self.slack
+        for _ in range(TRIES):
+            algorithm = dict(self.plan.algorithm)
+            for op, least in self.plan.algorithm.items():
+                left = room - most[op] + aligned(least.workspace)
+                choices = [c for c in self.costs.choices(op) if aligned(c.algorithm.workspace) <= left]
+                if choices:
+                    algorithm[op] = min(choices, key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm
+            plan = replace(self._moved(), algorithm=algorithm)
+            over = _arena(self.program, self.costs, plan) - self.limit
+            if over <= 0:
+                return plan
+            room -= over + self.limit // 16
+        return self._moved()
+
+
+def _arena(program: Program, costs: Costs, plan: Plan) -> int:
+    """Bytes of the plan's arena, without its instructions."""
+    plan = complete(program, costs, plan)
+    buffers = group(program, plan, residencies(program, plan))
+    return place(Listing(program, plan, (), tuple(buffers), ())).arena
+
+
+def _seconds(program: Program, costs: Costs, plan: Plan) -> float:
+    return simulate(place(lower(program, complete(program, costs, plan))), costs).seconds
 
 
 # ---- the unified tensor pool ---------------------------------------------------------------------------------
@@ -124,13 +229,13 @@ def _with_runs(able: Repeatable, order: Sequence[Op], p: Point) -> Point:
 # ---- cost-aware recomputation --------------------------------------------------------------------------------
 
 
-def route(able: Repeatable, how: str) -> tuple[Op, ...]:
+def route(able: Repeatable, how: str = "cost") -> tuple[Op, ...]:
     """The order of a step that keeps checkpoints alone. `how`: "speed", "memory" or "cost" (aware)."""
     dropped = able.droppable() - checkpoints(able)
     segments = _segments(able, dropped)
     layers = able.layers()
-    peak = max((_needs(able, layer) for layer in layers), default=0)
-    by_layer = {layer[0].layer: layer for layer in layers}
+    needs = {layer[0].layer: _needs(able, layer) for layer in layers}
+    peak = max(needs.values(), default=0)
     later: dict[int, list[Tensor]] = defaultdict(list)  # of each segment, what backward reads
     for t in dict.fromkeys(t for layer in layers for op in layer for t in op.reads if t in dropped):
         later[segments[able.maker[t]]].append(t)
@@ -138,10 +243,10 @@ def route(able: Repeatable, how: str) -> tuple[Op, ...]:
     for k, wanted in later.items():
         runs = able.runs(wanted, dropped, set())
         held = sum(t.nbytes for op in runs[:-1] for t in op.writes if t not in able.share)
-        last = by_layer.get(runs[-1].layer, [])
-        if how == "memory" or (how == "cost" and held + _needs(able, last) > peak):
+        if how == "memory" or (how == "cost" and held + needs.get(runs[-1].layer, 0) > peak):
             slow.add(k)
     have: set[Tensor] = set()
+    brief: set[Tensor] = set()  # of these, what the next layer may not find
 
     def again(layer: list[Op]) -> list[Op]:
         reads = {t for op in layer for t in op.reads if t in dropped}
@@ -151,7 +256,10 @@ def route(able: Repeatable, how: str) -> tuple[Op, ...]:
             wanted += later[k]
         runs = able.runs(wanted, dropped, have)
         able.after(runs, have)
-        have.difference_update([t for t in have if t in dropped and t not in reads and segments[able.maker[t]] in slow])
+        brief.update(t for op in runs for t in op.writes if t in dropped and segments[op] in slow)
+        gone = [t for t in brief if t not in reads]
+        have.difference_update(gone)
+        brief.difference_update(gone)
         return runs
 
     return interleave(able, again)
@@ -188,12 +296,10 @@ def _segments(able: Repeatable, dropped: set[Tensor]) -> dict[Op, int]:
 
 
 def _needs(able: Repeatable, layer: Sequence[Op]) -> int:
-    """Bytes that a layer's backward touches, each once."""
-    found = set()
-    for op in layer:
-        for t in op.tensors:
-            while isinstance(able.share.get(t), Tensor):
-                t = able.share[t]  # type: ignore[assignment]
-            if t.role in NEEDED:
-                found.add(t)
+    """Bytes that a layer's backward touches, those that lie in place once."""
+    share, found = able.share, set()
+    for t in dict.fromkeys(t for op in layer for t in op.tensors if t.role in NEEDED):
+        while isinstance(old := share.get(t), Tensor):
+            t = old
+        found.add(t)
     return sum(t.nbytes for t in found)

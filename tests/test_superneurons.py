@@ -1,0 +1,98 @@
+"""SuperNeurons under budgets: its tensor cache, its recomputation, and that neither changes a number."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from minidnn.memory import policies
+from minidnn.memory.arrange import BudgetError, arrange
+from minidnn.memory.plan import Plan, in_place
+from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.tensor_cache import TensorCache
+from minidnn.memory.trace import copied
+from tests.oracle import broken
+from tests.programs import PROGRAMS, costs, random_graph
+from tests.test_identity import NETS, train
+
+
+def moved(s):
+    found = copied(s.instructions, s)
+    return found["offload_bytes"] + found["prefetch_bytes"]
+
+
+def under(program, budget):
+    """The schedule, or, where there is none, that of the smallest budget, which must be kept."""
+    try:
+        return arrange([program], "superneurons", costs(), budget).schedules["TRAIN"]
+    except BudgetError as error:
+        assert error.smallest > budget
+        return arrange([program], "superneurons", costs(), error.smallest).schedules["TRAIN"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_nothing_moves_nor_runs_again_while_the_net_fits(name):
+    p = PROGRAMS[name]()
+    s = under(p, arrange([p], "liveness", costs()).arena)
+    assert moved(s) == 0
+    assert len(s.plan.order) == len(p.ops)
+
+
+@given(st.integers(0, 1 << 30), st.integers(2, 20), st.floats(0, 1))
+@settings(max_examples=60, deadline=None)
+def test_any_graph_under_any_budget_is_proved_and_the_oracle_agrees(seed, layers, part):
+    p = random_graph(seed, layers)
+    assert broken(under(p, int(part * arrange([p], "liveness", costs()).arena))) is None
+
+
+def test_both_techniques_are_used_where_they_are_needed():
+    p = PROGRAMS["residual"]()
+    full = arrange([p], "liveness", costs()).arena
+    found = [under(p, int(full * part)) for part in (0.9, 0.7, 0.5)]
+    assert all(moved(s) or len(s.plan.order) > len(p.ops) for s in found)
+    assert any(moved(s) for s in found)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_the_cache_keeps_its_cap_and_evicts_what_was_used_longest_ago(name):
+    p = PROGRAMS[name]()
+    cache = TensorCache(p, costs(), Plan(order=p.ops, algorithm=choose(p, costs(), "m"), share=in_place(p)))
+    free, floor = cache.keep(1 << 40), cache.keep(0).peak
+    assert not free.trips
+    before = 0
+    for cap in range(free.peak, floor - 1, -(8 << 10)):
+        found = cache.keep(cap)
+        assert found.peak <= cap
+        bytes_ = sum(trip.tensor.nbytes for trip in found.trips)
+        assert bytes_ >= before * 0.5, "less room does not mean much less to move"
+        before = bytes_
+    assert before
+    uses = {}
+    for q, op in enumerate(p.ops):
+        for t in op.tensors:
+            uses.setdefault(t, []).append(q)
+    for trip in cache.keep(floor).trips:
+        if trip.tensor in uses:
+            assert not any(trip.free <= q < trip.arrive for q in uses[trip.tensor]), "nothing is away while it is used"
+
+
+@pytest.mark.parametrize("net", NETS)
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_bit_identical_under_its_smallest_budget(device, net, monkeypatch):
+    """The budget chooses algorithms, so the baseline takes the same ones."""
+    try:
+        got, losses, algorithms = train(net, device, "superneurons", budget=1, debug=True, delays=2e-3)
+    except BudgetError as error:
+        got, losses, algorithms = train(net, device, "superneurons", budget=error.smallest, debug=True, delays=2e-3)
+
+    def pinned(program, costs, budget=None):
+        plan = policies.POLICIES["liveness"](program, costs, budget)
+        offered = {op: [c.algorithm for c in costs.choices(op)] for op in program.ops}
+        same = {op: algorithms[op.name] for op in program.ops if algorithms.get(op.name) in offered[op]}
+        return Plan(algorithm={**plan.algorithm, **same}, share=plan.share)
+
+    monkeypatch.setitem(policies.CHOOSING, "pinned", pinned)
+    want, want_losses, same = train(net, device, "pinned")
+    assert same == algorithms
+    assert losses == want_losses and got == want
