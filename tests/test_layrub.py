@@ -13,10 +13,10 @@ from minidnn.memory.lower import lower
 from minidnn.memory.placement import place
 from minidnn.memory.plan import Plan, complete, in_place
 from minidnn.memory.policies.layrub import layrub, layrub_intra, over_activations
-from minidnn.memory.schedule import Compute, Offload, Prefetch, Wait
+from minidnn.memory.schedule import Buffer, Compute, Offload, Prefetch, Stay, Wait
 from minidnn.memory.verify import ScheduleError, verify
 from minidnn.net import load
-from minidnn.program import Role
+from minidnn.program import Role, Tensor
 from minidnn.session import programs
 from tests.graphs import NETS
 from tests.oracle import broken
@@ -174,6 +174,14 @@ def test_masks_and_indices_travel_too_in_blocks_of_their_own():
     kept = {stay.tensor.name for b in s.buffers if b.name.startswith("kept") for stay in b.stays}
     assert {"relu1.mask", "pool1.index", "relu2.mask"} <= kept and "conv1.y" not in kept
     assert "relu1.mask" in {x.stay.tensor.name for x in s.instructions if isinstance(x, Offload)}
+
+
+def test_bytes_that_many_share_are_called_by_the_ends():
+    b = Buffer(4, 0, 9)
+    b.stays += [Stay(Tensor(f"t{i}", (1,)), 0, i, i + 1) for i in range(9)]
+    assert b.label == "t0=t1=(6 more)=t8"
+    b.stays.pop()
+    assert b.label == "t0=t1=t2=t3=t4=t5=t6=t7"
 
 
 def test_gradients_of_parameters_are_held():

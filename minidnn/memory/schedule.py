@@ -18,6 +18,7 @@ from minidnn.sizes import text
 
 Stream = Literal["compute", "out", "in"]
 STREAMS: tuple[Stream, ...] = ("compute", "out", "in")
+NAMED = 8  # tensors that a label names
 ALIGNMENT = 256  # bytes; what cuDNN, oneDNN and coalesced access want, and cudaMalloc's own granularity
 
 
@@ -50,7 +51,11 @@ class Buffer:
 
     @property
     def label(self) -> str:
-        return self.name or "=".join(dict.fromkeys(repr(s) for s in self.stays))
+        """A slot's name, or whose bytes they are; of very many, as along a deep net's sums, the ends."""
+        names = list(dict.fromkeys(repr(s) for s in self.stays))
+        if len(names) > NAMED:
+            names[2:-1] = [f"({len(names) - 3} more)"]
+        return self.name or "=".join(names)
 
     def __repr__(self) -> str:
         return f"<{self.label} {self.nbytes} [{self.lo}, {self.hi})>"
