@@ -6,7 +6,7 @@ A Session owns the machine. The Solver trains through one; `net.forward` opens o
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -104,9 +104,17 @@ class Session:
 
     def step(self, program: str, **how: Any) -> Trace | None:
         """Run a program once, on the inputs written for it; `how` as Machine.step takes it."""
+        self._open()
+        return self.machine.step(program, **how)
+
+    def launch(self, program: str, beside: Callable[[], object] | None = None) -> None:
+        """As `step`, but the device may still be at it on return (Machine.launch). Outputs can be read as always."""
+        self._open()
+        self.machine.launch(program, beside)
+
+    def _open(self) -> None:
         if self._closed:
             raise InvalidInput("the session is closed: its parameters can be read, but nothing can be run")
-        return self.machine.step(program, **how)
 
     # ---- values
 

@@ -221,9 +221,10 @@ class Solver:
                     yield from self._tested()
                 if self._stop:
                     break
-                yield self.step()
+                yield self._iterate_quietly()
                 if p.snapshot and self.iteration % p.snapshot == 0 and self.prefix:
                     yield self.save()
+            self.machine.settle()
             if self.unsaved and (p.snapshot_after_train or self._stop):
                 yield self.save()
             if "TEST" in self.feeds and not self._stop:
@@ -242,12 +243,18 @@ class Solver:
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
         """Train n iterations, without tests and snapshots; return the last, traced if asked. Raises Diverged."""
-        with np.errstate(all="ignore"):  # NumPy's warnings say less than Diverged does
-            for k in range(n):
-                result = self._iterate(trace and k == n - 1)
+        for k in range(n):
+            result = self._iterate_quietly(trace and k == n - 1)
+        self.machine.settle()
         return result
 
+    def _iterate_quietly(self, trace: bool = False) -> Step:
+        with np.errstate(all="ignore"):  # NumPy's warnings say less than Diverged does
+            return self._iterate(trace)
+
     def _iterate(self, trace: bool) -> Step:
+        """One iteration, whose outputs are there. What comes of them, a device with streams of its own may still be
+        busy with (Machine.launch), so that it has the next iteration before it is done with this one."""
         p, began = self.parameters, perf_counter()
         rate = learning_rate(p, self.iteration)
         losses, images = [], 0
@@ -259,7 +266,9 @@ class Solver:
             following = programs[names[(part + 1) % p.iter_size]], self.position + feeds.batch
             last = p.has("max_iter") and self.iteration + 1 >= p.max_iter and program == "TRAIN"
             beside = None if last else partial(feeds.begin, self.machine, *following)
-            traced = self.session.step(program, trace=trace, beside=beside)
+            traced = self.session.step(program, trace=True, beside=beside) if trace else None
+            if not trace:
+                self.session.launch(program, beside)
             losses.append(self.session.objective(program))
             if not math.isfinite(losses[-1]):
                 raise self._diverged(program, losses[-1])

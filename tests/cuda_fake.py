@@ -40,6 +40,8 @@ class Work:
     what: str
     index: int | None = None  # the instruction that it belongs to, where a test says so
     done: bool = False
+    host: Any = None  # of a copy, its end on the host
+    kept: Any = None  # and what lay there when it was enqueued
 
 
 @dataclass(eq=False)
@@ -54,10 +56,12 @@ class Capture:
     origin: int
     last: dict[int, Work] = field(default_factory=dict)  # stream -> its last captured work; a stream in it takes part
     works: list[Work] = field(default_factory=list)
+    tells: dict[Work, int] = field(default_factory=dict)  # events for the host, which each replay records
 
 
 class FakeApi:
-    """seed: of the order in which what is enqueued runs. `log` holds all work ever enqueued, in order of enqueueing."""
+    """seed: of the order in which what is enqueued runs. `log` holds all work ever enqueued, in order of enqueueing.
+    `busy`: of each replay, how much that was enqueued before it had not run yet."""
 
     def __init__(self, memory: int = 1 << 30, seed: int = 0) -> None:
         self.memory, self.random = memory, Random(seed)
@@ -71,6 +75,7 @@ class FakeApi:
         self.capture: Capture | None = None
         self.log: list[Work] = []
         self.replays = 0
+        self.busy: list[int] = []
         self.index: int | None = None
         self._ids = 0
 
@@ -151,6 +156,20 @@ class FakeApi:
         e.behind = (self.enqueue(stream, None, "record"),)
         e.captured = self.capture
 
+    def tell(self, event: int, stream: int) -> None:
+        work = self.enqueue(stream, None, "tell")
+        if self.capture is None:
+            self.events[event].behind, self.events[event].captured = (work,), None
+        else:
+            self.capture.tells[work] = event
+
+    def reach(self, event: int) -> None:
+        self._not_capturing("a synchronization")
+        e = self.events[event]
+        if e.behind is None or e.captured is not None:
+            raise Illegal("the host waits for an event that was never recorded, or in a capture and not for the host")
+        self._finish(e.behind)
+
     def wait(self, stream: int, event: int) -> None:
         e = self.events[event]
         if e.behind is None:
@@ -185,6 +204,8 @@ class FakeApi:
         while left:
             ready = [w for w in self.pending if all(b.done for b in w.before)]
             work = self.random.choice(ready)
+            if work.kept is not None and work.kept.tobytes() != work.host.tobytes():
+                raise Illegal("the host changed what a copy that is on its way brings in")
             if work.run is not None:
                 work.run()
             work.done = True
@@ -194,7 +215,17 @@ class FakeApi:
     # ---- work
 
     def copy(self, to: int, source: int, nbytes: int, direction: str, stream: int) -> None:
-        self.enqueue(stream, partial(np.copyto, _bytes(to, nbytes), _bytes(source, nbytes)), f"copy {direction}")
+        there, here = _bytes(to, nbytes), _bytes(source, nbytes)
+        work = self.enqueue(stream, partial(np.copyto, there, here), f"copy {direction}")
+        work.host = here if direction == "in" else there
+        self._keep(work)
+
+    def _keep(self, work: Work) -> None:
+        """What a copy in is to bring, unless a copy out is on its way there: nobody may change it meanwhile."""
+        if work.what == "copy in" and work not in (self.capture.works if self.capture else ()):
+            earlier = (w for w in self.pending if w.what == "copy out" and w is not work)
+            if not any(np.may_share_memory(w.host, work.host) for w in earlier):
+                work.kept = work.host.copy()
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
         self.enqueue(stream, partial(_bytes(address, nbytes).fill, value), "fill")
@@ -235,13 +266,17 @@ class FakeApi:
 
     def replay(self, graph: int, stream: int) -> None:
         self._not_capturing("a replay")
+        self.busy.append(len([w for w in self.pending if w.run is not None]))
         begin = self.enqueue(stream, None, "replay")
         made: dict[Work, Work] = {}
         for work in self.graphs[graph].works:
             before = (begin, *(made[b] for b in work.before))
             made[work] = replace(work, before=before, done=False, number=self._id())
             made[work].stream = stream
+            self._keep(made[work])
             self.pending.append(made[work])
+            if work in self.graphs[graph].tells:
+                self.events[self.graphs[graph].tells[work]].behind = (made[work],)
         self.enqueue(stream, None, "replayed", *made.values())
         self.replays += 1
 

@@ -44,6 +44,8 @@ class Judge:
                     api.record(e.event, e.stream)
                 elif e.kind == "wait":
                     api.wait(e.stream, e.event)
+                elif e.kind == "tell":
+                    api.tell(e.event, e.stream)
                 else:
                     number[api.enqueue(e.stream, None, "work")] = len(number)
             api.end_capture(self.origin)

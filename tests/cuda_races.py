@@ -149,11 +149,16 @@ class Check:
             self.touch(e, lane, self.clocks[lane])
         elif e.kind == "step":
             join(self.clocks[self.MAIN], self.clocks[self.LOADER])
-        elif e.kind == "started":
+        elif e.kind == "beside":
             join(self.clocks[self.LOADER], self.clocks[self.MAIN])
         elif e.kind == "synchronize":
             join(self.clocks[self.MAIN], self.clocks[self.lane[e.stream]])
-        elif e.kind != "ended":
+        elif e.kind == "reach":
+            behind = self.events.get(e.event)
+            if behind is None:
+                raise IllegalCapture(f"{e}: never recorded, or recorded in a capture and not for the host")
+            join(self.clocks[self.MAIN], behind)
+        elif e.kind not in ("run", "ended"):
             self.enqueue(e)
 
     def enqueue(self, e: Entry) -> None:
@@ -168,7 +173,7 @@ class Check:
             self.clocks[lane] = self.walk(graph, mine, touch=True)
             return
         self.number(lane, mine)
-        if e.kind == "record":
+        if e.kind in ("record", "tell"):
             self.events[e.event] = list(mine)
         elif e.kind == "wait":
             behind = self.events.get(e.event)
@@ -199,6 +204,8 @@ class Check:
             last[e.stream] = mine[lane]
             if e.kind == "record":
                 events[e.event] = list(mine)
+            elif e.kind == "tell" and touch:
+                self.events[e.event] = list(mine)
             elif touch and e.kind == "work":
                 self.touch(e, lane, mine)
         for stream, number in last.items():
@@ -228,7 +235,7 @@ def iteration(graph: Sequence[Entry], origin: int, life: Sequence[Entry]) -> lis
     """Two replays of a captured step, as a machine runs them; `life`: what the host touches beside and after."""
     loads = [e for e in life if e.kind == "loader"]
     reads = [e for e in life if e.kind == "main"]
-    once = [Entry("step"), Entry("started"), Entry("replay", origin, 1), *loads, Entry("synchronize", origin), *reads]
+    once = [Entry("step"), Entry("beside"), Entry("replay", origin, 1), *loads, Entry("synchronize", origin), *reads]
     return [Entry("begin capture", origin), *graph, Entry("end capture", origin, 1), *once, *once]
 
 
@@ -322,7 +329,7 @@ MUTATIONS: list[Mutation] = [
 def drops(entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
     """Every wait and every record lost, one at a time."""
     for k, e in enumerate(entries):
-        if e.kind != "work":
+        if e.kind in ("wait", "record"):
             yield f"drop_{e.kind}", entries[:k] + entries[k + 1 :]
 
 
@@ -388,7 +395,7 @@ def subject(where: str, life: Followed, key: tuple[str, int]) -> Subject:
         for a, b in reversed(list(pairwise(begins)))
         if any(e.kind == "replay" and e.event == life.graph_of[key] for e in trace[a:b])
     )
-    started = next(k for k in range(a, b) if trace[k].kind == "started")
+    started = next(k for k in range(a, b) if trace[k].kind == "run")
     host = [e for e in trace[started:b] if e.kind in ("main", "loader")]
     m, graph = life.life.machine, life.graphs[key]
     origin = m.runtime.streams["compute"]

@@ -40,10 +40,12 @@ from tests.cuda_fake import FakeApi, FakeCudnn
 Access = tuple[int, int, bool]  # bytes [lo, hi), device's or host's: CUDA has one address space for both; writes
 Happening = Literal[
     "work", "record", "wait",  # on a stream
+    "tell", "reach",  # a record for the host, on a stream; the host's main thread waits for it, or for a record
     "begin capture", "end capture", "replay",
     "synchronize",  # the host's main thread waits for a stream
     "main", "loader",  # what one of the host's threads reads and writes itself; the loader runs beside a step
-    "step", "started", "ended",  # the main thread waits for the loader; the loader may write the next batch; it has run
+    "step", "beside",  # the main thread waits for the loader; the loader may write the next batch
+    "run", "ended",  # of what the runtime is asked for
 ]  # fmt: skip
 
 
@@ -72,7 +74,7 @@ class Recorder(FakeApi):
     def __init__(self, memory: int = 1 << 40) -> None:
         super().__init__(memory)
         self.trace: list[Entry] = []
-        self.beside: Any = None  # what other threads do while a step runs: called once all is enqueued
+        self.beside: Any = None  # what other threads do while a step is waited for: called once all is enqueued
 
     def note(self, kind: Happening, stream: int = 0, event: int = 0, **more: Any) -> None:
         self.trace.append(Entry(kind, stream, event, self.index, **more))
@@ -125,6 +127,14 @@ class Recorder(FakeApi):
         super().wait(stream, event)
         self.note("wait", stream, event)
 
+    def tell(self, event: int, stream: int) -> None:
+        super().tell(event, stream)
+        self.note("tell", stream, event)
+
+    def reach(self, event: int) -> None:
+        super().reach(event)
+        self.note("reach", event=event)
+
     def synchronize(self, stream: int) -> None:
         if self.beside is not None:
             beside, self.beside = self.beside, None
@@ -174,7 +184,7 @@ class Life:
         self._thread: Literal["main", "loader"] = "main"
         self._host = m._host
         m._host = self._noted_host  # type: ignore[method-assign]
-        for run in ("run", "run_timed"):
+        for run in ("run", "run_timed", "launch"):
             setattr(m.runtime, run, partial(self._noted_run, getattr(m.runtime, run)))
         self._turning = self._writing = False
 
@@ -193,7 +203,7 @@ class Life:
 
     def _noted_run(self, run: Any, *args: Any, **more: Any) -> Any:
         self._turning = False
-        self.api.note("started")
+        self.api.note("run")
         result = run(*args, **more)
         self.api.note("ended")
         return result
@@ -206,18 +216,33 @@ class Life:
         self._thread, self._writing = "main", False
 
     def step(self, program: str, next_program: str, but: int = 0, mode: str = "") -> None:
-        """The loader writes the next batch beside it; the outputs are read at its end. mode: "trace", "check"."""
+        """The loader writes the next batch beside it; the outputs are read at its end. mode: "trace", "check"; "ahead":
+        it is launched, and its outputs are read when they are there."""
         self.api.note("step", what=(program, mode))
         self._turning = True
-        self.api.beside = partial(self.write, next_program, but)
-        self.machine.step(program, **({mode: True} if mode else {}))
+        write = partial(self.write, next_program, but)
+
+        def beside() -> None:
+            self.api.note("beside")
+            if mode == "ahead":
+                write()  # what it is in order with is what counts, not where it stands in the trace
+            else:
+                self.api.beside = write
+
+        if mode == "ahead":
+            self.machine.launch(program, beside)
+        else:
+            self.machine.step(program, beside=beside, **({mode: True} if mode else {}))
         for t in self.machine.loaded[program].schedule.program.outputs:
             self.machine.read(t, program)
 
 
-def live(device: CudaDevice, arrangement: Arrangement, rounds: int = 4, debug: bool = False) -> Life:
+def live(
+    device: CudaDevice, arrangement: Arrangement, rounds: int = 4, debug: bool = False, ahead: bool = False
+) -> Life:
     """Parameters are set; each program takes its steps in turn, eagerly first and then as graphs, from both places, a
-    timed one and a checked one in between; one batch is written in part; parameters are read and set meanwhile."""
+    timed one and a checked one in between; one batch is written in part; parameters are read and set meanwhile.
+    ahead: each of the other steps is launched while the one before runs."""
     life = Life(device, arrangement, debug)
     m, names = life.machine, list(arrangement.schedules)
     touched = list(m.homes)[:4]
@@ -229,7 +254,7 @@ def live(device: CudaDevice, arrangement: Arrangement, rounds: int = 4, debug: b
     modes = dict.fromkeys(range(2 * len(names), 3 * len(names)), "trace")
     modes |= dict.fromkeys(range(5 * len(names), 6 * len(names)), "check")
     for k, name in enumerate(turns):
-        life.step(name, turns[(k + 1) % len(turns)], int(k == rounds), modes.get(k, ""))
+        life.step(name, turns[(k + 1) % len(turns)], int(k == rounds), modes.get(k, "ahead" if ahead else ""))
         if k == 2:
             for t in touched:
                 m.set(t, m.get(t))
@@ -259,6 +284,7 @@ class Said:
         self.s, self.device, self.place = schedule, device, place
         self.inputs = set(schedule.program.inputs)
         self.awaited = {x.on for x in schedule.instructions if isinstance(x, Wait)}
+        outputs = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and self.leaves(x.stay)]
         self.entries: list[Entry] = []
         for i, x in enumerate(schedule.instructions):
             if isinstance(x, Wait):
@@ -280,6 +306,11 @@ class Said:
             if i in self.awaited:
                 assert isinstance(x, Compute | Offload | Prefetch), f"{i} is awaited and does nothing"
                 self.add("record", x.stream, i, event=i)
+            if outputs[-1:] == [i]:
+                self.add("tell", "out", i, event=-4)
+
+    def leaves(self, stay: Stay) -> bool:
+        return stay.tensor in self.s.program.outputs
 
     def add(self, kind: Happening, stream: str, index: int, event: int = 0, **more: Any) -> None:
         self.entries.append(Entry(kind, stream, event, index, **more))  # type: ignore[arg-type]
@@ -361,7 +392,7 @@ class Said:
 
 
 def captured(said: Said) -> list[Entry]:
-    """The same between the edges of a capture. Events below zero are these edges'."""
+    """The same between the edges of a run. Events below zero are not the schedule's."""
     fork = [Entry("record", "compute", -1), *(Entry("wait", side, -1) for side in ("out", "in"))]  # type: ignore[arg-type]
     join = [
         e
@@ -426,13 +457,18 @@ def followed(life: Life) -> Followed:
             part = [e for e in part if e.what != ("timed",)]
             follow(part, captured(said[key])[1:], streams)
             counts["timed calls"] += len(part)
-        elif mode == "check":
+            continue
+        if mode == "check":
             part = [e for e in part if e.index is not None]  # what is read in between is no call of the schedule
             follow(part, said[key].entries, streams)
             counts["checked calls"] += len(part)
-        elif key not in ran or not m.runtime.graphs:
+            continue
+        *part, last = part
+        if (last.kind, last.stream, last.index) != ("record", streams["compute"], None):
+            raise Unfaithful(f"{where} does not end with a record of its end: {last}")
+        if key not in ran or not m.runtime.graphs:
             ran.add(key)
-            follow(part, said[key].entries, streams)
+            follow(part, captured(said[key]), streams)
             counts["eager calls"] += len(part)
         else:
             if key not in graphs:
@@ -455,12 +491,12 @@ def _steps(trace: Sequence[Entry]) -> Iterator[tuple[str, str, list[Entry]]]:
     for e in trace:
         if e.kind == "step":
             step = e.what
-        elif e.kind == "started" and step:
+        elif e.kind == "run" and step:
             part = []
         elif e.kind == "ended" and step:
             yield *step, part
             step, part = None, None
-        elif part is not None and e.kind not in ("main", "loader", "synchronize"):
+        elif part is not None and e.kind not in ("main", "loader", "beside", "run", "synchronize", "reach"):
             part.append(e)
 
 

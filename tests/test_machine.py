@@ -146,6 +146,30 @@ def test_inputs_are_double_buffered_the_next_batch_may_be_written_during_a_step(
 
 
 @pytest.mark.parametrize("policy", POLICIES)
+def test_a_launched_step_is_a_step(policy):
+    """On the host's threads it has ended on return; the next batch is begun beside it."""
+    program = PROGRAMS["inception"]()
+    (data,), (loss,) = program.inputs, program.outputs
+    want, _, _ = train(program, policy)
+    with Machine(Mixer(), arrange([program], policy, costs())) as m:
+        for t in program.carried:
+            m.set(t, np.full(t.shape, 0.5, np.float32))
+        begun = []
+
+        def begin(k):
+            m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k)
+            begun.append(k)
+
+        begin(0)
+        for k in range(3):
+            m.launch(beside=partial(begin, k + 1))
+            m.settle()
+        assert begun == [0, 1, 2, 3]
+        got = {t.name: m.get(t).tobytes() for t in program.carried} | {"loss": m.read(loss).tobytes()}
+    assert got == want
+
+
+@pytest.mark.parametrize("policy", POLICIES)
 def test_a_step_leaves_alone_where_the_next_batch_is_written(policy):
     """Also where an input is itself offloaded: its copy goes back to the place that it came from."""
     program = PROGRAMS["chain"]()

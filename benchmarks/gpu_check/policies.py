@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any
 
@@ -123,12 +123,19 @@ def trained(
     ) as session:
         loaded = device.api.free_memory()
         first = {t.name: session.machine.get(t) for t in session.params.tensors}
+        losses = []
+        feed(session.machine, 0)
         for k in range(STEPS):
-            feed(session.machine, k)
-            session.step("TRAIN")
+            following = partial(feed, session.machine, k + 1)
+            if graphs:  # as a solver trains: the next step is launched when the loss is there
+                session.launch("TRAIN", following)
+            else:
+                session.step("TRAIN", beside=following)
+            losses.append(session.objective("TRAIN"))
+        session.machine.settle()
         after = device.api.free_memory()
         carried = session.programs["TRAIN"].carried
-        values = {t.name: session.machine.get(t) for t in carried}
+        values = {t.name: session.machine.get(t) for t in carried} | {"losses": np.array(losses)}
         arena = session.machine.arena.nbytes  # the budget's bytes, where there is one
     if bad := [name for name, value in values.items() if not np.isfinite(value).all()]:
         raise Wrong(f"{policy}: {', '.join(bad[:3])} not finite")

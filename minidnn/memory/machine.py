@@ -146,7 +146,8 @@ class Machine:
                 continue
             for bound in both:
                 bound.append(one)
-        loaded.bound = [self.runtime.bind(bound) for bound in both]
+        tells = _last_output(schedule)
+        loaded.bound = [self.runtime.bind(bound, tells) for bound in both]
         return loaded
 
     def _prepared(self, schedule: Schedule, x: Compute, nothing: Any) -> Call:
@@ -185,6 +186,7 @@ class Machine:
         check:  raise NotFinite at the first op whose float results are not all finite (and leave the step unfinished)
         beside: called once the inputs are settled, to begin writing the next ones on another thread
         """
+        self.settle()
         loaded = self.loaded[name]
         if loaded.fresh and not again:
             self._turn(loaded)
@@ -196,10 +198,27 @@ class Machine:
         self.runtime.run(bound, after=(lambda i: self._check(loaded.schedule, i)) if check else None)
         return None
 
+    def launch(self, name: str = "TRAIN", beside: Callable[[], object] | None = None) -> None:
+        """As `step`, but a device of its own streams may still be at it on return, and is at most then: the step before
+        has ended. So the next one is launched while this one runs, and the device never waits for the host.
+
+        Outputs leave long before a step ends (losses are known when the backward pass begins): `read` waits for them
+        alone. Whatever else looks at the machine sees the step done. What failed in it is raised there, too, or by
+        `settle`. beside: called when the step before has ended, which read where the next inputs are written."""
+        loaded = self.loaded[name]
+        if loaded.fresh:
+            self._turn(loaded)
+        self.runtime.launch(loaded.bound[loaded.place], beside)
+
+    def settle(self) -> None:
+        """Return when no step is in flight. What failed in it is raised."""
+        self.runtime.settle()
+
     def _turn(self, loaded: _Loaded) -> None:
         """The other place is read from now on; inputs that were not written keep their values."""
         for t in loaded.schedule.program.inputs:
             if t not in loaded.fresh:
+                self.settle()  # a step in flight may copy an input back to where it came from
                 np.copyto(self._host(loaded, t, loaded.place ^ 1), self._host(loaded, t, loaded.place))
         loaded.place ^= 1
         loaded.fresh.clear()
@@ -228,6 +247,7 @@ class Machine:
 
     def read(self, tensor: Tensor, program: str = "TRAIN") -> np.ndarray:
         """A copy of an output as the last step of that program left it on the host."""
+        self.runtime.told()
         return self.device.array(self._host(self.loaded[program], tensor), tensor).copy(order="C")
 
     def get(self, tensor: Tensor) -> np.ndarray:
@@ -247,15 +267,25 @@ class Machine:
         """End the streams and give the device's memory back. What `get` reads stays readable."""
         if not self._closed:
             self._closed = True
-            broken = self.runtime.broken
-            self.homes = {} if broken else {t: self.runtime.read(home) for t, home in self.homes.items()}
-            self.runtime.close()
+            try:
+                self.settle()
+            finally:
+                broken = self.runtime.broken
+                self.homes = {} if broken else {t: self.runtime.read(home) for t, home in self.homes.items()}
+                self.runtime.close()
 
     def __enter__(self) -> Machine:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _last_output(schedule: Schedule) -> int | None:
+    """The instruction behind which all outputs are on the host."""
+    outputs = set(schedule.program.outputs)
+    copies = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and x.stay.tensor in outputs]
+    return copies[-1] if copies else None
 
 
 FEW = 4  # channels: an image's

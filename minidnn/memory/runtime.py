@@ -43,8 +43,9 @@ class Runtime(Protocol):
         """On the compute stream: these bytes of the arena become `value`."""
         ...
 
-    def bind(self, bound: Sequence[Bound]) -> Any:
-        """Prepare instructions in the order of the schedule, to be run many times."""
+    def bind(self, bound: Sequence[Bound], tells: int | None = None) -> Any:
+        """Prepare instructions in the order of the schedule, to be run many times. `tells`: the instruction behind
+        which `told` lets its caller go on; without one that is the end."""
         ...
 
     def run(self, prepared: Any, after: Callable[[int], object] | None = None) -> None:
@@ -52,12 +53,26 @@ class Runtime(Protocol):
         ended and before its successor begins. What failed on any stream is raised."""
         ...
 
+    def launch(self, prepared: Any, beside: Callable[[], object] | None = None) -> None:
+        """Run them once behind what was launched before, and return when that has ended, perhaps before they have: at
+        most one run is in flight then. `beside` is called once the former run has ended. What failed in a run in flight
+        is raised by whatever waits for it next."""
+        ...
+
+    def told(self) -> None:
+        """Return when the run in flight is past the instruction that tells."""
+        ...
+
+    def settle(self) -> None:
+        """Return when no run is in flight."""
+        ...
+
     def run_timed(self, prepared: Any) -> tuple[list[Span], float]:
         """Run them once; the time of each, and of all, since the beginning."""
         ...
 
     def read(self, bytes: Any) -> np.ndarray:
-        """These bytes of the arena, on the host; not to be written to."""
+        """These bytes of the arena, on the host, as the run in flight leaves them; not to be written to."""
         ...
 
     def write(self, bytes: Any, source: np.ndarray) -> None:

@@ -63,7 +63,7 @@ class Threads:
     def fill(self, bytes: np.ndarray, value: int) -> Call:
         return partial(bytes.fill, value)
 
-    def bind(self, bound: Sequence[Bound]) -> Prepared:
+    def bind(self, bound: Sequence[Bound], tells: int | None = None) -> Prepared:
         awaited = {on: threading.Event() for on in {b.on for b in bound if b.on is not None}}
         prepared = Prepared(events=list(awaited.values()))
         for b in bound:
@@ -100,6 +100,18 @@ class Threads:
                 self._ended.acquire()
         if self._failure is not None:
             raise self._failure
+
+    def launch(self, prepared: Prepared, beside: Callable[[], object] | None = None) -> None:
+        """Here the thread that launches is the one that computes: the run has ended when this returns."""
+        if beside is not None:
+            beside()
+        self.run(prepared)
+
+    def told(self) -> None:
+        """Nothing is ever in flight."""
+
+    def settle(self) -> None:
+        """Nothing is ever in flight."""
 
     def run_timed(self, prepared: Prepared) -> tuple[list[Span], float]:
         spans: list[Span] = []

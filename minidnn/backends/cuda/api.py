@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of the graph that records the event when it runs
 Call = Callable[[], object]
 Direction = Literal["out", "in"]  # device to host, host to device
 
@@ -51,6 +52,14 @@ class Api(Protocol):
     def release_event(self, event: int) -> None: ...
 
     def record(self, event: int, stream: int) -> None: ...
+
+    def tell(self, event: int, stream: int) -> None:
+        """As `record`, but for the host: recorded in a capture, each replay records it anew."""
+        ...
+
+    def reach(self, event: int) -> None:
+        """Return when what the event was last recorded behind has ended. What failed there is raised."""
+        ...
 
     def wait(self, stream: int, event: int) -> None:
         """The stream goes no further until what the event was last recorded behind has ended."""
@@ -98,7 +107,9 @@ class CupyApi:
         """`cubin(source, storage)`: the machine code of kernels/<source>.cu for this GPU."""
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
         self.number = number
-        self.number = number
+        self._tell = ctypes.CDLL("libcuda.so.1").cuEventRecordWithFlags  # CuPy has no name for it
+        self._tell.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
+        self._capturing = False
         self.enter()
         self.runtime.free(0)  # makes the context
         cupy.cuda.set_allocator(_refuse)
@@ -155,6 +166,15 @@ class CupyApi:
     def record(self, event: int, stream: int) -> None:
         self.runtime.eventRecord(event, stream)
 
+    def tell(self, event: int, stream: int) -> None:
+        if not self._capturing:  # where the driver refuses the flag
+            self.record(event, stream)
+        elif code := self._tell(event, stream, EXTERNAL):
+            raise RuntimeError(f"cuEventRecordWithFlags: CUDA error {code}")
+
+    def reach(self, event: int) -> None:
+        self.runtime.eventSynchronize(event)
+
     def wait(self, stream: int, event: int) -> None:
         self.runtime.streamWaitEvent(stream, event)
 
@@ -196,8 +216,10 @@ class CupyApi:
 
     def begin_capture(self, stream: int) -> None:
         self.runtime.streamBeginCapture(stream, self.runtime.streamCaptureModeRelaxed)
+        self._capturing = True
 
     def end_capture(self, stream: int) -> int:
+        self._capturing = False
         graph = self.runtime.streamEndCapture(stream)
         try:
             return self.runtime.graphInstantiate(graph)

@@ -3,6 +3,9 @@
 A schedule's calls are enqueued in its order; an event stands only where the schedule has a wait. From its second run
 on, a step is replayed as one captured graph, copies included (the first run is not captured, so that libraries load
 what they load late). Timed and checked runs are never captured.
+
+Captured or not, a run begins and ends on the compute stream. So one that is launched while another is in flight begins
+when that has ended, without the host.
 """
 
 from __future__ import annotations
@@ -40,6 +43,7 @@ class Prepared:
 
     calls: list[tuple[int, Stream, Call]] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
+    told: int | None = None  # an event for the host
     runs: int = 0
     graph: int | None = None
 
@@ -65,6 +69,8 @@ class CudaRuntime:
         self._prepared: list[Prepared] = []
         self._edge = api.event()  # between the compute stream and the others, where a step begins
         self._ends = {s: api.event() for s in SIDES}
+        self._over = [api.event(), api.event()]  # of launches, in turn; the last one's stands last
+        self._flight: Prepared | None = None  # what was launched last, unless it is known to have ended
 
     # ---- binding
 
@@ -77,7 +83,7 @@ class CudaRuntime:
     def fill(self, bytes: Bytes, value: int) -> Call:
         return partial(self.api.fill, bytes.address, value, bytes.nbytes, self.streams["compute"])
 
-    def bind(self, bound: Sequence[Any]) -> Prepared:
+    def bind(self, bound: Sequence[Any], tells: int | None = None) -> Prepared:
         """`bound`: memory.runtime.Bound, in the order of the schedule."""
         awaited = {on: self.api.event() for on in {b.on for b in bound if b.on is not None}}
         prepared = Prepared(events=list(awaited.values()))
@@ -90,25 +96,51 @@ class CudaRuntime:
             if b.index in awaited:
                 record = partial(self.api.record, awaited[b.index], stream)
                 prepared.calls.append((b.index, b.stream, record))
+            if b.index == tells:
+                prepared.told = self.api.event()
+                prepared.events.append(prepared.told)
+                prepared.calls.append((b.index, b.stream, partial(self.api.tell, prepared.told, stream)))
         self._prepared.append(prepared)
         return prepared
 
     # ---- running
 
     def run(self, prepared: Prepared, after: Callable[[int], object] | None = None) -> None:
-        with self._settled():
-            if after is not None:
+        if after is None:
+            self.launch(prepared)
+        self.settle()
+        if after is not None:
+            with self._settled():
                 self._run_one_by_one(prepared, after)
-                return
+
+    def launch(self, prepared: Prepared, beside: Callable[[], object] | None = None) -> None:
+        with self._settled():
             if self.graphs and prepared.runs and prepared.graph is None:
                 prepared.graph = self._captured(prepared)
             if prepared.graph is not None:
                 self.api.replay(prepared.graph, self.streams["compute"])
             else:
-                for _, _, call in prepared.calls:
-                    call()
+                self._enqueue(prepared)
             prepared.runs += 1
-            self._synchronize()
+            self._over.reverse()
+            self.api.record(self._over[-1], self.streams["compute"])
+            former, self._flight = self._flight, prepared
+            if former is not None:
+                self.api.reach(self._over[0])
+        if beside is not None:
+            beside()
+
+    def told(self) -> None:
+        if self._flight is not None:
+            with self._settled():
+                told = self._flight.told
+                self.api.reach(self._over[-1] if told is None else told)
+
+    def settle(self) -> None:
+        if self._flight is not None:
+            with self._settled():
+                self._synchronize()
+            self._flight = None
 
     def _run_one_by_one(self, prepared: Prepared, after: Callable[[int], object]) -> None:
         for i, stream, call in prepared.calls:
@@ -130,25 +162,37 @@ class CudaRuntime:
         try:
             yield
         except BaseException:
+            self._flight = None
             try:
                 self._synchronize()
             except Exception:
                 self.broken = True
             raise
 
+    def _enqueue(self, prepared: Prepared) -> None:
+        self._fork(self._edge)
+        for _, _, call in prepared.calls:
+            call()
+        self._join()
+
+    def _fork(self, event: int) -> None:
+        """The side streams begin behind what the compute stream has been given so far."""
+        self.api.record(event, self.streams["compute"])
+        for side in SIDES:
+            self.api.wait(self.streams[side], event)
+
+    def _join(self) -> None:
+        """What the compute stream is given from here on is behind all of the side streams."""
+        for side, event in self._ends.items():
+            self.api.record(event, self.streams[side])
+            self.api.wait(self.streams["compute"], event)
+
     def _captured(self, prepared: Prepared) -> int:
-        """The same calls as one graph. The side streams take part from a fork off the compute stream to a join."""
+        """The same calls as one graph."""
         compute = self.streams["compute"]
         self.api.begin_capture(compute)
         try:
-            self.api.record(self._edge, compute)
-            for side in SIDES:
-                self.api.wait(self.streams[side], self._edge)
-            for _, _, call in prepared.calls:
-                call()
-            for side, event in self._ends.items():
-                self.api.record(event, self.streams[side])
-                self.api.wait(compute, event)
+            self._enqueue(prepared)
         except BaseException:
             with contextlib.suppress(Exception):  # it is spoiled, but until it ends the streams are of no other use
                 self.api.release_graph(self.api.end_capture(compute))
@@ -158,21 +202,18 @@ class CudaRuntime:
     def run_timed(self, prepared: Prepared) -> tuple[list[tuple[int, Stream, float, float]], float]:
         api, compute = self.api, self.streams["compute"]
         count = 2 * len(prepared.calls) + 2
+        self.settle()
         api.enter()
         events = [api.event(timed=True) for _ in range(count)]
         begin, *between, end = events
         try:
             with self._settled():
-                api.record(begin, compute)
-                for side in SIDES:
-                    api.wait(self.streams[side], begin)
+                self._fork(begin)
                 for k, (_, stream, call) in enumerate(prepared.calls):
                     api.record(between[2 * k], self.streams[stream])
                     call()
                     api.record(between[2 * k + 1], self.streams[stream])
-                for side, event in self._ends.items():
-                    api.record(event, self.streams[side])
-                    api.wait(compute, event)
+                self._join()
                 api.record(end, compute)
                 self._synchronize()
                 spans = [
@@ -201,9 +242,10 @@ class CudaRuntime:
             self.api.synchronize(self.streams["compute"])
 
     def close(self) -> None:
-        """Give everything back, unless CUDA is broken: then the process ends it."""
+        """Give everything back, unless CUDA is broken: then the process ends it. A run in flight ends first."""
         if self.broken:
             return
+        self.settle()
         self.api.enter()
         for prepared in self._prepared:
             if prepared.graph is not None:
@@ -211,7 +253,7 @@ class CudaRuntime:
             for event in prepared.events:
                 self.api.release_event(event)
         self._prepared.clear()
-        for event in (self._edge, *self._ends.values()):
+        for event in (self._edge, *self._ends.values(), *self._over):
             self.api.release_event(event)
         for side in SIDES:
             self.api.release_stream(self.streams[side])
