@@ -288,6 +288,7 @@ class Measurements:
     bandwidth_out: float = 0.0  # bytes per second; 0: not measured yet
     bandwidth_in: float = 0.0
     latency: float = 0.0
+    beside: list[dict[str, Any]] = field(default_factory=list)  # copies while it computes (study/link.py); not used
     seconds: dict[str, float] = field(default_factory=dict)
     problem: str | None = None  # why a file that was there could not be used, for people
 
@@ -313,7 +314,7 @@ class Measurements:
 
 
 FORMAT = 1
-_SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "seconds")
+_SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "beside", "seconds")
 
 
 def measurements(device: Any, directory: Path | None = None) -> Measurements:
@@ -336,7 +337,7 @@ def measurements(device: Any, directory: Path | None = None) -> Measurements:
         if content["format"] != FORMAT or content["device"] != identity:
             raise ValueError(f"it is of format {content['format']} for {content['device']}")
         out, back, latency = (float(content[name]) for name in _SAVED[1:4])
-        found = Measurements(identity, path, out, back, latency)
+        found = Measurements(identity, path, out, back, latency, _beside(content.get("beside", [])))
         found.seconds = {str(k): float(v) for k, v in content["seconds"].items()}
         if not all(v > 0 for v in (*found.seconds.values(), found.bandwidth_out, found.bandwidth_in)):
             raise ValueError("a number in it is not positive")
@@ -344,6 +345,14 @@ def measurements(device: Any, directory: Path | None = None) -> Measurements:
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         empty.problem = f"{path} is damaged ({error!r}); its costs are measured again"
         return empty
+
+
+def _beside(found: Any) -> list[dict[str, Any]]:
+    """Copies while the device computes; a file of an older version has none."""
+    numbers = ("bandwidth_out", "bandwidth_in", "slower")
+    return [
+        {"bound_by": str(b["bound_by"]), "op": str(b["op"])} | {name: float(b[name]) for name in numbers} for b in found
+    ]
 
 
 def measured(device: Any, known: Measurements) -> Costs:

@@ -6,8 +6,12 @@ import pytest
 from minidnn import costs
 from minidnn.backends import open_device
 from minidnn.layers.convolution import ConvolutionAttrs
+from minidnn.memory.runtime import Bound
+from minidnn.memory.threads import Threads
 from minidnn.program import Op, Phase, Program, Tensor
+from minidnn.study import link
 from minidnn.study import measure as study
+from tests.cuda_fake import fake_device
 
 
 def program(channels=4):
@@ -39,7 +43,7 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, name):
     told.clear()
     again = costs.measurements(device, tmp_path)
     study.measure(device, [program()], again, tell=lambda *what: told.append(what))
-    assert not told and again.seconds == known.seconds
+    assert not told and again.seconds == known.seconds and again.beside == known.beside != []
     study.measure(device, [program(channels=2)], again, tell=lambda *what: told.append(what))
     assert len(told) == sum(len(device.algorithms(op)) for op in program(2).ops)
     told.clear()
@@ -48,9 +52,96 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, name):
 
 
 def test_copies_move_at_a_plausible_rate():
-    link = study.link(open_device("cpu"), 2**20, 3)
-    assert all(1e8 < rate < 1e12 for rate in (link.out, link.back, link.out_beside, link.back_beside))
-    assert 0 < link.latency < 1e-2
+    found = study.link(open_device("cpu"), 2**20, 3)
+    assert all(1e8 < rate < 1e12 for rate in (found.out, found.back, found.out_beside, found.back_beside))
+    assert 0 < found.latency < 1e-2 and len(found.computing) == 2
+
+
+def test_copies_beside_compute():
+    """Either op is offered by every device, and is bound by what it stands for."""
+    memory, arithmetic = link.ops(1 << 12, 256)
+    for name in ("reference", "cpu"):
+        found = [link.computing(open_device(name), op, 2**18, 2) for op in (memory, arithmetic)]
+        assert [(f.bound_by, f.op) for f in found] == [
+            ("memory", "gradient.add"), ("arithmetic", "inner_product.forward"),
+        ]  # fmt: skip
+        assert all(1e6 < rate < 1e12 for f in found for rate in (f.out, f.back))
+        assert all(0.05 < f.slower < 100 for f in found)
+    beside = link.Link(1e9, 1e9, 1e9, 1e9, 1e-6, tuple(found)).beside()
+    assert beside[1] == {
+        "bound_by": "arithmetic", "op": "inner_product.forward", "bandwidth_out": found[1].out,
+        "bandwidth_in": found[1].back, "slower": found[1].slower,
+    }  # fmt: skip
+    assert "beside an op bound by arithmetic, which takes" in link.described(beside)
+
+
+def test_the_device_computes_for_as_long_as_copies_go_on(monkeypatch):
+    """Time is counted, not taken: an op takes 1 ms, a copy 7 ms. And the op is there before the copies are."""
+    runs = []
+
+    def median_seconds(runtime, bound, repeats, stream):
+        for b in bound:
+            b.call()
+        runs.append(([b.stream for b in bound], sum(calls), stream))
+        calls.clear()
+        return {"compute": 1e-3 * max(runs[-1][1], 1), "out": 7e-3, "in": 6e-3}[stream]
+
+    calls: list[int] = []
+    device = open_device("reference")
+    prepare = device.prepare
+    monkeypatch.setattr(link, "median_seconds", median_seconds)
+    monkeypatch.setattr(device, "prepare", lambda *a: lambda call=prepare(*a): (call(), calls.append(1)))
+    found = link.computing(device, link.ops(64, 8)[0], 700)
+    assert runs == [
+        (["compute"], 1, "compute"), (["out"], 0, "out"), (["in"], 0, "in"), (["compute"], 15, "compute"),
+        (["compute", "out"], 15, "out"), (["compute", "in"], 15, "in"), (["compute", "out", "in"], 15, "compute"),
+    ]  # fmt: skip
+    assert (found.out, found.back, found.slower) == (pytest.approx(1e5), pytest.approx(700 / 6e-3), 1)
+
+
+def test_short_ops_run_in_groups_on_a_gpu():
+    device = fake_device()
+    api = device.api
+    runtime = device.runtime(1 << 12, 0, 0.0, 0)
+    events, ran = len(api.events), []
+
+    def call():
+        api.enqueue(device.compute, lambda: ran.append(api.replays), "op")
+
+    taken = study.timed(runtime, call, repeats=3)
+    assert [ran.count(k) for k in range(4)] == [2, 20, 20, 20], "two to see how long it takes, then groups"
+    assert len([w for w in api.log if w.what == "op"]) == 2 + 3 * 20, "each group is captured once"
+    assert 0 < taken < 1e-5, "the fake takes a microsecond for each thing that is enqueued"
+    assert len(api.events) == events and not api.graphs
+    ran.clear()
+    assert study.timed(runtime, call, best=1e-9) > 0 and len(ran) == 2, "much slower than the best: that is enough"
+    runtime.close()
+    assert not api.allocated and not api.events
+
+
+def test_a_group_that_is_refused_leaves_nothing_behind():
+    device = fake_device()
+    api = device.api
+    runtime = device.runtime(1 << 12, 0, 0.0, 0)
+    events = len(api.events)
+
+    def call():
+        if api.capture is not None:
+            raise RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")
+
+    with pytest.raises(RuntimeError, match="NOT_SUPPORTED"):
+        study.timed(runtime, call)
+    assert api.capture is None and not api.graphs and len(api.events) == events and not runtime.broken
+
+
+def test_seconds_on_threads_are_those_of_compute_alone():
+    from time import sleep
+
+    runtime = Threads(64, 64)
+    slow = Bound(1, "out", lambda: sleep(0.05))
+    prepared = runtime.bind([Bound(0, "compute", lambda: sleep(0.002)), slow])
+    assert 0.002 <= runtime.seconds(prepared, 3) < 0.05
+    runtime.close()
 
 
 def test_large_tensors_repeat_ordinary_numbers(monkeypatch):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -17,6 +18,7 @@ from minidnn.autodiff import differentiate
 from minidnn.backends.cuda.api import Direction
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.program import Op
+from minidnn.study.link import computing, ops
 
 REPEATS = 5
 HIDDEN = 0.5  # of the copies' time, at least
@@ -30,13 +32,24 @@ def item(run: Run) -> None:
         run.case("alone", link.alone)
         run.case("both at once", link.both)
         net = run.place.net("tests/lenet") if run.place.small else run.place.net("vgg16", 32)
-        ops = [op for op in differentiate(net.graph("TRAIN")).ops if op.kind == "convolution.forward"]
-        largest = max(ops, key=lambda op: op.flops)
+        convolutions = [op for op in differentiate(net.graph("TRAIN")).ops if op.kind == "convolution.forward"]
+        largest = max(convolutions, key=lambda op: op.flops)
         run.case("beside compute", lambda: link.beside(device, largest))
         run.case("in a replayed graph", lambda: link.replayed(device, largest, run.place.small))
         run.case("by size", link.sizes)
     finally:
         link.close()
+    for op in ops(1 << 10, 16) if run.place.small else ops():
+        run.case(f"beside {op.kind}", partial(beside, device, op, run.place.link_bytes))
+
+
+def beside(device: CudaDevice, op: Op, nbytes: int) -> dict[str, Any]:
+    """As `minidnn profile` measures it (study/link.py)."""
+    found = computing(device, op, nbytes)
+    return {
+        "op": op.kind, "bound_by": found.bound_by, "out_bytes_per_second": found.out,
+        "in_bytes_per_second": found.back, "compute_slowdown_both": found.slower,
+    }  # fmt: skip
 
 
 class Link:

@@ -6,6 +6,7 @@ What was measured is kept in the machine's temporary folder, so that items that 
 from __future__ import annotations
 
 import gc
+import math
 import shutil
 import tempfile
 import time
@@ -25,15 +26,14 @@ from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Costs, Measurements, key, measured, measurements
 from minidnn.formats import FORMATS, floating, usable
-from minidnn.memory.schedule import Compute, Schedule
+from minidnn.memory.schedule import Compute, Schedule, aligned
 from minidnn.net import Net
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
 from minidnn.session import Session
+from minidnn.study.measure import timed
 
 TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
 RATE = 1e-3
-SLOW = 3.0  # times the best of an op so far: an algorithm that is this slow is not measured again
-LAUNCHES = 1e-3  # seconds that a replayed group of launches should last
 TILE = 16 << 20  # values of noise that buffers are filled with, again and again
 WARM = 3  # steps: uncaptured, captured, replayed
 
@@ -82,7 +82,7 @@ def _measure(
             if run.left() < 1:
                 raise TimeoutError(f"{len(known.seconds)} of {len(wanted)} measured, and the item's time is over")
             same = (op.kind, op.attrs, tuple(t.shape for t in op.tensors))
-            seconds = alone(device, bench, op, algorithm, best.get(same))
+            seconds = alone(device, bench, op, algorithm, best.get(same, math.inf))
             known.seconds[k] = seconds
             best[same] = min(best.get(same, seconds), seconds)
     except TimeoutError:
@@ -98,7 +98,7 @@ def _measure(
 
 
 def _room(op: Op, algorithm: Algorithm) -> int:
-    return sum(-(-t.nbytes // 256) * 256 for t in op.tensors) + algorithm.workspace
+    return sum(aligned(t.nbytes) for t in op.tensors) + algorithm.workspace
 
 
 @cache
@@ -108,45 +108,16 @@ def _noise(small: bool, form: str) -> np.ndarray:
     return np.abs(values + 0.1, out=values).astype(form).view(np.uint8)  # variances and their like are positive
 
 
-def alone(device: CudaDevice, bench: Any, op: Op, algorithm: Algorithm, best: float | None) -> float:
-    """Seconds of one run: of several short ones, replayed as a graph so that no launch is waited for."""
-    api, stream = device.api, device.compute
+def alone(device: CudaDevice, bench: Any, op: Op, algorithm: Algorithm, best: float) -> float:
+    """Seconds of one run, its tensors one behind the other in `bench`, on whose noise it computes."""
     at, views = 0, {}
     for t in op.tensors:
         views[t] = bench.arena[at : at + t.nbytes]
-        at += -(-t.nbytes // 256) * 256
+        at += aligned(t.nbytes)
         if not floating(t.dtype):
             bench.fill(views[t], 0)()  # labels, indices, iterations: valid for every op
     call = device.prepare(op, algorithm, views, bench.arena[at : at + algorithm.workspace])
-    begin, end = api.event(timed=True), api.event(timed=True)
-
-    def timed(work: Any) -> float:
-        api.record(begin, stream)
-        work()
-        api.record(end, stream)
-        api.synchronize(stream)
-        return max(api.elapsed(begin, end), 1e-9)
-
-    try:
-        first = timed(call)
-        second = timed(call)
-        if min(first, second) > SLOW * (best or float("inf")):
-            return min(first, second)
-        if second > LAUNCHES:
-            return sorted([second, timed(call), timed(call)])[1]
-        count = int(np.clip(LAUNCHES / second, 2, 20))
-        api.begin_capture(stream)
-        for _ in range(count):
-            call()
-        graph = api.end_capture(stream)
-        try:
-            taken = sorted(timed(lambda: api.replay(graph, stream)) for _ in range(3))
-        finally:
-            api.release_graph(graph)
-        return taken[1] / count
-    finally:
-        for event in (begin, end):
-            api.release_event(event)
+    return timed(bench, call, best, repeats=3)
 
 
 def summed(schedule: Schedule, costs: Costs) -> float:

@@ -19,6 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.costs import gpu, gpus
     from minidnn.report import table
+    from minidnn.study.link import described
 
     devices = [_device(name) for name in ([args.name] if args.name else DEVICES)]
     profiles: list[dict[str, Any]] = []
@@ -50,6 +51,9 @@ def run(args: argparse.Namespace) -> int:
         for d in devices
     ]
     table.plain(["device", "available", "memory", "copies out / in", "what"], lines, "To run on (--device)")
+    for d in devices:
+        if d["available"]:
+            print(f"{d['name']}: {described(d['beside_compute'])}")
     if args.name:
         return code
     lines = [
@@ -69,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _device(name: str) -> dict[str, Any]:
     from minidnn.backends import open_device
-    from minidnn.study.measure import link
+    from minidnn.study.link import link
 
     try:
         device = open_device(name)
@@ -85,4 +89,5 @@ def _device(name: str) -> dict[str, Any]:
         "bandwidth_in": found.back,
         "bandwidth_out_beside": found.out_beside,
         "bandwidth_in_beside": found.back_beside,
+        "beside_compute": found.beside(),
     }

@@ -22,6 +22,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.formats import usable
     from minidnn.report import table
     from minidnn.session import InvalidInput
+    from minidnn.study.link import described
     from minidnn.study.measure import measure
 
     about = subject.read(args)
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
         "bandwidth_out": known.bandwidth_out,
         "bandwidth_in": known.bandwidth_in,
         "latency": known.latency,
+        "beside_compute": known.beside,
         "cache": str(known.path),
         "measured": len(known.seconds) - before,
     }
@@ -85,5 +87,6 @@ def run(args: argparse.Namespace) -> int:
     headings = ["op", "algorithm", "workspace", "time", "GFLOP/s", "GB/s"]
     table.plain(headings, lines, f"{about.titled()} on {known.device}")
     rate = f"copies: {known.bandwidth_out / 1e9:.1f} GB/s out, {known.bandwidth_in / 1e9:.1f} GB/s in"
+    print(described(known.beside))
     print(f"{rate}; {facts['measured']} measured now, {len(known.seconds)} kept in {known.path}")
     return 0

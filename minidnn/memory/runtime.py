@@ -71,6 +71,10 @@ class Runtime(Protocol):
         """Run them once; the time of each, and of all, since the beginning."""
         ...
 
+    def seconds(self, prepared: Any, times: int = 1) -> float:
+        """What one run keeps the compute stream busy for, of so many that follow one another without a gap."""
+        ...
+
     def read(self, bytes: Any) -> np.ndarray:
         """These bytes of the arena, on the host, as the run in flight leaves them; not to be written to."""
         ...

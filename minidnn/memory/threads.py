@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
+from statistics import median
 from time import perf_counter, sleep
 
 import numpy as np
@@ -123,6 +124,14 @@ class Threads:
         finally:
             self._spans = None
         return [(i, stream, start - began, end - began) for i, stream, start, end in spans], seconds
+
+    def seconds(self, prepared: Prepared, times: int = 1) -> float:
+        """The median: a host's threads are interrupted now and then."""
+        taken = []
+        for _ in range(times):
+            spans, _ = self.run_timed(prepared)
+            taken.append(sum(end - start for _, stream, start, end in spans if stream == "compute"))
+        return median(taken)
 
     def _run(self, prepared: Prepared, stream: Stream) -> None:
         spans = self._spans

@@ -1,14 +1,14 @@
 """Seconds of every (op, algorithm) of a program, and of copies, taken on the machine at hand.
 
 Each op runs alone, in buffers of its own filled with ordinary numbers, warm, and the median of a few runs counts:
-what one kernel takes when nothing else runs. Copies that run beside compute are not foreseen here (docs/costs.md).
+what one kernel takes when nothing else runs. A short one runs many times without a gap, so that what launching it takes
+does not count. Copies that run beside compute are not foreseen here (docs/costs.md).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterable
 from statistics import median
 from typing import Any
 
@@ -16,14 +16,16 @@ import numpy as np
 
 from minidnn.costs import Costs, Measurements, key, measured
 from minidnn.formats import floating
-from minidnn.memory.machine import open_runtime
-from minidnn.memory.runtime import Bound, Runtime
-from minidnn.memory.schedule import Stream, aligned
+from minidnn.memory.runtime import Bound, Call, Runtime
+from minidnn.memory.schedule import aligned
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
+from minidnn.study.link import link, opened
 
 REPEATS = 5  # of each op
 ENOUGH = 0.5  # seconds: an op that took this long in all is not repeated further
-COPY_BYTES = 32 * 2**20
+SLOW = 3.0  # times the best of its like: an algorithm that is this slow is not measured again
+GROUP = 1e-3  # seconds that a group of short runs should last,
+MOST = 20  # and how many they are at most
 REPEATED = 1 << 20  # values of a large tensor
 
 
@@ -45,9 +47,10 @@ def measure(
                 k = key(op, algorithm)
                 if again or k not in known.seconds:
                     wanted.setdefault(k, (op, algorithm))
-    if again or not known.bandwidth_out:
+    if again or not (known.bandwidth_out and known.beside):
         found = link(device)
         known.bandwidth_out, known.bandwidth_in, known.latency = found.out, found.back, found.latency
+        known.beside = found.beside()
     try:
         for done, (k, (op, algorithm)) in enumerate(wanted.items()):
             tell(done, len(wanted), f"{op.name} [{algorithm.name}]")
@@ -64,12 +67,27 @@ def seconds(device: Any, op: Op, algorithm: Algorithm, repeats: int = REPEATS) -
     for t in op.tensors:
         places[t], size = size, size + aligned(t.nbytes)
     random = np.random.default_rng(0)
-    with _opened(device, size + aligned(algorithm.workspace), 0) as runtime:
+    with opened(device, size + aligned(algorithm.workspace), 0) as runtime:
         for t, at in places.items():
             runtime.write(runtime.arena[at : at + t.nbytes], _filled(t, op, random))
         views = {t: device.view(runtime.arena[at : at + t.nbytes], t) for t, at in places.items()}
         call = device.prepare(op, algorithm, views, runtime.arena[size : size + algorithm.workspace])
-        return _median(runtime, [Bound(0, "compute", call)], repeats)
+        return timed(runtime, call, repeats=repeats)
+
+
+def timed(runtime: Runtime, call: Call, best: float = math.inf, repeats: int = REPEATS) -> float:
+    """The median seconds of one run of what `call` does on the compute stream, warm. best: of other ways to do it; one
+    that is much slower is not measured again."""
+    prepared = runtime.bind([Bound(0, "compute", call)])
+    first, second = runtime.seconds(prepared), runtime.seconds(prepared)  # the first warms
+    if min(first, second) > SLOW * best:
+        return min(first, second)
+    times = max(1, min(MOST, int(GROUP / max(second, 1e-9))))
+    taken, spent = [], 0.0
+    while len(taken) < repeats and spent < ENOUGH:
+        taken.append(runtime.seconds(prepared, times))
+        spent += taken[-1] * times
+    return max(median(taken), 1e-9)
 
 
 def _filled(t: Tensor, op: Op, random: np.random.Generator) -> np.ndarray:
@@ -86,65 +104,3 @@ def _filled(t: Tensor, op: Op, random: np.random.Generator) -> np.ndarray:
         for at in range(0, values.size, count):
             values[at : at + count] = some[: values.size - at]
     return bytes_
-
-
-# ---- copies
-
-
-@dataclass(frozen=True)
-class Link:
-    """Bytes per second between device and host: out and in alone, and each while the other runs too. `latency`:
-    seconds before a copy's first byte."""
-
-    out: float
-    back: float
-    out_beside: float
-    back_beside: float
-    latency: float
-
-
-def link(device: Any, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Link:
-    """How the machine's copies fare on this device."""
-    with _opened(device, 2 * nbytes, 2 * nbytes) as runtime:
-        runtime.host.fill(1)
-        for half in (runtime.arena[:nbytes], runtime.arena[nbytes : 2 * nbytes]):
-            runtime.write(half, runtime.host[:nbytes])
-
-        def copy(stream: Stream, size: int = nbytes) -> Bound:
-            device_, host = runtime.arena, runtime.host
-            if stream == "out":
-                return Bound(0, "out", runtime.copy(host[:size], device_[:size], "out"))
-            last = slice(2 * nbytes - size, 2 * nbytes)
-            return Bound(1, "in", runtime.copy(device_[last], host[last], "in"))
-
-        def rate(stream: Stream, *bound: Bound) -> float:
-            return nbytes / _median(runtime, bound, repeats, stream)
-
-        both = copy("out"), copy("in")
-        return Link(
-            rate("out", both[0]),
-            rate("in", both[1]),
-            rate("out", *both),
-            rate("in", *both),
-            _median(runtime, [copy("out", 64)], repeats, "out"),
-        )
-
-
-def _median(runtime: Runtime, bound: Sequence[Bound], repeats: int, stream: Stream = "compute") -> float:
-    """The median seconds of what runs on that stream, warm: first use of pages and of a library's caches is over."""
-    prepared = runtime.bind(bound)
-    runtime.run(prepared)
-    taken: list[float] = []
-    while len(taken) < repeats and sum(taken) < ENOUGH:
-        spans, _ = runtime.run_timed(prepared)
-        taken += [end - start for _, s, start, end in spans if s == stream]
-    return max(median(taken), 1e-9)
-
-
-@contextmanager
-def _opened(device: Any, arena: int, host: int) -> Iterator[Runtime]:
-    runtime = open_runtime(device, arena, host)
-    try:
-        yield runtime
-    finally:
-        runtime.close()

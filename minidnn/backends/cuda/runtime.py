@@ -187,12 +187,13 @@ class CudaRuntime:
             self.api.record(event, self.streams[side])
             self.api.wait(self.streams["compute"], event)
 
-    def _captured(self, prepared: Prepared) -> int:
-        """The same calls as one graph."""
+    def _captured(self, prepared: Prepared, times: int = 1) -> int:
+        """The same calls as one graph, perhaps several times, one behind the other."""
         compute = self.streams["compute"]
         self.api.begin_capture(compute)
         try:
-            self._enqueue(prepared)
+            for _ in range(times):
+                self._enqueue(prepared)
         except BaseException:
             with contextlib.suppress(Exception):  # it is spoiled, but until it ends the streams are of no other use
                 self.api.release_graph(self.api.end_capture(compute))
@@ -224,6 +225,32 @@ class CudaRuntime:
         finally:
             for event in events:
                 if not self.broken:
+                    api.release_event(event)
+
+    def seconds(self, prepared: Prepared, times: int = 1) -> float:
+        """Several are replayed as one graph: a kernel of microseconds takes as long to launch as to run."""
+        api, compute = self.api, self.streams["compute"]
+        self.settle()
+        api.enter()
+        begin, end = api.event(timed=True), api.event(timed=True)
+        graph = None
+        try:
+            with self._settled():
+                if times > 1:
+                    graph = self._captured(prepared, times)
+                api.record(begin, compute)
+                if graph is None:
+                    self._enqueue(prepared)
+                else:
+                    api.replay(graph, compute)
+                api.record(end, compute)
+                api.synchronize(compute)
+                return api.elapsed(begin, end) / times
+        finally:
+            if not self.broken:
+                if graph is not None:
+                    api.release_graph(graph)
+                for event in (begin, end):
                     api.release_event(event)
 
     # ---- values
