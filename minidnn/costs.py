@@ -13,8 +13,8 @@ import difflib
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +78,7 @@ def remembering(choose: Callable[[Op], tuple[Choice, ...]]) -> Callable[[Op], tu
 # ---- a GPU that need not be here: profiles -----------------------------------------------------------------
 
 PROFILES = Path(__file__).with_name("gpus")
+TF32 = ":tf32"
 
 
 class ProfileError(ValueError):
@@ -134,6 +135,13 @@ class GPU:
     workspace_of: str  # "spectral" or "plain"
     workspace_maps: Number
     workspace_filters: Number
+    # Products on tensor cores: a peak per format of the operands, without sparsity, and the fraction of it that "fast"
+    # reaches; "gemm" and "implicit_gemm" in the proportion that they have to "fast", at most that. None: as in float32.
+    tf32_flops: Number | None = None  # float32, rounded to TF32: only where that is allowed
+    float16_flops: Number | None = None
+    bfloat16_flops: Number | None = None
+    tensor: Number | None = None
+    tf32: bool = False  # whether TF32 is allowed
 
     def __post_init__(self) -> None:
         if self.workspace_of not in ("spectral", "plain"):
@@ -141,22 +149,40 @@ class GPU:
         for name, number in vars(self).items():
             if isinstance(number, Number) and not number.value > 0:
                 raise ValueError(f"{name} is {number.value}; it must be positive")
+        peaks = [name for name in ("tf32_flops", "float16_flops", "bfloat16_flops") if getattr(self, name) is not None]
+        if peaks and self.tensor is None:
+            raise ValueError(f"{peaks[0]} is given, but not which fraction of it is reached: tensor")
+        if self.tf32 and self.tf32_flops is None:
+            raise ValueError("it has no tensor cores for TF32: there is no tf32_flops")
 
-    def seconds(self, flops: float, nbytes: float, efficiency: float) -> float:
-        """The roofline: as long as the slower of arithmetic and memory takes, and a launch."""
-        arithmetic = flops / (self.peak_flops.value * efficiency)
-        traffic = nbytes / (self.memory_bandwidth.value * self.bandwidth.value)
-        return max(arithmetic, traffic) + self.launch_latency.value
+    def peak(self, op: Op) -> float | None:
+        """Operations per second of the tensor cores that do this op; None: it is not for them."""
+        if not op.kind.startswith(PRODUCTS):
+            return None
+        format = op.reads[0].dtype
+        number = getattr(self, f"{'tf32' if format == 'float32' else format}_flops", None)
+        return number.value if number is not None and (format != "float32" or self.tf32) else None
+
+    def seconds(self, op: Op, efficiency: float, nbytes: float | None = None) -> float:
+        """The roofline: as long as the slower of arithmetic and memory takes, and a launch. `efficiency`: the fraction
+        of float32's peak."""
+        peak = self.peak(op)
+        if peak is None or self.tensor is None:
+            rate = self.peak_flops.value * efficiency
+        else:
+            rate = peak * self.tensor.value * min(1.0, efficiency / self.fast.value)
+        traffic = (op.nbytes if nbytes is None else nbytes) / (self.memory_bandwidth.value * self.bandwidth.value)
+        return max(op.flops / rate, traffic) + self.launch_latency.value
 
     def choices(self, op: Op) -> tuple[Choice, ...]:
         if op.kind not in _CONVOLUTIONS:
-            return (Choice(Algorithm("default"), self.seconds(op.flops, op.nbytes, self.gemm.value)),)
-        slow = Choice(Algorithm("implicit_gemm"), self.seconds(op.flops, op.nbytes, self.implicit_gemm.value))
+            return (Choice(Algorithm("default"), self.seconds(op, self.gemm.value)),)
+        slow = Choice(Algorithm("implicit_gemm"), self.seconds(op, self.implicit_gemm.value))
         if not _transformable(op.attrs):
             return (slow,)
         space = self._workspace(op)
         # what is transformed is written and read again
-        seconds = self.seconds(op.flops, op.nbytes + 2 * space, self.fast.value)
+        seconds = self.seconds(op, self.fast.value, op.nbytes + 2 * space)
         return (slow, Choice(Algorithm("fast", space), seconds))
 
     def _workspace(self, op: Op) -> int:
@@ -175,6 +201,8 @@ class GPU:
             origin="profile",
         )
 
+
+PRODUCTS = ("convolution.", "inner_product.")  # kinds that tensor cores do
 
 # x, y, w of a convolution pass, whichever of them it writes
 _CONVOLUTIONS: dict[str, Callable[[Op], tuple[Tensor, Tensor, Tensor]]] = {
@@ -205,10 +233,16 @@ def gpus() -> list[str]:
 
 
 def gpu(name: str) -> GPU:
-    """The profile called `name`, or read from a file of one's own. Raises ProfileError."""
+    """The profile called `name`, or read from a file of one's own; with TF32 allowed where ":tf32" follows. Raises
+    ProfileError."""
     from pydantic import TypeAdapter, ValidationError
     from ruamel.yaml import YAML, YAMLError
 
+    if name.endswith(TF32):
+        try:
+            return replace(gpu(name.removesuffix(TF32)), tf32=True)
+        except ValueError as error:
+            raise ProfileError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from None
     path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
     if path.parent == PROFILES and not path.is_file():
         near = difflib.get_close_matches(name.lower().replace("-", "_"), gpus(), 1, 0.5)
@@ -228,7 +262,8 @@ def gpu(name: str) -> GPU:
 
 def profile(name: str) -> Costs:
     """What a program would cost on the GPU called `name`."""
-    return gpu(name).costs(Path(name).stem)
+    path = Path(name.removesuffix(TF32))
+    return gpu(name).costs(path.stem + (TF32 if name.endswith(TF32) else ""))
 
 
 # ---- a machine that is here: measured, or estimated --------------------------------------------------------
@@ -236,12 +271,18 @@ def profile(name: str) -> Costs:
 
 @dataclass(frozen=True)
 class Rates:
-    """A device in four numbers. `launch`: seconds of anything at least."""
+    """A device in a few numbers. `launch`: seconds of anything at least."""
 
     flops: float  # per second
     bandwidth: float  # bytes per second, of its memory
     copy: float  # bytes per second, to the host and back
     launch: float
+    products: Mapping[str, float] = field(default_factory=dict)  # flops of convolutions and inner products, by format
+
+    def arithmetic(self, op: Op) -> float:
+        """Operations per second of this op."""
+        product = op.kind.startswith(PRODUCTS)
+        return self.products.get(op.reads[0].dtype, self.flops) if product else self.flops
 
 
 # One core's worth, roughly, of any CPU of the last ten years. Fixed on purpose: see `estimate`.
@@ -257,7 +298,7 @@ def estimate(device: Any) -> Costs:
     rates: Rates = getattr(device, "rates", CPU)
 
     def choose(op: Op) -> tuple[Choice, ...]:
-        seconds = max(op.flops / rates.flops, op.nbytes / rates.bandwidth) + rates.launch
+        seconds = max(op.flops / rates.arithmetic(op), op.nbytes / rates.bandwidth) + rates.launch
         return tuple(Choice(a, seconds * (1 + 0.1 * i)) for i, a in enumerate(device.algorithms(op)))
 
     return Costs(

@@ -198,3 +198,95 @@ def test_negative_seconds_are_damage(tmp_path):
     known.save()
     assert "not positive" in costs.measurements(Device(), tmp_path).problem
     assert json.loads(known.path.read_text())["seconds"] == {"a": -1.0}
+
+
+# ---- tensor cores
+
+
+def of_format(op, format):
+    tensors = {t: replace(t, dtype=format) for t in op.tensors}
+    return replace(op, reads=tuple(tensors[t] for t in op.reads), writes=tuple(tensors[t] for t in op.writes))
+
+
+@pytest.mark.parametrize(
+    "name, format, peak",
+    [
+        ("h200", "float16", 989.5e12), ("h200", "bfloat16", 989.5e12), ("h200:tf32", "float32", 494.5e12),
+        ("a100", "bfloat16", 312e12), ("a100:tf32", "float32", 156e12), ("v100", "float16", 125e12),
+    ],
+)  # fmt: skip
+def test_products_on_tensor_cores_by_hand(name, format, peak):
+    c, gpu = costs.profile(name), costs.gpu(name)
+    assert c.device == name
+    op = of_format(convolution(n=64, c=512, k=512, size=28), format)  # bound by arithmetic
+    slow, fast = c.choices(op)
+    part = gpu.implicit_gemm.value / gpu.fast.value
+    assert slow.seconds == pytest.approx(op.flops / (peak * 0.5 * part) + gpu.launch_latency.value)
+    traffic = (op.nbytes + 2 * fast.algorithm.workspace) / (gpu.memory_bandwidth.value * gpu.bandwidth.value)
+    assert fast.seconds == pytest.approx(max(op.flops / (peak * 0.5), traffic) + gpu.launch_latency.value)
+    product = replace(op, kind="inner_product.forward")
+    part = min(1, gpu.gemm.value / gpu.fast.value)
+    assert c.choices(product)[0].seconds == pytest.approx(op.flops / (peak * 0.5 * part) + gpu.launch_latency.value)
+
+
+@pytest.mark.parametrize(
+    "name, format", [("h200", "float32"), ("titan_x", "float16"), ("v100", "bfloat16"), ("k40", "bfloat16")]
+)
+def test_products_without_tensor_cores_take_as_long_as_ever(name, format):
+    op = convolution(n=64, c=512, k=512, size=28)
+    want = costs.profile(name).choices(op)[0].seconds
+    assert costs.profile(name).choices(of_format(op, format))[0].seconds == pytest.approx(want)
+
+
+def test_what_is_no_product_gains_by_its_bytes_alone():
+    gpu = costs.gpu("h200:tf32")
+    half = of_format(RELU, "float16")
+    for op in (RELU, half):
+        want = op.nbytes / (4800e9 * 0.85) + gpu.launch_latency.value
+        assert gpu.choices(op)[0].seconds == pytest.approx(want)
+    assert half.nbytes * 2 == RELU.nbytes
+    arithmetic = replace(half, flops=10**12)
+    assert gpu.choices(arithmetic)[0].seconds == pytest.approx(1e12 / (67e12 * 0.75) + gpu.launch_latency.value)
+
+
+def test_tf32_of_a_card_that_has_none():
+    with pytest.raises(costs.ProfileError, match="titan_x:tf32: it has no tensor cores for TF32"):
+        costs.profile("titan_x:tf32")
+    with pytest.raises(costs.ProfileError, match=r"'h20'; did you mean h200\?"):
+        costs.profile("h20:tf32")
+
+
+def test_a_peak_needs_the_fraction_that_is_reached(tmp_path):
+    text = (costs.PROFILES / "h200.yaml").read_text()
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("\n".join(line for line in text.splitlines() if not line.startswith("tensor:")))
+    with pytest.raises(costs.ProfileError, match="tf32_flops is given, but not which fraction of it is reached"):
+        costs.profile(str(mine))
+    mine.write_text(text)
+    assert costs.profile(f"{mine}:tf32").device == "mine:tf32"
+
+
+def test_the_estimate_of_a_device_by_format():
+    rates = costs.Rates(10.0, 1e9, 1e9, 0.0, {"float16": 80.0, "float32": 40.0})
+    op = convolution(n=1, size=8)
+    assert rates.arithmetic(op) == 40 and rates.arithmetic(of_format(op, "float16")) == 80
+    assert rates.arithmetic(of_format(op, "bfloat16")) == 10 and rates.arithmetic(of_format(RELU, "float16")) == 10
+    device = Device()
+    device.rates = rates
+    assert costs.estimate(device).choices(of_format(op, "float16"))[0].seconds == pytest.approx(op.flops / 80)
+
+
+def test_beside_compute_is_kept_and_a_file_without_it_is_read(tmp_path):
+    known = costs.measurements(Device(), tmp_path)
+    known.bandwidth_out = known.bandwidth_in = 1.0
+    known.beside = [{"bound_by": "memory", "op": "sum", "bandwidth_out": 1.0, "bandwidth_in": 2.0, "slower": 1.5}]
+    known.save()
+    assert costs.measurements(Device(), tmp_path).beside == known.beside
+    content = json.loads(known.path.read_text())
+    del content["beside"]
+    known.path.write_text(json.dumps(content))
+    old = costs.measurements(Device(), tmp_path)
+    assert old.beside == [] and old.problem is None and old.bandwidth_out == 1
+    content["beside"] = [{"op": "sum"}]
+    known.path.write_text(json.dumps(content))
+    assert "damaged" in costs.measurements(Device(), tmp_path).problem

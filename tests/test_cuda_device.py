@@ -6,13 +6,14 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import minidnn
 from minidnn.backends.cuda.api import OutOfMemory
-from minidnn.backends.cuda.device import KINDS, OF_CUDNN, KernelFailed
+from minidnn.backends.cuda.device import KINDS, OF_CUDNN, KernelFailed, _rates
 from minidnn.backends.cuda.runtime import CudaRuntime
 from minidnn.backends.reference import KERNELS, NoKernel
 from minidnn.memory.machine import NotFinite
@@ -32,6 +33,25 @@ STEPS = 4
 def test_it_has_a_kernel_for_every_kind():
     assert set(KINDS) | set(OF_CUDNN) == set(KERNELS)
     assert not set(KINDS) & set(OF_CUDNN)
+
+
+@pytest.mark.parametrize(
+    "capability, tf32, half, single",
+    [((9, 0), True, 4096, 2048), ((9, 0), False, 4096, None), ((8, 7), True, 512, 256), ((6, 1), True, None, None)],
+)
+def test_the_guess_of_a_cards_rates(capability, tf32, half, single):
+    """132 multiprocessors at 1 GHz, 5000 bits of memory at 2 GHz."""
+    clocks = {
+        "MultiProcessorCount": 132,
+        "ClockRate": 10**6,
+        "MemoryClockRate": 2 * 10**6,
+        "GlobalMemoryBusWidth": 5000,
+    }
+    rates = _rates(SimpleNamespace(attribute=clocks.get), capability, tf32)
+    assert rates.flops == pytest.approx(0.6 * 132e9 * 256) and rates.bandwidth == pytest.approx(0.8 * 2 * 2e9 * 625)
+    want = {"float16": half, "bfloat16": half, "float32": single}
+    assert rates.products == {name: pytest.approx(0.5 * 132e9 * n) for name, n in want.items() if n}
+    assert "bfloat16" not in _rates(SimpleNamespace(attribute=clocks.get), (7, 5), True).products
 
 
 def trained(net: str, device, policy: str, **options) -> dict[str, np.ndarray]:

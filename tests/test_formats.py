@@ -393,7 +393,13 @@ def test_plans_say_the_format_and_what_it_saves(capsys):
     assert peaks["float16"] == peaks["bfloat16"] < 0.75 * peaks["float32"]
     assert main(["plan", LENET, "--gpu", "h200", "--format", "bfloat16"]) == 0
     text = " ".join(capsys.readouterr().out.split())
+    assert "bfloat16" in text and "arithmetic takes as long" not in text and "TF32" not in text
+    assert main(["plan", LENET, "--gpu", "titan_x", "--format", "bfloat16"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
     assert "bfloat16." in text and "arithmetic takes as long as in float32" in text
+    for gpu, said in (("h200", "TF32 is forbidden (--gpu NAME:tf32 allows it)"), ("h200:tf32", "TF32 is allowed.")):
+        assert main(["plan", LENET, "--gpu", gpu]) == 0
+        assert said in " ".join(capsys.readouterr().out.split())
 
 
 @pytest.mark.parametrize("format", HALF)

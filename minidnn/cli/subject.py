@@ -132,8 +132,12 @@ def notes(costs: Costs, format: str = "float32") -> str:
     if costs.origin == "profile":
         from minidnn.costs import gpu
 
-        slow = "" if format == "float32" else f" It has no rates of {format}: arithmetic takes as long as in float32."
-        return f"Simulated on {gpu(costs.device).title} from the profile {costs.device}.{slow}"
+        card, more = gpu(costs.device), ""
+        if format != "float32" and getattr(card, f"{format}_flops") is None:
+            more = f" It has no rates of {format}: arithmetic takes as long as in float32."
+        elif format == "float32" and card.tf32_flops is not None:
+            more = f" TF32 is {'allowed' if card.tf32 else 'forbidden (--gpu NAME:tf32 allows it)'}."
+        return f"Simulated on {card.title} from the profile {costs.device}.{more}"
     how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
     more = "" if costs.measured else " `minidnn profile` measures them."
     return f"Simulated with {how} this machine ({costs.device}).{more}"

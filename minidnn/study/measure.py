@@ -83,7 +83,8 @@ def timed(runtime: Runtime, call: Call, best: float = math.inf, repeats: int = R
     if min(first, second) > SLOW * best:
         return min(first, second)
     times = max(1, min(MOST, int(GROUP / max(second, 1e-9))))
-    taken, spent = [], 0.0
+    taken: list[float] = []
+    spent = 0.0
     while len(taken) < repeats and spent < ENOUGH:
         taken.append(runtime.seconds(prepared, times))
         spent += taken[-1] * times

@@ -48,6 +48,13 @@ KINDS = {
 OF_CUDNN = {**convolution.KINDS, **dense.KINDS}
 
 SOME_GPU = Rates(1e13, 5e11, 2e10, 5e-6)
+# Compute capability -> what a multiprocessor's tensor cores do in a cycle: operations of products of 16-bit values that
+# are summed in float32, without sparsity (NVIDIA's papers on each architecture: V100 125e12 on 80 multiprocessors at
+# 1.53 GHz, T4 65e12, A100 312e12, RTX 3090 71e12, RTX 4090 165e12, H100 989e12, B200 2250e12, RTX 5090 209e12)
+TENSOR_CORES = {
+    (7, 0): 1024, (7, 5): 1024, (8, 0): 2048, (8, 6): 512, (8, 9): 512, (9, 0): 4096, (10, 0): 8192, (12, 0): 512,
+}  # fmt: skip
+BFLOAT16 = (8, 0)  # the first with bfloat16, and with TF32, which takes twice as long
 MARGIN = 256 << 20  # bytes that are left free for what CUDA itself takes late: kernels' code, graphs, stacks
 
 
@@ -177,17 +184,27 @@ def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDev
         f"{card.name} (compute capability {card.capability[0]}.{card.capability[1]}, driver for CUDA {driver}), "
         f"{found.description}, TF32 {'allowed' if tf32 else 'forbidden'}"
     )
-    return CudaDevice(api, cudnn, description, graphs, _rates(api))
+    return CudaDevice(api, cudnn, description, graphs, _rates(api, card.capability, tf32))
 
 
-def _rates(api: Any) -> Rates:
-    """A guess from the card's clocks: 128 multiply-adds of float32 per multiprocessor and cycle, memory that moves
-    twice a cycle, and a link of PCI Express 4. What is measured (`minidnn profile`) goes before it."""
+def _rates(api: Any, capability: tuple[int, int], tf32: bool) -> Rates:
+    """A guess from the card's clocks: 128 multiply-adds of float32 per multiprocessor and cycle, what its tensor cores
+    do, memory that moves twice a cycle, and a link of PCI Express 4. What is measured (`minidnn profile`) goes before
+    it."""
     multiprocessors, kilohertz = api.attribute("MultiProcessorCount"), api.attribute("ClockRate")
+    cycles, products = multiprocessors * kilohertz * 1e3, {}
+    if known := [c for c in TENSOR_CORES if c <= capability]:
+        half = 0.5 * cycles * TENSOR_CORES[max(known)]
+        products["float16"] = half
+        if capability >= BFLOAT16:
+            products["bfloat16"] = half
+            if tf32:
+                products["float32"] = half / 2
     memory_kilohertz, bits = api.attribute("MemoryClockRate"), api.attribute("GlobalMemoryBusWidth")
     return Rates(
-        flops=0.6 * multiprocessors * 256 * kilohertz * 1e3,
+        flops=0.6 * 256 * cycles,
         bandwidth=0.8 * 2 * memory_kilohertz * 1e3 * bits / 8,
         copy=20e9,
         launch=5e-6,
+        products=products,
     )
