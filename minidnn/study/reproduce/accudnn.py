@@ -1,0 +1,118 @@
+"""AccUDNN (Guo et al., ICCD 2019, arXiv 1901.06773): the four figures of its abstracts. Its text was not to be had.
+
+So its hardware, the batch of its ResNet-152 and its network are not known. Here it is the profile of the Titan X, whose
+12 GB the abstract names as a budget. Original Caffe is the data and diff of all blobs for the whole step, with the
+memory facts of Caffe and at most 8 MiB of workspace for a convolution; AccUDNN, which was built on Caffe, has the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+
+from minidnn.autodiff import TrainSpec
+from minidnn.costs import Costs, profile
+from minidnn.layers import FACTS
+from minidnn.memory.arrange import arrange
+from minidnn.memory.simulator import simulate
+from minidnn.program import Program
+from minidnn.session import programs
+from minidnn.solver_file import understand
+from minidnn.study.reproduce.layrub import caffes
+from minidnn.study.reproduce.row import MIB, Row, Tell
+from minidnn.study.search import Series, largest
+from minidnn.study.tune import Cluster, Curve, Point, gradient_bytes, sweep
+
+SYSTEM = "accudnn"
+NETWORK = "resnet152"
+GPU = "titan_x"
+GIB = 1024 * MIB
+FIRST, GRID = 32, 8  # batches that are tried
+CAFFE, SWAPPING = "baseline_caffe:p", "accudnn:p"
+TRAINING = TrainSpec(momentum=0.9, weight_decay=1e-4)
+
+BATCH = "the abstract does not say at which batch: this is the smallest at which original Caffe needs more than 24 GiB"
+STYLE = "AccUDNN-style: how the original chooses what it swaps is not known"
+NO_SPEED = f"the abstracts give no slowdown; {STYLE}"
+GRADUAL = (
+    "by model the throughput rises only as long as launches count, and the best batch is the largest whose copies are "
+    f"all hidden; on the original's GPU small batches may have run less well than the profile says. {STYLE}"
+)
+RING = (
+    "by model: one device's simulated iteration, then a ring all-reduce over links of {:.1f} GB/s that overlaps with "
+    "nothing; the original's cluster is not known"
+)
+BOTH = (
+    "{}. With a batch of 4.2 times the size, an iteration of 4.2 times the seconds and one sum of gradients for each, "
+    "1.9 times the efficiency means at most 5.8 times the speed of one GPU, not 7.7: the two abstracts speak of "
+    "different clusters or batches"
+)
+
+
+def rows(tell: Tell) -> Iterator[Row]:
+    costs = caffes(profile(GPU))
+    yield from _memory(tell, costs)
+    tell(f"AccUDNN: throughput of {NETWORK} in 12 GiB")
+    caffe = _largest(costs, 12 * GIB)
+    curve = sweep(_programs, FIRST, SWAPPING, costs, 12 * GIB, grid=GRID)
+    yield from _minibatch(caffe, curve)
+    yield from _cluster(caffe, curve, costs)
+
+
+@cache
+def _programs(batch: int) -> Sequence[Program]:
+    net, _, _ = understand(NETWORK, batch=batch)
+    return tuple(programs(net, TRAINING, ("TRAIN",), facts=FACTS["caffe"]).values())
+
+
+def _largest(costs: Costs, budget: int) -> int:
+    """The largest batch that original Caffe trains in so many bytes; 0: none."""
+    found = largest(_programs, Series(1, 1, 1 << 20), CAFFE, costs, budget, (FIRST, 2 * FIRST))
+    return found.size or 0
+
+
+def _memory(tell: Tell, costs: Costs) -> Iterator[Row]:
+    tell(f"AccUDNN: {NETWORK} in 24 GiB and in 8")
+    batch = _largest(costs, 24 * GIB) + 1
+    case = f"{NETWORK} ({batch})"
+    base = arrange(_programs(batch), CAFFE, costs, 1 << 62)
+    found = arrange(_programs(batch), SWAPPING, costs, 8 * GIB)
+    whole = arrange(_programs(batch), "liveness:p", costs, 1 << 62)
+    yield Row(SYSTEM, "abstract", f"{case}, original Caffe", "needs, GiB", 24, base.arena / GIB, BATCH)
+    yield Row(SYSTEM, "abstract", f"{case}, AccUDNN-style in 8 GiB", "needs, GiB", 8, found.arena / GIB, STYLE)
+    seconds = [simulate(a.schedules["TRAIN"], costs).seconds for a in (found, whole)]
+    yield Row(
+        SYSTEM, "abstract", f"{case}, AccUDNN-style in 8 GiB", "time over that without swapping", None,
+        seconds[0] / seconds[1], NO_SPEED,
+    )  # fmt: skip
+
+
+def _minibatch(caffe: int, curve: Curve) -> Iterator[Row]:
+    best, unmoved = curve.best, curve.unmoved
+    case = f"{NETWORK} in 12 GiB"
+    what = "efficiency-optimal batch over original Caffe's largest"
+    if best is None or not caffe:
+        yield Row(SYSTEM, "abstract", case, what, 4.2, None, "nothing fits")
+        return
+    reason = f"{best.batch} to within {curve.grid}, and {caffe}; {GRADUAL}"
+    yield Row(SYSTEM, "abstract", case, what, 4.2, best.batch / caffe, reason)
+    if unmoved is not None:
+        reason = f"the largest batch that AccUDNN-style planning places without swapping is {unmoved.batch}; {GRADUAL}"
+        what = "efficiency-optimal batch over the largest without swapping"
+        yield Row(SYSTEM, "abstract", case, what, None, best.batch / unmoved.batch, reason)
+
+
+def _cluster(caffe: int, curve: Curve, costs: Costs) -> Iterator[Row]:
+    best = curve.best
+    if best is None or not caffe:
+        return
+    shared = gradient_bytes(_programs(FIRST)[0])
+    ring = Cluster(8, min(costs.bandwidth_out, costs.bandwidth_in), costs.latency)
+    model = RING.format(ring.bandwidth / 1e9)
+    small = arrange(_programs(caffe), CAFFE, costs, 12 * GIB)
+    before = ring.efficiency(Point(caffe, simulate(small.schedules["TRAIN"], costs).seconds), shared)
+    after = ring.efficiency(best, shared)
+    case = f"{NETWORK} ({best.batch}) on 8 GPUs"
+    yield Row(SYSTEM, "abstract", case, "speed-up over one GPU", 7.7, 8 * after, model)
+    what = f"scaling efficiency over that of original Caffe ({caffe})"
+    yield Row(SYSTEM, "abstract of ICCD", case, what, 1.9, after / before, BOTH.format(model))
