@@ -20,7 +20,7 @@ import pytest
 from benchmarks.gpu_check import __main__ as command
 from benchmarks.gpu_check import operations, policies, start
 from benchmarks.gpu_check.goals import goals
-from benchmarks.gpu_check.journal import Journal, code
+from benchmarks.gpu_check.journal import CODE, Journal, code
 from benchmarks.gpu_check.place import Place, Rehearsal
 from benchmarks.gpu_check.rounding import Precision, examples_in
 from benchmarks.gpu_check.run import Run, Wrong
@@ -45,11 +45,18 @@ compiled = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run 
 def gpu_check(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
     asked = [sys.executable, "-m", "benchmarks.gpu_check", "--rehearse", *arguments]
     return subprocess.run(
-        asked, cwd=ROOT, capture_output=True, text=True, timeout=280, env={**os.environ, **environment}, check=False
+        asked,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=False,
+        env={**os.environ, CODE: "of the test", **environment},  # whoever edits the sources meanwhile
     )
 
 
 @compiled
+@pytest.mark.timeout(600)  # one on a quiet machine
 def test_the_whole_script_in_small(tmp_path):
     done = gpu_check("--results", str(tmp_path / "results"), OUT=str(tmp_path / "out"))
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]

@@ -24,7 +24,7 @@ LARGE = 1 << 20  # bytes: copies that are large enough for their rate to be the 
 
 def item(run: Run) -> None:
     batches: dict[tuple, Any] = {}
-    for form in run.place.formats:
+    for form in run.place.formats[-1 if run.place.small else 0 :]:
         for name, batch in run.place.foresight:
             for policy in run.place.policies(FIRST):
                 case = f"{name}, {batch}, {form}: {policy}"

@@ -21,7 +21,7 @@ UNLIMITED = "liveness:p"
 
 
 def item(run: Run) -> None:
-    for form in run.place.formats:
+    for form in run.place.formats[-1 if run.place.small else 0 :]:
         for name, batch in run.place.tight_nets:
             Tight(run, name, batch, form).cases()
 
