@@ -262,8 +262,7 @@ def gpu(name: str) -> GPU:
 
 def profile(name: str) -> Costs:
     """What a program would cost on the GPU called `name`."""
-    path = Path(name.removesuffix(TF32))
-    return gpu(name).costs(path.stem + (TF32 if name.endswith(TF32) else ""))
+    return gpu(name).costs(name)
 
 
 # ---- a machine that is here: measured, or estimated --------------------------------------------------------

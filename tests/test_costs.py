@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from minidnn import costs
+from minidnn.cli.main import main
 from minidnn.program import Algorithm, Op, Phase, Tensor
 
 
@@ -256,14 +258,16 @@ def test_tf32_of_a_card_that_has_none():
         costs.profile("h20:tf32")
 
 
-def test_a_peak_needs_the_fraction_that_is_reached(tmp_path):
+def test_a_peak_needs_the_fraction_that_is_reached(tmp_path, capsys):
     text = (costs.PROFILES / "h200.yaml").read_text()
     mine = tmp_path / "mine.yaml"
     mine.write_text("\n".join(line for line in text.splitlines() if not line.startswith("tensor:")))
     with pytest.raises(costs.ProfileError, match="tf32_flops is given, but not which fraction of it is reached"):
         costs.profile(str(mine))
     mine.write_text(text)
-    assert costs.profile(f"{mine}:tf32").device == "mine:tf32"
+    assert costs.profile(f"{mine}:tf32").device == f"{mine}:tf32"
+    assert main(["plan", str(Path(__file__).parent / "nets" / "lenet.yaml"), "--gpu", f"{mine}:tf32"]) == 0
+    assert f"from the profile {mine}:tf32. TF32 is allowed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_the_estimate_of_a_device_by_format():
