@@ -207,6 +207,7 @@ PRODUCTS = ("convolution.", "inner_product.")  # kinds that tensor cores do
 # x, y, w of a convolution pass, whichever of them it writes
 _CONVOLUTIONS: dict[str, Callable[[Op], tuple[Tensor, Tensor, Tensor]]] = {
     "convolution.forward": lambda op: (op.reads[0], op.writes[0], op.reads[1]),
+    "convolution.forward_relu": lambda op: (op.reads[0], op.writes[0], op.reads[1]),
     "convolution.backward_filter": lambda op: (op.reads[0], op.reads[1], op.writes[0]),
     "convolution.backward_data": lambda op: (op.writes[0], op.reads[1], op.reads[0]),
 }

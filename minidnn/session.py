@@ -18,6 +18,7 @@ from minidnn.autodiff import SCALE, NotTrainable, TrainSpec, differentiate
 from minidnn.backends import open_device
 from minidnn.costs import Costs, estimate
 from minidnn.formats import usable, widened
+from minidnn.fusion import Fuses, fused, offered
 from minidnn.layers.base import FACTS, Facts
 from minidnn.memory.arrange import arrange
 from minidnn.memory.machine import Machine
@@ -61,12 +62,14 @@ class Session:
         keep: Sequence[str] = (),
         format: str = "float32",
         facts: str | Facts = "default",
+        fuse: bool = True,
         debug: bool = False,
         delays: float = 0.0,
     ) -> None:
         """`train` says what an update is; without it the TRAIN program ends with the gradients. `format` is the number
         format that the network computes in (formats.py); parameters are float32 whatever it is. `facts` say what
-        backward reads (layers/base.py); a set that only plans is refused.
+        backward reads (layers/base.py); a set that only plans is refused. `fuse` makes one op
+        of two where the device has a kernel for both (fusion.py).
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget.
         """
@@ -76,7 +79,8 @@ class Session:
         self.costs = costs or estimate(self.device)
         nets = {"TRAIN": net, "TEST": test_net or net}
         self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=format) for phase in phases}
-        self.programs = lower(self.graphs, train, keep, executable(facts))
+        fuses = offered(self.device) if fuse else None
+        self.programs = lower(self.graphs, train, keep, executable(facts), fuses)
         try:
             find(policy)
         except KeyError as error:
@@ -293,16 +297,23 @@ def programs(
     keep: Sequence[str] = (),
     facts: Facts | None = None,
     format: str = "float32",
+    fuses: Fuses | None = None,
 ) -> dict[str, Program]:
-    """A net's programs by name, in the order in which they are loaded; for planning, no device needed."""
+    """A net's programs by name, in the order in which they are loaded; for planning, no device needed. What runs on a
+    device is also fused, as it says: `fuses=offered(device)`."""
     nets = {"TRAIN": net, "TEST": test_net or net}
-    return lower({phase: nets[phase].graph(phase, format=format) for phase in phases}, train, keep, facts)
+    return lower({phase: nets[phase].graph(phase, format=format) for phase in phases}, train, keep, facts, fuses)
 
 
 def lower(
-    graphs: Mapping[str, Graph], train: TrainSpec | None, keep: Sequence[str], facts: Facts | None = None
+    graphs: Mapping[str, Graph],
+    train: TrainSpec | None,
+    keep: Sequence[str],
+    facts: Facts | None = None,
+    fuses: Fuses | None = None,
 ) -> dict[str, Program]:
-    """TRAIN, ACCUMULATE before it where iter_size asks for one, and TEST, whose scores are outputs."""
+    """TRAIN, ACCUMULATE before it where iter_size asks for one, and TEST, whose scores are outputs. Under other memory
+    facts than our own nothing is fused: the papers know no such ops."""
     if isinstance(keep, str):
         raise InvalidInput(f"keep is a list of blobs: say keep=[{keep!r}]")
     for name in keep:
@@ -320,7 +331,8 @@ def lower(
             found[phase] = differentiate(graph, facts, train if phase == "TRAIN" else None, kept)
         except NotTrainable as error:
             raise InvalidInput(str(error)) from None
-    return found
+    fuses = fuses if facts in (None, Facts()) else None
+    return {name: fused(program, fuses) for name, program in found.items()}
 
 
 class Parameters(Mapping[str, "Blobs"]):

@@ -24,6 +24,7 @@ import numpy as np
 
 from minidnn import snapshot
 from minidnn.feeds import Feeds, Pair
+from minidnn.fusion import kinds
 from minidnn.layers.base import Facts
 from minidnn.memory.machine import NotFinite
 from minidnn.memory.schedule import Arrangement
@@ -107,6 +108,7 @@ class Solver:
     keep:    blobs that stay readable after a step: `solver.blobs["ip1"]`
     format:  what the network computes in, parameters apart: float32, bfloat16 or float16
     facts:   what backward reads, by name: "default", or "layrub", whose ReLU keeps a byte mask
+    fuse:    make one op of two where the device has a kernel for both
     """
 
     def __init__(
@@ -127,6 +129,7 @@ class Solver:
         keep: Sequence[str] = (),
         format: str | None = None,
         facts: str | Facts = "default",
+        fuse: bool = True,
         debug: bool = False,
         delays: float = 0.0,
         **parameters: Any,
@@ -154,7 +157,7 @@ class Solver:
             device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or "liveness",
             budget=budget or p.minidnn.budget, host_budget=host_budget or p.minidnn.host_budget,
             costs=costs, seed=self.seed, keep=keep, format=format or p.minidnn.format or "float32",
-            facts=facts, debug=debug, delays=delays,
+            facts=facts, fuse=fuse, debug=debug, delays=delays,
         )  # fmt: skip
         self.net, self.machine = net, self.session.machine
         self.iteration = 0
@@ -379,8 +382,9 @@ class Solver:
         a run's snapshots are the same files, byte for byte."""
         device = self.session.device
         chosen = self.session.arrangement.schedules["TRAIN"].plan.algorithm
+        together = kinds(self.session.programs["TRAIN"])
         unusual = {op.name: a.name for op, a in chosen.items() if a != device.algorithms(op)[0]}
-        return {"device": device.description, "format": self.session.format, "algorithms": unusual}
+        return {"device": device.description, "format": self.session.format, "algorithms": unusual, "fused": together}
 
     # ---- what went wrong
 

@@ -117,6 +117,7 @@ def examples(seed: int = 0) -> Iterator[Example]:
     yield from joins(m)
     yield from losses(m)
     yield from updates(m)
+    yield from fused(m)
 
 
 def convolutions(m: Maker) -> Iterator[Example]:
@@ -329,6 +330,18 @@ def joins(m: Maker) -> Iterator[Example]:
                       ((2, 3, 4, 5), (2, 3, 20)), ((2, 3, 4, 5, 2), (2, 3, 4, 10))]:  # fmt: skip
         yield m.example("flatten.forward", [m.normal(*shape)], [to], exact=True)
         yield m.example("flatten.backward", [m.normal(*to)], [shape], exact=True)
+
+
+def fused(m: Maker) -> Iterator[Example]:
+    """What fusion.py makes: a forward with its ReLU, and a ReLU's backward with a bias gradient."""
+    for e in [e for made in (convolutions(m), products(m)) for e in made if e.op.kind.endswith(".forward")]:
+        if len(e.op.reads) == 3:
+            reads, shapes = [e.data[t] for t in e.op.reads], [t.shape for t in e.op.writes]
+            yield m.example(f"{e.op.kind}_relu", reads, shapes, e.op.attrs, note=e.name)
+    for shape in SHAPES:
+        if len(shape) > 1:
+            y, dy = np.maximum(m.normal(*shape), 0), m.normal(*shape)
+            yield m.example("relu.backward_bias", [y, dy], [shape, (shape[1],)], inplace=[(1, 0)])
 
 
 def losses(m: Maker) -> Iterator[Example]:

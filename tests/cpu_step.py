@@ -8,6 +8,7 @@ import numpy as np
 
 from minidnn.autodiff import SCALE, TrainSpec, differentiate
 from minidnn.costs import estimate
+from minidnn.fusion import fused, offered
 from minidnn.memory.arrange import arrange
 from minidnn.memory.machine import Machine
 from minidnn.net import load
@@ -16,11 +17,12 @@ from minidnn.program import Role
 NETS = Path(__file__).parent / "nets"
 
 
-def machine(net: str, device, policy: str, format: str = "float32", **options) -> Machine:
-    """A machine with the net's initial weights and one batch of noise on its way in."""
+def machine(net: str, device, policy: str, format: str = "float32", fuse: bool = True, **options) -> Machine:
+    """A machine with the net's initial weights and one batch of noise on its way in; fused as the device says."""
     loaded = load(NETS / f"{net}.yaml")
     spec = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1, loss_scale=256)  # no step is skipped
     program = differentiate(loaded.graph("TRAIN", format=format), train=spec)
+    program = fused(program, offered(device) if fuse else None)
     made = Machine(device, arrange([program], policy, estimate(device)), **options)
     weights = loaded.initial(seed=1)
     for t in program.carried:

@@ -297,6 +297,8 @@ class FakeCudnn:
     def plans(self, problem: Convolution) -> tuple[Plan, ...]:
         return (Plan(problem, "eng1_k0=1", 5000, 0, None), Plan(problem, "eng0", 0, 1, None))
 
+    listed = plans
+
     def set_stream(self, stream: int) -> None:
         self.stream = stream
 
@@ -318,7 +320,8 @@ def _convolve(plan: Plan, pack: dict[int, int], workspace: int) -> None:
     reads, write = {
         FORWARD: ([X, W, *([B] if p.bias else [])], Y), BACKWARD_DATA: ([W, Y], X), BACKWARD_FILTER: ([X, Y], W),
     }[p.which]  # fmt: skip
-    op = Op(plan.name, f"convolution.{p.which}", "", Phase.FORWARD, (), (), a)
+    kind = f"convolution.{p.which}{'_relu' if p.relu else ''}"
+    op = Op(plan.name, kind, "", Phase.FORWARD, (), (), a)
     bound(op, [array(uid) for uid in reads], [array(write)])()
 
 

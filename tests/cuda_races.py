@@ -27,6 +27,7 @@ from time import perf_counter
 from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import estimate
+from minidnn.fusion import as_cudnn
 from minidnn.memory.arrange import arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.net import load
@@ -432,7 +433,7 @@ def lowered(net: str, phases: Sequence[str]) -> tuple[Program, ...]:
     """Of tests/nets, else of models/ at batch 2."""
     file = Path(__file__).parent / "nets" / f"{net}.yaml"
     found = load(file) if file.exists() else understand(net, batch=2)[0]
-    return tuple(programs(found, SOLVER, phases).values())
+    return tuple(programs(found, SOLVER, phases, fuses=as_cudnn).values())
 
 
 def arranged(net: str, policy: str, device: CudaDevice, phases: Sequence[str] = ("TRAIN",)) -> Arrangement:

@@ -70,9 +70,9 @@ def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget
 
     seed = about.seed if args.seed is None else args.seed
     if about.solver is not None:
-        runner = solver_runner(about.path, about.device, args.batch, seed, about.format, about.facts.name)
+        runner = solver_runner(about.path, about.device, args.batch, seed, about.format, about.facts.name, about.fuse)
     else:
-        runner = net_runner(about.net, about.device, seed, about.format, about.facts.name)
+        runner = net_runner(about.net, about.device, seed, about.format, about.facts.name, about.fuse)
     try:
         return ran(runner, about.programs, policies, costs, budget, host_budget, args.steps, about.train.name, tell)
     finally:

@@ -77,6 +77,10 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
         "--no-graph",
         dict(action="store_true", help="with --device cuda: enqueue each kernel anew instead of replaying a graph"),
     ),
+    "no_fusion": (
+        "--no-fusion",
+        dict(action="store_true", help="run each op by itself, also where the device could make one of two"),
+    ),
     "format": (
         "--format",
         dict(
@@ -102,7 +106,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-_TOGETHER = {"device": ("device", "no_tf32", "no_graph")}
+_TOGETHER = {"device": ("device", "no_tf32", "no_graph", "no_fusion")}
 
 
 def opened(args: argparse.Namespace, name: str | None) -> Any:

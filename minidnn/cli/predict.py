@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     with Session(
         net, device=device, policy=args.policy or "liveness", budget=args.budget, host_budget=args.host_budget,
         format=args.format or (solver and solver.minidnn.format) or "float32", keep=[scores],
+        fuse=not args.no_fusion,
     ) as session:  # fmt: skip
         session.load(args.weights, complete=True)
         with np.errstate(all="ignore"):  # the check below says more

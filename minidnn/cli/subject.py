@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import common, opened
 from minidnn.costs import Costs
+from minidnn.fusion import Fuses
 from minidnn.program import Program
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ class Subject:
     seed: int
     format: str
     facts: Facts
+    fuses: Fuses | None  # what of its programs was fused: what the device, or the simulated GPU, offers
+
+    @property
+    def fuse(self) -> bool:
+        return self.fuses is not None
 
     @property
     def name(self) -> str:
@@ -51,7 +57,8 @@ class Subject:
     def at_batch(self, batch: int) -> tuple[Program, ...]:
         """The programs at another batch size, without reading the file again."""
         test_net = self.test_net and self.test_net.with_batch(batch)
-        return _programs(self.net.with_batch(batch), test_net, self.solver, self.seed, self.facts, self.format)
+        net = self.net.with_batch(batch)
+        return _programs(net, test_net, self.solver, self.seed, self.facts, self.format, self.fuses)
 
     def titled(self) -> str:
         batch = f", batch {self.batch}" if self.batch else ""
@@ -72,18 +79,30 @@ def read(args: argparse.Namespace) -> Subject:
     net, test_net, p = understand(args.file, batch=args.batch)
     seed = p.random_seed if p is not None and p.random_seed >= 0 else 0
     format = args.format or (p is not None and p.minidnn.format) or "float32"
-    found = _programs(net, test_net, p, seed, facts, format)
     device = getattr(args, "device", None) or (p is not None and p.minidnn.device) or "cpu"
     device = opened(args, device) if hasattr(args, "device") else device
-    return Subject(args.file, net, test_net, p, found, device, seed, format, facts)
+    fuses = None if args.no_fusion else _fuses(device, getattr(args, "gpu", None))
+    found = _programs(net, test_net, p, seed, facts, format, fuses)
+    return Subject(args.file, net, test_net, p, found, device, seed, format, facts, fuses)
 
 
-def _programs(net: Any, test_net: Any, solver: Any, seed: int, facts: Facts, format: str) -> tuple[Program, ...]:
+def _fuses(device: Any, gpu: str | None) -> Fuses | None:
+    """What is fused on a simulated GPU, or on the device."""
+    from minidnn.backends import open_device
+    from minidnn.fusion import as_cudnn, offered
+
+    return as_cudnn if gpu is not None else offered(open_device(device))
+
+
+def _programs(
+    net: Any, test_net: Any, solver: Any, seed: int, facts: Facts, format: str, fuses: Fuses | None
+) -> tuple[Program, ...]:
     from minidnn.session import programs
     from minidnn.solver_file import phases, train_spec
 
     train = None if solver is None else train_spec(solver, seed)
-    return tuple(programs(net, train, phases(solver), test_net=test_net, facts=facts, format=format).values())
+    found = programs(net, train, phases(solver), test_net=test_net, facts=facts, format=format, fuses=fuses)
+    return tuple(found.values())
 
 
 def described(about: Subject) -> str:

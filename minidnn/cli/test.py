@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
         budget=args.budget,
         host_budget=args.host_budget,
         format=args.format or (solver and solver.minidnn.format) or "float32",
+        fuse=not args.no_fusion,
     ) as session:
         loaded = session.load(args.weights, complete=True)
         feeds = Feeds(session.graphs["TEST"])

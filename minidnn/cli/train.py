@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     with Solver(
         args.solver, policy=args.policy, budget=args.budget, host_budget=args.host_budget, device=device,
         format=args.format, facts=args.facts or "default", batch=args.batch, seed=args.seed,
-        resume=args.resume, weights=args.weights,
+        resume=args.resume, weights=args.weights, fuse=not args.no_fusion,
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
         images = seconds = 0.0

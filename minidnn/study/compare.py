@@ -86,7 +86,9 @@ class Result:
         }
 
 
-CHOSEN = ("convolution.forward", "convolution.backward_filter", "convolution.backward_data")
+CHOSEN = (
+    "convolution.forward", "convolution.forward_relu", "convolution.backward_filter", "convolution.backward_data",
+)  # fmt: skip
 
 
 def describe(algorithm: Mapping[Op, Algorithm]) -> str:

@@ -66,27 +66,35 @@ class _Differentiated:
 
 
 def solver_runner(
-    path: str, device: str, batch: int | None, seed: int, format: str = "float32", facts: str = "default"
+    path: str,
+    device: str,
+    batch: int | None,
+    seed: int,
+    format: str = "float32",
+    facts: str = "default",
+    fuse: bool = True,
 ) -> Open:
     """Trains what a solver file says, each time from the same start."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
         solver = Solver(
             path, policy=policy, budget=budget, costs=costs, device=device, batch=batch, seed=seed, format=format,
-            facts=facts,
+            facts=facts, fuse=fuse,
         )  # fmt: skip
         return _Trained(solver)
 
     return open_runner
 
 
-def net_runner(net: Net, device: str, seed: int, format: str = "float32", facts: str = "default") -> Open:
+def net_runner(
+    net: Net, device: str, seed: int, format: str = "float32", facts: str = "default", fuse: bool = True
+) -> Open:
     """Runs a net's forward and backward on random batches, each time the same ones."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
         session = Session(
             net, None, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=seed, format=format,
-            facts=facts,
+            facts=facts, fuse=fuse,
         )  # fmt: skip
         return _Differentiated(session, seed)
 

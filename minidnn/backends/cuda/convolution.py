@@ -1,4 +1,5 @@
-"""Convolution and its two gradients by cuDNN: one recipe per plan, the bias added by the same kernel."""
+"""Convolution and its two gradients by cuDNN: one recipe per plan, the bias added, and the ReLU taken,
+by the same kernel."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
     pack: Pack = [(X, Read(0)), (W, Read(1)), (Y, Write(0))]
     if b:
         pack.append((B, Read(2)))
-    return recipes(cudnn, op, _problem(FORWARD, op, x, w, op.writes[0], bool(b)), pack)
+    return recipes(cudnn, op, _problem(FORWARD, op, x, w, op.writes[0], bool(b), op.kind.endswith("_relu")), pack)
 
 
 def backward_data(cudnn: Cudnn, op: Op) -> list[Recipe]:
@@ -29,9 +30,9 @@ def backward_filter(cudnn: Cudnn, op: Op) -> list[Recipe]:
     return recipes(cudnn, op, _problem(BACKWARD_FILTER, op, x, op.writes[0], dy), pack)
 
 
-def _problem(which: str, op: Op, x: Tensor, w: Tensor, y: Tensor, bias: bool = False) -> Convolution:
-    a = op.attrs
-    return Convolution(which, x.shape, w.shape, y.shape, a.stride, a.pad, a.dilation, bias, dtype_of(op))
+def _problem(which: str, op: Op, x: Tensor, w: Tensor, y: Tensor, bias: bool = False, relu: bool = False) -> Convolution:
+    a, dtype = op.attrs, dtype_of(op)
+    return Convolution(which, x.shape, w.shape, y.shape, a.stride, a.pad, a.dilation, bias, dtype, relu=relu)
 
 
 def dtype_of(op: Op) -> str:
@@ -59,6 +60,7 @@ def recipes(cudnn: Cudnn, op: Op, problem: Convolution, pack: Pack, prefix: str 
 
 KINDS = {
     "convolution.forward": forward,
+    "convolution.forward_relu": forward,
     "convolution.backward_data": backward_data,
     "convolution.backward_filter": backward_filter,
 }

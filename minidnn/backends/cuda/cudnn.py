@@ -67,12 +67,14 @@ class Convolution:
     bias: bool = False
     dtype: str = "float32"  # of x, w, y and b in memory
     compute: str = "float32"  # of products and sums
+    relu: bool = False  # y = max(0, x * w + b); whether NaN stays NaN is the kernel's affair (nan.py)
 
     def __str__(self) -> str:
         x, w, y = ("x".join(map(str, shape)) for shape in (self.x, self.w, self.y))
         group = self.x[1] // self.w[1]
         window = f"stride {self.stride} pad {self.pad} dilation {self.dilation} group {group}"
-        return f"convolution {self.which} of x {x}, w {w}, y {y}{', b' if self.bias else ''} ({self.dtype}, {window})"
+        more = (", b" if self.bias else "") + (", ReLU" if self.relu else "")
+        return f"convolution {self.which} of x {x}, w {w}, y {y}{more} ({self.dtype}, {window})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +144,7 @@ class Cudnn:
     def plans(self, problem: Convolution) -> tuple[Plan, ...]:
         """The useful plans, best first, each name once. Raises NoPlan."""
         if problem not in self._plans:
-            found = self._list(problem)
+            found = self.listed(problem)
             if not found:
                 raise NoPlan(self._none(problem))
             self._plans[problem] = useful(found, self.settings.most)
@@ -165,7 +167,7 @@ class Cudnn:
 
     # ---- listing
 
-    def _list(self, problem: Convolution) -> list[Plan]:
+    def listed(self, problem: Convolution) -> list[Plan]:
         """Every permitted plan, best first: those that are there, or else some of those that must be compiled."""
         if problem.dtype == "bfloat16" and self.target.capability < BFLOAT16:
             return []  # cuDNN lists some to be compiled, and may crash while it does
@@ -216,6 +218,8 @@ class Cudnn:
             out = graph.conv_fprop(image=tensor(X, problem.x), weight=tensor(W, problem.w), **window)
             if problem.bias:
                 out = graph.bias(input=out, bias=tensor(B, (1, problem.w[0], 1, 1)))
+            if problem.relu:
+                out = graph.relu(input=out)
         elif problem.which == BACKWARD_DATA:
             uid, shape = X, problem.x
             out = graph.conv_dgrad(loss=tensor(Y, problem.y), filter=tensor(W, problem.w), **window)

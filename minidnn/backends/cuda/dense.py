@@ -55,10 +55,10 @@ def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack,
             "orders, and no kernel reorders them: give the weights the axes of the bottom, or flatten it before"
         )
     n, o, k = x.shape[0], w.shape[0], w.size // w.shape[0]
-    shape, dtype = (o, k, 1, 1), dtype_of(op)
+    shape, more = (o, k, 1, 1), {"bias": bias, "dtype": dtype_of(op), "relu": op.kind.endswith("_relu")}
     ways = {
-        Convolution(which, (1, k, 1, n), shape, (1, o, 1, n), bias=bias, dtype=dtype): "line",
-        Convolution(which, (n, k, 1, 1), shape, (n, o, 1, 1), bias=bias, dtype=dtype): "images",  # the same if n is 1
+        Convolution(which, (1, k, 1, n), shape, (1, o, 1, n), **more): "line",
+        Convolution(which, (n, k, 1, 1), shape, (n, o, 1, 1), **more): "images",  # the same if n is 1
     }
     found: list[list[Recipe]] = []
     refused: NoPlan | None = None
@@ -75,6 +75,7 @@ def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack,
 
 KINDS = {
     "inner_product.forward": forward,
+    "inner_product.forward_relu": forward,
     "inner_product.backward_data": backward_data,
     "inner_product.backward_filter": backward_filter,
 }

@@ -26,7 +26,8 @@ from minidnn.backends.cuda import (
     update,
 )
 from minidnn.backends.cuda.api import Api, Call
-from minidnn.backends.cuda.cudnn import Cudnn
+from minidnn.backends.cuda.cudnn import Cudnn, NoPlan
+from minidnn.backends.cuda.nan import NanProbe
 from minidnn.backends.cuda.recipe import Argument, Execute, Launch, Pointer, Read, Recipe, Space, storage
 from minidnn.backends.cuda.runtime import Bytes, CudaRuntime
 from minidnn.backends.reference import NoKernel
@@ -79,6 +80,15 @@ class Planner:
         """The tensor's elements in logical order, over its bytes on the host."""
         return layout.view(buffer, tensor)
 
+    def fuses(self, op: Op) -> bool:
+        """Whether there is a kernel for a fused op (fusion.py): in cuDNN, a plan for its geometry on this card."""
+        if op.kind not in OF_CUDNN:
+            return op.kind in KINDS
+        try:
+            return bool(self.recipes(op))
+        except NoPlan:
+            return False
+
     def recipes(self, op: Op) -> list[Recipe]:
         """Made once per kind and geometry."""
         key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
@@ -86,7 +96,7 @@ class Planner:
             if op.kind in KINDS:
                 self._recipes[key] = KINDS[op.kind](op)
             elif op.kind in OF_CUDNN:
-                self._recipes[key] = OF_CUDNN[op.kind](self.cudnn, op)
+                self._recipes[key] = self._sound(op, OF_CUDNN[op.kind](self.cudnn, op))
             else:
                 raise NoKernel(
                     f"layer {op.layer}: the cuda backend has no kernel for {op.kind!r}; "
@@ -94,6 +104,10 @@ class Planner:
                     "or use --device cpu"
                 )
         return self._recipes[key]
+
+    def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
+        """Those of cuDNN's that do what the op says; without a GPU all are taken to."""
+        return recipes
 
 
 class CudaDevice(Planner):
@@ -112,10 +126,25 @@ class CudaDevice(Planner):
         self.api, self.graphs = api, graphs
         self.compute = api.stream()
         cudnn.set_stream(self.compute)
+        self.nan = NanProbe(api, cudnn, self.compute)
 
     def recipes(self, op: Op) -> list[Recipe]:
         self.api.enter()  # cuDNN, too, asks for the thread's GPU
         return super().recipes(op)
+
+    def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
+        if not op.kind.endswith("_relu"):
+            return recipes
+        try:
+            found = [r for r in recipes if all(self.nan.keeps(s.plan) for s in r.steps if isinstance(s, Execute))]
+        except (NoPlan, MemoryError):
+            raise
+        except Exception as error:
+            why = f"{op.name} on cuda: an image of NaN could not be tried: {error}; --no-fusion does without"
+            raise KernelFailed(why) from error
+        if not found:
+            raise NoPlan(f"layer {op.layer}, {op.name}: cuDNN's plans with a ReLU make 0 of NaN; use --no-fusion")
+        return found
 
     def runtime(self, arena: int, host: int, delays: float, seed: int) -> CudaRuntime:
         if delays:

@@ -37,6 +37,10 @@ class ReferenceDevice:
         kernel_of(op)
         return (DEFAULT,)
 
+    def fuses(self, op: Op) -> bool:
+        """All that is fused is there, one kernel after the other: the definition of what others make of it."""
+        return op.kind in KERNELS
+
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
         return buffer.view(tensor.dtype).reshape(tensor.shape)
 

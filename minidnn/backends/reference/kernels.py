@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.backends.reference import convolution, dense, elementwise, loss, normalization, pooling, update
+from minidnn.backends.reference import convolution, dense, elementwise, fused, loss, normalization, pooling, update
 
 Kernel = Callable[[Any, Sequence[np.ndarray], Sequence[np.ndarray]], None]
 
@@ -20,6 +20,9 @@ KERNELS: dict[str, Kernel] = {
     "inner_product.backward_filter": dense.backward_filter,
     "inner_product.backward_bias": dense.backward_bias,
     "inner_product.backward_data": dense.backward_data,
+    "convolution.forward_relu": fused.convolution_relu,
+    "inner_product.forward_relu": fused.inner_product_relu,
+    "relu.backward_bias": fused.relu_backward_bias,
     "pooling.forward": pooling.forward,
     "pooling.backward": pooling.backward,
     "relu.forward": elementwise.relu_forward,

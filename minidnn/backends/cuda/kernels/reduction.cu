@@ -1,4 +1,4 @@
-// Sums by channel: of dy (every bias gradient) and of x * dy (Scale's gamma).
+// Sums by channel: of dy (every bias gradient), of x * dy (Scale's gamma), and of a ReLU's dx while it is made.
 //
 // The first stage sums chunks of items, the second the chunks' sums; one chunk needs no second stage. Both run in an
 // order that shapes alone decide.
@@ -27,6 +27,25 @@ struct SumOfProducts {
         get(x, i, a);
         get(dy, i, b);
         for (int v = 0; v < V; v++) sum[0][v] += a.at[v] * b.at[v];
+    }
+};
+
+// dx = dy where y > 0, and its sum. What is stored as dx is what is added: no rounding lies between.
+template <int V>
+struct RectifiedSum {
+    const T *y, *dy;
+    T* dx;  // may be dy
+
+    __device__ void begin(int) {}
+    __device__ void operator()(int64 i, float (&sum)[1][V]) {
+        Pack<V> a, b;
+        get(y, i, a);
+        get(dy, i, b);
+        for (int v = 0; v < V; v++) {
+            b.at[v] = a.at[v] > 0 ? b.at[v] : 0 * b.at[v];
+            sum[0][v] += b.at[v];
+        }
+        put(dx, i, b);
     }
 };
 
@@ -59,6 +78,14 @@ struct Whole {
     extern "C" __global__ void sum_products_chunks_##V(const T* x, const T* dy, float* partial, COLUMNS) {       \
         __shared__ float shared[V * COLUMN_BLOCK];                                                               \
         column_sums<V, 1>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, Partial{partial, channels}, shared);           \
+    }                                                                                                            \
+    extern "C" __global__ void rectified_sum_##V(const T* y, const T* dy, T* dx, T* db, COLUMNS) {               \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
+        column_sums<V, 1>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, Whole{db}, shared);                         \
+    }                                                                                                            \
+    extern "C" __global__ void rectified_sum_chunks_##V(const T* y, const T* dy, T* dx, float* partial, COLUMNS) { \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
+        column_sums<V, 1>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, Partial{partial, channels}, shared);        \
     }
 SUMS(1)
 SUMS(4)

@@ -1,0 +1,95 @@
+"""Whether cuDNN's ReLU leaves NaN as it is, found out on the GPU.
+
+Behind a convolution and its bias cuDNN takes the ReLU in the same kernel, and no document says what that kernel makes of
+NaN: a maximum with 0 may be 0. Then a net whose weights are lost would go on with zeros, and its loss would stay finite.
+So each kernel is run once on an image of NaN, and those that hide it are not listed. (-inf becomes 0 in any of them,
+as the ReLU of mathematics has it; our own makes NaN of it. +inf stays.)
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+
+import numpy as np
+
+from minidnn.backends.cuda.api import Api
+from minidnn.backends.cuda.cudnn import B, Convolution, Cudnn, Plan, W, X, Y
+from minidnn.backends.cuda.recipe import ALIGNMENT
+from minidnn.formats import itemsize
+
+NAN = 0xFF  # as every byte: NaN in all formats
+
+
+class NanProbe:
+    """Runs plans on one image, which is quick and small; what is found holds for a batch. Where a plan of that name is
+    not listed for one image, all plans of its engine that are must agree."""
+
+    def __init__(self, api: Api, cudnn: Cudnn, stream: int) -> None:
+        self.api, self.cudnn, self.stream = api, cudnn, stream
+        self._found: dict[Convolution, dict[str, bool]] = {}  # of one image: plan's name -> whether NaN stays
+
+    def keeps(self, plan: Plan) -> bool:
+        """Raises api.OutOfMemory where there is no room for one image."""
+        problem = one_image(plan.problem)
+        if problem not in self._found:
+            self._found[problem] = self._run(problem)
+        found = self._found[problem]
+        if plan.name in found:
+            return found[plan.name]
+        alike = [kept for name, kept in found.items() if name.split("_")[0] == plan.engine]
+        return bool(alike) and all(alike)
+
+    def hiding(self) -> list[str]:
+        """Engines of which a plan was seen to hide NaN."""
+        return sorted({name.split("_")[0] for of in self._found.values() for name, kept in of.items() if not kept})
+
+    def _run(self, problem: Convolution) -> dict[str, bool]:
+        plans = self.cudnn.listed(problem)
+        shapes = {X: problem.x, W: problem.w, B: problem.w[:1], Y: problem.y}
+        sizes = {uid: _up(prod(shape) * itemsize(problem.dtype)) for uid, shape in shapes.items()}
+        sizes[0] = max((_up(p.workspace) for p in plans), default=0)
+        whole = self.api.allocate(sum(sizes.values()))
+        try:
+            at, pack = whole, {}
+            for uid, size in sizes.items():
+                pack[uid] = at
+                at += size
+            workspace = pack.pop(0)
+            self.api.fill(whole, 0, sum(sizes.values()), self.stream)
+            self.api.fill(pack[X], NAN, sizes[X], self.stream)
+            return {p.name: self._stays(p, pack, workspace, sizes[Y]) for p in plans}
+        finally:
+            self.api.synchronize(self.stream)
+            self.api.release(whole)
+
+    def _stays(self, plan: Plan, pack: dict[int, int], workspace: int, room: int) -> bool:
+        problem = plan.problem
+        self.api.fill(pack[Y], 0, room, self.stream)
+        self.cudnn.execute(plan, pack, workspace)
+        host = self.api.allocate_host(prod(problem.y) * itemsize(problem.dtype))
+        try:
+            self.api.copy(host.__array_interface__["data"][0], pack[Y], host.nbytes, "out", self.stream)
+            self.api.synchronize(self.stream)
+            return bool(np.isnan(host.view(problem.dtype)).sum() == touched(problem))
+        finally:
+            self.api.release_host(host)
+
+
+def one_image(problem: Convolution) -> Convolution:
+    return replace(problem, x=(1, *problem.x[1:]), y=(1, *problem.y[1:]))
+
+
+def touched(problem: Convolution) -> int:
+    """How many values of y come of a window that is not padding alone."""
+    count = problem.y[0] * problem.y[1]
+    for axis in (0, 1):
+        window = problem.dilation[axis] * np.arange(problem.w[2 + axis])
+        begins = problem.stride[axis] * np.arange(problem.y[2 + axis]) - problem.pad[axis]
+        places = begins[:, None] + window
+        count *= int(((places >= 0) & (places < problem.x[2 + axis])).any(1).sum())
+    return count
+
+
+def _up(nbytes: int) -> int:
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
