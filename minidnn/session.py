@@ -68,8 +68,8 @@ class Session:
     ) -> None:
         """`train` says what an update is; without it the TRAIN program ends with the gradients. `format` is the number
         format that the network computes in (formats.py); parameters are float32 whatever it is. `facts` say what
-        backward reads (layers/base.py); a set that only plans is refused. `fuse` makes one op
-        of two where the device has a kernel for both (fusion.py).
+        backward reads (layers/base.py); a set that only plans is refused. `fuse` makes one op of two where the device
+        has a kernel for both (fusion.py).
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget.
         """

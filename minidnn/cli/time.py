@@ -37,9 +37,7 @@ def run(args: argparse.Namespace) -> int:
         notes, where = subject.notes(costs, about.format), f"simulated {costs.device}"
     else:
         if about.solver is not None:
-            open_runner = solver_runner(
-                about.path, about.device, args.batch, about.seed, about.format, fuse=about.fuse
-            )
+            open_runner = solver_runner(about.path, about.device, args.batch, about.seed, about.format, fuse=about.fuse)
         else:
             open_runner = net_runner(about.net, about.device, about.seed, about.format, fuse=about.fuse)
         runner = open_runner(policy, costs, budget)

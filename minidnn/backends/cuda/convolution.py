@@ -15,7 +15,7 @@ def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
     pack: Pack = [(X, Read(0)), (W, Read(1)), (Y, Write(0))]
     if b:
         pack.append((B, Read(2)))
-    return recipes(cudnn, op, _problem(FORWARD, op, x, w, op.writes[0], bool(b), op.kind.endswith("_relu")), pack)
+    return recipes(cudnn, op, _problem(FORWARD, op, x, w, op.writes[0], bool(b)), pack)
 
 
 def backward_data(cudnn: Cudnn, op: Op) -> list[Recipe]:
@@ -30,8 +30,8 @@ def backward_filter(cudnn: Cudnn, op: Op) -> list[Recipe]:
     return recipes(cudnn, op, _problem(BACKWARD_FILTER, op, x, op.writes[0], dy), pack)
 
 
-def _problem(which: str, op: Op, x: Tensor, w: Tensor, y: Tensor, bias: bool = False, relu: bool = False) -> Convolution:
-    a, dtype = op.attrs, dtype_of(op)
+def _problem(which: str, op: Op, x: Tensor, w: Tensor, y: Tensor, bias: bool = False) -> Convolution:
+    a, dtype, relu = op.attrs, dtype_of(op), op.kind.endswith("_relu")
     return Convolution(which, x.shape, w.shape, y.shape, a.stride, a.pad, a.dilation, bias, dtype, relu=relu)
 
 

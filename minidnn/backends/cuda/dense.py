@@ -7,6 +7,8 @@ kernels for them: N images of one pixel (`images`), and one image of N pixels in
 
 from __future__ import annotations
 
+from functools import partial
+
 from minidnn.backends.cuda.convolution import Pack, dtype_of, recipes
 from minidnn.backends.cuda.cudnn import (
     BACKWARD_DATA,
@@ -55,10 +57,10 @@ def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack,
             "orders, and no kernel reorders them: give the weights the axes of the bottom, or flatten it before"
         )
     n, o, k = x.shape[0], w.shape[0], w.size // w.shape[0]
-    shape, more = (o, k, 1, 1), {"bias": bias, "dtype": dtype_of(op), "relu": op.kind.endswith("_relu")}
+    problem = partial(Convolution, which, bias=bias, dtype=dtype_of(op), relu=op.kind.endswith("_relu"))
     ways = {
-        Convolution(which, (1, k, 1, n), shape, (1, o, 1, n), **more): "line",
-        Convolution(which, (n, k, 1, 1), shape, (n, o, 1, 1), **more): "images",  # the same if n is 1
+        problem((1, k, 1, n), (o, k, 1, 1), (1, o, 1, n)): "line",
+        problem((n, k, 1, 1), (o, k, 1, 1), (n, o, 1, 1)): "images",  # the same if n is 1
     }
     found: list[list[Recipe]] = []
     refused: NoPlan | None = None

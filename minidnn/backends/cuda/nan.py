@@ -1,9 +1,9 @@
 """Whether cuDNN's ReLU leaves NaN as it is, found out on the GPU.
 
-Behind a convolution and its bias cuDNN takes the ReLU in the same kernel, and no document says what that kernel makes of
-NaN: a maximum with 0 may be 0. Then a net whose weights are lost would go on with zeros, and its loss would stay finite.
-So each kernel is run once on an image of NaN, and those that hide it are not listed. (-inf becomes 0 in any of them,
-as the ReLU of mathematics has it; our own makes NaN of it. +inf stays.)
+Behind a convolution and its bias cuDNN takes the ReLU in the same kernel, and no document says what that kernel makes
+of NaN: of a maximum with 0 it may be 0. Then a net whose weights are lost would go on with zeros, and its loss would
+stay finite. So each kernel is run once on an image of NaN, and those that hide it are not listed. (-inf becomes 0 in
+all of them, while our own ReLU makes NaN of it, too; +inf stays.)
 """
 
 from __future__ import annotations

@@ -1,0 +1,260 @@
+"""Fusion: which pairs of ops become one and which stay, that nothing that is computed changes, and who is asked."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import minidnn
+from minidnn import fusion
+from minidnn.autodiff import TrainSpec, differentiate
+from minidnn.backends import open_device
+from minidnn.costs import gpu, profile
+from minidnn.fusion import KINDS, as_cudnn, fused, kinds
+from minidnn.layers.base import FACTS
+from minidnn.memory.arrange import arrange
+from minidnn.net import load
+from minidnn.program import Program, Role
+from minidnn.session import Session, programs
+from tests.graphs import NETS, graph
+from tests.interpret import run
+
+HEAD = """
+- {name: data, type: Input, top: data, input_param: {shape: {dim: [4, 3, 6, 6]}}}
+- {name: label, type: Input, top: label, input_param: {shape: {dim: 4}}}
+"""
+CONV = "convolution_param: {num_output: 3, kernel_size: 3, pad: 1, weight_filler: {type: xavier}}"
+END = """
+- {name: ip, type: InnerProduct, bottom: x, top: ip, inner_product_param: {num_output: 3}}
+- {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}
+"""
+SGD = TrainSpec(momentum=0.9)
+
+
+def conv(name: str, bottom: str, top: str, more: str = CONV) -> str:
+    return f"- {{name: {name}, type: Convolution, bottom: {bottom}, top: {top}, {more}}}\n"
+
+
+def relu(bottom: str, top: str, more: str = "", name: str = "relu") -> str:
+    return f"- {{name: {name}, type: ReLU, bottom: {bottom}, top: {top}{more}}}\n"
+
+
+def program(
+    layers: str, phase: str = "TRAIN", facts: str = "default", train: TrainSpec | None = SGD, keep=()
+) -> Program:
+    g = graph(HEAD + layers + END, phase)
+    kept = [b.tensor for n in g.layers for b in n.tops if b.name in keep]
+    return differentiate(g, FACTS[facts], train if phase == "TRAIN" else None, kept)
+
+
+def every(op) -> bool:
+    return op.kind in KINDS
+
+
+def names(p: Program, fuses=every) -> list[str]:
+    return [op.name for op in fused(p, fuses).ops if op.kind in KINDS]
+
+
+IN_PLACE = conv("conv", "data", "x") + relu("x", "x")
+BOTH = ["conv+relu.forward", "relu+conv.backward_bias"]
+
+
+def test_a_convolution_and_its_relu_become_one_op():
+    before = program(IN_PLACE)
+    after = fused(before, every)
+    assert [op.name for op in before.ops][:2] == ["conv.forward", "relu.forward"]
+    assert [op.name for op in after.ops] == [
+        "conv+relu.forward", "ip.forward", "loss.forward", "objective.forward",
+        "loss.backward", "ip.backward_filter", "ip.backward_bias", "ip.backward_data", "ip.update_w", "ip.update_b",
+        "relu+conv.backward_bias", "conv.backward_filter", "conv.update_w", "conv.update_b",
+    ]  # fmt: skip
+    one = after.ops[0]
+    conv_op, relu_op = before.ops[:2]
+    assert one.reads == conv_op.reads and one.writes == relu_op.writes and one.attrs == conv_op.attrs
+    assert one.kind == "convolution.forward_relu" and one.layer == "conv"
+    assert one.flops == conv_op.flops + relu_op.flops
+    assert conv_op.writes[0] not in after.tensors, "what lay between is nowhere"
+    back = next(op for op in after.ops if op.kind == "relu.backward_bias")
+    y, dy = back.reads
+    dx, db = back.writes
+    assert y == relu_op.writes[0] and dx.shape == dy.shape and db.name == "conv.b.grad"
+    assert back.inplace == ((dy, dx),) and back.layer == "conv"
+    assert after.outputs == before.outputs and after.carried == before.carried and after.inputs == before.inputs
+
+
+def test_it_is_asked_op_by_op():
+    p = program(IN_PLACE)
+    assert names(p, lambda op: op.kind == "relu.backward_bias") == BOTH[1:]
+    assert names(p, lambda op: op.kind == "convolution.forward_relu") == BOTH[:1]
+    assert fused(p, lambda op: False).ops == p.ops and fused(p, None) is p
+    two = program(conv("a", "data", "y") + relu("y", "y", name="ra") + conv("b", "y", "x") + relu("x", "x", name="rb"))
+    assert names(two, lambda op: op.layer == "b") == ["b+rb.forward", "rb+b.backward_bias"]
+
+
+BIASLESS = CONV[:-1].replace("kernel_size: 3", "kernel_size: 3, bias_term: false") + "}"
+
+
+@pytest.mark.parametrize(
+    ("layers", "found"),
+    {
+        "not in place": (conv("conv", "data", "a") + relu("a", "x"), BOTH),
+        "a slope": (conv("conv", "data", "x") + relu("x", "x", ", relu_param: {negative_slope: 0.1}"), []),
+        "a fork": (
+            conv("conv", "data", "a") + relu("a", "b")
+            + "- {name: sum, type: Eltwise, bottom: [a, b], top: x}\n", [],
+        ),
+        "a fork behind the relu": (
+            conv("conv", "data", "a") + relu("a", "a") + conv("one", "a", "b") + conv("two", "a", "c")
+            + "- {name: sum, type: Eltwise, bottom: [b, c], top: x}\n", BOTH,
+        ),
+        "dropout between": (
+            conv("conv", "data", "x") + "- {name: drop, type: Dropout, bottom: x, top: x}\n" + relu("x", "x"), [],
+        ),
+        "dropout behind": (
+            IN_PLACE + "- {name: drop, type: Dropout, bottom: x, top: x}\n", BOTH,
+        ),
+        "no bias": (conv("conv", "data", "x", BIASLESS) + relu("x", "x"), BOTH[:1]),
+        "a frozen bias": (
+            conv("conv", "data", "x", CONV + ", param: [{lr_mult: 1}, {lr_mult: 0}]") + relu("x", "x"), BOTH[:1],
+        ),
+        "pooling between": (
+            conv("conv", "data", "a") + "- {name: p, type: Pooling, bottom: a, top: x, pooling_param: "
+            "{pool: MAX, kernel_size: 2, stride: 2}}\n" + relu("x", "x"), [],
+        ),
+        "two relus": (IN_PLACE + relu("x", "x", name="again"), BOTH),
+        "a scale": (
+            "- {name: scale, type: Scale, bottom: data, top: a, scale_param: {bias_term: true}}\n" + relu("a", "x"),
+            ["relu+scale.backward_bias"],
+        ),
+        "a sum shares its gradient": (
+            conv("one", "data", "a") + conv("two", "data", "b")
+            + "- {name: sum, type: Eltwise, bottom: [a, b], top: s}\n" + relu("s", "x"), ["relu+two.backward_bias"],
+        ),
+        "an inner product": (
+            "- {name: fc, type: InnerProduct, bottom: data, top: x, inner_product_param: {num_output: 3}}\n"
+            + relu("x", "x"), ["fc+relu.forward", "relu+fc.backward_bias"],
+        ),
+    }.values(),
+)  # fmt: skip
+def test_what_is_fused(layers, found):
+    assert names(program(layers)) == found
+
+
+def test_what_is_kept_or_an_output_is_not_fused_away():
+    apart = conv("conv", "data", "a") + relu("a", "x")
+    assert names(program(apart, keep=["a"])) == BOTH[1:]
+    assert names(program(apart, keep=["x"])) == BOTH
+    scores = HEAD + conv("conv", "data", "a") + relu("a", "b")
+    assert names(differentiate(graph(scores, "TEST"), FACTS["default"])) == ["conv+relu.forward"]
+
+
+def test_other_facts_are_not_fused():
+    assert names(program(IN_PLACE, facts="superneurons")) == [], "ReLU's backward reads x and y"
+    assert names(program(IN_PLACE, facts="layrub")) == [], "a mask is written, too"
+    net = load(NETS / "lenet.yaml")
+    for facts in FACTS:
+        made = programs(net, SGD, ("TRAIN", "TEST"), facts=FACTS[facts], fuses=every)
+        assert bool(kinds(made["TRAIN"])) == bool(kinds(made["TEST"])) == (facts == "default"), facts
+
+
+def test_without_updates_and_with_clipping_or_accumulation():
+    for train in (None, TrainSpec(clip_gradients=1.0), TrainSpec(iter_size=2), TrainSpec(iter_size=2, accumulate=True)):
+        assert names(program(IN_PLACE, train=train)) == BOTH
+    assert names(program(IN_PLACE, "TEST")) == BOTH[:1]
+
+
+@pytest.mark.parametrize("net", ["chain", "diamond", "residual", "inception", "nested", "lenet"])
+def test_the_same_values_op_by_op(net):
+    """All that is still there has the same bytes (in no machine: tests/interpret.py tries each op in place, too)."""
+    loaded = load(NETS / f"{net}.yaml")
+    for before in programs(loaded, SGD, ("TRAIN", "TEST")).values():
+        after, random, values = fused(before, every), np.random.default_rng(1), {}
+        assert len(after.ops) < len(before.ops) or net in ("residual", "diamond", "inception")
+        for t in (*before.inputs, *before.carried):
+            ints = t.role is Role.LABEL or t.dtype == "int64"
+            values[t.name] = random.integers(0, 3, t.shape).astype(t.dtype) if ints else (
+                random.standard_normal(t.shape).astype(t.dtype) ** 2 * 0.1
+            )  # fmt: skip
+        want, got = run(before, values), run(after, values)
+        assert [n for n in got if want[n].tobytes() != got[n].tobytes()] == []
+        assert want.keys() - got.keys() == {t.name for t in before.tensors} - {t.name for t in after.tensors}
+
+
+def trained(net: str, device: str, fuse: bool, policy: str = "vdnn_all") -> tuple[dict, list[float], list[str]]:
+    random = np.random.default_rng(7)
+    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+    p = dict(base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="fixed", max_iter=9)
+    with minidnn.Solver(
+        load(NETS / f"{net}.yaml"), policy=policy, device=device, seed=3, data=data, test_data=data, fuse=fuse, **p
+    ) as solver:
+        losses = [solver.step().loss for _ in range(3)]
+        tested = solver.test()
+        values = {name: array.tobytes() for name, array in solver.values().items()}
+        return values, [*losses, *tested.outputs.values()], kinds(solver.session.programs["TRAIN"])
+
+
+@pytest.mark.parametrize("net", ["chain", "residual", "nested", "lenet"])
+def test_trains_to_the_same_bytes_with_and_without(net):
+    want, losses, none = trained(net, "reference", False)
+    got, got_losses, some = trained(net, "reference", True)
+    assert none == [] and some != [] and got_losses == losses
+    assert [n for n in want if want[n] != got[n]] == []
+
+
+def test_a_snapshot_says_what_was_fused(tmp_path):
+    data = np.zeros((8, 3, 12, 12), np.float32), np.zeros(8, np.int32)
+    given = dict(device="reference", seed=1, data=data, base_lr=0.01, lr_policy="fixed", max_iter=2)
+    with minidnn.Solver(load(NETS / "lenet.yaml"), **given) as solver:
+        solver.step()
+        path = solver.save(tmp_path / "a").path
+        assert solver.session.programs["TRAIN"].ops[0].name == "conv1.forward", "lenet pools before its only ReLU"
+    with minidnn.Solver(load(NETS / "lenet.yaml"), **given, fuse=False, resume=path) as solver:
+        (note,) = [n for n in solver.notes if n.startswith("fused")]
+        assert "last bits may differ" in note and "relu.backward_bias" in note
+    with minidnn.Solver(load(NETS / "lenet.yaml"), **given, resume=path) as solver:
+        assert solver.notes == []
+
+
+def test_a_device_without_the_word_fuses_nothing():
+    class Plain:
+        """As a user's own may be."""
+
+        def __init__(self) -> None:
+            self.inner = open_device("reference")
+
+        def __getattr__(self, name):
+            if name == "fuses":
+                raise AttributeError(name)
+            return getattr(self.inner, name)
+
+    with Session(load(NETS / "lenet.yaml"), None, ("TRAIN",), device=Plain()) as session:
+        assert kinds(session.programs["TRAIN"]) == []
+
+
+def test_a_simulated_gpu_costs_a_fused_op_as_its_convolution():
+    before = program(IN_PLACE)
+    after, costs = fused(before, as_cudnn), profile("titan_x")
+    (one,), apart = (op for op in after.ops if op.kind == "convolution.forward_relu"), before.ops[:2]
+    assert [c.algorithm for c in costs.choices(one)] == [c.algorithm for c in costs.choices(apart[0])]
+    assert len(costs.choices(one)) == 2, "with and without a workspace"
+    assert one.nbytes < sum(op.nbytes for op in apart)
+    for c in costs.choices(one):
+        assert c.seconds < sum(costs.seconds(op, costs.choices(op)[0].algorithm) for op in apart)
+    back = next(op for op in after.ops if op.kind == "relu.backward_bias")
+    pair = [op for op in before.ops if op.name in ("relu.backward", "conv.backward_bias")]
+    assert gpu("titan_x").choices(back)[0].seconds < sum(gpu("titan_x").choices(op)[0].seconds for op in pair)
+    plans = [arrange([p], "vdnn_all:p", costs) for p in (before, after)]
+    assert plans[1].arena <= plans[0].arena
+    assert "compute   conv+relu.forward" in str(plans[1].schedules["TRAIN"])
+
+
+def test_cudnn_has_its_relu_where_it_adds_a_bias():
+    p = program(conv("conv", "data", "x", BIASLESS) + relu("x", "x"))
+    assert names(p) and names(p, as_cudnn) == []
+
+
+def test_a_pair_is_taken_once():
+    """An op belongs to one pair only: what is fused forward is no more what backward's pair was made of."""
+    p = fused(program(IN_PLACE), every)
+    assert fused(p, every).ops == p.ops
+    assert fusion.offered(open_device("reference"))(p.ops[0])
