@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from pathlib import Path
@@ -21,9 +22,11 @@ from ruamel.yaml import YAML
 from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda import Planner, convolution, dense, packages
 from minidnn.backends.cuda.cudnn import LITTLE, B, Cudnn, NoPlan, Settings, Target, W, X, Y
+from minidnn.backends.cuda.nan import one_image
 from minidnn.backends.cuda.recipe import ALIGNMENT, Execute, Pointer, Read, Recipe, Write
 from minidnn.costs import Costs, estimate
 from minidnn.formats import FORMATS
+from minidnn.fusion import FORWARD, as_cudnn
 from minidnn.memory.arrange import BudgetError, arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Op, Phase, Program, Tensor
@@ -49,7 +52,7 @@ def lowered(net: str, format: str = "float32") -> tuple[Program, ...]:
     """The programs that training a net runs."""
     found, _, _ = understand(net, batch=NETS[net])
     train = TrainSpec(momentum=0.9, weight_decay=5e-4)
-    return tuple(programs(found, train, ("TRAIN", "TEST"), format=format).values())
+    return tuple(programs(found, train, ("TRAIN", "TEST"), format=format, fuses=as_cudnn).values())
 
 
 def computed(net: str) -> list[Op]:
@@ -325,6 +328,36 @@ def within(arrangement: Arrangement, costs: Costs) -> int:
     return len(arrangement.schedules)
 
 
+def fusing(card: str) -> None:
+    """Each forward pass that adds a bias has the very plans with its ReLU that it has without: fusing costs no choice.
+    And one image, on which a GPU shows what becomes of NaN, has plans of the same engines."""
+    for format in FORMATS if card != "t4" else ("float32", "float16"):
+        cudnn, plans, named, engines = library(card), 0, 0, 0
+        ops = [op for net in ("vgg19", "googlenet") for p in lowered(net, format) for op in p.ops]
+        ops = [op for op in ops if op.kind in FORWARD.values()]
+        problems = {r.steps[0].plan.problem for op in ops for r in KINDS[op.kind](cudnn, op)}
+        for problem in problems:
+            assert problem.relu and problem.bias
+            found = cudnn.plans(problem)
+            apart = cudnn.plans(replace(problem, relu=False))
+            assert [(p.name, p.workspace) for p in found] == [(p.name, p.workspace) for p in apart], problem
+            one = {p.name for p in cudnn.listed(one_image(problem))}
+            plans += len(found)
+            named += sum(p.name in one for p in found)
+            engines += sum(p.engine in {name.split("_")[0] for name in one} for p in found)
+        assert engines > 0.9 * plans and named > 0.4 * plans
+        print(
+            f"{GPUS[card]['deviceName']}, {format}: {len(ops)} fused forward passes, {len(problems)} graphs, {plans} "
+            f"plans, the same as without a ReLU; one image has {named} of them, and of their engines {engines}"
+        )
+    biasless = [op for op in computed("resnet50") if op.kind == "convolution.forward" and len(op.reads) == 2]
+    assert biasless and "convolution.forward_relu" not in {op.kind for op in computed("resnet50")}
+    device = Planner(library(card), GPUS[card]["totalGlobalMem"], GPUS[card]["deviceName"])
+    refused = [op for op in biasless if not device.fuses(replace(op, kind="convolution.forward_relu"))]
+    print(f"{GPUS[card]['deviceName']}: {len(refused)} of {len(biasless)} passes without a bias are not fused")
+    assert refused == biasless, "cuDNN has no such kernels; else fusion.as_cudnn says too little"
+
+
 # ---- geometries ------------------------------------------------------------------------------------------------
 
 
@@ -358,6 +391,7 @@ def conv(kind: str, x, outputs, kernel, stride, pad, dilation, group, dtype: str
     }
     reads, writes = {
         "convolution.forward": ("xwb", "y"),
+        "convolution.forward_relu": ("xwb", "y"),
         "convolution.backward_data": ("wy", "x"),
         "convolution.backward_filter": ("xy", "w"),
     }[kind]

@@ -67,6 +67,11 @@ def test_every_convolution_and_product_of_real_nets_has_plans(card, check):
 
 
 @pytest.mark.parametrize("card", CARDS)
+def test_a_relu_changes_no_plan(card, check):
+    check("fusing", card)
+
+
+@pytest.mark.parametrize("card", CARDS)
 def test_odd_geometries_have_plans(card, check):
     check("odd", card)
 

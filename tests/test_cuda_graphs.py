@@ -62,7 +62,7 @@ class Graph:
         return self.tensors[uid]
 
     def __getattr__(self, name):
-        if name not in ("conv_fprop", "conv_dgrad", "conv_wgrad", "bias", "validate", "build_operation_graph"):
+        if name not in ("conv_fprop", "conv_dgrad", "conv_wgrad", "bias", "relu", "validate", "build_operation_graph"):
             raise AttributeError(name)
 
         def call(**arguments):
@@ -171,6 +171,7 @@ def op(kind: str, reads, writes, a=None) -> Op:
     [
         ("forward", (x, w), y, "conv_fprop", {"image": X, "weight": W}, {X: Read(0), W: Read(1), Y: Write(0)}),
         ("forward", (x, w, b), y, "bias", {"bias": B}, {X: Read(0), W: Read(1), B: Read(2), Y: Write(0)}),
+        ("forward_relu", (x, w, b), y, "relu", {}, {X: Read(0), W: Read(1), B: Read(2), Y: Write(0)}),
         ("backward_data", (w, y), x, "conv_dgrad", {"loss": Y, "filter": W}, {W: Read(0), Y: Read(1), X: Write(0)}),
         ("backward_filter", (x, y), w, "conv_wgrad", {"image": X, "loss": Y}, {X: Read(0), Y: Read(1), W: Write(0)}),
     ],
@@ -184,6 +185,7 @@ def test_a_convolution_is_said_as_it_is(kind, reads, write, operation, named, pa
     }  # fmt: skip
     called = dict(graph.calls)
     assert {name: called[operation][name].uid for name in named} == named
+    assert ("relu" in called) == kind.endswith("_relu") and ("bias" in called) == (b in reads)
     (convolved,) = (said for name, said in graph.calls if name.startswith("conv_"))
     window = (convolved["padding"], convolved["stride"], convolved["dilation"])
     assert window == ([2, 0], [2, 1], [1, 2])  # height, width

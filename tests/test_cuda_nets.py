@@ -9,6 +9,7 @@ from minidnn import zoo
 from minidnn.autodiff import TrainSpec, differentiate
 from minidnn.backends.cuda.recipe import Launch, storage
 from minidnn.formats import FORMATS
+from minidnn.fusion import as_cudnn, fused
 from minidnn.net import Net
 from minidnn.program import Op
 from tests import cuda_host
@@ -16,7 +17,7 @@ from tests.cuda_host import KernelError, library, mismatches
 
 pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with")
 
-PARTS = ("forward", "backward_filter", "backward_data")
+PARTS = ("forward", "forward_relu", "backward_filter", "backward_data")
 CUDNN = {f"{layer}.{part}" for layer in ("convolution", "inner_product") for part in PARTS}
 BATCHES = {"alexnet": 256, "vgg19": 256, "googlenet": 128, "resnet50": 256, "resnet152": 32, "digits_lenet": 64}
 
@@ -24,7 +25,7 @@ BATCHES = {"alexnet": 256, "vgg19": 256, "googlenet": 128, "resnet50": 256, "res
 def ops(name: str, batch: int, phase: str, train: TrainSpec | None, format: str = "float32") -> tuple[Op, ...]:
     found = zoo.find(name, batch)
     net = found if isinstance(found, Net) else Net.from_yaml(found, batch)
-    return differentiate(net.graph(phase, format=format), train=train).ops
+    return fused(differentiate(net.graph(phase, format=format), train=train), as_cudnn).ops
 
 
 @pytest.mark.parametrize(("name", "batch"), BATCHES.items())

@@ -34,7 +34,7 @@ def item(run: Run) -> None:
 
 def both(run: Run, name: str, batch: int, form: str, policy: str, batches: dict[tuple, Any]) -> dict[str, Any]:
     device, net = run.place.device(), run.place.net(name, batch)
-    costs = costs_of(run, device, list(programs(net, TRAIN, ("TRAIN",), format=form).values()))
+    costs = costs_of(run, device, list(programs(net, TRAIN, ("TRAIN",), format=form, fuses=device.fuses).values()))
     try:
         with Loaded(device, net, policy, costs, batches.get((name, form)), format=form) as ours:
             batches.clear()  # of one net at a time

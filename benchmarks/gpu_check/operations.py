@@ -77,6 +77,8 @@ def strided(small: bool) -> list[Example]:
 
 
 def check(device: CudaDevice, of: list[Example], precision: Precision = PRECISIONS[0]) -> dict[str, Any]:
+    """Of a fused kind what the device does not offer is not run, but counted, and why: cuDNN has no such plan, or its
+    ReLU hides NaN."""
     worst, where, runs, wrong, what, limit = 0.0, "", 0, [], "", 0.0
     of, refused = _planned(device, of)
     bench = device.runtime(max((_room(device, e) for e in of), default=0), 0, 0.0, 0)

@@ -72,7 +72,7 @@ class Subject:
 
     @cached_property
     def lowered(self) -> list[Program]:
-        return list(programs(self.net, TRAIN, ("TRAIN",), format=self.form).values())
+        return list(programs(self.net, TRAIN, ("TRAIN",), format=self.form, fuses=self.device.fuses).values())
 
     def same_bytes(self, policy: str) -> dict[str, Any]:
         """As a graph and call by call, with all the memory there is and with the least that the policy can do with."""

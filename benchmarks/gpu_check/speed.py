@@ -75,7 +75,7 @@ def beside(run: Run, name: str, batch: int, form: str) -> dict[str, Any]:
     from benchmarks.gpu_check.peer import Peer, Trainer, first_weights, forget
 
     device, net = run.place.device(), run.place.net(name, batch)
-    costs = costs_of(run, device, list(programs(net, TRAIN, ("TRAIN",), format=form).values()))
+    costs = costs_of(run, device, list(programs(net, TRAIN, ("TRAIN",), format=form, fuses=device.fuses).values()))
     with Loaded(device, net, FASTEST, costs, format=form) as ours:
         trainer = None
         try:
@@ -112,7 +112,7 @@ def in_turn(run: Run, ours: Loaded, trainer: Any) -> tuple[list[float], list[flo
 def smallest(run: Run, name: str, batch: int, form: str, before: dict[str, Any]) -> dict[str, Any]:
     """The leanest that is no slower than PyTorch was. `before`: what `beside` found."""
     device, net, theirs = run.place.device(), run.place.net(name, batch), before["torch_seconds"]
-    lowered = list(programs(net, TRAIN, ("TRAIN",), format=form).values())
+    lowered = list(programs(net, TRAIN, ("TRAIN",), format=form, fuses=device.fuses).values())
     costs = costs_of(run, device, lowered)
     foreseen, until = [], time.monotonic() + min(PLANNING, run.left() / 3)
     for policy in run.place.policies(LIKELY):

@@ -30,7 +30,8 @@ class Tight:
     def __init__(self, run: Run, name: str, batch: int, form: str) -> None:
         self.run, self.title, self.budget, self.form = run, f"{name}, {batch}, {form}", run.place.tight, usable(form)
         self.net = run.place.net(name, batch)
-        self.programs = list(programs(self.net, TRAIN, ("TRAIN",), format=form).values())
+        fuses = run.place.device().fuses
+        self.programs = list(programs(self.net, TRAIN, ("TRAIN",), format=form, fuses=fuses).values())
         self.needs = 2.0 if run.place.small else 8.0
         self.batch: Any = None
 
