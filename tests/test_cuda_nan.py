@@ -112,17 +112,34 @@ def test_a_plan_that_one_image_has_not_is_as_its_engine_is():
         )
 
 
-def test_a_plan_that_fails_is_no_reason_to_go_on():
+def test_a_plan_that_cudnn_does_not_run_is_not_listed():
+    device = device_of()
+    execute, free = device.cudnn.execute, device.api.free_memory()
+
+    def picky(plan, *rest):
+        if plan.engine == "eng1":
+            raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+        execute(plan, *rest)
+
+    device.cudnn.execute = picky
+    assert [r.algorithm.name for r in device.recipes(convolution())] == ["eng0"]
+    ((plan, said),) = device.nan.refused.items()
+    assert plan.startswith("eng1_k0=1 for convolution forward") and "EXECUTION_FAILED" in said
+    assert device.api.free_memory() == free
+
+
+def test_what_fails_on_the_gpu_is_no_reason_to_go_on():
     device = fake_device()
 
     def execute(*_):
-        raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+        device.api.enqueue(device.compute, failing, "a kernel that fails")
+
+    def failing():
+        raise RuntimeError("cudaErrorIllegalAddress")
 
     device.cudnn.execute = execute
-    free = device.api.free_memory()
-    with pytest.raises(KernelFailed, match=r"conv1\+relu1.*image of NaN.*EXECUTION_FAILED.*--no-fusion"):
+    with pytest.raises(KernelFailed, match=r"conv1\+relu1.*image of NaN.*IllegalAddress.*--no-fusion"):
         device.fuses(convolution())
-    assert device.api.free_memory() == free
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")

@@ -61,6 +61,33 @@ def test_listing_is_the_schedule(folder, capsys):
     assert "compute   conv1.forward" in text and "offload   data" in text and "prefetch" in text
 
 
+@pytest.mark.parametrize(
+    ("more", "fused"),
+    [
+        (("--device", "reference"), True),
+        (("--device", "reference", "--no-fusion"), False),
+        (("--gpu", "v100"), True),
+        (("--gpu", "v100", "--no-fusion"), False),
+        (("--gpu", "v100", "--facts", "vdnn2016"), False),
+        (("--device", "cpu"), False),
+    ],
+)
+def test_fusion_shows_in_the_listing_and_can_be_turned_off(folder, capsys, more, fused):
+    assert main(["plan", "small.yaml", "--policy", "liveness", "--listing", *more]) == 0
+    text = capsys.readouterr().out
+    assert ("compute   conv1+relu1.forward" in text) == ("relu2+conv2.backward_bias" in text) == fused
+    assert ("compute   relu1.forward" in text) == ("compute   conv2.backward_bias" in text) == (not fused)
+
+
+def test_fusion_is_turned_off_for_what_runs_too(folder, capsys):
+    off = ("--device", "reference", "--no-fusion")
+    assert answer(capsys, "time", "solver.yaml", "--iterations", "1", *off)["rows"]
+    rows = answer(capsys, "compare", "small.yaml", "--policies", "baseline,vdnn_all", "--steps", "2", *off)["rows"]
+    assert all(r["identical"] for r in rows)
+    first = answer(capsys, "train", "solver.yaml", "--max-iter", "2", "--device", "reference")
+    assert answer(capsys, "train", "solver.yaml", "--max-iter", "2", *off)["history"] == first["history"]
+
+
 def test_tables_are_for_people(folder, capsys):
     assert main(["plan", "small.yaml"]) == 0
     text = capsys.readouterr().out
@@ -102,7 +129,7 @@ def test_time_by_layer(folder, capsys):
 def test_profile_is_kept_and_used_by_plan(folder, capsys):
     first = answer(capsys, "profile", "small.yaml", "--device", "reference")
     assert first["measured"] > 10 and first["bandwidth_out"] > 0
-    assert {r["op"] for r in first["rows"]} >= {"conv1.forward", "conv2.backward_data"}
+    assert {r["op"] for r in first["rows"]} >= {"conv1+relu1.forward", "conv2.backward_data"}
     assert answer(capsys, "profile", "small.yaml", "--device", "reference")["measured"] == 0
     assert main(["plan", "small.yaml", "--device", "reference"]) == 0
     assert "measured costs" in capsys.readouterr().out

@@ -2,8 +2,8 @@
 
 Behind a convolution and its bias cuDNN takes the ReLU in the same kernel, and no document says what that kernel makes
 of NaN: of a maximum with 0 it may be 0. Then a net whose weights are lost would go on with zeros, and its loss would
-stay finite. So each kernel is run once on an image of NaN, and those that hide it are not listed. (-inf becomes 0 in
-all of them, while our own ReLU makes NaN of it, too; +inf stays.)
+stay finite. So each kernel is run once on an image of NaN, and those that hide it, or that cuDNN does not run, are not
+listed. (-inf becomes 0 in all of them, while our own ReLU makes NaN of it, too; +inf stays.)
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from minidnn.backends.cuda.recipe import ALIGNMENT
 from minidnn.formats import itemsize
 
 NAN = 0xFF  # as every byte: NaN in all formats
+_BITS = {"float32": ("uint32", 0x7F800000), "float16": ("uint16", 0x7C00), "bfloat16": ("uint16", 0x7F80)}  # infinity
 
 
 class NanProbe:
@@ -28,6 +29,7 @@ class NanProbe:
     def __init__(self, api: Api, cudnn: Cudnn, stream: int) -> None:
         self.api, self.cudnn, self.stream = api, cudnn, stream
         self._found: dict[Convolution, dict[str, bool]] = {}  # of one image: plan's name -> whether NaN stays
+        self.refused: dict[str, str] = {}  # plan -> what cuDNN said when it was to run, for which it is not listed
 
     def keeps(self, plan: Plan) -> bool:
         """Raises api.OutOfMemory where there is no room for one image."""
@@ -66,12 +68,18 @@ class NanProbe:
     def _stays(self, plan: Plan, pack: dict[int, int], workspace: int, room: int) -> bool:
         problem = plan.problem
         self.api.fill(pack[Y], 0, room, self.stream)
-        self.cudnn.execute(plan, pack, workspace)
+        try:
+            self.cudnn.execute(plan, pack, workspace)
+        except Exception as error:  # what went wrong on the GPU itself is raised by `synchronize` below
+            self.refused[f"{plan.name} for {problem}"] = str(error)
+            return False
         host = self.api.allocate_host(prod(problem.y) * itemsize(problem.dtype))
         try:
             self.api.copy(host.__array_interface__["data"][0], pack[Y], host.nbytes, "out", self.stream)
             self.api.synchronize(self.stream)
-            return bool(np.isnan(host.view(problem.dtype)).sum() == touched(problem))
+            bits, infinity = _BITS[problem.dtype]
+            magnitude = host.view(bits) & (np.iinfo(bits).max >> 1)  # without the sign
+            return bool((magnitude > infinity).sum() == touched(problem))
         finally:
             self.api.release_host(host)
 
