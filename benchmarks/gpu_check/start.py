@@ -141,7 +141,7 @@ def once(device: Any, net: Any) -> dict[str, Any]:
         began = time.perf_counter()
 
     costs = estimate(device)
-    lowered = programs(net, TRAIN, ("TRAIN",))
+    lowered = programs(net, TRAIN, ("TRAIN",), fuses=device.fuses)
     arrange(list(lowered.values()), POLICY, costs)
     stage("planned")
     with Session(net, TRAIN, ("TRAIN",), device=device, policy=POLICY, costs=costs, seed=1) as session:
