@@ -12,6 +12,7 @@ import numpy as np
 
 from benchmarks.gpu_check.measure import TRAIN, Loaded, costs_of
 from benchmarks.gpu_check.run import Run
+from minidnn.formats import usable
 from minidnn.memory.arrange import BudgetError
 from minidnn.memory.schedule import Schedule
 from minidnn.memory.simulator import simulate
@@ -33,7 +34,7 @@ def item(run: Run) -> None:
 
 
 def both(run: Run, name: str, batch: int, form: str, policy: str, batches: dict[tuple, Any]) -> dict[str, Any]:
-    device, net = run.place.device(), run.place.net(name, batch)
+    device, net, form = run.place.device(), run.place.net(name, batch), usable(form)
     costs = costs_of(run, device, list(programs(net, TRAIN, ("TRAIN",), format=form, fuses=device.fuses).values()))
     try:
         with Loaded(device, net, policy, costs, batches.get((name, form)), format=form) as ours:

@@ -21,6 +21,7 @@ from benchmarks.gpu_check.run import GROUP, Run, Wrong
 from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Choice, Costs, estimate
+from minidnn.formats import usable
 from minidnn.memory.arrange import BudgetError, arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.net import Net
@@ -63,7 +64,7 @@ class Subject:
     """A net in a format on a device, and the bytes that baseline leaves with one choice of algorithms or another."""
 
     def __init__(self, run: Run, name: str, form: str, tf32: bool) -> None:
-        self.net, self.device, self.form = run.place.net(f"tests/{name}"), run.place.device(tf32), form
+        self.net, self.device, self.form = run.place.net(f"tests/{name}"), run.place.device(tf32), usable(form)
         self.references: dict[tuple, Digest] = {}
 
     @cached_property

@@ -57,10 +57,10 @@ def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack,
             "orders, and no kernel reorders them: give the weights the axes of the bottom, or flatten it before"
         )
     n, o, k = x.shape[0], w.shape[0], w.size // w.shape[0]
-    problem = partial(Convolution, which, bias=bias, dtype=dtype_of(op), relu=op.kind.endswith("_relu"))
+    asked = partial(Convolution, which, bias=bias, dtype=dtype_of(op), relu=op.kind.endswith("_relu"))
     ways = {
-        problem((1, k, 1, n), (o, k, 1, 1), (1, o, 1, n)): "line",
-        problem((n, k, 1, 1), (o, k, 1, 1), (n, o, 1, 1)): "images",  # the same if n is 1
+        asked((1, k, 1, n), (o, k, 1, 1), (1, o, 1, n)): "line",
+        asked((n, k, 1, 1), (o, k, 1, 1), (n, o, 1, 1)): "images",  # the same if n is 1
     }
     found: list[list[Recipe]] = []
     refused: NoPlan | None = None
