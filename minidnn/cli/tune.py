@@ -218,9 +218,9 @@ def _measured(args: argparse.Namespace, about: Any, found: Any, policy: str, bud
             continue
         facts = args.facts or "default"
         if about.solver is not None:
-            opened = solver_runner(about.path, about.device, batch, about.seed, about.format, facts)
+            opened = solver_runner(about.path, about.device, batch, about.seed, about.format, facts, about.fuse)
         else:
-            opened = net_runner(about.net.with_batch(batch), about.device, about.seed, about.format, facts)
+            opened = net_runner(about.net.with_batch(batch), about.device, about.seed, about.format, facts, about.fuse)
         checked.append(ran(opened, point, policy, costs, budget))
     return checked
 
