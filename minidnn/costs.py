@@ -31,6 +31,27 @@ class Choice:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Staging:
+    """How bytes lie on the host: a ring of pinned memory, and behind it ordinary memory (memory/staging.py).
+
+    The rates are bytes of a tensor per second of the one thread that does this. They are assumed: some of any CPU of
+    the last ten years; a measured step counts what it takes.
+    """
+
+    ring: int  # bytes; what travels at once must fit
+    compress: bool = False  # what is stashed is packed without its zeros (memory/packing.py)
+    copy_rate: float = 6e9
+    pack_rate: float = 0.8e9
+    unpack_rate: float = 0.8e9
+
+    def stash_seconds(self, nbytes: int) -> float:
+        return nbytes / (self.pack_rate if self.compress else self.copy_rate)
+
+    def fetch_seconds(self, nbytes: int) -> float:
+        return nbytes / (self.unpack_rate if self.compress else self.copy_rate)
+
+
 @dataclass(frozen=True, eq=False)
 class Costs:
     """Everything a policy or the simulator may know about a device.
@@ -47,6 +68,7 @@ class Costs:
     measured: bool = False
     own_memory: bool = False  # the arena is the device's, and not a part of the host's memory
     origin: str = "given"  # "profile", "measured" or "estimated": what a report says of its seconds
+    staging: Staging | None = None  # None: everything that travels has a pinned place of its own
 
     def seconds(self, op: Op, algorithm: Algorithm) -> float:
         for c in self.choices(op):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.memory.schedule import ALIGNMENT, STREAMS, Compute, Offload, Prefetch, Schedule, Wait
+from minidnn.memory.schedule import ALIGNMENT, STREAMS, Compute, Fetch, Offload, Prefetch, Schedule, Stash, Wait
 
 CELL = ALIGNMENT
 
@@ -23,25 +23,35 @@ def broken(s: Schedule) -> str | None:
         at = s.offset[stay.buffer]
         return at // CELL, -(-(at + stay.tensor.nbytes) // CELL)
 
+    def ring_cells(leg):
+        return leg.at // CELL, -(-(leg.at + leg.tensor.nbytes) // CELL)
+
     for i, x in enumerate(s.instructions):
         if isinstance(x, Wait):
             if x.on not in before:
                 return f"{i} waits for what was not issued"
             now[x.stream] |= before[x.on] | 1 << x.on
-        elif isinstance(x, (Compute, Offload, Prefetch)):
+        elif isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)):
             before[i] = now[x.stream]
             now[x.stream] |= 1 << i
             if isinstance(x, Compute):
                 space = [x.workspace] if x.workspace else []
                 accesses += [(i, "arena", *cells(r), False) for r in x.reads]
                 accesses += [(i, "arena", *cells(w), True) for w in (*x.writes, *space)]
+            elif isinstance(x, (Stash, Fetch)):
+                stash = isinstance(x, Stash)
+                accesses.append((i, "ring", *ring_cells(x.leg), not stash))
+                accesses.append((i, f"store {x.leg.tensor.name}", 0, 1, stash))
             else:
                 out = isinstance(x, Offload)
                 accesses.append((i, "arena", *cells(x.stay), not out))
-                accesses.append((i, f"host {x.stay.tensor.name}", 0, 1, out))
+                host = (f"host {x.stay.tensor.name}", 0, 1) if x.leg is None else ("ring", *ring_cells(x.leg))
+                accesses.append((i, *host, out))
     for i, place, lo, hi, w in accesses:
         if place == "arena" and (lo < 0 or hi * CELL > s.arena + CELL - 1):
             return f"{i} is outside the arena"
+        if place == "ring" and (lo < 0 or hi * CELL > s.ring + CELL - 1):
+            return f"{i} is outside the ring"
         for j, other, lo2, hi2, w2 in accesses:
             if j < i and place == other and (w or w2) and lo < hi2 and lo2 < hi and not before[i] >> j & 1:
                 return f"{i} and {j} race"
@@ -52,8 +62,13 @@ def broken(s: Schedule) -> str | None:
         reads = want[op] = tuple(value[t] for t in op.reads)
         for t in op.writes:
             value[t] = (op.name, s.plan.algorithm[op].name, t.name, hash(reads))
+    for i, x in enumerate(s.instructions):
+        if isinstance(x, (Offload, Prefetch)) and x.leg is not None and x.leg.tensor.nbytes != x.stay.tensor.nbytes:
+            return f"{i} copies between places of two sizes"
     arena = np.full(max((hi for *_, hi, _ in accesses), default=0) + 1, None, object)
     host = {t: ("start", t.name) for t in s.program.inputs}
+    ring = np.full(max((hi for *_, hi, _ in accesses), default=0) + 1, None, object)
+    store = {}
 
     def fill(lo, hi, number):
         for c in range(lo, hi):
@@ -70,9 +85,25 @@ def broken(s: Schedule) -> str | None:
             lo, hi = cells(x.stay)
             if len({arena[c] for c in range(lo, hi)}) != 1:
                 return f"{i} copies out torn bytes"
-            host[x.stay.tensor] = arena[lo]
+            if x.leg is None:
+                host[x.stay.tensor] = arena[lo]
+            else:
+                for c in range(*ring_cells(x.leg)):
+                    ring[c] = arena[lo]
         elif isinstance(x, Prefetch):
-            fill(*cells(x.stay), host.get(x.stay.tensor))
+            if x.leg is None:
+                fill(*cells(x.stay), host.get(x.stay.tensor))
+            else:
+                for c, r in zip(range(*cells(x.stay)), range(*ring_cells(x.leg)), strict=True):
+                    arena[c] = ring[r]
+        elif isinstance(x, Stash):
+            lo, hi = ring_cells(x.leg)
+            if len({ring[c] for c in range(lo, hi)}) != 1:
+                return f"{i} stashes torn bytes"
+            store[x.leg.tensor] = ring[lo]
+        elif isinstance(x, Fetch):
+            for c in range(*ring_cells(x.leg)):
+                ring[c] = store.get(x.leg.tensor)
         elif isinstance(x, Compute):
             if x.algorithm != s.plan.algorithm[x.op]:
                 return f"{i} runs another algorithm"

@@ -16,6 +16,7 @@ from minidnn.memory.plan import complete
 from minidnn.memory.plan_file import SUFFIX, PlanError
 from minidnn.memory.policies import find
 from minidnn.memory.schedule import Arrangement, Schedule
+from minidnn.memory.staging import RingTooSmall, staged
 from minidnn.memory.verify import ScheduleError, verify
 from minidnn.program import Program, Tensor
 from minidnn.sizes import text
@@ -86,16 +87,18 @@ def _arrange(
     limit = costs.memory if budget is None else budget
     schedules = unproved(programs, policy, costs, limit)
     arena = max(s.arena for s in schedules.values())
-    host = sum(s.host_bytes for s in schedules.values())
+    ring = max(s.ring for s in schedules.values())
+    store = max(s.store_bytes for s in schedules.values())
+    host = sum(s.host_bytes for s in schedules.values()) + ring
     if arena > limit:
         least = unproved(programs, policy, costs, 0)
         raise _refusal(policy, schedules, limit, budget is None, costs, max(s.arena for s in least.values()))
-    if host_budget is not None and host > host_budget:
-        raise _host_refusal(policy, schedules.values(), host, host_budget)
+    if host_budget is not None and host + store > host_budget:
+        raise _host_refusal(policy, schedules.values(), host + store, host_budget)
     if proof:
         for schedule in schedules.values():
             verify(schedule, limit)
-    return Arrangement(policy, schedules, arena, host, budget)
+    return Arrangement(policy, schedules, arena, host, budget, ring, store)
 
 
 @_collecting_nothing()
@@ -108,7 +111,18 @@ def unproved(programs: Sequence[Program], policy: str, costs: Costs, limit: int)
     for program in programs:
         others = base - homes(program.carried)[1]  # a policy knows of its own program's alone
         plan = complete(program, costs, decide(program, costs, max(0, limit - others)))
-        schedules[program.name] = place(lower(program, plan), fixed, base)
+        listing = lower(program, plan)
+        if costs.staging is not None:
+            try:
+                listing = staged(listing, costs.staging)
+            except RingTooSmall as error:
+                raise BudgetError(
+                    f"{policy}: {error}; the smallest ring that it can use is {text(error.needed)}",
+                    costs.staging.ring,
+                    error.needed,
+                    host=True,
+                ) from None
+        schedules[program.name] = place(listing, fixed, base)
     return schedules
 
 

@@ -9,27 +9,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 
 from minidnn.formats import floating
+from minidnn.memory.packing import pack, stored_bound, unpack
 from minidnn.memory.runtime import Bound, Call, Runtime
 from minidnn.memory.runtime import Span as Timed
 from minidnn.memory.schedule import (
     Alloc,
     Arrangement,
     Compute,
+    Fetch,
     Free,
     Instruction,
+    Leg,
     Offload,
     Prefetch,
     Schedule,
+    Stash,
     Stay,
     Wait,
     aligned,
 )
-from minidnn.memory.threads import Threads
+from minidnn.memory.threads import Threads, page_aligned
 from minidnn.memory.trace import Span, Trace, memory_curve, name_of
 from minidnn.program import Algorithm, Op, Tensor
 
@@ -99,7 +104,13 @@ class Machine:
         budget = arrangement.budget or 0
         # The budget's bytes are taken at once, used or not; one beyond what the device has limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
+        if arrangement.store and hasattr(device, "runtime"):
+            raise ValueError(
+                f"{device.name} has streams of its own, which cannot wait for the host's work on what is stashed: run "
+                "without a ring, or with one that holds all that travels"
+            )
         self.runtime = open_runtime(device, arena, arrangement.host, delays, seed)
+        self.store = page_aligned(arrangement.store)
         self.homes: dict[Tensor, Any] = {}  # carried tensors, their bytes in the arena; once closed, on the host
         self._closed = False
         self.loaded: dict[str, _Loaded] = {}
@@ -139,6 +150,8 @@ class Machine:
                 one = Bound(i, x.stream, self._prepared(schedule, x, nothing))
             elif isinstance(x, (Offload, Prefetch)):
                 one = Bound(i, x.stream, self._copy(loaded, x))
+            elif isinstance(x, (Stash, Fetch)):
+                one = Bound(i, x.stream, self._stored(schedule, x))
             elif isinstance(x, Free) and self.debug and not _refilled(schedule, i):
                 at = schedule.offset[x.buffer]
                 one = Bound(i, "compute", self.runtime.fill(self.arena[at : at + x.buffer.nbytes], 0xFF))
@@ -157,10 +170,28 @@ class Machine:
 
     def _copy(self, loaded: _Loaded, x: Offload | Prefetch, place: int = 0) -> Call:
         device = self._bytes(loaded.schedule, x.stay)
-        host = self._host(loaded, x.stay.tensor, place)
+        host = self._host(loaded, x.stay.tensor, place) if x.leg is None else self._leg(x.leg)
         if isinstance(x, Offload):
             return self.runtime.copy(host, device, x.stream)
         return self.runtime.copy(device, host, x.stream)
+
+    def _stored(self, schedule: Schedule, x: Stash | Fetch) -> Call:
+        """What takes a tensor from the ring to the store, or back."""
+        t, ring = x.leg.tensor, self._leg(x.leg)
+        assert schedule.staging is not None
+        at = schedule.store_offset[t]
+        store = self.store[at : at + stored_bound(t, schedule.staging.compress)]
+        if schedule.staging.compress:
+            return (
+                partial(pack, ring, store, t.itemsize)
+                if isinstance(x, Stash)
+                else partial(unpack, store, ring, t.itemsize)
+            )
+        return partial(np.copyto, store, ring) if isinstance(x, Stash) else partial(np.copyto, ring, store)
+
+    def _leg(self, leg: Leg) -> np.ndarray:
+        at = self.arrangement.host - self.arrangement.ring + leg.at
+        return self.runtime.host[at : at + leg.tensor.nbytes]
 
     def _bytes(self, schedule: Schedule, stay: Stay) -> Any:
         at = schedule.offset[stay.buffer]
@@ -308,7 +339,7 @@ def _trace(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
         x = schedule.instructions[i]
         if isinstance(x, Wait):
             stall += end - start if stream == "compute" else 0.0
-        elif isinstance(x, (Compute, Offload, Prefetch)) and i not in finished:
+        elif isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)) and i not in finished:
             finished[i] = end
             spans.append(Span(i, stream, name_of(x), start, end))
     moments: list[tuple[Instruction, float]] = []

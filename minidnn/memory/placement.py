@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from minidnn.memory.schedule import Buffer, Listing, Schedule, aligned
+from minidnn.memory.packing import stored_bound
+from minidnn.memory.schedule import Buffer, Listing, Offload, Prefetch, Schedule, Stash, aligned
 from minidnn.program import Tensor
 
 # Orders other than by start look at every buffer already placed. In NumPy that is some 20 µs a buffer at 16,000
@@ -187,18 +188,34 @@ def place(listing: Listing, fixed: Mapping[Tensor, int] | None = None, base: int
         arena = base + height
     peak, point = live_peak(listing.buffers, end, lambda b: b.nbytes)
     host_offset, host_bytes = _host(listing)
+    store_offset, store_bytes = _store(listing)
     return Schedule(
-        program, plan, listing.instructions, listing.buffers, listing.points,
-        offset, arena, how, host_offset, host_bytes, peak, point,
+        program, plan, listing.instructions, listing.buffers, listing.points, listing.ring, listing.staging,
+        offset, arena, how, host_offset, host_bytes, store_offset, store_bytes, peak, point,
     )  # fmt: skip
 
 
 def _host(listing: Listing) -> tuple[dict[Tensor, int], int]:
-    """One host place per travelling tensor, two per input. Nothing on the host is reused within a step."""
+    """One pinned place per travelling tensor, two per input; none for what goes through the ring. Nothing there is
+    reused within a step."""
     where: dict[Tensor, int] = {}
     top = 0
     inputs = set(listing.program.inputs)
+    ringed = {x.stay.tensor for x in listing.instructions if isinstance(x, (Offload, Prefetch)) and x.leg is not None}
     for t in dict.fromkeys((*listing.program.inputs, *(trip.tensor for trip in listing.plan.trips))):
-        where[t] = top
-        top += aligned(t.nbytes) * (2 if t in inputs else 1)
+        if t not in ringed:
+            where[t] = top
+            top += aligned(t.nbytes) * (2 if t in inputs else 1)
+    return where, top
+
+
+def _store(listing: Listing) -> tuple[dict[Tensor, int], int]:
+    """A place in the store for each tensor that is stashed, as large as it can become."""
+    where: dict[Tensor, int] = {}
+    top = 0
+    for x in listing.instructions:
+        if isinstance(x, Stash) and x.leg.tensor not in where:
+            assert listing.staging is not None
+            where[x.leg.tensor] = top
+            top += aligned(stored_bound(x.leg.tensor, listing.staging.compress))
     return where, top

@@ -1,4 +1,4 @@
-"""What a machine runs on: bytes on a device and on the host, and three streams. A device that has memory and streams
+"""What a machine runs on: bytes on a device and on the host, and its streams. A device that has memory and streams
 of its own (a GPU) brings its runtime; for all others it is `Threads` (threads.py), on the host's memory.
 """
 

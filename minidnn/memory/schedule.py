@@ -1,4 +1,5 @@
-"""A schedule: what a step does, instruction by instruction, on three streams, and where every byte lies.
+"""A schedule: what a step does, instruction by instruction, on three streams (four with a store), and where every
+byte lies.
 
 A tensor's residency on the device is a Stay: begun by a write or by a copy back, ended by its last access or by
 a trip. Stays that share bytes (in-place results, slots) form a Buffer, which is what gets an offset.
@@ -12,12 +13,13 @@ from typing import Literal
 
 import numpy as np
 
+from minidnn.costs import Staging
 from minidnn.memory.plan import Plan, Point, Trip
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
 from minidnn.sizes import text
 
-Stream = Literal["compute", "out", "in"]
-STREAMS: tuple[Stream, ...] = ("compute", "out", "in")
+Stream = Literal["compute", "out", "in", "store"]
+STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store")
 NAMED = 8  # tensors that a label names
 ALIGNMENT = 256  # bytes; what cuDNN, oneDNN and coalesced access want, and cudaMalloc's own granularity
 
@@ -89,19 +91,45 @@ class Compute:
 
 
 @dataclass(frozen=True, eq=False)
+class Leg:
+    """Bytes of the pinned ring that hold a tensor on its way (staging.py)."""
+
+    tensor: Tensor
+    at: int  # offset in the ring
+
+
+@dataclass(frozen=True, eq=False)
 class Offload:
-    """Roughly: host[stay.tensor][:] = stay, on the out stream."""
+    """Roughly: host[stay.tensor][:] = stay, on the out stream; with a leg, into that part of the ring."""
 
     stay: Stay
     stream: Stream = "out"
+    leg: Leg | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Prefetch:
-    """Roughly: stay[:] = host[stay.tensor], on the in stream."""
+    """Roughly: stay[:] = host[stay.tensor], on the in stream; with a leg, from that part of the ring."""
 
     stay: Stay
     stream: Stream = "in"
+    leg: Leg | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Stash:
+    """Roughly: store[leg.tensor] = ring[leg], perhaps compressed, by the host itself."""
+
+    leg: Leg
+    stream: Stream = "store"
+
+
+@dataclass(frozen=True, eq=False)
+class Fetch:
+    """Roughly: ring[leg] = store[leg.tensor], by the host itself."""
+
+    leg: Leg
+    stream: Stream = "store"
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +140,7 @@ class Wait:
     on: int
 
 
-Instruction = Alloc | Free | Compute | Offload | Prefetch | Wait
+Instruction = Alloc | Free | Compute | Offload | Prefetch | Stash | Fetch | Wait
 
 
 @dataclass(eq=False)
@@ -124,6 +152,8 @@ class Listing:
     instructions: tuple[Instruction, ...]
     buffers: tuple[Buffer, ...]
     points: tuple[int, ...]  # instruction index of each execution's Compute
+    ring: int = 0  # bytes of pinned memory that tensors pass through, each in a leg of its own
+    staging: Staging | None = None
 
     def curve(self, roles: frozenset[Role] | None = None) -> np.ndarray:
         """Exact bytes live at each execution, int64 (executions,); with `roles`, only of those tensors.
@@ -154,7 +184,9 @@ class Schedule(Listing):
     arena: int = 0  # bytes: the height of the placement
     placement: str = ""  # which heuristic gave it
     host_offset: Mapping[Tensor, int] = field(default_factory=dict)
-    host_bytes: int = 0
+    host_bytes: int = 0  # pinned, without the ring
+    store_offset: Mapping[Tensor, int] = field(default_factory=dict)  # of what is stashed, in pageable memory
+    store_bytes: int = 0
     live_peak: int = 0  # largest exact sum of live bytes: no placement can be lower
     peak_point: Point = 0
 
@@ -169,8 +201,10 @@ class Arrangement:
     policy: str
     schedules: Mapping[str, Schedule]
     arena: int  # bytes: the largest of the schedules'
-    host: int  # bytes: their sum, so that loading one program's inputs never waits for another
+    host: int  # bytes: their sum, so that loading one program's inputs never waits for another; and the ring
     budget: int | None = None  # device bytes allowed, as asked for
+    ring: int = 0  # pinned bytes at the end of `host`; the programs share it, since no two run at once
+    store: int = 0  # pageable bytes, shared likewise
 
 
 def aligned(nbytes: int) -> int:
@@ -188,6 +222,8 @@ def listing(schedule: Schedule) -> list[str]:
         f"{schedule.program.name}: arena {text(schedule.arena)}, live peak {text(schedule.live_peak)}, "
         f"host {text(schedule.host_bytes)}, placement {schedule.placement}"
     ]
+    if schedule.staging is not None:
+        lines[0] += f", ring {text(schedule.ring)}, store {text(schedule.store_bytes)}"
     for b in sorted((b for b in schedule.buffers if b.home), key=where.__getitem__):
         lines.append(f"      home      {b.label}  @{where[b]}  {text(b.nbytes)}")
     for i, x in enumerate(schedule.instructions):
@@ -200,8 +236,12 @@ def listing(schedule: Schedule) -> list[str]:
             line = f"compute   {x.op.name}{run}  [{x.algorithm.name}{space}]"
         elif isinstance(x, Wait):
             line = f"wait      {x.stream} on {x.on}"
+        elif isinstance(x, (Stash, Fetch)):
+            verb = "stash" if isinstance(x, Stash) else "fetch"
+            line = f"{verb:9} {x.leg.tensor.name}  {text(x.leg.tensor.nbytes)}  ring {x.leg.at}"
         else:
             verb = "offload" if isinstance(x, Offload) else "prefetch"
             line = f"{verb:9} {x.stay!r}  {text(x.stay.tensor.nbytes)}"
+            line += f"  ring {x.leg.at}" if x.leg is not None else ""
         lines.append(f"{i:5} {line}")
     return lines

@@ -1,4 +1,4 @@
-"""A machine made of three clocks: runs a schedule against a cost table instead of kernels."""
+"""A machine made of clocks, one a stream: runs a schedule against a cost table instead of kernels."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from minidnn.memory.schedule import (
     STREAMS,
     Alloc,
     Compute,
+    Fetch,
     Free,
     Instruction,
     Offload,
     Prefetch,
     Schedule,
+    Stash,
     Stream,
     Wait,
 )
@@ -35,15 +37,19 @@ def simulate(schedule: Schedule, costs: Costs) -> Trace:
         elif isinstance(x, (Alloc, Free)):
             moments.append((x, clock["compute"]))
         else:
-            seconds = _seconds(x, costs)
+            seconds = _seconds(x, schedule, costs)
             start = clock[x.stream]
             finished[i] = clock[x.stream] = start + seconds
             spans.append(Span(i, x.stream, name_of(x), start, start + seconds))
     return Trace(tuple(spans), max(clock.values()), stall, memory_curve(schedule, moments))
 
 
-def _seconds(x: Compute | Offload | Prefetch, costs: Costs) -> float:
+def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Schedule, costs: Costs) -> float:
     if isinstance(x, Compute):
         return costs.seconds(x.op, x.algorithm)
+    if isinstance(x, (Stash, Fetch)):
+        assert schedule.staging is not None
+        rate = schedule.staging.stash_seconds if isinstance(x, Stash) else schedule.staging.fetch_seconds
+        return rate(x.leg.tensor.nbytes)
     bandwidth = costs.bandwidth_out if isinstance(x, Offload) else costs.bandwidth_in
     return costs.latency + x.stay.tensor.nbytes / bandwidth

@@ -47,14 +47,19 @@ class Threads:
         self._failure: BaseException | None = None
         self._active: Prepared | None = None
         self._spans: list[Span] | None = None
-        self._begin: dict[Stream, threading.Semaphore] = {s: threading.Semaphore(0) for s in STREAMS if s != "compute"}
+        self._begin: dict[Stream, threading.Semaphore] = {}
         self._ended = threading.Semaphore(0)
         self._closed = False
-        self._threads = [
-            threading.Thread(target=self._copy_loop, args=(s,), name=f"minidnn-{s}", daemon=True) for s in self._begin
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        for stream in ("out", "in"):
+            self._start(stream)
+
+    def _start(self, stream: Stream) -> None:
+        self._begin[stream] = threading.Semaphore(0)
+        self._threads.append(
+            threading.Thread(target=self._copy_loop, args=(stream,), name=f"minidnn-{stream}", daemon=True)
+        )
+        self._threads[-1].start()
 
     # ---- binding
 
@@ -67,6 +72,8 @@ class Threads:
     def bind(self, bound: Sequence[Bound], tells: int | None = None) -> Prepared:
         awaited = {on: threading.Event() for on in {b.on for b in bound if b.on is not None}}
         prepared = Prepared(events=list(awaited.values()))
+        for stream in {b.stream for b in bound} - {"compute", *self._begin}:
+            self._start(stream)
         for b in bound:
             calls = prepared.calls[b.stream]
             if b.on is not None:

@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.memory.schedule import Alloc, Compute, Free, Instruction, Offload, Prefetch, Schedule, Stream
+from minidnn.memory.schedule import (
+    Alloc,
+    Compute,
+    Fetch,
+    Free,
+    Instruction,
+    Offload,
+    Prefetch,
+    Schedule,
+    Stash,
+    Stream,
+)
 
 
 @dataclass(frozen=True)
@@ -41,9 +52,11 @@ class Trace:
         return max((b for _, b in self.memory), default=0)
 
 
-def name_of(x: Compute | Offload | Prefetch) -> str:
+def name_of(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
     if isinstance(x, Compute):
         return f"{x.op.name}#{x.run}" if x.run else x.op.name
+    if isinstance(x, (Stash, Fetch)):
+        return x.leg.tensor.name
     return x.stay.tensor.name
 
 

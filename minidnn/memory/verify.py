@@ -15,25 +15,30 @@ It shares nothing with the lowering but the instruction types: it is the check o
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from minidnn.memory.packing import stored_bound
 from minidnn.memory.schedule import (
     ALIGNMENT,
     STREAMS,
     Alloc,
     Buffer,
     Compute,
+    Fetch,
     Free,
+    Leg,
     Offload,
     Prefetch,
     Schedule,
+    Stash,
     Stay,
     Stream,
     Wait,
     workspace_of,
 )
+from minidnn.memory.verify_ring import Ring
 from minidnn.program import Algorithm, Op, Program, Tensor
 
 Number = Hashable
@@ -113,6 +118,8 @@ class _Proof:
         self.freed = _Freed()
         self.host: dict[Tensor, Number] = {t: ("start", t.name) for t in program.inputs}
         self.host_access: dict[Tensor, list[tuple[int, Stream, bool]]] = {}
+        self.ring = Ring(schedule.ring)
+        self.store: dict[Tensor, Number] = {}  # the one stream that touches it is in order
         self.owner = {id(stay): b for b in schedule.buffers for stay in b.stays}
         self.i = -1
 
@@ -203,22 +210,53 @@ class _Proof:
         bytes_ = self.access(x.stay, "out", write=False)
         if t not in bytes_.numbers:
             raise self.fail(f"{t.name} is copied out, but its bytes do not hold it")
-        if t not in self.s.host_offset:
+        if x.leg is None and t not in self.s.host_offset:
             raise self.fail(f"{t.name} has no place on the host")
         self.issue("out")
-        self.host_order(t, "out", write=True)
-        self.host[t] = bytes_.numbers[t]
+        if x.leg is not None:
+            self.into_ring(x.leg, t, bytes_.numbers[t], "out")
+        else:
+            self.host_order(t, "out", write=True)
+            self.host[t] = bytes_.numbers[t]
         self.accessed(bytes_, "out", write=False)
 
     def prefetch(self, x: Prefetch) -> None:
         t = x.stay.tensor
         bytes_ = self.access(x.stay, "in", write=True)
-        if t not in self.host:
+        if x.leg is None and t not in self.host:
             raise self.fail(f"{t.name} is copied in, but the host has never had it")
         self.issue("in")
-        self.host_order(t, "in", write=False)
-        bytes_.numbers = {t: self.host[t]}
+        if x.leg is not None:
+            bytes_.numbers = {t: self.from_ring(x.leg, t, "in")}
+        else:
+            self.host_order(t, "in", write=False)
+            bytes_.numbers = {t: self.host[t]}
         self.accessed(bytes_, "in", write=True)
+
+    def into_ring(self, leg: Leg, t: Tensor, number: Number, stream: Stream) -> None:
+        wrong = self.ring.write(leg, number, self.i, stream, self.clock[stream])
+        if wrong or leg.tensor != t:
+            raise self.fail(wrong or f"{t.name} is copied to where {leg.tensor.name} goes")
+
+    def from_ring(self, leg: Leg, t: Tensor, stream: Stream) -> Number:
+        number, wrong = self.ring.read(leg, self.i, stream, self.clock[stream])
+        if wrong or leg.tensor != t:
+            raise self.fail(wrong or f"{t.name} is copied from where {leg.tensor.name} is")
+        return number
+
+    def stash(self, x: Stash) -> None:
+        t = x.leg.tensor
+        if t not in self.s.store_offset:
+            raise self.fail(f"{t.name} has no place in the store")
+        self.issue("store")
+        self.store[t] = self.from_ring(x.leg, t, "store")
+
+    def fetch(self, x: Fetch) -> None:
+        t = x.leg.tensor
+        if t not in self.store:
+            raise self.fail(f"{t.name} is fetched, but the store has never had it")
+        self.issue("store")
+        self.into_ring(x.leg, t, self.store[t], "store")
 
     def compute(self, x: Compute) -> None:
         op = x.op
@@ -294,6 +332,10 @@ class _Proof:
                 self.offload(x)
             elif isinstance(x, Prefetch):
                 self.prefetch(x)
+            elif isinstance(x, Stash):
+                self.stash(x)
+            elif isinstance(x, Fetch):
+                self.fetch(x)
             else:
                 if x.run != done.get(x.op):
                     raise self.fail(f"{x.op.name} runs as number {x.run}, expected {done.get(x.op)}")
@@ -317,19 +359,28 @@ class _Proof:
 
 
 def check_host(schedule: Schedule) -> None:
-    """Places on the host must not overlap; inputs have two."""
+    """Places on the host must not overlap, nor those in the store; inputs have two, and what is packed may not have
+    become smaller."""
     inputs = set(schedule.program.inputs)
-    spans: list[tuple[int, int, str]] = []
-    for t, at in schedule.host_offset.items():
-        size = -(-t.nbytes // ALIGNMENT) * ALIGNMENT * (2 if t in inputs else 1)
-        insort(spans, (at, at + size, t.name))
-    for (_, end, a), (start, _, b) in pairwise(spans):
-        if start < end:
-            raise ScheduleError(f"{schedule.program.name}: {a} and {b} overlap on the host")
-    if spans and spans[-1][1] > schedule.host_bytes:
-        raise ScheduleError(
-            f"{schedule.program.name}: {spans[-1][2]} ends beyond the host's {schedule.host_bytes} bytes"
-        )
+    packed = schedule.staging is not None and schedule.staging.compress
+
+    def apart(where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int, what: str) -> None:
+        spans: list[tuple[int, int, str]] = []
+        for t, at in where.items():
+            insort(spans, (at, at + -(-size(t) // ALIGNMENT) * ALIGNMENT, t.name))
+        for (_, end, a), (start, _, b) in pairwise(spans):
+            if start < end:
+                raise ScheduleError(f"{schedule.program.name}: {a} and {b} overlap {what}")
+        if spans and spans[-1][1] > most:
+            raise ScheduleError(f"{schedule.program.name}: {spans[-1][2]} ends beyond the {most} bytes {what}")
+
+    apart(
+        schedule.host_offset,
+        lambda t: -(-t.nbytes // ALIGNMENT) * ALIGNMENT * (2 if t in inputs else 1),
+        schedule.host_bytes,
+        "on the host",
+    )
+    apart(schedule.store_offset, lambda t: stored_bound(t, packed), schedule.store_bytes, "in the store")
 
 
 def verify(schedule: Schedule, budget: int | None = None) -> None:

@@ -1,0 +1,68 @@
+"""The part of the proof that is about the pinned ring, whose bytes are used again and again within a step.
+
+A range of the ring holds the number last written to it, and remembers who wrote and who has read it since. Whoever
+writes must come after all of these, whoever reads after the writer; a write spoils all that it overlaps.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+from minidnn.memory.schedule import ALIGNMENT, Leg, Stream
+
+
+@dataclass(frozen=True)
+class _Range:
+    lo: int
+    hi: int
+    leg: Leg | None  # what it holds, whole and intact
+    number: Hashable
+    written: tuple[int, Stream]
+    reads: dict[Stream, int] = field(default_factory=dict)
+
+
+class Ring:
+    """Each method returns what is wrong, in words, or None."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes = nbytes
+        self.ranges: list[_Range] = []  # by offset, none over another
+
+    def _over(self, lo: int, hi: int) -> tuple[int, int]:
+        """The ranges [i, j) that overlap these bytes."""
+        i = bisect_right(self.ranges, lo, key=lambda r: r.lo) - 1
+        if i < 0 or self.ranges[i].hi <= lo:
+            i += 1
+        return i, bisect_left(self.ranges, hi, key=lambda r: r.lo)
+
+    def write(self, leg: Leg, number: Hashable, index: int, stream: Stream, clock: Mapping[Stream, int]) -> str | None:
+        lo, hi = leg.at, leg.at + leg.tensor.nbytes
+        if lo < 0 or lo % ALIGNMENT or hi > self.nbytes:
+            return f"{leg.tensor.name} lies at [{lo}, {hi}) of a ring of {self.nbytes} bytes"
+        i, j = self._over(lo, hi)
+        for r in self.ranges[i:j]:
+            for other, before in ((r.written[1], r.written[0]), *r.reads.items()):
+                if clock[other] < before:
+                    return (
+                        f"{leg.tensor.name} takes bytes of the ring that instruction {before} ({other}) may still use"
+                    )
+        new = [_Range(lo, hi, leg, number, (index, stream))]
+        if i < j and self.ranges[i].lo < lo:
+            new.insert(0, replace(self.ranges[i], hi=lo, leg=None))
+        if i < j and self.ranges[j - 1].hi > hi:
+            new.append(replace(self.ranges[j - 1], lo=hi, leg=None))
+        self.ranges[i:j] = new
+        return None
+
+    def read(self, leg: Leg, index: int, stream: Stream, clock: Mapping[Stream, int]) -> tuple[Hashable, str | None]:
+        """The number that is read, and what is wrong."""
+        i, j = self._over(leg.at, leg.at + leg.tensor.nbytes)
+        found = self.ranges[i] if j == i + 1 else None
+        if found is None or found.leg is None or (found.leg.tensor, found.lo) != (leg.tensor, leg.at):
+            return None, f"the ring does not hold {leg.tensor.name} at {leg.at}"
+        if clock[found.written[1]] < found.written[0]:
+            return None, f"{leg.tensor.name} races in the ring with instruction {found.written[0]}, which writes it"
+        found.reads[stream] = index
+        return found.number, None
