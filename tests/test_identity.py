@@ -16,7 +16,7 @@ from minidnn.memory.arrange import BudgetError
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
 POLICIES = ["liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p", "vdnn_dyn"]
 POLICIES += ["layrub:m", "layrub_intra:m", "layrub_inter:m"]
-POLICIES += ["baseline_caffe:p", "superneurons_memory:p", "superneurons_cost_aware"]
+POLICIES += ["baseline_caffe:p", "superneurons_memory:p", "superneurons_cost_aware", "sqrt_n:p", "recompute_all"]
 STEPS = 3
 
 

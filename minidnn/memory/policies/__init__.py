@@ -17,6 +17,8 @@ from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.liveness import liveness
+from minidnn.memory.policies.recompute_all import recompute_all
+from minidnn.memory.policies.sqrt_n import sqrt_n
 from minidnn.memory.policies.superneurons import STEPS, superneurons
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
@@ -25,6 +27,7 @@ from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
 POLICIES = {"baseline": baseline, "liveness": liveness, "vdnn_all": vdnn_all, "vdnn_conv": vdnn_conv}
 POLICIES |= {"baseline_sum": baseline_sum, "baseline_caffe": baseline_caffe}
 POLICIES |= STEPS
+POLICIES |= {"sqrt_n": sqrt_n, "recompute_all": recompute_all}
 POLICIES |= {"vdnn_pp": vdnn_pp, "vdnn_pp_conv": vdnn_pp_conv, "vdnn_pp_alt": vdnn_pp_alt}
 POLICIES |= {"accudnn": accudnn}
 POLICIES |= {"layrub": layrub, "layrub_intra": layrub_intra, "layrub_inter": layrub_inter}

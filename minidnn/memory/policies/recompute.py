@@ -19,6 +19,7 @@ from minidnn.program import Op, Phase, Program, Role, Tensor
 
 FORWARD = (Phase.FORWARD, Phase.LOSS)
 MAPS = (Role.ACTIVATION, Role.EXTRA)
+TOUCHED = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT, Role.EXTRA})
 SIDE = 16  # a result this many times smaller than its op's largest is no reason to run the op again: it is kept
 
 
@@ -95,3 +96,13 @@ def interleave(able: Repeatable, again: Callable[[list[Op]], Sequence[Op]]) -> t
         k = next((k for k, op in enumerate(layer) if made.intersection(op.reads)), 0)
         order += [*layer[:k], *runs, *layer[k:]]
     return tuple(order)
+
+
+def needs(able: Repeatable, layer: Sequence[Op]) -> int:
+    """Bytes that a layer's backward touches, without parameters, those that lie in place once."""
+    share, found = able.share, set()
+    for t in dict.fromkeys(t for op in layer for t in op.tensors if t.role in TOUCHED):
+        while isinstance(old := share.get(t), Tensor):
+            t = old
+        found.add(t)
+    return sum(t.nbytes for t in found)

@@ -36,15 +36,14 @@ from minidnn.memory.lower import group, lower, residencies
 from minidnn.memory.placement import place
 from minidnn.memory.plan import Plan, Point, Share, Trip, complete, in_place
 from minidnn.memory.policies.liveness import choose
-from minidnn.memory.policies.recompute import FORWARD, Repeatable, interleave
+from minidnn.memory.policies.recompute import FORWARD, Repeatable, interleave, needs
 from minidnn.memory.policies.tensor_cache import TensorCache
 from minidnn.memory.schedule import Listing, aligned
 from minidnn.memory.simulator import simulate
-from minidnn.program import Op, Phase, Program, Role, Tensor
+from minidnn.program import Op, Phase, Program, Tensor
 
 CHECKPOINTS = ("convolution", "inner_product", "eltwise", "concat", "split", "softmax", "softmax_loss")
 POOLED = ("convolution", "eltwise", "concat", "split")  # whose results leave: the others' are small or made again
-NEEDED = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT, Role.EXTRA})  # what counts in l_peak
 
 
 def superneurons_offload(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
@@ -234,8 +233,8 @@ def route(able: Repeatable, how: str = "cost") -> tuple[Op, ...]:
     dropped = able.droppable() - checkpoints(able)
     segments = _segments(able, dropped)
     layers = able.layers()
-    needs = {layer[0].layer: _needs(able, layer) for layer in layers}
-    peak = max(needs.values(), default=0)
+    touched = {layer[0].layer: needs(able, layer) for layer in layers}
+    peak = max(touched.values(), default=0)
     later: dict[int, list[Tensor]] = defaultdict(list)  # of each segment, what backward reads
     for t in dict.fromkeys(t for layer in layers for op in layer for t in op.reads if t in dropped):
         later[segments[able.maker[t]]].append(t)
@@ -243,7 +242,7 @@ def route(able: Repeatable, how: str = "cost") -> tuple[Op, ...]:
     for k, wanted in later.items():
         runs = able.runs(wanted, dropped, set())
         held = sum(t.nbytes for op in runs[:-1] for t in op.writes if t not in able.share)
-        if how == "memory" or (how == "cost" and held + needs.get(runs[-1].layer, 0) > peak):
+        if how == "memory" or (how == "cost" and held + touched.get(runs[-1].layer, 0) > peak):
             slow.add(k)
     have: set[Tensor] = set()
     brief: set[Tensor] = set()  # of these, what the next layer may not find
@@ -293,13 +292,3 @@ def _segments(able: Repeatable, dropped: set[Tensor]) -> dict[Op, int]:
                 parent[root(able.maker[t])] = op
     number = {op: k for k, op in enumerate(parent)}
     return {op: number[root(op)] for op in parent}
-
-
-def _needs(able: Repeatable, layer: Sequence[Op]) -> int:
-    """Bytes that a layer's backward touches, those that lie in place once."""
-    share, found = able.share, set()
-    for t in dict.fromkeys(t for op in layer for t in op.tensors if t.role in NEEDED):
-        while isinstance(old := share.get(t), Tensor):
-            t = old
-        found.add(t)
-    return sum(t.nbytes for t in found)

@@ -1,0 +1,105 @@
+"""As little kept as can be, for reference: recursion (Chen, Xu, Zhang, Guestrin: "Training Deep Nets with Sublinear
+Memory Cost", 2016, section 4's general view, with one cut at each level).
+
+Nothing outlives forward but the program's inputs, what lives across steps, what no run brings back, and what crosses
+the cuts on the way to the part of forward that backward is in. A part is halved, by bytes written and where fewest
+cross; the half that backward comes to last runs again when it does, and is halved in its turn. It ends at parts that
+write no more than one layer's backward needs anyway. So a net of n layers holds O(log n) cuts and runs each layer's
+forward O(log n) times: more runs than sqrt(n), and never fewer bytes kept than a policy that may use the host.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from minidnn.costs import Costs
+from minidnn.memory.plan import Plan, Point, in_place
+from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.recompute import Repeatable, interleave, needs
+from minidnn.memory.policies.sqrt_n import Forward
+from minidnn.program import Op, Program, Tensor
+
+
+def recompute_all(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+    share = in_place(program)
+    able = Repeatable(program, share)
+    return Plan(order=halved(able), algorithm=choose(program, costs, algorithms), share=share)
+
+
+def halved(able: Repeatable) -> tuple[Op, ...]:
+    """The order of a step that keeps, of what can run again, only what crosses the cuts around backward's place."""
+    forward, dropped = Forward(able), able.droppable()
+    layers = able.layers()
+    parts = _Parts(forward, max((needs(able, layer) for layer in layers), default=0))
+    born = {t: able.place[able.maker[t]] for t in dropped}
+    wanted: dict[Point, list[Tensor]] = {}  # of each smallest part, by its start, what backward reads
+    for t in dict.fromkeys(t for layer in layers for op in layer for t in op.reads if t in dropped):
+        wanted.setdefault(parts.smallest(born[t]), []).append(t)
+    crossing: dict[Point, set[Tensor]] = {p: set() for p in parts.starts}
+    for t, crossed in forward.kept(parts.starts).items():
+        for k in crossed:
+            crossing[parts.starts[k]].add(t)
+
+    def around(place: Point) -> set[Tensor]:
+        """What crosses the cuts on the way to a place, and what backward reads of the smallest part there."""
+        kept = set(wanted.get(parts.smallest(place), ()))
+        return kept.union(*(crossing[p] for p in parts.way(place)))
+
+    have = around(parts.end - 1)  # forward has just made it
+    entered = set(have)
+
+    def again(layer: list[Op]) -> list[Op]:
+        runs: list[Op] = []
+        for t in dict.fromkeys(t for op in layer for t in op.reads if t in dropped):
+            if t not in have:
+                kept = around(born[t])
+                entered.update(wanted.get(parts.smallest(born[t]), ()))
+                more = able.runs(sorted(kept, key=born.__getitem__), dropped, have)
+                able.after(more, have)
+                have.intersection_update(kept | entered)
+                runs += more
+        return runs
+
+    return interleave(able, again)
+
+
+class _Parts:
+    """Forward, halved and halved again: `starts` are where the smallest parts begin."""
+
+    def __init__(self, forward: Forward, enough: int) -> None:
+        self.sums = [0]
+        for size in forward.written:
+            self.sums.append(self.sums[-1] + size)
+        self.cut: dict[tuple[Point, Point], Point | None] = {}
+        self.end = len(forward.written)
+        stack = [(0, self.end)]
+        while stack:
+            a, b = stack.pop()
+            m = self.cut[a, b] = self._middle(forward, a, b) if self.sums[b] - self.sums[a] > enough else None
+            if m is not None:
+                stack += [(a, m), (m, b)]
+        self.starts = sorted({0, *(m for m in self.cut.values() if m is not None)})
+
+    def _middle(self, forward: Forward, a: Point, b: Point) -> Point | None:
+        """Between a quarter and three quarters of the bytes, where fewest cross; None where nothing can be cut."""
+        whole = self.sums[b] - self.sums[a]
+        low, high = (bisect_right(self.sums, self.sums[a] + whole * part, a, b) for part in (0.25, 0.75))
+        for span in (range(max(low, a + 1), min(high + 1, b)), range(a + 1, b)):
+            found = [(bytes_, abs(2 * p - a - b), p) for p in span if (bytes_ := forward.crossing[p]) is not None]
+            if found:
+                return min(found)[2]
+        return None
+
+    def smallest(self, place: Point) -> Point:
+        return self.starts[bisect_right(self.starts, place) - 1]
+
+    def way(self, place: Point) -> list[Point]:
+        """The cuts before the place that halving met on the way to it."""
+        a, b, found = 0, self.end, []
+        while (m := self.cut[a, b]) is not None:
+            if place < m:
+                b = m
+            else:
+                found.append(m)
+                a = m
+        return found
