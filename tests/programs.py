@@ -142,6 +142,7 @@ def nested() -> Program:
 
 PROGRAMS = {"chain": chain, "diamond": diamond, "residual": residual, "inception": inception, "nested": nested}
 POLICIES = ["baseline", "liveness", "liveness:p", "vdnn_all", "vdnn_all:p", "vdnn_conv", "vdnn_dyn", "layrub"]
+POLICIES += ["baseline_sum", "superneurons", "superneurons_memory:p", "sqrt_n", "recompute_all"]
 
 
 def costs(memory: int = 1 << 40, bandwidth: float = 1e9) -> Costs:

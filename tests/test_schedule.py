@@ -22,10 +22,16 @@ from tests.programs import PROGRAMS, chain, costs
 GOLDEN = Path(__file__).parent / "golden"
 
 
-@pytest.mark.parametrize("policy", ["baseline", "liveness", "vdnn_all", "vdnn_conv_p", "vdnn_dyn", "layrub", "accudnn"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        "baseline", "liveness", "vdnn_all", "vdnn_conv_p", "vdnn_dyn", "layrub", "accudnn", "superneurons",
+        "superneurons_memory", "sqrt_n",
+    ],
+)  # fmt: skip
 def test_listing(policy):
-    # vdnn_dyn has to offload and to mix algorithms there, accudnn to move two tensors
-    budget = {"vdnn_dyn": 290 * 1024, "accudnn": 240 * 1024}.get(policy)
+    # vdnn_dyn has to offload and to mix algorithms there, accudnn to move two tensors, superneurons to do both
+    budget = {"vdnn_dyn": 290 * 1024, "accudnn": 240 * 1024, "superneurons": 240 * 1024}.get(policy)
     name = policy.replace("_p", ":p")
     text = str(arrange([chain(3)], name, costs(), budget).schedules["TRAIN"]) + "\n"
     file = GOLDEN / f"{policy}.txt"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,6 +17,7 @@ from minidnn.memory.trace import copied
 from tests.oracle import broken
 from tests.programs import PROGRAMS, costs, random_graph
 from tests.test_identity import NETS, train
+from tests.test_machine import train as run
 
 
 def moved(s):
@@ -75,6 +78,16 @@ def test_the_cache_keeps_its_cap_and_evicts_what_was_used_longest_ago(name):
     for trip in cache.keep(floor).trips:
         if trip.tensor in uses:
             assert not any(trip.free <= q < trip.arrive for q in uses[trip.tensor]), "nothing is away while it is used"
+
+
+@pytest.mark.parametrize("policy", ["superneurons_offload", "superneurons_cost_aware", "superneurons_memory"])
+def test_measured_live_bytes_are_the_planned_ones_at_every_execution(policy):
+    _, trace, s = run(PROGRAMS["residual"](), policy, trace=True)
+    times = [at for at, _ in trace.memory]
+    computes = [span for span in trace.spans if span.stream == "compute"]
+    assert len(computes) == len(s.plan.order)
+    measured = [trace.memory[bisect_right(times, span.start) - 1][1] for span in computes]
+    assert measured == s.curve().tolist()
 
 
 @pytest.mark.parametrize("net", NETS)

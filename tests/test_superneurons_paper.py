@@ -12,6 +12,8 @@ from minidnn.memory.arrange import arrange
 from minidnn.session import programs
 from minidnn.solver_file import understand
 from minidnn.study.layer_steps import layer_steps
+from minidnn.study.reproduce.row import Row
+from minidnn.study.reproduce.superneurons import GB, K40, moved, one_norm, schedule, series, table_1
 
 MIB = 2**20
 
@@ -89,3 +91,29 @@ def test_liveness_is_its_oracles_at_every_step():
                 touched[root(t)] = (first, k)
     want = [sum(t.nbytes for t, (a, b) in touched.items() if a <= k <= b) for k in range(1, 47)]
     assert list(steps("liveness").bytes) == want
+
+
+def test_table_1_resnet50():
+    """BatchNorm and Scale are one layer there. Its batch is not said, so its peaks are not compared."""
+    p = one_norm("resnet50", 16)
+    found = {how: layer_steps(schedule(p, f"superneurons_{how}")).again for how in ("speed", "memory", "cost_aware")}
+    assert found == {"speed": 84, "memory": 118, "cost_aware": 85}
+
+
+def test_table_3_nothing_moves_while_it_fits_and_the_cache_moves_no_more_than_the_pool():
+    before = 0
+    for batch in (256, 1024):
+        p = program("superneurons_alexnet", batch)
+        assert moved(schedule(p, "superneurons", K40)) == 0
+        pooled = moved(schedule(p, "superneurons_offload"))
+        assert pooled == batch / 256 * (before or pooled)
+        before = before or pooled
+    tight = schedule(p, "superneurons", int(4.5 * GB))
+    assert moved(tight) > 0
+
+
+def test_rows_that_are_exact():
+    found = [Row("superneurons", *row) for part in (series, table_1) for row in part(lambda what: None)]
+    wrong = [row for row in found if row.deviation and not row.reason]
+    assert not wrong
+    assert sum(row.deviation == 0 for row in found) >= 16
