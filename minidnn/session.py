@@ -16,12 +16,12 @@ import numpy as np
 from minidnn import snapshot
 from minidnn.autodiff import SCALE, NotTrainable, TrainSpec, differentiate
 from minidnn.backends import open_device
-from minidnn.costs import Costs, estimate
+from minidnn.costs import Costs, Staging, estimate
 from minidnn.formats import usable, widened
 from minidnn.fusion import Fuses, fused, offered
 from minidnn.layers.base import FACTS, Facts
 from minidnn.memory.arrange import arrange
-from minidnn.memory.machine import Machine
+from minidnn.memory.machine import Machine, NoStore
 from minidnn.memory.policies import find
 from minidnn.memory.trace import Trace
 from minidnn.net import Blob, Graph, Net
@@ -57,6 +57,7 @@ class Session:
         policy: str = "liveness",
         budget: int | None = None,
         host_budget: int | None = None,
+        staging: Staging | None = None,
         costs: Costs | None = None,
         seed: int = 0,
         keep: Sequence[str] = (),
@@ -68,7 +69,8 @@ class Session:
     ) -> None:
         """`train` says what an update is; without it the TRAIN program ends with the gradients. `format` is the number
         format that the network computes in (formats.py); parameters are float32 whatever it is. `facts` say what
-        backward reads (layers/base.py); a set that only plans is refused. `fuse` makes one op of two where the device
+        backward reads (layers/base.py); a set that only plans is refused. `staging` says how bytes lie on the host
+        (None: as `costs` says). `fuse` makes one op of two where the device
         has a kernel for both (fusion.py).
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget.
@@ -77,6 +79,8 @@ class Session:
         self.format = usable(format)
         self.device = open_device(device)
         self.costs = costs or estimate(self.device)
+        if staging is not None:
+            self.costs = replace(self.costs, staging=staging)
         nets = {"TRAIN": net, "TEST": test_net or net}
         self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=format) for phase in phases}
         fuses = offered(self.device) if fuse else None
@@ -86,7 +90,10 @@ class Session:
         except KeyError as error:
             raise InvalidInput(error.args[0]) from None
         self.arrangement = arrange(list(self.programs.values()), policy, self.costs, budget, host_budget)
-        self.machine = Machine(self.device, self.arrangement, debug=debug, delays=delays)
+        try:
+            self.machine = Machine(self.device, self.arrangement, debug=debug, delays=delays)
+        except NoStore as error:
+            raise InvalidInput(str(error)) from None
         carried = {t.name: t for program in self.programs.values() for t in program.carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         others = [t for t in carried.values() if t not in self.params.tensors]

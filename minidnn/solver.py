@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from minidnn import snapshot
+from minidnn.costs import Staging
 from minidnn.feeds import Feeds, Pair
 from minidnn.fusion import kinds
 from minidnn.layers.base import Facts
@@ -105,6 +106,7 @@ class Solver:
     data:    (x, y) arrays for a net whose inputs are Input layers; test_data for its TEST phase
     resume:  a snapshot to continue from, or "latest": the newest whole one of snapshot_prefix, if there is one
     weights: a file whose weights are taken by layer name (fine-tuning)
+    staging: how bytes lie on the host (costs.py): a pinned ring with ordinary memory behind it; None: all pinned
     keep:    blobs that stay readable after a step: `solver.blobs["ip1"]`
     format:  what the network computes in, parameters apart: float32, bfloat16 or float16
     facts:   what backward reads, by name: "default", or "layrub", whose ReLU keeps a byte mask
@@ -118,6 +120,7 @@ class Solver:
         policy: str | None = None,
         budget: int | None = None,
         host_budget: int | None = None,
+        staging: Staging | None = None,
         device: Any = None,
         costs: Any = None,
         seed: int | None = None,
@@ -157,7 +160,7 @@ class Solver:
             device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or "liveness",
             budget=budget or p.minidnn.budget, host_budget=host_budget or p.minidnn.host_budget,
             costs=costs, seed=self.seed, keep=keep, format=format or p.minidnn.format or "float32",
-            facts=facts, fuse=fuse, debug=debug, delays=delays,
+            staging=staging, facts=facts, fuse=fuse, debug=debug, delays=delays,
         )  # fmt: skip
         self.net, self.machine = net, self.session.machine
         self.iteration = 0

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import minidnn
+from minidnn.costs import Staging
 from minidnn.memory.arrange import BudgetError
 
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
@@ -82,6 +83,19 @@ def test_bit_identical_under_the_smallest_budget(device, net, policy):
     assert got_algorithms == algorithms, "compared with the same algorithms"
     assert got_losses == losses
     assert [name for name in want if want[name] != got[name]] == []
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("policy", ["vdnn_all:p", "vdnn_conv:m"])
+@pytest.mark.parametrize("net", NETS)
+def test_bit_identical_through_a_pinned_ring(net, policy, compress):
+    """A ring for the largest that travels: each tensor's bytes in it are another's soon after."""
+    with pytest.raises(BudgetError) as refused:
+        train(net, "cpu", policy, staging=Staging(1, compress))
+    want, losses, _ = baseline(net, "cpu", policy[-1])
+    staging = Staging(refused.value.smallest, compress)
+    got, got_losses, _ = train(net, "cpu", policy, debug=True, delays=2e-3, staging=staging)
+    assert got_losses == losses and got == want
 
 
 @pytest.mark.parametrize("net", ["chain", "residual"])

@@ -10,7 +10,7 @@ import pytest
 
 from minidnn.costs import Staging
 from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.machine import Machine
+from minidnn.memory.machine import Machine, NoStore
 from minidnn.memory.schedule import Fetch, Offload, Prefetch, Stash, Wait
 from minidnn.memory.simulator import simulate
 from minidnn.memory.verify import ScheduleError, verify
@@ -203,5 +203,5 @@ def test_a_device_with_streams_of_its_own_refuses_the_store():
         def runtime(self, *_):
             raise AssertionError("not to be opened")
 
-    with pytest.raises(ValueError, match="run without a ring"):
+    with pytest.raises(NoStore, match="run without a ring"):
         Machine(Own(), staged(chain(5), "vdnn_all", 64 * KIB))

@@ -116,6 +116,15 @@ def test_keeps_every_budget_that_vdnn_keeps_and_refuses_with_the_smallest(name, 
     assert refused.value.smallest == least
 
 
+def test_where_placement_loses_bytes_it_tries_with_fewer_alive_and_does_not_give_up():
+    """The first plan's live bytes fit 6 GiB, and its arena does not."""
+    moved = {}
+    for policy in ("vdnn_all:p", "vdnn_pp:p"):
+        s = arrange(network("vgg19", 64), policy, profile("titan_x"), 6 << 30).schedules["TRAIN"]
+        moved[policy] = copied(s.instructions, s)["offload_bytes"]
+    assert moved["vdnn_pp:p"] < 0.5 * moved["vdnn_all:p"]
+
+
 def tight():
     program = chain(5)
     return arrange([program], "vdnn_pp", costs(), arrange([program], "vdnn_all", costs()).arena).schedules["TRAIN"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import minidnn
 from minidnn import sizes
 from minidnn.cli import subject
-from minidnn.cli.options import positive
+from minidnn.cli.options import positive, staging
 from minidnn.files import replacing, unwritable
 
 # What is compared unless --policies says otherwise. A simulated GPU has the paper's choice of algorithms, and the
@@ -19,7 +20,9 @@ SIMULATED = ["baseline:p", "liveness:p", "vdnn_conv:p", "vdnn_all:p", "vdnn_all:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "seed", "json")
+    subject.arguments(
+        parser, "policies", "budget", "host_budget", "ring", "device", "format", "gpu", "facts", "seed", "json"
+    )
     parser.set_defaults(device=None)
     parser.add_argument("--steps", type=positive, default=6, metavar="N", help="steps to run (default: %(default)s)")
     parser.add_argument(
@@ -37,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     policies = args.policies or (RUN if args.gpu is None else SIMULATED)
     subject.check_policies(policies)
     about = subject.read(args)
-    costs = subject.costs_of(about, args.gpu)
+    costs = replace(subject.costs_of(about, args.gpu), staging=staging(args))
     budget, host_budget = subject.budgets(about, args)
     if args.gpu is not None or about.facts.planning_only():
         results = simulated(about.programs, policies, costs, budget, host_budget, about.facts.name, about.train.name)

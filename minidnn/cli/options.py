@@ -65,6 +65,19 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
         "--host-budget",
         dict(type=size, metavar="SIZE", help="host bytes that offloaded tensors may use"),
     ),
+    "ring": (
+        "--host-ring",
+        dict(
+            type=size,
+            metavar="SIZE",
+            help="pinned bytes that what leaves the device passes through, into ordinary "
+            "memory (default: all of it is pinned)",
+        ),
+    ),
+    "compress": (
+        "--compress",
+        dict(action="store_true", help="with --host-ring: what lies in ordinary memory is packed without its zeros"),
+    ),
     "device": (
         "--device",
         dict(choices=DEVICES, default="cpu", help="what to run on (default: the solver file's, else cpu)"),
@@ -106,7 +119,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-_TOGETHER = {"device": ("device", "no_tf32", "no_graph", "no_fusion")}
+_TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "no_fusion")}
 
 
 def opened(args: argparse.Namespace, name: str | None) -> Any:
@@ -120,6 +133,18 @@ def opened(args: argparse.Namespace, name: str | None) -> Any:
         flag = "--no-tf32" if args.no_tf32 else "--no-graph"
         raise InvalidInput(f"{flag} is for --device cuda")
     return open_device("cuda", tf32=not args.no_tf32, graphs=not args.no_graph)
+
+
+def staging(args: argparse.Namespace) -> Any:
+    """How bytes are to lie on the host, as a Staging; None: all pinned."""
+    from minidnn.costs import Staging
+    from minidnn.session import InvalidInput
+
+    if args.host_ring is not None:
+        return Staging(args.host_ring, args.compress)
+    if args.compress:
+        raise InvalidInput("--compress is for what lies behind a ring: give its size, too (--host-ring 64MiB)")
+    return None
 
 
 def common(parser: argparse.ArgumentParser, *which: str) -> None:

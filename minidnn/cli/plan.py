@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from minidnn import sizes
 from minidnn.cli import subject
+from minidnn.cli.options import staging
 from minidnn.costs import Costs
 from minidnn.files import unwritable
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policy", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json")
+    subject.arguments(
+        parser, "policy", "policies", "budget", "host_budget", "ring", "device", "format", "gpu", "facts", "json"
+    )
     parser.set_defaults(device=None)
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
     parser.add_argument(
@@ -29,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     default = (about.solver is not None and about.solver.minidnn.policy) or "liveness"
     policies = args.policies or [args.policy or default]
     subject.check_policies(policies)
-    costs = subject.costs_of(about, args.gpu)
+    costs = replace(subject.costs_of(about, args.gpu), staging=staging(args))
     if args.save:
         return _save(args, about, policies, costs)
     results = simulated(

@@ -69,7 +69,8 @@ def memory(solver: Solver) -> str:
     """Device bytes in use, of how many, and the host's."""
     a = solver.session.arrangement
     budget = f" of {sizes.text(a.budget)}" if a.budget else ""
-    return f"{sizes.text(a.arena)}{budget} on the device, {sizes.text(a.host)} on the host"
+    behind = f", {sizes.text(a.store)} behind a ring of {sizes.text(a.ring)} in it" if a.store else ""
+    return f"{sizes.text(a.arena)}{budget} on the device, {sizes.text(a.host)} on the host{behind}"
 
 
 def outputs(which: str, values: Mapping[str, float], solver: Solver, phase: str) -> Iterator[str]:

@@ -7,12 +7,12 @@ import json
 import sys
 from typing import Any
 
-from minidnn.cli.options import common, opened, positive
+from minidnn.cli.options import common, opened, positive, staging
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER.yaml", help="a solver file, with Caffe's fields")
-    common(parser, "policy", "budget", "host_budget", "device", "format", "facts", "batch", "seed")
+    common(parser, "policy", "budget", "host_budget", "ring", "device", "format", "facts", "batch", "seed")
     parser.set_defaults(device=None)  # the file's `minidnn: {device}`, or cpu
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     with Solver(
         args.solver, policy=args.policy, budget=args.budget, host_budget=args.host_budget, device=device,
         format=args.format, facts=args.facts or "default", batch=args.batch, seed=args.seed,
-        resume=args.resume, weights=args.weights, fuse=not args.no_fusion,
+        resume=args.resume, weights=args.weights, fuse=not args.no_fusion, staging=staging(args),
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
         images = seconds = 0.0
@@ -62,7 +62,9 @@ def run(args: argparse.Namespace) -> int:
             "format": solver.session.format,
             "seed": solver.seed,
             "peak_bytes": arrangement.arena,
-            "host_bytes": arrangement.host,
+            "host_bytes": arrangement.host + arrangement.store,
+            "pinned_bytes": arrangement.host,
+            "pageable_bytes": arrangement.store,
             "seconds": seconds,
             "images_per_second": images / seconds if seconds else None,
         }

@@ -67,6 +67,10 @@ class NotFinite(ArithmeticError):
         self.op, self.tensor = op, tensor
 
 
+class NoStore(ValueError):
+    """A device whose streams the host does not run, and a schedule that has a store."""
+
+
 def open_runtime(device: Device, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:
     """So many bytes of the device and of the host, and streams: the device's own, or threads."""
     made: Runtime = getattr(device, "runtime", Threads)(arena, host, delays, seed)
@@ -105,9 +109,9 @@ class Machine:
         # The budget's bytes are taken at once, used or not; one beyond what the device has limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
         if arrangement.store and hasattr(device, "runtime"):
-            raise ValueError(
-                f"{device.name} has streams of its own, which cannot wait for the host's work on what is stashed: run "
-                "without a ring, or with one that holds all that travels"
+            raise NoStore(
+                f"the ring is smaller than what travels, and the streams of {device.name} cannot wait for the host's "
+                "own work on the rest: run without a ring, or with a larger one"
             )
         self.runtime = open_runtime(device, arena, arrangement.host, delays, seed)
         self.store = page_aligned(arrangement.store)

@@ -43,6 +43,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "offload": lambda r: size(r["offload_bytes"]),
     "prefetch": lambda r: size(r["prefetch_bytes"]),
     "host": lambda r: size(r["host_bytes"]),
+    "pinned": lambda r: size(r["pinned_bytes"]),
     "recomputed": lambda r: str(r["recomputed_ops"]),
     "time": lambda r: duration(r["seconds"]),
     "slowdown": lambda r: "–" if r["slowdown"] is None else f"{r['slowdown']:.2f}×",
@@ -57,6 +58,8 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     columns = dict(COLUMNS)
     if all(r.get("identical") is None for r in rows):
         del columns["weights equal"]
+    if not any(r.get("pageable_bytes") for r in rows):
+        del columns["pinned"]
     if not any(r["recomputed_ops"] for r in rows):
         del columns["recomputed"]
     if all(r["algorithms"] == "default" for r in rows):

@@ -34,7 +34,7 @@ from minidnn.memory.policies.vdnn import Layer, convolution, every, feature_extr
 from minidnn.memory.schedule import Listing, aligned
 from minidnn.program import Program
 
-ATTEMPTS = 8  # placements tried: each leaves as many bytes more as the last one ended above the budget
+ATTEMPTS = 8  # placements tried: each has as many bytes less alive as the last one ended above the budget
 
 
 def vdnn_pp(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
@@ -61,10 +61,11 @@ def _asynchronous(
     room = limit
     for _ in range(ATTEMPTS if curve.max(initial=0) <= limit else 0):
         late = replace(early, trips=_freed_late(absences, curve, room))
-        over = place(_listing(program, costs, late)).arena - limit
+        placed = place(_listing(program, costs, late))
+        over = placed.arena - limit
         if over <= 0:
             return late
-        room -= over
+        room = min(room, placed.live_peak) - over
     return early
 
 
