@@ -12,7 +12,8 @@ there is no public code. What follows from those sentences here:
      limit needs, less those that turn out not to be needed. Each has a window of its own length.
   4. Where no such set keeps the limit, tensors whose copies are partly exposed join, least exposed seconds per byte
      first, and of the sets that keep it the one is taken that is predicted to be quickest.
-  5. vDNN's sets are starts like others: where vdnn_conv keeps the budget, no more bytes move than there.
+  5. vDNN's sets are starts like others, and where all of this comes to nothing better, its plans as they are: where
+     vdnn_conv keeps the budget, no more bytes move than there.
 
 Live bytes decide the search. What counts in the end is the placed arena: where it is above the budget, the search is
 repeated with that much less, and windows are widened until lives nest well enough to be placed without gaps.
@@ -61,13 +62,19 @@ def accudnn(program: Program, costs: Costs, budget: int | None = None, algorithm
     least = int(model.curve(leanest).max(initial=0))
     if least > limit:
         return replace(model.plan, trips=leanest)
-    conv, all_ = (policy(program, costs, limit, algorithms).trips for policy in (vdnn_conv, vdnn_all))
-    found = _search(program, model, limit, least, (conv, all_))
-    rival = _found(model, conv)
-    better = rival.prediction.peak <= limit and (found is None or _worse(found, rival))
-    if better and _arena(program, model, conv) <= limit:
-        found = rival
+    trips = [policy(program, costs, limit, algorithms).trips for policy in (vdnn_conv, vdnn_all)]
+    found = _search(program, model, limit, least, trips)
+    conv, every = (_found(model, of) for of in trips)
+    if found is None or _worse(found, conv) or _slower(found, every):
+        if _fits(program, model, conv, limit):
+            found = conv if found is None or _worse(found, conv) else found
+        elif (found is None or _slower(found, every)) and _fits(program, model, every, limit):
+            found = every
     return replace(model.plan, trips=leanest if found is None else found.trips)
+
+
+def _fits(program: Program, model: Model, found: Found, limit: int) -> bool:
+    return found.prediction.peak <= limit and _arena(program, model, found.trips) <= limit
 
 
 def _arena(program: Program, model: Model, trips: Sequence[Trip]) -> int:
@@ -82,7 +89,11 @@ def _found(model: Model, trips: Iterable[Trip]) -> Found:
 
 
 def _worse(one: Found, other: Found) -> bool:
-    return one.moved > other.moved or one.prediction.seconds > other.prediction.seconds * SAME
+    return one.moved > other.moved or _slower(one, other)
+
+
+def _slower(one: Found, other: Found) -> bool:
+    return one.prediction.seconds > other.prediction.seconds * SAME
 
 
 def _search(program: Program, model: Model, limit: int, least: int, vdnn: Sequence[Sequence[Trip]]) -> Found | None:
@@ -107,17 +118,13 @@ def _search(program: Program, model: Model, limit: int, least: int, vdnn: Sequen
     for found in failed:
         for slack in SLACKS:
             shorter = _found(model, model.tightened(found.trips, slack))
-            if attempts <= 0 or _slower(shorter, fitting):
+            if attempts <= 0 or any(_slower(shorter, f) for f in fitting):
                 break
             attempts -= 1
             if _arena(program, model, shorter.trips) <= limit:
                 fitting.append(shorter)
                 break
     return min(fitting, key=lambda f: f.prediction.seconds, default=None)
-
-
-def _slower(one: Found, others: Sequence[Found]) -> bool:
-    return any(one.prediction.seconds >= other.prediction.seconds for other in others)
 
 
 def _best(model: Model, limit: int, vdnn: Sequence[Sequence[Trip]]) -> Found | None:
