@@ -170,7 +170,11 @@ def test_a_solver_s_momentum_counts(tmp_path, capsys):
 def test_depths_of_a_family(capsys):
     argv = ("--max", "depth", "--batch", "1", "--budget", "720MB", "--policy", "liveness")
     (row,) = json.loads(answer(capsys, "superneurons_resnet", *argv).out)["rows"]
-    assert row["batch"] == 1 and row["depth"] >= 137 and (row["depth"] - 137) % 3 == 0
+    assert (
+        (row["model"], row["batch"]) == ("superneurons_resnet", 1)
+        and row["depth"] >= 137
+        and (row["depth"] - 137) % 3 == 0
+    )
     assert row["next"] == row["depth"] + 3
 
 

@@ -41,17 +41,18 @@ def run(args: argparse.Namespace) -> int:
 
     policies = args.policies or ([args.policy] if args.policy else names())
     subject.check_policies(policies)
-    look, about, title = (_batch if args.max == "batch" else _depth)(args)
+    look, about, model = (_batch if args.max == "batch" else _depth)(args)
     costs = subject.costs_of(about, args.gpu)
     budget, host_budget = subject.budgets(about, args)
     budget = costs.memory if budget is None else budget
     found = []
     for policy in policies:
         found.append(look(policy, costs, budget, host_budget, args.seconds, _progress(args.max, policy, budget)))
-    rows = [_row(f, args.max, title, about, costs, budget) for f in found]
+    rows = [_row(f, args.max, model, about, costs, budget) for f in found]
     if args.json:
         table.dump({"rows": rows, "format": about.format, "host_budget": host_budget})
     else:
+        title = model if args.max == "batch" else f"{model}, batch {about.batch}"
         _show(rows, args.max, f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.format)}")
     return 0  # that nothing fits is an answer, not a failure
 
@@ -102,7 +103,7 @@ def _depth(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
             lambda depth: at(depth).programs, series, policy, costs, budget, probes, host, seconds, watch
         )  # fmt: skip
 
-    return look, about, f"{family}, batch {about.batch}"
+    return look, about, family
 
 
 def _progress(what: str, policy: str, budget: int) -> Callable[[Any], None]:
