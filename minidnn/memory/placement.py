@@ -160,11 +160,14 @@ def live_peak(buffers: Sequence[Buffer], points: int, size: Callable[[Buffer], i
     return int(curve[p]), p
 
 
-def place(listing: Listing, fixed: Mapping[Tensor, int] | None = None, base: int | None = None) -> Schedule:
+def place(
+    listing: Listing, fixed: Mapping[Tensor, int] | None = None, base: int | None = None, enough: int = 0
+) -> Schedule:
     """Give every buffer its offset, and every travelling tensor its place on the host.
 
     `fixed`, `base`: homes of carried tensors and the bytes below which they lie (see `homes`), so that the
-    programs of one net agree on them.
+    programs of one net agree on them. `enough`: for whoever asks whether a budget is kept, an arena of so many bytes
+    is as good as the lowest.
     """
     program, plan = listing.program, listing.plan
     if fixed is None or base is None:
@@ -182,7 +185,7 @@ def place(listing: Listing, fixed: Mapping[Tensor, int] | None = None, base: int
     arena, how = base, "stack"
     if rest:
         bound, _ = live_peak(rest, end, lambda b: aligned(b.nbytes))
-        where, height, how = pack(rest, bound)
+        where, height, how = pack(rest, max(bound, enough - base))
         for b, at in where.items():
             offset[b] = base + at
         arena = base + height

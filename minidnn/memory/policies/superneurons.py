@@ -83,7 +83,7 @@ STEPS = {
 
 # ---- everything under a budget -------------------------------------------------------------------------------
 
-ATTEMPTS = 6  # caps tried: each leaves aside what the placement under the last one overshot
+ATTEMPTS = 4  # caps tried: each leaves aside what the placement under the last one overshot
 TRIES = 2  # rooms for workspaces tried, before there are none
 SLACK = 128  # where things move, placement is given this part of the budget from the start
 SIMULATED = 3000  # ops of a program of which both ways of training it in little memory are simulated
@@ -127,7 +127,7 @@ class _Rung:
         for attempt in range(ATTEMPTS):
             if self.cached.peak > self.limit:
                 return None
-            over = _arena(self.program, self.costs, self._moved()) - self.limit
+            over = self._over(self._moved())
             if over <= 0:
                 return self._quicker()
             self.cap = min(self.cap, self.cached.peak) - over - self.slack
@@ -135,8 +135,7 @@ class _Rung:
             if self.cached.peak > self.cap or attempt == ATTEMPTS - 1:
                 break
         self.cached = self.cache.keep(self._floor())
-        fits = _arena(self.program, self.costs, self._moved()) <= self.limit
-        return self._quicker() if fits else None
+        return self._quicker() if self._over(self._moved()) <= 0 else None
 
     def leanest(self) -> Plan:
         """As little on the device as this order allows."""
@@ -144,6 +143,10 @@ class _Rung:
 
     def _floor(self) -> int:
         return self.cache.keep(0).peak
+
+    def _over(self, plan: Plan) -> int:
+        """By how many bytes the plan's arena exceeds the budget; 0 or less: it does not."""
+        return _arena(self.program, self.costs, plan, self.limit) - self.limit
 
     def _moved(self) -> Plan:
         return replace(self.plan, trips=self.cached.trips)
@@ -162,18 +165,18 @@ class _Rung:
                 if choices:
                     algorithm[op] = min(choices, key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm
             plan = replace(self._moved(), algorithm=algorithm)
-            over = _arena(self.program, self.costs, plan) - self.limit
+            over = self._over(plan)
             if over <= 0:
                 return plan
             room -= over + self.limit // 16
         return self._moved()
 
 
-def _arena(program: Program, costs: Costs, plan: Plan) -> int:
-    """Bytes of the plan's arena, without its instructions."""
+def _arena(program: Program, costs: Costs, plan: Plan, enough: int = 0) -> int:
+    """Bytes of the plan's arena, without its instructions; where it is no more than `enough`, not the lowest."""
     plan = complete(program, costs, plan)
     buffers = group(program, plan, residencies(program, plan))
-    return place(Listing(program, plan, (), tuple(buffers), ())).arena
+    return place(Listing(program, plan, (), tuple(buffers), ()), enough=enough).arena
 
 
 def _seconds(program: Program, costs: Costs, plan: Plan) -> float:
