@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minidnn.memory.packing import BLOCK, HEADER, pack, stored_bound, unpack
+from minidnn.memory.packing import BLOCK, HEADER, pack, stored_bound, taken, unpack
 from minidnn.program import Tensor
 
 
@@ -15,12 +15,13 @@ def around(source: np.ndarray, itemsize: int) -> int:
     """Pack, unpack into bytes that hold something else, compare; return the bytes taken."""
     bytes_ = np.ascontiguousarray(source).view(np.uint8).reshape(-1)
     store = np.full(bytes_.nbytes + HEADER + 16, 0xEE, np.uint8)
-    taken = pack(bytes_, store[: bytes_.nbytes + HEADER], itemsize)
-    assert taken <= bytes_.nbytes + HEADER and (store[-16:] == 0xEE).all()
+    size = pack(bytes_, store[: bytes_.nbytes + HEADER], itemsize)
+    assert size == taken(store, bytes_.nbytes, itemsize)
+    assert size <= bytes_.nbytes + HEADER and (store[-16:] == 0xEE).all()
     back = np.full_like(bytes_, 0xCD)
     unpack(store, back, itemsize)
     assert np.array_equal(back, bytes_)
-    return taken
+    return size
 
 
 def test_all_that_is_not_zero_bits_survives():

@@ -1,6 +1,7 @@
 """plan, compare, time, profile, devices from the command line: one JSON document, exit codes, files."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,25 @@ def folder(tmp_path, monkeypatch):
 def answer(capsys, *argv, code=0):
     assert main([*argv, "--json"]) == code
     return json.loads(capsys.readouterr().out)
+
+
+def test_a_ring_pins_less_and_changes_no_weight(folder, capsys):
+    argv = ["compare", "solver.yaml", "--policies", "baseline,vdnn_all", "--steps", "3", "--report", "a.svg"]
+    plain = answer(capsys, *argv)["rows"][1]
+    argv += ["--host-ring", "20KiB", "--compress"]
+    base, ring = answer(capsys, *argv)["rows"]
+    assert ring["identical"] and ring["offload_bytes"] == plain["offload_bytes"] > 0
+    assert plain["pageable_bytes"] == base["pageable_bytes"] == 0 < ring["pageable_bytes"]
+    assert ring["pinned_bytes"] < plain["pinned_bytes"] == plain["host_bytes"]
+    assert ring["host_bytes"] == ring["pinned_bytes"] + ring["pageable_bytes"]
+    assert 'class="store"' in Path("a.svg").read_text()
+
+
+def test_what_a_ring_cannot_do_is_said(folder, capsys):
+    assert main(["plan", "small.yaml", "--policy", "vdnn_all", "--compress"]) == 2
+    assert "give its size, too" in capsys.readouterr().err
+    assert main(["train", "solver.yaml", "--policy", "vdnn_all", "--host-ring", "1KiB"]) == 2
+    assert "the smallest ring that it can use is" in capsys.readouterr().err
 
 
 def test_plan_of_a_model_has_gradients_and_of_a_solver_momenta(folder, capsys):

@@ -148,7 +148,7 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
 
 
 class Clocks:
-    """Vector clocks of the three streams: which instructions each is known to come after."""
+    """Vector clocks of the streams: which instructions each is known to come after."""
 
     def __init__(self) -> None:
         self.now: dict[Stream, dict[Stream, int]] = {s: dict.fromkeys(STREAMS, -1) for s in STREAMS}

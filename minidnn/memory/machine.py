@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from minidnn.formats import floating
-from minidnn.memory.packing import pack, stored_bound, unpack
+from minidnn.memory.packing import pack, stored_bound, taken, unpack
 from minidnn.memory.runtime import Bound, Call, Runtime
 from minidnn.memory.runtime import Span as Timed
 from minidnn.memory.schedule import (
@@ -192,6 +192,14 @@ class Machine:
                 else partial(unpack, store, ring, t.itemsize)
             )
         return partial(np.copyto, store, ring) if isinstance(x, Stash) else partial(np.copyto, ring, store)
+
+    def stored(self, name: str = "TRAIN") -> dict[Tensor, int]:
+        """Bytes that each tensor took in the store when the last step, one of that program, stashed it."""
+        self.settle()
+        schedule = self.loaded[name].schedule
+        if schedule.staging is None or not schedule.staging.compress:
+            return {t: t.nbytes for t in schedule.store_offset}
+        return {t: taken(self.store[at:], t.nbytes, t.itemsize) for t, at in schedule.store_offset.items()}
 
     def _leg(self, leg: Leg) -> np.ndarray:
         at = self.arrangement.host - self.arrangement.ring + leg.at

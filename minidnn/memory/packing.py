@@ -71,6 +71,12 @@ def unpack(store: np.ndarray, target: np.ndarray, itemsize: int) -> None:
         done += kept
 
 
+def taken(store: np.ndarray, nbytes: int, itemsize: int) -> int:
+    """Bytes that what was packed into `store` takes there; it has `nbytes` unpacked."""
+    count = int(store[:8].view(np.int64)[0])
+    return HEADER + (nbytes if count == RAW else _bits(nbytes // itemsize) + count * itemsize)
+
+
 def _bits(values: int) -> int:
     """Bytes of the mask, so that what follows lies aligned."""
     return -(-values // 64) * 8

@@ -5,7 +5,7 @@ order gives the expected numbers, and every execution must read them. A copy mov
 host bytes; a write spoils every other number in the same bytes; at the end each carried tensor and each output
 must hold its final number at its home.
 
-Order: vector clocks over the three streams. Within a buffer, a write and any other access must be ordered by
+Order: vector clocks over the streams. Within a buffer, a write and any other access must be ordered by
 waits. At a Free all accesses of the buffer precede compute; whoever uses those bytes next must come after that
 Free. So it suffices to remember, per range of bytes, compute's clock when it was freed: n log n in all.
 

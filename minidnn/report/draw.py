@@ -1,4 +1,4 @@
-"""Panels as SVG: bytes over time above the three streams, all policies on one scale of time and of bytes.
+"""Panels as SVG: bytes over time above what each stream does, all policies on one scale of time and of bytes.
 
 No script and no network: names and numbers stand in <title>s, which a browser shows under the pointer.
 Colours are CSS classes (`STYLE`), so that one drawing is right on a light and on a dark page.
@@ -102,12 +102,12 @@ def merged(bars: Iterable[Bar], scale: Scale) -> list[tuple[Bar, int]]:
     return found
 
 
-def panel_height() -> int:
-    return HEAD + HEIGHT + 10 + len(LANES) * (LANE + GAP) + 34
+def panel_height(p: Panel) -> int:
+    return HEAD + HEIGHT + 10 + len(p.lanes) * (LANE + GAP) + 34
 
 
 def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, top: float, axis: bool = True) -> str:
-    """One policy: a heading, bytes over time, three lanes, a time axis; its top left corner at (0, top)."""
+    """One policy: a heading, bytes over time, a lane for each stream, a time axis; its top left corner at (0, top)."""
     refused = not p.row.get("fits", True)
     out = [f'<g transform="translate(0 {top:g})">', *_heading(p, refused, p is base)]
     out.append(f'<g transform="translate(0 {HEAD})" class="{"refused" if refused else "kept"}">')
@@ -116,7 +116,7 @@ def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, t
         out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         label = sizes.text(value) if value else "0"
         out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(label)}</text>')
-    bottom = HEIGHT + 10 + len(LANES) * (LANE + GAP)
+    bottom = HEIGHT + 10 + len(p.lanes) * (LANE + GAP)
     if p.turn is not None:
         x = scale.x(p.turn)
         out.append(f'<line class="turn" x1="{x:.1f}" x2="{x:.1f}" y1="-11" y2="{bottom}"/>')
@@ -169,9 +169,9 @@ def _heading(p: Panel, refused: bool, measure: bool = False) -> list[str]:
 
 def _lanes(p: Panel, scale: Scale) -> list[str]:
     out = []
-    for i, (lane, label) in enumerate(LANES.items()):
+    for i, lane in enumerate(p.lanes):
         y = HEIGHT + 10 + i * (LANE + GAP)
-        out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + LANE - 3}" text-anchor="end">{label}</text>')
+        out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + LANE - 3}" text-anchor="end">{LANES[lane]}</text>')
         width = PLOT * p.seconds / scale.seconds
         out.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{width:.1f}" height="{LANE}"/>')
         if lane == "compute":
@@ -275,7 +275,7 @@ def picture(panels: Sequence[Panel], budget: int | None, heading: str, notes: st
     ]
     for p in panels:
         parts.append(draw_panel(p, scale, budget, base, top))
-        top += panel_height()
+        top += panel_height(p)
     height = top + 6
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mini" viewBox="0 0 {WIDTH} {height:g}" '

@@ -32,7 +32,7 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
     drawn, top = [key], extra + 12
     for p in panels:
         drawn.append(draw_panel(p, scale, budget, base, top))
-        top += panel_height()
+        top += panel_height(p)
     steps = "\n".join(drawn)
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
@@ -48,7 +48,7 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
 <div class="scroll">
 <svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
 <section><h2>One step</h2>
-<p class="dim">Bytes live on the device over time, above what the three streams do: compute, copies out to the
+<p class="dim">Bytes live on the device over time, above what its streams do: compute, copies out to the
 host and copies back in. All policies have one scale.{_drawn_note(base, panels)} Point at anything for its name.</p>
 <div class="scroll"><svg class="mini" viewBox="0 0 {WIDTH} {top:g}" role="img">{steps}</svg></div></section>
 <footer>Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.</footer>

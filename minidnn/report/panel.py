@@ -1,4 +1,4 @@
-"""What a picture of one policy is drawn from: a step's bytes over time and what its three streams did."""
+"""What a picture of one policy is drawn from: a step's bytes over time and what its streams did."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from minidnn.memory.schedule import Compute, Offload, Prefetch, Schedule
+from minidnn.memory.schedule import Compute, Fetch, Offload, Prefetch, Schedule, Stash
 from minidnn.memory.trace import Trace
 
 # kinds of spans, in the order of the legend: name -> what it says there
@@ -19,8 +19,9 @@ KINDS = {
     "again": "recomputed",
     "out": "copy out (offload)",
     "in": "copy in (prefetch)",
+    "store": "between pinned and ordinary memory",
 }
-LANES = {"compute": "compute", "out": "out", "in": "in"}
+LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store"}
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ class Panel:
     turn: float | None = None
 
     @property
+    def lanes(self) -> list[str]:
+        """Which lanes it has: the store's only where something passes through it."""
+        return [lane for lane in LANES if lane != "store" or any(b.lane == "store" for b in self.bars)]
+
+    @property
     def stalls(self) -> list[tuple[float, float]]:
         """When compute stood still between two ops."""
         ends = [b for b in self.bars if b.lane == "compute"]
@@ -61,12 +67,14 @@ def panel(policy: str, row: Mapping[str, Any], schedule: Schedule, trace: Trace)
         x = schedule.instructions[span.index]
         if isinstance(x, Compute) and turn is None and x.op.phase.value == "backward":
             turn = span.start
-        if isinstance(x, (Compute, Offload, Prefetch)):
+        if isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)):
             bars.append(Bar(span.stream, _kind(x), span.name, span.start, span.end))
     return Panel(policy, row, trace.seconds, trace.memory, sorted(bars, key=lambda b: b.start), turn)
 
 
-def _kind(x: Compute | Offload | Prefetch) -> str:
+def _kind(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
+    if isinstance(x, (Stash, Fetch)):
+        return "store"
     if isinstance(x, Offload):
         return "out"
     if isinstance(x, Prefetch):
