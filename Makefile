@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test test-cuda-offline gpu-check gpu-check-wheels lint models clean help
+.PHONY: demo test test-cuda-offline gpu-check gpu-check-wheels lint models pictures clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
@@ -20,6 +20,7 @@ help:
 	@echo "make gpu-check   on a machine with a GPU: everything that only a GPU can show, in less than nine minutes"
 	@echo "make gpu-check-wheels   the wheels that it needs there, for a GPU machine that fetches nothing"
 	@echo "make models  write the generated networks of models/ anew"
+	@echo "make pictures   draw the pictures of docs/ anew"
 	@echo "make clean   remove $(OUT) and the virtual environments"
 
 # -- set-up: .run holds what the demo needs, .dev what the tests and linters need besides
@@ -108,6 +109,21 @@ demo: $(VENV)/.run
 	@echo "The same bytes: vdnn_all within $(BUDGET) and baseline without a budget trained the same network."
 	@echo
 	$(BIN)/minidnn compare $(SOLVER) --budget $(BUDGET) --report $(OUT)/demo.html
+
+# The pictures of the documents, by the commands that stand beside them there.
+SMALL := resnet20 --batch 256 --gpu titan_x --budget 300MiB
+DRAWN := base vdnn superneurons layrub accudnn recompute
+base := baseline:p,liveness:p
+vdnn := baseline:p,vdnn_all:p,vdnn_pp:p
+superneurons := baseline:p,superneurons
+layrub := baseline:p,layrub:p
+accudnn := baseline:p,accudnn:p
+recompute := baseline:p,sqrt_n:p,recompute_all:p
+
+pictures: $(VENV)/.run
+	$(BIN)/minidnn compare vgg19 --batch 256 --gpu titan_x --budget 12GiB --policies baseline:p,vdnn_all:m,vdnn_dyn \
+	  --report docs/comparison.svg > /dev/null
+	$(foreach name,$(DRAWN),$(BIN)/minidnn compare $(SMALL) --policies $($(name)) --report docs/policies/$(name).svg > /dev/null;)
 
 clean:
 	rm -rf $(OUT) $(VENV) .venv-cuda12 .venv-cuda13

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 from minidnn.cli.main import _parser
+from minidnn.cli.options import _SHARED, POLICIES
+from minidnn.layers import FACTS
+from minidnn.memory.policies import names
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md")]
@@ -81,6 +84,17 @@ def test_a_layer_of_ones_own_on_the_command_line(tmp_path):
 def test_readme_s_commands_are_understood(command):
     words = shlex.split(command)[1:]
     assert _parser(words).parse_args(words).verb == words[0]
+
+
+def test_every_policy_is_explained():
+    text = (ROOT / "docs" / "policies.md").read_text()
+    assert [name for name in names() if f"`{name}`" not in text] == []
+    assert [name for name in re.findall(r"(\w+)(?:,| \()", POLICIES.partition(", or")[0]) if name not in names()] == []
+
+
+def test_every_set_of_facts_is_named_in_the_help():
+    said = _SHARED["facts"][1]["help"]
+    assert [name for name in FACTS if name != "default" and name not in said] == []
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

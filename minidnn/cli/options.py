@@ -9,7 +9,11 @@ from minidnn import sizes
 from minidnn.backends import DEVICES
 from minidnn.formats import FORMATS
 
-POLICIES = "baseline, liveness, vdnn_all, vdnn_conv (each also :m or :p), vdnn_dyn"
+# Variants of a policy, which its own document tells of, are left out here: an error names them all.
+POLICIES = (
+    "baseline, liveness, vdnn_all, vdnn_conv, vdnn_pp, layrub, accudnn, sqrt_n, recompute_all (each also :m or :p), "
+    "vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md explains them"
+)
 
 
 def size(text: str) -> int:
@@ -106,7 +110,10 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "facts": (
         "--facts",
-        dict(metavar="NAME", help="a paper's memory facts: layrub, or, for planning only, vdnn2016"),
+        dict(
+            metavar="NAME",
+            help="a paper's memory facts: layrub; or, for planning only, vdnn2016, superneurons, caffe, layrub2018",
+        ),
     ),
     "seed": (
         "--seed",
