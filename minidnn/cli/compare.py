@@ -13,10 +13,10 @@ from minidnn.cli import subject
 from minidnn.cli.options import positive, staging
 from minidnn.files import replacing, unwritable
 
-# What is compared unless --policies says otherwise. A simulated GPU has the paper's choice of algorithms, and the
-# paper's measure is baseline with the fastest ones.
-RUN = ["baseline", "liveness", "vdnn_conv", "vdnn_all", "vdnn_dyn"]
-SIMULATED = ["baseline:p", "liveness:p", "vdnn_conv:p", "vdnn_all:p", "vdnn_all:m", "vdnn_dyn"]
+# What is compared unless --policies says otherwise: every system. A simulated GPU has a choice of algorithms, and the
+# papers' measure is baseline with the fastest ones.
+RUN = ["baseline", "liveness", "vdnn_all", "vdnn_dyn", "vdnn_pp", "superneurons", "layrub", "accudnn"]
+SIMULATED = ["baseline:p", "liveness:p", "vdnn_all:p", "vdnn_dyn", "vdnn_pp:p", "superneurons", "layrub:p", "accudnn:p"]
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

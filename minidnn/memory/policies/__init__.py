@@ -7,10 +7,11 @@ A name may end in ":m" (memory-optimal algorithms, the default) or ":p" (perform
 from __future__ import annotations
 
 import difflib
+from collections.abc import Callable
 from functools import partial
 
 from minidnn.memory import plan_file
-from minidnn.memory.plan import Policy
+from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies.accudnn import accudnn
 from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe
@@ -24,15 +25,25 @@ from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
 
 # Those that take `algorithms="m" | "p"`, and those that choose algorithms themselves.
-POLICIES = {"baseline": baseline, "liveness": liveness, "vdnn_all": vdnn_all, "vdnn_conv": vdnn_conv}
-POLICIES |= {"baseline_sum": baseline_sum, "baseline_caffe": baseline_caffe}
-POLICIES |= STEPS
-POLICIES |= {"sqrt_n": sqrt_n, "recompute_all": recompute_all}
-POLICIES |= {"vdnn_pp": vdnn_pp, "vdnn_pp_conv": vdnn_pp_conv, "vdnn_pp_alt": vdnn_pp_alt}
-POLICIES |= {"accudnn": accudnn}
-POLICIES |= {"layrub": layrub, "layrub_intra": layrub_intra, "layrub_inter": layrub_inter}
-CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn}
-CHOOSING["superneurons"] = superneurons
+POLICIES: dict[str, Callable[..., Plan]] = {
+    "baseline": baseline,
+    "baseline_sum": baseline_sum,
+    "baseline_caffe": baseline_caffe,
+    "liveness": liveness,
+    "vdnn_all": vdnn_all,
+    "vdnn_conv": vdnn_conv,
+    "vdnn_pp": vdnn_pp,
+    "vdnn_pp_conv": vdnn_pp_conv,
+    "vdnn_pp_alt": vdnn_pp_alt,
+    **STEPS,
+    "layrub": layrub,
+    "layrub_intra": layrub_intra,
+    "layrub_inter": layrub_inter,
+    "accudnn": accudnn,
+    "sqrt_n": sqrt_n,
+    "recompute_all": recompute_all,
+}
+CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
 
 
 def names() -> list[str]:
