@@ -20,7 +20,8 @@ from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.liveness import liveness
 from minidnn.memory.policies.recompute_all import recompute_all
 from minidnn.memory.policies.sqrt_n import sqrt_n
-from minidnn.memory.policies.superneurons import STEPS, superneurons
+from minidnn.memory.policies.superneurons import superneurons
+from minidnn.memory.policies.superneurons_steps import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
 
