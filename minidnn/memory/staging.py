@@ -17,8 +17,10 @@ large as all that travels is vDNN's pinned memory again. Inputs and outputs keep
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
 
 from minidnn.costs import Staging
 from minidnn.memory.lower import Clocks
@@ -36,6 +38,8 @@ from minidnn.memory.schedule import (
     aligned,
 )
 from minidnn.program import Tensor
+
+T = TypeVar("T")
 
 
 class RingTooSmall(ValueError):
@@ -73,11 +77,38 @@ class _Layout:
     top: int = 0  # bytes of the ring that are used at all
 
 
+class _Ranges(Generic[T]):
+    """Ranges of bytes, none over another, each with something that is known of it."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ranges: list[tuple[int, int, T]] = []
+
+    def over(self, lo: int, hi: int) -> slice:
+        """Those that overlap [lo, hi)."""
+        i = bisect_right(self.starts, lo) - 1
+        if i < 0 or self.ranges[i][1] <= lo:
+            i += 1
+        return slice(i, bisect_left(self.starts, hi))
+
+    def put(self, lo: int, hi: int, what: T) -> None:
+        """[lo, hi) is this from now on; what was known of other bytes stays known."""
+        where = self.over(lo, hi)
+        old, new = self.ranges[where], [(lo, hi, what)]
+        if old and old[0][0] < lo:
+            new.insert(0, (old[0][0], lo, old[0][2]))
+        if old and old[-1][1] > hi:
+            new.append((hi, old[-1][1], old[-1][2]))
+        self.ranges[where] = new
+        self.starts[where] = [r[0] for r in new]
+
+
 class _Ring:
     """Which bytes of the ring hold what, while the list of instructions is walked."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes, self.head, self.top = nbytes, 0, 0
+        self.legs: _Ranges[Leg] = _Ranges()
         self.intact: dict[Tensor, Leg] = {}  # legs whose bytes still hold the tensor
         self.awaited: dict[Leg, int] = {}  # legs that so many copies back are still to read
 
@@ -85,16 +116,16 @@ class _Ring:
         """The next bytes of the circle; None while a copy back still waits for some of them."""
         size = aligned(t.nbytes)
         at = self.head if self.head + size <= self.nbytes else 0
-        if any(_overlap(at, size, leg) for leg in self.awaited):
+        before = [leg for _, _, leg in self.legs.ranges[self.legs.over(at, at + size)]]
+        if any(leg in self.awaited for leg in before):
             return None
-        self.intact = {u: leg for u, leg in self.intact.items() if not _overlap(at, size, leg)}
+        for leg in before:
+            if self.intact.get(leg.tensor) is leg:
+                del self.intact[leg.tensor]
         self.head, self.top = at + size, max(self.top, at + size)
-        leg = self.intact[t] = Leg(t, at)
-        return leg
-
-
-def _overlap(at: int, size: int, leg: Leg) -> bool:
-    return at < leg.at + aligned(leg.tensor.nbytes) and leg.at < at + size
+        new = self.intact[t] = Leg(t, at)
+        self.legs.put(at, at + size, new)
+        return new
 
 
 def _layout(listing: Listing, nbytes: int) -> _Layout:
@@ -158,7 +189,7 @@ class _Emitter:
         self.layout = layout
         self.instructions: list[Instruction] = []
         self.clocks = Clocks()
-        self.users: list[tuple[int, int, list[int]]] = []  # bytes of the ring, and who has accessed them since written
+        self.users: _Ranges[list[int]] = _Ranges()  # of the ring's bytes: who has accessed them since they were written
         self.held: dict[Stream, list[int]] = {"out": [], "in": []}  # waits of a copy stream, until its next copy
         self.fetch: dict[Leg, int] = {}
 
@@ -208,18 +239,11 @@ class _Emitter:
     def write(self, leg: Leg, stream: Stream) -> None:
         """Wait for all who have accessed these bytes of the ring; they are the leg's from now on."""
         lo, hi = leg.at, leg.at + aligned(leg.tensor.nbytes)
-        rest: list[tuple[int, int, list[int]]] = []
-        for start, end, indices in self.users:
-            if start < hi and lo < end:
-                for index in reversed(indices):
-                    self.wait(stream, index)
-                rest += [(start, lo, indices)] if start < lo else []
-                rest += [(hi, end, indices)] if hi < end else []
-            else:
-                rest.append((start, end, indices))
-        self.users = [*rest, (lo, hi, [])]
+        for _, _, indices in self.users.ranges[self.users.over(lo, hi)]:
+            for index in reversed(indices):
+                self.wait(stream, index)
+        self.users.put(lo, hi, [])
 
     def access(self, leg: Leg, index: int) -> None:
-        for start, _, indices in self.users:
-            if start == leg.at:
-                indices.append(index)
+        for _, _, indices in self.users.ranges[self.users.over(leg.at, leg.at + 1)]:
+            indices.append(index)
