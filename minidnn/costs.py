@@ -42,8 +42,8 @@ class Staging:
     ring: int  # bytes; what travels at once must fit
     compress: bool = False  # what is stashed is packed without its zeros (memory/packing.py)
     copy_rate: float = 6e9
-    pack_rate: float = 0.8e9
-    unpack_rate: float = 0.8e9
+    pack_rate: float = 2e9
+    unpack_rate: float = 2e9
 
     def stash_seconds(self, nbytes: int) -> float:
         return nbytes / (self.pack_rate if self.compress else self.copy_rate)

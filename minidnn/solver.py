@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from minidnn import snapshot
-from minidnn.costs import Staging
 from minidnn.feeds import Feeds, Pair
 from minidnn.fusion import kinds
 from minidnn.layers.base import Facts
@@ -34,7 +33,7 @@ from minidnn.net import Net
 from minidnn.program import Role
 from minidnn.schema import SolverParameter
 from minidnn.session import InvalidInput, Loaded, Session
-from minidnn.solver_file import learning_rate, phases, train_spec, understand
+from minidnn.solver_file import host_staging, learning_rate, phases, train_spec, understand
 
 # ---- what happened
 
@@ -106,7 +105,8 @@ class Solver:
     data:    (x, y) arrays for a net whose inputs are Input layers; test_data for its TEST phase
     resume:  a snapshot to continue from, or "latest": the newest whole one of snapshot_prefix, if there is one
     weights: a file whose weights are taken by layer name (fine-tuning)
-    staging: how bytes lie on the host (costs.py): a pinned ring with ordinary memory behind it; None: all pinned
+    host_ring: pinned bytes that what leaves the device passes through, into ordinary memory; None: all of it is pinned
+    compress: what lies behind the ring is packed without its zeros
     keep:    blobs that stay readable after a step: `solver.blobs["ip1"]`
     format:  what the network computes in, parameters apart: float32, bfloat16 or float16
     facts:   what backward reads, by name: "default", or "layrub", whose ReLU keeps a byte mask
@@ -120,7 +120,8 @@ class Solver:
         policy: str | None = None,
         budget: int | None = None,
         host_budget: int | None = None,
-        staging: Staging | None = None,
+        host_ring: int | None = None,
+        compress: bool = False,
         device: Any = None,
         costs: Any = None,
         seed: int | None = None,
@@ -155,6 +156,9 @@ class Solver:
             phase: Feeds(nets[phase].graph(phase), self.seed, arrays[phase])
             for phase in (("TRAIN", "TEST") if tested else ("TRAIN",))
         }
+        if costs is None:  # given costs say how bytes lie on the host
+            host_ring, compress = host_ring or p.minidnn.host_ring, compress or p.minidnn.compress
+        staging = host_staging(host_ring, compress)
         self.session = Session(
             net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net,
             device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or "liveness",

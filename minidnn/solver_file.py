@@ -15,11 +15,21 @@ import numpy as np
 from minidnn import zoo
 from minidnn.autodiff import TrainSpec
 from minidnn.backends import DEVICES
+from minidnn.costs import Staging
 from minidnn.layers import LAYERS
 from minidnn.memory import policies
 from minidnn.net import Net
 from minidnn.schema import Document, NetState, SolverParameter, check_solver, meant, plain, read, shown
 from minidnn.session import InvalidInput
+
+
+def host_staging(ring: int | None, compress: bool) -> Staging | None:
+    """How bytes lie on the host; None: all that travels is pinned. Raises InvalidInput."""
+    if ring is not None:
+        return Staging(ring, compress)
+    if compress:
+        raise InvalidInput("to compress is for what lies behind a ring: give its size, too (--host-ring 64MiB)")
+    return None
 
 
 def understand(

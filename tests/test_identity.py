@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import minidnn
-from minidnn.costs import Staging
 from minidnn.memory.arrange import BudgetError
 
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
@@ -91,10 +90,10 @@ def test_bit_identical_under_the_smallest_budget(device, net, policy):
 def test_bit_identical_through_a_pinned_ring(net, policy, compress):
     """A ring for the largest that travels: each tensor's bytes in it are another's soon after."""
     with pytest.raises(BudgetError) as refused:
-        train(net, "cpu", policy, staging=Staging(1, compress))
+        train(net, "cpu", policy, host_ring=1, compress=compress)
     want, losses, _ = baseline(net, "cpu", policy[-1])
-    staging = Staging(refused.value.smallest, compress)
-    got, got_losses, _ = train(net, "cpu", policy, debug=True, delays=2e-3, staging=staging)
+    ring = dict(host_ring=refused.value.smallest, compress=compress)
+    got, got_losses, _ = train(net, "cpu", policy, debug=True, delays=2e-3, **ring)
     assert got_losses == losses and got == want
 
 

@@ -345,10 +345,12 @@ class TestSolver:
     def test_a_whole_one(self):
         found = solver(
             "net: lenet.yaml\ntest_iter: 100\ntest_interval: 500\nmomentum: 0.9\nstepvalue: [1, 5]\nmax_iter: 10\n"
-            "minidnn: {policy: 'vdnn_all:m', budget: 12GB, host_budget: 1GiB, device: cpu}\n"
+            "minidnn: {policy: 'vdnn_all:m', budget: 12GB, host_budget: 1GiB, device: cpu,\n"
+            "          host_ring: 8MiB, compress: true}\n"
         )
         assert found.test_iter == (100,)
         assert (found.minidnn.budget, found.minidnn.host_budget) == (12 * 10**9, 2**30)
+        assert (found.minidnn.host_ring, found.minidnn.compress) == (2**23, True)
 
     @pytest.mark.parametrize(
         ("text", "expected"),

@@ -48,6 +48,16 @@ def test_a_ring_pins_less_and_changes_no_weight(folder, capsys):
     assert 'class="store"' in Path("a.svg").read_text()
 
 
+def test_the_command_line_goes_before_a_solver_files_ring(folder, capsys):
+    Path("solver.yaml").write_text(SOLVER + "minidnn: {policy: vdnn_all, host_ring: 40KiB, compress: true}\n")
+    (own,) = answer(capsys, "compare", "solver.yaml", "--policies", "vdnn_all", "--steps", "2")["rows"]
+    argv = ["compare", "solver.yaml", "--policies", "vdnn_all", "--steps", "2", "--host-ring", "20KiB"]
+    (given,) = answer(capsys, *argv)["rows"]
+    assert own["identical"] and given["identical"] and given["pinned_bytes"] < own["pinned_bytes"]
+    trained = answer(capsys, "train", "solver.yaml", "--max-iter", "2")
+    assert trained["pinned_bytes"] == own["pinned_bytes"] and trained["pageable_bytes"] == own["pageable_bytes"]
+
+
 def test_what_a_ring_cannot_do_is_said(folder, capsys):
     assert main(["plan", "small.yaml", "--policy", "vdnn_all", "--compress"]) == 2
     assert "give its size, too" in capsys.readouterr().err

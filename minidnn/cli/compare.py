@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     policies = args.policies or (RUN if args.gpu is None else SIMULATED)
     subject.check_policies(policies)
     about = subject.read(args)
-    costs = replace(subject.costs_of(about, args.gpu), staging=staging(args))
+    costs = replace(subject.costs_of(about, args.gpu), staging=staging(args, about.solver))
     budget, host_budget = subject.budgets(about, args)
     if args.gpu is not None or about.facts.planning_only():
         results = simulated(about.programs, policies, costs, budget, host_budget, about.facts.name, about.train.name)

@@ -142,16 +142,14 @@ def opened(args: argparse.Namespace, name: str | None) -> Any:
     return open_device("cuda", tf32=not args.no_tf32, graphs=not args.no_graph)
 
 
-def staging(args: argparse.Namespace) -> Any:
-    """How bytes are to lie on the host, as a Staging; None: all pinned."""
-    from minidnn.costs import Staging
-    from minidnn.session import InvalidInput
+def staging(args: argparse.Namespace, solver: Any = None) -> Any:
+    """How bytes are to lie on the host, as a Staging; None: all pinned. The command line goes before a solver file."""
+    from minidnn.solver_file import host_staging
 
-    if args.host_ring is not None:
-        return Staging(args.host_ring, args.compress)
-    if args.compress:
-        raise InvalidInput("--compress is for what lies behind a ring: give its size, too (--host-ring 64MiB)")
-    return None
+    ring, compress = args.host_ring, args.compress
+    if solver is not None:
+        ring, compress = ring or solver.minidnn.host_ring, compress or solver.minidnn.compress
+    return host_staging(ring, compress)
 
 
 def common(parser: argparse.ArgumentParser, *which: str) -> None:

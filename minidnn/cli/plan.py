@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     default = (about.solver is not None and about.solver.minidnn.policy) or "liveness"
     policies = args.policies or [args.policy or default]
     subject.check_policies(policies)
-    costs = replace(subject.costs_of(about, args.gpu), staging=staging(args))
+    costs = replace(subject.costs_of(about, args.gpu), staging=staging(args, about.solver))
     if args.save:
         return _save(args, about, policies, costs)
     results = simulated(

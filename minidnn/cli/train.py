@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from minidnn.cli.options import common, opened, positive, staging
+from minidnn.cli.options import common, opened, positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,8 @@ def run(args: argparse.Namespace) -> int:
     with Solver(
         args.solver, policy=args.policy, budget=args.budget, host_budget=args.host_budget, device=device,
         format=args.format, facts=args.facts or "default", batch=args.batch, seed=args.seed,
-        resume=args.resume, weights=args.weights, fuse=not args.no_fusion, staging=staging(args),
+        resume=args.resume, weights=args.weights, fuse=not args.no_fusion,
+        host_ring=args.host_ring, compress=args.compress,
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
         images = seconds = 0.0

@@ -371,6 +371,8 @@ class Minidnn(Message):
     policy: str | None = None
     budget: Bytes | None = None
     host_budget: Bytes | None = None
+    host_ring: Bytes | None = None  # pinned bytes that what travels passes through; memory/staging.py
+    compress: bool = False  # what lies behind the ring
     device: str | None = None
     format: Literal["float32", "bfloat16", "float16"] | None = None  # what the network computes in; formats.py
     loss_scale: Annotated[float, Field(gt=0, le=2.0**24)] = 2.0**16  # with float16: at first; it adapts itself
