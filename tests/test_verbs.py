@@ -45,6 +45,7 @@ def test_a_ring_pins_less_and_changes_no_weight(folder, capsys):
     assert plain["pageable_bytes"] == base["pageable_bytes"] == 0 < ring["pageable_bytes"]
     assert ring["pinned_bytes"] < plain["pinned_bytes"] == plain["host_bytes"]
     assert ring["host_bytes"] == ring["pinned_bytes"] + ring["pageable_bytes"]
+    assert 0 < ring["stored_bytes"] < ring["pageable_bytes"], "what ReLU leaves packs"
     assert 'class="store"' in Path("a.svg").read_text()
 
 

@@ -44,6 +44,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "prefetch": lambda r: size(r["prefetch_bytes"]),
     "host": lambda r: size(r["host_bytes"]),
     "pinned": lambda r: size(r["pinned_bytes"]),
+    "stored": lambda r: size(r.get("stored_bytes") or 0),
     "recomputed": lambda r: str(r["recomputed_ops"]),
     "time": lambda r: duration(r["seconds"]),
     "slowdown": lambda r: "–" if r["slowdown"] is None else f"{r['slowdown']:.2f}×",
@@ -60,6 +61,8 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         del columns["weights equal"]
     if not any(r.get("pageable_bytes") for r in rows):
         del columns["pinned"]
+    if not any(r.get("stored_bytes") for r in rows):
+        del columns["stored"]
     if not any(r["recomputed_ops"] for r in rows):
         del columns["recomputed"]
     if all(r["algorithms"] == "default" for r in rows):

@@ -39,6 +39,10 @@ class Runner(Protocol):
 
     def values(self) -> Mapping[str, np.ndarray]: ...
 
+    def stored(self) -> int:
+        """Bytes that what was stashed took in ordinary memory, packed or not, in the last step."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -121,6 +125,8 @@ def _train(
                     taken[policy].append(seconds)
         for policy in policies:
             results[policy].seconds = median(taken[policy])
+            if results[policy].arrangement.store:
+                results[policy].more["stored_bytes"] = runners[policy].stored()
         return {policy: digest(runner.values()) for policy, runner in runners.items()}
     finally:
         for runner in runners.values():

@@ -28,6 +28,9 @@ class _Trained:
     def values(self) -> Mapping[str, np.ndarray]:
         return self.solver.values()
 
+    def stored(self) -> int:
+        return sum(self.solver.machine.stored().values())
+
     def close(self) -> None:
         self.solver.close()
 
@@ -60,6 +63,9 @@ class _Differentiated:
     def values(self) -> Mapping[str, np.ndarray]:
         live = {t.name: self.machine.get(t) for t in self.program.carried}
         return live | {t.name: self.machine.read(t) for t in self.program.outputs}
+
+    def stored(self) -> int:
+        return sum(self.machine.stored().values())
 
     def close(self) -> None:
         self.session.close()
