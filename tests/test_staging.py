@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import random
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from tests.test_machine import Mixer
 from tests.test_verify import mutate, without
 
 KIB = 1024
+GOLDEN = Path(__file__).parent / "golden"
 POLICIES = ["vdnn_all", "vdnn_all:p", "vdnn_conv", "vdnn_pp"]
 
 
@@ -205,3 +208,11 @@ def test_a_device_with_streams_of_its_own_refuses_the_store():
 
     with pytest.raises(NoStore, match="run without a ring"):
         Machine(Own(), staged(chain(5), "vdnn_all", 64 * KIB))
+
+
+def test_listing():
+    text = str(staged(chain(4), "vdnn_all", 128 * KIB).schedules["TRAIN"]) + "\n"
+    file = GOLDEN / "vdnn_all_ring.txt"
+    if os.environ.get("GOLDEN") == "write":
+        file.write_text(text)
+    assert text == file.read_text()

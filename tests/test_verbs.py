@@ -59,6 +59,15 @@ def test_the_command_line_goes_before_a_solver_files_ring(folder, capsys):
     assert trained["pinned_bytes"] == own["pinned_bytes"] and trained["pageable_bytes"] == own["pageable_bytes"]
 
 
+def test_a_policy_that_is_refused_for_its_ring_is_compared_with_the_smallest_that_would_do(folder, capsys):
+    argv = ["compare", "solver.yaml", "--policies", "baseline,vdnn_all", "--steps", "2", "--host-ring", "1KiB"]
+    base, refused = answer(capsys, *argv)["rows"]
+    assert base["fits"] and not refused["fits"] and "smallest ring that it can use" in refused["why"]
+    assert refused["identical"] and refused["smallest_host_budget_bytes"] is None
+    argv[-1] = str(refused["smallest_host_ring_bytes"])
+    assert answer(capsys, *argv)["rows"][1]["fits"]
+
+
 def test_what_a_ring_cannot_do_is_said(folder, capsys):
     assert main(["plan", "small.yaml", "--policy", "vdnn_all", "--compress"]) == 2
     assert "give its size, too" in capsys.readouterr().err

@@ -33,6 +33,10 @@ class BudgetError(Exception):
         self.needed, self.smallest, self.host = needed, smallest, host
 
 
+class RingError(BudgetError):
+    """A ring is too small for what a policy moves. `needed` is its size, `smallest` that of one that would do."""
+
+
 @contextmanager
 def _collecting_nothing() -> Iterator[None]:
     """Planning makes very many values and no garbage in cycles. Python's collector would walk them all again each
@@ -116,7 +120,7 @@ def unproved(programs: Sequence[Program], policy: str, costs: Costs, limit: int)
             try:
                 listing = staged(listing, costs.staging)
             except RingTooSmall as error:
-                raise BudgetError(
+                raise RingError(
                     f"{policy}: {error}; the smallest ring that it can use is {text(error.needed)}",
                     costs.staging.ring,
                     error.needed,

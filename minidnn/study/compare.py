@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minidnn.costs import Costs
-from minidnn.memory.arrange import Arrangement, BudgetError, arrange
+from minidnn.memory.arrange import Arrangement, BudgetError, RingError, arrange
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.memory.schedule import Compute, Schedule
 from minidnn.memory.simulator import simulate
@@ -59,6 +59,10 @@ class Result:
     def time(self) -> float:
         return self.trace.seconds if self.seconds is None else self.seconds
 
+    def _smallest_host(self) -> int | None:
+        beyond = self.refused is not None and self.refused.host and not isinstance(self.refused, RingError)
+        return self.refused.smallest if beyond and self.refused is not None else None
+
     def row(self) -> dict[str, object]:
         """The result as it is printed: bytes as integers, times in seconds."""
         schedule = self.schedule
@@ -82,7 +86,8 @@ class Result:
             "pinned_bytes": self.arrangement.host,
             "pageable_bytes": self.arrangement.store,
             "smallest_budget_bytes": self.refused.smallest if self.refused and not self.refused.host else None,
-            "smallest_host_budget_bytes": self.refused.smallest if self.refused and self.refused.host else None,
+            "smallest_host_budget_bytes": self._smallest_host(),
+            "smallest_host_ring_bytes": self.refused.smallest if isinstance(self.refused, RingError) else None,
             **self.more,
             "why": str(self.refused) if self.refused else None,
         }
@@ -134,9 +139,14 @@ def planned(
     budget: int | None = None,
     host_budget: int | None = None,
 ) -> tuple[Arrangement, BudgetError | None]:
-    """What the policy would do, and why it may not: refused, it is planned again under its smallest budget."""
+    """What the policy would do, and why it may not: refused, it is planned again under its smallest budget, or with
+    the smallest ring."""
     try:
         return arrange(programs, policy, costs, budget, host_budget), None
+    except RingError as error:
+        assert costs.staging is not None
+        larger = replace(costs, staging=replace(costs.staging, ring=error.smallest))
+        return planned(programs, policy, larger, budget, host_budget)[0], error
     except BudgetError as error:
         refused = error
     for allowed in (budget, refused.smallest, refused.needed):  # the first: only the host's budget was exceeded

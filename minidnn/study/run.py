@@ -112,7 +112,8 @@ def _train(
     try:
         for policy in policies:
             tell(f"loading {policy}")
-            runners[policy] = open_runner(policy, costs, results[policy].arrangement.budget)
+            planned_with = replace(costs, staging=results[policy].schedule.staging)  # a refused one has another ring
+            runners[policy] = open_runner(policy, planned_with, results[policy].arrangement.budget)
         for i in range(steps):
             tell(f"step {i + 1} of {steps}: {', '.join(policies)}")
             for policy, runner in runners.items():
