@@ -43,12 +43,13 @@ def number(value: float | None) -> str:
 
 
 def exact(paper: float | None, ours: float | None) -> tuple[str, str]:
-    """Both, ours with as many decimals as the paper's has."""
+    """Both; ours with as many decimals as the paper's has, and with three figures at least where they differ."""
     if paper is None or ours is None:
         return number(paper), number(ours)
-    decimals = len(f"{paper:g}".partition(".")[2]) if paper != int(paper) else 0
-    decimals = max(decimals, len(f"{paper:.6f}".rstrip("0").partition(".")[2]))
-    shown = f"{ours:.{decimals}f}" if decimals else number(ours) if abs(ours) < 10 else f"{ours:.0f}"
+    decimals = len(f"{paper:.6f}".rstrip("0").partition(".")[2])
+    shown = f"{ours:.{decimals}f}"
+    if abs(ours) < 100 and float(shown) != ours and float(shown) != paper:
+        shown = number(ours)
     return f"{paper:.{decimals}f}", shown
 
 
@@ -64,10 +65,11 @@ def summary(rows: Sequence[Row]) -> str:
     offs = [abs(r["deviation"]) for r in rows if r["deviation"] is not None]
     missing = sum(r["ours"] is None for r in rows)
     equal, close = sum(o < EXACT for o in offs), sum(o <= CLOSE for o in offs)
-    text = (
-        f"{len(rows)} figures: {equal} equal, {close - equal} more within {CLOSE:.0%}, {len(offs) - close} further off"
-    )
-    return text + (f", {missing} that cannot be had here" if missing else "")
+    both = sum(r["paper"] is not None and r["ours"] is not None for r in rows)
+    text = f"{both} figures: {equal} equal, {close - equal} more within {CLOSE:.0%}, {both - close} further off"
+    if missing:
+        text += f"; {missing} that cannot be had here"
+    return text + (f"; {len(rows) - both - missing} that the paper does not give" if len(rows) > both + missing else "")
 
 
 def show(rows: Sequence[Row], file: TextIO | None = None) -> None:
