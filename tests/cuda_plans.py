@@ -355,7 +355,7 @@ def fusing(card: str) -> None:
     device = Planner(library(card), GPUS[card]["totalGlobalMem"], GPUS[card]["deviceName"])
     refused = [op for op in biasless if not device.fuses(replace(op, kind="convolution.forward_relu"))]
     print(f"{GPUS[card]['deviceName']}: {len(refused)} of {len(biasless)} passes without a bias are not fused")
-    assert refused == biasless, "cuDNN has no such kernels; else fusion.as_cudnn says too little"
+    assert refused == biasless, "as fusion.as_cudnn says"
 
 
 # ---- geometries ------------------------------------------------------------------------------------------------

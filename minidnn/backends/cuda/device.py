@@ -81,9 +81,14 @@ class Planner:
         return layout.view(buffer, tensor)
 
     def fuses(self, op: Op) -> bool:
-        """Whether there is a kernel for a fused op (fusion.py): in cuDNN, a plan for its geometry on this card."""
+        """Whether there is a kernel for a fused op (fusion.py): in cuDNN, a plan for its geometry on this card.
+
+        Its own kernels have a ReLU where they add a bias. Without one it would compile a kernel at run time, and may
+        crash while it does."""
         if op.kind not in OF_CUDNN:
             return op.kind in KINDS
+        if len(op.reads) < 3:
+            return False
         try:
             return bool(self.recipes(op))
         except NoPlan:
