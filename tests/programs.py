@@ -171,3 +171,105 @@ def random_graph(seed: int, layers: int = 12) -> Program:
     ends = [x for x in blobs if x not in read]
     b.add("fc", "inner_product", b.add("all", "concat", *ends), size=4)
     return b.program(updates=r.random() < 0.7)
+
+
+def wild_graph(seed: int, layers: int = 10) -> Program:
+    """A DAG of what real programs have and `random_graph` has not: several inputs (one of them read by backward alone),
+    outputs (one of them a map that backward reads), statistics and gradients that are updated in place, masks and means
+    kept beside maps, chains of ops in place, results that nobody reads."""
+    r = random.Random(seed)
+    data, other, label, rate = (
+        Tensor(name, (r.choice([16, 64]) * KB // 4 if role is Role.INPUT else 1,), role=role)
+        for name, role in (("data", Role.INPUT), ("other", Role.INPUT), ("label", Role.LABEL), ("rate", Role.CONTROL))
+    )
+    ops: list[Op] = []
+    carried: list[Tensor] = []
+    done: list[tuple[str, str, list[Tensor], Tensor, Tensor | None, Tensor | None]] = []  # name, kind, x, y, w, extra
+    blobs, read = [data, other], set()
+
+    def op(layer, verb, phase, reads, writes, inplace=()):
+        kind = layer.rstrip("0123456789")
+        ops.append(Op(f"{layer}.{verb}", f"{kind}.{verb}", layer, phase, tuple(reads), tuple(writes), None, inplace, 1))
+
+    for i in range(layers):
+        kind = r.choice(["convolution", "convolution", "relu", "relu", "dropout", "batch_norm", "eltwise", "pooling"])
+        count = r.randint(2, 3) if kind == "eltwise" else 1
+        x = [r.choice(blobs[-3:]) if r.random() < 0.8 else r.choice(blobs) for _ in range(count)]
+        name = f"{kind}{i}"
+        same = kind not in ("convolution", "pooling")
+        y = Tensor(f"{name}.y", x[0].shape if same else (r.choice([16, 48, 64]) * KB // 4,))
+        w = extra = None
+        read.update(x)
+        if kind == "convolution":
+            w = Tensor(f"{name}.w", (r.choice([16, 2048]),), role=Role.PARAM)
+            carried.append(w)
+            op(name, "forward", Phase.FORWARD, [*x, w], [y])
+        elif kind == "batch_norm":
+            extra, state = Tensor(f"{name}.mean", (16,), role=Role.EXTRA), Tensor(f"{name}.s", (16,), role=Role.STATE)
+            carried.append(state)
+            op(name, "forward", Phase.FORWARD, x, [y, extra])
+            op(name, "statistics", Phase.FORWARD, [extra, state], [state])
+        elif kind in ("relu", "dropout") and r.random() < 0.5:
+            extra = Tensor(f"{name}.mask", (y.size // 4,), role=Role.EXTRA)
+            op(name, "forward", Phase.FORWARD, [*x, rate], [y, extra], ((x[0], y),))
+        else:
+            op(name, "forward", Phase.FORWARD, x, [y], ((x[0], y),) if same else ())
+        blobs.append(y)
+        done.append((name, kind, x, y, w, extra))
+    seen = r.choice(blobs[2:])  # an output that is used besides
+    ends = [b for b in blobs if b not in read]
+    loss, unread = Tensor("loss", (1,)), Tensor("probabilities", (16,), role=Role.EXTRA)
+    op("loss", "forward", Phase.LOSS, [*ends, label], [loss, unread])
+    gradient: dict[Tensor, Tensor] = {}
+
+    def arrive(b: Tensor, g: Tensor) -> None:
+        if b in gradient:
+            total = Tensor(f"{b.name}.sum{len(ops)}", b.shape, role=Role.GRADIENT)
+            a = gradient[b]
+            op(f"sum{len(ops)}", "add", Phase.BACKWARD, [a, g], [total], ((a, total),))
+            g = total
+        gradient[b] = g
+
+    for b in ends:
+        arrive(b, Tensor(f"{b.name}.grad", b.shape, role=Role.GRADIENT))
+    op("loss", "backward", Phase.BACKWARD, [*ends, label], [gradient[b] for b in ends])
+    late: list[tuple[Tensor, Tensor]] = []
+    clipped, rescaled = r.random() < 0.4, r.random() < 0.3
+    for name, kind, x, y, w, extra in reversed(done):
+        dy = gradient[y]
+        if w is not None:
+            dw = Tensor(f"{name}.dw", w.shape, role=Role.PARAM_GRADIENT)
+            op(name, "backward_filter", Phase.BACKWARD, [x[0], dy], [dw])
+            late.append((w, dw))
+            if not clipped:
+                op(name, "update", Phase.UPDATE, [w, dw, rate], [w])
+        if rescaled and kind == "dropout":
+            op(name, "rescale", Phase.BACKWARD, [dy], [dy])  # updates in place
+        for k, b in enumerate(x):
+            if b in (data, other):
+                continue
+            dx = Tensor(f"{name}.dx{k}", b.shape, role=Role.GRADIENT)
+            kept = {"convolution": [w], "relu": [y], "eltwise": [], "dropout": []}.get(kind, [b, y])
+            kept = [extra] if extra is not None and kind != "batch_norm" else [*kept, *([extra] if extra else [])]
+            op(f"{name}", f"backward_data{k}", Phase.BACKWARD, [*kept, dy], [dx], ((dy, dx),) if kind == "relu" else ())
+            arrive(b, dx)
+    if clipped and late:
+        op("clip", "clip", Phase.UPDATE, [dw for _, dw in late], [dw for _, dw in late])
+        for w, dw in late:
+            op(w.name.removesuffix(".w"), "update", Phase.UPDATE, [w, dw, rate], [w])
+    inputs = tuple(t for t in (data, other, label, rate) if any(t in o.reads for o in ops))
+    program = Program("TRAIN", tuple(ops), inputs, tuple(carried), (loss, seen))
+    program.check()
+    return program
+
+
+def forward_only(program: Program) -> Program:
+    """Its forward pass as a program of its own: it carries what it reads, and the first output leaves."""
+    ops = tuple(
+        op for op in program.ops if op.phase in (Phase.FORWARD, Phase.LOSS) and not set(op.reads) & set(op.writes)
+    )
+    read = {t for op in ops for t in op.reads}
+    carried, inputs = (tuple(t for t in ts if t in read) for ts in (program.carried, program.inputs))
+    made = Program("TEST", ops, inputs, carried, program.outputs[:1], program.layers)
+    made.check()
+    return made

@@ -20,7 +20,7 @@ from minidnn.program import Role, Tensor
 from minidnn.session import programs
 from tests.graphs import NETS
 from tests.oracle import broken
-from tests.programs import PROGRAMS, chain, costs, random_graph
+from tests.programs import PROGRAMS, chain, costs, random_graph, wild_graph
 from tests.test_verify import mutate
 
 POLICIES = ["layrub", "layrub_intra", "layrub_inter", "layrub:p"]
@@ -202,3 +202,16 @@ def test_a_program_without_backward_moves_only_what_it_must():
     program = programs(load(NETS / "residual.yaml"), None, ("TEST",))["TEST"]
     plan = complete(program, costs(), layrub(program, costs()))
     assert {t.tensor for t in plan.trips} == {*program.inputs, *program.outputs}
+
+
+@pytest.mark.parametrize("policy", ["layrub", "layrub_intra"])
+def test_a_gradient_that_a_later_layer_updates_in_place_has_its_bytes_by_then(policy):
+    """It takes those of an activation where it is first written, or none: there that may still be read."""
+    program = wild_graph(20417250, 3)
+    by_name = {t.name: t for t in program.tensors}
+    dy, x = by_name["dropout2.y.grad"], by_name["dropout0.y"]
+    first, update = (op for op in program.ops if dy in op.writes)
+    assert update.layer == "dropout2" and by_name["dropout2.y"] in first.reads
+    s = arrange([program], policy, costs()).schedules["TRAIN"]  # proved
+    assert s.plan.share[by_name["dropout2.y"]] == x and s.plan.share.get(dy) != x
+    assert broken(s) is None

@@ -70,10 +70,12 @@ def over_activations(program: Program, share: Share, held: bool) -> Share:
     """
     fixed = {*program.inputs, *program.carried, *program.outputs}
     last: dict[Tensor, Point] = {}
+    first: dict[Tensor, Point] = {}  # from when on it takes bytes: an op may update it in place later
     bottoms: dict[str, dict[Tensor, None]] = defaultdict(dict)
     for p, op in enumerate(program.ops):
         for t in op.tensors:
             last[t] = p
+            first.setdefault(t, p)
             if op.phase in FORWARD and t in op.reads and t.role is Role.ACTIVATION:
                 bottoms[op.layer][t] = None
     used = dict(last)
@@ -92,7 +94,7 @@ def over_activations(program: Program, share: Share, held: bool) -> Share:
         if op.phase is not Phase.BACKWARD:
             continue
         for dx in op.writes:
-            if dx.role is not Role.GRADIENT or dx in found or dx in fixed:
+            if dx.role is not Role.GRADIENT or dx in found or dx in fixed or first[dx] < p:
                 continue
             for x in bottoms[op.layer]:
                 there = held or program.ops[used[x]].phase not in FORWARD
