@@ -26,6 +26,24 @@ def broken(s: Schedule) -> str | None:
     def ring_cells(leg):
         return leg.at // CELL, -(-(leg.at + leg.tensor.nbytes) // CELL)
 
+    def host_cells(t, place=0):
+        at = s.host_offset[t] + place * -(-t.nbytes // CELL) * CELL
+        return at // CELL, -(-(at + t.nbytes) // CELL)
+
+    nbytes = {t: t.nbytes for op in s.program.ops for t in op.tensors}
+    for x in s.instructions:
+        if isinstance(x, Compute):
+            for t, stay in zip((*x.op.reads, *x.op.writes), (*x.reads, *x.writes), strict=True):
+                if stay.tensor.nbytes != t.nbytes:
+                    return f"{x.op.name} is given {stay.tensor.nbytes} bytes for {t.name}"
+            if x.algorithm.workspace > (x.workspace.tensor.nbytes if x.workspace else 0):
+                return f"{x.op.name} has too little workspace"
+        elif isinstance(x, (Offload, Prefetch)):
+            if x.leg is None and x.stay.tensor not in s.host_offset:
+                return f"{x.stay.tensor.name} has no place on the host"
+            if x.stay.tensor.nbytes != nbytes.get(x.stay.tensor, x.stay.tensor.nbytes):
+                return f"{x.stay.tensor.nbytes} bytes of {x.stay.tensor.name} are copied"
+
     for i, x in enumerate(s.instructions):
         if isinstance(x, Wait):
             if x.on not in before:
@@ -45,15 +63,22 @@ def broken(s: Schedule) -> str | None:
             else:
                 out = isinstance(x, Offload)
                 accesses.append((i, "arena", *cells(x.stay), not out))
-                host = (f"host {x.stay.tensor.name}", 0, 1) if x.leg is None else ("ring", *ring_cells(x.leg))
+                host = ("host", *host_cells(x.stay.tensor)) if x.leg is None else ("ring", *ring_cells(x.leg))
                 accesses.append((i, *host, out))
+    beside = [host_cells(t, 1) for t in s.program.inputs if t in s.host_offset]  # the next batch is written there
     for i, place, lo, hi, w in accesses:
+        if place == "host" and (lo < 0 or hi * CELL > s.host_bytes):
+            return f"{i} is outside the host's bytes"
+        if place == "host" and any(lo < hi2 and lo2 < hi for lo2, hi2 in beside):
+            return f"{i} touches the next batch"
         if place == "arena" and (lo < 0 or hi * CELL > s.arena + CELL - 1):
             return f"{i} is outside the arena"
         if place == "ring" and (lo < 0 or hi * CELL > s.ring + CELL - 1):
             return f"{i} is outside the ring"
         for j, other, lo2, hi2, w2 in accesses:
-            if j < i and place == other and (w or w2) and lo < hi2 and lo2 < hi and not before[i] >> j & 1:
+            if j >= i:
+                break
+            if place == other and (w or w2) and lo < hi2 and lo2 < hi and not before[i] >> j & 1:
                 return f"{i} and {j} race"
 
     value = {t: ("start", t.name) for t in (*s.program.carried, *s.program.inputs)}
@@ -66,7 +91,7 @@ def broken(s: Schedule) -> str | None:
         if isinstance(x, (Offload, Prefetch)) and x.leg is not None and x.leg.tensor.nbytes != x.stay.tensor.nbytes:
             return f"{i} copies between places of two sizes"
     arena = np.full(max((hi for *_, hi, _ in accesses), default=0) + 1, None, object)
-    host = {t: ("start", t.name) for t in s.program.inputs}
+    host = np.full(max((hi for *_, hi, _ in accesses), default=0) + 1, None, object)
     ring = np.full(max((hi for *_, hi, _ in accesses), default=0) + 1, None, object)
     store = {}
 
@@ -74,6 +99,9 @@ def broken(s: Schedule) -> str | None:
         for c in range(lo, hi):
             arena[c] = number
 
+    for t in s.program.inputs:
+        if t in s.host_offset:
+            host[slice(*host_cells(t))] = [("start", t.name)] * -(-t.nbytes // CELL)
     home = {st.tensor: st for b in s.buffers if b.home for st in b.stays}
     for t, st in home.items():
         if cells(st)[1] > len(arena):
@@ -86,13 +114,15 @@ def broken(s: Schedule) -> str | None:
             if len({arena[c] for c in range(lo, hi)}) != 1:
                 return f"{i} copies out torn bytes"
             if x.leg is None:
-                host[x.stay.tensor] = arena[lo]
+                for c in range(*host_cells(x.stay.tensor)):
+                    host[c] = arena[lo]
             else:
                 for c in range(*ring_cells(x.leg)):
                     ring[c] = arena[lo]
         elif isinstance(x, Prefetch):
             if x.leg is None:
-                fill(*cells(x.stay), host.get(x.stay.tensor))
+                for c, h in zip(range(*cells(x.stay)), range(*host_cells(x.stay.tensor)), strict=True):
+                    arena[c] = host[h]
             else:
                 for c, r in zip(range(*cells(x.stay)), range(*ring_cells(x.leg)), strict=True):
                     arena[c] = ring[r]
@@ -113,6 +143,8 @@ def broken(s: Schedule) -> str | None:
                     return f"{i} {x.op.name} reads a wrong {t.name}"
             for t, wr in zip(x.op.writes, x.writes, strict=True):
                 lo, hi = cells(wr)
+                if any(r_t == t and cells(r) != (lo, hi) for r_t, r in zip(x.op.reads, x.reads, strict=True)):
+                    return f"{i} {x.op.name} updates {t.name}, which it reads elsewhere"
                 for r_t, r in zip(x.op.reads, x.reads, strict=True):
                     lo2, hi2 = cells(r)
                     if r_t != t and lo < hi2 and lo2 < hi and ((r_t, t) not in x.op.inplace or lo != lo2):
@@ -130,10 +162,15 @@ def broken(s: Schedule) -> str | None:
             for t, wr in zip(x.op.writes, x.writes, strict=True):
                 fill(*cells(wr), (x.op.name, x.algorithm.name, t.name, hash(want[x.op])))
     for t in s.program.carried:
+        if t not in home:
+            return f"{t.name} has no home"
         lo, hi = cells(home[t])
         if any(arena[c] != value[t] for c in range(lo, hi)):
             return f"{t.name} is not final at its home"
     for t in s.program.outputs:
-        if host.get(t) != value[t]:
+        if any(host[c] != value[t] for c in range(*host_cells(t))):
             return f"output {t.name} is not on the host"
+    for t in s.program.inputs:
+        if t in s.host_offset and any(host[c] != ("start", t.name) for c in range(*host_cells(t))):
+            return f"input {t.name} is not what it was"
     return None

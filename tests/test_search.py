@@ -105,7 +105,7 @@ def test_bytes_need_not_grow_evenly(monkeypatch, wave):
         return {"TRAIN": SimpleNamespace(arena=arena, host_bytes=0)}
 
     monkeypatch.setattr(search, "unproved", plan)
-    monkeypatch.setattr(search, "verify", lambda schedule, budget: None)
+    monkeypatch.setattr(search, "verify_all", lambda schedules, budget: None)
     found = largest(lambda size: size, Series(1, 1, 10**6), "any", COSTS, 400_000, (10, 40))
     assert found.refused.size == found.size + 1 and found.arrangement.arena <= 400_000 < found.refused.arena
     assert len(found.tried) <= 30
@@ -119,7 +119,7 @@ def test_a_policy_that_uses_what_there_is(monkeypatch):
         return {"TRAIN": SimpleNamespace(arena=max(lean, min(easy, told)), host_bytes=0)}
 
     monkeypatch.setattr(search, "unproved", plan)
-    monkeypatch.setattr(search, "verify", lambda schedule, budget: None)
+    monkeypatch.setattr(search, "verify_all", lambda schedules, budget: None)
     found = largest(lambda size: size, Series(1, 1, 10**6), "any", COSTS, 100_000, (10, 40))
     assert found.size == 9900 and len(found.tried) <= 6
 

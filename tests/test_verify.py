@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import copy
 import random
+from collections import Counter
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minidnn.memory.arrange import arrange
+from minidnn.memory import policies
+from minidnn.memory.arrange import BudgetError, arrange
 from minidnn.memory.lower import lower
 from minidnn.memory.placement import place
 from minidnn.memory.plan import Plan, Trip, complete, in_place
-from minidnn.memory.schedule import Alloc, Compute, Free, Offload, Prefetch, Schedule, Wait
+from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Schedule, Stay, Wait
 from minidnn.memory.verify import ScheduleError, verify
 from tests.oracle import broken
-from tests.programs import POLICIES, PROGRAMS, chain, costs, random_graph
+from tests.programs import POLICIES, PROGRAMS, chain, costs, random_graph, wild_graph
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -44,22 +46,54 @@ def without(s: Schedule, i: int) -> Schedule:
 
 
 def with_instructions(s: Schedule, instructions, renumber=lambda k: k) -> Schedule:
-    out = copy.copy(s)
-    out.instructions = tuple(replace(x, on=renumber(x.on)) if isinstance(x, Wait) else x for x in instructions)
+    """Runs are counted anew: what is wrong with the list, its numbers shall not give away."""
+    out, runs = copy.copy(s), Counter()
+    made = []
+    for x in instructions:
+        if isinstance(x, Wait):
+            x = replace(x, on=renumber(x.on))
+        elif isinstance(x, Compute):
+            x = replace(x, run=runs[x.op])
+            runs[x.op] += 1
+        made.append(x)
+    out.instructions = tuple(made)
     return out
+
+
+KINDS = ["drop", "drop wait", "swap", "move", "shift", "swap places", "retarget", "wait's stream", "algorithm", "stay"]
+KINDS += ["drop wait", "stream", "operand", "drop run", "run again", "host place", "buffer"]
 
 
 def mutate(s: Schedule, r: random.Random) -> Schedule:
     """One random change of a kind that a faulty lowering or placement could make."""
+    return mutated(s, r, r.choice(KINDS))
+
+
+def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
+    """Itself where it has nothing of the kind."""
     n = len(s.instructions)
-    kind = r.choice(
-        ["drop", "drop wait", "swap", "move", "shift", "swap places", "retarget", "stream", "algorithm", "stay"]
-    )
-    waits = [i for i, x in enumerate(s.instructions) if isinstance(x, Wait)]
+    at = {cls: [i for i, x in enumerate(s.instructions) if isinstance(x, cls)] for cls in (Wait, Compute, Offload)}
+    copies = [i for i, x in enumerate(s.instructions) if isinstance(x, (Offload, Prefetch))]
+    stays = [stay for b in s.buffers for stay in b.stays]
+
+    def changed(i, **fields) -> Schedule:
+        xs = list(s.instructions)
+        xs[i] = replace(xs[i], **fields)
+        return with_instructions(s, xs)
+
+    def inserted(i, x) -> Schedule:
+        return with_instructions(s, [*s.instructions[:i], x, *s.instructions[i:]], lambda k: k + (k >= i))
+
     if kind == "drop":
         return without(s, r.randrange(n))
-    if kind == "drop wait" and waits:
-        return without(s, r.choice(waits))
+    if kind == "drop wait" and at[Wait]:
+        return without(s, r.choice(at[Wait]))
+    if kind == "drop run":
+        again = [i for i in at[Compute] if s.instructions[i].run]
+        return without(s, r.choice(again)) if again else s
+    if kind == "run again":
+        i = r.choice(at[Compute])
+        return inserted(r.randint(i + 1, min(n, i + r.choice([2, 8, 40]))), s.instructions[i])
     if kind in ("swap", "move"):
         i, j = sorted(r.sample(range(n), 2))
         if kind == "swap":
@@ -68,59 +102,108 @@ def mutate(s: Schedule, r: random.Random) -> Schedule:
         order.insert(j, order.pop(i))
         new = {old: k for k, old in enumerate(order)}
         return with_instructions(s, [s.instructions[k] for k in order], new.__getitem__)
+    if kind == "retarget" and at[Wait]:
+        i = r.choice(at[Wait])
+        return changed(i, on=r.randrange(max(i, 1)))
+    if kind == "wait's stream" and at[Wait]:
+        return changed(r.choice(at[Wait]), stream=r.choice(["compute", "out", "in"]))
+    if kind == "stream":
+        return changed(r.choice([*at[Compute], *copies, *copies]), stream=r.choice(["compute", "out", "in"]))
+    if kind == "algorithm":
+        i = r.choice(at[Compute])
+        return changed(i, algorithm=replace(s.instructions[i].algorithm, name="other"))
+    if kind == "stay":
+        return changed(r.choice(copies), stay=r.choice(stays))
+    if kind == "operand":
+        i = r.choice(at[Compute])
+        x = s.instructions[i]
+        field = r.choice(["reads", "writes", "workspace"])
+        if field == "workspace":
+            return changed(i, workspace=r.choice([None, *stays]))
+        old = r.choice(getattr(x, field))
+        same = [stay for stay in stays if stay.tensor == old.tensor and stay is not old]
+        new = r.choice(same if same and r.random() < 0.8 else stays)
+        return changed(i, **{field: tuple(new if stay is old else stay for stay in getattr(x, field))})
     out = copy.copy(s)
-    out.offset = dict(s.offset)
-    b = r.choice(s.buffers)
+    out.offset, out.host_offset = dict(s.offset), dict(s.host_offset)
+    b, c = r.choice(s.buffers), r.choice(s.buffers)
     if kind == "shift":
         out.offset[b] += 256 * r.choice([-64, -8, -1, 1, 8, 64, 300])
     elif kind == "swap places":
-        c = r.choice(s.buffers)
         out.offset[b], out.offset[c] = s.offset[c], s.offset[b]
-    elif kind in ("retarget", "stream") and waits:
-        xs = list(s.instructions)
-        i = r.choice(waits)
-        if kind == "retarget":
-            xs[i] = replace(xs[i], on=r.randrange(max(i, 1)))
-        else:
-            xs[i] = replace(xs[i], stream=r.choice(["compute", "out", "in"]))
-        out.instructions = tuple(xs)
-    elif kind == "algorithm":
-        xs = list(s.instructions)
-        i = r.choice([i for i, x in enumerate(xs) if isinstance(x, Compute)])
-        xs[i] = replace(xs[i], algorithm=replace(xs[i].algorithm, name="other"))
-        out.instructions = tuple(xs)
-    elif kind == "stay":
-        xs = list(s.instructions)
-        i = r.choice([i for i, x in enumerate(xs) if isinstance(x, (Offload, Prefetch))])
-        xs[i] = replace(xs[i], stay=r.choice([st for bb in s.buffers for st in bb.stays]))
-        out.instructions = tuple(xs)
+    elif kind == "host place":
+        t, u = r.choice(list(s.host_offset)), r.choice(list(s.host_offset))
+        out.host_offset[t] = r.choice([s.host_offset[u], s.host_offset[t] + 256 * r.choice([-64, -1, 1, 64])])
+    elif kind == "buffer":  # a stay in the bytes of another's: a slot that is not free, a share that is not allowed
+        at_b = [stay for stay in b.stays if not b.home]
+        if at_b and not c.home and c.nbytes >= max(stay.tensor.nbytes for stay in at_b):
+            return _moved(s, r.choice(at_b), b, c)
     return out
 
 
-def test_random_mutations_that_break_a_schedule_are_all_refused():
-    """At least 1,000 mutations that the oracle calls broken; verify must refuse every one."""
+def _moved(s: Schedule, stay: Stay, b: Buffer, c: Buffer) -> Schedule:
+    """The schedule with `stay` moved from buffer b to c; all of it is made anew."""
+    buffers = {old: copy.copy(old) for old in s.buffers}
+    new = {id(x): copy.copy(x) for old in s.buffers for x in old.stays}
+    for old, made in buffers.items():
+        made.stays = [new[id(x)] for x in old.stays if x is not stay] + ([new[id(stay)]] if old is c else [])
+        for x in made.stays:
+            x.buffer = made
+
+    def of(x):
+        if isinstance(x, (Alloc, Free)):
+            return replace(x, buffer=buffers[x.buffer])
+        if isinstance(x, (Offload, Prefetch)):
+            return replace(x, stay=new[id(x.stay)])
+        if isinstance(x, Compute):
+            reads, writes = (tuple(new[id(y)] for y in ys) for ys in (x.reads, x.writes))
+            return replace(x, reads=reads, writes=writes, workspace=new[id(x.workspace)] if x.workspace else None)
+        return x
+
+    empty = {made for made in buffers.values() if not made.stays}
+    gone = [isinstance(x, (Alloc, Free)) and buffers[x.buffer] in empty for x in s.instructions]
+    out = with_instructions(
+        s, [of(x) for x, drop in zip(s.instructions, gone, strict=True) if not drop], lambda k: k - sum(gone[:k])
+    )
+    out.buffers = tuple(made for made in buffers.values() if made not in empty)
+    out.offset = {made: s.offset[old] for old, made in buffers.items()}
+    return out
+
+
+PLANNED = [*policies.names(), *(f"{name}:p" for name in policies.POLICIES)]
+
+
+@pytest.mark.parametrize("policy", PLANNED)
+def test_mutations_that_break_a_schedule_are_all_refused(policy):
+    """Of every policy, with all its bytes and with as few as it can do with: what the oracle calls broken, verify must
+    refuse. `pytest -s` shows how many of each kind there were."""
     r = random.Random(2016)
-    schedules = [
-        arrange([make()], policy, costs()).schedules["TRAIN"]
-        for make in PROGRAMS.values()
-        for policy in ("baseline", "liveness:p", "vdnn_all", "vdnn_all:p", "vdnn_conv")
-    ]
-    caught, missed, harmless = 0, [], 0
-    while caught < 1200:
-        s = r.choice(schedules)
-        m = mutate(s, r)
+    schedules = []
+    for program in (wild_graph(6, 7), wild_graph(16, 8), PROGRAMS["residual"](2)):
+        arrangement = arrange([program], policy, costs())
+        schedules.append(arrangement.schedules["TRAIN"])
+        if (smallest := leanest(program, policy)) < arrangement.arena:
+            schedules.append(arrange([program], policy, costs(), smallest).schedules["TRAIN"])
+    caught, harmless = Counter(), Counter()
+    for kind in KINDS * 5:
+        m = mutated(r.choice(schedules), r, kind)
         why = broken(m)
         if why is None:
-            harmless += 1
+            harmless[kind] += 1
             continue
-        try:
+        with pytest.raises(ScheduleError):
             verify(m)
-        except ScheduleError:
-            caught += 1
-        else:
-            missed.append(why)
-    assert not missed, missed[:5]
-    assert harmless < 6000, "the mutations hardly break anything"
+            pytest.fail(f"{kind}: {why}")
+        caught[kind] += 1
+    print(f"{policy}: {caught.total()} refused {dict(caught)}, {harmless.total()} not broken")
+    assert caught.total() > 40 and len(caught) >= 11
+
+
+def leanest(program, policy: str) -> int:
+    """The smallest budget that a refusal names."""
+    with pytest.raises(BudgetError) as refused:
+        arrange([program], policy, costs(), budget=0)
+    return refused.value.smallest
 
 
 def test_a_wait_that_stands_is_needed_for_the_proof():

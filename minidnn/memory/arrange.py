@@ -17,7 +17,7 @@ from minidnn.memory.plan_file import SUFFIX, PlanError
 from minidnn.memory.policies import find
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.memory.staging import RingTooSmall, staged
-from minidnn.memory.verify import ScheduleError, verify
+from minidnn.memory.verify import ScheduleError, verify_all
 from minidnn.program import Program, Tensor
 from minidnn.sizes import text
 
@@ -100,8 +100,7 @@ def _arrange(
     if host_budget is not None and host + store > host_budget:
         raise _host_refusal(policy, schedules.values(), host + store, host_budget)
     if proof:
-        for schedule in schedules.values():
-            verify(schedule, limit)
+        verify_all(schedules.values(), limit)
     return Arrangement(policy, schedules, arena, host, budget, ring, store)
 
 

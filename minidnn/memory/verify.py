@@ -14,12 +14,10 @@ It shares nothing with the lowering but the instruction types: it is the check o
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 
-from minidnn.memory.packing import stored_bound
 from minidnn.memory.schedule import (
     ALIGNMENT,
     STREAMS,
@@ -38,10 +36,12 @@ from minidnn.memory.schedule import (
     Wait,
     workspace_of,
 )
+from minidnn.memory.verify_places import wrong_between, wrong_home, wrong_place, wrong_size
 from minidnn.memory.verify_ring import Ring
 from minidnn.program import Algorithm, Op, Program, Tensor
 
 Number = Hashable
+STREAM: dict[type, Stream] = {Compute: "compute", Offload: "out", Prefetch: "in", Stash: "store", Fetch: "store"}
 Clock = dict[Stream, int]
 
 
@@ -108,8 +108,10 @@ class _Proof:
     """One walk over the instructions. Every method raises ScheduleError with the instruction's number."""
 
     def __init__(self, schedule: Schedule) -> None:
-        self.s = schedule
+        self.s, self.i = schedule, 0
         program, plan = schedule.program, schedule.plan
+        if never := next((op for op in program.ops if op not in plan.algorithm), None):
+            raise ScheduleError(f"{program.name}: {never.name} never runs")
         self.expected, self.final = expected_numbers(program, plan.algorithm)
         self.clock: dict[Stream, Clock] = {s: dict.fromkeys(STREAMS, -1) for s in STREAMS}
         self.stamp: dict[int, tuple[Stream, Clock]] = {}
@@ -121,10 +123,9 @@ class _Proof:
         self.ring = Ring(schedule.ring)
         self.store: dict[Tensor, Number] = {}  # the one stream that touches it is in order
         self.owner = {id(stay): b for b in schedule.buffers for stay in b.stays}
-        self.i = -1
 
     def fail(self, message: str) -> ScheduleError:
-        what = f"instruction {self.i}" if 0 <= self.i < len(self.s.instructions) else "end of step"
+        what = f"instruction {self.i}" if self.i < len(self.s.instructions) else "end of step"
         return ScheduleError(f"{self.s.program.name}: {what}: {message}")
 
     # -- bytes
@@ -261,6 +262,8 @@ class _Proof:
     def compute(self, x: Compute) -> None:
         op = x.op
         want = self.expected[op]
+        if len(x.reads) != len(op.reads) or len(x.writes) != len(op.writes):
+            raise self.fail(f"{op.name} is given other than what it reads and writes")
         for t, stay, number in zip(op.reads, x.reads, want, strict=True):
             bytes_ = self.access(stay, "compute", write=False)
             if stay.tensor != t or t not in bytes_.numbers:
@@ -276,6 +279,8 @@ class _Proof:
             b = self.owner[id(stay)]
             if stay.tensor != t:
                 raise self.fail(f"{op.name} writes {stay.tensor.name} instead of {t.name}")
+            if t in op.reads and readers.get(b) != t:
+                raise self.fail(f"{op.name} updates {t.name} in place, but reads it elsewhere than it writes it")
             if b in writes:
                 raise self.fail(
                     f"{op.name} writes {t.name} and {getattr(writes[b], 'name', 'its workspace')} over each other"
@@ -320,6 +325,8 @@ class _Proof:
                 self.held[b].numbers = {s.tensor: ("start", s.tensor.name) for s in b.stays}
         for i, x in enumerate(self.s.instructions):
             self.i = i
+            if not isinstance(x, (Alloc, Free, Wait)) and x.stream != STREAM[type(x)]:
+                raise self.fail(f"it is on the stream {x.stream}, not on {STREAM[type(x)]}")
             if isinstance(x, Alloc):
                 self.take(x.buffer)
             elif isinstance(x, Free):
@@ -353,42 +360,30 @@ class _Proof:
         for t in program.outputs:
             if self.host.get(t) != self.final[t]:
                 raise self.fail(f"the host does not have the final value of output {t.name}")
+        for t in program.inputs:
+            if self.host[t] != ("start", t.name):  # a step may be repeated on the inputs of the last one
+                raise self.fail(f"input {t.name} is overwritten on the host")
         for b in self.held:
             if not b.home:
                 raise self.fail(f"{b.label} is never freed")
-
-
-def check_host(schedule: Schedule) -> None:
-    """Places on the host must not overlap, nor those in the store; inputs have two, and what is packed may not have
-    become smaller."""
-    inputs = set(schedule.program.inputs)
-    packed = schedule.staging is not None and schedule.staging.compress
-
-    def apart(where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int, what: str) -> None:
-        spans: list[tuple[int, int, str]] = []
-        for t, at in where.items():
-            insort(spans, (at, at + -(-size(t) // ALIGNMENT) * ALIGNMENT, t.name))
-        for (_, end, a), (start, _, b) in pairwise(spans):
-            if start < end:
-                raise ScheduleError(f"{schedule.program.name}: {a} and {b} overlap {what}")
-        if spans and spans[-1][1] > most:
-            raise ScheduleError(f"{schedule.program.name}: {spans[-1][2]} ends beyond the {most} bytes {what}")
-
-    apart(
-        schedule.host_offset,
-        lambda t: -(-t.nbytes // ALIGNMENT) * ALIGNMENT * (2 if t in inputs else 1),
-        schedule.host_bytes,
-        "on the host",
-    )
-    apart(schedule.store_offset, lambda t: stored_bound(t, packed), schedule.store_bytes, "in the store")
 
 
 def verify(schedule: Schedule, budget: int | None = None) -> None:
     """Raise ScheduleError, naming the instruction, unless the schedule is proved right and within `budget` bytes."""
     if budget is not None and schedule.arena > budget:
         raise ScheduleError(f"{schedule.program.name}: the arena is {schedule.arena} bytes, the budget {budget}")
-    check_host(schedule)
+    if wrong := wrong_size(schedule) or wrong_place(schedule) or wrong_home(schedule):
+        raise ScheduleError(f"{schedule.program.name}: {wrong}")
     _Proof(schedule).run()
+
+
+def verify_all(schedules: Iterable[Schedule], budget: int | None = None) -> None:
+    """`verify` for programs that run in one arena, in any order: none may touch what only another carries."""
+    schedules = list(schedules)
+    for schedule in schedules:
+        verify(schedule, budget)
+    if wrong := wrong_between(schedules):
+        raise ScheduleError(wrong)
 
 
 def _names(bytes_: _Bytes) -> str:

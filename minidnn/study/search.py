@@ -19,7 +19,7 @@ from math import floor, inf
 from minidnn.costs import Costs
 from minidnn.memory.arrange import unproved
 from minidnn.memory.schedule import Arrangement, Schedule
-from minidnn.memory.verify import verify
+from minidnn.memory.verify import verify_all
 from minidnn.program import Program
 
 Make = Callable[[int], Sequence[Program]]  # the programs of a size
@@ -184,8 +184,7 @@ class _Search:
         size = self.series[low] if low >= 0 else None
         arrangement = None
         if size is not None:
-            for schedule in self.best.values():
-                verify(schedule, self.budget)
+            verify_all(self.best.values(), self.budget)
             arena = max(s.arena for s in self.best.values())
             host = sum(s.host_bytes for s in self.best.values())
             arrangement = Arrangement(self.policy, dict(self.best), arena, host, self.budget)
