@@ -18,7 +18,10 @@ def parse(text: str | int) -> int:
         if not found or (found[3] and not found[2]):
             raise ValueError(f"{text!r} is not a size; expected a number of bytes, 512MB, 12GB or 12GiB")
         number, unit, binary = float(found[1]), found[2].upper(), found[3]
-    nbytes = int(number * (_BINARY if binary else _DECIMAL)[unit])
+    asked = number * (_BINARY if binary else _DECIMAL)[unit]
+    if asked >= 2**63:
+        raise ValueError(f"{str(text)[:40]!r} is not a size: it must be less than 2^63 bytes")
+    nbytes = int(asked)
     if nbytes <= 0:
         raise ValueError(f"{text!r} is not a size: it must be at least one byte")
     return nbytes

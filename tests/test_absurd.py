@@ -102,3 +102,11 @@ def test_the_references_temporaries_are_named():
     op = Op("c.forward", "convolution.forward", "c", Phase.FORWARD, tuple(tensors[:2]), (tensors[2],), a)
     with pytest.raises(reference.TooLarge, match=r"layer c: the reference's convolution.forward works on arrays"):
         reference.bound(op, [x, w], [y])()
+
+
+@pytest.mark.parametrize("size", ["9" * 400, "9000000000GiB", "0.1", "-1", "nan", "1GiBB"])
+def test_sizes_that_are_none(capsys, size):
+    with pytest.raises(SystemExit) as end:
+        main(["plan", "lenet", "--gpu", "titan_x", f"--budget={size}"])
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and "is not a size" in said and len(said.splitlines()[-1]) < 200
