@@ -194,6 +194,9 @@ def _differences(described: _Described, program: Program) -> Iterator[str]:
         if mine.get(name, planned) != planned:
             yield f"{name} is {planned} in the plan and {mine[name]} in the net"
     ops = {op.name: fingerprint(op) for op in program.ops}
+    if fused := next((n for n in (*ops, *described.ops) if "+" in n and (n in ops) != (n in described.ops)), None):
+        fuses, other = ("this device", "the plan's") if fused in ops else ("the plan's device", "this one")
+        yield f"{fuses} makes one op {fused} of two, {other} does not (plan for the same device, or with --no-fusion)"
     yield from (f"the net has no {name}" for name in described.ops if name not in ops)
     yield from (f"the plan has no {name}" for name in ops if name not in described.ops)
     for name, found in ops.items():
