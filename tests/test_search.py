@@ -195,7 +195,41 @@ def test_a_table_says_what_it_means(capsys):
         (("superneuron_resnet", "--max", "depth"), "did you mean superneurons_resnet"),
         (("resnet", "--max", "depth", "--step", "4"), "3 apart"),
         (("cifar10_quick", "--max", "batch", "--policies", "livenes"), "did you mean 'liveness'"),
+        (("cifar10_quick", "--max", "batch", "--policies", "liveness,some.plan"), "plans one size of a net"),
+        (("cifar10_quick", "--max", "batch", "--policies", "liveness", "--policy", "baseline"), "one or the other"),
+        (("cifar10_quick", "--max", "batch", "--step", "99999999999"), "there is no batch of more than 2147483647"),
     ],
 )
 def test_what_cannot_be_searched(capsys, argv, says):
     assert says in answer(capsys, *argv, code=2).err
+
+
+def test_what_the_host_s_budget_refuses_says_so(capsys):
+    argv = [
+        "search",
+        "cifar10_quick",
+        "--max",
+        "batch",
+        "--gpu",
+        "k40",
+        "--policies",
+        "vdnn_all",
+        "--host-budget",
+        "1KB",
+    ]
+    assert main(argv) == 0
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("vdnn_all")]
+    assert "none" in line and "on the host" in line
+
+
+def test_ctrl_c_shows_what_was_found(capsys, monkeypatch):
+    def interrupted(make, series, policy, *others):
+        if policy == "vdnn_all":
+            raise KeyboardInterrupt
+        return largest(make, series, policy, *others)
+
+    monkeypatch.setattr(search, "largest", interrupted)
+    argv = ("cifar10_quick", "--max", "batch", "--budget", "50MiB", "--policies", "baseline,vdnn_all")
+    out = answer(capsys, *argv, code=130)
+    (row,) = json.loads(out.out)["rows"]
+    assert row["policy"] == "baseline" and row["batch"] > 0 and "interrupted" in out.err

@@ -173,3 +173,21 @@ def test_words_and_pictures(folder, capsys):
     assert len(circles) == len(kept) > 2
     assert main(["tune", "small.yaml", "--budget", "1KiB"]) == 0 and "No batch fits" in capsys.readouterr().out
     assert main(["tune", "small.yaml", "--report", "t.png"]) == 2
+
+
+def test_an_epoch_is_the_data_s(folder, capsys):
+    argv = ("tune", "digits_solver", "--gpu", "k40", "--budget", "8MiB", "--grid", "64")
+    found = answer(capsys, *argv)
+    assert found["samples"] == 1437 and found["solver"]["rampup_interval"] == -(-5 * 1437 // found["best"])
+    assert answer(capsys, *argv, "--samples", "400")["samples"] == 400
+    assert answer(capsys, "tune", "alexnet", *argv[2:])["samples"] == 1281167, "what is made up stands for ImageNet"
+
+
+def test_a_budget_for_any_batch_ends_somewhere(monkeypatch):
+    curve, asked = made_up(monkeypatch, lambda b: 1000.0, fits=2**40, free=2**40)
+    assert max(asked) == 2**30 and curve.best.batch == 16 and curve.unmoved.batch == 2**30
+
+
+def test_a_plan_file_is_of_one_batch(folder, capsys):
+    assert main(["tune", "small.yaml", "--policy", "any.plan"]) == 2
+    assert "any.plan plans one size of a net" in capsys.readouterr().err

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
 
     about = subject.read(args)
     default = (about.solver is not None and about.solver.minidnn.policy) or "liveness"
-    policies = args.policies or [args.policy or default]
+    policies = subject.policies_of(args) or [default]
     subject.check_policies(policies)
     costs = replace(subject.costs_of(about, args.gpu), staging=staging(args, about.solver))
     if args.save:

@@ -39,21 +39,30 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.memory.policies import names
     from minidnn.report import table
 
-    policies = args.policies or ([args.policy] if args.policy else names())
-    subject.check_policies(policies)
+    policies = subject.policies_of(args) or names()
+    subject.check_policies(policies, sizes=True)
     look, about, model = (_batch if args.max == "batch" else _depth)(args)
     costs = subject.costs_of(about, args.gpu)
     budget, host_budget = subject.budgets(about, args)
     budget = costs.memory if budget is None else budget
-    found = []
-    for policy in policies:
-        found.append(look(policy, costs, budget, host_budget, args.seconds, _progress(args.max, policy, budget)))
-    rows = [_row(f, args.max, model, about, costs, budget) for f in found]
-    if args.json:
-        table.dump({"rows": rows, "format": about.format, "host_budget": host_budget})
-    else:
-        title = model if args.max == "batch" else f"{model}, batch {about.batch}"
-        _show(rows, args.max, f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.format)}")
+    rows: list[dict[str, Any]] = []
+
+    def say() -> None:
+        if args.json:
+            table.dump({"rows": rows, "format": about.format, "host_budget": host_budget})
+        else:
+            title = model if args.max == "batch" else f"{model}, batch {about.batch}"
+            _show(rows, args.max, f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.format)}")
+
+    try:
+        for policy in policies:
+            found = look(policy, costs, budget, host_budget, args.seconds, _progress(args.max, policy, budget))
+            rows.append(_row(found, args.max, model, about, costs, budget))
+    except BaseException:  # Ctrl-C, above all: what was found until then took its time
+        if rows:
+            say()
+        raise
+    say()
     return 0  # that nothing fits is an answer, not a failure
 
 
@@ -69,6 +78,8 @@ def _batch(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
         raise InvalidInput("--max batch looks for the batch: leave out --batch")
     about = subject.read(args)
     step = args.step or 1
+    if step > LARGEST:
+        raise InvalidInput(f"--step {step}: there is no batch of more than {LARGEST}")
     series = Series(step, step, LARGEST // step * step)
     start = series[series.number(about.batch or 1)]
     probes = (start, 4 * start)
@@ -139,6 +150,7 @@ def _row(found: Any, what: str, model: str, about: subject.Subject, costs: Any, 
         "budget": budget,
         "next": found.refused and found.refused.size,
         "next_bytes": found.refused and found.refused.arena,
+        "next_host_bytes": found.refused and found.refused.host,
         "tried": len(found.tried),
         "ended": found.ended,
         "seconds": found.seconds,
@@ -156,7 +168,9 @@ def _show(rows: Sequence[dict[str, Any]], what: str, title: str) -> None:
             table.size(r["host_bytes"]),
             table.duration(r["step_seconds"]),
             "–" if r["next"] is None else str(r["next"]),
-            table.size(r["next_bytes"]),
+            table.size(r["next_bytes"])
+            if r["next"] is None or r["next_bytes"] > r["budget"]
+            else f"{table.size(r['next_host_bytes'])} on the host",
             str(r["tried"]),
             table.duration(r["seconds"]),
         ]

@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="bytes per second between two of them, each way, such as 10GB (default: as to the host)",
     )  # fmt: skip
     parser.add_argument(
-        "--samples", type=positive, metavar="N", help="samples of an epoch (default: ImageNet's 1281167)"
+        "--samples", type=positive, metavar="N", help="samples of an epoch (default: as many as the data has; ImageNet's 1281167 where it is synthetic)"
     )  # fmt: skip
     parser.add_argument(
         "--measure", action="store_true",
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import curve as drawn
     from minidnn.report import table
     from minidnn.session import InvalidInput
-    from minidnn.study.tune import SAMPLES, Cluster, gradient_bytes, sweep
+    from minidnn.study.tune import Cluster, gradient_bytes, sweep
 
     if args.report and (problem := unwritable(Path(args.report), ".html", ".svg")):
         raise InvalidInput(f"--report {args.report}: {problem}")
@@ -51,17 +51,18 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput(f"--measure runs on --device: leave out --gpu {args.gpu}")
     about = subject.read(args)
     policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or "accudnn"
-    subject.check_policies([policy])
+    subject.check_policies([policy], sizes=True)
     costs = subject.costs_of(about, args.gpu)
     budget, host_budget = subject.budgets(about, args)
-    samples, first = args.samples or SAMPLES, about.batch
+    samples, epoch = _epoch(about, args.samples)
+    first = about.batch
     if first is None:
         raise InvalidInput(f"{about.path} has no input with a first dimension of samples: nothing to tune")
     tell = _progress(policy)
     found = sweep(about.at_batch, first, policy, costs, budget, host_budget, args.grid, about.train.name, tell)
     cluster = Cluster(args.gpus, float(args.link or min(costs.bandwidth_out, costs.bandwidth_in)), costs.latency)
     shared = gradient_bytes(about.train)
-    checked = _measured(args, about, found, policy, budget) if args.measure else []
+    checked = _measured(args, about, found, policy, budget, host_budget) if args.measure else []
     rows = []
     for p in found.points:
         row = {**asdict(p), "fits": p.fits, "samples_per_second": p.rate}
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     match, why = _matched(about, best.batch * args.gpus, samples, args.gpus) if best is not None else (None, "")
     ratio = best.batch / unmoved.batch if best is not None and unmoved is not None else None
     title = f"{about.name}, {policy}, {sizes.text(costs.memory if budget is None else budget)}"
-    said = _sentences(found, ratio, cluster, shared, samples)
+    said = [*_sentences(found, ratio, cluster, shared, samples), epoch]
     if match is not None:
         said.append(f"Solver fields for it{why}: {_fields(match)}.")
     said += [_error(p) for p in checked]
@@ -109,6 +110,22 @@ def run(args: argparse.Namespace) -> int:
         if args.report:
             print(f"report: {args.report}")
     return 0  # that nothing fits is an answer, not a failure
+
+
+def _epoch(about: Any, asked: int | None) -> tuple[int, str]:
+    """Samples of an epoch, and whence that is known: --samples, else what the data has. Data that is made up stands
+    for ImageNet's, as does a net's bare input."""
+    from minidnn.data import parse
+    from minidnn.study.tune import SAMPLES
+
+    if asked is not None:
+        return asked, f"An epoch is {asked} samples."
+    layers = [node.layer for node in about.net.graph("TRAIN").layers]
+    source = next((parse(x.param.source, "TRAIN") for x in layers if x.type == "Data"), None)
+    if source is None or source.kind == "synthetic":
+        return SAMPLES, f"An epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
+    data = source.open()
+    return len(data), f"An epoch is the {len(data)} samples of {data.name}."
 
 
 _HEADINGS = ["batch", "fits", "peak", "moved", "one iteration", "stalled", "samples/s", "efficiency", "epoch"]
@@ -145,7 +162,7 @@ def _sentences(found: Any, ratio: float | None, cluster: Any, shared: int, sampl
         return ["No batch fits."]
     said = [f"The efficiency-optimal batch is {best.batch} (to within {found.grid}): {best.rate:.4g} samples/s."]
     if unmoved is None:
-        said.append("Every batch that fits has to swap.")
+        said.append("Every batch that fits swaps.")
     else:
         gain = best.rate / unmoved.rate
         said.append(
@@ -199,7 +216,9 @@ def _fields(match: dict[str, Any]) -> str:
     return ", ".join(f"{k}: {v:g}" if isinstance(v, float) else f"{k}: {v}" for k, v in match.items())
 
 
-def _measured(args: argparse.Namespace, about: Any, found: Any, policy: str, budget: int | None) -> list[Any]:
+def _measured(
+    args: argparse.Namespace, about: Any, found: Any, policy: str, budget: int | None, host_budget: int | None
+) -> list[Any]:
     """The best batch and the largest that does not swap: planned with measured costs, and run."""
     from minidnn.backends import open_device
     from minidnn.costs import measurements
@@ -212,7 +231,7 @@ def _measured(args: argparse.Namespace, about: Any, found: Any, policy: str, bud
         device = open_device(about.device)
         programs = about.at_batch(batch)
         costs = measure(device, programs, measurements(device))
-        point = planned(programs, batch, policy, costs, budget, None, about.train.name)
+        point = planned(programs, batch, policy, costs, budget, host_budget, about.train.name)
         if not point.fits:
             checked.append(point)
             continue

@@ -21,6 +21,7 @@ from minidnn.memory.arrange import BudgetError, arrange
 from minidnn.memory.simulator import simulate
 from minidnn.memory.trace import copied
 from minidnn.program import Program, Role, nbytes
+from minidnn.schema.messages import LARGEST
 from minidnn.study.run import Open
 
 Make = Callable[[int], Sequence[Program]]  # the programs at a batch size
@@ -87,7 +88,7 @@ def sweep(
     name: str = "TRAIN",
     watch: Callable[[Point], object] = lambda point: None,
 ) -> Curve:
-    """Throughput at `first` samples, twice as many, and so on until the budget is refused. Then two places are looked
+    """Throughput at `first` samples, twice as many, and so on until the budget is refused, or a batch has more than 32 bits. Then two places are looked
     for by halving, to within `grid` (a quarter of `first`): the largest batch at which nothing moves, and the one of
     the highest throughput. Every schedule is proved."""
     step = max(1, first // 4) if grid is None else grid
@@ -104,7 +105,7 @@ def sweep(
         return between if low < between < high else None
 
     batch = first
-    while at(batch).fits:
+    while at(batch).fits and batch <= LARGEST // 2:
         batch *= 2
     while not any(p.fits for p in seen.values()) and batch > 1:
         batch //= 2
