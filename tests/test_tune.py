@@ -168,6 +168,7 @@ def test_words_and_pictures(folder, capsys):
     assert "<script" not in page and "src=" not in page and "efficiency-optimal" in page
     assert main([*argv, "t.svg"]) == 0
     root = ElementTree.fromstring((folder / "t.svg").read_text())
+    assert any("small, accudnn, 300 KiB of k40" in (e.text or "") for e in root.iter())
     circles = [e for e in root.iter() if e.tag.endswith("circle")]
     kept = [line for line in text.splitlines() if " yes " in line]
     assert len(circles) == len(kept) > 2

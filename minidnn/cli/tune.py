@@ -29,7 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="bytes per second between two of them, each way, such as 10GB (default: as to the host)",
     )  # fmt: skip
     parser.add_argument(
-        "--samples", type=positive, metavar="N", help="samples of an epoch (default: as many as the data has; ImageNet's 1281167 where it is synthetic)"
+        "--samples", type=positive, metavar="N",
+        help="samples of an epoch (default: as many as the data has; ImageNet's 1281167 where it is synthetic)",
     )  # fmt: skip
     parser.add_argument(
         "--measure", action="store_true",
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     best, unmoved = found.best, found.unmoved
     match, why = _matched(about, best.batch * args.gpus, samples, args.gpus) if best is not None else (None, "")
     ratio = best.batch / unmoved.batch if best is not None and unmoved is not None else None
-    title = f"{about.name}, {policy}, {sizes.text(costs.memory if budget is None else budget)}"
+    title = f"{about.name}, {policy}, {sizes.text(costs.memory if budget is None else budget)} of {costs.device}"
     said = [*_sentences(found, ratio, cluster, shared, samples), epoch]
     if match is not None:
         said.append(f"Solver fields for it{why}: {_fields(match)}.")
@@ -86,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
         at = best.batch if best is not None else None, unmoved.batch if unmoved is not None else None
         with replacing(Path(args.report)) as file:
             if Path(args.report).suffix == ".svg":
-                file.write(drawn.picture(rows, *at))
+                file.write(drawn.picture(rows, *at, title))
             else:
                 file.write(drawn.page(rows, *at, title, said, lines, minidnn.__version__))
     if args.json:
@@ -132,7 +133,7 @@ _HEADINGS = ["batch", "fits", "peak", "moved", "one iteration", "stalled", "samp
 
 
 def _line(r: dict[str, Any]) -> list[str]:
-    from minidnn.report.table import duration
+    from minidnn.report.table import duration, rate
     from minidnn.report.table import size as text
 
     if not r["fits"]:
@@ -140,7 +141,7 @@ def _line(r: dict[str, Any]) -> list[str]:
     moved = text(r["moved_bytes"])
     return [
         str(r["batch"]), "yes", text(r["peak_bytes"]), moved, duration(r["seconds"]), duration(r["stall_seconds"]),
-        f"{r['samples_per_second']:.4g}", f"{r['efficiency']:.3f}", _long(r["epoch_seconds"]),
+        rate(r["samples_per_second"]), f"{r['efficiency']:.3f}", _long(r["epoch_seconds"]),
     ]  # fmt: skip
 
 
@@ -157,10 +158,12 @@ def _long(seconds: float) -> str:
 
 
 def _sentences(found: Any, ratio: float | None, cluster: Any, shared: int, samples: int) -> list[str]:
+    from minidnn.report.table import rate
+
     best, unmoved = found.best, found.unmoved
     if best is None:
         return ["No batch fits."]
-    said = [f"The efficiency-optimal batch is {best.batch} (to within {found.grid}): {best.rate:.4g} samples/s."]
+    said = [f"The efficiency-optimal batch is {best.batch} (to within {found.grid}): {rate(best.rate)} samples/s."]
     if unmoved is None:
         said.append("Every batch that fits swaps.")
     else:
@@ -245,21 +248,23 @@ def _measured(
 
 
 def _error(p: Any) -> str:
-    from minidnn.report.table import duration
+    from minidnn.report.table import duration, rate
 
     if p.measured is None:
         return f"Batch {p.batch} with measured costs: {p.why}"
     off = 100 * (p.seconds / p.measured - 1)
     return (
         f"Batch {p.batch} run: {duration(p.measured)} an iteration, predicted {duration(p.seconds)} from measured costs"
-        f" ({off:+.1f} %), {p.batch / p.measured:.4g} samples/s."
+        f" ({off:+.1f} %), {rate(p.batch / p.measured)} samples/s."
     )
 
 
 def _progress(policy: str) -> Any:
+    from minidnn.report.table import rate
+
     def tell(p: Any) -> None:
         if sys.stderr.isatty():
-            said = f"{p.rate:.4g} samples/s" if p.fits else "refused"
+            said = f"{rate(p.rate)} samples/s" if p.fits else "refused"
             print(f"{policy}: batch {p.batch} {said}", file=sys.stderr, flush=True)
 
     return tell

@@ -9,16 +9,18 @@ from typing import Any
 
 from minidnn import sizes
 from minidnn.report.draw import STYLE, WIDTH, ticks
-from minidnn.report.table import duration
+from minidnn.report.table import duration, rate
 
 PAGE_STYLE = Path(__file__).with_name("page.css").read_text()
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 60, 40, 300, 44
 Row = Mapping[str, Any]  # "batch", "fits", "samples_per_second", "moved_bytes", ...
 
 
-def picture(rows: Sequence[Row], best: int | None, unmoved: int | None, standalone: bool = True) -> str:
+def picture(rows: Sequence[Row], best: int | None, unmoved: int | None, heading: str | None = None) -> str:
     """Samples per second (up) of each batch that fits (to the right); hollow where nothing moves, filled where tensors
-    are swapped. Two dashed lines: the largest batch at which nothing moves, and the one of the highest throughput."""
+    are swapped. Two dashed lines: the largest batch at which nothing moves, and the one of the highest throughput.
+
+    heading: of a picture that stands alone; None where it is part of a page."""
     kept = [r for r in rows if r["fits"]]
     widest = max((r["batch"] for r in rows), default=1)
     highest = max((r["samples_per_second"] for r in kept), default=0.0) * 1.08 or 1.0
@@ -53,7 +55,8 @@ def picture(rows: Sequence[Row], best: int | None, unmoved: int | None, standalo
     for r in kept:
         fill = "var(--area)" if r["moved_bytes"] else "var(--paper)"
         moved = f"{sizes.text(r['moved_bytes'])} moved" if r["moved_bytes"] else "nothing moves"
-        title = f"{r['batch']}: {r['samples_per_second']:.4g} samples/s, {duration(r['seconds'])} an iteration, {moved}"
+        speed = rate(r["samples_per_second"])
+        title = f"{r['batch']}: {speed} samples/s, {duration(r['seconds'])} an iteration, {moved}"
         out.append(
             f'<circle cx="{x(r["batch"]):.1f}" cy="{y(r["samples_per_second"]):.1f}" r="4" fill="{fill}" '
             f'stroke="var(--area)" stroke-width="1.6"><title>{escape(title)}</title></circle>'
@@ -63,10 +66,11 @@ def picture(rows: Sequence[Row], best: int | None, unmoved: int | None, standalo
             place = f'x="{x(r["batch"]):.1f}" y="{bottom - 6}" text-anchor="middle"'
             out.append(f'<text class="bad" {place}>×<title>{r["batch"]}: {escape(r["why"])}</title></text>')
     height = bottom + BELOW
-    size = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"' if standalone else ""
-    style = (
-        f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>' if standalone else ""
-    )
+    size = style = ""
+    if heading is not None:
+        size = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
+        style = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'
+        style += f'<text x="{LEFT + 12}" y="{TOP - 16}" font-weight="600">{escape(heading)}</text>'
     body = "\n".join(out)
     return f'<svg class="mini" {size} viewBox="0 0 {WIDTH} {height}" role="img">{style}\n{body}\n</svg>\n'
 
@@ -95,7 +99,7 @@ def page(
 <h1>{escape(heading)}</h1>
 <section><h2>Throughput against minibatch</h2>
 <p class="dim">Filled where tensors are swapped. Point at anything for its numbers.</p>
-<div class="scroll">{picture(rows, best, unmoved, standalone=False)}</div></section>
+<div class="scroll">{picture(rows, best, unmoved)}</div></section>
 <section><h2>What it comes to</h2>{said}</section>
 <section><h2>What was tried</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
 </div></section>

@@ -28,6 +28,11 @@ def size(nbytes: float | None) -> str:
     return "–" if nbytes is None else "0" if nbytes == 0 else sizes.text(nbytes)
 
 
+def rate(per_second: float) -> str:
+    """Four figures, and as many more as a whole number has: "48.20", "521300"."""
+    return f"{per_second:#.4g}" if per_second < 999.95 else f"{per_second:.0f}"
+
+
 def _identical(row: Row) -> str:
     return {True: "yes", False: "NO", None: "–"}[row.get("identical")]
 

@@ -88,9 +88,9 @@ def sweep(
     name: str = "TRAIN",
     watch: Callable[[Point], object] = lambda point: None,
 ) -> Curve:
-    """Throughput at `first` samples, twice as many, and so on until the budget is refused, or a batch has more than 32 bits. Then two places are looked
-    for by halving, to within `grid` (a quarter of `first`): the largest batch at which nothing moves, and the one of
-    the highest throughput. Every schedule is proved."""
+    """Throughput at `first` samples, twice as many, and so on until the budget is refused or there is no larger batch.
+    Then two places are looked for by halving, to within `grid` (a quarter of `first`): the largest batch at which
+    nothing moves, and the one of the highest throughput. Every schedule is proved."""
     step = max(1, first // 4) if grid is None else grid
     seen: dict[int, Point] = {}
 
