@@ -1,5 +1,6 @@
 """Reports: what is printed can be read back, a page is one file, and pictures stay small on deep nets."""
 
+import dataclasses
 import io
 import json
 import re
@@ -18,6 +19,16 @@ from tests.programs import POLICIES, chain, costs
 def panels(program=None, budget=None, policies=POLICIES):
     results = simulated([program or chain()], policies, costs(), budget)
     return [panel(r.policy, r.row(), r.schedule, r.trace) for r in results]
+
+
+@pytest.mark.parametrize(
+    "policy, shown", [("superneurons_cost_aware",) * 2, ("far/away/" * 9 + "x.plan", "far/away/x.plan")]
+)
+def test_names_have_room_beside_the_bars(policy, shown):
+    found = [dataclasses.replace(p, policy=policy) for p in panels()]
+    drawn, _ = draw.draw_roles(found, None, 0)
+    x, name = re.search(r'<text x="([\d.]+)" y="15" text-anchor="end">([^<]*)<', drawn).groups()
+    assert shown in name and float(x) > 7 * len(name) and len(name) <= 40
 
 
 def test_duration_and_size():

@@ -208,15 +208,16 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
     """What is on the device at each policy's worst moment, as stacked bars; and the height drawn."""
     widest = max((sum(p.row["by_role"].values()) for p in panels), default=0) or 1
     widest = max(widest, min(budget or 0, 4 * widest)) * 1.02
-    left = 150
+    names = [p.policy if len(p.policy) <= 40 else "…" + p.policy[-39:] for p in panels]  # a file's may be long
+    left = max(150.0, 20 + 7.2 * max(map(len, names), default=0))
     plot = WIDTH - left - 90
     row = 26
     height = len(panels) * row
     line = left + plot * budget / widest if budget is not None and budget <= widest else None
     out = [f'<g transform="translate(0 {top:g})">']
-    for i, p in enumerate(panels):
-        y, x = i * row, float(left)
-        out.append(f'<text x="{left - 10}" y="{y + 15}" text-anchor="end">{escape(p.policy)}</text>')
+    for i, (p, name) in enumerate(zip(panels, names, strict=True)):
+        y, x = i * row, left
+        out.append(f'<text x="{left - 10:.1f}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
         for role, nbytes in p.row["by_role"].items():
             w = plot * nbytes / widest
             if w > 0.05:

@@ -175,14 +175,22 @@ def _wide(tell: Tell) -> Iterator[Row]:
         yield Row(SYSTEM, "Figure 10", f"WRN-8-{k} (128), Caffe", "data and diff, MiB", bars[0], caffe, NARROW)
         for policy, paper, found in zip(POLICIES[1:], bars[1:], ours, strict=True):
             case = f"WRN-8-{k} (128), {TITLES[policy]}"
-            yield Row(SYSTEM, "Figure 10", case, "data and diff over Caffe's", paper / bars[0], found / caffe, NARROW)
+            yield Row(
+                SYSTEM,
+                "Figure 10",
+                case,
+                "data and diff over Caffe's",
+                round(paper / bars[0], 3),
+                found / caffe,
+                NARROW,
+            )
 
 
 def _speed(figure: str, name: str, batch: int, paper: float, found: dict[str, Arrangement]) -> Row:
     costs = caffes(profile("k40"))
     caffe, layrub = (simulate(found[policy].schedules["TRAIN"], costs).seconds for policy in (CAFFE, HYBRID))
     case = f"{_title(name)} ({batch}), Layrub"
-    return Row(SYSTEM, figure, case, "time over Caffe's", paper, layrub / caffe, RUN_TIME)
+    return Row(SYSTEM, figure, case, "time over Caffe's", round(paper, 3), layrub / caffe, RUN_TIME)
 
 
 def _runtime(tell: Tell) -> Iterator[Row]:
