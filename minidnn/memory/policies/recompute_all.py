@@ -35,24 +35,28 @@ def halved(able: Repeatable) -> tuple[Op, ...]:
     wanted: dict[Point, list[Tensor]] = {}  # of each smallest part, by its start, what backward reads
     for t in dict.fromkeys(t for layer in layers for op in layer for t in op.reads if t in dropped):
         wanted.setdefault(parts.smallest(born[t]), []).append(t)
+    last = {t: k for k, layer in enumerate(layers) for op in layer for t in op.reads}  # what reads it last of backward
     crossing: dict[Point, set[Tensor]] = {p: set() for p in parts.starts}
     for t, crossed in forward.kept(parts.starts).items():
         for k in crossed:
             crossing[parts.starts[k]].add(t)
 
-    def around(place: Point) -> set[Tensor]:
-        """What crosses the cuts on the way to a place, and what backward reads of the smallest part there."""
-        kept = set(wanted.get(parts.smallest(place), ()))
+    def around(place: Point, k: int = 0) -> set[Tensor]:
+        """What crosses the cuts on the way to a place, and what backward reads of the smallest part there, from its
+        k-th layer on: what only layers before read may be of a weight that has been updated since."""
+        kept = {t for t in wanted.get(parts.smallest(place), ()) if last[t] >= k}
         return kept.union(*(crossing[p] for p in parts.way(place)))
 
     have = around(parts.end - 1)  # forward has just made it
     entered = set(have)
 
+    number = {layer[0]: k for k, layer in enumerate(layers)}
+
     def again(layer: list[Op]) -> list[Op]:
         runs: list[Op] = []
         for t in dict.fromkeys(t for op in layer for t in op.reads if t in dropped):
             if t not in have:
-                kept = around(born[t])
+                kept = around(born[t], number[layer[0]])
                 entered.update(wanted.get(parts.smallest(born[t]), ()))
                 more = able.runs(sorted(kept, key=born.__getitem__), dropped, have)
                 able.after(more, have)
