@@ -12,6 +12,7 @@ import pytest
 
 import minidnn
 from minidnn.memory.arrange import BudgetError
+from minidnn.memory.policies import names
 
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
 POLICIES = ["liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p", "vdnn_dyn"]
@@ -31,7 +32,11 @@ def train(net, device, policy, **options):
         minidnn.load(file), policy=policy, device=device, seed=3, data=data, **parameters, **options
     ) as solver:
         before = {name: array.copy() for name, array in solver.values().items()}
-        losses = [solver.step().loss for _ in range(STEPS)]
+        losses = []
+        for _ in range(STEPS):
+            losses.append(solver.step().loss)
+            if "test_data" in options:
+                losses += solver.test().outputs.values()
         values = solver.values()
         algorithms = {op.name: a for op, a in solver.arrangement.schedules["TRAIN"].plan.algorithm.items()}
     assert all(np.isfinite(losses))
@@ -95,6 +100,32 @@ def test_bit_identical_through_a_pinned_ring(net, policy, compress):
     ring = dict(host_ring=refused.value.smallest, compress=compress)
     got, got_losses, _ = train(net, "cpu", policy, debug=True, delays=2e-3, **ring)
     assert got_losses == losses and got == want
+
+
+def held_out():
+    random = np.random.default_rng(8)
+    return random.standard_normal((12, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 12).astype(np.int32)
+
+
+@lru_cache
+def tested_baseline():
+    return train("inception", "reference", "baseline", clip_gradients=0.5, iter_size=2, test_data=held_out())
+
+
+@pytest.mark.parametrize("policy", names())
+def test_bit_identical_with_clipping_accumulation_and_tests_between_under_the_smallest_budget(policy):
+    """Every policy there is, three programs in one arena: on the reference, which has one algorithm per op."""
+    options = dict(clip_gradients=0.5, iter_size=2, test_data=held_out())
+    want, losses, algorithms = tested_baseline()
+    with pytest.raises(BudgetError) as refused:
+        train("inception", "reference", policy, budget=1, **options)
+    smallest = refused.value.smallest
+    got, got_losses, got_algorithms = train(
+        "inception", "reference", policy, debug=True, delays=1e-3, budget=smallest, **options
+    )
+    assert got_algorithms == algorithms
+    assert got_losses == losses and len(losses) > 2 * STEPS
+    assert [name for name in want if want[name] != got[name]] == []
 
 
 @pytest.mark.parametrize("net", ["chain", "residual"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from bisect import bisect_right
 from functools import partial
 from time import sleep
 from zlib import crc32
@@ -12,11 +13,12 @@ import pytest
 
 from minidnn.memory.arrange import BudgetError, arrange
 from minidnn.memory.machine import Machine, NotFinite
+from minidnn.memory.policies import names
 from minidnn.memory.schedule import Free
 from minidnn.memory.simulator import simulate
 from minidnn.memory.trace import copied
 from minidnn.program import Op, Phase, Program, Role, Tensor
-from tests.programs import POLICIES, PROGRAMS, costs, random_graph
+from tests.programs import POLICIES, PROGRAMS, costs, random_graph, wild_graph
 
 
 class Mixer:
@@ -47,17 +49,17 @@ def mix(op, reads, writes, workspace):
         w.reshape(-1).view(np.uint8)[:] = np.resize(bytes_, w.nbytes).astype(np.uint8) & 0x3F
 
 
-def train(program, policy, steps=3, trace=False, **options):
-    arrangement = arrange([program], policy, costs())
+def train(program, policy, steps=3, trace=False, budget=None, **options):
+    arrangement = arrange([program], policy, costs(), budget)
     with Machine(Mixer(), arrangement, **options) as m:
         for t in program.carried:
             m.set(t, np.full(t.shape, 0.5, np.float32))
         for k in range(steps):
-            (data,) = program.inputs
-            m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k)
+            for data in program.inputs:
+                m.write(data, np.arange(data.size, dtype=np.float32).reshape(data.shape) + k)
             last = m.step(trace=trace)
         out = {t.name: m.get(t).tobytes() for t in program.carried}
-        out["loss"] = m.read(program.outputs[0]).tobytes()
+        out |= {"loss" if k == 0 else t.name: m.read(t).tobytes() for k, t in enumerate(program.outputs)}
     return out, last, arrangement.schedules["TRAIN"]
 
 
@@ -68,6 +70,23 @@ def test_every_policy_gives_the_same_bytes_with_poison_and_delayed_copies(name, 
     want, _, _ = train(program, "baseline")
     got, _, _ = train(program, policy, debug=True, delays=1e-3, seed=hash((name, policy)) % 1000)
     assert got == want
+
+
+@pytest.mark.parametrize("policy", names())
+def test_live_bytes_are_the_planned_ones_at_every_execution(policy):
+    """Measured while it trains under the smallest budget, poisoned and late; what is live at each op, and the numbers
+    that come of it."""
+    for program in (PROGRAMS["residual"](2), wild_graph(3, 8)):
+        with pytest.raises(BudgetError) as refused:
+            arrange([program], policy, costs(), budget=0)
+        for budget in (None, refused.value.smallest):
+            got, trace, s = train(program, policy, 2, True, budget, debug=True, delays=5e-4)
+            computes = [span for span in trace.spans if span.stream == "compute"]
+            assert len(computes) == len(s.plan.order) == len(s.points)
+            times = [at for at, _ in trace.memory]
+            measured = [trace.memory[bisect_right(times, span.start) - 1][1] for span in computes]
+            assert measured == s.curve().tolist() and max(measured) == s.live_peak
+            assert got == train(program, "baseline", 2)[0]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
