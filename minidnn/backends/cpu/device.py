@@ -15,6 +15,7 @@ import numpy as np
 from minidnn.backends import layout, reference
 from minidnn.backends.choice import chosen
 from minidnn.backends.cpu import (
+    compiled,
     convolution,
     dense,
     dropout,
@@ -28,6 +29,7 @@ from minidnn.backends.cpu import (
 from minidnn.backends.cpu.dnnl import Call, Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.library import Unavailable, load
 from minidnn.backends.cpu.recipe import Recipe, plain
+from minidnn.backends.cpu.winograd import Winograd
 from minidnn.formats import HALF, InvalidFormat
 from minidnn.program import Algorithm, Op, Tensor
 
@@ -61,6 +63,7 @@ class CpuDevice:
         self.memory = _physical_memory()
         self._recipes: dict[tuple, list[Recipe]] = {}
         self.dnnl: Dnnl | None = None
+        self.winograd: Winograd | None = None
         try:
             loaded = load()
         except Unavailable as reason:
@@ -72,6 +75,10 @@ class CpuDevice:
             f"oneDNN {loaded.version} ({loaded.runtime}, {self.dnnl.threads} thread{plural}), "
             f"{loaded.path} ({loaded.source})"
         )
+        try:
+            self.winograd = Winograd(compiled.load(), self.dnnl.threads)
+        except Unavailable as reason:
+            self.description += f"; no Winograd convolution: {reason}"
 
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
         """The deterministic ways to compute an op, the default first."""
@@ -105,15 +112,16 @@ class CpuDevice:
             if self.dnnl.use_threads:
                 self.dnnl.use_threads()  # kernels are generated for a number of threads
             try:
-                self._recipes[key] = KINDS[op.kind](self.dnnl, op) or [_reference(op)]
+                found = KINDS[op.kind](self.dnnl, op) or [_reference(op)]
             except NotOffered:
-                self._recipes[key] = [_reference(op)]
+                found = [_reference(op)]
             except DnnlError as error:
                 shapes = ", ".join(f"{t.name} {'x'.join(map(str, t.shape))}" for t in (*op.reads, *op.writes))
                 raise reference.TooLarge(
                     f"layer {op.layer}: oneDNN refuses {op.kind} with {op.attrs} on {shapes} ({error}); "
                     f"it takes smaller sizes, or use --device reference"
                 ) from error
+            self._recipes[key] = [*found, *(self.winograd.recipes(op) if self.winograd else [])]
         return self._recipes[key]
 
 

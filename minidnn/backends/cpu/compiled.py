@@ -1,0 +1,90 @@
+"""winograd.c as machine code for this CPU: compiled once by the system's C compiler, kept in the user's cache.
+
+A file of the cache is named by what decides its contents (source, options, the CPU's instruction sets), so it is never
+stale, and a warm start runs no compiler. It is written whole or not at all; one that cannot be loaded is made anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from minidnn.backends.cpu.library import Unavailable
+from minidnn.files import replacing
+
+SOURCE = Path(__file__).parent / "winograd.c"
+OPTIONS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
+COMPILERS = ("cc", "gcc", "clang")  # in the order of search; the environment variable CC names another
+SECONDS = 120  # a compiler that takes longer than this hangs: it needs two
+
+
+def load(cache_dir: Path | None = None) -> ctypes.CDLL:
+    """The functions of winograd.c. Raises Unavailable, with the reason in one line, where they cannot be had."""
+    path = _path(cache_dir)
+    if path.exists():
+        with contextlib.suppress(OSError):  # damaged: made anew below
+            return ctypes.CDLL(str(path))
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / path.name
+        _compile(_compiler(), made)
+        with contextlib.suppress(OSError):  # a cache that cannot be written only costs the next start its time
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path, "wb") as file:
+                file.write(made.read_bytes())
+        try:
+            return ctypes.CDLL(str(made))  # stays mapped when the folder goes
+        except OSError as e:
+            raise Unavailable(f"what the C compiler made of {SOURCE.name} cannot be loaded: {e}") from None
+
+
+def _compiler() -> str:
+    wanted = os.environ.get("CC")
+    for name in (wanted,) if wanted else COMPILERS:
+        if found := shutil.which(name):
+            return found
+    looked = f"CC={wanted} is not there" if wanted else f"none of {', '.join(COMPILERS)}"
+    raise Unavailable(f"needs a C compiler once ({looked})")
+
+
+def _compile(compiler: str, to: Path) -> None:
+    try:
+        done = subprocess.run(
+            [compiler, *OPTIONS, "-o", str(to), str(SOURCE)],
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as e:
+        raise Unavailable(f"{compiler} does not compile {SOURCE.name}: {e}") from None
+    if done.returncode:
+        said = done.stderr.splitlines()
+        line = next((line for line in said if "error" in line), said[0] if said else f"exit code {done.returncode}")
+        raise Unavailable(f"{compiler} does not compile {SOURCE.name}: {line.strip()}")
+
+
+def _path(cache_dir: Path | None) -> Path:
+    if cache_dir is None:
+        import platformdirs
+
+        cache_dir = Path(platformdirs.user_cache_dir("minidnn")) / "native"
+    parts = [SOURCE.read_text(), *OPTIONS, platform.machine(), _instructions()]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+    return cache_dir / f"{SOURCE.stem}-{key}.so"
+
+
+def _instructions() -> str:
+    """What -march=native depends on: a home directory may be shared by different machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    of_interest = ("vendor_id", "cpu family", "model\t", "flags", "Features", "CPU part")
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(of_interest)))

@@ -1,0 +1,108 @@
+"""Winograd's 3x3 convolutions at stride 1 (winograd.c), offered behind oneDNN's: a third to a quarter of the
+multiplications, for a workspace of transformed filters and tiles.
+
+F(4x4,3x3) forward and backward-data, F(3x3,4x4) backward-filter (Lavin and Gray, "Fast Algorithms for Convolutional
+Neural Networks", CVPR 2016, section 4), both at the points 0, +-sqrt(1/2), +-sqrt(2) and infinity. One call is the
+whole pass: transforms and products of a block of tiles at a time, the blocks (or, where all tiles are summed, the
+products) shared among threads. No sum depends on how: bits are the same for any number of threads.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+
+from minidnn.backends.cpu.dnnl import Call
+from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.program import Op
+
+NAME = "winograd4"
+STEP = 4  # pixels from tile to tile
+# Tiles that are transformed, multiplied and transformed back together: as many as make the filters' way from
+# memory worth it, as few as leave the tiles in the second-level cache. The sums over all tiles read and write
+# their results once per block, hence more.
+BLOCK, BLOCK_OF_SUMS = 48, 72
+
+
+class Geometry(ctypes.Structure):
+    """As in winograd.c."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in ("n", "h", "w", "c", "to_h", "to_w", "to_c", "pad_h", "pad_w", "turned", "block", "threads")
+    )
+
+
+class Winograd:
+    """The compiled functions, and the number of threads they run with."""
+
+    def __init__(self, cdll: ctypes.CDLL, threads: int) -> None:
+        self.threads = threads
+        self.convolve, self.gradient = cdll.winograd_convolve, cdll.winograd_gradient
+        self.convolve_bytes, self.gradient_bytes = cdll.winograd_convolve_bytes, cdll.winograd_gradient_bytes
+        self.convolve.restype = self.gradient.restype = None
+        self.convolve_bytes.restype = self.gradient_bytes.restype = ctypes.c_int64
+
+    def recipes(self, op: Op) -> list[Recipe]:
+        """One for each pass of a 3x3 convolution at stride 1, undilated, ungrouped, padded by at most 2; else none."""
+        a = op.attrs
+        if op.kind not in ("convolution.forward", "convolution.backward_data", "convolution.backward_filter") or (
+            (a.kernel, a.stride, a.dilation, a.group) != ((3, 3), (1, 1), (1, 1), 1) or max(a.pad) > 2
+        ):
+            return []
+        if op.kind == "convolution.forward":
+            return [self._convolution(op.reads[0].shape, op.writes[0].shape, a.pad, turned=False)]
+        if op.kind == "convolution.backward_data":
+            opposite = tuple(2 - p for p in a.pad)
+            return [self._convolution(op.reads[1].shape, op.writes[0].shape, opposite, turned=True)]
+        return [self._gradient(op.reads[0].shape, op.reads[1].shape, a.pad)]
+
+    def _convolution(self, source: Sequence[int], target: Sequence[int], pad: Sequence[int], turned: bool) -> Recipe:
+        tiles = _tiles(target)
+        blocks = -(-tiles // BLOCK)
+        blocks += -blocks % self.threads  # each has as much to do
+        block = -(-tiles // blocks)
+        geometry = _geometry(source, target, pad, block + block % 2, self.threads, turned)  # rows go by two
+        scratch = Scratch()
+        piece = scratch.take(self.convolve_bytes(ctypes.byref(geometry)))
+
+        def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+            x, w = (reads[1], reads[0]) if turned else reads[:2]
+            bias = address(reads[2]) if len(reads) == 3 else 0
+            addresses = (address(x), address(w), bias, address(writes[0]), piece.address(workspace))
+            return [_bound(self.convolve, geometry, addresses)]
+
+        return scratch.recipe(NAME, bind)
+
+    def _gradient(self, x: Sequence[int], dy: Sequence[int], pad: Sequence[int]) -> Recipe:
+        geometry = _geometry(x, dy, pad, min(BLOCK_OF_SUMS, _tiles(dy)), self.threads)
+        scratch = Scratch()
+        piece = scratch.take(self.gradient_bytes(ctypes.byref(geometry)))
+
+        def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+            addresses = (*(address(t) for t in (*reads, *writes)), piece.address(workspace))
+            return [_bound(self.gradient, geometry, addresses)]
+
+        return scratch.recipe(NAME, bind)
+
+
+def _geometry(
+    source: Sequence[int], target: Sequence[int], pad: Sequence[int], block: int, threads: int, turned: bool = False
+) -> Geometry:
+    """Of logical shapes N, C, H, W."""
+    n, c, h, w = source
+    _, to_c, to_h, to_w = target
+    return Geometry(n, h, w, c, to_h, to_w, to_c, *pad, turned, block, threads)
+
+
+def _tiles(shape: Sequence[int]) -> int:
+    """That cover images N, C, H, W."""
+    return shape[0] * -(-shape[2] // STEP) * -(-shape[3] // STEP)
+
+
+def _bound(function: Callable[..., None], geometry: Geometry, addresses: Sequence[int]) -> Call:
+    return partial(function, ctypes.byref(geometry), *(ctypes.c_void_p(a) for a in addresses))
