@@ -23,9 +23,12 @@ from minidnn.program import Op
 NAME = "winograd4"
 STEP = 4  # pixels from tile to tile
 # Tiles that are transformed, multiplied and transformed back together: as many as make the filters' way from
-# memory worth it, as few as leave the tiles in the second-level cache. The sums over all tiles read and write
-# their results once per block, hence more.
-BLOCK, BLOCK_OF_SUMS = 48, 72
+# memory worth it, as few as leave the tiles in the second-level cache.
+BLOCK = 48
+# In backward-filter the threads wait for each other after each block, and the sums go to memory and back: at least so
+# many tiles, and where channels are few as many as so many bytes hold.
+BLOCK_OF_SUMS, BYTES_OF_SUMS = 72, 4 << 20
+POINTS = 36
 
 
 class Geometry(ctypes.Structure):
@@ -79,7 +82,8 @@ class Winograd:
         return scratch.recipe(NAME, bind)
 
     def _gradient(self, x: Sequence[int], dy: Sequence[int], pad: Sequence[int]) -> Recipe:
-        geometry = _geometry(x, dy, pad, min(BLOCK_OF_SUMS, _tiles(dy)), self.threads)
+        held = BYTES_OF_SUMS // (POINTS * 4 * (x[1] + dy[1]))
+        geometry = _geometry(x, dy, pad, min(max(BLOCK_OF_SUMS, held), _tiles(dy)), self.threads)
         scratch = Scratch()
         piece = scratch.take(self.gradient_bytes(ctypes.byref(geometry)))
 
