@@ -146,6 +146,11 @@ def _aliased(train, _):
         (lambda t, _: t["trips"][0].update(back="conv1.forwrd"), "did you mean 'conv1.forward'"),
         (lambda t, _: t["trips"][0].pop("free"), "a trip"),
         (lambda t, _: t["hold"].append("nothing"), "there is no tensor 'nothing'"),
+        (
+            lambda t, _: t["share"].update({"relu1.y": {"slot": "a", "nbytes": 10**30}}),
+            "relu1.y shares .*a slot with its",
+        ),
+        (lambda t, _: t["trips"][0].update(into={"slot": "a", "nbytes": -8}), "a trip of .* shares .*a slot with its"),
         (lambda t, _: t["algorithm"].update({"conv1.forward": ["fast"]}), "not a plan: programs.TRAIN.algorithm"),
         (lambda t, _: t["ops"].update({"conv1.forward": "0"}), "conv1.forward has other constants or tensors"),
         (lambda _, file: file.update(minidnn_plan=2), "of version 2"),

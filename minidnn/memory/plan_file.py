@@ -258,7 +258,8 @@ class _Reader:
         return wanted
 
     def _slot(self, who: str, value: Any) -> Slot:
-        if not isinstance(value, dict) or value.keys() != {"slot", "nbytes"} or not isinstance(value["nbytes"], int):
+        slot = isinstance(value, dict) and value.keys() == {"slot", "nbytes"} and type(value["nbytes"]) is int
+        if not slot or not 0 <= value["nbytes"] < 2**63:
             raise PlanError(f"{self.path}: {who} shares {value}; expected a tensor, or a slot with its nbytes")
         return Slot(str(value["slot"]), value["nbytes"])
 
