@@ -181,3 +181,23 @@ def test_ticks_are_few_round_and_inside(top):
     found = draw.ticks(top)
     assert found[0] == 0 and 4 <= len(found) <= 11 and found[-1] <= top * (1 + 1e-9)
     assert found == sorted(set(found))
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+def test_no_name_and_no_number_is_cut_in_any_table(monkeypatch, width):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    headings = ["policy", "found batch", "needs", "plans", "searched"]
+    lines = [["superneurons_cost_aware of two words", "1234567", "10.5 GiB", "7", "1.24 s"]]
+    out = Terminal()
+    table.plain(headings, lines, "title", out, spare=("searched", "plans"))
+    said = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
+    for part in ("superneurons_cost_aware", "words", "1234567", "10.5 GiB", "found batch"):
+        assert part in said
+    assert ("1.24 s" in said) == (width >= 80) and ("left out for want of width: searched" in said) == (width < 80)
+    if width >= 60:
+        assert max(map(len, said.splitlines()[1:-1])) <= width

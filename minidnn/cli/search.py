@@ -177,7 +177,7 @@ def _show(rows: Sequence[dict[str, Any]], what: str, title: str) -> None:
         for r in rows
     ]
     headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
-    table.plain(headings, lines, title)
+    table.plain(headings, lines, title, spare=("searched", "plans", "host", "one step"))
     print(MEANING)
     if any(r["ended"] for r in rows):
         print(ENDED)

@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
         }  # fmt: skip
         table.dump({"rows": rows, **facts})
     else:
-        table.plain(*lines, title)
+        table.plain(*lines, title, spare=("efficiency", "stalled", "one iteration", "moved"))
         for sentence in said:
             print(sentence)
         refused = next((r for r in rows if not r["fits"]), None)

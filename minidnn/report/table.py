@@ -113,7 +113,7 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> No
         console.print(title, style="bold", soft_wrap=True)
     console.print(table)
     if without:
-        console.print(f"left out for want of width: {', '.join(without)} (--json has all)", style="dim")
+        console.print(_left_out(without), style="dim")
     for row in rows:
         if row.get("why"):
             console.print(f"refused: {row['why']}", style="red", soft_wrap=True)
@@ -121,21 +121,53 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> No
         console.print(REFUSED, soft_wrap=True)
 
 
-def plain(headings: Sequence[str], lines: Sequence[Sequence[str]], title: str = "", file: TextIO | None = None) -> None:
-    """Print any table: the first column and words to the left, folded if need be; numbers, never cut, to the right."""
+LONGEST = 24  # of a word that is not folded
+
+
+def plain(
+    headings: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    title: str = "",
+    file: TextIO | None = None,
+    spare: Sequence[str] = (),
+) -> None:
+    """Print any table: the first column and words to the left, folded between words; numbers, never cut, to the right.
+    `spare`: headings that a narrow terminal does without, the least telling first."""
     from rich import box
     from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    words = [not i or heading in ("what", "algorithm", "available") for i, heading in enumerate(headings)]
+    least = []  # characters that a column has to have: its numbers', or its words' unless one is very long
     for i, heading in enumerate(headings):
-        words = not i or heading in ("what", "algorithm", "available")
-        table.add_column(heading, justify="left" if words else "right", no_wrap=not words, overflow="fold")
+        column = [heading, *(line[i] for line in lines)]
+        longest = max(len(part) for cell in column for part in (cell.split() if words[i] else [cell]) or [""])
+        least.append(longest if not words[i] or longest <= LONGEST else LONGEST // 2)
+    kept, without = list(range(len(headings))), []
+
+    def taken() -> int:
+        return 2 + sum(least[i] for i in kept) + 3 * (len(kept) - 1)
+
+    width = _console(file).width
+    for heading in spare:
+        if taken() > width:
+            kept.remove(headings.index(heading))
+            without.append(heading)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for i in kept:
+        justify: Any = "left" if words[i] else "right"
+        table.add_column(headings[i], justify=justify, no_wrap=not words[i], overflow="fold", min_width=least[i])
     for line in lines:
-        table.add_row(*line)
-    console = _console(file)
+        table.add_row(*(line[i] for i in kept))
+    console = _console(file, at_least=taken())
     if title:
         console.print(title, style="bold", soft_wrap=True)
     console.print(table)
+    if without:
+        console.print(_left_out(without), style="dim", soft_wrap=True)
+
+
+def _left_out(headings: Sequence[str]) -> str:
+    return f"left out for want of width: {', '.join(headings)} (--json has all)"
 
 
 def dump(value: Any, file: TextIO | None = None) -> None:
@@ -143,10 +175,14 @@ def dump(value: Any, file: TextIO | None = None) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=False), file=file or sys.stdout)
 
 
-def _console(file: TextIO | None) -> Any:
+def _console(file: TextIO | None, at_least: int = 0) -> Any:
+    """`at_least`: characters below which a line is left to the terminal to fold."""
     from rich.console import Console
 
     target = file or sys.stdout
     # into a pipe or a file nothing is folded; and "vdnn_all:m:" is no emoji
     width = None if target.isatty() else 200
-    return Console(file=target, width=width, markup=False, emoji=False, highlight=False)
+    console = Console(file=target, width=width, markup=False, emoji=False, highlight=False)
+    if console.width < at_least:
+        console.width = at_least
+    return console
