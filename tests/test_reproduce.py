@@ -106,3 +106,13 @@ def test_the_verb(monkeypatch, tmp_path, capsys):
     assert "Layrub" in capsys.readouterr().out
     assert main(["reproduce", "vdmn"]) == 2
     assert main(["reproduce", "--report", str(tmp_path / "no" / "a.html")]) == 2
+
+
+def test_interrupted_it_shows_what_was_found(monkeypatch, capsys):
+    def some(system, tell):
+        yield Row(system, "Table 1", "net", "MiB", 1.0, 2.0, "why")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("minidnn.study.reproduce.rows", some)
+    assert main(["reproduce", "--json"]) == 130
+    assert len(json.loads(capsys.readouterr().out)["rows"]) == 1

@@ -42,8 +42,13 @@ def run(args: argparse.Namespace) -> int:
             print(f"\r\x1b[K{time.perf_counter() - begun:5.0f} s  {what}", end="", file=sys.stderr, flush=True)
 
     found: list[dict[str, Any]] = []
-    for system in wanted:
-        found += [row.as_dict() for row in rows(system, tell)]
+    interrupted = False
+    try:
+        for system in wanted:
+            for row in rows(system, tell):
+                found.append(row.as_dict())
+    except KeyboardInterrupt:  # what is found is shown all the same
+        interrupted = True
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr, flush=True)
     if args.report:
@@ -51,9 +56,11 @@ def run(args: argparse.Namespace) -> int:
             file.write(figures.page(found, NOTES, minidnn.__version__))
     if args.json:
         table.dump({"rows": found})
-        return 0
-    figures.show(found)
-    print(f"{figures.summary(found)}. {NOTES}")
-    if args.report:
-        print(f"report: {args.report}")
+    else:
+        figures.show(found)
+        print(f"{figures.summary(found)}. {NOTES}")
+        if args.report:
+            print(f"report: {args.report}")
+    if interrupted:
+        raise KeyboardInterrupt
     return 0
