@@ -58,8 +58,12 @@ def costs_of(run: Run, device: CudaDevice, programs: Sequence[Program]) -> Costs
                 k = key(op, algorithm)
                 if k not in known.seconds:
                     wanted.setdefault(k, (op, algorithm))
-    if wanted:
-        _measure(run, device, wanted, known, form)
+    try:
+        if wanted:
+            _measure(run, device, wanted, known, form)
+    finally:
+        known.save()
+        shutil.copyfile(known.path, run.folder / "costs.json")  # of use also where the card is not
     return measured(device, known)
 
 
@@ -92,8 +96,6 @@ def _measure(
         raise
     finally:
         bench.close()
-        known.save()
-        shutil.copyfile(known.path, run.folder / "costs.json")  # of use also where the card is not
     run.say(f"measured {len(wanted)} (op, algorithm) in {time.time() - began:.1f} s")
 
 
