@@ -7,9 +7,9 @@ updated, their momenta, statistics, losses and what is computed of them.
 
 from __future__ import annotations
 
-import difflib
-
 import numpy as np
+
+from minidnn.near import near
 
 FORMATS = ("float32", "bfloat16", "float16")
 HALF = ("bfloat16", "float16")  # of 16 bits
@@ -22,9 +22,7 @@ class InvalidFormat(ValueError):
 def named(name: str) -> str:
     """The format of that name. Raises InvalidFormat."""
     if name not in FORMATS:
-        close = difflib.get_close_matches(name, FORMATS, 1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
-        raise InvalidFormat(f"there is no number format {name!r}{hint} (there are {', '.join(FORMATS)})")
+        raise InvalidFormat(f"there is no number format {name!r}{near(name, FORMATS)} (there are {', '.join(FORMATS)})")
     return name
 
 

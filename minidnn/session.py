@@ -5,7 +5,6 @@ A Session owns the machine. The Solver trains through one; `net.forward` opens o
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from minidnn.memory.arrange import arrange
 from minidnn.memory.machine import Machine, NoStore
 from minidnn.memory.policies import find
 from minidnn.memory.trace import Trace
+from minidnn.near import near
 from minidnn.net import Blob, Graph, Net
 from minidnn.program import Program, Role, Tensor
 
@@ -278,7 +278,7 @@ def facts_of(facts: str | Facts) -> Facts:
     if isinstance(facts, str):
         if facts not in FACTS:
             there = ", ".join(FACTS)
-            raise InvalidInput(f"there are no facts called {facts!r}{_near(facts, FACTS)} (there are {there})")
+            raise InvalidInput(f"there are no facts called {facts!r}{near(facts, FACTS)} (there are {there})")
         return FACTS[facts]
     return facts
 
@@ -326,7 +326,7 @@ def lower(
     for name in keep:
         if not any(_last(graph, name) for graph in graphs.values()):
             known = (b.name for graph in graphs.values() for node in graph.layers for b in node.tops)
-            raise InvalidInput(f"keep: the net has no blob {name!r}{_near(name, known)}")
+            raise InvalidInput(f"keep: the net has no blob {name!r}{near(name, known)}")
     found: dict[str, Program] = {}
     for phase, graph in graphs.items():
         kept = [blob.tensor for name in keep if (blob := _last(graph, name))]
@@ -358,7 +358,7 @@ class Parameters(Mapping[str, "Blobs"]):
 
     def __getitem__(self, layer: str) -> Blobs:
         if layer not in self._layers:
-            raise KeyError(f"no layer with parameters is called {layer!r}{_near(layer, self._layers)}")
+            raise KeyError(f"no layer with parameters is called {layer!r}{near(layer, self._layers)}")
         return self._layers[layer]
 
     def __iter__(self) -> Iterator[str]:
@@ -412,11 +412,6 @@ def _scores(graph: Graph) -> list[Tensor]:
     """What is compared with labels: where a net ends in a loss or an accuracy, what it says about its input."""
     compared = [node for node in graph.layers if any(b.tensor.role is Role.LABEL for b in node.bottoms)]
     return [b.tensor for node in compared for b in node.bottoms if b.tensor.role is Role.ACTIVATION]
-
-
-def _near(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, list(known), 1)
-    return f", did you mean {close[0]!r}?" if close else ""
 
 
 def _filled(array: np.ndarray, start: int, tensor: Tensor) -> np.ndarray:

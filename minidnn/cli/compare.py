@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import minidnn
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive, staging
+from minidnn.cli.status import status
 from minidnn.files import replacing, unwritable
 
 # What is compared unless --policies says otherwise: every system. A simulated GPU has a choice of algorithms, and the
@@ -68,8 +68,8 @@ def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget
     from minidnn.study.runners import net_runner, solver_runner
 
     def tell(text: str) -> None:
-        if sys.stderr.isatty() and not args.json:
-            print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        if not args.json:
+            status(text)
 
     seed = about.seed if args.seed is None else args.seed
     if about.solver is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import minidnn
+from minidnn.cli.status import status
 from minidnn.files import replacing, unwritable
 
 NOTES = (
@@ -38,8 +38,7 @@ def run(args: argparse.Namespace) -> int:
     begun = time.perf_counter()
 
     def tell(what: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[K{time.perf_counter() - begun:5.0f} s  {what}", end="", file=sys.stderr, flush=True)
+        status(f"{time.perf_counter() - begun:5.0f} s  {what}")
 
     found: list[dict[str, Any]] = []
     interrupted = False
@@ -49,8 +48,7 @@ def run(args: argparse.Namespace) -> int:
                 found.append(row.as_dict())
     except KeyboardInterrupt:  # what is found is shown all the same
         interrupted = True
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    status()
     if args.report:
         with replacing(Path(args.report)) as file:
             file.write(figures.page(found, NOTES, minidnn.__version__))

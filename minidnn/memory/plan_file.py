@@ -10,11 +10,10 @@ whatever budget is asked for.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from minidnn.costs import Costs, geometry
 from minidnn.files import replacing
 from minidnn.memory.plan import Plan, Point, Slot, Trip
 from minidnn.memory.schedule import Arrangement
+from minidnn.near import near
 from minidnn.program import Algorithm, Op, Program, Tensor
 
 SUFFIX = ".plan"
@@ -230,7 +230,7 @@ class _Reader:
 
     def _named(self, known: Mapping[str, Any], name: Any, what: str) -> Any:
         if not isinstance(name, str) or name not in known:
-            raise PlanError(f"{self.path}: there is no {what} {name!r}{_near(name, known)}")
+            raise PlanError(f"{self.path}: there is no {what} {name!r}{near(str(name), known)}")
         return known[name]
 
     def _trip(self, values: dict[str, Any]) -> Trip:
@@ -272,8 +272,3 @@ class _Reader:
         if isinstance(value, dict):
             return holder, self._slot(key, value)
         return holder, self._named(self.tensors, value, "tensor")
-
-
-def _near(name: Any, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(str(name), list(known), 1)
-    return f", did you mean {close[0]!r}?" if close else ""

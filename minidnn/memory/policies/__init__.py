@@ -6,7 +6,6 @@ A name may end in ":m" (memory-optimal algorithms, the default) or ":p" (perform
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from functools import partial
 
@@ -24,6 +23,7 @@ from minidnn.memory.policies.superneurons import superneurons
 from minidnn.memory.policies.superneurons_steps import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
+from minidnn.near import near
 
 # Those that take `algorithms="m" | "p"`, and those that choose algorithms themselves.
 POLICIES: dict[str, Callable[..., Plan]] = {
@@ -61,10 +61,8 @@ def find(name: str) -> Policy:
     if base in CHOOSING:
         raise KeyError(f"{base} chooses its algorithms itself: leave out ':{algorithms}'")
     if base not in POLICIES:
-        close = difflib.get_close_matches(base, names(), 1)
-        hint = f", did you mean {close[0]!r}?" if close else ""
-        there = ", ".join(names())
-        raise KeyError(f"there is no policy {base!r}{hint} (there are {there}, and files that end in .plan)")
+        there = f"there are {', '.join(names())}, and files that end in .plan"
+        raise KeyError(f"there is no policy {base!r}{near(base, names())} ({there})")
     if algorithms not in ("", "m", "p"):
         raise KeyError(f"{name!r}: after the colon comes m (memory-optimal) or p (performance-optimal)")
     return partial(POLICIES[base], algorithms=algorithms or "m")
