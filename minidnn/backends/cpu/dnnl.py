@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 from minidnn.backends.cpu.library import Loaded
@@ -153,7 +153,8 @@ class Dnnl:
             return
         # The symbols of the runtime that libdnnl itself is linked to; without releasing the GIL: nanoseconds.
         omp = ctypes.PyDLL(self.loaded.path, handle=self.c._handle)
-        self.threads = threads or omp.omp_get_max_threads()
+        usual = _usual_threads(self.loaded.path, self.c._handle)  # asked before they are set to another number
+        self.threads = threads or usual
         self.use_threads = partial(omp.omp_set_num_threads, ctypes.c_int(self.threads))
         self.use_threads()
 
@@ -255,6 +256,13 @@ class Dnnl:
             source, self.engine, target, self.engine, self.attr,
         )  # fmt: skip
         return Primitive(self, pd)
+
+
+@cache
+def _usual_threads(path: str, handle: int) -> int:
+    """OpenMP's number of threads before anything here sets another, which then stays set. What another device was made
+    with must not become the default: on another number of threads, sums are added in another order."""
+    return int(ctypes.PyDLL(path, handle=handle).omp_get_max_threads())
 
 
 def _executed(status: int) -> None:
