@@ -1,5 +1,5 @@
 """Winograd's convolutions on the cpu: near to float64 in every geometry, the same bits for any number of threads,
-nothing that is not finite lost, and a machine without a compiler that says so.
+nothing that is not finite lost.
 
 That they equal the reference's wherever their tensors lie, and allocate nothing, test_cpu_backend.py shows of every
 algorithm.
@@ -12,8 +12,8 @@ import itertools
 import numpy as np
 import pytest
 
-from minidnn.backends.cpu import CpuDevice, compiled, winograd
-from minidnn.backends.cpu.library import Unavailable
+from minidnn.backends.cpu import CpuDevice
+from minidnn.backends.cpu.native import winograd
 from minidnn.program import Algorithm, Op, Phase
 from tests.cpu_ops import Example, Maker, attrs, run
 
@@ -27,7 +27,7 @@ def device() -> CpuDevice:
 
 
 def of(device: CpuDevice) -> CpuDevice:
-    if device.winograd is None:
+    if device.native is None:
         pytest.skip(device.description)
     return device
 
@@ -149,7 +149,7 @@ def test_is_offered_last_and_only_where_it_fits(device):
         for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}, {"pad": (3, 1)}, {"kernel": (5, 5)}, {"group": 2}):
             a = attrs(**{**vars(e.op.attrs), **change})
             op = Op("conv", e.op.kind, "conv", Phase.FORWARD, e.op.reads, e.op.writes, a)
-            assert device.winograd.recipes(op) == []
+            assert winograd.recipes(device.native, op) == []
 
 
 @pytest.mark.parametrize("which", PASSES)
@@ -174,65 +174,3 @@ def test_workspace_is_what_the_transforms_need(device):
     filters = 36 * 64 * 64 * 4
     one, two = (offered(of(CpuDevice(threads=n)), e.op).workspace for n in (1, 2))
     assert filters < one < two < filters + 4 * (one - filters)
-
-
-# Compiling
-
-
-@pytest.fixture
-def source(tmp_path, monkeypatch):
-    """A file that is quickly compiled, in the place of winograd.c."""
-    try:
-        compiled._compiler()
-    except Unavailable as reason:
-        pytest.skip(str(reason))
-    path = tmp_path / "quick.c"
-    path.write_text("int quick(void) { return 7; }\n")
-    monkeypatch.setattr(compiled, "SOURCE", path)
-    return path
-
-
-def test_is_compiled_once_and_then_read(source, tmp_path, monkeypatch):
-    assert compiled.load(tmp_path).quick() == 7
-    (kept,) = tmp_path.glob("quick-*.so")
-    with monkeypatch.context() as m:
-        m.setattr(compiled, "_compile", lambda *_: pytest.fail("compiled again"))
-        assert compiled.load(tmp_path).quick() == 7
-    source.write_text("int quick(void) { return 8; }\n")
-    assert compiled.load(tmp_path).quick() == 8, "another source is another file"
-    assert set(tmp_path.glob("quick-*.so")) > {kept}
-
-
-def test_a_damaged_file_of_the_cache_is_made_anew(source, tmp_path):
-    path = compiled._path(tmp_path)
-    path.write_bytes(b"no machine code")
-    assert compiled.load(tmp_path).quick() == 7
-    assert path.read_bytes().startswith(b"\x7fELF")
-
-
-def test_a_cache_that_cannot_be_written_is_done_without(source):
-    assert compiled.load(source).quick() == 7  # a folder below a file
-
-
-def test_without_a_compiler_it_is_not_offered_and_says_so(tmp_path, monkeypatch):
-    monkeypatch.setenv("CC", "no-such-compiler")
-    monkeypatch.setattr(compiled, "_path", lambda _: tmp_path / "winograd.so")
-    with pytest.raises(Unavailable, match="no-such-compiler"):
-        compiled.load()
-    without = CpuDevice()
-    if without.dnnl is None:
-        pytest.skip(without.description)
-    assert "no Winograd convolution: needs a C compiler once (CC=no-such-compiler is not there)" in without.description
-    e = example(Maker(8), "forward", 1, 8, 8, 8, 8, (1, 1))
-    names = [a.name for a in without.algorithms(e.op)]
-    assert names and winograd.NAME not in names
-    monkeypatch.delenv("CC")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unavailable, match="none of cc, gcc, clang"):
-        compiled.load()
-
-
-def test_what_a_compiler_says_is_told(source, tmp_path, monkeypatch):
-    source.write_text("int broken(void) { return nothing; }\n")
-    with pytest.raises(Unavailable, match=r"does not compile quick\.c: .*nothing"):
-        compiled.load(tmp_path)

@@ -15,21 +15,22 @@ import numpy as np
 from minidnn.backends import layout, reference
 from minidnn.backends.choice import chosen
 from minidnn.backends.cpu import (
-    compiled,
+    batch_norm,
     convolution,
     dense,
     dropout,
     elementwise,
     join,
     loss,
-    normalization,
+    lrn,
+    native,
     pooling,
     update,
 )
 from minidnn.backends.cpu.dnnl import Call, Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.library import Unavailable, load
+from minidnn.backends.cpu.native import compiled
 from minidnn.backends.cpu.recipe import Recipe, plain
-from minidnn.backends.cpu.winograd import Winograd
 from minidnn.formats import HALF, InvalidFormat
 from minidnn.program import Algorithm, Op, Tensor
 
@@ -40,7 +41,8 @@ KINDS = {
     **dense.KINDS,
     **dropout.KINDS,
     **elementwise.KINDS,
-    **normalization.KINDS,
+    **batch_norm.KINDS,
+    **lrn.KINDS,
     **join.KINDS,
     **loss.KINDS,
     **update.KINDS,
@@ -63,7 +65,7 @@ class CpuDevice:
         self.memory = _physical_memory()
         self._recipes: dict[tuple, list[Recipe]] = {}
         self.dnnl: Dnnl | None = None
-        self.winograd: Winograd | None = None
+        self.native: native.Native | None = None
         try:
             loaded = load()
         except Unavailable as reason:
@@ -76,9 +78,9 @@ class CpuDevice:
             f"{loaded.path} ({loaded.source})"
         )
         try:
-            self.winograd = Winograd(compiled.load(), self.dnnl.threads)
+            self.native = native.Native(compiled.load(), self.dnnl.threads)
         except Unavailable as reason:
-            self.description += f"; no Winograd convolution: {reason}"
+            self.description += f"; none of our own kernels: {reason}"
 
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
         """The deterministic ways to compute an op, the default first."""
@@ -121,8 +123,15 @@ class CpuDevice:
                     f"layer {op.layer}: oneDNN refuses {op.kind} with {op.attrs} on {shapes} ({error}); "
                     f"it takes smaller sizes, or use --device reference"
                 ) from error
-            self._recipes[key] = [*found, *(self.winograd.recipes(op) if self.winograd else [])]
+            self._recipes[key] = [*self._own(native.FIRST, op), *found, *self._own(native.MORE, op)]
         return self._recipes[key]
+
+    def _own(self, table: Mapping[str, native.Recipes], op: Op) -> list[Recipe]:
+        return table[op.kind](self.native, op) if self.native and op.kind in table else []
+
+    def fuses(self, op: Op) -> bool:
+        """Whether there is a kernel for a fused op (fusion.py)."""
+        return self.dnnl is not None and (op.kind in KINDS or bool(self._own(native.FIRST, op)))
 
 
 def _reference(op: Op) -> Recipe:

@@ -9,48 +9,14 @@
  * the same numbers). Each element of a result is summed in one order, whatever the number of threads.
  */
 #include <omp.h>
-#include <stdint.h>
-#include <string.h>
 
-#if defined(__AVX512F__)
-enum { LANES = 16, ROWS = 12 };
-#elif defined(__AVX__)
-enum { LANES = 8, ROWS = 6 };
-#else
-enum { LANES = 4, ROWS = 6 };
-#endif
-enum { PANEL = 2 * LANES, TILE = 6, STEP = 4, POINTS = TILE * TILE };
+#include "product.h"
+
+enum { TILE = 6, STEP = 4, POINTS = TILE * TILE };
 enum { GROUP = 4 * 16 }; /* channels of the result between two transforms of products */
-
-typedef float vec __attribute__((vector_size(LANES * 4)));
-typedef float loose __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
-#define ALWAYS static inline __attribute__((always_inline))
 
 static const float A1 = 0.70710678118654752f, A2 = 0.5f, A3 = 0.35355339059327376f; /* powers of the point a */
 static const float B1 = 1.41421356237309505f, B2 = 2.0f, B3 = 2.82842712474619010f; /* and of the point b */
-
-static int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
-
-ALWAYS vec load(const float *p) { return *(const loose *)p; }
-ALWAYS void store(float *p, vec v) { *(loose *)p = v; }
-
-/* The first n lanes (all, some or none); zero in the others. */
-ALWAYS vec load_some(const float *p, int64_t n) {
-    if (n >= LANES) return load(p);
-    float lanes[LANES] = {0};
-    for (int64_t j = 0; j < n; j++) lanes[j] = p[j];
-    return load(lanes);
-}
-
-ALWAYS void store_some(float *p, vec v, int64_t n) {
-    if (n >= LANES) {
-        store(p, v);
-        return;
-    }
-    float lanes[LANES];
-    store(lanes, v);
-    for (int64_t j = 0; j < n; j++) p[j] = lanes[j];
-}
 
 /* The one-dimensional transforms, in place too; the two-dimensional ones are these on columns, then on rows.
  * s: the stride of what is read and of what is written. */
@@ -155,47 +121,6 @@ ALWAYS void tile_at(int64_t t, int64_t down, int64_t across, int64_t *image, int
     *image = t / (down * across);
     *top = t / across % down * STEP;
     *left = t % across * STEP;
-}
-
-/* rows x PANEL of C (+)= A B: A by any strides, B a panel of depth x PANEL, C with rows of `pitch`. */
-#define KERNEL(R)                                                                                             \
-    static void rows_##R(int64_t depth, const float *a, int64_t down, int64_t along, const float *b, float *c, \
-                         int64_t pitch, int accumulate) {                                                     \
-        vec sum[R][2];                                                                                        \
-        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                \
-            sum[i][0] = accumulate ? load(c + i * pitch) : (vec){0};                                          \
-            sum[i][1] = accumulate ? load(c + i * pitch + LANES) : (vec){0};                                  \
-        }                                                                                                     \
-        for (int64_t k = 0; k < depth; k++, a += along, b += PANEL) {                                         \
-            vec left = load(b), right = load(b + LANES);                                                      \
-            _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                            \
-                float one = a[i * down];                                                                      \
-                sum[i][0] += one * left;                                                                      \
-                sum[i][1] += one * right;                                                                     \
-            }                                                                                                 \
-        }                                                                                                     \
-        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                                \
-            store(c + i * pitch, sum[i][0]);                                                                  \
-            store(c + i * pitch + LANES, sum[i][1]);                                                          \
-        }                                                                                                     \
-    }
-
-#if defined(__AVX512F__)
-KERNEL(12)
-#define rows_most rows_12
-#else
-KERNEL(6)
-#define rows_most rows_6
-#endif
-KERNEL(2)
-
-/* For an even number of rows. */
-static void multiply(int64_t rows, int64_t depth, const float *a, int64_t down, int64_t along, const float *b,
-                     float *c, int accumulate) {
-    int64_t i = 0;
-    for (; i + ROWS <= rows; i += ROWS)
-        rows_most(depth, a + i * down, down, along, b, c + i * PANEL, PANEL, accumulate);
-    for (; i < rows; i += 2) rows_2(depth, a + i * down, down, along, b, c + i * PANEL, PANEL, accumulate);
 }
 
 /* Filters as the kernel's B: u[result panel][point][contracted][lane]. The filters w lie as O, 3, 3, I.

@@ -1,7 +1,9 @@
-"""winograd.c as machine code for this CPU: compiled once by the system's C compiler, kept in the user's cache.
+"""The C files beside this one as machine code for this CPU: compiled once by the system's C compiler, as one library,
+kept in the user's cache.
 
-A file of the cache is named by what decides its contents (source, options, the CPU's instruction sets), so it is never
-stale, and a warm start runs no compiler. It is written whole or not at all; one that cannot be loaded is made anew.
+A file of the cache is named by what decides its contents (sources, options, the CPU's instruction sets), so it is
+never stale, and a warm start runs no compiler. It is written whole or not at all; one that cannot be loaded is made
+anew.
 """
 
 from __future__ import annotations
@@ -19,14 +21,15 @@ from pathlib import Path
 from minidnn.backends.cpu.library import Unavailable
 from minidnn.files import replacing
 
-SOURCE = Path(__file__).parent / "winograd.c"
+SOURCES = Path(__file__).parent
+NAME = "minidnn"
 OPTIONS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
 COMPILERS = ("cc", "gcc", "clang")  # in the order of search; the environment variable CC names another
 SECONDS = 120  # a compiler that takes longer than this hangs: it needs two
 
 
 def load(cache_dir: Path | None = None) -> ctypes.CDLL:
-    """The functions of winograd.c. Raises Unavailable, with the reason in one line, where they cannot be had."""
+    """Our compiled functions. Raises Unavailable, with the reason in one line, where they cannot be had."""
     path = _path(cache_dir)
     if path.exists():
         with contextlib.suppress(OSError):  # damaged: made anew below
@@ -41,7 +44,7 @@ def load(cache_dir: Path | None = None) -> ctypes.CDLL:
         try:
             return ctypes.CDLL(str(made))  # stays mapped when the folder goes
         except OSError as e:
-            raise Unavailable(f"what the C compiler made of {SOURCE.name} cannot be loaded: {e}") from None
+            raise Unavailable(f"what the C compiler made of {SOURCES} cannot be loaded: {e}") from None
 
 
 def _compiler() -> str:
@@ -56,18 +59,18 @@ def _compiler() -> str:
 def _compile(compiler: str, to: Path) -> None:
     try:
         done = subprocess.run(
-            [compiler, *OPTIONS, "-o", str(to), str(SOURCE)],
+            [compiler, *OPTIONS, "-o", str(to), *map(str, sorted(SOURCES.glob("*.c")))],
             capture_output=True,
             text=True,
             timeout=SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise Unavailable(f"{compiler} does not compile {SOURCE.name}: {e}") from None
+        raise Unavailable(f"{compiler} does not compile {SOURCES}/*.c: {e}") from None
     if done.returncode:
         said = done.stderr.splitlines()
         line = next((line for line in said if "error" in line), said[0] if said else f"exit code {done.returncode}")
-        raise Unavailable(f"{compiler} does not compile {SOURCE.name}: {line.strip()}")
+        raise Unavailable(f"{compiler} does not compile {SOURCES}/*.c: {line.strip()}")
 
 
 def _path(cache_dir: Path | None) -> Path:
@@ -75,9 +78,10 @@ def _path(cache_dir: Path | None) -> Path:
         import platformdirs
 
         cache_dir = Path(platformdirs.user_cache_dir("minidnn")) / "native"
-    parts = [SOURCE.read_text(), *OPTIONS, platform.machine(), _instructions()]
+    files = sorted(SOURCES.glob("*.[ch]"))
+    parts = [*(f"{file.name}\n{file.read_text()}" for file in files), *OPTIONS, platform.machine(), _instructions()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-    return cache_dir / f"{SOURCE.stem}-{key}.so"
+    return cache_dir / f"{NAME}-{key}.so"
 
 
 def _instructions() -> str:

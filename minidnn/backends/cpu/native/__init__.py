@@ -1,0 +1,15 @@
+"""Kernels of our own in C, on the same bytes as oneDNN's: activations NHWC, filters OHWI.
+
+A family is a C file and the module of its name, which says what it computes (kind -> (native, op) -> recipes, none
+where a geometry is not for it) in one or both of
+    FIRST   better than what oneDNN or NumPy have: offered before those, so the default
+    MORE    another way to do it, with another workspace: offered behind those, for a plan to choose
+"""
+
+from minidnn.backends.cpu.native import winograd
+from minidnn.backends.cpu.native.native import Native, Recipes
+
+FIRST: dict[str, Recipes] = {}
+MORE: dict[str, Recipes] = {**winograd.MORE}
+
+__all__ = ["FIRST", "MORE", "Native", "Recipes"]

@@ -1,0 +1,37 @@
+"""The compiled library as its families of kernels see it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import partial
+
+from minidnn.backends.cpu.dnnl import Call
+from minidnn.backends.cpu.recipe import Recipe
+from minidnn.program import Op
+
+
+class Native:
+    """The compiled functions, and the number of threads they run with."""
+
+    def __init__(self, cdll: ctypes.CDLL, threads: int) -> None:
+        self.cdll, self.threads = cdll, threads
+
+    def function(self, name: str) -> Callable[..., None]:
+        found = self.cdll[name]  # an object of its own
+        found.restype = None
+        return found
+
+    def bytes(self, name: str, geometry: ctypes.Structure) -> int:
+        """What a function of C says of a workspace, which so has one home."""
+        found = self.cdll[name]
+        found.restype = ctypes.c_int64
+        return int(found(ctypes.byref(geometry)))
+
+
+def bound(function: Callable[..., None], geometry: ctypes.Structure, *addresses: int) -> Call:
+    """A call of f(const Geometry *, pointers...); 0 is the null pointer."""
+    return partial(function, ctypes.byref(geometry), *(ctypes.c_void_p(a) for a in addresses))
+
+
+Recipes = Callable[[Native, Op], list[Recipe]]

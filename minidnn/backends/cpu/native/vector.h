@@ -1,0 +1,39 @@
+/* Vectors of floats by the compiler's own extension: as wide as the CPU has them. Nothing is assumed of alignment. */
+#pragma once
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+enum { LANES = 16 };
+#elif defined(__AVX__)
+enum { LANES = 8 };
+#else
+enum { LANES = 4 };
+#endif
+
+typedef float vec __attribute__((vector_size(LANES * 4)));
+typedef float loose __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+#define ALWAYS static inline __attribute__((always_inline))
+
+ALWAYS int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+ALWAYS vec load(const float *p) { return *(const loose *)p; }
+ALWAYS void store(float *p, vec v) { *(loose *)p = v; }
+
+/* The first n lanes (all, some or none); zero in the others. */
+ALWAYS vec load_some(const float *p, int64_t n) {
+    if (n >= LANES) return load(p);
+    float lanes[LANES] = {0};
+    for (int64_t j = 0; j < n; j++) lanes[j] = p[j];
+    return load(lanes);
+}
+
+ALWAYS void store_some(float *p, vec v, int64_t n) {
+    if (n >= LANES) {
+        store(p, v);
+        return;
+    }
+    float lanes[LANES];
+    store(lanes, v);
+    for (int64_t j = 0; j < n; j++) p[j] = lanes[j];
+}
