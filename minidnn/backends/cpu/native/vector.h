@@ -13,6 +13,7 @@ enum { LANES = 4 };
 
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef float loose __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t bits __attribute__((vector_size(LANES * 4)));
 #define ALWAYS static inline __attribute__((always_inline))
 
 ALWAYS int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -36,4 +37,10 @@ ALWAYS void store_some(float *p, vec v, int64_t n) {
     float lanes[LANES];
     store(lanes, v);
     for (int64_t j = 0; j < n; j++) p[j] = lanes[j];
+}
+
+/* a where y > 0, elsewhere 0 a: so a ReLU (and its backward) keeps NaN, as the reference's does. */
+ALWAYS vec where_positive(vec y, vec a) {
+    const bits positive = y > 0;
+    return (vec)(((bits)a & positive) | ((bits)(0 * a) & ~positive));
 }

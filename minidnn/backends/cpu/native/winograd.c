@@ -157,6 +157,7 @@ typedef struct {
     int64_t to_h, to_w, to_c;    /* the convolution's result, or dy */
     int64_t pad_h, pad_w;
     int64_t turned;              /* backward-data: w lies as c, 3, 3, to_c */
+    int64_t relu;                /* behind the bias */
     int64_t block, threads;      /* tiles at a time; even in a convolution */
 } Geometry;
 
@@ -196,9 +197,11 @@ static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t 
             BOTH_WAYS(to_four, field, TILE, STEP);
             const vec added = bias ? load_some(bias + c, g->to_c - c) : (vec){0};
             for (int64_t a = 0; a < STEP && top + a < g->to_h; a++)
-                for (int64_t b = 0; b < STEP && left + b < g->to_w; b++)
+                for (int64_t b = 0; b < STEP && left + b < g->to_w; b++) {
+                    const vec one = field[a * TILE + b] + added;
                     store_some(y + ((image * g->to_h + top + a) * g->to_w + left + b) * g->to_c + c,
-                               field[a * TILE + b] + added, g->to_c - c);
+                               g->relu ? where_positive(one, one) : one, g->to_c - c);
+                }
         }
     }
 }
@@ -224,7 +227,8 @@ static void convolve_block(const Geometry *g, int64_t first, const float *x, con
     }
 }
 
-/* y = x * w (+ bias where it is not null), or dx of dy with the filter turned; NHWC and OHWI. */
+/* y = x * w (+ bias where it is not null, then ReLU where it is asked for), or dx of dy with the filter turned; NHWC
+ * and OHWI. */
 void winograd_convolve(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
                        float *workspace) {
     float *u = workspace;

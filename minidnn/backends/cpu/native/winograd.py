@@ -36,7 +36,7 @@ class Geometry(ctypes.Structure):
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
-        for name in ("n", "h", "w", "c", "to_h", "to_w", "to_c", "pad_h", "pad_w", "turned", "block", "threads")
+        for name in ("n", "h", "w", "c", "to_h", "to_w", "to_c", "pad_h", "pad_w", "turned", "relu", "block", "threads")
     )
 
 
@@ -45,8 +45,9 @@ def recipes(native: Native, op: Op) -> list[Recipe]:
     a = op.attrs
     if (a.kernel, a.stride, a.dilation, a.group) != ((3, 3), (1, 1), (1, 1), 1) or max(a.pad) > 2:
         return []
-    if op.kind == "convolution.forward":
-        return [_convolution(native, op.reads[0].shape, op.writes[0].shape, a.pad, turned=False)]
+    if op.kind in ("convolution.forward", "convolution.forward_relu"):
+        relu = op.kind.endswith("relu")
+        return [_convolution(native, op.reads[0].shape, op.writes[0].shape, a.pad, turned=False, relu=relu)]
     if op.kind == "convolution.backward_data":
         opposite = tuple(2 - p for p in a.pad)
         return [_convolution(native, op.reads[1].shape, op.writes[0].shape, opposite, turned=True)]
@@ -54,13 +55,13 @@ def recipes(native: Native, op: Op) -> list[Recipe]:
 
 
 def _convolution(
-    native: Native, source: Sequence[int], target: Sequence[int], pad: Sequence[int], turned: bool
+    native: Native, source: Sequence[int], target: Sequence[int], pad: Sequence[int], turned: bool, relu: bool = False
 ) -> Recipe:
     tiles = _tiles(target)
     blocks = -(-tiles // BLOCK)
     blocks += -blocks % native.threads  # each has as much to do
     block = -(-tiles // blocks)
-    geometry = _geometry(source, target, pad, block + block % 2, native.threads, turned)  # rows go by two
+    geometry = _geometry(source, target, pad, block + block % 2, native.threads, turned, relu)  # rows go by two
     scratch = Scratch()
     piece = scratch.take(native.bytes("winograd_convolve_bytes", geometry))
     run = native.function("winograd_convolve")
@@ -87,12 +88,18 @@ def _gradient(native: Native, x: Sequence[int], dy: Sequence[int], pad: Sequence
 
 
 def _geometry(
-    source: Sequence[int], target: Sequence[int], pad: Sequence[int], block: int, threads: int, turned: bool = False
+    source: Sequence[int],
+    target: Sequence[int],
+    pad: Sequence[int],
+    block: int,
+    threads: int,
+    turned: bool = False,
+    relu: bool = False,
 ) -> Geometry:
     """Of logical shapes N, C, H, W."""
     n, c, h, w = source
     _, to_c, to_h, to_w = target
-    return Geometry(n, h, w, c, to_h, to_w, to_c, *pad, turned, block, threads)
+    return Geometry(n, h, w, c, to_h, to_w, to_c, *pad, turned, relu, block, threads)
 
 
 def _tiles(shape: Sequence[int]) -> int:
@@ -102,6 +109,7 @@ def _tiles(shape: Sequence[int]) -> int:
 
 MORE = {
     "convolution.forward": recipes,
+    "convolution.forward_relu": recipes,
     "convolution.backward_data": recipes,
     "convolution.backward_filter": recipes,
 }
