@@ -21,6 +21,9 @@ ALWAYS int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 ALWAYS vec load(const float *p) { return *(const loose *)p; }
 ALWAYS void store(float *p, vec v) { *(loose *)p = v; }
 
+/* a where all bits of `where` are set, b where none are. */
+ALWAYS vec choose(bits where, vec a, vec b) { return (vec)(((bits)a & where) | ((bits)b & ~where)); }
+
 /* The first n lanes (all, some or none); zero in the others. */
 ALWAYS vec load_some(const float *p, int64_t n) {
     if (n >= LANES) return load(p);
@@ -39,8 +42,6 @@ ALWAYS void store_some(float *p, vec v, int64_t n) {
     for (int64_t j = 0; j < n; j++) p[j] = lanes[j];
 }
 
-/* a where y > 0, elsewhere 0 a: so a ReLU (and its backward) keeps NaN, as the reference's does. */
-ALWAYS vec where_positive(vec y, vec a) {
-    const bits positive = y > 0;
-    return (vec)(((bits)a & positive) | ((bits)(0 * a) & ~positive));
-}
+/* a where y > 0, elsewhere 0, but NaN of an a that is not finite: so a ReLU (and its backward) keeps what the
+ * reference's does. a - a is +0, whose bits are all zero, as what compresses activations wants it. */
+ALWAYS vec where_positive(vec y, vec a) { return choose(y > 0, a, a - a); }
