@@ -381,7 +381,9 @@ def test_policies_are_those_that_there_are_the_named_ones_first():
 
 @cache
 def torch():
-    return pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
+    found = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
+    found.set_num_threads(1)  # many threads for small arrays only wait for one another
+    return found
 
 
 def narrowed(net: Net) -> Net:
@@ -400,7 +402,8 @@ def narrowed(net: Net) -> Net:
 @pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet18"])
 def test_pytorch_computes_the_same(name):
     torch()
-    from benchmarks.gpu_check.speed import losses, without_dropout
+    from benchmarks.gpu_check.speed import losses
+    from benchmarks.nets import without_dropout
     from minidnn.backends import open_device
 
     device = open_device("cpu")
@@ -415,8 +418,8 @@ def test_pytorch_computes_the_same(name):
 def test_its_modes_compute_the_same(net):
     """checkpoint and save_on_cpu change memory and time, not numbers."""
     torch()
-    from benchmarks.gpu_check.measure import RATE, TRAIN, batch_of
-    from benchmarks.gpu_check.peer import Peer, Trainer, first_weights
+    from benchmarks.nets import RATE, TRAIN, batch_of
+    from benchmarks.peer import Peer, Trainer, first_weights
 
     loaded = Net.from_yaml(ROOT / "tests" / "nets" / f"{net}.yaml")
     graph, weights = loaded.graph("TRAIN"), first_weights(loaded)

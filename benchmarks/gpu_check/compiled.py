@@ -62,13 +62,13 @@ def child(run: Run, name: str, batch: int, form: str, ours: dict[str, Any]) -> d
 def main(name: str, batch: int, form: str, place: Place) -> dict[str, Any]:
     import torch
 
-    from benchmarks.gpu_check.measure import RATE, TRAIN, batch_of
-    from benchmarks.gpu_check.peer import Peer, Trainer, first_weights, settle
+    from benchmarks.nets import RATE, TRAIN, batch_of
+    from benchmarks.peer import Peer, Trainer, first_weights
     from minidnn.formats import usable
     from minidnn.session import programs
 
     usable(form)
-    settle(True)
+    place.settle(True)
     net = place.net(name, batch)
     given = {t.name: v for t, v in batch_of(programs(net, TRAIN, ("TRAIN",), format=form)["TRAIN"]).items()}
     peer = Peer(net.graph("TRAIN"), first_weights(net), place.torch, format=form)

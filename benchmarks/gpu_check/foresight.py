@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_check.measure import TRAIN, Loaded, costs_of
+from benchmarks.gpu_check.measure import Loaded, costs_of
 from benchmarks.gpu_check.run import Run
+from benchmarks.nets import TRAIN
 from minidnn.formats import usable
 from minidnn.memory.arrange import BudgetError
 from minidnn.memory.schedule import Schedule

@@ -22,18 +22,16 @@ import numpy as np
 from benchmarks.gpu_check.journal import code
 from benchmarks.gpu_check.link import Link
 from benchmarks.gpu_check.run import Run
-from minidnn.autodiff import TrainSpec
+from benchmarks.nets import TRAIN, batch_of
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Costs, Measurements, key, measured, measurements
 from minidnn.formats import FORMATS, floating, usable
 from minidnn.memory.schedule import Compute, Schedule, aligned
 from minidnn.net import Net
-from minidnn.program import Algorithm, Op, Program, Role, Tensor
+from minidnn.program import Algorithm, Op, Program, Tensor
 from minidnn.session import Session
 from minidnn.study.measure import timed
 
-TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
-RATE = 1e-3
 TILE = 16 << 20  # values of noise that buffers are filled with, again and again
 WARM = 3  # steps: uncaptured, captured, replayed
 
@@ -125,21 +123,6 @@ def alone(device: CudaDevice, bench: Any, op: Op, algorithm: Algorithm, best: fl
 def summed(schedule: Schedule, costs: Costs) -> float:
     """Seconds of all of a schedule's ops, one after another without a gap."""
     return sum(costs.seconds(x.op, x.algorithm) for x in schedule.instructions if isinstance(x, Compute))
-
-
-def batch_of(program: Program, rate: float = RATE) -> dict[Tensor, np.ndarray]:
-    """A value for each input: noise, labels that the net has classes for, and a learning rate."""
-    random = np.random.default_rng(0)
-    classes = {op.reads[1]: op.reads[0].shape[1] for op in program.ops if op.kind == "softmax_loss.forward"}
-    found = {}
-    for t in program.inputs:
-        if t.role is Role.INPUT:
-            found[t] = random.standard_normal(t.shape, np.float32).astype(t.dtype, copy=False)
-        elif t.role is Role.LABEL:
-            found[t] = random.integers(0, classes.get(t, 2), t.shape).astype(t.dtype)
-        else:
-            found[t] = np.full(t.shape, rate if t.name == "rate" else 0, t.dtype)
-    return found
 
 
 class Loaded:

@@ -17,7 +17,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from minidnn import zoo
+from benchmarks import nets
 from minidnn.backends.cuda import compile, packages
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.nvrtc import Nvrtc
@@ -77,20 +77,25 @@ class Place:
         """Of the zoo, or of tests/nets where it is called tests/NAME. Each is made once and remembers its first
         values: vgg16's 138 million random numbers take five seconds, and it is loaded a dozen times."""
         if (name, batch) not in self._nets:
-            self._nets[name, batch] = remembering(self._found(name, batch))
+            self._nets[name, batch] = nets.remembering(self._found(name, batch))
         return self._nets[name, batch]
 
     def _found(self, name: str, batch: int | None) -> Net:
         if name.startswith("tests/"):
             return Net.from_yaml(NETS / f"{name.removeprefix('tests/')}.yaml", batch)
-        found = zoo.find(name, batch)
-        return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+        return nets.found(name, batch)
 
     def policies(self, first: Sequence[str]) -> list[str]:
         """All that there are: those of `first` that there are (also with ':p'), in that order, then the others."""
         known = policies.names()
         here = [name for name in first if name.partition(":")[0] in known]
         return [*here, *(name for name in known if name not in here)]
+
+    def settle(self, tf32: bool) -> None:
+        """PyTorch's switches, as ours are."""
+        from benchmarks.peer import settle
+
+        settle(tf32)
 
     # ---- memory and code
 
@@ -161,6 +166,12 @@ class Rehearsal(Place):
     def policies(self, first: Sequence[str]) -> list[str]:
         return super().policies(first)[:2]
 
+    def settle(self, tf32: bool) -> None:
+        import torch
+
+        torch.set_num_threads(1)  # many threads for small arrays only wait for one another
+        super().settle(tf32)
+
     def total_memory(self) -> int:
         return self.device().api.memory  # type: ignore[attr-defined]
 
@@ -197,12 +208,6 @@ def _seconds(work: Callable[[], object]) -> float:
     began = perf_counter()
     work()
     return perf_counter() - began
-
-
-def remembering(net: Net) -> Net:
-    """The net, whose first values are made once."""
-    net.initial = cache(net.initial)  # type: ignore[method-assign]
-    return net
 
 
 def card() -> str:

@@ -17,8 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.gpu_check.measure import RATE, TRAIN, Loaded, batch_of, costs_of, summed
+from benchmarks import nets
+from benchmarks.gpu_check.measure import Loaded, costs_of, summed
 from benchmarks.gpu_check.run import Run, Wrong
+from benchmarks.nets import AGREE, AGREE_LATER, COMPARED, GENTLE, RATE, TRAIN, apart, batch_of
 from minidnn.costs import estimate
 from minidnn.formats import usable
 from minidnn.memory.arrange import BudgetError, arrange
@@ -32,10 +34,6 @@ PLANNING = 15.0  # seconds for plans of one net
 TRIED = 3  # policies that are loaded for one net, at most
 QUICK = 1.02  # times PyTorch's seconds: foreseen to be within that, a policy is tried
 TURNS, TURN = 4, 0.5  # how often each is timed, and for about how many seconds
-COMPARED, GENTLE = 3, 1e-5  # updates that are compared, and their learning rate
-# Of the loss before any update, and behind one. (Few images through many layers of BatchNorm, and steps that halve the
-# loss, make much of the last bits: resnet50's third loss moves by 2e-3 at ten times this rate.)
-AGREE, AGREE_LATER = {"float32": 2e-4, "bfloat16": 2e-2}, {"float32": 5e-3, "bfloat16": 5e-2}
 
 
 def item(run: Run) -> None:
@@ -45,9 +43,7 @@ def item(run: Run) -> None:
         why = str(error)
         run.case("PyTorch", lambda: _missing(why, run.place.small))
         return
-    from benchmarks.gpu_check import peer
-
-    peer.settle(True)
+    run.place.settle(True)
     run.case(
         "PyTorch", lambda: {"there": True, "version": torch.__version__, "cudnn": str(torch.backends.cudnn.version())}
     )
@@ -72,7 +68,7 @@ def _missing(why: str, small: bool) -> dict[str, Any]:
 
 
 def beside(run: Run, name: str, batch: int, form: str) -> dict[str, Any]:
-    from benchmarks.gpu_check.peer import Peer, Trainer, first_weights, forget
+    from benchmarks.peer import Peer, Trainer, first_weights, forget
 
     device, net = run.place.device(), run.place.net(name, batch)
     costs = costs_of(run, device, list(programs(net, TRAIN, ("TRAIN",), format=form, fuses=device.fuses).values()))
@@ -156,25 +152,25 @@ def smallest(run: Run, name: str, batch: int, form: str, before: dict[str, Any])
 def agrees(run: Run, net: Net, form: str) -> dict[str, Any]:
     """Losses of a few updates from the same weights, without dropout, TF32 forbidden. In bfloat16 the two round at
     other places (autocast computes LRN and more in float32): some hundredths, for a sign that is wrong."""
-    from benchmarks.gpu_check.peer import forget, settle
+    from benchmarks.peer import forget
 
     device = run.place.device(tf32=False)
-    settle(False)
+    run.place.settle(False)
     try:
-        mine, theirs = losses(without_dropout(net), device, run.place.torch, form)
+        mine, theirs = losses(nets.without_dropout(net), device, run.place.torch, form)
     finally:
-        settle(True)
+        run.place.settle(True)
         forget()
-    first, *later = (abs(a - b) / max(1.0, abs(b)) for a, b in zip(mine, theirs, strict=True))
-    values = {"losses": mine, "torch_losses": theirs, "first": first, "later": max(later)}
-    if not (first <= AGREE[form] and max(later) <= AGREE_LATER[form]):
+    first, later = apart(mine, theirs)
+    values = {"losses": mine, "torch_losses": theirs, "first": first, "later": later}
+    if not (first <= AGREE[form] and later <= AGREE_LATER[form]):
         raise Wrong(f"losses {mine}, and PyTorch's {theirs}", values)
     return values
 
 
 def losses(net: Net, device: Any, torch_device: str, form: str = "float32") -> tuple[list[float], list[float]]:
     """Ours on a device, and PyTorch's, of the same updates."""
-    from benchmarks.gpu_check.peer import Peer, Trainer, first_weights
+    from benchmarks.peer import Peer, Trainer, first_weights
 
     usable(form)
     batch = batch_of(programs(net, TRAIN, ("TRAIN",), format=form)["TRAIN"], GENTLE)
@@ -182,15 +178,3 @@ def losses(net: Net, device: Any, torch_device: str, form: str = "float32") -> t
         given: Mapping[str, np.ndarray] = {t.name: value for t, value in batch.items()}
         peer = Peer(net.graph("TRAIN"), first_weights(net), torch_device, format=form)
         return ours.losses, Trainer(peer, given, TRAIN, GENTLE, warm=COMPARED).losses
-
-
-def without_dropout(net: Net) -> Net:
-    layers = [
-        layer.model_copy(update={"dropout_param": layer.dropout_param.model_copy(update={"dropout_ratio": 0.0})})
-        if layer.type == "Dropout"
-        else layer
-        for layer in net.parameter.layer
-    ]
-    changed = Net.from_parameter(net.parameter.model_copy(update={"layer": tuple(layers)}))
-    changed.initial = net.initial  # type: ignore[method-assign]  # a function of seed and layer: place.remembering
-    return changed

@@ -16,8 +16,8 @@ import time
 from itertools import product
 from typing import Any
 
-from benchmarks.gpu_check.measure import TRAIN, batch_of
 from benchmarks.gpu_check.run import Run, Wrong
+from benchmarks.nets import TRAIN, batch_of
 from minidnn.backends.cuda.device import MARGIN
 from minidnn.costs import estimate
 from minidnn.memory.arrange import arrange

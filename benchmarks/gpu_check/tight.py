@@ -9,8 +9,9 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from benchmarks.gpu_check.measure import RATE, TRAIN, Loaded, batch_of, costs_of
+from benchmarks.gpu_check.measure import Loaded, costs_of
 from benchmarks.gpu_check.run import Run
+from benchmarks.nets import RATE, TRAIN, batch_of
 from minidnn.formats import usable
 from minidnn.memory.arrange import BudgetError
 from minidnn.session import programs
@@ -77,9 +78,9 @@ class Tight:
     def theirs(self, mode: str, budget: int | None, base: float | None) -> dict[str, Any]:
         import torch
 
-        from benchmarks.gpu_check.peer import Peer, Trainer, first_weights, forget, settle
+        from benchmarks.peer import Peer, Trainer, first_weights, forget
 
-        settle(True)
+        self.run.place.settle(True)
         cuda = self.run.place.torch == "cuda"
         if cuda:
             total = torch.cuda.get_device_properties(0).total_memory

@@ -1,5 +1,6 @@
 """The same net in PyTorch, layer by layer from minidnn's own graph, so that both train the same thing: eager,
-channels_last, cudnn.benchmark, fused SGD with momentum, batches page-locked and copied in each step.
+channels_last or contiguous, SGD with momentum. On a GPU cudnn.benchmark, fused SGD, and batches page-locked and copied
+in each step; on a CPU whatever PyTorch does by itself, on as many threads as the caller set.
 
 As PyTorch's users write it: BatchNorm and the Scale behind it are one batch_norm, ReLUs work in place. And in bfloat16
 as they run it: under torch.autocast, with float32 weights, so that both keep float32 weights, momenta and statistics,
@@ -12,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +26,7 @@ from minidnn.autodiff import TrainSpec
 from minidnn.graph import Blob, Graph, Node
 from minidnn.net import Net
 
+LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 OVERWRITTEN = ("Convolution", "InnerProduct", "BatchNorm", "Scale", "Concat")  # whose backward reads no output
 
 
@@ -40,13 +43,19 @@ class Step:
 
 class Peer(torch.nn.Module):
     def __init__(
-        self, graph: Graph, weights: Mapping[str, np.ndarray], device: str, drop: bool = True, format: str = "float32"
+        self,
+        graph: Graph,
+        weights: Mapping[str, np.ndarray],
+        device: str,
+        drop: bool = True,
+        format: str = "float32",
+        layout: str = "channels_last",
     ) -> None:
-        """weights: as first_weights gives them. `drop`: False leaves dropout out, to compare numbers."""
+        """weights: as first_weights gives them. `drop`: False leaves dropout out, to compare numbers. `layout`: of
+        images and filters, one of LAYOUTS."""
         super().__init__()
-        if device == "cpu":
-            torch.set_num_threads(1)  # rehearsed: many threads for small arrays only wait for one another
-        self.place, self.drop = device, drop
+        self.place, self.drop, self.layout = device, drop, LAYOUTS[layout]
+        self.statistics: list[torch.Tensor] = []  # that BatchNorm keeps
         self.half = None if format == "float32" else getattr(torch, format)
         self.multipliers: dict[torch.nn.Parameter, tuple[float, float]] = {}
         self.inputs: list[Blob] = []
@@ -80,7 +89,7 @@ class Peer(torch.nn.Module):
             return None
         value = torch.from_numpy(np.array(weights[f"{node.name}/{name}"])).to(self.place)
         if value.dim() == 4:
-            value = value.contiguous(memory_format=torch.channels_last)
+            value = value.contiguous(memory_format=self.layout)
         rate, decay = node.layer.mults(i)
         parameter = torch.nn.Parameter(value, requires_grad=rate != 0)
         self.register_parameter(f"{node.name}/{name}".replace(".", "_"), parameter)
@@ -104,6 +113,7 @@ class Peer(torch.nn.Module):
         beta = self._parameter(follower, "beta", weights, 1) if joined else None
         channels = node.bottoms[0].tensor.shape[1]
         mean, variance = torch.zeros(channels, device=self.place), torch.ones(channels, device=self.place)
+        self.statistics += (mean, variance)
         keep = 1 - p.moving_average_fraction
 
         def call(x: torch.Tensor) -> torch.Tensor:
@@ -295,7 +305,7 @@ class Trainer:
             tensor = torch.from_numpy(value)
         tensor = tensor.long() if value.dtype.kind == "i" else tensor
         if tensor.dim() == 4:
-            tensor = tensor.contiguous(memory_format=torch.channels_last)
+            tensor = tensor.contiguous(memory_format=self.peer.layout)
         return tensor.pin_memory() if self.cuda else tensor
 
     def step(self) -> torch.Tensor:
@@ -319,6 +329,26 @@ class Trainer:
         if self.cuda:
             torch.cuda.synchronize()
 
+    def cpu_peak(self) -> int:
+        """Bytes at the highest moment of one step, on the CPU: what lives from step to step, and on top of it what
+        PyTorch's profiler saw come and go. Everything is in it that is taken from PyTorch's allocator: gradients,
+        activations, copies in another layout, oneDNN's scratchpads. What a library takes from malloc itself is not."""
+        self.optimizer.zero_grad(set_to_none=True)  # freed while the profiler looks on, they would not be seen
+        alive = [*self.peer.parameters(), *self.peer.statistics, *self.host]
+        alive += [t for state in self.optimizer.state.values() for t in state.values() if torch.is_tensor(t)]
+        cpu = torch.profiler.ProfilerActivity.CPU
+        with torch.profiler.profile(activities=[cpu], profile_memory=True) as seen:
+            loss = self.step()
+        events = [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]  # type: ignore[union-attr]
+        changes = [e.nbytes() for e in sorted(events, key=lambda e: e.start_ns())]
+        left = _bytes([loss, *(p.grad for p in self.peer.parameters() if p.grad is not None)])
+        if sum(changes) != left:
+            raise RuntimeError(
+                f"the profiler saw {sum(changes)} bytes stay when a step was done, but the gradients and the loss take "
+                f"{left}: its memory events cannot be trusted"
+            )
+        return _bytes(alive) + max(accumulate(changes, initial=0))
+
     def memory(self) -> dict[str, int]:
         """The peak of what its tensors took, and of what its allocator took for them."""
         if not self.cuda:
@@ -327,6 +357,11 @@ class Trainer:
             "torch_allocated_bytes": torch.cuda.max_memory_allocated(),
             "torch_reserved_bytes": torch.cuda.max_memory_reserved(),
         }
+
+
+def _bytes(tensors: Sequence[torch.Tensor]) -> int:
+    """Of their storages, each counted once."""
+    return sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}.values())
 
 
 def first_weights(net: Net) -> dict[str, np.ndarray]:

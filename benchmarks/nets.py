@@ -1,0 +1,66 @@
+"""What both sides of a comparison begin with: a net, its first values and one batch, the same in every process; and
+how far apart the losses may be that come of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+
+from minidnn import zoo
+from minidnn.autodiff import TrainSpec
+from minidnn.net import Net
+from minidnn.program import Program, Role, Tensor
+
+TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
+RATE = 1e-3
+COMPARED, GENTLE = 3, 1e-5  # updates that are compared, and their learning rate
+# Of the loss before any update, and behind one. (Few images through many layers of BatchNorm, and steps that halve the
+# loss, make much of the last bits: resnet50's third loss moves by 2e-3 at ten times this rate.)
+AGREE, AGREE_LATER = {"float32": 2e-4, "bfloat16": 2e-2}, {"float32": 5e-3, "bfloat16": 5e-2}
+
+
+def found(name: str, batch: int | None) -> Net:
+    """A net of the zoo, or of a file. Raises zoo.NoSuchModel with the names there are."""
+    net = zoo.find(name, batch)
+    return net if isinstance(net, Net) else Net.from_yaml(net, batch)
+
+
+def remembering(net: Net) -> Net:
+    """The net, whose first values are made once: vgg16's 138 million random numbers take five seconds."""
+    net.initial = cache(net.initial)  # type: ignore[method-assign]
+    return net
+
+
+def without_dropout(net: Net) -> Net:
+    layers = [
+        layer.model_copy(update={"dropout_param": layer.dropout_param.model_copy(update={"dropout_ratio": 0.0})})
+        if layer.type == "Dropout"
+        else layer
+        for layer in net.parameter.layer
+    ]
+    changed = Net.from_parameter(net.parameter.model_copy(update={"layer": tuple(layers)}))
+    changed.initial = net.initial  # type: ignore[method-assign]  # a function of seed and layer: `remembering`
+    return changed
+
+
+def batch_of(program: Program, rate: float = RATE) -> dict[Tensor, np.ndarray]:
+    """A value for each input: noise, labels that the net has classes for, and a learning rate."""
+    random = np.random.default_rng(0)
+    classes = {op.reads[1]: op.reads[0].shape[1] for op in program.ops if op.kind == "softmax_loss.forward"}
+    values = {}
+    for t in program.inputs:
+        if t.role is Role.INPUT:
+            values[t] = random.standard_normal(t.shape, np.float32).astype(t.dtype, copy=False)
+        elif t.role is Role.LABEL:
+            values[t] = random.integers(0, classes.get(t, 2), t.shape).astype(t.dtype)
+        else:
+            values[t] = np.full(t.shape, rate if t.name == "rate" else 0, t.dtype)
+    return values
+
+
+def apart(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
+    """How far the first losses are apart, and the later ones at most, relative to theirs where that is above 1."""
+    first, *later = (abs(a - b) / max(1.0, abs(b)) for a, b in zip(mine, theirs, strict=True))
+    return first, max(later, default=0.0)
