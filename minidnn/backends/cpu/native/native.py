@@ -10,6 +10,8 @@ from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.recipe import Recipe
 from minidnn.program import Op
 
+NAME = "native"  # of the algorithm, where ours is the one way to do it
+
 
 class Native:
     """The compiled functions, and the number of threads they run with."""

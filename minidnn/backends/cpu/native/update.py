@@ -1,0 +1,73 @@
+"""SGD and clipping (update.c): one pass over the weights, where NumPy makes eight."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidnn.backends.cpu.dnnl import Call
+from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native.native import NAME, Native, bound
+from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
+from minidnn.program import Op
+
+REGULARIZATIONS = {None: 0, "L1": 1, "L2": 2}
+PIECE = 1 << 12  # elements that are summed to one number, as in pieces.h
+
+
+class Geometry(ctypes.Structure):
+    """As in update.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("size", "threads", "regularization")),
+        *((name, ctypes.c_float) for name in ("decay", "momentum", "scale", "lr_mult")),
+    )
+
+
+class Norm(ctypes.Structure):
+    """As in update.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("size", "threads", "count")),
+        ("threshold", ctypes.c_double),
+    )
+
+
+def sgd_update(native: Native, op: Op) -> list[Recipe]:
+    """w dw rate objective h? clip? -> w h?"""
+    a = op.attrs
+    regularization = REGULARIZATIONS[a.regularization if a.decay else None]
+    g = Geometry(op.reads[0].size, native.threads, regularization, a.decay, a.momentum, a.scale, a.lr_mult)
+    run = native.function("update_sgd")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        w, dw, rate, objective, *rest = (address(t) for t in reads)
+        h, clip = rest[0] if a.momentum else 0, rest[-1] if a.clipped else 0
+        return [bound(run, g, w, dw, h, rate, objective, clip)]
+
+    return [plain(bind, NAME)]
+
+
+def gradient_clip(native: Native, op: Op) -> list[Recipe]:
+    """dw1 .. dwn -> the factor that brings their common L2 norm down to the threshold"""
+    pieces = [-(-t.size // PIECE) for t in op.reads]
+    scratch = Scratch()
+    sums = scratch.take(8 * sum(pieces))
+    each = [Norm(t.size, native.threads) for t in op.reads]
+    together = Norm(count=sum(pieces), threshold=op.attrs.threshold)
+    squares, clip = native.function("update_squares"), native.function("update_clip")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        at = sums.address(workspace)
+        steps: list[Call] = []
+        for g, dw, count in zip(each, reads, pieces, strict=True):
+            steps.append(bound(squares, g, address(dw), at))
+            at += 8 * count
+        return [*steps, bound(clip, together, sums.address(workspace), address(writes[0]))]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+FIRST = {"sgd.update": sgd_update, "gradient.clip": gradient_clip}
