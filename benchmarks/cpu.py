@@ -1,0 +1,220 @@
+"""A training iteration on the CPU beside PyTorch's: seconds, and bytes at the peak.
+
+    python benchmarks/cpu.py                                              the nets and policies below
+    python benchmarks/cpu.py --networks vgg16:4,lenet:64 --policies liveness:p --json
+    python benchmarks/cpu.py --save                                       also writes benchmarks/results/cpu-<machine>.*
+
+The peer is PyTorch, eager, with its default settings, in the faster of its two layouts: the same net, layer by layer
+(peer.py), the same batch from memory, as many threads, SGD with momentum and weight decay, gradients set to None. An
+iteration is forward, backward and update. First both have to compute the same losses from the same weights over a few
+updates, dropout left out. Then they take turns, each in a process of its own (sides.py), in rounds of alternating
+order; the median over all steps of all rounds counts.
+
+Ours is planned with costs that are measured here first, unless they are known (--again measures them anew). Its peak
+is the arena, which holds weights, momenta, gradients, activations, the batch and workspaces; PyTorch's the same from
+its profiler's memory events (peer.Trainer.cpu_peak). The next batch, which ours keeps ready beside, is in neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from statistics import median
+from time import perf_counter, sleep
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, too
+
+from benchmarks import machine, nets
+from benchmarks.gpu_check.journal import commit
+from benchmarks.sides import Failed, Ours, Side, Tell, Theirs, Turn
+from minidnn.cli.options import names, positive
+from minidnn.memory import policies
+from minidnn.zoo import NoSuchModel
+
+NETWORKS = "vgg16:4,resnet18:8,resnet50:8,alexnet:32,googlenet:8,lenet:64,cifar10_quick:100"
+POLICIES = [name for name in ("liveness:p", "recompute_cheap:p") if name.partition(":")[0] in policies.names()]
+LAYOUTS = ("contiguous", "channels_last")
+ROUNDS = 7
+PAUSE = 0.05  # seconds between turns: OpenMP's threads spin for a while before they sleep
+BUSY = 0.05  # of the machine: where others take more, times say little
+RESULTS = Path(__file__).with_name("results")
+
+Row = dict[str, Any]
+
+
+class Wrong(ValueError):
+    """What was asked for cannot be run; the message is for people."""
+
+
+def asked(text: str) -> tuple[str, int | None]:
+    """NET or NET:BATCH. Raises Wrong."""
+    name, colon, batch = text.rpartition(":")
+    if not colon:
+        name, batch = text, ""
+    elif not (batch.isdecimal() and int(batch)):
+        raise Wrong(f"{text!r}: expected NET or NET:BATCH, as vgg16:4")
+    try:
+        nets.found(name, int(batch) if batch else None)
+    except NoSuchModel as error:
+        raise Wrong(str(error)) from None
+    return name, int(batch) if batch else None
+
+
+def compared(
+    name: str, batch: int | None, wanted: Sequence[str], threads: int, rounds: int, again: bool, tell: Tell
+) -> Iterator[Row]:
+    """A row for each policy. Raises Failed."""
+    sides: list[Side] = []
+    try:
+        ours = Side(Ours, name, batch, threads)
+        sides.append(ours)
+        mine = ours.ask("load", wanted, again, tell=tell)
+        theirs = Side(Theirs, name, batch, threads)
+        sides.append(theirs)
+        peers = theirs.ask("load", LAYOUTS, tell=tell)
+        for policy, facts in mine["policies"].items():
+            for layout, peer in peers["layouts"].items():
+                _agree(policy, facts["losses"], layout, peer["losses"])
+        turns, others = _rounds([(ours, p) for p in wanted] + [(theirs, x) for x in LAYOUTS], rounds, tell)
+    finally:
+        for side in sides:
+            side.close()
+    seconds = {case: median(s for turn in taken for s in turn.seconds) for case, taken in turns.items()}
+    cpu = {case: median(turn.cpu for turn in taken) for case, taken in turns.items()}
+    best = min(LAYOUTS, key=seconds.__getitem__)
+    peer = peers["layouts"][best]
+    for policy in wanted:
+        facts = mine["policies"][policy]
+        yield {
+            "network": name, "batch": mine["batch"], "policy": policy,
+            "seconds": seconds[policy], "peer_seconds": seconds[best],
+            "seconds_ratio": seconds[policy] / seconds[best],
+            "peak_bytes": facts["peak_bytes"], "peer_peak_bytes": peer["peak_bytes"],
+            "memory_ratio": facts["peak_bytes"] / peer["peak_bytes"],
+            "peer_layout": best, "predicted_seconds": facts["predicted_seconds"],
+            "cpu_seconds": cpu[policy], "peer_cpu_seconds": cpu[best], "others_share": others,
+            "live_peak_bytes": facts["live_peak_bytes"], "host_bytes": facts["host_bytes"],
+            "losses": facts["losses"], "peer_losses": peer["losses"], "layouts": {
+                x: {"seconds": seconds[x], "peak_bytes": peers["layouts"][x]["peak_bytes"]} for x in LAYOUTS
+            },
+            "rounds": [median(turn.seconds) for turn in turns[policy]],
+            "peer_rounds": [median(turn.seconds) for turn in turns[best]],
+            "device": mine["device"], "peer": f"PyTorch {peers['version']}",
+        }  # fmt: skip
+
+
+def _agree(policy: str, mine: Sequence[float], layout: str, theirs: Sequence[float]) -> None:
+    first, later = nets.apart(mine, theirs)
+    if not (first <= nets.AGREE["float32"] and later <= nets.AGREE_LATER["float32"]):
+        said = f"losses {mine} under {policy}, and PyTorch's {theirs} ({layout})"
+        raise Failed(f"the two do not compute the same, so their times are not compared: {said}")
+
+
+def _rounds(cases: Sequence[tuple[Side, str]], rounds: int, tell: Tell) -> tuple[dict[str, list[Turn]], float | None]:
+    """The turns of each case, and what share of the machine other processes took meanwhile."""
+    turns: dict[str, list[Turn]] = {case: [] for _, case in cases}
+    passed = others = 0.0
+    for i in range(rounds):
+        for side, case in cases if i % 2 == 0 else reversed(cases):
+            tell(i, rounds, f"round {i + 1}: {case}")
+            sleep(PAUSE)
+            began, before = perf_counter(), machine.taken()
+            turn = side.ask("turn", case)
+            passed += perf_counter() - began
+            if before is not None and (after := machine.taken()) is not None:
+                others += max(0.0, after - before - turn.cpu * turn.steps)
+            turns[case].append(turn)
+    cores = machine.described()["cores"]
+    return turns, others / (passed * cores) if machine.taken() is not None else None
+
+
+# ---- the command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        if importlib.util.find_spec("torch") is None:
+            raise Wrong("PyTorch, the peer, is not installed: pip install 'minidnn[peer]'")
+        for policy in args.policies:
+            try:
+                policies.find(policy)
+            except KeyError as error:
+                raise Wrong(error.args[0]) from None
+        wanted = [asked(text) for text in args.networks]
+        if args.save:
+            RESULTS.mkdir(exist_ok=True)
+    except (Wrong, OSError) as error:
+        print(f"benchmarks/cpu.py: {error}", file=sys.stderr)
+        return 2
+    rows, code = _run(wanted, args)
+    from benchmarks import told
+
+    document = {"rows": rows, "machine": machine.described(), "date": date.today().isoformat(), "commit": commit(),
+                "threads": args.threads, "rounds": args.rounds, "busy": BUSY}  # fmt: skip
+    if args.json:
+        told.dump(document)
+    elif rows:
+        told.show(document)
+    if args.save and rows:
+        for path in told.save(document, RESULTS):
+            print(path, file=sys.stderr)
+    return code
+
+
+def _run(wanted: Sequence[tuple[str, int | None]], args: argparse.Namespace) -> tuple[list[Row], int]:
+    """All rows that could be had, and the exit code."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False, markup=False)
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    rows: list[Row] = []
+    code = 0
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("")
+        for name, batch in wanted:
+            title = f"{name}, {batch}" if batch else name
+
+            def tell(done: int, of: int, text: str, title: str = title) -> None:
+                progress.update(task, completed=done, total=of, description=f"{title}: {text}")
+
+            try:
+                found = list(compared(name, batch, args.policies, args.threads, args.rounds, args.again, tell))
+            except KeyboardInterrupt:
+                console.print(f"{title}: interrupted; what was done before is kept", style="red")
+                return rows, 130
+            except Failed as error:
+                console.print(f"{title}: {error}", style="red", soft_wrap=True)
+                code = 1
+                continue
+            rows += found
+            for row in found:
+                console.print(_line(row), soft_wrap=True)
+    return rows, code
+
+
+def _line(row: Row) -> str:
+    said = f"{row['network']}, {row['batch']}, {row['policy']}: {row['seconds_ratio']:.2f} of PyTorch's seconds"
+    return f"{said}, {row['memory_ratio']:.2f} of its bytes"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("benchmarks/cpu.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--networks", type=names, default=names(NETWORKS), metavar="NET:BATCH,...", help=NETWORKS)
+    parser.add_argument("--policies", type=names, default=POLICIES, metavar="A,B", help=",".join(POLICIES))
+    parser.add_argument("--threads", type=positive, default=2, metavar="N", help="of both sides (default: 2)")
+    parser.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help=f"of turns (default: {ROUNDS})")
+    parser.add_argument("--again", action="store_true", help="measure anew what our ops cost")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--save", action="store_true", help=f"write into {RESULTS.parent.name}/{RESULTS.name}")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

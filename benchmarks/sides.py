@@ -1,0 +1,219 @@
+"""Two programs that train the same net and take turns, each in a process of its own: minidnn, and PyTorch.
+
+Processes of their own, because each brings its OpenMP: threads that have nothing to do spin for a while before they
+sleep, and two teams in one process would take the cores from each other. A side that waits for its turn waits at a
+pipe, which takes nothing. The parent (benchmarks/cpu.py) asks through it, and hears what is being done.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from time import perf_counter, process_time
+from typing import Any
+
+from benchmarks import nets
+from benchmarks.nets import COMPARED, GENTLE, TRAIN
+
+TURN = 0.5  # seconds of steps in a turn, at least
+SHORT = 0.25  # seconds: where a step takes less, the first of a turn, whose caches are cold, is not counted
+WARM = 2  # steps, before any is counted
+
+Tell = Callable[[int, int, str], object]  # done, of how many, what is at work
+
+
+@dataclass(frozen=True)
+class Turn:
+    """Seconds of each step; and of all of the process's threads together in one, on the average."""
+
+    seconds: list[float]
+    cpu: float
+
+    @property
+    def steps(self) -> int:
+        return len(self.seconds)
+
+
+class Ours:
+    """The net under some policies, planned with costs that were measured here. Batches lie on the host and are copied
+    into the arena in each step; the loss is read behind each."""
+
+    def __init__(self, tell: Tell, network: str, batch: int | None, threads: int) -> None:
+        from minidnn.backends.cpu import CpuDevice
+
+        self.tell = tell
+        self.device = CpuDevice(threads)
+        self.net = nets.remembering(nets.found(network, batch))
+        self.sessions: dict[str, Any] = {}
+
+    def load(self, policies: Sequence[str], again: bool) -> dict[str, Any]:
+        """Measure what is not known yet, plan, compare, warm. For each policy the losses of the comparison, and what
+        the plan takes."""
+        from minidnn.costs import measurements
+        from minidnn.fusion import offered
+        from minidnn.memory.simulator import simulate
+        from minidnn.session import programs
+        from minidnn.study.measure import measure
+
+        comparable = nets.without_dropout(self.net)
+        fuses = offered(self.device)
+        both = [programs(net, TRAIN, ("TRAIN",), fuses=fuses)["TRAIN"] for net in (self.net, comparable)]
+        costs = measure(self.device, both, measurements(self.device), again, self.tell)
+        found: dict[str, Any] = {}
+        for i, policy in enumerate(policies):
+            self.tell(i, len(policies), f"{policy}: planning, and comparing losses")
+            session, losses = self._opened(comparable, policy, costs, COMPARED)
+            session.close()
+            session.machine.homes.clear()
+            self.sessions[policy], _ = self._opened(self.net, policy, costs, WARM)
+            arrangement = self.sessions[policy].arrangement
+            schedule = arrangement.schedules["TRAIN"]
+            found[policy] = {
+                "losses": losses,
+                "peak_bytes": arrangement.arena,
+                "live_peak_bytes": schedule.live_peak,
+                "host_bytes": arrangement.host,
+                "predicted_seconds": simulate(schedule, costs).seconds,
+            }
+        batch = next(t.shape[0] for t in both[0].inputs if len(t.shape) > 1)
+        return {"device": self.device.description, "batch": batch, "policies": found}
+
+    def _opened(self, net: Any, policy: str, costs: Any, steps: int) -> tuple[Any, list[float]]:
+        from minidnn.session import Session
+
+        session = Session(net, TRAIN, ("TRAIN",), device=self.device, policy=policy, costs=costs, seed=1)
+        for tensor, value in nets.batch_of(session.programs["TRAIN"], GENTLE).items():
+            session.machine.write(tensor, value)
+        return session, [_train(session) for _ in range(steps)]
+
+    def turn(self, policy: str) -> Turn:
+        session = self.sessions[policy]
+        return _timed(lambda: _train(session))
+
+
+def _train(session: Any) -> float:
+    """One iteration as the solver runs it."""
+    session.launch("TRAIN")
+    loss = session.objective("TRAIN")
+    session.machine.settle()
+    return loss
+
+
+class Theirs:
+    """PyTorch's eager mode in each layout (peer.py), with what it does by default and as many threads."""
+
+    def __init__(self, tell: Tell, network: str, batch: int | None, threads: int) -> None:
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its profiler's lines, before it is imported
+        import torch
+
+        torch.set_num_threads(threads)
+        self.tell, self.version = tell, torch.__version__
+        self.net = nets.remembering(nets.found(network, batch))
+        self.trainers: dict[str, Any] = {}
+
+    def load(self, layouts: Sequence[str]) -> dict[str, Any]:
+        from benchmarks.peer import Peer, Trainer, first_weights
+        from minidnn.session import programs
+
+        graph, weights = self.net.graph("TRAIN"), first_weights(self.net)
+        batch = nets.batch_of(programs(self.net, TRAIN, ("TRAIN",))["TRAIN"], GENTLE)
+        given = {t.name: value for t, value in batch.items()}
+        found = {}
+        for i, layout in enumerate(layouts):
+            self.tell(i, len(layouts), f"PyTorch, {layout}: comparing losses, and watching its memory")
+            peer = Peer(graph, weights, "cpu", drop=False, layout=layout)
+            trainer = self.trainers[layout] = Trainer(peer, given, TRAIN, GENTLE, warm=COMPARED)
+            peer.drop = True
+            for _ in range(WARM):
+                trainer.step()
+            found[layout] = {"losses": trainer.losses, "peak_bytes": trainer.cpu_peak()}
+        return {"version": self.version, "layouts": found}
+
+    def turn(self, layout: str) -> Turn:
+        trainer = self.trainers[layout]
+        return _timed(lambda: trainer.step().item())
+
+
+def _timed(step: Callable[[], float]) -> Turn:
+    """Steps for TURN seconds, one at least; their losses have to be finite, or kernels work on what nobody trains."""
+    began, busy = perf_counter(), process_time()
+    loss = step()
+    taken = [perf_counter() - began]
+    if taken[0] < SHORT:
+        taken, busy = [], process_time()
+    while sum(taken) < TURN:
+        began = perf_counter()
+        loss = step()
+        taken.append(perf_counter() - began)
+    cpu = (process_time() - busy) / len(taken)
+    if not abs(loss) < float("inf"):
+        raise ArithmeticError(f"the loss has become {loss}")
+    return Turn(taken, cpu)
+
+
+# ---- the processes
+
+
+class Failed(RuntimeError):
+    """A side could not do what it was asked; the message is for people."""
+
+
+class Side:
+    """One of the two in its process: `ask` it what its class can do."""
+
+    def __init__(self, kind: type[Ours] | type[Theirs], *arguments: Any) -> None:
+        context = get_context("spawn")
+        self.pipe, other = context.Pipe()
+        self.name = kind.__name__.lower()
+        self.process = context.Process(target=_serve, args=(other, kind, arguments), daemon=True)
+        self.process.start()
+        other.close()
+
+    def ask(self, what: str, *arguments: Any, tell: Tell = lambda done, of, text: None) -> Any:
+        """The answer; `tell` hears what goes on until it is there. Raises Failed."""
+        try:
+            self.pipe.send((what, arguments))
+            while True:
+                kind, answer = self.pipe.recv()
+                if kind == "answer":
+                    return answer
+                if kind == "failed":
+                    raise Failed(answer)
+                tell(*answer)
+        except (EOFError, ConnectionError):
+            self.process.join(10)
+            code = self.process.exitcode
+            why = "killed, for want of memory perhaps" if code == -signal.SIGKILL else f"exit code {code}"
+            raise Failed(f"its process has ended ({why})") from None
+
+    def close(self) -> None:
+        """End it: at once where it waits; where it is at work, by Ctrl-C, which lets it keep what it measured."""
+        self.pipe.close()
+        self.process.join(1)
+        if self.process.is_alive() and self.process.pid is not None:
+            os.kill(self.process.pid, signal.SIGINT)
+            self.process.join(10)
+        self.process.kill()
+        self.process.join()
+
+
+def _serve(pipe: Connection, kind: Callable[..., Any], arguments: Iterable[Any]) -> None:
+    """Answer until the other end is closed."""
+    side = None
+    try:
+        while True:
+            what, asked = pipe.recv()
+            try:
+                side = side or kind(lambda *told: pipe.send(("tell", told)), *arguments)
+                answer = ("answer", getattr(side, what)(*asked))
+            except Exception as error:
+                traceback.print_exc()
+                answer = ("failed", f"{type(error).__name__}: {error}")
+            pipe.send(answer)
+    except (EOFError, BrokenPipeError, KeyboardInterrupt):
+        pass

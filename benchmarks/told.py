@@ -1,0 +1,121 @@
+"""What benchmarks/cpu.py found: as a table, as a picture, and as files beside those of other machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import bars
+from benchmarks.bars import Bar
+from benchmarks.machine import slug
+from minidnn import sizes
+from minidnn.files import replacing
+from minidnn.report import table
+
+# What is to be reached on two threads (issue 5): (seconds, bytes) over PyTorch's, by network and policy.
+LEAN = {"vgg16": 0.85, "alexnet": 0.85}
+SECONDS = {
+    "vgg16": 0.55, "resnet18": 0.65, "resnet50": 0.75, "alexnet": 0.75, "googlenet": 0.70, "lenet": 0.60,
+    "cifar10_quick": 0.80,
+}  # fmt: skip
+CHEAP = {"resnet50": 0.65, "googlenet": 0.65}  # bytes, of recompute_cheap
+
+Document = Mapping[str, Any]
+Row = Mapping[str, Any]
+
+
+def goals(row: Row) -> tuple[float | None, float | None]:
+    """Of seconds and of bytes over PyTorch's."""
+    policy, name = row["policy"].partition(":")[0], row["network"]
+    if policy == "liveness" and name in SECONDS:
+        return SECONDS[name], LEAN.get(name, 1.0)
+    return None, CHEAP.get(name) if policy == "recompute_cheap" else None
+
+
+HEADINGS = (
+    "network", "batch", "policy", "time", "PyTorch", "layout", "ratio", "goal", "peak", "PyTorch's", "of it", "meant",
+)  # fmt: skip
+
+
+def _cells(row: Row) -> list[str]:
+    seconds, nbytes = goals(row)
+    return [
+        row["network"], str(row["batch"]), row["policy"],
+        table.duration(row["seconds"]), table.duration(row["peer_seconds"]), row["peer_layout"],
+        f"{row['seconds_ratio']:.2f}", _goal(seconds), table.size(row["peak_bytes"]),
+        table.size(row["peer_peak_bytes"]), f"{row['memory_ratio']:.2f}", _goal(nbytes),
+    ]  # fmt: skip
+
+
+def _goal(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def about(document: Document) -> list[str]:
+    """Sentences on where and how."""
+    m, rows = document["machine"], document["rows"]
+    found = [
+        f"{m['cpu']}, {m['cores']} cores, {sizes.text(m['memory_bytes'])}; {m['system']}, Python {m['python']}. "
+        f"{document['threads']} threads, {document['rounds']} rounds, {document['date']}, commit {document['commit']}.",
+        f"{rows[0]['device']}; {rows[0]['peer']}.",
+    ]
+    busy = [r["others_share"] for r in rows if r["others_share"] is not None]
+    if busy and max(busy) > document["busy"]:
+        found.append(f"The machine was not idle: others took up to {max(busy):.0%} of it, so these times say little.")
+    return found
+
+
+def dump(document: Document) -> None:
+    table.dump(document)
+
+
+def show(document: Document) -> None:
+    lines = [_cells(row) for row in document["rows"]]
+    table.plain(HEADINGS, lines, "A training iteration beside PyTorch's", spare=("meant", "goal", "layout"))
+    for sentence in about(document):
+        print(sentence)
+
+
+def markdown(document: Document) -> str:
+    lines = ["# A training iteration on the CPU beside PyTorch's", ""]
+    lines += [*about(document), ""]
+    lines += [f"| {' | '.join(HEADINGS)} |", f"|{' --- |' * len(HEADINGS)}"]
+    lines += [f"| {' | '.join(_cells(row))} |" for row in document["rows"]]
+    return "\n".join([*lines, ""])
+
+
+def picture(document: Document) -> str:
+    rows = []
+    for r in document["rows"]:
+        of_time, of_bytes = goals(r)
+        name = f"{r['network']}, {r['batch']}"
+        said = f"{name}, {r['policy']}: "
+        time, peak = table.duration(r["seconds"]), table.size(r["peak_bytes"])
+        pair = (
+            Bar("weights", r["seconds_ratio"], f"{r['seconds_ratio']:.2f}  {time}",
+                f"{said}{time}, PyTorch {table.duration(r['peer_seconds'])}", of_time),
+            Bar("feature_maps", r["memory_ratio"], f"{r['memory_ratio']:.2f}  {peak}",
+                f"{said}{peak}, PyTorch {table.size(r['peer_peak_bytes'])}", of_bytes),
+        )  # fmt: skip
+        rows.append(bars.Row(f"{name}, {r['policy']}", pair))
+    m = document["machine"]
+    note = f"{m['cpu']}, {document['threads']} threads; {document['rows'][0]['peer']}, eager, its faster layout, is 1"
+    key = [("weights", "seconds of an iteration"), ("feature_maps", "bytes at the peak; a black line is a goal")]
+    return bars.picture("A training iteration on the CPU over PyTorch's", note, key, rows)
+
+
+def save(document: Document, folder: Path) -> Sequence[Path]:
+    """Written whole or not at all: .json, .md, .svg."""
+    m = document["machine"]
+    stem = f"cpu-{slug(m['cpu'])}-{m['cores']}"
+    paths = []
+    for ending in ("json", "md", "svg"):
+        path = folder / f"{stem}.{ending}"
+        with replacing(path) as file:
+            if ending == "json":
+                table.dump(document, file)
+            else:
+                file.write(markdown(document) if ending == "md" else picture(document))
+        paths.append(path)
+    return paths
