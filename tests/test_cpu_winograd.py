@@ -140,12 +140,13 @@ def test_what_is_not_finite_reaches_all_it_should(device, which, value):
             assert reached.any() and not np.isfinite(got[reached]).any(), f"{e.name}: {value} in {bad.name} at {at}"
 
 
-def test_is_offered_last_and_only_where_it_fits(device):
+def test_is_offered_where_it_fits_and_first_where_it_pays(device):
     m = Maker(5)
     for which in PASSES:
-        e = example(m, which, 2, 64, 14, 14, 64, (1, 1))
-        names = [a.name for a in device.algorithms(e.op)]
-        assert len(names) > 1 and names.index(winograd.NAME) == len(names) - 1
+        for n, channels, place in ((2, 64, 0), (1, 64, -1), (8, 8, -1)):
+            e = example(m, which, n, channels, 14, 14, channels, (1, 1))
+            names = [a.name for a in device.algorithms(e.op)]
+            assert len(names) > 1 and names.count(winograd.NAME) == 1 and names[place] == winograd.NAME
         for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}, {"pad": (3, 1)}, {"kernel": (5, 5)}, {"group": 2}):
             a = attrs(**{**vars(e.op.attrs), **change})
             op = Op("conv", e.op.kind, "conv", Phase.FORWARD, e.op.reads, e.op.writes, a)

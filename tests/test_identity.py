@@ -108,7 +108,7 @@ def held_out():
 
 
 @lru_cache
-def tested_baseline():
+def baseline_between_tests():
     return train("inception", "reference", "baseline", clip_gradients=0.5, iter_size=2, test_data=held_out())
 
 
@@ -116,7 +116,7 @@ def tested_baseline():
 def test_bit_identical_with_clipping_accumulation_and_tests_between_under_the_smallest_budget(policy):
     """Every policy there is, three programs in one arena: on the reference, which has one algorithm per op."""
     options = dict(clip_gradients=0.5, iter_size=2, test_data=held_out())
-    want, losses, algorithms = tested_baseline()
+    want, losses, algorithms = baseline_between_tests()
     with pytest.raises(BudgetError) as refused:
         train("inception", "reference", policy, budget=1, **options)
     smallest = refused.value.smallest

@@ -6,10 +6,10 @@ where a geometry is not for it) in one or both of
     MORE    another way to do it, with another workspace: offered behind those, for a plan to choose
 """
 
-from minidnn.backends.cpu.native import update, winograd
+from minidnn.backends.cpu.native import pooling, update, winograd
 from minidnn.backends.cpu.native.native import Native, Recipes
 
-FIRST: dict[str, Recipes] = {**winograd.FIRST, **update.FIRST}
+FIRST: dict[str, Recipes] = {**winograd.FIRST, **pooling.FIRST, **update.FIRST}
 MORE: dict[str, Recipes] = {**winograd.MORE}
 
 __all__ = ["FIRST", "MORE", "Native", "Recipes"]
