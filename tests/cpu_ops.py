@@ -118,6 +118,7 @@ def examples(seed: int = 0) -> Iterator[Example]:
     yield from losses(m)
     yield from updates(m)
     yield from fused(m)
+    yield from channels(m)
 
 
 def convolutions(m: Maker) -> Iterator[Example]:
@@ -375,6 +376,24 @@ def losses(m: Maker) -> Iterator[Example]:
             yield m.example("accuracy.forward", [scores, label], [(1,)], a, note=f"top {top_k} ignore {ignore}")
     ones = [np.float32([v]) for v in (0.5, 2.0, -1.0)]
     yield m.example("objective.forward", ones, [(1,)], attrs(weights=(1.0, 0.3, 0.3)))
+
+
+def channels(m: Maker) -> Iterator[Example]:
+    """What goes by vectors of channels, with fewer and with a few more of them than vectors have lanes."""
+    for c in (1, 3, 9, 17, 69):
+        k, s, p, size = (3, 2), (2, 3), (1, 1), (9, 11)
+        o = tuple(_ceil_mode(*axis) for axis in zip(size, k, s, p, strict=True))
+        shape, x, dy = (2, c, *o), np.round(m.normal(2, c, *size) * 4) / 4, m.normal(2, c, *o)
+        for places, dtype in ((None, "uint8"), ("index", "uint8"), ("index", "int32")):
+            a = attrs(method="MAX", kernel=k, stride=s, pad=p, saved="index")
+            outs, kinds = ([shape] * 2, {1: dtype}) if places else ([shape], {})
+            note = f"MAX, {dtype} {places}"
+            yield m.example("pooling.forward", [x], outs, a, dtypes=kinds, note=note, exact=True)
+            index = _some_index(m, size, o, k, s, p, shape, dtype)
+            yield m.example("pooling.backward", [index, dy], [x.shape], a, note=note)
+        a = attrs(method="AVE", kernel=k, stride=s, pad=p, saved=None)
+        yield m.example("pooling.forward", [x], [shape], a, note="AVE")
+        yield m.example("pooling.backward", [dy], [x.shape], a, note="AVE")
 
 
 def updates(m: Maker) -> Iterator[Example]:

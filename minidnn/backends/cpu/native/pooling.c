@@ -1,0 +1,253 @@
+/* Pooling of NHWC images with Caffe's windows, which may hang over the edges. Vectors are over channels. Backward
+ * gathers: what it writes is the sum over the windows that meet a pixel, in the order in which the reference adds, so
+ * it is one pass and nobody waits.
+ *
+ * An index is the place of a maximum in its whole window, row by row, clipped or not: a byte, or an int32 where there
+ * are more than 256 places. NaN is the largest of all, and of several the last; else the first of equals.
+ */
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+#include <math.h>
+
+#include "pieces.h"
+
+/* Mirrored by pooling.py. */
+typedef struct {
+    int64_t n, c;
+    int64_t h, w;   /* of x */
+    int64_t oh, ow; /* of y */
+    int64_t kh, kw, sh, sw, ph, pw;
+    int64_t wide; /* whether an index is an int32 */
+    int64_t threads;
+} Geometry;
+
+static int large(const Geometry *g) { return g->n * g->h * g->w * g->c > ALONE; }
+
+ALWAYS int64_t at_least(int64_t least, int64_t n) { return n > least ? n : least; }
+
+/* LANES bytes as a vector of integers, and back: compilers make dozens of instructions of it. */
+#if defined(__AVX512F__)
+ALWAYS bits widened(const uint8_t *p) { return (bits)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+ALWAYS void narrowed(uint8_t *p, bits b) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8((__m512i)b)); }
+#elif defined(__AVX2__)
+ALWAYS bits widened(const uint8_t *p) { return (bits)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
+ALWAYS void narrowed(uint8_t *p, bits b) {
+    const __m256i fours = _mm256_shuffle_epi8((__m256i)b, _mm256_set1_epi32(0x0c080400));
+    const __m128i eight = _mm_unpacklo_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
+    _mm_storel_epi64((__m128i *)p, eight);
+}
+#else
+ALWAYS bits widened(const uint8_t *p) {
+    bits b;
+    for (int j = 0; j < LANES; j++) b[j] = p[j];
+    return b;
+}
+ALWAYS void narrowed(uint8_t *p, bits b) {
+    for (int j = 0; j < LANES; j++) p[j] = (uint8_t)b[j];
+}
+#endif
+
+/* LANES places from the i-th on, of which the first n exist. */
+ALWAYS bits load_places(const void *index, int64_t i, int64_t n, const int wide) {
+    if (wide) return (bits)load_some((const float *)index + i, n);
+    if (n >= LANES) return widened((const uint8_t *)index + i);
+    uint8_t some[LANES] = {0};
+    memcpy(some, (const uint8_t *)index + i, n);
+    return widened(some);
+}
+
+ALWAYS void store_places(void *index, int64_t i, bits places, int64_t n, const int wide) {
+    if (wide) {
+        store_some((float *)index + i, (vec)places, n);
+        return;
+    }
+    if (n >= LANES) {
+        narrowed((uint8_t *)index + i, places);
+        return;
+    }
+    uint8_t some[LANES];
+    narrowed(some, places);
+    memcpy((uint8_t *)index + i, some, n);
+}
+
+/* f(..., first channel, vectors, lanes of each) until all channels are done. What is left of them after whole vectors is
+ * done by one that begins earlier, and does a few again; only fewer channels than lanes are loaded one by one. */
+#define ALL_CHANNELS(f, ...)                                                            \
+    do {                                                                                \
+        const int64_t all_ = g->c;                                                      \
+        int64_t c_ = 0;                                                                 \
+        for (; c_ + 4 * LANES <= all_; c_ += 4 * LANES) f(__VA_ARGS__, c_, 4, LANES);   \
+        for (; c_ + 2 * LANES <= all_; c_ += 2 * LANES) f(__VA_ARGS__, c_, 2, LANES);   \
+        for (; c_ + LANES <= all_; c_ += LANES) f(__VA_ARGS__, c_, 1, LANES);           \
+        if (c_ < all_ && all_ >= LANES) f(__VA_ARGS__, all_ - LANES, 1, LANES);         \
+        if (all_ < LANES) f(__VA_ARGS__, 0, 1, all_);                                   \
+    } while (0)
+
+/* Where a window lies on its image: rows [top, bottom), columns [left, right); it begins at (row, column). */
+typedef struct {
+    int64_t row, column, top, bottom, left, right;
+} Window;
+
+ALWAYS Window window(const Geometry *g, int64_t row, int64_t column) {
+    const int64_t y = row * g->sh - g->ph, x = column * g->sw - g->pw;
+    return (Window){y, x, at_least(0, y), at_most(g->h, y + g->kh), at_least(0, x), at_most(g->w, x + g->kw)};
+}
+
+/* What an average divides by: the window clipped to the image and its padding on both sides, not to the image. */
+ALWAYS int64_t places(const Geometry *g, int64_t row, int64_t column) {
+    const int64_t y = row * g->sh - g->ph, x = column * g->sw - g->pw;
+    return (at_most(y + g->kh, g->h + g->ph) - y) * (at_most(x + g->kw, g->w + g->pw) - x);
+}
+
+ALWAYS void maximum(const Geometry *g, const float *image, Window o, float *y, void *index, int64_t at, const int wide,
+                    int64_t c, const int many, int64_t lanes) {
+    vec best[4];
+    bits where[4];
+    for (int v = 0; v < many; v++) best[v] = (vec){0} - INFINITY, where[v] = (bits){0};
+    for (int64_t r = o.top; r < o.bottom; r++)
+        for (int64_t q = o.left; q < o.right; q++) {
+            const float *pixel = image + (r * g->w + q) * g->c + c;
+            const bits place = (bits){0} + (int32_t)((r - o.row) * g->kw + q - o.column);
+            for (int v = 0; v < many; v++) {
+                const vec x = load_some(pixel + v * LANES, lanes);
+                const bits larger = (x > best[v]) | (x != x);
+                best[v] = choose(larger, x, best[v]);
+                where[v] = (place & larger) | (where[v] & ~larger);
+            }
+        }
+    for (int v = 0; v < many; v++) {
+        store_some(y + at + c + v * LANES, best[v], lanes);
+        if (index) store_places(index, at + c + v * LANES, where[v], lanes, wide);
+    }
+}
+
+/* A line of y. (Here and below, what is written might be the geometry, for all that a compiler knows: hence a copy.) */
+static void maxima(const Geometry *given, const float *x, float *y, void *index, int64_t line) {
+    const Geometry here = *given, *g = &here;
+    const float *image = x + line / g->oh * g->h * g->w * g->c;
+    const int64_t row = line % g->oh;
+    for (int64_t column = 0; column < g->ow; column++) {
+        const Window o = window(g, row, column);
+        const int64_t at = (line * g->ow + column) * g->c;
+        if (g->wide)
+            ALL_CHANNELS(maximum, g, image, o, y, index, at, 1);
+        else
+            ALL_CHANNELS(maximum, g, image, o, y, index, at, 0);
+    }
+}
+
+/* x -> y, and the index where it is not null. */
+void pooling_maximum(const Geometry *g, const float *x, float *y, void *index) {
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
+    for (int64_t line = 0; line < g->n * g->oh; line++) maxima(g, x, y, index, line);
+}
+
+ALWAYS void average(const Geometry *g, const float *image, Window o, float count, float *y, int64_t c, const int many,
+                    int64_t lanes) {
+    vec sum[4];
+    for (int v = 0; v < many; v++) sum[v] = (vec){0};
+    for (int64_t r = o.top; r < o.bottom; r++)
+        for (int64_t q = o.left; q < o.right; q++)
+            for (int v = 0; v < many; v++)
+                sum[v] += load_some(image + (r * g->w + q) * g->c + c + v * LANES, lanes);
+    for (int v = 0; v < many; v++) store_some(y + c + v * LANES, sum[v] / count, lanes);
+}
+
+static void averages(const Geometry *given, const float *x, float *y, int64_t line) {
+    const Geometry here = *given, *g = &here;
+    const float *image = x + line / g->oh * g->h * g->w * g->c;
+    const int64_t row = line % g->oh;
+    for (int64_t column = 0; column < g->ow; column++) {
+        const Window o = window(g, row, column);
+        const float count = (float)places(g, row, column);
+        ALL_CHANNELS(average, g, image, o, count, y + (line * g->ow + column) * g->c);
+    }
+}
+
+void pooling_average(const Geometry *g, const float *x, float *y) {
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
+    for (int64_t line = 0; line < g->n * g->oh; line++) averages(g, x, y, line);
+}
+
+/* The windows that meet place `at` of one axis, last to first: in the last one it stands first. */
+typedef struct {
+    int64_t last, first;
+} Meets;
+
+ALWAYS Meets meets(int64_t at, int64_t pad, int64_t kernel, int64_t stride, int64_t out) {
+    const int64_t over = at + pad - kernel; /* a window that begins there does not reach it */
+    return (Meets){at_most(out - 1, (at + pad) / stride), over < 0 ? 0 : over / stride + 1};
+}
+
+ALWAYS void from_maxima(const Geometry *g, const void *index, const float *dy, int64_t image, Meets rows, Meets columns,
+                        int64_t row, int64_t column, float *dx, const int wide, int64_t c, const int many,
+                        int64_t lanes) {
+    vec sum[4];
+    for (int v = 0; v < many; v++) sum[v] = (vec){0};
+    for (int64_t r = rows.last; r >= rows.first; r--)
+        for (int64_t q = columns.last; q >= columns.first; q--) {
+            const int64_t at = ((image * g->oh + r) * g->ow + q) * g->c + c;
+            const int32_t here = (int32_t)((row + g->ph - r * g->sh) * g->kw + column + g->pw - q * g->sw);
+            for (int v = 0; v < many; v++) {
+                const bits chosen = load_places(index, at + v * LANES, lanes, wide) == here;
+                sum[v] += (vec)((bits)load_some(dy + at + v * LANES, lanes) & chosen);
+            }
+        }
+    for (int v = 0; v < many; v++) store_some(dx + c + v * LANES, sum[v], lanes);
+}
+
+static void line_from_maxima(const Geometry *given, const void *index, const float *dy, float *dx, int64_t line) {
+    const Geometry here = *given, *g = &here;
+    const int64_t image = line / g->h, row = line % g->h;
+    const Meets rows = meets(row, g->ph, g->kh, g->sh, g->oh);
+    for (int64_t column = 0; column < g->w; column++) {
+        const Meets columns = meets(column, g->pw, g->kw, g->sw, g->ow);
+        float *to = dx + (line * g->w + column) * g->c;
+        if (g->wide)
+            ALL_CHANNELS(from_maxima, g, index, dy, image, rows, columns, row, column, to, 1);
+        else
+            ALL_CHANNELS(from_maxima, g, index, dy, image, rows, columns, row, column, to, 0);
+    }
+}
+
+/* dx = the sum of dy where the index says that this was the maximum. */
+void pooling_from_maxima(const Geometry *g, const void *index, const float *dy, float *dx) {
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
+    for (int64_t line = 0; line < g->n * g->h; line++) line_from_maxima(g, index, dy, dx, line);
+}
+
+/* whole: whether no window that meets the pixel is clipped, so that all divide by the same. */
+ALWAYS void from_averages(const Geometry *g, const float *dy, int64_t image, Meets rows, Meets columns, float *dx,
+                          const int whole, int64_t c, const int many, int64_t lanes) {
+    vec sum[4];
+    const float common = 1.0f / (float)(g->kh * g->kw);
+    for (int v = 0; v < many; v++) sum[v] = (vec){0};
+    for (int64_t r = rows.last; r >= rows.first; r--)
+        for (int64_t q = columns.last; q >= columns.first; q--) {
+            const float share = whole ? common : 1.0f / (float)places(g, r, q);
+            for (int v = 0; v < many; v++)
+                sum[v] += load_some(dy + ((image * g->oh + r) * g->ow + q) * g->c + c + v * LANES, lanes) * share;
+        }
+    for (int v = 0; v < many; v++) store_some(dx + c + v * LANES, sum[v], lanes);
+}
+
+static void line_from_averages(const Geometry *given, const float *dy, float *dx, int64_t line) {
+    const Geometry here = *given, *g = &here;
+    const int64_t image = line / g->h;
+    const Meets rows = meets(line % g->h, g->ph, g->kh, g->sh, g->oh);
+    for (int64_t column = 0; column < g->w; column++) {
+        const Meets columns = meets(column, g->pw, g->kw, g->sw, g->ow);
+        float *to = dx + (line * g->w + column) * g->c;
+        if (places(g, rows.last, columns.last) == g->kh * g->kw)
+            ALL_CHANNELS(from_averages, g, dy, image, rows, columns, to, 1);
+        else
+            ALL_CHANNELS(from_averages, g, dy, image, rows, columns, to, 0);
+    }
+}
+
+/* dx = the sum of the shares of all windows that meet it. */
+void pooling_from_averages(const Geometry *g, const float *dy, float *dx) {
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
+    for (int64_t line = 0; line < g->n * g->h; line++) line_from_averages(g, dy, dx, line);
+}
