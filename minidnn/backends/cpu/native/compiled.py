@@ -23,7 +23,7 @@ from minidnn.files import replacing
 
 SOURCES = Path(__file__).parent
 NAME = "minidnn"
-OPTIONS = ("-O3", "-march=native", "-fopenmp", "-shared", "-fPIC")
+OPTIONS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-shared", "-fPIC")
 COMPILERS = ("cc", "gcc", "clang")  # in the order of search; the environment variable CC names another
 SECONDS = 120  # a compiler that takes longer than this hangs: it needs two
 
@@ -59,7 +59,7 @@ def _compiler() -> str:
 def _compile(compiler: str, to: Path) -> None:
     try:
         done = subprocess.run(
-            [compiler, *OPTIONS, "-o", str(to), *map(str, sorted(SOURCES.glob("*.c")))],
+            [compiler, *OPTIONS, "-o", str(to), *map(str, sorted(SOURCES.glob("*.c"))), "-lm"],
             capture_output=True,
             text=True,
             timeout=SECONDS,

@@ -1,0 +1,44 @@
+"""LRN across channels (lrn.c), of which backward reads x alone."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidnn.backends.cpu.dnnl import Call
+from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native.native import NAME, Native, bound
+from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.program import Op
+
+
+class Geometry(ctypes.Structure):
+    """As in lrn.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("positions", "c", "size", "threads")),
+        *((name, ctypes.c_float) for name in ("alpha", "beta", "k")),
+    )
+
+
+def recipes(native: Native, op: Op) -> list[Recipe]:
+    """x -> y, x dy -> dx (or x y dy -> dx); none within a channel"""
+    x, a = op.reads[0], op.attrs
+    if a.region != "ACROSS_CHANNELS":
+        return []
+    n, c, h, w = x.shape
+    g = Geometry(n * h * w, c, a.size, native.threads, a.alpha / a.size, a.beta, a.k)
+    scratch = Scratch()
+    rows = scratch.take(native.bytes("lrn_bytes", g))
+    run = native.function(f"lrn_{op.kind.split('.')[1]}")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        read = (reads[0], reads[-1]) if len(reads) > 1 else reads
+        return [bound(run, g, *(address(t) for t in (*read, *writes)), rows.address(workspace))]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+FIRST = {"lrn.forward": recipes, "lrn.backward": recipes}
