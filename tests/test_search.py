@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from minidnn import zoo
 from minidnn.autodiff import differentiate
 from minidnn.cli.main import main
 from minidnn.costs import profile
@@ -14,9 +13,10 @@ from minidnn.memory.arrange import BudgetError, arrange, unproved
 from minidnn.memory.verify import ScheduleError
 from minidnn.study import search
 from minidnn.study.search import Series, largest
+from minidnn.zoo.cifar10 import Cifar10Quick
 
 COSTS = profile("k40")
-NET = zoo.find("cifar10_quick")
+NET = Cifar10Quick()
 BATCHES = Series(1, 1, 10_000)
 MIB = 2**20
 

@@ -28,10 +28,9 @@ __all__ = [
     "residual_blocks",
 ]  # fmt: skip
 
-WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152)  # kept in models/ as files
+WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # kept in models/ as files
 MADE = {  # by name, without a file
-    str(kind.name): kind
-    for kind in (SuperNeuronsAlexNet, CaffeNet, Cifar10Quick, DenseNet121, InceptionV3, InceptionV4)
+    str(kind.name): kind for kind in (SuperNeuronsAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4)
 }
 # by numbers in the name: how it is said, what makes it of them, and some of its nets
 FAMILIES: dict[str, tuple[Callable[..., Net], tuple[str, ...]]] = {

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from minidnn.define import L, Top
 from minidnn.net import Net
-from minidnn.zoo.pieces import TRAINED, cifar, full, geometry, scored
+from minidnn.zoo.pieces import cifar, geometry, scored
+
+TRAINED = [{"lr_mult": 1}, {"lr_mult": 2}]  # here biases decay, too
 
 
 class Cifar10Quick(Net):
@@ -20,7 +22,10 @@ class Cifar10Quick(Net):
         for i, maps in ((2, 32), (3, 64)):
             x = L.ReLU(self._conv(x, i, maps, 0.01), name=f"relu{i}", in_place=True)
             x = L.Pooling(x, name=f"pool{i}", pool="AVE", kernel_size=3, stride=2)
-        scored(full(full(x, "ip1", 64, 0.1), "ip2", 10, 0.1), label, top5=False)
+        for i, outputs in ((1, 64), (2, 10)):
+            filler = {"type": "gaussian", "std": 0.1}
+            x = L.InnerProduct(x, name=f"ip{i}", param=TRAINED, num_output=outputs, weight_filler=filler)
+        scored(x, label, top5=False)
 
     @staticmethod
     def _conv(x: Top, i: int, maps: int, std: float) -> Top:
