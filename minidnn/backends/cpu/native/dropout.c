@@ -1,0 +1,97 @@
+/* Dropout by Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011), the
+ * same words as philox.py's: element i of a tensor, counted in logical order, takes word i % 4 of block i / 4.
+ */
+#include "pieces.h"
+
+/* Mirrored by dropout.py. */
+typedef struct {
+    int64_t n, c, pixels; /* pixels 1: elements lie in logical order */
+    int64_t threads;
+    uint32_t seed_low, seed_high, key;
+    uint32_t limit; /* words below it drop */
+    float scale;    /* of what is kept */
+} Geometry;
+
+enum { BLOCKS = 64, WORDS = 4 * BLOCKS }; /* at a time */
+
+/* Words [4 * block, 4 * block + WORDS). The loops are over blocks, so that they are vectors. */
+static void words(const Geometry *g, int64_t block, int64_t iteration, uint32_t *out) {
+    uint32_t a[BLOCKS], b[BLOCKS], c[BLOCKS], d[BLOCKS], low = g->seed_low, high = g->seed_high;
+    for (int i = 0; i < BLOCKS; i++) {
+        a[i] = (uint32_t)(block + i);
+        b[i] = (uint32_t)((uint64_t)(block + i) >> 32);
+        c[i] = (uint32_t)iteration;
+        d[i] = g->key;
+    }
+    for (int round = 0; round < 10; round++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            const uint64_t p = (uint64_t)a[i] * 0xD2511F53u, q = (uint64_t)c[i] * 0xCD9E8D57u;
+            a[i] = (uint32_t)(q >> 32) ^ b[i] ^ low;
+            c[i] = (uint32_t)(p >> 32) ^ d[i] ^ high;
+            b[i] = (uint32_t)q;
+            d[i] = (uint32_t)p;
+        }
+        low += 0x9E3779B9u;
+        high += 0xBB67AE85u;
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        out[4 * i] = a[i];
+        out[4 * i + 1] = b[i];
+        out[4 * i + 2] = c[i];
+        out[4 * i + 3] = d[i];
+    }
+}
+
+typedef uint32_t unsigned_bits __attribute__((vector_size(LANES * 4)));
+
+/* x -> y where elements lie in logical order. */
+static void straight(const Geometry *g, const float *x, int64_t iteration, float *y) {
+    const int64_t size = g->n * g->c;
+    const uint32_t limit = g->limit;
+    const float scale = g->scale;
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (size > ALONE / 4)
+    for (int64_t from = 0; from < size; from += WORDS) {
+        uint32_t word[WORDS];
+        words(g, from / 4, iteration, word);
+        const int64_t count = at_most(WORDS, size - from);
+        for (int64_t i = 0; i < count; i += LANES) {
+            unsigned_bits w;
+            memcpy(&w, word + i, sizeof w);
+            const bits scaled = (bits)(load_some(x + from + i, count - i) * scale);
+            store_some(y + from + i, (vec)(scaled & (w >= limit)), count - i);
+        }
+    }
+}
+
+/* The same for images, whose channels lie innermost: by way of a byte for each element in logical order. */
+static void images(const Geometry *g, const float *x, int64_t iteration, float *y, uint8_t *drops) {
+    const int64_t size = g->n * g->c * g->pixels;
+    const uint32_t limit = g->limit;
+    const float scale = g->scale;
+#pragma omp parallel num_threads(g->threads) if (size > ALONE / 4)
+    {
+#pragma omp for schedule(static)
+        for (int64_t from = 0; from < size; from += WORDS) {
+            uint32_t word[WORDS];
+            words(g, from / 4, iteration, word);
+            const int64_t count = at_most(WORDS, size - from);
+            for (int64_t i = 0; i < count; i++) drops[from + i] = word[i] < limit;
+        }
+#pragma omp for schedule(static)
+        for (int64_t item = 0; item < g->n * g->pixels; item++) {
+            const uint8_t *drop = drops + item / g->pixels * g->c * g->pixels + item % g->pixels;
+            for (int64_t c = 0; c < g->c; c++) {
+                const float scaled = x[item * g->c + c] * scale;
+                y[item * g->c + c] = drop[c * g->pixels] ? 0 : scaled;
+            }
+        }
+    }
+}
+
+/* y may be x. `drops` is needed for images alone. */
+void dropout(const Geometry *g, const float *x, const int64_t *iteration, float *y, uint8_t *drops) {
+    if (g->pixels == 1)
+        straight(g, x, *iteration, y);
+    else
+        images(g, x, *iteration, y, drops);
+}
