@@ -80,30 +80,30 @@ def _blas(left: Matrix, right: Matrix, out: Matrix, arrays: Sequence[np.ndarray]
     return [call, *(partial(add, flat(bias)) for bias in arrays[2:])]
 
 
-def _sizes(x: Tensor, w: Tensor) -> tuple[int, int, int]:
+def sizes(x: Tensor, w: Tensor) -> tuple[int, int, int]:
     """(N, outputs, inputs)"""
     return x.shape[0], w.shape[0], w.size // w.shape[0]
 
 
-def _alike(x: Tensor, w: Tensor) -> bool:
+def alike(x: Tensor, w: Tensor) -> bool:
     """Whether the rows of x and w lie in the same order; otherwise the reference's route is taken."""
     return (len(x.shape) == 4) == (len(w.shape) == 4)
 
 
 def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     x, w, *b = op.reads
-    if not _alike(x, w):
+    if not alike(x, w):
         return None
-    n, o, k = _sizes(x, w)
+    n, o, k = sizes(x, w)
     return _product(dnnl, Matrix(n, k), Matrix(o, k, transposed=True), Matrix(n, o), bool(b))
 
 
 def backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     """dx (n, k) = dy (n, o) w (o, k)"""
     (w, _), (dx,) = op.reads, op.writes
-    if not _alike(dx, w):
+    if not alike(dx, w):
         return None
-    n, o, k = _sizes(dx, w)
+    n, o, k = sizes(dx, w)
     (recipe,) = _product(dnnl, Matrix(n, o), Matrix(o, k), Matrix(n, k))
     return [Recipe(recipe.algorithm, lambda reads, writes, ws: recipe.bind(reads[::-1], writes, ws))]
 
@@ -111,9 +111,9 @@ def backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
 def backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     """dw (o, k) = dy' (o, n) x (n, k)"""
     (x, _), (dw,) = op.reads, op.writes
-    if not _alike(x, dw):
+    if not alike(x, dw):
         return None
-    n, o, k = _sizes(x, dw)
+    n, o, k = sizes(x, dw)
     (recipe,) = _product(dnnl, Matrix(n, o, transposed=True), Matrix(n, k), Matrix(o, k))
     return [Recipe(recipe.algorithm, lambda reads, writes, ws: recipe.bind(reads[::-1], writes, ws))]
 

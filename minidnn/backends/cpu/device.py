@@ -7,7 +7,7 @@ allocating, and `description` says so.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +47,8 @@ KINDS = {
     **loss.KINDS,
     **update.KINDS,
 }
+
+LAST = ("nhwc.ref", "blas")  # many times slower, or on one thread: offered only where nothing else is
 
 
 class CpuDevice:
@@ -107,27 +109,29 @@ class CpuDevice:
                 f"the cpu backend computes in float32, not in {half}: use --format float32, or --device cuda, or, slow "
                 "but on any machine, --device reference; to plan without a device, --gpu NAME"
             )
-        if self.dnnl is None or op.kind not in KINDS:
+        if self.dnnl is None:
             return [_reference(op)]
         key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
         if key not in self._recipes:
             if self.dnnl.use_threads:
                 self.dnnl.use_threads()  # kernels are generated for a number of threads
             try:
-                found = KINDS[op.kind](self.dnnl, op) or [_reference(op)]
+                found = KINDS[op.kind](self.dnnl, op) if op.kind in KINDS else None
             except NotOffered:
-                found = [_reference(op)]
+                found = None
             except DnnlError as error:
                 shapes = ", ".join(f"{t.name} {'x'.join(map(str, t.shape))}" for t in (*op.reads, *op.writes))
                 raise reference.TooLarge(
                     f"layer {op.layer}: oneDNN refuses {op.kind} with {op.attrs} on {shapes} ({error}); "
                     f"it takes smaller sizes, or use --device reference"
                 ) from error
-            self._recipes[key] = [*self._own(native.FIRST, op), *found, *self._own(native.MORE, op)]
+            every = [*self._own(native.FIRST, op), *(found or []), *self._own(native.MORE, op)]
+            self._recipes[key] = [r for r in every if r.algorithm.name not in LAST] or every or [_reference(op)]
         return self._recipes[key]
 
-    def _own(self, table: Mapping[str, native.Recipes], op: Op) -> list[Recipe]:
-        return table[op.kind](self.native, op) if self.native and op.kind in table else []
+    def _own(self, tables: Sequence[Mapping[str, native.Recipes]], op: Op) -> list[Recipe]:
+        """By our own kernels, of every family that has the kind."""
+        return [r for t in tables if self.native and op.kind in t for r in t[op.kind](self.native, op)]
 
     def fuses(self, op: Op) -> bool:
         """Whether there is a kernel for a fused op (fusion.py)."""

@@ -1,0 +1,101 @@
+"""Inner products (inner_product.c): on all threads, where NumPy's BLAS would run on one; W, the most of their bytes, is
+read from memory once.
+
+x and W lie alike (dense.py says when), rows of `inputs` elements; y is N x outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidnn.backends.cpu.dense import alike, sizes
+from minidnn.backends.cpu.dnnl import Call
+from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native.native import NAME, Native, bound
+from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
+from minidnn.program import Op
+
+FEW = 12  # rows of A that do not make it worth to pack B
+# Rows and columns of B that are taken at a time: where it is read as it lies, a row is a stream of memory, and those
+# are few but long; packed, a block is what the second-level cache holds.
+LYING, PACKED = (8, 4096), (128, 1024)
+PANEL = 32  # a multiple of every CPU's
+
+
+class Geometry(ctypes.Structure):
+    """As in inner_product.c."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("n", "inputs", "outputs", "relu", "threads"))
+
+
+class Matrices(ctypes.Structure):
+    """As in inner_product.c."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in ("rows", "depth", "columns", "down", "along", "deep", "wide", "packed", "threads")
+    )
+
+
+def forward(native: Native, op: Op) -> list[Recipe]:
+    x, w = op.reads[:2]
+    if not alike(x, w):
+        return []
+    n, outputs, inputs = sizes(x, w)
+    geometry = Geometry(n, inputs, outputs, op.kind.endswith("relu"), native.threads)
+    run = native.function("inner_product_forward")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        bias = address(reads[2]) if len(reads) == 3 else 0
+        return [bound(run, geometry, address(reads[0]), address(reads[1]), bias, address(writes[0]))]
+
+    return [plain(bind, NAME)]
+
+
+def backward_data(native: Native, op: Op) -> list[Recipe]:
+    """dx (n x inputs) = dy (n x outputs) W (outputs x inputs)"""
+    (w, _), (dx,) = op.reads, op.writes
+    if not alike(dx, w):
+        return []
+    n, outputs, inputs = sizes(dx, w)
+    return [_product(native, n, outputs, inputs, down=outputs, along=1)]
+
+
+def backward_filter(native: Native, op: Op) -> list[Recipe]:
+    """dW (outputs x inputs) = dy' (outputs x n) x (n x inputs)"""
+    (x, _), (dw,) = op.reads, op.writes
+    if not alike(x, dw):
+        return []
+    n, outputs, inputs = sizes(x, dw)
+    return [_product(native, outputs, n, inputs, down=1, along=outputs)]
+
+
+def _product(native: Native, rows: int, depth: int, columns: int, down: int, along: int) -> Recipe:
+    """What is written = A B, of B and A as they are read."""
+    packed = rows > FEW
+    deep, wide = PACKED if packed else LYING
+    blocks = -(-columns // wide)
+    blocks += -blocks % native.threads  # each has as much to do
+    wide = -(-columns // blocks // PANEL) * PANEL
+    geometry = Matrices(rows, depth, columns, down, along, min(deep, depth), wide, packed, native.threads)
+    scratch = Scratch()
+    piece = scratch.take(native.bytes("inner_product_multiply_bytes", geometry))
+    run = native.function("inner_product_multiply")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        b, a = reads
+        return [bound(run, geometry, address(a), address(b), address(writes[0]), piece.address(workspace))]
+
+    return scratch.recipe(NAME, bind)
+
+
+# Behind oneDNN's, which from AVX-512 on has a product of its own; below, these are the only ones.
+MORE = {
+    "inner_product.forward": forward,
+    "inner_product.forward_relu": forward,
+    "inner_product.backward_data": backward_data,
+    "inner_product.backward_filter": backward_filter,
+}
