@@ -1,0 +1,332 @@
+"""Seconds of a training iteration against the bytes it may use: planned, foreseen, and run on this CPU.
+
+    python benchmarks/budgets.py                            vgg16, batch 4, the policies of vDNN
+    python benchmarks/budgets.py --network vgg16:8 --policies vdnn_all:m,vdnn_all:p,liveness:p --json
+    python benchmarks/budgets.py --save                     also writes benchmarks/results/budgets-<net>-<machine>.*
+
+Each policy is asked for plans at budgets from the smallest that any of them can keep to more than any needs. Plans that
+are the same under several budgets are run once. What runs takes turns, in rounds; medians count. Foreseen is what the
+simulator says with the costs that are measured here first (study/measure.py), unless they are known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from html import escape
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, too
+
+from benchmarks import machine, nets
+from benchmarks.cpu import RESULTS, Wrong, asked
+from benchmarks.gpu_check.journal import commit
+from minidnn import sizes
+from minidnn.backends.cpu import CpuDevice
+from minidnn.cli.options import names, positive
+from minidnn.costs import Costs, measurements
+from minidnn.files import replacing
+from minidnn.fusion import offered
+from minidnn.memory import policies
+from minidnn.memory.arrange import Arrangement, BudgetError, arrange
+from minidnn.memory.simulator import simulate
+from minidnn.memory.trace import copied
+from minidnn.program import Program
+from minidnn.report import table
+from minidnn.report.draw import STYLE, WIDTH, byte_ticks, ticks
+from minidnn.session import Session, programs
+from minidnn.study.measure import measure
+
+POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"
+POINTS = 16  # budgets that are asked for
+ROUNDS = 5
+WARM = 2  # steps
+CLOSE = 0.10  # of what was measured: how near the simulator should be
+
+Row = dict[str, Any]
+Tell = Callable[[int, int, str], object]
+
+
+@dataclass(eq=False)
+class Case:
+    """A policy's plan, and the budgets under which it is the one."""
+
+    policy: str
+    arrangement: Arrangement
+    foreseen: float
+    budgets: list[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def row(self) -> Row:
+        schedule = self.arrangement.schedules["TRAIN"]
+        moved = copied(schedule.instructions, schedule)
+        seconds = median(self.seconds)
+        return {
+            "policy": self.policy, "budget_bytes": min(self.budgets), "peak_bytes": self.arrangement.arena, **moved,
+            "seconds": seconds, "predicted_seconds": self.foreseen, "predicted_ratio": self.foreseen / seconds,
+            "steps": self.seconds,
+        }  # fmt: skip
+
+
+def planned(program: Program, wanted: Sequence[str], costs: Costs, points: int, tell: Tell) -> list[Case]:
+    """Every different plan, by policy, at budgets that are evenly apart."""
+    smallest, largest = {}, 0
+    for i, policy in enumerate(wanted):
+        tell(i, len(wanted), f"{policy}: its smallest budget")
+        try:
+            arrange([program], policy, costs, 1)
+        except BudgetError as refused:
+            smallest[policy] = refused.smallest
+        largest = max(largest, arrange([program], policy, costs).arena)
+    least = min(smallest.values())
+    budgets = sorted({*smallest.values(), *(least + (largest - least) * i // (points - 1) for i in range(points))})
+    cases: dict[tuple[str, str], Case] = {}
+    for i, budget in enumerate(budgets):
+        for policy in wanted:
+            if budget < smallest[policy]:
+                continue
+            tell(i, len(budgets), f"{policy} in {sizes.text(budget)}")
+            arrangement = arrange([program], policy, costs, budget)
+            schedule = arrangement.schedules["TRAIN"]
+            key = policy, str(schedule)
+            if key not in cases:
+                cases[key] = Case(policy, arrangement, simulate(schedule, costs).seconds)
+            cases[key].budgets.append(budget)
+    return list(cases.values())
+
+
+def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, points: int, rounds: int, tell: Tell):
+    """Plan, open, warm, and take turns: (cases with their seconds, the device's description)."""
+    device = CpuDevice(threads)
+    net = nets.remembering(nets.found(network, batch))
+    program = programs(net, nets.TRAIN, ("TRAIN",), fuses=offered(device))["TRAIN"]
+    known = measurements(device)
+    if problem := known.unwritable():
+        raise Wrong(f"costs cannot be kept: {problem}; XDG_CACHE_HOME names another folder for the cache")
+    costs = measure(device, [program], known, tell=tell)
+    cases = planned(program, wanted, costs, points, tell)
+    room = device.memory * 3 // 4
+    for group in _groups(cases, room):
+        sessions = []
+        try:
+            for i, case in enumerate(group):
+                tell(i, len(group), f"{case.policy}: warming up")
+                session = Session(
+                    net, nets.TRAIN, ("TRAIN",), device=device, policy=case.policy, costs=costs,
+                    budget=min(case.budgets), seed=1,
+                )  # fmt: skip
+                sessions.append(session)
+                for tensor, value in nets.batch_of(session.programs["TRAIN"], nets.GENTLE).items():
+                    session.machine.write(tensor, value)
+                for _ in range(WARM):
+                    _step(session)
+            for i in range(rounds):
+                pairs = list(zip(group, sessions, strict=True))
+                for case, session in pairs if i % 2 == 0 else reversed(pairs):
+                    tell(i, rounds, f"round {i + 1}: {case.policy}")
+                    case.seconds.append(_step(session))
+        finally:
+            for session in sessions:
+                session.close()
+                session.machine.homes.clear()
+    return cases, device.description
+
+
+def _groups(cases: Sequence[Case], room: int) -> Iterator[list[Case]]:
+    """Cases whose memory is there at once."""
+    group: list[Case] = []
+    taken = 0
+    for case in cases:
+        need = case.arrangement.arena + case.arrangement.host
+        if group and taken + need > room:
+            yield group
+            group, taken = [], 0
+        group.append(case)
+        taken += need
+    if group:
+        yield group
+
+
+def _step(session: Session) -> float:
+    began = perf_counter()
+    session.launch("TRAIN")
+    session.objective("TRAIN")
+    session.machine.settle()
+    return perf_counter() - began
+
+
+# ---- what it shows
+
+
+def show(document: Row) -> None:
+    lines = [
+        [
+            r["policy"], table.size(r["budget_bytes"]), table.size(r["peak_bytes"]), table.size(r["offload_bytes"]),
+            table.duration(r["seconds"]), table.duration(r["predicted_seconds"]), f"{r['predicted_ratio']:.2f}",
+        ]
+        for r in document["rows"]
+    ]  # fmt: skip
+    headings = ["policy", "from budget", "peak", "moved out", "measured", "foreseen", "ratio"]
+    table.plain(headings, lines, f"{document['network']}, batch {document['batch']}: an iteration under budgets")
+    near = sum(abs(r["predicted_ratio"] - 1) <= CLOSE for r in document["rows"])
+    print(f"{near} of {len(document['rows'])} foreseen within {CLOSE:.0%}. {document['device']}")
+
+
+COLOURS = ("out", "update", "in", "weights", "feature_maps", "again", "workspace", "extra")
+LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 40, 104, 330, 52
+
+
+def picture(document: Row) -> str:
+    """Measured seconds as filled points, foreseen ones hollow; a line holds to the next plan of the same policy."""
+    rows = document["rows"]
+    widest = max(r["peak_bytes"] for r in rows) * 1.08
+    highest = max(max(r["seconds"], r["predicted_seconds"]) for r in rows) * 1.08
+
+    def x(nbytes: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * nbytes / widest
+
+    def y(seconds: float) -> float:
+        return TOP + HEIGHT * (1 - seconds / highest)
+
+    bottom = TOP + HEIGHT
+    title = f"{document['network']}, batch {document['batch']}: seconds of an iteration against the budget"
+    m = document["machine"]
+    note = f"{m['cpu']}, {document['threads']} threads; filled: measured, hollow: foreseen"
+    out = [
+        f'<text class="head" x="{LEFT}" y="30">{escape(title)}</text>',
+        f'<text class="soft" x="{LEFT}" y="49">{escape(note)}</text>',
+    ]
+    for value in ticks(highest, 6):
+        out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+        out.append(f'<text class="soft" x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g} s</text>')
+    for value in byte_ticks(widest, 8):
+        label = sizes.text(int(value)) if value else "0"
+        out.append(f'<line class="axis" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
+        out.append(f'<text class="soft" x="{x(value):.1f}" y="{bottom + 17}" text-anchor="middle">{label}</text>')
+    out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
+    out.append(f'<text class="soft" x="{WIDTH - RIGHT}" y="{bottom + 36}" text-anchor="end">bytes of the arena</text>')
+    at = LEFT
+    for colour, policy in zip(COLOURS, dict.fromkeys(r["policy"] for r in rows), strict=False):
+        of = sorted((r for r in rows if r["policy"] == policy), key=lambda r: r["peak_bytes"])
+        path = f"M{x(of[0]['peak_bytes']):.1f} {y(of[0]['seconds']):.1f}"
+        for before, r in pairwise(of):
+            path += f"L{x(r['peak_bytes']):.1f} {y(before['seconds']):.1f}V{y(r['seconds']):.1f}"
+        path += f"H{WIDTH - RIGHT}"
+        out.append(f'<path d="{path}" fill="none" stroke="var(--{colour})" stroke-width="1.6"/>')
+        for r in of:
+            said = (
+                f"{policy} in {sizes.text(r['peak_bytes'])}: {table.duration(r['seconds'])}, foreseen "
+                f"{table.duration(r['predicted_seconds'])}, {sizes.text(r['offload_bytes'])} moved out"
+            )
+            place = f'cx="{x(r["peak_bytes"]):.1f}"'
+            hollow = f'fill="var(--paper)" stroke="var(--{colour})" stroke-width="1.4"'
+            out.append(f'<circle {place} cy="{y(r["predicted_seconds"]):.1f}" r="4.5" {hollow}/>')
+            out.append(
+                f'<circle {place} cy="{y(r["seconds"]):.1f}" r="4" fill="var(--{colour})">'
+                f"<title>{escape(said)}</title></circle>"
+            )
+        out.append(f'<rect x="{at}" y="64" width="11" height="11" rx="2" fill="var(--{colour})"/>')
+        out.append(f'<text class="soft" x="{at + 17}" y="74">{escape(policy)}</text>')
+        at += 40 + round(6.6 * len(policy))
+    height = bottom + BELOW
+    size = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+    head = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'
+    body = "\n".join(out)
+    return f'<svg class="mini" {size} role="img">{head}\n{body}\n</svg>\n'
+
+
+def save(document: Row) -> list[Path]:
+    """Written whole or not at all."""
+    m = document["machine"]
+    stem = f"budgets-{document['network']}-{machine.slug(m['cpu'])}-{m['cores']}"
+    paths = []
+    for ending in ("json", "svg"):
+        path = RESULTS / f"{stem}.{ending}"
+        with replacing(path) as file:
+            if ending == "json":
+                table.dump(document, file)
+            else:
+                file.write(picture(document))
+        paths.append(path)
+    return paths
+
+
+# ---- the command
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    try:
+        network, batch = asked(args.network)
+        for policy in args.policies:
+            try:
+                policies.find(policy)
+            except KeyError as error:
+                raise Wrong(error.args[0]) from None
+        if args.save:
+            RESULTS.mkdir(exist_ok=True)
+        cases, device = _watched(network, batch, args)
+    except (Wrong, OSError) as error:
+        print(f"benchmarks/budgets.py: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("benchmarks/budgets.py: interrupted; the costs that were measured are kept", file=sys.stderr)
+        return 130
+    rows = [case.row() for case in cases]
+    document = {
+        "rows": rows, "network": network, "batch": batch, "threads": args.threads, "rounds": args.rounds,
+        "machine": machine.described(), "device": device, "date": date.today().isoformat(), "commit": commit(),
+    }  # fmt: skip
+    if args.json:
+        table.dump(document)
+    else:
+        show(document)
+    if args.save:
+        for path in save(document):
+            print(path, file=sys.stderr)
+    return 0
+
+
+def _watched(network: str, batch: int | None, args: argparse.Namespace) -> tuple[list[Case], str]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False, markup=False)
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("")
+
+        def tell(done: int, of: int, text: str) -> None:
+            progress.update(task, completed=done, total=of, description=f"{network}: {text}")
+
+        return run(network, batch, args.policies, args.threads, args.points, args.rounds, tell)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("benchmarks/budgets.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--network", default="vgg16:4", metavar="NET:BATCH", help="(default: %(default)s)")
+    parser.add_argument("--policies", type=names, default=names(POLICIES), metavar="A,B", help=POLICIES)
+    parser.add_argument("--threads", type=positive, default=2, metavar="N", help="(default: 2)")
+    parser.add_argument("--points", type=_several, default=POINTS, metavar="N", help=f"budgets (default: {POINTS})")
+    parser.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help=f"of turns (default: {ROUNDS})")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--save", action="store_true", help=f"write into {RESULTS.parent.name}/{RESULTS.name}")
+    return parser
+
+
+def _several(text: str) -> int:
+    count = positive(text)
+    if count < 2:
+        raise argparse.ArgumentTypeError("at least 2")
+    return count
+
+
+if __name__ == "__main__":
+    sys.exit(main())
