@@ -1,20 +1,25 @@
-"""Fusion: a pass over a Program that makes one op of two where the first one's result need not be read from memory
-again. It comes before planning, so that policies, costs, listings and the proof see fused ops as any other.
+"""Fusion: a pass over a Program that makes one op of several where what lies between them need not be in memory. It
+comes before planning, so that policies, costs, listings and the proof see fused ops as any other.
 
   forward, then ReLU:      a convolution or inner product, and the ReLU that alone reads its top, become
                            `<kind>_relu`: x, w (, b) -> y. What lay between them is never written.
   dReLU, then dbias:       a ReLU's backward, and a bias gradient that reads what it writes (of a convolution, inner
                            product or Scale), become `relu.backward_bias`: y, dy -> dx, db. dx is not read again.
+  BatchNorm, Scale (ReLU): become `batch_norm.forward_scale(_relu)`: x, gamma, beta -> y, mean, variance; all of their
+                           backward `batch_norm.backward_scale(_relu)`: x, mean, variance, gamma, beta, dy -> dx,
+                           dgamma, dbeta; by running statistics `batch_norm.inference_scale(_relu)`. The normalized x
+                           that lay between is made again from x, and so is the sign of what the ReLU saw: where
+                           something else would read either, the layers stay as they were, forward and backward.
 
 Only ReLUs of slope 0 whose backward reads y. Which fused ops there are is the device's to say, op by op (`fuses`): what
 it has no kernel for stays as it was. A fused op belongs to the layer that has the parameters, and stands where the
-first of the two stood.
+first of them stood.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,12 +33,16 @@ FORWARD = {
 }
 BIASES = ("convolution.backward_bias", "inner_product.backward_bias", "scale.backward_bias")
 BACKWARD = "relu.backward_bias"
-KINDS = frozenset({*FORWARD.values(), BACKWARD})  # of fused ops
+NORMALIZED = ("batch_norm.forward", "batch_norm.inference")
+SCALED = frozenset(f"{kind}_scale{relu}" for kind in (*NORMALIZED, "batch_norm.backward") for relu in ("", "_relu"))
+KINDS = SCALED | {*FORWARD.values(), BACKWARD}  # of fused ops
+
+Part = tuple[tuple[Op, ...], Op]  # ops in the program's order, and the one that they become
 
 
 def as_cudnn(op: Op) -> bool:
     """`fuses` of a GPU that need not be here: cuDNN's own kernels have a ReLU where they add a bias."""
-    return op.kind == BACKWARD or len(op.reads) == 3
+    return op.kind == BACKWARD or (op.kind in FORWARD.values() and len(op.reads) == 3)
 
 
 def offered(device: Any) -> Fuses | None:
@@ -42,17 +51,18 @@ def offered(device: Any) -> Fuses | None:
 
 
 def fused(program: Program, fuses: Fuses | None) -> Program:
-    """The program with pairs of ops made one where `fuses` says so; it computes the same values but for those that
-    nobody reads any more."""
+    """The program with ops made one where `fuses` says so; it computes the same values but for those that nobody reads
+    any more."""
     if fuses is None:
         return program
-    pairs = [*_forward(program), *_backward(program)]
     becomes: dict[Op, Op | None] = {}
-    for first, second, one in pairs:
-        if first not in becomes and second not in becomes and fuses(one):
-            becomes[first], becomes[second] = one, None
-    ops = [new for op in program.ops if (new := becomes.get(op, op)) is not None]
-    made = replace(program, ops=tuple(ops))
+    for parts in (*_normalizations(program), *_forward(program), *_backward(program)):
+        taken = any(op in becomes for ops, _ in parts for op in ops)
+        if not taken and all(fuses(one) for _, one in parts):
+            for ops, one in parts:
+                becomes |= dict.fromkeys(ops)
+                becomes[ops[0]] = one
+    made = replace(program, ops=tuple(new for op in program.ops if (new := becomes.get(op, op)) is not None))
     made.check()
     return made
 
@@ -62,34 +72,38 @@ def kinds(program: Program) -> list[str]:
     return sorted(KINDS & {op.kind for op in program.ops})
 
 
-def _forward(program: Program) -> list[tuple[Op, Op, Op]]:
-    """(forward, ReLU, the one op) for each pair with nothing else that knows what lies between."""
+def _forward(program: Program) -> Iterator[list[Part]]:
+    """A forward and its ReLU, with nothing else that knows what lies between."""
     readers = Counter(t for op in program.ops for t in op.reads)
     known = {*program.outputs, *program.carried}
     by_top = {op.writes[0]: op for op in program.ops if op.kind in FORWARD}
-    found = []
     for relu in program.ops:
-        if relu.kind != "relu.forward" or len(relu.writes) > 1 or relu.attrs.negative_slope != 0:
+        if not _rectifies(relu):
             continue
         (x,), (y,) = relu.reads, relu.writes
         op = by_top.get(x)
         if op is None or readers[x] > 1 or x in known:
             continue
         kind, name = FORWARD[op.kind], f"{op.layer}+{relu.layer}.forward"
-        one = replace(op, name=name, kind=kind, writes=(y,), flops=op.flops + relu.flops)
-        found.append((op, relu, one))
-    return found
+        yield [((op, relu), replace(op, name=name, kind=kind, writes=(y,), flops=op.flops + relu.flops))]
 
 
-def _backward(program: Program) -> list[tuple[Op, Op, Op]]:
-    """(ReLU's backward, bias gradient, the one op). Where several biases have one gradient, the first."""
+def _rectifies(op: Op) -> bool:
+    return op.kind == "relu.forward" and len(op.writes) == 1 and op.attrs.negative_slope == 0
+
+
+def _rectified_from_y(op: Op) -> bool:
+    return op.kind == "relu.backward" and op.attrs.negative_slope == 0 and op.attrs.saved == "y"
+
+
+def _backward(program: Program) -> Iterator[list[Part]]:
+    """A ReLU's backward and a bias gradient. Where several biases have one gradient, the first."""
     by_gradient: dict[Tensor, Op] = {}
     for op in program.ops:
         if op.kind in BIASES:
             by_gradient.setdefault(op.reads[0], op)
-    found = []
     for relu in program.ops:
-        if relu.kind != "relu.backward" or relu.attrs.negative_slope != 0 or relu.attrs.saved != "y":
+        if not _rectified_from_y(relu):
             continue
         (dx,) = relu.writes
         bias = by_gradient.get(dx)
@@ -99,5 +113,76 @@ def _backward(program: Program) -> list[tuple[Op, Op, Op]]:
             relu, name=f"{relu.layer}+{bias.layer}.backward_bias", kind=BACKWARD, layer=bias.layer,
             writes=(dx, *bias.writes), attrs=None, flops=relu.flops + bias.flops,
         )  # fmt: skip
-        found.append((relu, bias, one))
-    return found
+        yield [((relu, bias), one)]
+
+
+def _normalizations(program: Program) -> Iterator[list[Part]]:
+    """A BatchNorm, the Scale behind it, and the ReLU behind that if there is one: forward, and all of backward."""
+    place = {op: p for p, op in enumerate(program.ops)}
+    readers: dict[Tensor, list[Op]] = defaultdict(list)
+    makers: dict[Tensor, Op] = {}
+    for op in program.ops:
+        for t in op.reads:
+            readers[t].append(op)
+        for t in op.writes:
+            makers.setdefault(t, op)
+    given, kept = {*program.inputs, *program.carried}, {*program.outputs, *program.carried}
+
+    def reader(t: Tensor, kind: str, layer: str | None = None) -> Op | None:
+        return next((op for op in readers[t] if op.kind == kind and layer in (None, op.layer)), None)
+
+    def hidden(t: Tensor, *within: Op | None) -> bool:
+        """Whether nobody else knows of it."""
+        return t not in kept and all(op in within for op in readers[t])
+
+    def part(like: Op, kind: str, ops: Sequence[Op], **changed: Any) -> Part:
+        relu = "_relu" if ops[0].kind == "relu.backward" or ops[-1].kind == "relu.forward" else ""
+        layers = "+".join(dict.fromkeys(op.layer for op in ops))
+        flops = sum(op.flops for op in ops)
+        name = f"{layers}.{like.name.rsplit('.', 1)[1]}"
+        return tuple(ops), replace(like, name=name, kind=f"{kind}_scale{relu}", flops=flops, **changed)
+
+    def forward(norm: Op, scale: Op) -> Part:
+        ops, (y,) = [norm, scale], scale.writes
+        relu = reader(y, "relu.forward")
+        if relu and _rectifies(relu) and hidden(y, relu):
+            ops, (y,) = [*ops, relu], relu.writes
+        return part(
+            norm, norm.kind, ops, layer=scale.layer, reads=(*norm.reads, *scale.reads[1:]),
+            writes=(y, *norm.writes[1:]), inplace=tuple((x, y) for x, _ in norm.inplace),
+        )  # fmt: skip
+
+    def backward(scale: Op, dgamma: Op, rectified: bool) -> Part | None:
+        dy = dgamma.reads[1]
+        dbeta, data = (reader(dy, f"scale.backward_{which}", scale.layer) for which in ("bias", "data"))
+        last = reader(data.writes[0], "batch_norm.backward") if data else None
+        if dbeta is None or data is None or last is None or not hidden(data.writes[0], last):
+            return None
+        ops = [dgamma, dbeta, data, last]
+        if rectified and _rectified_from_y(makers[dy]) and hidden(dy, *ops):
+            ops.insert(0, makers[dy])
+            dy = ops[0].reads[-1]
+        (x, *statistics, _), (dx,) = last.reads, last.writes
+        return part(
+            last, last.kind, ops, layer=scale.layer, reads=(x, *statistics, *scale.reads[1:], dy),
+            writes=(dx, *dgamma.writes, *dbeta.writes), inplace=((dy, dx), (x, dx)),
+        )  # fmt: skip
+
+    def in_time(part: Part) -> bool:
+        """Whether all that it reads is there where it stands."""
+        (first, *_), one = part
+        return all(t in given or place[makers[t]] < place[first] for t in one.reads)
+
+    for norm in program.ops:
+        scale = reader(norm.writes[0], "scale.forward") if norm.kind in NORMALIZED else None
+        if scale is None or len(scale.reads) < 3:  # without beta
+            continue
+        dgamma = reader(norm.writes[0], "scale.backward_filter")
+        if not hidden(norm.writes[0], scale, dgamma):
+            continue
+        parts = [forward(norm, scale)]
+        if dgamma:
+            back = backward(scale, dgamma, len(parts[0][0]) == 3)
+            parts = [*parts, back] if back else []
+        if parts and all(in_time(part) for part in parts):
+            yield parts

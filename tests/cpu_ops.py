@@ -118,6 +118,7 @@ def examples(seed: int = 0) -> Iterator[Example]:
     yield from losses(m)
     yield from updates(m)
     yield from fused(m)
+    yield from scaled(m)
     yield from channels(m)
 
 
@@ -343,6 +344,21 @@ def fused(m: Maker) -> Iterator[Example]:
         if len(shape) > 1:
             y, dy = np.maximum(m.normal(*shape), 0), m.normal(*shape)
             yield m.example("relu.backward_bias", [y, dy], [shape, (shape[1],)], inplace=[(1, 0)])
+
+
+def scaled(m: Maker) -> Iterator[Example]:
+    """And a BatchNorm with the Scale, or the Scale and the ReLU, behind it."""
+    for shape in [(3, 5, 6, 7), (2, 16, 5, 5), (7, 13), (2, 3, 4), (2, 64, 28, 28), (2000, 17)]:
+        c, rows = shape[1], tuple(i for i in range(len(shape)) if i != 1)
+        x, dy, gamma, beta = m.normal(*shape) + 1, m.normal(*shape), m.normal(c), m.normal(c)
+        a = attrs(eps=1e-5, fraction=0.999, count=x.size // c)
+        statistics, channels = [x.mean(rows), x.var(rows)], [(c,), (c,)]
+        for relu in ("", "_relu"):
+            yield m.example(f"batch_norm.forward_scale{relu}", [x, gamma, beta], [shape, *channels], a)
+            reads = [x, *statistics, gamma, beta, dy]
+            yield m.example(f"batch_norm.backward_scale{relu}", reads, [shape, *channels], a, [(5, 0), (0, 0)])
+            reads = [x, m.normal(c), m.normal(c) ** 2 + 0.1, np.float32([2.5 if relu else 0]), gamma, beta]
+            yield m.example(f"batch_norm.inference_scale{relu}", reads, [shape], a, [(0, 0)])
 
 
 def losses(m: Maker) -> Iterator[Example]:

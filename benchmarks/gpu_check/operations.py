@@ -22,7 +22,7 @@ from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.backends.cuda.cudnn import NoPlan
 from minidnn.backends.cuda.device import KINDS, OF_CUDNN, CudaDevice, KernelFailed
 from minidnn.program import Algorithm, Tensor
-from tests import cpu_ops, cuda_ops, cuda_reduction_ops
+from tests import cuda_ops, cuda_reduction_ops
 from tests.cpu_ops import Example, Maker, attrs
 
 ALIGNED = 256
@@ -37,7 +37,7 @@ UNCOVERED = (  # x; outputs, kernel, stride: a stride beyond the kernel, or a la
 
 def examples(small: bool) -> dict[str, list[Example]]:
     found: dict[str, list[Example]] = defaultdict(list)
-    for e in [*cpu_ops.examples(), *cuda_ops.more(), *cuda_reduction_ops.every()]:
+    for e in [*cuda_ops.all_examples(), *cuda_reduction_ops.every()]:
         found[e.op.kind].append(e)
     if small:
         found = {k: sorted(of, key=lambda e: sum(t.size for t in e.op.tensors))[:2] for k, of in found.items()}

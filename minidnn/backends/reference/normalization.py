@@ -51,11 +51,15 @@ def lrn_backward(a, reads, writes):
 # ---- BatchNorm
 
 
+def normalized(a, x, mean, variance):
+    return (x - per_channel(mean, x)) / np.sqrt(per_channel(variance, x) + a.eps)
+
+
 def batch_norm_forward(a, reads, writes):
     (x,), (y, mean, variance) = reads, writes
     m = x.mean(other_axes(x))
     v = x.var(other_axes(x))
-    y[...] = (x - per_channel(m, x)) / np.sqrt(per_channel(v, x) + a.eps)
+    y[...] = normalized(a, x, m, v)
     mean[...], variance[...] = m, v
 
 
@@ -86,8 +90,7 @@ def running(total, factor):
 
 def batch_norm_inference(a, reads, writes):
     (x, mean_sum, variance_sum, factor), (y,) = reads, writes
-    mean, variance = running(mean_sum, factor), running(variance_sum, factor)
-    y[...] = (x - per_channel(mean, x)) / np.sqrt(per_channel(variance, x) + a.eps)
+    y[...] = normalized(a, x, running(mean_sum, factor), running(variance_sum, factor))
 
 
 def batch_norm_inference_backward(a, reads, writes):
