@@ -5,11 +5,9 @@
  * An index is the place of a maximum in its whole window, row by row, clipped or not: a byte, or an int32 where there
  * are more than 256 places. NaN is the largest of all, and of several the last; else the first of equals.
  */
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 #include <math.h>
 
+#include "bytes.h"
 #include "pieces.h"
 
 /* Mirrored by pooling.py. */
@@ -25,28 +23,6 @@ typedef struct {
 static int large(const Geometry *g) { return g->n * g->h * g->w * g->c > ALONE; }
 
 ALWAYS int64_t at_least(int64_t least, int64_t n) { return n > least ? n : least; }
-
-/* LANES bytes as a vector of integers, and back: compilers make dozens of instructions of it. */
-#if defined(__AVX512F__)
-ALWAYS bits widened(const uint8_t *p) { return (bits)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
-ALWAYS void narrowed(uint8_t *p, bits b) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8((__m512i)b)); }
-#elif defined(__AVX2__)
-ALWAYS bits widened(const uint8_t *p) { return (bits)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)p)); }
-ALWAYS void narrowed(uint8_t *p, bits b) {
-    const __m256i fours = _mm256_shuffle_epi8((__m256i)b, _mm256_set1_epi32(0x0c080400));
-    const __m128i eight = _mm_unpacklo_epi32(_mm256_castsi256_si128(fours), _mm256_extracti128_si256(fours, 1));
-    _mm_storel_epi64((__m128i *)p, eight);
-}
-#else
-ALWAYS bits widened(const uint8_t *p) {
-    bits b;
-    for (int j = 0; j < LANES; j++) b[j] = p[j];
-    return b;
-}
-ALWAYS void narrowed(uint8_t *p, bits b) {
-    for (int j = 0; j < LANES; j++) p[j] = (uint8_t)b[j];
-}
-#endif
 
 /* LANES places from the i-th on, of which the first n exist. */
 ALWAYS bits load_places(const void *index, int64_t i, int64_t n, const int wide) {

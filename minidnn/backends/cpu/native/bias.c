@@ -1,0 +1,72 @@
+/* Bias gradients: the sum of dy (rows x channels, as all but channels are one in memory) over its rows, alone or behind a
+ * ReLU's backward. The rows are cut into pieces, each of which is summed to a row of the workspace; then those are
+ * summed in their order. How many there are depends on sizes alone.
+ */
+#include "pieces.h"
+
+/* Mirrored by bias.py. */
+typedef struct {
+    int64_t rows, c, threads;
+} Geometry;
+
+enum { MOST = 64 };         /* pieces */
+enum { LEAST = 1 << 15 };   /* elements of a piece */
+enum { AT_ONCE = 1 << 12 }; /* elements, in the first-level cache, between a ReLU and the sum */
+
+static int64_t rows_of_piece(const Geometry *g) {
+    const int64_t by_number = up(g->rows, MOST) / MOST, by_size = up(LEAST, g->c) / g->c;
+    return by_number > by_size ? by_number : by_size;
+}
+
+static int64_t pieces(const Geometry *g) { return up(g->rows, rows_of_piece(g)) / rows_of_piece(g); }
+
+int64_t bias_bytes(const Geometry *g) { return 4 * pieces(g) * g->c; }
+
+/* sum += rows of x, four at a time that stand a quarter of them apart: memory answers four streams sooner than one, and
+ * fewer roundings come one after another. */
+static void add_rows(int64_t rows, int64_t c, const float *restrict x, float *restrict sum) {
+    const int64_t quarter = rows / 4, apart = quarter * c;
+    for (int64_t r = 0; r < quarter; r++, x += c)
+        for (int64_t i = 0; i < c; i++) sum[i] += (x[i] + x[apart + i]) + (x[2 * apart + i] + x[3 * apart + i]);
+    x += 3 * apart;
+    for (int64_t r = 4 * quarter; r < rows; r++, x += c)
+        for (int64_t i = 0; i < c; i++) sum[i] += x[i];
+}
+
+/* dx = dy where y > 0, elsewhere 0 (vector.h). */
+static void rectify(int64_t n, const float *y, const float *dy, float *dx) {
+    for (int64_t i = 0; i < n; i += LANES)
+        store_some(dx + i, where_positive(load_some(y + i, n - i), load_some(dy + i, n - i)), n - i);
+}
+
+/* The sum of `rows` rows of dy; of dx, which is made of it, where y is not null. */
+static void piece(int64_t c, int64_t rows, const float *y, const float *dy, float *dx, float *sum) {
+    const int64_t step = y ? up(AT_ONCE, c) / c : rows;
+    memset(sum, 0, 4 * c);
+    for (int64_t at = 0; at < rows * c; at += step * c) {
+        const int64_t size = at_most(step * c, rows * c - at);
+        if (y) rectify(size, y + at, dy + at, dx + at);
+        add_rows(size / c, c, (y ? dx : dy) + at, sum);
+    }
+}
+
+static void sum_up(const Geometry *g, const float *y, const float *dy, float *dx, float *db, float *workspace) {
+    const int64_t step = rows_of_piece(g), count = pieces(g);
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (count > 1)
+    for (int64_t k = 0; k < count; k++) {
+        const int64_t at = k * step * g->c;
+        piece(g->c, at_most(step, g->rows - k * step), y ? y + at : NULL, dy + at, y ? dx + at : NULL,
+              workspace + k * g->c);
+    }
+    memset(db, 0, 4 * g->c);
+    add_rows(count, g->c, workspace, db);
+}
+
+void bias_gradient(const Geometry *g, const float *dy, float *db, float *workspace) {
+    sum_up(g, NULL, dy, NULL, db, workspace);
+}
+
+/* And a ReLU's backward, by its y, before it: what it writes is summed while it is near. dx may be dy. */
+void bias_gradient_relu(const Geometry *g, const float *y, const float *dy, float *dx, float *db, float *workspace) {
+    sum_up(g, y, dy, dx, db, workspace);
+}

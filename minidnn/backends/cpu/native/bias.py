@@ -1,0 +1,47 @@
+"""Bias gradients (bias.c): sums over rows in pieces that sizes decide, so of the same bits on any number of threads.
+Alone, or as fusion.py joins them to the ReLU's backward before them."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidnn.backends.cpu.dnnl import Call
+from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native.native import NAME, Native, bound
+from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.layout import channels_last
+from minidnn.program import Op
+
+
+class Geometry(ctypes.Structure):
+    """As in bias.c."""
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("rows", "c", "threads"))
+
+
+def recipes(native: Native, op: Op) -> list[Recipe]:
+    """dy -> db, or y dy -> dx db; none where channels are not innermost"""
+    shape = op.reads[0].shape
+    if not channels_last(shape):
+        return []
+    g = Geometry(math.prod(shape) // shape[1], shape[1], native.threads)
+    scratch = Scratch()
+    sums = scratch.take(native.bytes("bias_bytes", g))
+    run = native.function("bias_gradient" if len(op.reads) == 1 else "bias_gradient_relu")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        return [bound(run, g, *(address(t) for t in (*reads, *writes)), sums.address(workspace))]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+FIRST = {
+    "convolution.backward_bias": recipes,
+    "inner_product.backward_bias": recipes,
+    "scale.backward_bias": recipes,
+    "relu.backward_bias": recipes,
+}
