@@ -10,11 +10,12 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test test-cuda-offline gpu-check gpu-check-wheels lint models pictures clean help
+.PHONY: demo test bench-cpu test-cuda-offline gpu-check gpu-check-wheels lint models pictures clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
 	@echo "make test    run the tests"
+	@echo "make bench-cpu   a training iteration on the CPU beside PyTorch's: seconds and bytes (ARGS=\"--networks lenet:64\")"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make test-cuda-offline [CUDA=12|13]   the CUDA backend's tests that need no GPU (fetches 1 to 2 GB each)"
 	@echo "make gpu-check   on a machine with a GPU: everything that only a GPU can show, in less than nine minutes"
@@ -45,10 +46,17 @@ $(VENV)/.dev: setup.cfg pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[data,cpu,dev]'
 	@touch $@ $(VENV)/.run
 
+$(VENV)/.peer: setup.cfg pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[data,cpu,peer]'
+	@touch $@ $(VENV)/.run
+
 # -- what to run
 
 test: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal $(TESTS)
+
+bench-cpu: $(VENV)/.peer
+	$(BIN)/python benchmarks/cpu.py $(ARGS)
 
 # What of the CUDA backend can be proved without a GPU: kernels compile, cuDNN plans exist, schedules hold. Each CUDA
 # version in a virtual environment of its own, with the libraries that the GPU machines have (setup.cfg, cuda*-test).
@@ -112,13 +120,14 @@ demo: $(VENV)/.run
 
 # The pictures of the documents, by the commands that stand beside them there.
 SMALL := resnet20 --batch 256 --gpu titan_x --budget 300MiB
-DRAWN := base vdnn superneurons layrub accudnn recompute
+DRAWN := base vdnn superneurons layrub accudnn recompute recompute_cheap
 base := baseline:p,liveness:p
 vdnn := baseline:p,vdnn_all:p,vdnn_pp:p
 superneurons := baseline:p,superneurons
 layrub := baseline:p,layrub:p
 accudnn := baseline:p,accudnn:p
 recompute := baseline:p,sqrt_n:p,recompute_all:p
+recompute_cheap := baseline:p,recompute_cheap:p
 
 pictures: $(VENV)/.run
 	$(BIN)/minidnn compare vgg19 --batch 256 --gpu titan_x --budget 12GiB --policies baseline:p,vdnn_all:m,vdnn_dyn \

@@ -8,7 +8,7 @@ from html import escape
 
 from minidnn.report.draw import LEFT, RIGHT, STYLE, WIDTH, ticks
 
-NAMES, ROW, THICK, TOP = 250, 30, 10, 92  # pixels: beside the bars, of a row of two, of a bar, above them
+NAMES, ROW, THICK, TOP, WORDS = 250, 30, 10, 92, 90  # pixels: beside bars, of a row, of a bar, above and behind them
 LARGEST = 2.0  # ratios beyond are cut off, and say what they are
 
 
@@ -34,7 +34,7 @@ def picture(
 ) -> str:
     """key: (kind, words). lines: goals of all rows."""
     top = min(LARGEST, max([1.1, *(b.ratio for row in rows for b in row.bars)]))
-    plot = WIDTH - LEFT - RIGHT - NAMES
+    plot = WIDTH - LEFT - RIGHT - NAMES - WORDS
     tops = [TOP]
     for row in rows:
         tops.append(tops[-1] + max(ROW, 6 + 12 * len(row.bars)))
@@ -67,7 +67,8 @@ def picture(
             if bar.goal is not None:
                 g = x(bar.goal)
                 out.append(f'<path d="M{g:.1f} {level - 1}v{THICK + 2}" style="stroke:var(--ink);stroke-width:2"/>')
-                end = max(end, g)
+                if end < g + 2 and g < end + 12 + 6 * len(bar.text):
+                    end = g  # the words would lie on it
             words.append(f'<text class="soft over" x="{end + 6:.1f}" y="{level + 9}">{escape(bar.text)}</text>')
     for line in lines:
         out.append(f'<line class="budget" x1="{x(line):.1f}" x2="{x(line):.1f}" y1="{TOP - 6}" y2="{bottom}"/>')

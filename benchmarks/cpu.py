@@ -60,7 +60,7 @@ def asked(text: str) -> tuple[str, int | None]:
         raise Wrong(f"{text!r}: expected NET or NET:BATCH, as vgg16:4")
     try:
         nets.found(name, int(batch) if batch else None)
-    except NoSuchModel as error:
+    except (NoSuchModel, ValueError) as error:
         raise Wrong(str(error)) from None
     return name, int(batch) if batch else None
 
@@ -152,6 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (Wrong, OSError) as error:
         print(f"benchmarks/cpu.py: {error}", file=sys.stderr)
         return 2
+    args.policies = list(dict.fromkeys(args.policies))
     rows, code = _run(wanted, args)
     from benchmarks import told
 
@@ -191,6 +192,8 @@ def _run(wanted: Sequence[tuple[str, int | None]], args: argparse.Namespace) -> 
                 return rows, 130
             except Failed as error:
                 console.print(f"{title}: {error}", style="red", soft_wrap=True)
+                if args.traceback and error.where:
+                    console.print(error.where, soft_wrap=True)
                 code = 1
                 continue
             rows += found
@@ -211,6 +214,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--threads", type=positive, default=2, metavar="N", help="of both sides (default: 2)")
     parser.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help=f"of turns (default: {ROUNDS})")
     parser.add_argument("--again", action="store_true", help="measure anew what our ops cost")
+    parser.add_argument("--traceback", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help=f"write into {RESULTS.parent.name}/{RESULTS.name}")
     return parser

@@ -63,7 +63,10 @@ class Ours:
         comparable = nets.without_dropout(self.net)
         fuses = offered(self.device)
         both = [programs(net, TRAIN, ("TRAIN",), fuses=fuses)["TRAIN"] for net in (self.net, comparable)]
-        costs = measure(self.device, both, measurements(self.device), again, self.tell)
+        known = measurements(self.device)
+        if problem := known.unwritable():
+            raise OSError(f"costs cannot be kept: {problem}; XDG_CACHE_HOME names another folder for the cache")
+        costs = measure(self.device, both, known, again, self.tell)
         found: dict[str, Any] = {}
         for i, policy in enumerate(policies):
             self.tell(i, len(policies), f"{policy}: planning, and comparing losses")
@@ -160,7 +163,11 @@ def _timed(step: Callable[[], float]) -> Turn:
 
 
 class Failed(RuntimeError):
-    """A side could not do what it was asked; the message is for people."""
+    """A side could not do what it was asked; the message is for people, `where` for those who mend it."""
+
+    def __init__(self, message: str, where: str = "") -> None:
+        super().__init__(message)
+        self.where = where
 
 
 class Side:
@@ -183,7 +190,7 @@ class Side:
                 if kind == "answer":
                     return answer
                 if kind == "failed":
-                    raise Failed(answer)
+                    raise Failed(*answer)
                 tell(*answer)
         except (EOFError, ConnectionError):
             self.process.join(10)
@@ -212,8 +219,7 @@ def _serve(pipe: Connection, kind: Callable[..., Any], arguments: Iterable[Any])
                 side = side or kind(lambda *told: pipe.send(("tell", told)), *arguments)
                 answer = ("answer", getattr(side, what)(*asked))
             except Exception as error:
-                traceback.print_exc()
-                answer = ("failed", f"{type(error).__name__}: {error}")
+                answer = ("failed", (f"{type(error).__name__}: {error}", traceback.format_exc()))
             pipe.send(answer)
     except (EOFError, BrokenPipeError, KeyboardInterrupt):
         pass

@@ -34,7 +34,8 @@ def goals(row: Row) -> tuple[float | None, float | None]:
 
 
 HEADINGS = (
-    "network", "batch", "policy", "time", "PyTorch", "layout", "ratio", "goal", "peak", "PyTorch's", "of it", "meant",
+    "network", "batch", "policy", "time", "PyTorch's", "layout", "ratio", "goal",
+    "peak", "PyTorch's peak", "peak ratio", "peak goal",
 )  # fmt: skip
 
 
@@ -72,7 +73,7 @@ def dump(document: Document) -> None:
 
 def show(document: Document) -> None:
     lines = [_cells(row) for row in document["rows"]]
-    table.plain(HEADINGS, lines, "A training iteration beside PyTorch's", spare=("meant", "goal", "layout"))
+    table.plain(HEADINGS, lines, "A training iteration beside PyTorch's", spare=("peak goal", "goal", "layout"))
     for sentence in about(document):
         print(sentence)
 
@@ -82,7 +83,7 @@ def markdown(document: Document) -> str:
     lines += [*about(document), ""]
     lines += [f"| {' | '.join(HEADINGS)} |", f"|{' --- |' * len(HEADINGS)}"]
     lines += [f"| {' | '.join(_cells(row))} |" for row in document["rows"]]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, "", f"![as bars]({stem(document)}.svg)", ""])
 
 
 def picture(document: Document) -> str:
@@ -93,25 +94,30 @@ def picture(document: Document) -> str:
         said = f"{name}, {r['policy']}: "
         time, peak = table.duration(r["seconds"]), table.size(r["peak_bytes"])
         pair = (
-            Bar("weights", r["seconds_ratio"], f"{r['seconds_ratio']:.2f}  {time}",
+            Bar("weights", r["seconds_ratio"], f"{r['seconds_ratio']:.2f} · {time}",
                 f"{said}{time}, PyTorch {table.duration(r['peer_seconds'])}", of_time),
-            Bar("feature_maps", r["memory_ratio"], f"{r['memory_ratio']:.2f}  {peak}",
+            Bar("feature_maps", r["memory_ratio"], f"{r['memory_ratio']:.2f} · {peak}",
                 f"{said}{peak}, PyTorch {table.size(r['peer_peak_bytes'])}", of_bytes),
         )  # fmt: skip
         rows.append(bars.Row(f"{name}, {r['policy']}", pair))
     m = document["machine"]
-    note = f"{m['cpu']}, {document['threads']} threads; {document['rows'][0]['peer']}, eager, its faster layout, is 1"
-    key = [("weights", "seconds of an iteration"), ("feature_maps", "bytes at the peak; a black line is a goal")]
+    peer = f"{document['rows'][0]['peer']}, eager, in its faster layout, is 1"
+    note = f"{m['cpu']}, {document['threads']} threads; {peer}; black lines are goals"
+    key = [("weights", "seconds of an iteration"), ("feature_maps", "bytes at the peak")]
     return bars.picture("A training iteration on the CPU over PyTorch's", note, key, rows)
+
+
+def stem(document: Document) -> str:
+    """Of the files of this machine."""
+    m = document["machine"]
+    return f"cpu-{slug(m['cpu'])}-{m['cores']}"
 
 
 def save(document: Document, folder: Path) -> Sequence[Path]:
     """Written whole or not at all: .json, .md, .svg."""
-    m = document["machine"]
-    stem = f"cpu-{slug(m['cpu'])}-{m['cores']}"
     paths = []
     for ending in ("json", "md", "svg"):
-        path = folder / f"{stem}.{ending}"
+        path = folder / f"{stem(document)}.{ending}"
         with replacing(path) as file:
             if ending == "json":
                 table.dump(document, file)

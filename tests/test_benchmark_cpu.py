@@ -1,0 +1,296 @@
+"""benchmarks/cpu.py: the two sides compute the same, PyTorch's peak is counted to the byte, and what is told of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from xml.etree import ElementTree
+
+import platformdirs
+import pytest
+
+from benchmarks import cpu, nets, told
+from benchmarks.sides import Failed, Side, Turn
+from minidnn import L, Net
+from minidnn.backends.cpu import CpuDevice
+from minidnn.costs import measurements
+from minidnn.session import programs
+
+FIELDS = {
+    "network", "batch", "policy", "seconds", "peer_seconds", "seconds_ratio", "peak_bytes", "peer_peak_bytes",
+    "memory_ratio",
+}  # fmt: skip
+
+
+@pytest.fixture
+def torch():
+    found = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
+    found.set_num_threads(1)
+    return found
+
+
+# ---- PyTorch's bytes, by hand
+
+
+class Classifier(Net):
+    """One inner product, and the loss."""
+
+    def define(self, batch: int, inputs: int, outputs: int) -> None:
+        x, label = L.Data(name="data", source=f"synthetic:{inputs}:classes={outputs}", batch_size=batch)
+        L.SoftmaxWithLoss(L.InnerProduct(x, name="ip", num_output=outputs, bias_term=False), label, name="loss")
+
+
+def peak(net: Net, layout: str = "contiguous") -> int:
+    from benchmarks.peer import Peer, Trainer, first_weights
+
+    batch = nets.batch_of(programs(net, nets.TRAIN, ("TRAIN",))["TRAIN"])
+    peer = Peer(net.graph("TRAIN"), first_weights(net), "cpu", layout=layout)
+    return Trainer(peer, {t.name: v for t, v in batch.items()}, nets.TRAIN, 1e-3).cpu_peak()
+
+
+SCALARS = 64  # bytes: losses, sums of weights, counts
+
+
+def test_its_peak_where_weights_are_most(torch):
+    """At the update: the weight, its momentum and gradient, and the gradient with the decay added to it."""
+    batch, inputs, outputs = 4, 5000, 30
+    weight, data, labels = 4 * inputs * outputs, 4 * batch * inputs, 8 * batch
+    found = peak(Classifier(batch, inputs, outputs)) - (4 * weight + data + labels)
+    assert 0 <= found <= SCALARS
+
+
+def test_its_peak_where_activations_are_most(torch):
+    """At the softmax's backward: what it made forward, its gradient, and that of the scores, which are gone."""
+    batch, inputs, outputs = 2048, 8, 64
+    weight, data, labels, scores = 4 * inputs * outputs, 4 * batch * inputs, 8 * batch, 4 * batch * outputs
+    found = peak(Classifier(batch, inputs, outputs)) - (2 * weight + data + labels + 3 * scores)
+    assert 0 <= found <= SCALARS
+
+
+def test_its_peak_is_that_of_a_module_written_by_hand(torch):
+    """Nothing that Peer itself holds on to is counted against PyTorch."""
+    from benchmarks.peer import LAYOUTS
+
+    net = nets.found("cifar10_quick", 8)
+    nn, size = torch.nn, 3 * 32 * 32 * 8
+    for layout, form in LAYOUTS.items():
+        module = nn.Sequential(
+            nn.Conv2d(3, 32, 5, padding=2), nn.MaxPool2d(3, 2, ceil_mode=True), nn.ReLU(),
+            nn.Conv2d(32, 32, 5, padding=2), nn.ReLU(True), nn.AvgPool2d(3, 2, ceil_mode=True),
+            nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(True), nn.AvgPool2d(3, 2, ceil_mode=True),
+            nn.Flatten(), nn.Linear(1024, 64), nn.Linear(64, 10),
+        ).to(memory_format=form)  # fmt: skip
+        optimizer = torch.optim.SGD(module.parameters(), 1e-3, momentum=0.9, weight_decay=5e-4)
+        x, y = torch.randn(8, 3, 32, 32).to(memory_format=form), torch.randint(0, 10, (8,))
+
+        def step(module=module, optimizer=optimizer, x=x, y=y) -> None:
+            optimizer.zero_grad(set_to_none=True)
+            nn.functional.cross_entropy(module(x), y).backward()
+            optimizer.step()
+
+        step()
+        optimizer.zero_grad(set_to_none=True)
+        with torch.profiler.profile(profile_memory=True) as seen:
+            step()
+        changes, height, most = [e.nbytes() for e in memory_events(seen)], 0, 0
+        for change in changes:
+            height += change
+            most = max(most, height)
+        weights = 4 * sum(p.numel() for p in module.parameters())
+        assert peak(net, layout) == pytest.approx(most + 2 * weights + 4 * size + 8 * 8, abs=SCALARS)
+
+
+def memory_events(seen):
+    return [e for e in seen.profiler.kineto_results.events() if e.name() == "[memory]"]
+
+
+# ---- both, for real
+
+
+@pytest.fixture
+def cache(monkeypatch, tmp_path):
+    """A cache of its own, in which kernels are compiled already and the copies' speed is known."""
+    compiled = Path(platformdirs.user_cache_dir("minidnn")) / "native"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    (tmp_path / "cache" / "minidnn").mkdir(parents=True)
+    if compiled.is_dir():
+        (tmp_path / "cache" / "minidnn" / "native").symlink_to(compiled)
+    known = measurements(CpuDevice(threads=1))
+    known.bandwidth_out = known.bandwidth_in = 1e10
+    known.beside = [{"bound_by": "memory", "op": "any", "bandwidth_out": 1e10, "bandwidth_in": 1e10, "slower": 1.0}]
+    known.save()
+
+
+def test_a_small_net_beside_pytorch(torch, cache, capsys, monkeypatch, tmp_path):
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr(cpu, "RESULTS", tmp_path / "results")
+    argv = ["--networks", "lenet:4", "--policies", "liveness:p", "--rounds", "1", "--threads", "1", "--json", "--save"]
+    assert cpu.main(argv) == 0
+    out, err = capsys.readouterr()
+    assert "lenet, 4, liveness:p" in err
+    document = json.loads(out)
+    (row,) = document["rows"]
+    assert row.keys() > FIELDS and (row["network"], row["batch"], row["policy"]) == ("lenet", 4, "liveness:p")
+    assert row["seconds"] > 0 and row["seconds_ratio"] == row["seconds"] / row["peer_seconds"]
+    assert row["memory_ratio"] == row["peak_bytes"] / row["peer_peak_bytes"]
+    weights = 4 * 431_080
+    assert 2 * weights < row["peak_bytes"] < row["peer_peak_bytes"] and 3 * weights < row["peer_peak_bytes"]
+    assert row["losses"] == pytest.approx(row["peer_losses"], rel=1e-5) and len(set(row["losses"])) == nets.COMPARED
+    fastest = min(row["layouts"], key=lambda name: row["layouts"][name]["seconds"])
+    assert row["peer_layout"] == fastest and set(row["layouts"]) == set(cpu.LAYOUTS)
+    written = {path.suffix: path.read_text() for path in cpu.RESULTS.iterdir()}
+    assert json.loads(written[".json"]) == document and set(written) == {".json", ".md", ".svg"}
+    assert "| lenet | 4 | liveness:p |" in written[".md"]
+
+
+# ---- what is told
+
+
+def row(**values):
+    """One of vgg16, as it might be."""
+    found = {
+        "network": "vgg16", "batch": 4, "policy": "liveness:p", "seconds": 1.1, "peer_seconds": 2.0,
+        "seconds_ratio": 0.55, "peak_bytes": 17 << 20, "peer_peak_bytes": 20 << 20, "memory_ratio": 0.85,
+        "peer_layout": "channels_last", "others_share": 0.01, "device": "oneDNN", "peer": "PyTorch 2.13.0",
+    }  # fmt: skip
+    return found | values
+
+
+def document(*rows):
+    machine = {"cpu": "Some <CPU> @ 2 GHz", "cores": 2, "memory_bytes": 24 << 30, "system": "Linux 6", "python": "3.11"}
+    run = {"date": "2026-11-21", "commit": "abc", "threads": 2, "rounds": 7, "busy": 0.05}
+    return {"rows": rows, "machine": machine, **run}
+
+
+def test_goals_are_the_issue_s():
+    assert told.goals(row()) == (0.55, 0.85)
+    assert told.goals(row(network="lenet")) == (0.60, 1.0)
+    assert told.goals(row(network="resnet50", policy="recompute_cheap:p")) == (None, 0.65)
+    assert told.goals(row(network="vgg19")) == (None, None)
+
+
+def test_a_busy_machine_is_said(capsys):
+    told.show(document(row()))
+    assert "not idle" not in capsys.readouterr().out
+    told.show(document(row(), row(others_share=0.4)))
+    assert "others took up to 40% of it" in capsys.readouterr().out
+    told.show(document(row(others_share=None)))
+    assert "not idle" not in capsys.readouterr().out
+
+
+def test_the_picture_is_svg_and_keeps_within_it():
+    drawn = ElementTree.fromstring(told.picture(document(row(), row(network="lenet", seconds_ratio=7.25))))
+    words = " ".join("".join(e.itertext()) for e in drawn.iter())
+    assert "7.25" in words and "Some <CPU>" in words and "vgg16, 4, liveness:p" in words
+    width = float(drawn.get("width"))
+    bars = [e for e in drawn.iter() if e.tag.endswith("rect")]
+    assert max(float(e.get("x", 0)) + float(e.get("width", 0)) for e in bars) <= width
+
+
+# ---- what goes wrong
+
+
+@pytest.mark.parametrize(
+    "argv, says",
+    [
+        (["--networks", "lenett:4"], "did you mean lenet"),
+        (["--networks", "lenet:0"], "expected NET or NET:BATCH"),
+        (["--networks", "lenet:"], "expected NET or NET:BATCH"),
+        (["--networks", "nothing_like_it:4"], "there are alexnet"),
+        (["--policies", "livenes:p"], "did you mean 'liveness'"),
+    ],
+)
+def test_bad_arguments_say_what_there_is(argv, says, capsys, monkeypatch):
+    monkeypatch.setattr(cpu.importlib.util, "find_spec", lambda name: object())
+    assert cpu.main(argv) == 2
+    err = capsys.readouterr().err
+    assert says in err and err.count("\n") == 1
+
+
+def test_without_pytorch_it_says_how_to_get_it(capsys, monkeypatch):
+    monkeypatch.setattr(cpu.importlib.util, "find_spec", lambda name: None)
+    assert cpu.main([]) == 2
+    assert "pip install 'minidnn[peer]'" in capsys.readouterr().err
+
+
+def test_other_losses_are_no_comparison():
+    cpu._agree("liveness:p", [2.3, 2.2], "contiguous", [2.3001, 2.2])
+    for theirs in ([2.31, 2.2], [2.3, 2.3], [float("nan"), 2.2]):
+        with pytest.raises(Failed, match="do not compute the same"):
+            cpu._agree("liveness:p", [2.3, 2.2], "contiguous", theirs)
+
+
+class Fake:
+    """A side that does as it is told."""
+
+    def __init__(self, tell):
+        self.tell = tell
+
+    def turn(self, case):
+        self.tell(0, 1, case)
+        return Turn([0.1, 0.3, 0.2], 0.2)
+
+    def fail(self):
+        raise ValueError("of no use")
+
+    def sleep(self):
+        time.sleep(60)
+
+    def die(self):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_sides_answer_fail_and_end():
+    side, heard = Side(Fake), []
+    try:
+        turns, others = cpu._rounds([(side, "a"), (side, "b")], 2, lambda *what: heard.append(what[2]))
+        assert [len(taken) for taken in turns.values()] == [2, 2] and turns["a"][0].seconds == [0.1, 0.3, 0.2]
+        assert heard == ["round 1: a", "round 1: b", "round 2: b", "round 2: a"]  # the order alternates
+        assert others is None or 0 <= others <= 1.5
+        with pytest.raises(Failed, match="ValueError: of no use") as error:
+            side.ask("fail")
+        assert "in fail" in error.value.where
+        with pytest.raises(Failed, match="killed, for want of memory perhaps"):
+            side.ask("die")
+    finally:
+        side.close()
+    assert not side.process.is_alive()
+
+
+def test_a_side_that_is_at_work_is_interrupted():
+    side = Side(Fake)
+    side.ask("turn", "warm")
+    side.pipe.send(("sleep", ()))
+    began = time.monotonic()
+    side.close()
+    assert time.monotonic() - began < 8 and side.process.exitcode == 0
+
+
+def test_what_was_done_is_kept_when_it_is_interrupted(monkeypatch, capsys):
+    def compared(name, *rest):
+        if name == "vgg16":
+            raise KeyboardInterrupt
+        yield row(network=name)
+
+    monkeypatch.setattr(cpu, "compared", compared)
+    args = SimpleNamespace(policies=["liveness:p"], threads=2, rounds=1, again=False, traceback=False)
+    rows, code = cpu._run([("lenet", 64), ("vgg16", 4), ("alexnet", 32)], args)
+    assert code == 130 and [r["network"] for r in rows] == ["lenet"]
+    assert "vgg16, 4: interrupted" in capsys.readouterr().err
+
+
+def test_a_net_that_cannot_be_compared_does_not_end_the_others(monkeypatch, capsys):
+    def compared(name, *rest):
+        if name == "vgg16":
+            raise Failed("they do not compute the same")
+        yield row(network=name)
+
+    monkeypatch.setattr(cpu, "compared", compared)
+    args = SimpleNamespace(policies=["liveness:p"], threads=2, rounds=1, again=False, traceback=False)
+    rows, code = cpu._run([("vgg16", 4), ("lenet", 64)], args)
+    assert code == 1 and [r["network"] for r in rows] == ["lenet"]
+    assert "do not compute the same" in capsys.readouterr().err
