@@ -10,8 +10,8 @@ from minidnn.backends import open_device
 from minidnn.layers.convolution import ConvolutionAttrs
 from minidnn.memory.runtime import Bound
 from minidnn.memory.threads import Threads
-from minidnn.program import Op, Phase, Program, Tensor
-from minidnn.study import link
+from minidnn.program import Algorithm, Op, Phase, Program, Tensor
+from minidnn.study import in_place, link
 from minidnn.study import measure as study
 from tests.cuda_fake import fake_device
 
@@ -36,7 +36,8 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, name):
     found = study.measure(device, [program(), program()], known, tell=lambda *what: told.append(what))
     ops = program().ops
     of = sum(len(device.algorithms(op)) for op in ops)
-    assert [t[0] for t in told] == list(range(of)) and all(t[1] == of for t in told)
+    alone = [t for t in told if not t[2].startswith("steps of")]
+    assert [t[0] for t in alone] == list(range(of)) and all(t[1] == of for t in alone)
     assert found.measured and found.bandwidth_out > 1e8 and found.latency < 1e-3
     for op in ops:
         assert [c.algorithm for c in found.choices(op)] == list(device.algorithms(op))
@@ -47,10 +48,38 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, name):
     study.measure(device, [program()], again, tell=lambda *what: told.append(what))
     assert not told and again.seconds == known.seconds and again.beside == known.beside != []
     study.measure(device, [program(channels=2)], again, tell=lambda *what: told.append(what))
-    assert len(told) == sum(len(device.algorithms(op)) for op in program(2).ops)
+    assert sum("conv." in t[2] for t in told) == sum(len(device.algorithms(op)) for op in program(2).ops)
     told.clear()
     study.measure(device, [program()], again, again=True, tell=lambda *what: told.append(what))
-    assert len(told) == of
+    assert sum("conv." in t[2] for t in told) == of
+
+
+def test_within_steps(tmp_path):
+    """Every algorithm that is not far behind has its seconds within steps, and those are what is kept."""
+    device = open_device("cpu")
+    known = costs.measurements(device, tmp_path)
+    one = program()
+    alone = study.measure(device, [one], known)
+    worth = {
+        costs.key(op, c.algorithm)
+        for op in one.ops
+        for c in alone.choices(op)
+        if c.seconds <= in_place.SLOW * min(x.seconds for x in alone.choices(op))
+    }
+    told = []
+    found = in_place.in_place(device, one, alone, 2**30, lambda *what: told.append(what))
+    assert set(found) == worth and all(0 < s < 1 for s in found.values())
+    assert told == [(i, len(told)) for i in range(len(told))]
+    assert in_place.in_place(device, one, alone, 100) == {}, "no room"
+
+
+def test_on_the_host_what_steps_take_is_kept(tmp_path, monkeypatch):
+    device, one = open_device("reference"), program()
+    first = costs.key(one.ops[0], Algorithm("reference"))
+    monkeypatch.setattr(study, "in_place", lambda *_: {first: 0.125, "other": 0.125})
+    known = costs.measurements(device, tmp_path)
+    study.measure(device, [one], known)
+    assert known.seconds[first] == 0.125 and "other" not in known.seconds
 
 
 def test_copies_move_at_a_plausible_rate():

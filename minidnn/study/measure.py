@@ -2,13 +2,14 @@
 
 Each op runs alone, in buffers of its own filled with ordinary numbers, warm, and the median of a few runs counts:
 what one kernel takes when nothing else runs. A short one runs many times without a gap, so that what launching it takes
-does not count. Copies that run beside compute are not foreseen here (docs/costs.md).
+does not count. Where the host's memory is the device's, what it takes within whole steps counts instead, if they find
+room (in_place.py). Copies that run beside compute are not foreseen here (docs/costs.md).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Sequence
 from statistics import median
 from typing import Any
 
@@ -19,7 +20,9 @@ from minidnn.formats import floating
 from minidnn.memory.runtime import Bound, Call, Runtime
 from minidnn.memory.schedule import aligned
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
+from minidnn.study.in_place import in_place
 from minidnn.study.link import link, opened
+from minidnn.study.run import physical_memory
 
 REPEATS = 5  # of each op
 ENOUGH = 0.5  # seconds: an op that took this long in all is not repeated further
@@ -28,13 +31,15 @@ GROUP = 1e-3  # seconds that a group of short runs should last,
 MOST = 20  # and how many they are at most
 REPEATED = 1 << 20  # values of a large tensor
 
+Tell = Callable[[int, int, str], object]
+
 
 def measure(
     device: Any,
-    programs: Iterable[Program],
+    programs: Sequence[Program],
     known: Measurements,
     again: bool = False,
-    tell: Callable[[int, int, str], object] = lambda done, of, name: None,
+    tell: Tell = lambda done, of, name: None,
 ) -> Costs:
     """Fill `known` with what it lacks (with `again`: with everything), save it, and return the costs.
 
@@ -55,10 +60,25 @@ def measure(
         for done, (k, (op, algorithm)) in enumerate(wanted.items()):
             tell(done, len(wanted), f"{op.name} [{algorithm.name}]")
             known.seconds[k] = seconds(device, op, algorithm)
+        if wanted and not hasattr(device, "runtime"):
+            _in_place(device, programs, known, wanted, tell)
     finally:  # Ctrl-C, too, keeps what is measured
         if wanted or again:
             known.save()
     return measured(device, known)
+
+
+def _in_place(
+    device: Any, programs: Sequence[Program], known: Measurements, wanted: Container[str], tell: Tell
+) -> None:
+    """Where the host's memory is the device's: what was wanted anew as it is within steps of its program."""
+    for program in programs:
+
+        def told(done: int, of: int, name: str = program.name) -> None:
+            tell(done, of, f"steps of {name}")
+
+        taken = in_place(device, program, measured(device, known), physical_memory() // 2, told)
+        known.seconds |= {k: seconds for k, seconds in taken.items() if k in wanted}
 
 
 def seconds(device: Any, op: Op, algorithm: Algorithm, repeats: int = REPEATS) -> float:
