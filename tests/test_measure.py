@@ -10,7 +10,7 @@ from minidnn.backends import open_device
 from minidnn.layers.convolution import ConvolutionAttrs
 from minidnn.memory.runtime import Bound
 from minidnn.memory.threads import Threads
-from minidnn.program import Algorithm, Op, Phase, Program, Tensor
+from minidnn.program import Op, Phase, Program, Tensor
 from minidnn.study import in_place, link
 from minidnn.study import measure as study
 from tests.cuda_fake import fake_device
@@ -75,7 +75,7 @@ def test_within_steps(tmp_path):
 
 def test_on_the_host_what_steps_take_is_kept(tmp_path, monkeypatch):
     device, one = open_device("reference"), program()
-    first = costs.key(one.ops[0], Algorithm("reference"))
+    first = costs.key(one.ops[0], device.algorithms(one.ops[0])[0])
     monkeypatch.setattr(study, "in_place", lambda *_: {first: 0.125, "other": 0.125})
     known = costs.measurements(device, tmp_path)
     study.measure(device, [one], known)
