@@ -98,6 +98,17 @@ def chain(n: int = 4, size: int = 64) -> Program:
     return b.program()
 
 
+def normed(blocks: int = 3) -> Program:
+    """A residual net whose convolutions are followed by what is cheap."""
+    b = Builder()
+    x = b.add("stem", "convolution", "data")
+    for i in range(blocks):
+        y = b.add(f"norm{i}", "batch_norm", b.add(f"conv{i}", "convolution", x))
+        x = b.add(f"relu{i}", "relu", b.add(f"sum{i}", "eltwise", y, x))
+    b.add("fc", "inner_product", b.add("pool", "pooling", x, size=16), size=4)
+    return b.program()
+
+
 def diamond() -> Program:
     b = Builder()
     a = b.add("a", "convolution", "data")
@@ -142,7 +153,7 @@ def nested() -> Program:
 
 PROGRAMS = {"chain": chain, "diamond": diamond, "residual": residual, "inception": inception, "nested": nested}
 POLICIES = ["baseline", "liveness", "liveness:p", "vdnn_all", "vdnn_all:p", "vdnn_conv", "vdnn_dyn", "layrub"]
-POLICIES += ["baseline_sum", "superneurons", "superneurons_memory:p", "sqrt_n", "recompute_all"]
+POLICIES += ["baseline_sum", "superneurons", "superneurons_memory:p", "sqrt_n", "recompute_all", "recompute_cheap"]
 
 
 def costs(memory: int = 1 << 40, bandwidth: float = 1e9) -> Costs:

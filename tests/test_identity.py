@@ -17,7 +17,14 @@ from minidnn.memory.policies import names
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
 POLICIES = ["liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p", "vdnn_dyn"]
 POLICIES += ["layrub:m", "layrub_intra:m", "layrub_inter:m"]
-POLICIES += ["baseline_caffe:p", "superneurons_memory:p", "superneurons_cost_aware", "sqrt_n:p", "recompute_all"]
+POLICIES += [
+    "baseline_caffe:p",
+    "superneurons_memory:p",
+    "superneurons_cost_aware",
+    "sqrt_n:p",
+    "recompute_all",
+    "recompute_cheap",
+]
 STEPS = 3
 
 

@@ -21,7 +21,14 @@ from tests import graphs
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, random_graph, wild_graph
 
-POLICIES = ["sqrt_n", "recompute_all", "superneurons_speed", "superneurons_memory", "superneurons_cost_aware"]
+POLICIES = [
+    "sqrt_n",
+    "recompute_all",
+    "recompute_cheap",
+    "superneurons_speed",
+    "superneurons_memory",
+    "superneurons_cost_aware",
+]
 
 
 def scheduled(program, policy):

@@ -11,8 +11,8 @@ from minidnn.formats import FORMATS
 
 # Variants of a policy, which its own document tells of, are left out here: an error names them all.
 POLICIES = (
-    "baseline, liveness, vdnn_all, vdnn_conv, vdnn_pp, layrub, accudnn, sqrt_n, recompute_all (each also :m or :p), "
-    "vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md explains them"
+    "baseline, liveness, vdnn_all, vdnn_conv, vdnn_pp, layrub, accudnn, sqrt_n, recompute_all, recompute_cheap "
+    "(each also :m or :p), vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md explains them"
 )
 
 

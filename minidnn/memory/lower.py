@@ -118,6 +118,8 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
     end = len(plan.order)
     share: dict[Tensor, Tensor | Slot] = {}
     for key, target in plan.share.items():
+        if isinstance(key, Op) and key not in plan.algorithm:
+            raise ValueError(f"the workspace of {key.name} is to share bytes, but the op never runs")
         share[workspace_of(key, plan.algorithm[key]) if isinstance(key, Op) else key] = target
     carried = set(program.carried)
     buffers: list[Buffer] = []

@@ -18,6 +18,7 @@ from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.liveness import liveness
 from minidnn.memory.policies.recompute_all import recompute_all
+from minidnn.memory.policies.recompute_cheap import recompute_cheap
 from minidnn.memory.policies.sqrt_n import sqrt_n
 from minidnn.memory.policies.superneurons import superneurons
 from minidnn.memory.policies.superneurons_steps import STEPS
@@ -43,6 +44,7 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "accudnn": accudnn,
     "sqrt_n": sqrt_n,
     "recompute_all": recompute_all,
+    "recompute_cheap": recompute_cheap,
 }
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
 
