@@ -175,7 +175,7 @@ def _normalizations(program: Program) -> Iterator[list[Part]]:
 
     for norm in program.ops:
         scale = reader(norm.writes[0], "scale.forward") if norm.kind in NORMALIZED else None
-        if scale is None or len(scale.reads) < 3:  # without beta
+        if scale is None or len(scale.reads) < 3 or len(scale.writes) > 1:  # without beta; with a copy of its bottom
             continue
         dgamma = reader(norm.writes[0], "scale.backward_filter")
         if not hidden(norm.writes[0], scale, dgamma):

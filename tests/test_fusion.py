@@ -13,7 +13,7 @@ from minidnn.costs import gpu, profile
 from minidnn.fusion import KINDS, as_cudnn, fused, kinds
 from minidnn.layers.base import FACTS
 from minidnn.memory.arrange import arrange
-from minidnn.net import load
+from minidnn.net import Net, load
 from minidnn.program import Program, Role
 from minidnn.session import Session, programs
 from tests.graphs import NETS, graph
@@ -138,6 +138,134 @@ BIASLESS = CONV[:-1].replace("kernel_size: 3", "kernel_size: 3, bias_term: false
 )  # fmt: skip
 def test_what_is_fused(layers, found):
     assert names(program(layers)) == found
+
+
+def norm(bottom: str, top: str, name: str = "bn") -> str:
+    return f"- {{name: {name}, type: BatchNorm, bottom: {bottom}, top: {top}}}\n"
+
+
+def scale(bottom: str, top: str, name: str = "scale") -> str:
+    return f"- {{name: {name}, type: Scale, bottom: {bottom}, top: {top}, scale_param: {{bias_term: true}}}}\n"
+
+
+NORMALIZED = conv("conv", "data", "a", BIASLESS) + norm("a", "b") + scale("b", "c")
+ALL = NORMALIZED + relu("c", "x")
+ONCE = ["bn+scale+relu.forward", "relu+scale+bn.backward"]
+
+
+def test_a_batch_norm_its_scale_and_its_relu_become_one_op_forward_and_one_backward():
+    before = program(ALL)
+    after = fused(before, every)
+    assert [op.name for op in after.ops] == [
+        "conv.forward", ONCE[0], "bn.statistics", "ip.forward", "loss.forward", "objective.forward",
+        "loss.backward", "ip.backward_filter", "ip.backward_bias", "ip.backward_data", "ip.update_w", "ip.update_b",
+        ONCE[1], "scale.update_gamma", "scale.update_beta", "conv.backward_filter", "conv.update_w",
+    ]  # fmt: skip
+    forward, backward = (op for op in after.ops if op.name in ONCE)
+    apart = {op.name: op for op in before.ops}
+    assert forward.kind == "batch_norm.forward_scale_relu" and backward.kind == "batch_norm.backward_scale_relu"
+    assert forward.layer == backward.layer == "scale" and forward.attrs == backward.attrs == apart["bn.forward"].attrs
+    (x, gamma, beta), (y, mean, variance) = forward.reads, forward.writes
+    assert (x, gamma.name, beta.name) == (*apart["bn.forward"].reads, "scale.gamma", "scale.beta")
+    assert (y, mean, variance) == (*apart["relu.forward"].writes, *apart["bn.forward"].writes[1:])
+    dy, (dx, dgamma, dbeta) = apart["relu.backward"].reads[1], backward.writes
+    assert backward.reads == (x, mean, variance, gamma, beta, dy), "y is not read"
+    assert (dx, dgamma.name, dbeta.name) == (*apart["bn.backward"].writes, "scale.gamma.grad", "scale.beta.grad")
+    assert backward.inplace == ((dy, dx), (x, dx)), "the bytes of whichever nobody reads later"
+    assert forward.flops == sum(apart[f"{layer}.forward"].flops for layer in ("bn", "scale", "relu"))
+    between = {t.name for t in before.tensors} - {t.name for t in after.tensors}
+    assert between == {"bn.y", "scale.y", "scale.y.grad", "bn.y.grad"}, "nowhere"
+    assert names(program(ALL, "TEST")) == ONCE[:1]
+    (inference,) = (op for op in fused(program(ALL, "TEST"), every).ops if op.name == ONCE[0])
+    assert inference.kind == "batch_norm.inference_scale_relu" and inference.inplace == ((x, y),)
+
+
+def test_forward_and_backward_of_a_batch_norm_are_fused_together_or_not_at_all():
+    p = program(ALL)
+    for direction in ("forward", "backward", "nothing"):
+        assert fused(p, lambda op, d=direction: op.kind == f"batch_norm.{d}_scale_relu").ops == p.ops
+    assert names(p, lambda op: op.kind == "relu.backward_bias") == ["relu+scale.backward_bias"]
+    assert names(p, lambda op: op.kind.startswith(("batch_norm", "relu"))) == ONCE, "the most goes first"
+    assert kinds(fused(p, as_cudnn)) == ["relu.backward_bias"], "a GPU has no such kernels"
+
+
+FROZEN = ", param: [{{lr_mult: {}}}, {{lr_mult: {}}}]}}\n"
+
+
+@pytest.mark.parametrize(
+    ("layers", "found"),
+    {
+        "no relu": (NORMALIZED.replace("top: c", "top: x"), ["bn+scale.forward", "scale+bn.backward"]),
+        "in place": (
+            conv("conv", "data", "x", BIASLESS) + norm("x", "x") + scale("x", "x") + relu("x", "x"), ONCE,
+        ),
+        "a slope": (
+            NORMALIZED + relu("c", "x", ", relu_param: {negative_slope: 0.1}"),
+            ["bn+scale.forward", "scale+bn.backward"],
+        ),
+        "no scale": (conv("conv", "data", "a", BIASLESS) + norm("a", "b") + relu("b", "x"), []),
+        "a scale without a bias": (ALL.replace("bias_term: true", "bias_term: false"), []),
+        "a frozen beta": (ALL.replace("true}}\n", "true}" + FROZEN.format(1, 0)), []),
+        "a frozen gamma": (
+            ALL.replace("true}}\n", "true}" + FROZEN.format(0, 1)), [ONCE[0], "relu+scale.backward_bias"],
+        ),
+        "nothing learns below": (
+            ALL.replace("{type: xavier}}}", "{type: xavier}}, param: [{lr_mult: 0}]}"), ["relu+scale.backward_bias"],
+        ),
+        "running statistics": (
+            ALL.replace("top: b}", "top: b, batch_norm_param: {use_global_stats: true}}"), ["relu+scale.backward_bias"],
+        ),
+        "the normalized is read": (
+            NORMALIZED + relu("c", "d") + "- {name: sum, type: Eltwise, bottom: [b, d], top: x}\n",
+            ["relu+scale.backward_bias"],
+        ),
+        "the scaled is read": (
+            NORMALIZED + relu("c", "d") + "- {name: sum, type: Eltwise, bottom: [c, d], top: x}\n",
+            ["bn+scale.forward", "scale+bn.backward"],
+        ),
+        "two share a gradient": (
+            NORMALIZED + conv("other", "data", "e", BIASLESS)
+            + norm("e", "f", "bm") + scale("f", "g", "stretch")
+            + "- {name: sum, type: Eltwise, bottom: [c, g], top: s}\n" + relu("s", "x"),
+            ["bn+scale.forward", "bm+stretch.forward", "stretch+bm.backward", "scale+bn.backward"],
+        ),
+        "dropout behind": (ALL + "- {name: drop, type: Dropout, bottom: x, top: x}\n", ONCE),
+    }.values(),
+)  # fmt: skip
+def test_what_is_fused_of_a_batch_norm(layers, found):
+    assert names(program(layers)) == found
+    before, random = program(layers), np.random.default_rng(2)
+    given = {
+        t.name: random.integers(0, 3, t.shape).astype(t.dtype) if t.dtype != "float32" else
+        random.standard_normal(t.shape).astype(t.dtype) ** 2 for t in (*before.inputs, *before.carried)
+    }  # fmt: skip
+    want, got = run(before, given), run(fused(before, every), given)
+    assert [n for n in got if want[n].tobytes() != got[n].tobytes()] == []
+
+
+def test_what_is_kept_of_a_batch_norm_is_not_fused_away():
+    assert names(program(ALL, keep=["b"])) == ["relu+scale.backward_bias"]
+    assert names(program(ALL, keep=["c"])) == ["bn+scale.forward", "scale+bn.backward"]
+    assert names(program(ALL, keep=["a", "x"])) == ONCE
+    assert names(program(ALL, facts="caffe")) == ["relu+scale.backward_bias"], "a copy is kept"
+
+
+def test_of_16_bits_a_batch_norm_is_not_fused():
+    """The copies of gamma and beta are made behind it, and its statistics are read before."""
+    g = Net.from_text(f"name: net\nlayer:\n{HEAD}{ALL}{END}").graph("TRAIN", format="bfloat16")
+    assert names(differentiate(g, FACTS["default"], SGD)) == ["relu+scale.backward_bias"]
+
+
+def test_the_peak_falls_by_what_lay_between():
+    """Where ip's data gradient is made conv.y, bn.y and relu.y waited for it, now conv.y alone."""
+    peaks = []
+    for p in (program(ALL), fused(program(ALL), every)):
+        schedule = arrange([p], "liveness", profile("titan_x")).schedules["TRAIN"]
+        (point,) = (i for i, op in enumerate(schedule.plan.order) if op.name == "ip.backward_data")
+        peaks.append(schedule.live_peak)
+        live = {t.name for b in schedule.live(point) for t in (s.tensor for s in b.stays)}
+        assert ("bn.y" in live, "relu.y" in live, "conv.y" in live) == ((len(peaks) == 1,) * 2 + (True,))
+    assert peaks[0] - peaks[1] == 2 * 4 * 3 * 6 * 6 * 4
 
 
 def test_what_is_kept_or_an_output_is_not_fused_away():
