@@ -410,6 +410,19 @@ def channels(m: Maker) -> Iterator[Example]:
         a = attrs(method="AVE", kernel=k, stride=s, pad=p, saved=None)
         yield m.example("pooling.forward", [x], [shape], a, note="AVE")
         yield m.example("pooling.backward", [dy], [x.shape], a, note="AVE")
+        for n, beta in ((5, 0.75), (7, 0.6)):
+            a = attrs(size=n, alpha=0.3, beta=beta, k=2.0, region="ACROSS_CHANNELS", saved="x")
+            yield m.example("lrn.forward", [dy], [shape], a, note=f"size {n}")
+            yield m.example("lrn.backward", [dy, m.normal(*shape)], [shape], a, note=f"size {n}")
+        for spread in (1, 60):  # of the larger ones, some have no probability that a float32 holds
+            rows, a = m.normal(7, c) * spread, attrs(axis=1)
+            e = np.exp(rows - rows.max(1, keepdims=True))
+            yield m.example("softmax.forward", [rows], [rows.shape], a, inplace=[(0, 0)], note=f"spread {spread}")
+            reads = [e / e.sum(1, keepdims=True), m.normal(7, c)]
+            yield m.example("softmax.backward", reads, [rows.shape], a, inplace=[(1, 0)], note=f"spread {spread}")
+            a = attrs(axis=1, ignore_label=0, normalization="VALID", loss_weight=0.5)
+            label = m.random.integers(0, c, 7).astype(np.int32)
+            yield m.example("softmax_loss.forward", [rows, label], [(1,), rows.shape], a, note=f"spread {spread}")
 
 
 def updates(m: Maker) -> Iterator[Example]:

@@ -1,0 +1,161 @@
+/* Softmax, its loss with labels, and accuracy, over rows of classes. What is not finite stays so: a row with NaN or +inf
+ * among its scores is NaN, as is the loss.
+ */
+#include <float.h>
+#include <math.h>
+
+#include "pieces.h"
+
+/* Mirrored by loss.py. */
+typedef struct {
+    int64_t rows, classes, threads;
+    int64_t ignores, ignored; /* whether a label does not count, and which */
+    int64_t divisor;          /* of the loss; 0: the labels that count */
+    int64_t top_k;            /* of accuracy */
+    double weight;            /* of the loss, for its gradient */
+} Geometry;
+
+static int large(const Geometry *g) { return g->rows * g->classes > ALONE / 4; }
+
+/* e^v for v <= 0 to two or three units in the last place, after Cody and Waite: 2^n e^r with |r| <= ln(2) / 2. Zero
+ * where the result would be no normal number. */
+ALWAYS vec exponential(vec v) {
+    const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to a whole number */
+    const vec shifted = v * 1.44269504f + shift, n = shifted - shift;
+    const vec r = v - n * 0.693359375f + n * 2.12194440e-4f;
+    vec p = (vec){0} + 1.0f / 5040;
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    const bits power = ((bits)shifted - (bits)shift + 127) << 23;
+    return choose(v < -87.3f, (vec){0}, p * (vec)power);
+}
+
+/* NaN is the largest of all. */
+ALWAYS float larger(float x, float than) { return x > than || isnan(x) ? x : than; }
+
+static float largest(int64_t n, const float *x) {
+    float one = -INFINITY;
+    if (n < LANES) {
+        for (int64_t c = 0; c < n; c++) one = larger(x[c], one);
+        return one;
+    }
+    vec most = load(x + n - LANES); /* some are met twice */
+    for (int64_t c = 0; c + LANES <= n; c += LANES) {
+        const vec v = load(x + c);
+        most = choose((v > most) | (v != v), v, most);
+    }
+    for (int j = 0; j < LANES; j++) one = larger(most[j], one);
+    return one;
+}
+
+ALWAYS float total(vec v) {
+    float sum = v[0];
+    for (int j = 1; j < LANES; j++) sum += v[j];
+    return sum;
+}
+
+static void row_forward(int64_t n, const float *x, float *y) {
+    const float most = largest(n, x);
+    vec sum = {0};
+    for (int64_t c = 0; c < n; c += LANES) store_some(y + c, exponential(load_some(x + c, n - c) - most), n - c);
+    for (int64_t c = 0; c < n; c += LANES) sum += load_some(y + c, n - c);
+    const float all = total(sum);
+    for (int64_t c = 0; c < n; c += LANES) store_some(y + c, load_some(y + c, n - c) / all, n - c);
+}
+
+/* x -> y, which may be x. */
+void loss_softmax(const Geometry *g, const float *x, float *y) {
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
+    for (int64_t r = 0; r < g->rows; r++) row_forward(g->classes, x + r * g->classes, y + r * g->classes);
+}
+
+static void row_backward(int64_t n, const float *y, const float *dy, float *dx) {
+    vec products = {0};
+    for (int64_t c = 0; c < n; c += LANES) products += load_some(y + c, n - c) * load_some(dy + c, n - c);
+    const float sum = total(products);
+    for (int64_t c = 0; c < n; c += LANES)
+        store_some(dx + c, load_some(y + c, n - c) * (load_some(dy + c, n - c) - sum), n - c);
+}
+
+/* y dy -> dx, which may be dy. */
+void loss_softmax_gradient(const Geometry *g, const float *y, const float *dy, float *dx) {
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
+    for (int64_t r = 0; r < g->rows; r++) {
+        const int64_t at = r * g->classes;
+        row_backward(g->classes, y + at, dy + at, dx + at);
+    }
+}
+
+static int counts(const Geometry *g, int32_t label) { return !(g->ignores && label == g->ignored); }
+
+/* How many labels count; of one that should and names no class, -1 less its row. */
+static int64_t counted(const Geometry *g, const int32_t *label) {
+    int64_t count = 0;
+    for (int64_t r = 0; r < g->rows; r++) {
+        if (!counts(g, label[r])) continue;
+        if (label[r] < 0 || label[r] >= g->classes) return -1 - r;
+        count++;
+    }
+    return count;
+}
+
+static double divisor(const Geometry *g, int64_t count) {
+    const int64_t by = g->divisor ? g->divisor : count;
+    return by > 1 ? (double)by : 1;
+}
+
+/* x label -> loss prob. This and the next two return a number below 0 (see above) where a label is wrong, and then have
+ * written nothing. */
+int64_t loss_forward(const Geometry *g, const float *x, const int32_t *label, float *loss, float *prob) {
+    const int64_t count = counted(g, label);
+    if (count < 0) return count;
+    loss_softmax(g, x, prob);
+    double sum = 0;
+    for (int64_t r = 0; r < g->rows; r++) {
+        if (!counts(g, label[r])) continue;
+        const float p = prob[r * g->classes + label[r]];
+        sum += log(p < FLT_MIN ? FLT_MIN : p); /* so does Caffe */
+    }
+    *loss = (float)(-sum / divisor(g, count));
+    return 0;
+}
+
+/* prob label -> dx = weight / divisor * (prob - 1 at the label); dx may be prob. */
+int64_t loss_backward(const Geometry *g, const float *prob, const int32_t *label, float *dx) {
+    const int64_t count = counted(g, label), n = g->classes;
+    if (count < 0) return count;
+    const float factor = (float)(g->weight / divisor(g, count));
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
+    for (int64_t r = 0; r < g->rows; r++) {
+        const float *p = prob + r * n;
+        float *d = dx + r * n;
+        if (counts(g, label[r])) {
+            const float own = p[label[r]] - 1;
+            for (int64_t c = 0; c < n; c++) d[c] = p[c] * factor;
+            d[label[r]] = own * factor;
+        } else {
+            memset(d, 0, 4 * n);
+        }
+    }
+    return 0;
+}
+
+/* x label -> the share of labels whose score fewer than top_k others reach; where NaN stands, nothing is right. */
+int64_t loss_accuracy(const Geometry *g, const float *x, const int32_t *label, float *share) {
+    const int64_t count = counted(g, label);
+    if (count < 0) return count;
+    int64_t hits = 0;
+    for (int64_t r = 0; r < g->rows; r++) {
+        if (!counts(g, label[r])) continue;
+        const float *row = x + r * g->classes, own = row[label[r]];
+        int64_t reach = 0;
+        for (int64_t c = 0; c < g->classes; c++) reach += !(row[c] < own);
+        hits += reach <= g->top_k; /* its own is one of them */
+    }
+    *share = count ? (float)((double)hits / (double)count) : 0;
+    return 0;
+}

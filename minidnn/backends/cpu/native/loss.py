@@ -1,0 +1,89 @@
+"""Softmax, its loss and accuracy (loss.c), where classes are innermost."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidnn.backends.cpu.dnnl import Call
+from minidnn.backends.cpu.layout import address, flat
+from minidnn.backends.cpu.native.native import NAME, Native, bound
+from minidnn.backends.cpu.recipe import Recipe, plain
+from minidnn.program import Op
+
+ENTRIES = {
+    "softmax.forward": "loss_softmax",
+    "softmax.backward": "loss_softmax_gradient",
+    "softmax_loss.forward": "loss_forward",
+    "softmax_loss.backward": "loss_backward",
+    "accuracy.forward": "loss_accuracy",
+}
+
+
+class Geometry(ctypes.Structure):
+    """As in loss.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "classes", "threads", "ignores", "ignored", "divisor", "top_k")),
+        ("weight", ctypes.c_double),
+    )
+
+
+def softmax(native: Native, op: Op) -> list[Recipe]:
+    """x -> y, or y dy -> dx"""
+    g = _geometry(native, op)
+    if g is None:
+        return []
+    run = native.function(ENTRIES[op.kind])
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        return [bound(run, g, *(address(t) for t in (*reads, *writes)))]
+
+    return [plain(bind, NAME)]
+
+
+def labelled(native: Native, op: Op) -> list[Recipe]:
+    """x label -> loss prob, prob label -> dx, or x label -> the share that is right"""
+    label, g = op.reads[1], _geometry(native, op)
+    if g is None or label.dtype != "int32" or (len(label.shape) == 4 and label.shape[1] != 1):
+        return []
+    run = native.function(ENTRIES[op.kind])
+    run.restype = ctypes.c_int64  # type: ignore[attr-defined]
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        labels, step = flat(reads[1]), bound(run, g, *(address(t) for t in (*reads, *writes)))
+
+        def call() -> None:
+            wrong = step()
+            if wrong < 0:
+                k = -1 - wrong
+                raise ValueError(f"label {labels[k]} (number {k} of the batch) names none of the {g.classes} classes")
+
+        return [call]
+
+    return [plain(bind, NAME)]
+
+
+def _geometry(native: Native, op: Op) -> Geometry | None:
+    """None where classes are not innermost."""
+    a, shape = op.attrs, op.reads[0].shape
+    axis = a.axis % len(shape)
+    if axis != (1 if len(shape) == 4 else len(shape) - 1):
+        return None
+    g = Geometry(math.prod(shape) // shape[axis], shape[axis], native.threads)
+    if op.kind.startswith("softmax."):
+        return g
+    g.ignores, g.ignored = a.ignore_label is not None, a.ignore_label or 0
+    if op.kind == "accuracy.forward":
+        g.top_k = a.top_k
+    else:
+        batch = math.prod(shape[: a.axis])
+        g.divisor = {"FULL": g.rows, "VALID": 0, "BATCH_SIZE": batch, "NONE": 1}[a.normalization]
+        g.weight = a.loss_weight
+    return g
+
+
+FIRST = {kind: softmax if kind.startswith("softmax.") else labelled for kind in ENTRIES}
