@@ -6,10 +6,31 @@ where a geometry is not for it) in one or both of
     MORE    another way to do it, with another workspace: offered behind those, for a plan to choose
 """
 
-from minidnn.backends.cpu.native import batch_norm, inner_product, lrn, pooling, update, winograd
+from minidnn.backends.cpu.native import (
+    batch_norm,
+    bias,
+    dropout,
+    inner_product,
+    loss,
+    lrn,
+    pooling,
+    relu,
+    update,
+    winograd,
+)
 from minidnn.backends.cpu.native.native import Native, Recipes
 
-FIRST = (winograd.FIRST, pooling.FIRST, lrn.FIRST, batch_norm.FIRST, update.FIRST)
-MORE = (winograd.MORE, inner_product.MORE)
+FIRST = (
+    winograd.FIRST,
+    pooling.FIRST,
+    lrn.FIRST,
+    relu.FIRST,
+    dropout.FIRST,
+    bias.FIRST,
+    batch_norm.FIRST,
+    loss.FIRST,
+    update.FIRST,
+)
+MORE = (inner_product.MORE, winograd.MORE)
 
 __all__ = ["FIRST", "MORE", "Native", "Recipes"]
