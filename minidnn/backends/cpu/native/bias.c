@@ -11,7 +11,7 @@ typedef struct {
 
 enum { MOST = 64 };         /* pieces */
 enum { LEAST = 1 << 15 };   /* elements of a piece */
-enum { AT_ONCE = 1 << 12 }; /* elements, in the first-level cache, between a ReLU and the sum */
+enum { AT_ONCE = 1 << 14 }; /* elements, in a near cache, between a ReLU and the sum */
 
 static int64_t rows_of_piece(const Geometry *g) {
     const int64_t by_number = up(g->rows, MOST) / MOST, by_size = up(LEAST, g->c) / g->c;
@@ -35,8 +35,9 @@ static void add_rows(int64_t rows, int64_t c, const float *restrict x, float *re
 
 /* dx = dy where y > 0, elsewhere 0 (vector.h). */
 static void rectify(int64_t n, const float *y, const float *dy, float *dx) {
-    for (int64_t i = 0; i < n; i += LANES)
-        store_some(dx + i, where_positive(load_some(y + i, n - i), load_some(dy + i, n - i)), n - i);
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) store(dx + i, where_positive(load(y + i), load(dy + i)));
+    store_some(dx + i, where_positive(load_some(y + i, n - i), load_some(dy + i, n - i)), n - i);
 }
 
 /* The sum of `rows` rows of dy; of dx, which is made of it, where y is not null. */
@@ -52,7 +53,7 @@ static void piece(int64_t c, int64_t rows, const float *y, const float *dy, floa
 
 static void sum_up(const Geometry *g, const float *y, const float *dy, float *dx, float *db, float *workspace) {
     const int64_t step = rows_of_piece(g), count = pieces(g);
-#pragma omp parallel for num_threads(g->threads) schedule(static) if (count > 1)
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->rows * g->c > ALONE)
     for (int64_t k = 0; k < count; k++) {
         const int64_t at = k * step * g->c;
         piece(g->c, at_most(step, g->rows - k * step), y ? y + at : NULL, dy + at, y ? dx + at : NULL,

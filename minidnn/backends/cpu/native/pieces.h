@@ -4,6 +4,6 @@
 #include "vector.h"
 
 enum { PIECE = 1 << 12 }; /* elements */
-enum { ALONE = 1 << 15 }; /* elements: below, one thread is done before another would have woken */
+enum { ALONE = 1 << 16 }; /* elements: below, one thread is done before another would have woken */
 
 ALWAYS int64_t at_most(int64_t most, int64_t n) { return n < most ? n : most; }
