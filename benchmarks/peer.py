@@ -89,7 +89,7 @@ class Peer(torch.nn.Module):
             return None
         value = torch.from_numpy(np.array(weights[f"{node.name}/{name}"])).to(self.place)
         if value.dim() == 4:
-            value = value.contiguous(memory_format=self.layout)
+            value = value.to(memory_format=self.layout)  # unlike `contiguous`, also where there is one channel
         rate, decay = node.layer.mults(i)
         parameter = torch.nn.Parameter(value, requires_grad=rate != 0)
         self.register_parameter(f"{node.name}/{name}".replace(".", "_"), parameter)
@@ -305,7 +305,7 @@ class Trainer:
             tensor = torch.from_numpy(value)
         tensor = tensor.long() if value.dtype.kind == "i" else tensor
         if tensor.dim() == 4:
-            tensor = tensor.contiguous(memory_format=self.peer.layout)
+            tensor = tensor.to(memory_format=self.peer.layout)
         return tensor.pin_memory() if self.cuda else tensor
 
     def step(self) -> torch.Tensor:
