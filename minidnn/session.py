@@ -70,8 +70,8 @@ class Session:
         """`train` says what an update is; without it the TRAIN program ends with the gradients. `format` is the number
         format that the network computes in (formats.py); parameters are float32 whatever it is. `facts` say what
         backward reads (layers/base.py); a set that only plans is refused. `staging` says how bytes lie on the host
-        (None: as `costs` says). `fuse` makes one op of two where the device
-        has a kernel for both (fusion.py).
+        (None: as `costs` says). `fuse` makes one op of several where the device
+        has a kernel for them (fusion.py).
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget.
         """

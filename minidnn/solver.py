@@ -110,7 +110,7 @@ class Solver:
     keep:    blobs that stay readable after a step: `solver.blobs["ip1"]`
     format:  what the network computes in, parameters apart: float32, bfloat16 or float16
     facts:   what backward reads, by name: "default", or "layrub", whose ReLU keeps a byte mask
-    fuse:    make one op of two where the device has a kernel for both
+    fuse:    make one op of several where the device has a kernel for them
     """
 
     def __init__(

@@ -106,7 +106,7 @@ def test_refused_for_other_fusion_saying_so(tmp_path, capsys):
     net, path = str(NETS / "chain.yaml"), str(tmp_path / "a.plan")
     assert main(["plan", net, "--policy", "vdnn_all", "--gpu", "titan_x", "--save", path]) == 0
     assert main(["plan", net, "--policy", path, "--gpu", "titan_x", "--no-fusion"]) == 2
-    assert "the plan's device makes one op conv1+relu1.forward of two, this one does not" in capsys.readouterr().err
+    assert "the plan's device makes one op conv1+relu1.forward of several, this one does not" in capsys.readouterr().err
 
 
 def test_refused_for_other_costs_saying_what_differs(saved):

@@ -96,7 +96,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "no_fusion": (
         "--no-fusion",
-        dict(action="store_true", help="run each op by itself, also where the device could make one of two"),
+        dict(action="store_true", help="run each op by itself, also where the device could make one of several"),
     ),
     "format": (
         "--format",

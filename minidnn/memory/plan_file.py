@@ -196,7 +196,7 @@ def _differences(described: _Described, program: Program) -> Iterator[str]:
     ops = {op.name: fingerprint(op) for op in program.ops}
     if fused := next((n for n in (*ops, *described.ops) if "+" in n and (n in ops) != (n in described.ops)), None):
         fuses, other = ("this device", "the plan's") if fused in ops else ("the plan's device", "this one")
-        yield f"{fuses} makes one op {fused} of two, {other} does not (plan for the same device, or with --no-fusion)"
+        yield f"{fuses} makes one op {fused} of several, {other} does not (plan for the same device, or --no-fusion)"
     yield from (f"the net has no {name}" for name in described.ops if name not in ops)
     yield from (f"the plan has no {name}" for name in ops if name not in described.ops)
     for name, found in ops.items():
