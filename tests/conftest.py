@@ -5,6 +5,21 @@ record_property("so many of what", a number), which are added up.
 from __future__ import annotations
 
 from collections import Counter
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+
+@pytest.fixture
+def own_cache(tmp_path, monkeypatch) -> Path:
+    """A user's cache of the test's own: empty, but for our compiled kernels, which take a while."""
+    compiled, cache = Path(platformdirs.user_cache_dir("minidnn")) / "native", tmp_path / "cache"
+    compiled.mkdir(parents=True, exist_ok=True)
+    (cache / "minidnn").mkdir(parents=True)
+    (cache / "minidnn" / "native").symlink_to(compiled)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
+    return cache
 
 
 def pytest_addoption(parser) -> None:

@@ -442,8 +442,7 @@ layer:
     assert json.loads(capsys.readouterr().out)["format"] == format
 
 
-def test_profile_measures_in_the_format(capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+def test_profile_measures_in_the_format(capsys, own_cache):
     assert main(["profile", LENET, "--device", "reference", "--format", "float16", "--batch", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["format"] == "float16" and any("cast.forward" in row["key"] for row in document["rows"])

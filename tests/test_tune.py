@@ -19,10 +19,9 @@ SOLVER = "net: small.yaml\nbase_lr: 0.02\nlr_policy: step\ngamma: 0.1\nstepsize:
 
 
 @pytest.fixture
-def folder(tmp_path, monkeypatch):
+def folder(tmp_path, own_cache, monkeypatch):
     (tmp_path / "small.yaml").write_text(NET)
     (tmp_path / "solver.yaml").write_text(SOLVER)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

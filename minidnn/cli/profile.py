@@ -8,6 +8,7 @@ from typing import Any
 
 from minidnn import sizes
 from minidnn.cli import subject
+from minidnn.costs import Costs, Measurements
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,32 +17,44 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="measure anew what is known already")
 
 
-def run(args: argparse.Namespace) -> int:
+def measuring(about: subject.Subject, again: bool = False) -> tuple[Costs, Measurements, int]:
+    """Costs of the subject's programs on its device, with how many had to be measured now: what is not known yet, or
+    (`again`) all. Shows how far it is on a terminal."""
     from minidnn.backends import open_device
-    from minidnn.costs import key, measurements
+    from minidnn.costs import measured, measurements
     from minidnn.formats import usable
-    from minidnn.report import table
     from minidnn.session import InvalidInput
-    from minidnn.study.link import described
     from minidnn.study.measure import measure
 
-    about = subject.read(args)
     usable(about.format)
     device = open_device(about.device)
     known = measurements(device)
     if known.problem:
         print(f"minidnn: {known.problem}", file=sys.stderr)
+    ops = [op for program in about.programs for op in program.ops]
+    if not again and known.covers(ops, device.algorithms) and known.beside:
+        return measured(device, known), known, 0
     if problem := known.unwritable():
         raise InvalidInput(f"costs cannot be kept: {problem}; XDG_CACHE_HOME names another folder for the cache")
-    before = 0 if args.again else len(known.seconds)
+    before = 0 if again else len(known.seconds)
 
     def tell(done: int, of: int, name: str) -> None:
         if sys.stderr.isatty():
             print(f"\r\x1b[Kmeasuring {done + 1} of {of}: {name}", end="", file=sys.stderr, flush=True)
 
-    costs = measure(device, about.programs, known, args.again, tell)
+    costs = measure(device, about.programs, known, again, tell)
     if sys.stderr.isatty():
         print("\r\x1b[K", end="", file=sys.stderr)
+    return costs, known, len(known.seconds) - before
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.costs import key
+    from minidnn.report import table
+    from minidnn.study.link import described
+
+    about = subject.read(args)
+    costs, known, count = measuring(about, args.again)
     rows: list[dict[str, Any]] = []
     for program in about.programs:
         for op in program.ops:
@@ -67,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
         "latency": known.latency,
         "beside_compute": known.beside,
         "cache": str(known.path),
-        "measured": len(known.seconds) - before,
+        "measured": count,
     }
     if args.json:
         table.dump({**facts, "rows": rows})

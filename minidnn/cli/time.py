@@ -1,4 +1,5 @@
-"""`minidnn time FILE.yaml`: seconds of each layer, forward and backward, as `caffe time` prints them."""
+"""`minidnn time FILE.yaml`: seconds of each layer, forward and backward, as `caffe time` prints them; or, with
+`--algorithms`, of each convolution pass by each of its algorithms."""
 
 from __future__ import annotations
 
@@ -8,11 +9,19 @@ from statistics import median
 from minidnn.cli import subject
 from minidnn.cli.options import positive
 
+STEPS = 10
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser, "policy", "budget", "device", "format", "gpu", "json")
     parser.set_defaults(device=None)
-    parser.add_argument("--iterations", type=positive, default=10, metavar="N", help="steps (default: %(default)s)")
+    parser.add_argument("--iterations", type=positive, metavar="N", help=f"steps (default: {STEPS})")
+    parser.add_argument(
+        "--algorithms",
+        action="store_true",
+        help="each convolution pass by each of its algorithms, with workspace and seconds, and which the policy takes; "
+        "what `minidnn profile` has not measured yet is measured",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,8 +31,9 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.study.time import layers
 
     about = subject.read(args)
-    policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or "liveness"
-    subject.check_policies([policy])
+    if args.algorithms:
+        return _algorithms(args, about)
+    policy = _policy(args, about)
     costs = subject.costs_of(about, args.gpu)
     budget, _ = subject.budgets(about, args)
     if args.gpu is not None:
@@ -44,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
         try:
             schedule = runner.arrangement.schedules[about.train.name]
             runner.step()
-            traces = [trace for _ in range(args.iterations) if (trace := runner.step(trace=True)) is not None]
+            traces = [trace for _ in range(args.iterations or STEPS) if (trace := runner.step(trace=True)) is not None]
         finally:
             runner.close()
         where = subject.described(about)
@@ -72,3 +82,66 @@ def run(args: argparse.Namespace) -> int:
     table.plain(["layer", "forward", "backward", "update", "share"], lines, f"{about.titled()}, {policy}. {notes}")
     print(f"one step: {table.duration(seconds)}")
     return 0
+
+
+def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
+    from minidnn.cli.profile import measuring
+    from minidnn.costs import profile
+    from minidnn.report import table
+    from minidnn.session import InvalidInput
+    from minidnn.study.algorithms import algorithms, sums
+    from minidnn.study.compare import planned
+
+    if args.iterations is not None:
+        raise InvalidInput("--algorithms measures each algorithm as `minidnn profile` does: leave out --iterations")
+    policy = _policy(args, about)
+    budget, _ = subject.budgets(about, args)
+    if args.gpu is not None:
+        costs = profile(args.gpu)
+        where, notes = f"simulated {costs.device}", subject.notes(costs, about.format)
+    else:
+        costs, _, _ = measuring(about)
+        where = subject.described(about)
+        notes = f"Measured on {where}."
+    arrangement, refused = planned(about.programs, policy, costs, budget)
+    if refused is not None:
+        raise refused
+    rows = algorithms(about.train, arrangement.schedules[about.train.name].plan, costs)
+    totals = sums(rows)
+    if args.json:
+        table.dump({"rows": rows, **totals, "policy": policy, "device": where, "format": about.format})
+        return 0
+    best: dict[str, float] = {}
+    for row in rows:
+        best[row["op"]] = min(row["seconds"], best.get(row["op"], row["seconds"]))
+    lines, layer, op = [], None, None
+    for row in rows:
+        lines.append(
+            [
+                row["layer"] if row["layer"] != layer else "",
+                row["pass"] if row["op"] != op else "",
+                row["algorithm"],
+                table.size(row["workspace_bytes"]),
+                table.duration(row["seconds"]),
+                f"{row['seconds'] / best[row['op']]:.2f}×",
+                "chosen" if row["chosen"] else "",
+            ]
+        )
+        layer, op = row["layer"], row["op"]
+    headings = ["layer", "what", "algorithm", "workspace", "time", "of the fastest", policy]
+    table.plain(headings, lines, f"{about.titled()}. {notes}")
+    for which, words in (
+        ("chosen", f"as {policy} takes them"),
+        ("fastest", "fastest"),
+        ("least", "of least workspace"),
+    ):
+        space = table.size(totals[which]["workspace_bytes"])
+        print(f"all, {words}: {table.duration(totals[which]['seconds'])}, workspace up to {space}")
+    return 0
+
+
+def _policy(args: argparse.Namespace, about: subject.Subject) -> str:
+    """The command line's, else the file's, else liveness."""
+    policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or "liveness"
+    subject.check_policies([policy])
+    return policy

@@ -1,0 +1,56 @@
+"""The algorithms of each op side by side: what each takes, in seconds and workspace, and which of them a plan takes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from minidnn.costs import Costs
+from minidnn.memory.plan import Plan
+from minidnn.program import Op, Program
+
+
+def algorithms(program: Program, plan: Plan, costs: Costs) -> list[dict[str, Any]]:
+    """A row per algorithm of each convolution pass, and of every other op that has a choice; by layer, in the order of
+    forward."""
+    place = {layer: k for k, layer in enumerate(program.layers)}
+    rows = []
+    for op in sorted(program.ops, key=lambda op: place.get(op.layer, len(place))):
+        choices = costs.choices(op)
+        for c in choices if len(choices) > 1 or _convolves(op) else ():
+            rows.append(
+                {
+                    "layer": op.layer,
+                    "pass": op.kind.split(".", 1)[1],
+                    "op": op.name,
+                    "algorithm": c.algorithm.name,
+                    "workspace_bytes": c.algorithm.workspace,
+                    "seconds": c.seconds,
+                    "chosen": c.algorithm == plan.algorithm[op],
+                }
+            )
+    return rows
+
+
+def _convolves(op: Op) -> bool:
+    return op.kind.startswith("convolution.") and op.kind != "convolution.backward_bias"
+
+
+def sums(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Seconds of all these ops, and the largest workspace, with the chosen algorithms, with the fastest, and with those
+    of least workspace."""
+    ops: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        ops.setdefault(row["op"], []).append(row)
+    taken = {
+        "chosen": [row for row in rows if row["chosen"]],
+        "fastest": [min(of, key=lambda row: (row["seconds"], row["workspace_bytes"])) for of in ops.values()],
+        "least": [min(of, key=lambda row: (row["workspace_bytes"], row["seconds"])) for of in ops.values()],
+    }
+    return {
+        which: {
+            "seconds": sum(row["seconds"] for row in of),
+            "workspace_bytes": max((row["workspace_bytes"] for row in of), default=0),
+        }
+        for which, of in taken.items()
+    }
