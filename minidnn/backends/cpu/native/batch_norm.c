@@ -52,7 +52,8 @@ ALWAYS void along(Pass p, int64_t from, int64_t to, Step step) {
 }
 
 /* Sums of x less the piece's first row, and of its square. That row is one of the piece: so what is later taken away
- * from the squares is at most as many times what remains as the piece has rows. */
+ * from the squares is at most as many times what remains as the piece has rows, and the variance right to some 1e-4
+ * even if that row alone is far off; else to some 1e-6, however far from 0 all of x is. */
 ALWAYS void moments(Pass p, int64_t at, int64_t k, int64_t n) {
     const vec away = load_some(p.x + at, n) - load_some(p.first + k, n);
     store(p.sum + k, load(p.sum + k) + away);
