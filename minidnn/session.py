@@ -21,7 +21,7 @@ from minidnn.fusion import Fuses, fused, offered
 from minidnn.layers.base import FACTS, Facts
 from minidnn.memory.arrange import arrange
 from minidnn.memory.machine import Machine, NoStore
-from minidnn.memory.policies import find
+from minidnn.memory.policies import DEFAULT, find
 from minidnn.memory.trace import Trace
 from minidnn.near import near
 from minidnn.net import Blob, Graph, Net
@@ -54,7 +54,7 @@ class Session:
         *,
         test_net: Net | None = None,
         device: Any = "cpu",
-        policy: str = "liveness",
+        policy: str = DEFAULT,
         budget: int | None = None,
         host_budget: int | None = None,
         staging: Staging | None = None,

@@ -27,6 +27,7 @@ from minidnn.feeds import Feeds, Pair
 from minidnn.fusion import kinds
 from minidnn.layers.base import Facts
 from minidnn.memory.machine import NotFinite
+from minidnn.memory.policies import DEFAULT
 from minidnn.memory.schedule import Arrangement
 from minidnn.memory.trace import Trace
 from minidnn.net import Net
@@ -161,7 +162,7 @@ class Solver:
         staging = host_staging(host_ring, compress)
         self.session = Session(
             net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net,
-            device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or "liveness",
+            device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or DEFAULT,
             budget=budget or p.minidnn.budget, host_budget=host_budget or p.minidnn.host_budget,
             costs=costs, seed=self.seed, keep=keep, format=format or p.minidnn.format or "float32",
             staging=staging, facts=facts, fuse=fuse, debug=debug, delays=delays,

@@ -249,7 +249,7 @@ class TestTheNextBatch:
 
 class TestResume:
     @pytest.mark.parametrize("device", ["reference", "cpu"])
-    @pytest.mark.parametrize("policy", ["liveness", "vdnn_all"])
+    @pytest.mark.parametrize("policy", ["liveness:p", "vdnn_all:p"])
     def test_going_on_gives_the_same_bytes(self, case, policy, device):
         with Solver(case / "solver.yaml", device=device) as solver:
             solver.step(5)
@@ -632,7 +632,7 @@ class TestCommands:
             (["train", "solver.yaml", "--resume", "no.safetensors"], 2, "no.safetensors: No such file"),
             (["train", "solver.yaml", "--weights", "model.yaml"], 2, "model.yaml: torn, or no safetensors file"),
             (["train", "solver.yaml", "--policy", "vdn"], 2, "there is no policy 'vdn'"),
-            (["train", "solver.yaml", "--budget", "10kB"], 2, "liveness needs"),
+            (["train", "solver.yaml", "--budget", "10kB"], 2, "liveness:p needs"),
             (["train", "solver.yaml", "--snapshot-prefix", "model.yaml/x"], 1, "no snapshot can be written there"),
         ],
     )

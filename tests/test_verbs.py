@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.main import main
 
 NET = """\
@@ -108,7 +109,7 @@ def test_listing_is_the_schedule(folder, capsys):
         (("--gpu", "v100"), True),
         (("--gpu", "v100", "--no-fusion"), False),
         (("--gpu", "v100", "--facts", "vdnn2016"), False),
-        (("--device", "cpu"), False),
+        (("--device", "cpu"), CpuDevice().native is not None),
     ],
 )
 def test_fusion_shows_in_the_listing_and_can_be_turned_off(folder, capsys, more, fused):

@@ -55,7 +55,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "policy": (
         "--policy",
-        dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: the file's, or liveness)"),
+        dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: the file's, or liveness:p)"),
     ),
     "policies": (
         "--policies",

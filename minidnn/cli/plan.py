@@ -26,11 +26,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.memory.policies import DEFAULT
     from minidnn.report import table
     from minidnn.study.compare import simulated
 
     about = subject.read(args)
-    default = (about.solver is not None and about.solver.minidnn.policy) or "liveness"
+    default = (about.solver is not None and about.solver.minidnn.policy) or DEFAULT
     policies = subject.policies_of(args) or [default]
     subject.check_policies(policies)
     costs = replace(subject.costs_of(about, args.gpu), staging=staging(args, about.solver))

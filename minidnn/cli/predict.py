@@ -25,6 +25,7 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from minidnn.data import DataError
+    from minidnn.memory.policies import DEFAULT
     from minidnn.session import Session
     from minidnn.solver_file import understand
 
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     scores, normal = scores_of(graph)
     device = opened(args, args.device)
     with Session(
-        net, device=device, policy=args.policy or "liveness", budget=args.budget, host_budget=args.host_budget,
+        net, device=device, policy=args.policy or DEFAULT, budget=args.budget, host_budget=args.host_budget,
         format=args.format or (solver and solver.minidnn.format) or "float32", keep=[scores],
         fuse=not args.no_fusion,
     ) as session:  # fmt: skip

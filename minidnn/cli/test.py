@@ -18,6 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.feeds import Feeds
+    from minidnn.memory.policies import DEFAULT
     from minidnn.session import Session
     from minidnn.solver import evaluate
     from minidnn.solver_file import understand
@@ -28,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     with Session(
         net,
         device=device,
-        policy=args.policy or "liveness",
+        policy=args.policy or DEFAULT,
         budget=args.budget,
         host_budget=args.host_budget,
         format=args.format or (solver and solver.minidnn.format) or "float32",

@@ -46,6 +46,7 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,
 }
+DEFAULT = "liveness:p"  # where nobody asks for another: the fastest of what needs no copies
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
 
 
