@@ -11,11 +11,14 @@ import numpy as np
 import pytest
 
 from minidnn.backends.cpu import CpuDevice
-from minidnn.backends.cpu.native import inner_product
-from minidnn.program import Algorithm
-from tests.cpu_ops import Example, Maker, run
+from minidnn.backends.cpu.device import LAST
+from minidnn.backends.cpu.native import implicit_gemm, inner_product
+from minidnn.backends.reference import KERNELS
+from minidnn.program import Algorithm, Op
+from tests.cpu_ops import Example, Maker, attrs, examples, run
 
 TOLERANCE = 2e-5  # of the largest value
+TABLES = (implicit_gemm.FIRST, implicit_gemm.MORE)
 
 
 def device(threads: int = 1) -> CpuDevice:
@@ -104,3 +107,97 @@ def test_inner_products_stay_within_their_bytes(one, geometry):
     for each in (one, device(3)):
         for e, _ in products(Maker(3), *geometry):
             assert guarded(each, e, ours(each, e, inner_product.MORE)), e.name
+
+
+CONVOLUTIONS = [  # n, c, (h, w), outputs, kernel, stride, pad, dilation, group: ends of rows, of panels, of blocks
+    (1, 1, (1, 1), 1, (1, 1), (1, 1), (0, 0), (1, 1), 1),
+    (2, 1, (28, 28), 20, (5, 5), (1, 1), (0, 0), (1, 1), 1),
+    (1, 3, (67, 61), 24, (11, 11), (4, 4), (0, 0), (1, 1), 1),
+    (2, 3, (23, 30), 17, (7, 7), (2, 2), (3, 3), (1, 1), 1),
+    (2, 48, (13, 9), 40, (5, 5), (1, 1), (2, 2), (1, 1), 2),
+    (2, 7, (9, 11), 5, (3, 2), (1, 3), (2, 1), (2, 1), 1),
+    (1, 6, (12, 10), 9, (3, 3), (1, 1), (2, 2), (2, 2), 3),
+    (1, 4, (2, 3), 6, (4, 5), (1, 1), (3, 4), (1, 1), 1),
+    (3, 70, (8, 8), 33, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+    (1, 2, (3, 300), 16, (3, 3), (1, 1), (0, 1), (1, 1), 1),
+    (1, 100, (7, 7), 19, (5, 5), (1, 1), (4, 4), (1, 1), 1),
+]
+
+
+def convolutions(m: Maker, n, c, size, o, kernel, stride, pad, dilation, group) -> list[tuple[Example, np.ndarray]]:
+    """Each pass, with its result in float64 by the reference."""
+    a = attrs(kernel=kernel, stride=stride, pad=pad, dilation=dilation, group=group)
+    to = (
+        (x + 2 * p - (d * (k - 1) + 1)) // s + 1
+        for x, p, d, k, s in zip(size, pad, dilation, kernel, stride, strict=True)
+    )
+    x, w, b, dy = m.normal(n, c, *size), m.normal(o, c // group, *kernel), m.normal(o), m.normal(n, o, *to)
+    made = [
+        m.example("convolution.forward", [x, w], [dy.shape], a),
+        m.example("convolution.forward", [x, w, b], [dy.shape], a),
+        m.example("convolution.forward_relu", [x, w, b], [dy.shape], a),
+        m.example("convolution.backward_filter", [x, dy], [w.shape], a),
+        m.example("convolution.backward_data", [w, dy], [x.shape], a),
+    ]
+    return [(e, in_float64(e)) for e in made]
+
+
+def in_float64(e: Example) -> np.ndarray:
+    out = np.zeros(e.op.writes[0].shape)
+    KERNELS[e.op.kind](e.op.attrs, [e.data[t].astype(np.float64) for t in e.op.reads], [out])
+    return out
+
+
+def by_windows(device: CpuDevice, e: Example) -> Algorithm | None:
+    """The implicit product's algorithm for an example, which the device offers; None where it is not for it."""
+    found = [r.algorithm for t in TABLES if e.op.kind in t for r in t[e.op.kind](device.native, e.op)]
+    assert set(found) <= set(device.algorithms(e.op)) and len(found) <= 1
+    return found[0] if found else None
+
+
+@pytest.mark.parametrize("geometry", CONVOLUTIONS, ids=str)
+def test_implicit_products_are_near_to_float64_and_the_same_for_any_number_of_threads(one, geometry):
+    plain = geometry[4] == (1, 1) and geometry[-1] == 1
+    strided = geometry[5] != (1, 1)
+    for e, want in convolutions(Maker(4), *geometry):
+        algorithm = by_windows(one, e)
+        assert (algorithm is None) == (plain or (strided and e.op.kind.endswith("data"))), e.name
+        if algorithm is None:
+            continue
+        (got,) = run(one, e, algorithm)
+        error = np.abs(got - want).max()
+        assert error <= TOLERANCE * np.abs(want).max(), f"{e.name}: {error:.1e}"
+        assert guarded(one, e, algorithm), e.name
+        for threads in (2, 5):
+            other = device(threads)
+            (again,) = run(other, e, by_windows(other, e))
+            assert again.tobytes() == got.tobytes(), f"{e.name} on {threads} threads"
+            assert guarded(other, e, by_windows(other, e)), e.name
+
+
+def test_a_last_resort_is_offered_only_where_nothing_else_is(one):
+    """Where oneDNN has its reference, or NumPy's BLAS one thread, ours are; without ours, those are."""
+    m = Maker(5)
+    dilated = convolutions(m, 2, 5, (9, 9), 7, (3, 3), (2, 2), (2, 2), (2, 2), 1)[0][0]
+    product = products(m, 4, 33, 9)[0][0]
+    assert [a.name for a in one.algorithms(dilated.op)][-1] == implicit_gemm.NAME
+    assert not any(a.name in LAST for e in (dilated, product) for a in one.algorithms(e.op))
+    bare = CpuDevice(threads=1)
+    bare.native = None
+    assert all(bare.algorithms(e.op)[0].name != "reference" for e in (dilated, product))
+    assert not bare.fuses(convolutions(m, *CONVOLUTIONS[1])[2][0].op)
+
+
+@pytest.mark.parametrize("kind", ["convolution.forward_relu", "inner_product.forward_relu"])
+def test_a_fused_relu_is_the_forward_then_the_relu(one, kind):
+    """Of each algorithm of the forward there is one, with the same workspace and the same bits."""
+    seen = set()
+    for e in (e for e in examples() if e.op.kind == kind):
+        plain = Op("plain", kind.removesuffix("_relu"), "", e.op.phase, e.op.reads, e.op.writes, e.op.attrs)
+        apart = Example(e.name, plain, e.data)
+        assert one.fuses(e.op) and one.algorithms(e.op) == one.algorithms(plain), e.name
+        for algorithm in one.algorithms(e.op):
+            (x,), (y,) = run(one, apart, algorithm), run(one, e, algorithm)
+            assert np.where(x > 0, x, np.float32(0)).tobytes() == y.tobytes(), f"{e.name} by {algorithm}"
+            seen.add(algorithm.name)
+    assert len(seen) > 1 or kind.startswith("inner"), seen

@@ -29,7 +29,7 @@ from minidnn.backends.cpu import (
 )
 from minidnn.backends.cpu.dnnl import Call, Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.library import Unavailable, load
-from minidnn.backends.cpu.native import compiled
+from minidnn.backends.cpu.native import compiled, relu
 from minidnn.backends.cpu.recipe import Recipe, plain
 from minidnn.formats import HALF, InvalidFormat
 from minidnn.program import Algorithm, Op, Tensor
@@ -48,16 +48,21 @@ KINDS = {
     **update.KINDS,
 }
 
+REFERENCE = "reference"  # the algorithm that is the reference's kernel
 LAST = ("nhwc.ref", "blas")  # many times slower, or on one thread: offered only where nothing else is
+RECTIFIED = {  # a forward fused with its ReLU -> the forward
+    "convolution.forward_relu": "convolution.forward",
+    "inner_product.forward_relu": "inner_product.forward",
+}
 
 
 class CpuDevice:
     """`threads`: of oneDNN's kernels; by default what OpenMP says, that is one per core.
 
-    It offers no fused ops (fusion.py). oneDNN's ReLU behind a convolution, and its clip, make 0 of NaN in every kernel
-    that is not its slow reference, and then a run that has diverged looks well. dReLU and dbias, image by image so that
-    dx is still in the cache, are the same bits, but twice as many parallel regions as images: on one thread that took
-    0.8 of the time, on two threads that others disturb many times as long."""
+    It fuses (fusion.py) where there are kernels of our own: a ReLU behind a convolution or an inner product, and a
+    ReLU's backward with a bias gradient. Ours have the ReLU where they store; behind oneDNN's runs one of ours, in
+    place, since oneDNN's own (and its clip) makes 0 of NaN in every kernel that is not its slow reference, and then a
+    run that has diverged looks well."""
 
     name = "cpu"
 
@@ -100,7 +105,7 @@ class CpuDevice:
         """The op bound to its addresses. Calling it looks nothing up and allocates nothing of note."""
         recipe = chosen(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
         steps = recipe.bind([views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
-        return _chain(self.dnnl.use_threads if self.dnnl else None, steps)
+        return _chain(steps)
 
     def recipes(self, op: Op) -> list[Recipe]:
         """Made once per kind and geometry: a deep net's repeated layers share their generated code."""
@@ -115,19 +120,28 @@ class CpuDevice:
         if key not in self._recipes:
             if self.dnnl.use_threads:
                 self.dnnl.use_threads()  # kernels are generated for a number of threads
+            own = self._own(native.FIRST, op)
             try:
-                found = KINDS[op.kind](self.dnnl, op) if op.kind in KINDS else None
+                found = [] if native.NAME in (r.algorithm.name for r in own) else self._library(self.dnnl, op)
             except NotOffered:
-                found = None
+                found = []
             except DnnlError as error:
                 shapes = ", ".join(f"{t.name} {'x'.join(map(str, t.shape))}" for t in (*op.reads, *op.writes))
                 raise reference.TooLarge(
                     f"layer {op.layer}: oneDNN refuses {op.kind} with {op.attrs} on {shapes} ({error}); "
                     f"it takes smaller sizes, or use --device reference"
                 ) from error
-            every = [*self._own(native.FIRST, op), *(found or []), *self._own(native.MORE, op)]
+            every = [*own, *found, *self._own(native.MORE, op)]
             self._recipes[key] = [r for r in every if r.algorithm.name not in LAST] or every or [_reference(op)]
         return self._recipes[key]
+
+    def _library(self, dnnl: Dnnl, op: Op) -> list[Recipe]:
+        """By oneDNN, or NumPy over blocks. A forward that is fused with its ReLU is the forward, and ours behind it."""
+        plain = RECTIFIED.get(op.kind, op.kind)
+        found = (KINDS[plain](dnnl, op) if plain in KINDS else None) or []
+        if plain == op.kind:
+            return found
+        return [relu.behind(self.native, r, op.writes[0].size) for r in found] if self.native else []
 
     def _own(self, tables: Sequence[Mapping[str, native.Recipes]], op: Op) -> list[Recipe]:
         """By our own kernels, of every family that has the kind."""
@@ -135,7 +149,7 @@ class CpuDevice:
 
     def fuses(self, op: Op) -> bool:
         """Whether there is a kernel for a fused op (fusion.py)."""
-        return self.dnnl is not None and (op.kind in KINDS or bool(self._own(native.FIRST, op)))
+        return self.native is not None and self.recipes(op)[0].algorithm.name != REFERENCE
 
 
 def _reference(op: Op) -> Recipe:
@@ -145,13 +159,13 @@ def _reference(op: Op) -> Recipe:
             f"layer {op.layer}: neither the cpu nor the reference backend has a kernel for {op.kind!r}; "
             f"add one with minidnn.backends.reference.KERNELS[{op.kind!r}] = f(attrs, reads, writes)"
         )
-    return plain(lambda reads, writes, _: [reference.bound(op, list(reads), list(writes))], "reference")
+    return plain(lambda reads, writes, _: [reference.bound(op, list(reads), list(writes))], REFERENCE)
 
 
-def _chain(use_threads: Call | None, steps: list[Call]) -> Call:
-    if use_threads is None and len(steps) == 1:
+def _chain(steps: list[Call]) -> Call:
+    if len(steps) == 1:
         return steps[0]
-    every = tuple(steps) if use_threads is None else (use_threads, *steps)
+    every = tuple(steps)
 
     def call() -> None:
         for step in every:

@@ -106,8 +106,16 @@ class Primitive:
         array = (_Argument * len(given))()
         for slot, arg, memory in zip(array, given, memories, strict=True):
             slot.arg, slot.memory = arg, memory._as_parameter_
-        call = partial(self.dnnl.execute, self.primitive, self.dnnl.stream, len(given), array)
-        call.keep = (self, memories)  # type: ignore[attr-defined]  # a partial carries attributes: lives as long as the call
+        execute = partial(self.dnnl.execute, self.primitive, self.dnnl.stream, len(given), array)
+        execute.keep = (self, memories)  # type: ignore[attr-defined]  # a partial carries attributes: lives as long as it
+        use_threads = self.dnnl.use_threads
+        if use_threads is None:
+            return execute
+
+        def call() -> None:
+            use_threads()
+            execute()
+
         return call
 
 

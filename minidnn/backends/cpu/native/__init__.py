@@ -2,7 +2,7 @@
 
 A family is a C file and the module of its name, which says what it computes (kind -> (native, op) -> recipes, none
 where a geometry is not for it) in one or both of
-    FIRST   better than what oneDNN or NumPy have: offered before those, so the default
+    FIRST   better than what oneDNN or NumPy have: offered before those, so the default; one named "native" in their stead
     MORE    another way to do it, with another workspace: offered behind those, for a plan to choose
 """
 
@@ -10,6 +10,7 @@ from minidnn.backends.cpu.native import (
     batch_norm,
     bias,
     dropout,
+    implicit_gemm,
     inner_product,
     loss,
     lrn,
@@ -18,10 +19,11 @@ from minidnn.backends.cpu.native import (
     update,
     winograd,
 )
-from minidnn.backends.cpu.native.native import Native, Recipes
+from minidnn.backends.cpu.native.native import NAME, Native, Recipes
 
 FIRST = (
     winograd.FIRST,
+    implicit_gemm.FIRST,
     pooling.FIRST,
     lrn.FIRST,
     relu.FIRST,
@@ -31,6 +33,6 @@ FIRST = (
     loss.FIRST,
     update.FIRST,
 )
-MORE = (inner_product.MORE, winograd.MORE)
+MORE = (inner_product.MORE, implicit_gemm.MORE, winograd.MORE)
 
-__all__ = ["FIRST", "MORE", "Native", "Recipes"]
+__all__ = ["FIRST", "MORE", "NAME", "Native", "Recipes"]

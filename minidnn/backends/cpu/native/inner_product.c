@@ -19,9 +19,6 @@ enum { OF_X = 4, OF_W = 3 };
 enum { DEEP = 8192 };   /* elements of a row between two additions to y */
 enum { AHEAD = 256 };   /* elements of W asked for before they are needed */
 
-/* A load that stays one: repeated as an operand of each product it would cost as much as the product. */
-ALWAYS vec load_once(const float *p) { return *(const volatile loose *)p; }
-
 ALWAYS float total(vec v) {
     float lanes[LANES];
     store(lanes, v);
@@ -37,11 +34,11 @@ static void dot_products(int64_t depth, const float *const x[OF_X], const float 
     for (; k + LANES <= depth; k += LANES) {
         vec right[OF_W];
         _Pragma("GCC unroll 4") for (int j = 0; j < OF_W; j++) {
-            right[j] = load_once(w[j] + k);
+            right[j] = once(w[j] + k);
             __builtin_prefetch(w[j] + k + AHEAD);
         }
         _Pragma("GCC unroll 4") for (int i = 0; i < OF_X; i++) {
-            const vec left = load_once(x[i] + k);
+            const vec left = once(x[i] + k);
             _Pragma("GCC unroll 4") for (int j = 0; j < OF_W; j++) sum[i][j] += left * right[j];
         }
     }
@@ -150,7 +147,7 @@ void inner_product_multiply(const Matrices *g, const float *a, const float *b, f
                 float *to = c + i * g->columns + from;
                 for (int64_t r = 0; r < rows; r++)
                     for (int64_t j = 0; j < depth; j++) few[j * ROWS + r] = a[(i + r) * g->down + (k + j) * g->along];
-                kernels[rows](&p, few, g->packed ? block : lying, k ? to : ZEROS, to);
+                wholes[rows](&p, few, g->packed ? block : lying, k ? to : ZEROS, to);
                 if (whole < width)
                     ragged(&p, rows, width - whole, few, g->packed ? block + whole * depth : block, k > 0, to + whole);
             }

@@ -45,4 +45,16 @@ def backward(native: Native, op: Op) -> list[Recipe]:
     return [plain(bind, NAME)]
 
 
+def behind(native: Native, recipe: Recipe, size: int) -> Recipe:
+    """The recipe, then a ReLU in place of the `size` elements it wrote."""
+    g = Geometry(size, native.threads, 0)
+    run = native.function("relu_forward")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        y = address(writes[0])
+        return [*recipe.bind(reads, writes, workspace), bound(run, g, y, y, 0)]
+
+    return Recipe(recipe.algorithm, bind)
+
+
 FIRST = {"relu.forward": forward, "relu.backward": backward}

@@ -1,0 +1,218 @@
+/* Convolution as a product of matrices of which one is never formed ("implicit GEMM"): the rows of A are windows of
+ * the image, each a few runs of memory (a filter row of pixels, all channels), B is the filters.
+ *
+ * A few rows of the image at a time are copied into the workspace, one group's channels, with the padding around
+ * them; there each window lies as every other does. Forward and (at stride 1, with the filters turned) backward-data
+ * multiply windows with filters; backward-filter multiplies windows, turned over, with dy.
+ *
+ * Assumes nothing about alignment and allocates nothing. No sum depends on the number of threads.
+ */
+#include <omp.h>
+
+#include "product.h"
+
+/* Mirrored by implicit_gemm.py. What is read are images n x h x w x (group * from), what is written or multiplied with
+ * them n x to_h x to_w x (group * to). */
+typedef struct {
+    int64_t n, h, w, from, to_h, to_w, to, group;
+    int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+    int64_t per_row;         /* runs of memory that a filter's row is taken in: of all its pixels, or of a few, or of one */
+    int64_t turned;          /* backward-data: filters lie as from, kernel_h, kernel_w, to */
+    int64_t relu;
+    int64_t rows;            /* of the result at a time */
+    int64_t pieces;          /* backward-filter: sums that are added up at the end */
+    int64_t threads;
+} Geometry;
+
+static int64_t strip_h(const Geometry *g) { return (g->rows - 1) * g->stride_h + (g->kernel_h - 1) * g->dilation_h + 1; }
+static int64_t strip_w(const Geometry *g) { return (g->to_w - 1) * g->stride_w + (g->kernel_w - 1) * g->dilation_w + 1; }
+static int64_t window(const Geometry *g) { return g->kernel_h * g->kernel_w * g->from; }
+static int64_t panels(const Geometry *g) { return up(g->to, PANEL) / PANEL; }
+static int64_t blocks_of_image(const Geometry *g) { return (g->to_h + g->rows - 1) / g->rows; }
+
+/* A window's runs, and where in a strip one begins; dilated, each is of one pixel. */
+static int64_t runs(const Geometry *g) { return g->kernel_h * g->per_row; }
+static int64_t run(const Geometry *g) { return window(g) / runs(g); }
+static int64_t begins(const Geometry *g, int64_t r) {
+    const int64_t along = g->dilation_w > 1 ? g->dilation_w * g->from : run(g);
+    return r / g->per_row * g->dilation_h * strip_w(g) * g->from + r % g->per_row * along;
+}
+
+enum { BLOCK_FLOATS = 4096 }; /* of filters: half of the first-level cache */
+
+/* The workspaces, in floats. */
+static int64_t strip_floats(const Geometry *g) { return strip_h(g) * strip_w(g) * g->from; }
+static int64_t filter_floats(const Geometry *g) { return g->group * panels(g) * window(g) * PANEL; }
+static int64_t dy_floats(const Geometry *g) { return g->rows * g->to_w * up(g->to, PANEL); }
+static int64_t table_floats(int64_t entries) { return entries * (sizeof(int64_t) / sizeof(float)); }
+
+int64_t implicit_gemm_convolve_bytes(const Geometry *g) {
+    return 4 * (table_floats(runs(g)) + filter_floats(g) + g->threads * strip_floats(g));
+}
+
+int64_t implicit_gemm_gradient_bytes(const Geometry *g) {
+    return 4 * (table_floats(g->rows) + g->pieces * filter_floats(g) + g->threads * (strip_floats(g) + dy_floats(g)));
+}
+
+/* The part of an image that block b of the result's rows needs, of one group's channels, padded. */
+static void copy_strip(const Geometry *g, const float *x, int64_t b, int64_t group, float *strip) {
+    const int64_t wide = strip_w(g), c = g->from, all = g->group * c;
+    const int64_t top = b * g->rows * g->stride_h - g->pad_h;
+    const int64_t before = g->pad_w < wide ? g->pad_w : wide;
+    const int64_t there = g->w < wide - before ? g->w : wide - before;
+    for (int64_t r = 0; r < strip_h(g); r++) {
+        float *row = strip + r * wide * c;
+        if (top + r < 0 || top + r >= g->h) {
+            memset(row, 0, wide * c * sizeof(float));
+            continue;
+        }
+        const float *source = x + (top + r) * g->w * all + group * c;
+        memset(row, 0, before * c * sizeof(float));
+        if (all == c)
+            memcpy(row + before * c, source, there * c * sizeof(float));
+        else
+            for (int64_t i = 0; i < there; i++) memcpy(row + (before + i) * c, source + i * all, c * sizeof(float));
+        memset(row + (before + there) * c, 0, (wide - before - there) * c * sizeof(float));
+    }
+}
+
+/* Panel `item` of the filters as B: u[window][lane]. They lie as to, window; turned as from, turned window, to. */
+static void pack_filters(const Geometry *g, const float *w, int64_t item, float *u) {
+    const int64_t group = item / panels(g), first = item % panels(g) * PANEL;
+    const int64_t lanes = first + PANEL < g->to ? PANEL : g->to - first;
+    const int64_t taps = g->kernel_h * g->kernel_w;
+    memset(u, 0, window(g) * PANEL * sizeof(float));
+    if (g->turned) {
+        for (int64_t tap = 0; tap < taps; tap++)
+            for (int64_t f = 0; f < g->from; f++)
+                memcpy(u + (tap * g->from + f) * PANEL,
+                       w + ((group * g->from + f) * taps + taps - 1 - tap) * g->to + first, lanes * sizeof(float));
+        return;
+    }
+    for (int64_t lane = 0; lane < lanes; lane++) {
+        const float *filter = w + (group * g->to + first + lane) * window(g);
+        for (int64_t k = 0; k < window(g); k++) u[k * PANEL + lane] = filter[k];
+    }
+}
+
+/* `rows` rows of y, one group's channels, from a strip. A block of the filters, `block` runs of some panels, stays in
+ * the first-level cache while windows pass by; y is what the next block's products are added to. */
+static void convolve_strip(const Geometry *g, int64_t rows, const int64_t *at, const float *strip, const float *u,
+                           const float *bias, float *y) {
+    const int64_t all = g->group * g->to, whole = g->to / PANEL * PANEL, rest = g->to - whole, count = runs(g);
+    const int64_t fit = BLOCK_FLOATS / (run(g) * PANEL), block = fit < 1 ? 1 : fit < count ? fit : count;
+    const int64_t most = (fit < count ? 1 : fit / count) * PANEL;
+    const int64_t down = g->stride_h * strip_w(g) * g->from;
+    Product p = {
+        .depth = run(g), .down = g->stride_w * g->from, .along = 1, .step = PANEL, .over = window(g) * PANEL,
+        .pitch = all,
+    };
+    for (int64_t c = 0; c < whole; c += most) {
+        p.panels = (c + most < whole ? most : whole - c) / PANEL;
+        for (int64_t first = 0; first < count; first += block) {
+            const float *start = first ? y + c : bias ? bias + c : ZEROS;
+            p.runs = first + block < count ? block : count - first;
+            p.at = at + first;
+            p.relu = g->relu && first + block >= count;
+            p.start_down = first ? all : 0;
+            p.start_over = first || bias ? PANEL : 0;
+            for (int64_t r = 0; r < rows; r++)
+                product(&p, g->to_w, strip + r * down, u + c * window(g) + first * run(g) * PANEL,
+                        start + (first ? r * g->to_w * all : 0), y + r * g->to_w * all + c);
+        }
+    }
+    if (rest == 0) return;
+    float start[PANEL] = {0}, tile[ROWS * PANEL]; /* channels that do not fill a panel */
+    if (bias) memcpy(start, bias + whole, rest * sizeof(float));
+    p.panels = 1, p.runs = count, p.at = at, p.relu = g->relu, p.start_down = 0, p.pitch = PANEL;
+    p.half = rest <= LANES;
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < g->to_w; i += ROWS) {
+            const int64_t pixels = i + ROWS < g->to_w ? ROWS : g->to_w - i;
+            product(&p, pixels, strip + r * down + i * p.down, u + whole * window(g), start, tile);
+            for (int64_t j = 0; j < pixels; j++)
+                memcpy(y + (r * g->to_w + i + j) * all + whole, tile + j * PANEL, rest * sizeof(float));
+        }
+}
+
+/* y = x * w (+ bias where it is not null, then ReLU where it is asked for), or dx of dy with the filters turned. */
+void implicit_gemm_convolve(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
+                            float *workspace) {
+    int64_t *at = (int64_t *)workspace;
+    float *u = workspace + table_floats(runs(g)), *strips = u + filter_floats(g);
+    const int64_t blocks = blocks_of_image(g), per_panel = window(g) * PANEL;
+    for (int64_t r = 0; r < runs(g); r++) at[r] = begins(g, r);
+#pragma omp parallel num_threads(g->threads)
+    {
+        float *strip = strips + omp_get_thread_num() * strip_floats(g);
+#pragma omp for schedule(static)
+        for (int64_t item = 0; item < g->group * panels(g); item++) pack_filters(g, w, item, u + item * per_panel);
+#pragma omp for schedule(dynamic)
+        for (int64_t item = 0; item < g->n * blocks; item++) {
+            const int64_t image = item / blocks, b = item % blocks, row = b * g->rows;
+            const int64_t rows = row + g->rows < g->to_h ? g->rows : g->to_h - row;
+            for (int64_t group = 0; group < g->group; group++) {
+                copy_strip(g, x + image * g->h * g->w * g->group * g->from, b, group, strip);
+                convolve_strip(g, rows, at, strip, u + group * panels(g) * per_panel, bias ? bias + group * g->to : 0,
+                               y + (image * g->to_h + row) * g->to_w * g->group * g->to + group * g->to);
+            }
+        }
+    }
+}
+
+/* One group's channels of `pixels` pixels of dy, of which `left` floats are left in memory, as B: d[panel][pixel][lane].
+ * Lanes without a channel hold what lies there: they do not meet the others. */
+static void pack_dy(const Geometry *g, const float *dy, int64_t left, int64_t pixels, float *d) {
+    const int64_t all = g->group * g->to;
+    for (int64_t c = 0; c < g->to; c += LANES) {
+        float *to = d + c / PANEL * pixels * PANEL + c % PANEL;
+        for (int64_t i = 0; i < pixels; i++) store(to + i * PANEL, load_some(dy + i * all + c, left - i * all - c));
+    }
+}
+
+/* dw = the correlation of x with dy, as s[piece][group][panel][window][lane] at first. */
+void implicit_gemm_gradient(const Geometry *g, const float *x, const float *dy, float *dw, float *workspace) {
+    int64_t *at = (int64_t *)workspace;
+    float *s = workspace + table_floats(g->rows), *own = s + g->pieces * filter_floats(g);
+    const int64_t blocks = blocks_of_image(g), items = g->n * blocks, per_panel = window(g) * PANEL;
+    for (int64_t r = 0; r < g->rows; r++) at[r] = r * g->stride_h * strip_w(g) * g->from;
+#pragma omp parallel num_threads(g->threads)
+    {
+        float *strip = own + omp_get_thread_num() * (strip_floats(g) + dy_floats(g)), *d = strip + strip_floats(g);
+#pragma omp for schedule(dynamic)
+        for (int64_t piece = 0; piece < g->pieces; piece++) {
+            const int64_t begin = piece * items / g->pieces, end = (piece + 1) * items / g->pieces;
+            for (int64_t item = begin; item < end; item++)
+                for (int64_t group = 0; group < g->group; group++) {
+                    const int64_t image = item / blocks, b = item % blocks, row = b * g->rows;
+                    const int64_t rows = row + g->rows < g->to_h ? g->rows : g->to_h - row;
+                    const int64_t pixels = rows * g->to_w, add = item > begin;
+                    copy_strip(g, x + image * g->h * g->w * g->group * g->from, b, group, strip);
+                    const int64_t before = (image * g->to_h + row) * g->to_w * g->group * g->to + group * g->to;
+                    pack_dy(g, dy + before, g->n * g->to_h * g->to_w * g->group * g->to - before, pixels, d);
+                    Product p = {
+                        .runs = rows, .depth = g->to_w, .at = at, .down = 1, .along = g->stride_w * g->from,
+                        .step = PANEL, .pitch = PANEL, .panels = 1, .start_down = add ? PANEL : 0,
+                    };
+                    float *sum = s + piece * filter_floats(g) + group * panels(g) * per_panel;
+                    for (int64_t panel = 0; panel < panels(g); panel++)
+                        for (int64_t r = 0; r < runs(g); r++) {
+                            float *to = sum + panel * per_panel + r * run(g) * PANEL;
+                            p.half = g->to - panel * PANEL <= LANES;
+                            product(&p, run(g), strip + begins(g, r), d + panel * pixels * PANEL, add ? to : ZEROS, to);
+                        }
+                }
+        }
+#pragma omp for schedule(static)
+        for (int64_t item = 0; item < g->group * panels(g); item++) {
+            const int64_t first = item % panels(g) * PANEL;
+            float *to = dw + (item / panels(g) * g->to + first) * window(g);
+            float *sum = s + item * per_panel;
+            for (int64_t piece = 1; piece < g->pieces; piece++)
+                for (int64_t i = 0; i < per_panel; i += LANES)
+                    store(sum + i, load(sum + i) + load(sum + piece * filter_floats(g) + i));
+            for (int64_t lane = 0; lane < PANEL && first + lane < g->to; lane++)
+                for (int64_t k = 0; k < window(g); k++) to[lane * window(g) + k] = sum[k * PANEL + lane];
+        }
+    }
+}

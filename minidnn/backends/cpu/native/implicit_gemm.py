@@ -1,0 +1,139 @@
+"""Convolutions as products of which one matrix is never formed (implicit_gemm.c): of any kernel, stride, padding,
+dilation and group, but for backward-data at a stride.
+
+For what oneDNN does badly: few input channels, which leave most of a vector empty where vectors are over them (here
+they are over filters); and, below AVX-512, what it leaves to its reference.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidnn.backends.cpu.dnnl import Call
+from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native.native import Native, bound
+from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.program import Op
+
+NAME = "implicit_gemm"
+STRIP_BYTES = 96 << 10  # of an image at a time, with dy as much again: both stay in the second-level cache
+RUN = 256  # floats of a window that lie together: of so many and a panel of filters, a block fits the first-level cache
+# Backward-filter is summed in pieces that threads take one by one: so many, or fewer where they were more bytes.
+PIECES, SUM_BYTES = 16, 8 << 20
+
+
+class Geometry(ctypes.Structure):
+    """As in implicit_gemm.c."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            "n", "h", "w", "from", "to_h", "to_w", "to", "group",
+            "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w",
+            "per_row", "turned", "relu", "rows", "pieces", "threads",
+        )
+    )  # fmt: skip
+
+
+def forward(native: Native, op: Op) -> list[Recipe]:
+    if _plain_product(op):
+        return []
+    x, y = op.reads[0].shape, op.writes[0].shape
+    geometry = _geometry(native, op.attrs, x, y, op.attrs.pad)
+    geometry.relu = op.kind.endswith("relu")
+    return [_convolution(native, geometry)]
+
+
+def backward_data(native: Native, op: Op) -> list[Recipe]:
+    """dx is the convolution of dy with the filters turned, at stride 1."""
+    a = op.attrs
+    opposite = [d * (k - 1) - p for k, d, p in zip(a.kernel, a.dilation, a.pad, strict=True)]
+    if a.stride != (1, 1) or min(opposite) < 0 or _plain_product(op):
+        return []
+    geometry = _geometry(native, a, op.reads[1].shape, op.writes[0].shape, opposite)
+    geometry.turned = True
+    return [_convolution(native, geometry)]
+
+
+def _convolution(native: Native, geometry: Geometry) -> Recipe:
+    scratch = Scratch()
+    piece = scratch.take(native.bytes("implicit_gemm_convolve_bytes", geometry))
+    run, turned = native.function("implicit_gemm_convolve"), geometry.turned
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        x, w = (reads[1], reads[0]) if turned else reads[:2]
+        bias = address(reads[2]) if len(reads) == 3 else 0
+        return [bound(run, geometry, address(x), address(w), bias, address(writes[0]), piece.address(workspace))]
+
+    return scratch.recipe(NAME, bind)
+
+
+def backward_filter(native: Native, op: Op) -> list[Recipe]:
+    if _plain_product(op):
+        return []
+    x, dy = (t.shape for t in op.reads)
+    geometry = _geometry(native, op.attrs, x, dy, op.attrs.pad)
+    blocks = dy[0] * -(-dy[2] // geometry.rows)
+    geometry.pieces = max(1, min(PIECES, blocks, SUM_BYTES // op.writes[0].nbytes))
+    scratch = Scratch()
+    piece = scratch.take(native.bytes("implicit_gemm_gradient_bytes", geometry))
+    run = native.function("implicit_gemm_gradient")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        return [bound(run, geometry, *(address(t) for t in (*reads, *writes)), piece.address(workspace))]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+def _geometry(native: Native, a, source: Sequence[int], target: Sequence[int], pad: Sequence[int]) -> Geometry:
+    """Of logical shapes N, C, H, W."""
+    n, c, h, w = source
+    _, to, to_h, to_w = target
+    row = ((to_w - 1) * a.stride[1] + (a.kernel[1] - 1) * a.dilation[1] + 1) * c // a.group * 4
+    more = STRIP_BYTES // row - (a.kernel[0] - 1) * a.dilation[0] - 1
+    dy_row = to_w * to // a.group * 4
+    rows = min(more // a.stride[0], STRIP_BYTES // dy_row - 1) + 1
+    return Geometry(
+        n, h, w, c // a.group, to_h, to_w, to // a.group, a.group,
+        *a.kernel, *a.stride, *pad, *a.dilation,
+        _runs_of_row(a, c // a.group), False, False, min(max(rows, 1), to_h), 1, native.threads,
+    )  # fmt: skip
+
+
+def _runs_of_row(a, channels: int) -> int:
+    """A run is a filter's row, or a part of it of at most RUN floats if it has such a part; dilated, a pixel."""
+    if a.dilation[1] > 1:
+        return a.kernel[1]
+    row = a.kernel[1] * channels
+    return next(parts for parts in range(1, row + 1) if row % parts == 0 and row // parts <= RUN)
+
+
+def _plain_product(op: Op) -> bool:
+    """Windows of one pixel need not be copied: oneDNN has kernels for those."""
+    return op.attrs.kernel == (1, 1) and op.attrs.group == 1
+
+
+def _pays(op: Op) -> bool:
+    """Whether backward-filter is to be the default. Measured on one thread of a Zen 3: behind oneDNN's where sums over
+    a row of the image are short, before it elsewhere, most of all where channels are few."""
+    return op.reads[1].shape[3] >= 12
+
+
+def _first(native: Native, op: Op) -> list[Recipe]:
+    return backward_filter(native, op) if _pays(op) else []
+
+
+def _more(native: Native, op: Op) -> list[Recipe]:
+    return [] if _pays(op) else backward_filter(native, op)
+
+
+FIRST = {"convolution.backward_filter": _first}
+MORE = {
+    "convolution.forward": forward,
+    "convolution.forward_relu": forward,
+    "convolution.backward_data": backward_data,
+    "convolution.backward_filter": _more,
+}
