@@ -8,7 +8,7 @@ import sys
 import numpy as np
 
 from minidnn.backends.cpu import CpuDevice
-from tests.cpu_ops import examples, place
+from tests.cpu_ops import bare, examples, place
 from tests.cpu_step import feed, machine
 
 
@@ -27,13 +27,14 @@ def main() -> int:
     print("counter works")
     gc.disable()
     failed = calls = 0
-    for e in examples():
-        for algorithm in device.algorithms(e.op):
-            if algorithm.name == "reference":
-                continue
-            call, _ = place(device, e, algorithm)
-            failed += allocates(f"{e.name} by {algorithm}", call, counter)
-            calls += 1
+    for having in (device, bare()):
+        for e in examples():
+            for algorithm in having.algorithms(e.op):
+                if algorithm.name == "reference" or (having is bare() and algorithm in device.algorithms(e.op)):
+                    continue
+                call, _ = place(having, e, algorithm)
+                failed += allocates(f"{e.name} by {algorithm}", call, counter)
+                calls += 1
     print(f"{calls} prepared calls")
     for net in ("lenet", "residual", "inception"):
         for policy in ("baseline", "vdnn_all"):

@@ -88,6 +88,16 @@ def place(device, example: Example, algorithm: Algorithm, shift: int = 0, togeth
     return device.prepare(op, algorithm, views, raw[at : at + algorithm.workspace]), views
 
 
+@cache
+def bare():
+    """The cpu device where no C compiler is: oneDNN and NumPy alone."""
+    from minidnn.backends.cpu import CpuDevice
+
+    device = CpuDevice()
+    device.native = None
+    return device
+
+
 def run(device, example: Example, algorithm: Algorithm, **how) -> list[np.ndarray]:
     call, views = place(device, example, algorithm, **how)
     call()

@@ -15,8 +15,8 @@ import pytest
 from minidnn.backends.cpu import CpuDevice, library
 from minidnn.backends.cpu.device import KINDS
 from minidnn.backends.reference import KERNELS, ReferenceDevice
-from minidnn.program import Op, Phase, Tensor
-from tests.cpu_ops import Example, examples, expected, place, run
+from minidnn.program import Algorithm, Op, Phase, Tensor
+from tests.cpu_ops import Example, bare, examples, expected, place, run
 from tests.cpu_step import carried, feed, machine
 
 HERE = Path(__file__).parent
@@ -30,6 +30,13 @@ def device() -> CpuDevice:
     if device.dnnl is None:
         pytest.skip(device.description)
     return device
+
+
+def ways(device: CpuDevice, e: Example) -> list[tuple[CpuDevice, Algorithm]]:
+    """Every algorithm, with a device that has it: also the library's where our own kernels stand in its stead."""
+    found = [(device, a) for a in device.algorithms(e.op)]
+    names = {a.name for _, a in found} | {"reference"}
+    return found + [(bare(), a) for a in bare().algorithms(e.op) if a.name not in names]
 
 
 def by_kind(kind: str) -> list[Example]:
@@ -50,8 +57,8 @@ def test_every_kind_has_examples():
 def test_equals_the_reference(device, kind):
     for e in by_kind(kind):
         want = expected(KERNELS, e)
-        for algorithm in device.algorithms(e.op):
-            got = run(device, e, algorithm)
+        for having, algorithm in ways(device, e):
+            got = run(having, e, algorithm)
             for t, g, w in zip(e.op.writes, got, want, strict=True):
                 assert close(g, w, e.exact), f"{e.name}: {t.name} by {algorithm}, off by {np.abs(g - w).max()}"
 
@@ -59,10 +66,10 @@ def test_equals_the_reference(device, kind):
 @pytest.mark.parametrize("kind", sorted({e.op.kind for e in ALL}))
 def test_same_bytes_wherever_it_lies_and_in_place(device, kind):
     for e in by_kind(kind):
-        for algorithm in device.algorithms(e.op):
-            first = run(device, e, algorithm)
+        for having, algorithm in ways(device, e):
+            first = run(having, e, algorithm)
             for how in ({}, {"shift": 1}, {"shift": 3, "poison": 0}, {"together": True}):
-                again = run(device, e, algorithm, **how)
+                again = run(having, e, algorithm, **how)
                 for t, a, b in zip(e.op.writes, first, again, strict=True):
                     assert a.tobytes() == b.tobytes(), (
                         f"{e.name}: {t.name} by {algorithm} differs with {how or 'a rerun'}"
@@ -71,8 +78,8 @@ def test_same_bytes_wherever_it_lies_and_in_place(device, kind):
 
 def test_a_call_may_be_repeated(device):
     for e in by_kind("convolution.forward") + by_kind("lrn.backward"):
-        for algorithm in device.algorithms(e.op):
-            call, views = place(device, e, algorithm)
+        for having, algorithm in ways(device, e):
+            call, views = place(having, e, algorithm)
             call()
             first = views[e.op.writes[0]].tobytes()
             call()
@@ -96,10 +103,10 @@ def test_python_allocates_nothing_of_note(device):
     numbers and NumPy's iterators, but no array."""
     worst = {}
     for e in ALL:
-        for algorithm in device.algorithms(e.op):
+        for having, algorithm in ways(device, e):
             if algorithm.name == "reference":
                 continue
-            call, _ = place(device, e, algorithm)
+            call, _ = place(having, e, algorithm)
             call()
             tracemalloc.start()
             call()
@@ -139,7 +146,7 @@ def test_what_is_slow_is_known(device):
         "softmax_forward ref:any": "an axis that is not innermost",
         "softmax_backward ref:any": "an axis that is not innermost",
     }
-    fresh = CpuDevice()
+    fresh = bare()
     for e in ALL:
         fresh.algorithms(e.op)
     assert set(fresh.dnnl.slow) <= set(known)
@@ -261,8 +268,8 @@ def test_hides_nothing_that_is_not_finite(device, kind):
     """Where the reference's result is not finite, neither is the cpu's: in no layer may a diverged run look well."""
     for e, bad in spoiled(kind):
         want = expected(KERNELS, e)
-        for algorithm in device.algorithms(e.op):
-            got = run(device, e, algorithm)
+        for having, algorithm in ways(device, e):
+            got = run(having, e, algorithm)
             for t, g, w in zip(e.op.writes, got, want, strict=True):
                 if t.dtype != "float32":
                     continue
@@ -278,8 +285,8 @@ def test_a_maximum_that_is_nan_stands_where_the_reference_says(device):
     for e, _ in spoiled("pooling.forward"):
         if len(e.op.writes) == 2:
             want = expected(KERNELS, e)
-            for algorithm in device.algorithms(e.op):
-                got = run(device, e, algorithm)
+            for having, algorithm in ways(device, e):
+                got = run(having, e, algorithm)
                 assert np.array_equal(got[0], want[0], equal_nan=True) and np.array_equal(got[1], want[1]), e.name
 
 
@@ -287,8 +294,8 @@ def test_a_maximum_that_is_nan_stands_where_the_reference_says(device):
 @pytest.mark.parametrize("kind", ["relu.forward", "softmax.forward", "eltwise.forward"])
 def test_what_is_not_finite_stands_as_well_in_place(device, kind):
     for e, _ in spoiled(kind):
-        for algorithm in device.algorithms(e.op):
-            apart, together = (run(device, e, algorithm, together=t) for t in (False, True))
+        for having, algorithm in ways(device, e):
+            apart, together = (run(having, e, algorithm, together=t) for t in (False, True))
             for a, b in zip(apart, together, strict=True):
                 assert np.array_equal(np.isfinite(a), np.isfinite(b)), e.name
 

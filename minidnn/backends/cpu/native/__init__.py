@@ -2,7 +2,7 @@
 
 A family is a C file and the module of its name, which says what it computes (kind -> (native, op) -> recipes, none
 where a geometry is not for it) in one or both of
-    FIRST   better than what oneDNN or NumPy have: offered before those, so the default; one named "native" in their stead
+    FIRST   better than what oneDNN or NumPy have: offered before those, so the default; one named NAME in their stead
     MORE    another way to do it, with another workspace: offered behind those, for a plan to choose
 """
 

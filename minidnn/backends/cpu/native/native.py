@@ -10,7 +10,7 @@ from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.recipe import Recipe
 from minidnn.program import Op
 
-NAME = "native"  # of the algorithm, where ours is the one way to do it
+NAME = "native"  # of an algorithm that is offered alone: better, and of no larger workspace to speak of
 
 
 class Native:
