@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from minidnn.backends.cpu import CpuDevice
-from minidnn.backends.cpu.native import bias, dropout, loss, lrn, pooling, relu, update
+from minidnn.backends.cpu.native import bias, dropout, join, loss, lrn, pooling, relu, update
 from minidnn.backends.cpu.native.native import NAME
 from tests.cpu_ops import Example, Maker, attrs, examples, place, run
 
 ALL = list(examples())
-FAMILIES = (bias, dropout, loss, lrn, pooling, relu, update)
+FAMILIES = (bias, dropout, join, loss, lrn, pooling, relu, update)
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 
 

@@ -12,6 +12,7 @@ from minidnn.backends.cpu.native import (
     dropout,
     implicit_gemm,
     inner_product,
+    join,
     loss,
     lrn,
     pooling,
@@ -31,6 +32,7 @@ FIRST = (
     bias.FIRST,
     batch_norm.FIRST,
     loss.FIRST,
+    join.FIRST,
     update.FIRST,
 )
 MORE = (inner_product.MORE, implicit_gemm.MORE, winograd.MORE)

@@ -1,0 +1,25 @@
+/* Rows copied from one pitch to another: what Concat and its backward are, part by part. */
+#include "pieces.h"
+
+/* Mirrored by join.py. In elements. */
+typedef struct {
+    int64_t rows, width;
+    int64_t from, to; /* from row to row, of what is read and of what is written */
+    int64_t threads;
+} Geometry;
+
+static void copy(int64_t n, const float *restrict x, float *restrict y) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) store(y + i, load(x + i));
+    if (i < n && n >= LANES) /* some twice */
+        store(y + n - LANES, load(x + n - LANES));
+    else
+        for (; i < n; i++) y[i] = x[i];
+}
+
+void join_rows(const Geometry *g, const float *x, float *y) {
+    const int64_t at_once = up(PIECE, g->width) / g->width, width = g->width, from = g->from, to = g->to;
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->rows * width > ALONE)
+    for (int64_t r = 0; r < g->rows; r += at_once)
+        for (int64_t i = r; i < at_most(g->rows, r + at_once); i++) copy(width, x + i * from, y + i * to);
+}
