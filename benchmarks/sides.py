@@ -1,8 +1,8 @@
 """Two programs that train the same net and take turns, each in a process of its own: minidnn, and PyTorch.
 
-Processes of their own, because each brings its OpenMP: threads that have nothing to do spin for a while before they
-sleep, and two teams in one process would take the cores from each other. A side that waits for its turn waits at a
-pipe, which takes nothing. The parent (benchmarks/cpu.py) asks through it, and hears what is being done.
+Processes of their own, so that neither's OpenMP threads, which spin for a while before they sleep, nor its heap can
+disturb the other. (With lenet both took the same in one process, as far as could be seen.) A side that waits for its
+turn waits at a pipe, which takes nothing. The parent (benchmarks/cpu.py) asks through it, and hears what is being done.
 """
 
 from __future__ import annotations

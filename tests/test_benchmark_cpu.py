@@ -174,9 +174,10 @@ def document(*rows):
 
 def test_goals_are_the_issue_s():
     assert told.goals(row()) == (0.55, 0.85)
-    assert told.goals(row(network="lenet")) == (0.60, 1.0)
-    assert told.goals(row(network="resnet50", policy="recompute_cheap:p")) == (None, 0.65)
-    assert told.goals(row(network="vgg19")) == (None, None)
+    assert told.goals(row(network="lenet", batch=64)) == (0.60, 1.0)
+    assert told.goals(row(network="resnet50", batch=8, policy="recompute_cheap:p")) == (None, 0.65)
+    assert told.goals(row(network="vgg19")) == told.goals(row(batch=8)) == (None, None)
+    assert {f"{name}:{batch}" for name, batch in told.LIVENESS} == set(cpu.NETWORKS.split(","))
 
 
 def test_a_busy_machine_is_said(capsys):
