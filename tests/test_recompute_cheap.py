@@ -105,6 +105,22 @@ def test_the_cap_gives_little_back():
     assert outlive < s.live_peak < outlive + (whole - outlive) * (1 / GIVEN_BACK + 0.08)
 
 
+@pytest.mark.parametrize(("name", "batch"), [("resnet20", 64), ("googlenet", 8)])
+def test_the_fastest_algorithms_wherever_their_workspace_fits(name, batch):
+    p, costs = program(name, batch), profile("titan_x")
+    lean, quick, whole = (planned(p, policy) for policy in ("recompute_cheap", "recompute_cheap:p", "liveness"))
+    assert quick.plan.order == lean.plan.order
+    limit = lean.live_peak + (whole.live_peak - lean.live_peak) // GIVEN_BACK
+    assert quick.live_peak <= limit < planned(p, "liveness:p").live_peak
+    curve = lean.curve()
+    for op, taken in quick.plan.algorithm.items():
+        if taken != costs.fastest(op):
+            live = max(curve[k] for k, one in enumerate(lean.plan.order) if one is op)
+            assert live - lean.plan.algorithm[op].workspace + costs.fastest(op).workspace > limit
+    quicker = [op for op in p.ops if quick.plan.algorithm[op] != lean.plan.algorithm[op]]
+    assert len(quicker) > 0.2 * sum(costs.fastest(op) != costs.least_memory(op) for op in p.ops)
+
+
 # ---- what is dropped
 
 

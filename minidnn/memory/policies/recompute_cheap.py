@@ -16,12 +16,16 @@ that fits under a cap, what is read soonest first (Belady's rule: all reads are 
 peak can be, and a thirty-second of what dropping saves: near the least a MiB costs the most runs. Where nothing is
 saved, as where the peak is a gradient's, nothing runs again.
 
+*Which algorithms.* Workspaces at the peak would undo what dropping saves. So with "p" an op takes the fastest algorithm
+whose workspace fits beside what is live wherever it runs, under the peak of "m" and another thirty-second.
+
 Nothing leaves the device, and no budget is looked at.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,7 +35,7 @@ from minidnn.memory.plan import Plan, Point, complete, in_place
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.recompute import Repeatable, interleave
 from minidnn.memory.schedule import Listing
-from minidnn.program import Op, Program, Tensor
+from minidnn.program import Algorithm, Op, Program, Tensor
 
 GIVEN_BACK = 32  # the part of the saving that goes into fewer runs
 PASSES = 2  # the first knows nothing of what runs need beside what they bring back; the second has seen it
@@ -39,18 +43,35 @@ PASSES = 2  # the first knows nothing of what runs need beside what they bring b
 
 def recompute_cheap(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
     share = in_place(program)
-    plan = Plan(order=program.ops, algorithm=choose(program, costs, algorithms), share=share)
+    plan = Plan(order=program.ops, algorithm=choose(program, costs, "m"), share=share)
+    curve = whole = _curve(program, costs, plan)
     held = _Held(Repeatable(program, share))
-    whole = _curve(program, costs, plan)
-    if not held.uses:
+    if held.uses:
+        least = held.without(whole)
+        for _ in range(PASSES):
+            cap = least.max() + max(0, whole.max() - least.max()) // GIVEN_BACK
+            found = replace(plan, order=held.order(cap - least))
+            lower = _curve(program, costs, found)
+            least = held.by_place(found.order, lower) - held.bytes
+        if lower.max() < whole.max():
+            plan, curve = found, lower
+    if algorithms == "m":
         return plan
-    least = held.without(whole)
-    for _ in range(PASSES):
-        cap = least.max() + max(0, whole.max() - least.max()) // GIVEN_BACK
-        found = Plan(order=held.order(cap - least), algorithm=plan.algorithm, share=share)
-        curve = _curve(program, costs, found)
-        least = held.by_place(found.order, curve) - held.bytes
-    return found if curve.max() < whole.max() else plan
+    limit = curve.max() + (whole.max() - curve.max()) // GIVEN_BACK
+    return replace(plan, algorithm=_quicker(costs, plan, curve, int(limit)))
+
+
+def _quicker(costs: Costs, plan: Plan, curve: np.ndarray, limit: int) -> dict[Op, Algorithm]:
+    """For each op the fastest algorithm whose workspace fits under the limit wherever the op runs."""
+    live: dict[Op, int] = {}
+    for op, bytes_ in zip(plan.order, curve.tolist(), strict=True):
+        live[op] = max(live.get(op, 0), bytes_)
+    found = {}
+    for op, least in plan.algorithm.items():
+        room = limit - live[op] + least.workspace
+        choices = [c for c in costs.choices(op) if c.algorithm.workspace <= room]
+        found[op] = min(choices, key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm
+    return found
 
 
 def _curve(program: Program, costs: Costs, plan: Plan) -> np.ndarray:
