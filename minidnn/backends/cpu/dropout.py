@@ -1,4 +1,5 @@
-"""Dropout: Philox's words by NumPy, a block at a time in the workspace, and the mask in logical order.
+"""Dropout where no C compiler is: Philox's words by NumPy, a block at a time in the workspace, and the mask in
+logical order.
 
 The mask is a function of (seed, iteration, layer, position), so backward makes the same one again.
 """

@@ -1,6 +1,7 @@
 """What oneDNN hides: its max pooling passes over NaN, its softmax clamps it away, and a run that has diverged would
 train on with a loss that looks right. Both are looked at afterwards or before, and where a value is not finite the
-reference's kernel, the definition of right, does the whole op.
+reference's kernel, the definition of right, does the whole op. That is where no C compiler is: our own kernels
+(native/) keep NaN by themselves.
 
 Cost: NumPy's largest and smallest of what is read or written, at the speed of memory and without allocating. The
 reference's kernel does allocate; such a step is a training's last, for its loss is not finite.

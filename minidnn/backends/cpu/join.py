@@ -1,4 +1,4 @@
-"""Concat, its backward, and Flatten: strided copies, by oneDNN's reorders on all threads."""
+"""Concat and its backward (where no C compiler is), and Flatten: strided copies, by oneDNN's reorders."""
 
 from __future__ import annotations
 

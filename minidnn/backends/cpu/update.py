@@ -1,4 +1,4 @@
-"""SGD and clipping: NumPy over blocks that stay in cache, in Caffe's order of operations."""
+"""SGD and clipping where no C compiler is: NumPy over blocks that stay in cache, in Caffe's order of operations."""
 
 from __future__ import annotations
 
