@@ -1,5 +1,5 @@
-/* Bias gradients: the sum of dy (rows x channels, as all but channels are one in memory) over its rows, alone or behind a
- * ReLU's backward. The rows are cut into pieces, each of which is summed to a row of the workspace; then those are
+/* Bias gradients: the sum of dy (rows x channels, as all but channels are one in memory) over its rows, alone or behind
+ * a ReLU's backward. The rows are cut into pieces, each of which is summed to a row of the workspace; then those are
  * summed in their order. How many there are depends on sizes alone.
  */
 #include "pieces.h"

@@ -1,5 +1,5 @@
-/* Softmax, its loss with labels, and accuracy, over rows of classes. What is not finite stays so: a row with NaN or +inf
- * among its scores is NaN, as is the loss.
+/* Softmax, its loss with labels, and accuracy, over rows of classes. What is not finite stays so: a row with NaN or
+ * +inf among its scores is NaN, as is the loss.
  */
 #include <float.h>
 #include <math.h>

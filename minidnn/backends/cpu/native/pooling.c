@@ -47,8 +47,8 @@ ALWAYS void store_places(void *index, int64_t i, bits places, int64_t n, const i
     memcpy((uint8_t *)index + i, some, n);
 }
 
-/* f(..., first channel, vectors, lanes of each) until all channels are done. What is left of them after whole vectors is
- * done by one that begins earlier, and does a few again; only fewer channels than lanes are loaded one by one. */
+/* f(..., first channel, vectors, lanes of each) until all channels are done. What is left of them after whole vectors
+ * is done by one that begins earlier, and does a few again; only fewer channels than lanes are loaded one by one. */
 #define ALL_CHANNELS(f, ...)                                                            \
     do {                                                                                \
         const int64_t all_ = g->c;                                                      \

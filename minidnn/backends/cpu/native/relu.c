@@ -35,7 +35,10 @@ void relu_forward(const Geometry *g, const float *x, float *y, uint8_t *mask) {
     for (int64_t i = 0; i < g->size; i += PIECE) {
         const int64_t n = at_most(PIECE, g->size - i);
         if (mask) signs(n, x + i, mask + i);
-        g->slope == 0 ? piece(n, x + i, NULL, x + i, y + i, 0) : piece(n, x + i, NULL, x + i, y + i, g->slope);
+        if (g->slope == 0)
+            piece(n, x + i, NULL, x + i, y + i, 0);
+        else
+            piece(n, x + i, NULL, x + i, y + i, g->slope);
     }
 }
 
@@ -46,7 +49,9 @@ void relu_backward(const Geometry *g, const float *saved, const uint8_t *mask, c
         const int64_t n = at_most(PIECE, g->size - i);
         if (mask)
             piece(n, NULL, mask + i, dy + i, dx + i, g->slope);
+        else if (g->slope == 0)
+            piece(n, saved + i, NULL, dy + i, dx + i, 0);
         else
-            g->slope == 0 ? piece(n, saved + i, NULL, dy + i, dx + i, 0) : piece(n, saved + i, NULL, dy + i, dx + i, g->slope);
+            piece(n, saved + i, NULL, dy + i, dx + i, g->slope);
     }
 }

@@ -31,11 +31,19 @@ ALWAYS void elements(const Geometry *g, int64_t n, float *restrict w, const floa
 }
 
 static void piece(const Geometry *g, int64_t n, float *w, const float *dw, float *h, float scale, float rate) {
+#define CASE(which)                                                             \
+    case which:                                                                 \
+        if (h)                                                                  \
+            elements(g, n, w, dw, h, scale, rate, which, 1);                    \
+        else                                                                    \
+            elements(g, n, w, dw, h, scale, rate, which, 0);                    \
+        break;
     switch (g->regularization) {
-    case NONE: h ? elements(g, n, w, dw, h, scale, rate, NONE, 1) : elements(g, n, w, dw, h, scale, rate, NONE, 0); break;
-    case L1: h ? elements(g, n, w, dw, h, scale, rate, L1, 1) : elements(g, n, w, dw, h, scale, rate, L1, 0); break;
-    case L2: h ? elements(g, n, w, dw, h, scale, rate, L2, 1) : elements(g, n, w, dw, h, scale, rate, L2, 0); break;
+        CASE(NONE)
+        CASE(L1)
+        CASE(L2)
     }
+#undef CASE
 }
 
 /* w and h in place; h null without momentum, clip null without clipping. Nothing happens where the objective or the
