@@ -12,13 +12,12 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.device import LAST
-from minidnn.backends.cpu.native import implicit_gemm, inner_product
+from minidnn.backends.cpu.native import implicit_gemm, inner_product, winograd5
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Algorithm, Op
 from tests.cpu_ops import Example, Maker, attrs, examples, run
 
 TOLERANCE = 2e-5  # of the largest value
-TABLES = (implicit_gemm.FIRST, implicit_gemm.MORE)
 
 
 def device(threads: int = 1) -> CpuDevice:
@@ -148,11 +147,25 @@ def in_float64(e: Example) -> np.ndarray:
     return out
 
 
-def by_windows(device: CpuDevice, e: Example) -> Algorithm | None:
-    """The implicit product's algorithm for an example, which the device offers; None where it is not for it."""
-    found = [r.algorithm for t in TABLES if e.op.kind in t for r in t[e.op.kind](device.native, e.op)]
+def by(family, device: CpuDevice, e: Example) -> Algorithm | None:
+    """A family's algorithm for an example, which the device offers; None where it is not for it."""
+    tables = (family.FIRST, family.MORE)
+    found = [r.algorithm for t in tables if e.op.kind in t for r in t[e.op.kind](device.native, e.op)]
     assert set(found) <= set(device.algorithms(e.op)) and len(found) <= 1
     return found[0] if found else None
+
+
+def near_and_the_same_on_any_threads(family, one: CpuDevice, e: Example, want: np.ndarray) -> None:
+    algorithm = by(family, one, e)
+    (got,) = run(one, e, algorithm)
+    error = np.abs(got - want).max()
+    assert error <= TOLERANCE * np.abs(want).max(), f"{e.name}: {error:.1e}"
+    assert guarded(one, e, algorithm), e.name
+    for threads in (2, 5):
+        other = device(threads)
+        (again,) = run(other, e, by(family, other, e))
+        assert again.tobytes() == got.tobytes(), f"{e.name} on {threads} threads"
+        assert guarded(other, e, by(family, other, e)), e.name
 
 
 @pytest.mark.parametrize("geometry", CONVOLUTIONS, ids=str)
@@ -160,19 +173,46 @@ def test_implicit_products_are_near_to_float64_and_the_same_for_any_number_of_th
     plain = geometry[4] == (1, 1) and geometry[-1] == 1
     strided = geometry[5] != (1, 1)
     for e, want in convolutions(Maker(4), *geometry):
-        algorithm = by_windows(one, e)
-        assert (algorithm is None) == (plain or (strided and e.op.kind.endswith("data"))), e.name
-        if algorithm is None:
-            continue
-        (got,) = run(one, e, algorithm)
-        error = np.abs(got - want).max()
-        assert error <= TOLERANCE * np.abs(want).max(), f"{e.name}: {error:.1e}"
-        assert guarded(one, e, algorithm), e.name
-        for threads in (2, 5):
-            other = device(threads)
-            (again,) = run(other, e, by_windows(other, e))
-            assert again.tobytes() == got.tobytes(), f"{e.name} on {threads} threads"
-            assert guarded(other, e, by_windows(other, e)), e.name
+        for_it = by(implicit_gemm, one, e) is not None
+        assert for_it != (plain or (strided and e.op.kind.endswith("data"))), e.name
+        if for_it:
+            near_and_the_same_on_any_threads(implicit_gemm, one, e, want)
+
+
+FIVES = [  # n, c, (h, w), outputs, pad, group: images of one tile and less, odd channels, sizes that no tile divides
+    (1, 1, (5, 5), 1, (0, 0), 1),
+    (1, 2, (1, 2), 3, (2, 2), 1),
+    (2, 33, (9, 14), 65, (4, 1), 1),
+    (3, 96, (13, 13), 64, (2, 2), 2),
+    (2, 20, (12, 11), 50, (0, 3), 1),
+    (5, 64, (8, 7), 32, (2, 2), 1),
+]
+
+
+@pytest.mark.parametrize("geometry", FIVES, ids=str)
+def test_winograd_of_5x5_is_near_to_float64_and_the_same_for_any_number_of_threads(one, geometry):
+    n, c, size, o, pad, group = geometry
+    for e, want in convolutions(Maker(6), n, c, size, o, (5, 5), (1, 1), pad, (1, 1), group):
+        near_and_the_same_on_any_threads(winograd5, one, e, want)
+
+
+def test_winograd_of_5x5_is_near_to_float64_where_values_are_positive_and_many(one):
+    """As behind a ReLU: sums do not cancel, what is transformed does."""
+    for e, _ in convolutions(Maker(7), 2, 256, (14, 14), 48, (5, 5), (1, 1), (2, 2), (1, 1), 1):
+        positive = Example(e.name, e.op, {t: np.abs(x) for t, x in e.data.items()})
+        want, (got,) = in_float64(positive), run(one, positive, by(winograd5, one, positive))
+        assert np.abs(got - want).max() <= TOLERANCE * want.max(), e.name
+
+
+def test_winograd_of_5x5_is_offered_where_it_fits_and_first_where_it_pays(one):
+    for c, first in ((64, True), (16, False)):
+        for e, _ in convolutions(Maker(8), 4, c, (12, 12), c, (5, 5), (1, 1), (2, 2), (1, 1), 1):
+            names = [a.name for a in one.algorithms(e.op)]
+            assert (names[0] == winograd5.NAME) == first and names.count(winograd5.NAME) == 1, e.name
+    for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}, {"pad": (5, 1)}, {"kernel": (3, 5)}):
+        a = attrs(**{**vars(e.op.attrs), **change})
+        op = Op("conv", e.op.kind, "conv", e.op.phase, e.op.reads, e.op.writes, a)
+        assert winograd5.recipes(one.native, op) == []
 
 
 def test_a_last_resort_is_offered_only_where_nothing_else_is(one):

@@ -19,11 +19,13 @@ from minidnn.backends.cpu.native import (
     relu,
     update,
     winograd,
+    winograd5,
 )
 from minidnn.backends.cpu.native.native import NAME, Native, Recipes
 
 FIRST = (
     winograd.FIRST,
+    winograd5.FIRST,
     implicit_gemm.FIRST,
     pooling.FIRST,
     lrn.FIRST,
@@ -35,6 +37,6 @@ FIRST = (
     join.FIRST,
     update.FIRST,
 )
-MORE = (inner_product.MORE, implicit_gemm.MORE, winograd.MORE)
+MORE = (inner_product.MORE, implicit_gemm.MORE, winograd5.MORE, winograd.MORE)
 
 __all__ = ["FIRST", "MORE", "NAME", "Native", "Recipes"]

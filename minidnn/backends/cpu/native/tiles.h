@@ -1,0 +1,293 @@
+/* Winograd convolution of FILTER x FILTER filters (3 or 5, defined before this is included) at stride 1 on NHWC
+ * activations (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4).
+ *
+ * Everything meets tiles of 6x6 of the input, STEP = 7 - FILTER apart: F(STEP x STEP, FILTER x FILTER) makes STEP x STEP
+ * of the output of each (forward and, with the filter turned, backward-data), F(FILTER x FILTER, STEP x STEP) multiplies
+ * each with STEP x STEP of dy into dW (backward-filter). All evaluate polynomials at 0, +-sqrt(1/2), +-sqrt(2) and
+ * infinity; points that near to 1 keep the rounding small.
+ *
+ * Assumes nothing about alignment and allocates nothing: the caller brings the workspace. Each element of a result is
+ * summed in one order, whatever the number of threads.
+ */
+#pragma once
+#include <omp.h>
+
+#include "product.h"
+
+#define JOINED(filter, name) winograd##filter##x##filter##_##name
+#define WITH_FILTER(filter, name) JOINED(filter, name)
+#define NAMED(name) WITH_FILTER(FILTER, name) /* winograd5x5_convolve */
+
+enum { TILE = 6, STEP = 7 - FILTER, TAPS = FILTER * FILTER, POINTS = TILE * TILE };
+enum { GROUP = 4 * 16 }; /* channels of the result between two transforms of products */
+
+/* Powers of the point a = sqrt(1/2), and of the point b = sqrt(2). */
+static const float A[] = {1, 0.70710678118654752f, 0.5f, 0.35355339059327376f, 0.25f};
+static const float B[] = {1, 1.41421356237309505f, 2.0f, 2.82842712474619010f, 4.0f};
+
+/* The one-dimensional transforms, in place too; the two-dimensional ones are these on columns, then on rows.
+ * s: the stride of what is read and of what is written. */
+
+ALWAYS void of_input(const vec *d, vec *t, int s, int count) { /* 6 -> 6, B^T */
+    (void)count;
+    vec d0 = d[0], d1 = d[s], d2 = d[2 * s], d3 = d[3 * s], d4 = d[4 * s], d5 = d[5 * s];
+    vec even_a = d4 - B[2] * d2, odd_a = A[1] * d3 - B[1] * d1;
+    vec even_b = d4 - A[2] * d2, odd_b = B[1] * d3 - A[1] * d1;
+    t[0] = d0 - 2.5f * d2 + d4;
+    t[s] = even_a + odd_a;
+    t[2 * s] = even_a - odd_a;
+    t[3 * s] = even_b + odd_b;
+    t[4 * s] = even_b - odd_b;
+    t[5 * s] = d1 - 2.5f * d3 + d5;
+}
+
+/* A polynomial of `count` coefficients at the points, G: count -> 6. */
+ALWAYS void at_points(const vec *g, vec *t, int s, const int count) {
+    vec even_a = g[0], odd_a = A[1] * g[s], even_b = g[0], odd_b = B[1] * g[s];
+    const vec first = g[0], last = g[(count - 1) * s];
+    _Pragma("GCC unroll 4") for (int k = 2; k < count; k++) {
+        if (k % 2) {
+            odd_a += A[k] * g[k * s];
+            odd_b += B[k] * g[k * s];
+        } else {
+            even_a += A[k] * g[k * s];
+            even_b += B[k] * g[k * s];
+        }
+    }
+    even_a *= -2.0f / 3, odd_a *= -2.0f / 3, even_b *= 1.0f / 6, odd_b *= 1.0f / 6;
+    t[0] = first;
+    t[s] = even_a + odd_a;
+    t[2 * s] = even_a - odd_a;
+    t[3 * s] = even_b + odd_b;
+    t[4 * s] = even_b - odd_b;
+    t[5 * s] = last;
+}
+
+/* From products at the points, A^T: 6 -> count. */
+ALWAYS void from_points(const vec *m, vec *y, int s, const int count) {
+    const vec first = m[0], last = m[5 * s];
+    const vec sum_a = m[s] + m[2 * s], difference_a = m[s] - m[2 * s];
+    const vec sum_b = m[3 * s] + m[4 * s], difference_b = m[3 * s] - m[4 * s];
+    _Pragma("GCC unroll 8") for (int k = 0; k < count; k++) {
+        const vec of_a = k % 2 ? difference_a : sum_a, of_b = k % 2 ? difference_b : sum_b;
+        vec sum = A[k] * of_a + B[k] * of_b;
+        if (k == 0) sum = first + sum;
+        if (k == count - 1) sum += last;
+        y[k * s] = sum;
+    }
+}
+
+/* On a field of rows of 6, `columns` by `rows` of it before, `count` of each after (or before). */
+#define BOTH_WAYS(once, field, columns, rows, count)                                                     \
+    do {                                                                                                \
+        for (int k_ = 0; k_ < (columns); k_++) once((field) + k_, (field) + k_, TILE, count);           \
+        for (int k_ = 0; k_ < (rows); k_++) once((field) + k_ * TILE, (field) + k_ * TILE, 1, count);   \
+    } while (0)
+
+typedef struct {
+    int64_t h, w, c, pitch; /* of pixels: the channels of all groups */
+} Image;
+
+/* side x side pixels of an image from (top, left) on, zero outside of it, transformed: of channels [from, to), for
+ * each point p, to out[(c / PANEL) * panel + c % PANEL + p * plane]. `whole`: all pixels and channels exist. */
+ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, const int side, const int whole,
+                          int64_t from, int64_t to, float *out, int64_t panel, int64_t plane) {
+    for (int64_t c = from; c < to; c += LANES) {
+        vec field[POINTS];
+        for (int i = 0; i < side; i++)
+            for (int j = 0; j < side; j++) {
+                int64_t row = top + i, column = left + j;
+                const int there = whole || (row >= 0 && row < s.h && column >= 0 && column < s.w && c < s.c);
+                const float *p = x + (there ? (row * s.w + column) * s.pitch + c : 0);
+                field[i * TILE + j] = whole ? load(p) : there ? load_some(p, s.c - c) : (vec){0};
+            }
+        if (side == TILE)
+            BOTH_WAYS(of_input, field, TILE, TILE, TILE);
+        else
+            BOTH_WAYS(at_points, field, STEP, TILE, STEP);
+        float *at = out + c / PANEL * panel + c % PANEL;
+        for (int p = 0; p < POINTS; p++) store(at + p * plane, field[p]);
+    }
+}
+
+/* The same for channels [0, padded), as much of it as may be without asking where the image ends. */
+ALWAYS void tile_in(const float *x, Image s, int64_t top, int64_t left, const int side, int64_t padded, float *out,
+                    int64_t panel, int64_t plane) {
+    const int inside = top >= 0 && left >= 0 && top + side <= s.h && left + side <= s.w;
+    const int64_t whole = inside ? s.c / LANES * LANES : 0;
+    tile_channels(x, s, top, left, side, 1, 0, whole, out, panel, plane);
+    tile_channels(x, s, top, left, side, 0, whole, padded, out, panel, plane);
+}
+
+/* Where tile t of an image's grid begins, without padding. */
+ALWAYS void tile_at(int64_t t, int64_t down, int64_t across, int64_t *image, int64_t *top, int64_t *left) {
+    *image = t / (down * across);
+    *top = t / across % down * STEP;
+    *left = t % across * STEP;
+}
+
+/* Filters as the kernel's B: u[result panel][point][contracted][lane]. The filters w lie as O, taps, I.
+ * Forward contracts I, vectors are over O: LANES x LANES are turned over on the way.
+ * Backward-data contracts O, vectors are over I, and the filter is turned by half a circle. */
+static void filters(const float *w, int64_t o, int64_t i, int backward, float *u) {
+    const int64_t results = backward ? i : o, depth = backward ? o : i, groups = up(results, PANEL) / LANES;
+    const int64_t count = up(depth, LANES) / LANES;
+#pragma omp for schedule(static)
+    for (int64_t item = 0; item < groups * count; item++) {
+        const int64_t r = item / count * LANES, from = item % count * LANES;
+        const int64_t to = from + LANES < depth ? from + LANES : depth;
+        float *panel = u + r / PANEL * POINTS * depth * PANEL + r % PANEL;
+        float turned[TAPS][LANES][LANES];
+        if (!backward)
+            for (int lane = 0; lane < LANES; lane++)
+                for (int tap = 0; tap < TAPS; tap++)
+                    for (int64_t k = from; k < to; k++)
+                        turned[tap][k - from][lane] = r + lane < o ? w[((r + lane) * TAPS + tap) * i + k] : 0;
+        for (int64_t k = from; k < to; k++) {
+            vec field[POINTS];
+            for (int tap = 0; tap < TAPS; tap++)
+                field[tap / FILTER * TILE + tap % FILTER] =
+                    backward ? load_some(w + (k * TAPS + TAPS - 1 - tap) * i + r, i - r) : load(turned[tap][k - from]);
+            BOTH_WAYS(at_points, field, FILTER, TILE, FILTER);
+            for (int p = 0; p < POINTS; p++) store(panel + (p * depth + k) * PANEL, field[p]);
+        }
+    }
+}
+
+/* What both entries are told; mirrored by winograd5.py. */
+typedef struct {
+    int64_t n, h, w, c;          /* what is read by tiles of 6x6; channels of a group */
+    int64_t to_h, to_w, to_c;    /* the convolution's result, or dy */
+    int64_t group;
+    int64_t pad_h, pad_w;
+    int64_t turned;              /* backward-data: w lies as c, taps, to_c */
+    int64_t relu;                /* behind the bias */
+    int64_t block, threads;      /* tiles at a time; even in a convolution */
+} Geometry;
+
+static int64_t tiles_down(const Geometry *g) { return up(g->to_h, STEP) / STEP; }
+static int64_t tiles_across(const Geometry *g) { return up(g->to_w, STEP) / STEP; }
+static int64_t tiles(const Geometry *g) { return g->n * tiles_down(g) * tiles_across(g); }
+static int64_t pitch(int64_t channels) { return up(channels, LANES) + LANES; } /* no power of two: cache sets */
+
+/* The workspaces, in floats. */
+static int64_t filter_floats(const Geometry *g) { return POINTS * g->c * up(g->to_c, PANEL); }
+static int64_t read_floats(const Geometry *g) { return POINTS * g->block * pitch(g->c); }
+static int64_t product_floats(const Geometry *g) {
+    const int64_t channels = up(g->to_c, PANEL);
+    return POINTS * g->block * (channels < GROUP ? channels : GROUP);
+}
+static int64_t panel_floats(const Geometry *g) { return POINTS * g->block * up(g->c, PANEL); }
+static int64_t dy_floats(const Geometry *g) { return POINTS * g->block * pitch(g->to_c); }
+static int64_t sum_floats(const Geometry *g) { return POINTS * up(g->to_c, 2) * up(g->c, PANEL); }
+
+int64_t NAMED(convolve_bytes)(const Geometry *g) {
+    return 4 * (g->group * filter_floats(g) + g->threads * (read_floats(g) + product_floats(g)));
+}
+
+int64_t NAMED(gradient_bytes)(const Geometry *g) { return 4 * (panel_floats(g) + dy_floats(g) + sum_floats(g)); }
+
+/* GROUP channels of `count` tiles of y from their products m[panel][point][tile][lane]. */
+static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t count, int64_t from, const float *bias,
+                      float *y) {
+    const int64_t to = from + GROUP < g->to_c ? from + GROUP : g->to_c, pitch_of_y = g->group * g->to_c;
+    for (int64_t t = 0; t < count; t++) {
+        int64_t image, top, left;
+        tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
+        for (int64_t c = from; c < to; c += LANES) {
+            const float *panel = m + (c - from) / PANEL * POINTS * g->block * PANEL + t * PANEL + c % PANEL;
+            vec field[POINTS];
+            for (int p = 0; p < POINTS; p++) field[p] = load(panel + p * g->block * PANEL);
+            BOTH_WAYS(from_points, field, TILE, STEP, STEP);
+            const vec added = bias ? load_some(bias + c, g->to_c - c) : (vec){0};
+            for (int64_t a = 0; a < STEP && top + a < g->to_h; a++)
+                for (int64_t b = 0; b < STEP && left + b < g->to_w; b++) {
+                    const vec one = field[a * TILE + b] + added;
+                    store_some(y + ((image * g->to_h + top + a) * g->to_w + left + b) * pitch_of_y + c,
+                               g->relu ? where_positive(one, one) : one, g->to_c - c);
+                }
+        }
+    }
+}
+
+/* One block of tiles, wholly: v[point][tile][channel], m as above. */
+static void convolve_block(const Geometry *g, int64_t first, const float *x, const float *u, const float *bias,
+                           float *y, float *v, float *m) {
+    const Image in = {g->h, g->w, g->c, g->group * g->c};
+    const int64_t left_over = tiles(g) - first, count = left_over < g->block ? left_over : g->block;
+    const int64_t row = pitch(g->c), plane = g->block * row;
+    for (int64_t t = 0; t < count; t++) {
+        int64_t image, top, left;
+        tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
+        tile_in(x + image * g->h * g->w * in.pitch, in, top - g->pad_h, left - g->pad_w, TILE, up(g->c, LANES),
+                v + t * row, PANEL, plane);
+    }
+    for (int64_t r = 0; r < g->to_c; r += GROUP) {
+        for (int p = 0; p < POINTS; p++)
+            for (int64_t c = r; c < r + GROUP && c < g->to_c; c += PANEL)
+                multiply(up(count, 2), g->c, v + p * plane, row, 1, u + (c / PANEL * POINTS + p) * g->c * PANEL,
+                         m + ((c - r) / PANEL * POINTS + p) * g->block * PANEL, 0);
+        tiles_out(g, m, first, count, r, bias, y);
+    }
+}
+
+/* y = x * w (+ bias where it is not null, then ReLU where it is asked for), or dx of dy with the filter turned; NHWC
+ * and OHWI. */
+void NAMED(convolve)(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
+                     float *workspace) {
+    const int64_t blocks = (tiles(g) + g->block - 1) / g->block;
+    float *u = workspace, *own = u + g->group * filter_floats(g);
+#pragma omp parallel num_threads(g->threads)
+    {
+        for (int64_t group = 0; group < g->group; group++)
+            filters(w + group * g->to_c * TAPS * g->c, g->turned ? g->c : g->to_c, g->turned ? g->to_c : g->c,
+                    g->turned, u + group * filter_floats(g));
+        float *v = own + omp_get_thread_num() * (read_floats(g) + product_floats(g));
+#pragma omp for schedule(dynamic)
+        for (int64_t item = 0; item < g->group * blocks; item++) {
+            const int64_t group = item / blocks, first = item % blocks * g->block;
+            convolve_block(g, first, x + group * g->c, u + group * filter_floats(g),
+                           bias ? bias + group * g->to_c : bias, y + group * g->to_c, v, v + read_floats(g));
+        }
+    }
+}
+
+/* dw = the correlation of x with dy. Sums over all tiles in the order of the blocks: s[panel][point][filter][lane]. */
+void NAMED(gradient)(const Geometry *g, const float *x, const float *dy, float *dw, float *workspace) {
+    const Image in = {g->h, g->w, g->c, g->group * g->c}, from = {g->to_h, g->to_w, g->to_c, g->group * g->to_c};
+    float *v = workspace, *d = v + panel_floats(g), *s = d + dy_floats(g);
+    const int64_t panels = up(g->c, PANEL) / PANEL, rows = up(g->to_c, 2), row = pitch(g->to_c);
+    const int64_t plane = g->block * PANEL, panel = POINTS * plane, sums = POINTS * rows * PANEL;
+#pragma omp parallel num_threads(g->threads)
+    for (int64_t group = 0; group < g->group; group++) {
+        for (int64_t first = 0; first < tiles(g); first += g->block) {
+            const int64_t left_over = tiles(g) - first, count = left_over < g->block ? left_over : g->block;
+#pragma omp for schedule(static)
+            for (int64_t t = 0; t < count; t++) {
+                int64_t image, top, left;
+                tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
+                tile_in(x + image * g->h * g->w * in.pitch + group * g->c, in, top - g->pad_h, left - g->pad_w, TILE,
+                        up(g->c, PANEL), v + t * PANEL, panel, plane);
+                tile_in(dy + image * g->to_h * g->to_w * from.pitch + group * g->to_c, from, top, left, STEP,
+                        up(g->to_c, LANES), d + t * row, PANEL, g->block * row);
+            }
+#pragma omp for schedule(static)
+            for (int64_t item = 0; item < POINTS * panels; item++) {
+                const int64_t p = item / panels, each = item % panels;
+                multiply(rows, count, d + p * g->block * row, 1, row, v + each * panel + p * plane,
+                         s + each * sums + p * rows * PANEL, first > 0);
+            }
+        }
+#pragma omp for schedule(static)
+        for (int64_t o = 0; o < g->to_c; o++)
+            for (int64_t c = 0; c < g->c; c += LANES) {
+                vec field[POINTS];
+                for (int p = 0; p < POINTS; p++)
+                    field[p] = load(s + c / PANEL * sums + (p * rows + o) * PANEL + c % PANEL);
+                BOTH_WAYS(from_points, field, TILE, FILTER, FILTER);
+                float *to = dw + ((group * g->to_c + o) * TAPS) * g->c + c;
+                for (int tap = 0; tap < TAPS; tap++)
+                    store_some(to + tap * g->c, field[tap / FILTER * TILE + tap % FILTER], g->c - c);
+            }
+    }
+}
