@@ -9,7 +9,9 @@ import pytest
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import bias, dropout, join, loss, lrn, pooling, relu, update
 from minidnn.backends.cpu.native.native import NAME
-from tests.cpu_ops import Example, Maker, attrs, examples, place, run
+from minidnn.backends.reference import KERNELS
+from tests.cpu_ops import Example, Maker, attrs, examples, expected, place, run
+from tests.test_cpu_backend import close, spoiled
 
 ALL = list(examples())
 FAMILIES = (bias, dropout, join, loss, lrn, pooling, relu, update)
@@ -98,3 +100,18 @@ def test_a_wrong_label_is_named_by_all_that_read_it(kind):
         for algorithm in device.algorithms(e.op):
             with pytest.raises(ValueError, match=rf"label {wrong} \(number 2 of the batch\) names none of"):
                 run(device, Example(e.name, e.op, data), algorithm)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__.split(".")[-1])
+def test_what_is_not_finite_stands_where_the_reference_says(family):
+    """NaN, inf and -inf each where they should be, and nowhere else."""
+    (device,) = devices(1)
+    for kind in family.FIRST:
+        for e, _ in spoiled(kind):
+            want = expected(KERNELS, e)
+            for algorithm in native(device, e):
+                for t, g, w in zip(e.op.writes, run(device, e, algorithm), want, strict=True):
+                    finite = np.isfinite(w)
+                    assert np.array_equal(np.isfinite(g), finite), f"{e.name}: {t.name}"
+                    assert close(np.where(finite, g, 0), np.where(finite, w, 0), e.exact), f"{e.name}: {t.name}"
