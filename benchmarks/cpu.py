@@ -174,11 +174,11 @@ def _run(wanted: Sequence[tuple[str, int | None]], args: argparse.Namespace) -> 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True, highlight=False, markup=False)
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     rows: list[Row] = []
     code = 0
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("")
+        task = progress.add_task("", total=None)
         for name, batch in wanted:
             title = f"{name}, {batch}" if batch else name
 
