@@ -17,7 +17,8 @@ peak can be, and a thirty-second of what dropping saves: near the least a MiB co
 saved, as where the peak is a gradient's, nothing runs again.
 
 *Which algorithms.* Workspaces at the peak would undo what dropping saves. So with "p" an op takes the fastest algorithm
-whose workspace fits beside what is live wherever it runs, under the peak of "m" and another thirty-second.
+whose workspace fits beside what is live wherever it runs, under the peak of "m" and an eighth of what is saved: a
+workspace there buys more than a map that is held.
 
 Nothing leaves the device, and no budget is looked at.
 """
@@ -37,7 +38,7 @@ from minidnn.memory.policies.recompute import Repeatable, interleave
 from minidnn.memory.schedule import Listing
 from minidnn.program import Algorithm, Op, Program, Tensor
 
-GIVEN_BACK = 32  # the part of the saving that goes into fewer runs
+GIVEN_BACK, SPACE = 32, 8  # the parts of the saving that go into fewer runs, and with "p" into workspaces
 PASSES = 2  # the first knows nothing of what runs need beside what they bring back; the second has seen it
 
 
@@ -57,7 +58,7 @@ def recompute_cheap(program: Program, costs: Costs, budget: int | None = None, a
             plan, curve = found, lower
     if algorithms == "m":
         return plan
-    limit = curve.max() + (whole.max() - curve.max()) // GIVEN_BACK
+    limit = curve.max() + (whole.max() - curve.max()) // SPACE
     return replace(plan, algorithm=_quicker(costs, plan, curve, int(limit)))
 
 
