@@ -39,7 +39,8 @@ class Matrix:
 
 def _product(dnnl: d.Dnnl, left: Matrix, right: Matrix, out: Matrix, bias: bool = False) -> list[Recipe]:
     """out = left right (+ bias). Below AVX-512 oneDNN 3.2 has nothing but its reference, many times slower than
-    NumPy's BLAS, which like it writes where it is told to."""
+    NumPy's BLAS, which like it writes where it is told to; a last resort, where our own (native/inner_product.py) are
+    not to be had."""
     a, b, c = left.desc(dnnl), right.desc(dnnl), out.desc(dnnl)
     row = dnnl.desc((1, out.columns)) if bias else None
     p = next((p for p in dnnl.implementations("matmul", a, b, row, c, dnnl.attr) if d.usable(p.name)), None)

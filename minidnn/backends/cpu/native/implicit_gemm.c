@@ -43,11 +43,12 @@ enum { BLOCK_FLOATS = 4096 }; /* of filters: half of the first-level cache */
 /* The workspaces, in floats. */
 static int64_t strip_floats(const Geometry *g) { return strip_h(g) * strip_w(g) * g->from; }
 static int64_t filter_floats(const Geometry *g) { return g->group * panels(g) * window(g) * PANEL; }
+static int64_t rest_floats(const Geometry *g) { return g->to % PANEL ? g->rows * g->to_w * PANEL : 0; }
 static int64_t dy_floats(const Geometry *g) { return g->rows * g->to_w * up(g->to, PANEL); }
 static int64_t table_floats(int64_t entries) { return entries * (sizeof(int64_t) / sizeof(float)); }
 
 int64_t implicit_gemm_convolve_bytes(const Geometry *g) {
-    return 4 * (table_floats(runs(g)) + filter_floats(g) + g->threads * strip_floats(g));
+    return 4 * (table_floats(runs(g)) + filter_floats(g) + g->threads * (strip_floats(g) + rest_floats(g)));
 }
 
 int64_t implicit_gemm_gradient_bytes(const Geometry *g) {
@@ -95,44 +96,45 @@ static void pack_filters(const Geometry *g, const float *w, int64_t item, float 
     }
 }
 
-/* `rows` rows of y, one group's channels, from a strip. A block of the filters, `block` runs of some panels, stays in
- * the first-level cache while windows pass by; y is what the next block's products are added to. */
-static void convolve_strip(const Geometry *g, int64_t rows, const int64_t *at, const float *strip, const float *u,
-                           const float *bias, float *y) {
-    const int64_t all = g->group * g->to, whole = g->to / PANEL * PANEL, rest = g->to - whole, count = runs(g);
-    const int64_t fit = BLOCK_FLOATS / (run(g) * PANEL), block = fit < 1 ? 1 : fit < count ? fit : count;
-    const int64_t most = (fit < count ? 1 : fit / count) * PANEL;
+/* `rows` rows of some panels of the result, at c, from a strip; pixels lie `pitch` apart. A block of the filters, some
+ * runs of some panels, stays in the first-level cache while windows pass by; c is what the next block's products are
+ * added to. `bias`: of those channels, or null. */
+static void convolve_panels(const Geometry *g, int64_t rows, int64_t panels, int half, const int64_t *at,
+                            const float *strip, const float *u, const float *bias, float *c, int64_t pitch) {
+    const int64_t count = runs(g), fit = BLOCK_FLOATS / (run(g) * PANEL);
+    const int64_t block = fit < 1 ? 1 : fit < count ? fit : count, most = fit < count ? 1 : fit / count;
     const int64_t down = g->stride_h * strip_w(g) * g->from;
     Product p = {
         .depth = run(g), .down = g->stride_w * g->from, .along = 1, .step = PANEL, .over = window(g) * PANEL,
-        .pitch = all,
+        .pitch = pitch, .half = half,
     };
-    for (int64_t c = 0; c < whole; c += most) {
-        p.panels = (c + most < whole ? most : whole - c) / PANEL;
+    for (int64_t panel = 0; panel < panels; panel += most) {
+        p.panels = panel + most < panels ? most : panels - panel;
         for (int64_t first = 0; first < count; first += block) {
-            const float *start = first ? y + c : bias ? bias + c : ZEROS;
             p.runs = first + block < count ? block : count - first;
             p.at = at + first;
             p.relu = g->relu && first + block >= count;
-            p.start_down = first ? all : 0;
+            p.start_down = first ? pitch : 0;
             p.start_over = first || bias ? PANEL : 0;
-            for (int64_t r = 0; r < rows; r++)
-                product(&p, g->to_w, strip + r * down, u + c * window(g) + first * run(g) * PANEL,
-                        start + (first ? r * g->to_w * all : 0), y + r * g->to_w * all + c);
+            for (int64_t r = 0; r < rows; r++) {
+                float *to = c + r * g->to_w * pitch + panel * PANEL;
+                product(&p, g->to_w, strip + r * down, u + (panel * window(g) + first * run(g)) * PANEL,
+                        first ? to : bias ? bias + panel * PANEL : ZEROS, to);
+            }
         }
     }
-    if (rest == 0) return;
-    float start[PANEL] = {0}, tile[ROWS * PANEL]; /* channels that do not fill a panel */
-    if (bias) memcpy(start, bias + whole, rest * sizeof(float));
-    p.panels = 1, p.runs = count, p.at = at, p.relu = g->relu, p.start_down = 0, p.pitch = PANEL;
-    p.half = rest <= LANES;
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t i = 0; i < g->to_w; i += ROWS) {
-            const int64_t pixels = i + ROWS < g->to_w ? ROWS : g->to_w - i;
-            product(&p, pixels, strip + r * down + i * p.down, u + whole * window(g), start, tile);
-            for (int64_t j = 0; j < pixels; j++)
-                memcpy(y + (r * g->to_w + i + j) * all + whole, tile + j * PANEL, rest * sizeof(float));
-        }
+}
+
+/* `rows` rows of y, one group's channels, from a strip. Those that do not fill a panel are computed in `rest`. */
+static void convolve_strip(const Geometry *g, int64_t rows, const int64_t *at, const float *strip, const float *u,
+                           const float *bias, float *y, float *rest) {
+    const int64_t all = g->group * g->to, whole = g->to / PANEL * PANEL, left = g->to - whole;
+    convolve_panels(g, rows, whole / PANEL, 0, at, strip, u, bias, y, all);
+    if (left == 0) return;
+    float padded[PANEL] = {0};
+    if (bias) memcpy(padded, bias + whole, left * sizeof(float));
+    convolve_panels(g, rows, 1, left <= LANES, at, strip, u + whole * window(g), padded, rest, PANEL);
+    for (int64_t i = 0; i < rows * g->to_w; i++) memcpy(y + i * all + whole, rest + i * PANEL, left * sizeof(float));
 }
 
 /* y = x * w (+ bias where it is not null, then ReLU where it is asked for), or dx of dy with the filters turned. */
@@ -144,7 +146,7 @@ void implicit_gemm_convolve(const Geometry *g, const float *x, const float *w, c
     for (int64_t r = 0; r < runs(g); r++) at[r] = begins(g, r);
 #pragma omp parallel num_threads(g->threads)
     {
-        float *strip = strips + omp_get_thread_num() * strip_floats(g);
+        float *strip = strips + omp_get_thread_num() * (strip_floats(g) + rest_floats(g));
 #pragma omp for schedule(static)
         for (int64_t item = 0; item < g->group * panels(g); item++) pack_filters(g, w, item, u + item * per_panel);
 #pragma omp for schedule(dynamic)
@@ -154,7 +156,8 @@ void implicit_gemm_convolve(const Geometry *g, const float *x, const float *w, c
             for (int64_t group = 0; group < g->group; group++) {
                 copy_strip(g, x + image * g->h * g->w * g->group * g->from, b, group, strip);
                 convolve_strip(g, rows, at, strip, u + group * panels(g) * per_panel, bias ? bias + group * g->to : 0,
-                               y + (image * g->to_h + row) * g->to_w * g->group * g->to + group * g->to);
+                               y + (image * g->to_h + row) * g->to_w * g->group * g->to + group * g->to,
+                               strip + strip_floats(g));
             }
         }
     }

@@ -117,9 +117,10 @@ def _plain_product(op: Op) -> bool:
 
 
 def _pays(op: Op) -> bool:
-    """Whether backward-filter is to be the default. Measured on one thread of a Zen 3: behind oneDNN's where sums over
-    a row of the image are short, before it elsewhere, most of all where channels are few."""
-    return op.reads[1].shape[3] >= 12
+    """Whether backward-filter is to be the default. Measured on one thread of a Zen 3: behind oneDNN's where rows of the
+    image are short or filters few, before it elsewhere, most of all where channels are few."""
+    outputs = op.writes[0].shape[0] // op.attrs.group
+    return op.reads[1].shape[3] >= 8 and outputs >= 32
 
 
 def _first(native: Native, op: Op) -> list[Recipe]:
