@@ -117,8 +117,8 @@ def _plain_product(op: Op) -> bool:
 
 
 def _pays(op: Op) -> bool:
-    """Whether backward-filter is to be the default. Measured on one thread of a Zen 3: behind oneDNN's where rows of the
-    image are short or filters few, before it elsewhere, most of all where channels are few."""
+    """Whether backward-filter is to be the default. Measured on one thread of a Zen 3: behind oneDNN's where rows of
+    the image are short or filters few, before it elsewhere, most of all where channels are few."""
     outputs = op.writes[0].shape[0] // op.attrs.group
     return op.reads[1].shape[3] >= 8 and outputs >= 32
 
