@@ -127,7 +127,7 @@ def _rounds(cases: Sequence[tuple[Side, str]], rounds: int, tell: Tell) -> tuple
             turn = side.ask("turn", case)
             passed += perf_counter() - began
             if before is not None and (after := machine.taken()) is not None:
-                others += max(0.0, after - before - turn.cpu * turn.steps)
+                others += max(0.0, after - before - turn.whole)
             turns[case].append(turn)
     cores = machine.described()["cores"]
     return turns, others / (passed * cores) if machine.taken() is not None else None

@@ -29,14 +29,11 @@ Tell = Callable[[int, int, str], object]  # done, of how many, what is at work
 
 @dataclass(frozen=True)
 class Turn:
-    """Seconds of each step; and of all of the process's threads together in one, on the average."""
+    """Seconds of each step; and of all of the process's threads together in one, on the average, and in the turn."""
 
     seconds: list[float]
     cpu: float
-
-    @property
-    def steps(self) -> int:
-        return len(self.seconds)
+    whole: float
 
 
 class Ours:
@@ -144,19 +141,19 @@ class Theirs:
 
 def _timed(step: Callable[[], float]) -> Turn:
     """Steps for TURN seconds, one at least; their losses have to be finite, or kernels work on what nobody trains."""
-    began, busy = perf_counter(), process_time()
+    began, first = perf_counter(), process_time()
     loss = step()
-    taken = [perf_counter() - began]
+    taken, counted = [perf_counter() - began], first
     if taken[0] < SHORT:
-        taken, busy = [], process_time()
+        taken, counted = [], process_time()
     while sum(taken) < TURN:
         began = perf_counter()
         loss = step()
         taken.append(perf_counter() - began)
-    cpu = (process_time() - busy) / len(taken)
+    last = process_time()
     if not abs(loss) < float("inf"):
         raise ArithmeticError(f"the loss has become {loss}")
-    return Turn(taken, cpu)
+    return Turn(taken, (last - counted) / len(taken), last - first)
 
 
 # ---- the processes

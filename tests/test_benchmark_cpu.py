@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import platformdirs
 import pytest
 
-from benchmarks import cpu, nets, told
+from benchmarks import cpu, nets, sides, told
 from benchmarks.sides import Failed, Side, Turn
 from minidnn import L, Net
 from minidnn.backends.cpu import CpuDevice
@@ -231,6 +231,15 @@ def test_other_losses_are_no_comparison():
             cpu._agree("liveness:p", [2.3, 2.2], "contiguous", theirs)
 
 
+def test_a_turn_leaves_the_first_short_step_out():
+    taken = []
+    turn = sides._timed(lambda: taken.append(time.sleep(0.06)) or 1.0)
+    assert len(turn.seconds) == len(taken) - 1 and sides.TURN <= sum(turn.seconds) < sides.TURN + 1
+    assert 0 <= turn.cpu * len(turn.seconds) <= turn.whole
+    with pytest.raises(ArithmeticError, match="the loss has become nan"):
+        sides._timed(lambda: time.sleep(sides.TURN) or float("nan"))
+
+
 class Fake:
     """A side that does as it is told."""
 
@@ -239,7 +248,7 @@ class Fake:
 
     def turn(self, case):
         self.tell(0, 1, case)
-        return Turn([0.1, 0.3, 0.2], 0.2)
+        return Turn([0.1, 0.3, 0.2], 0.2, 0.6)
 
     def fail(self):
         raise ValueError("of no use")
