@@ -12,7 +12,7 @@ from minidnn.backends import open_device
 from minidnn.cli.main import main
 from minidnn.costs import measurements
 from minidnn.memory.plan import complete
-from minidnn.memory.policies import find
+from minidnn.memory.policies import DEFAULT, find
 from minidnn.study.algorithms import algorithms, sums
 from tests.programs import costs, residual
 
@@ -88,13 +88,13 @@ def test_for_people(folder, capsys):
     assert main(["time", "net.yaml", "--gpu", "v100", "--algorithms"]) == 0
     text = capsys.readouterr().out
     assert "conv1" in text and "backward_filter" in text and text.count("1.00×") >= text.count("chosen") == 5
-    assert "all, as liveness takes them: " in text and "all, of least workspace: " in text
+    assert f"all, as {DEFAULT} takes them: " in text and "all, of least workspace: " in text
 
 
 def test_what_it_cannot_do_is_said(folder, capsys):
     assert main(["time", "net.yaml", "--algorithms", "--iterations", "3"]) == 2
     assert "leave out --iterations" in capsys.readouterr().err
     assert main(["time", "net.yaml", "--algorithms", "--budget", "10KiB", "--gpu", "v100"]) == 2
-    assert "the smallest budget liveness can keep" in capsys.readouterr().err
+    assert f"the smallest budget {DEFAULT} can keep" in capsys.readouterr().err
     assert main(["time", "net.yaml", "--algorithms", "--policy", "livenes"]) == 2
     assert "did you mean 'liveness'" in capsys.readouterr().err

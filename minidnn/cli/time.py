@@ -141,7 +141,9 @@ def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
 
 
 def _policy(args: argparse.Namespace, about: subject.Subject) -> str:
-    """The command line's, else the file's, else liveness."""
-    policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or "liveness"
+    """The command line's, else the file's, else the default."""
+    from minidnn.memory.policies import DEFAULT
+
+    policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or DEFAULT
     subject.check_policies([policy])
     return policy
