@@ -2,8 +2,9 @@
  * the image, each a few runs of memory (a filter row of pixels, all channels), B is the filters.
  *
  * A few rows of the image at a time are copied into the workspace, one group's channels, with the padding around
- * them; there each window lies as every other does. Forward and (at stride 1, with the filters turned) backward-data
- * multiply windows with filters; backward-filter multiplies windows, turned over, with dy.
+ * them; there each window lies as every other does. Forward multiplies windows with filters, backward-filter windows,
+ * turned over, with dy. Backward-data makes windows, of dy's pixels and the filters, and adds them where they overlap
+ * ("col2im"): at any stride, and nothing is multiplied with padding.
  *
  * Assumes nothing about alignment and allocates nothing. No sum depends on the number of threads.
  */
@@ -11,15 +12,13 @@
 
 #include "product.h"
 
-/* Mirrored by implicit_gemm.py. What is read are images n x h x w x (group * from), what is written or multiplied with
- * them n x to_h x to_w x (group * to). */
+/* Mirrored by implicit_gemm.py. x and dx are images n x h x w x (group * from), y and dy n x to_h x to_w x (group * to). */
 typedef struct {
     int64_t n, h, w, from, to_h, to_w, to, group;
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     int64_t per_row;         /* runs of memory that a filter's row is taken in: of all its pixels, or of a few, or of one */
-    int64_t turned;          /* backward-data: filters lie as from, kernel_h, kernel_w, to */
     int64_t relu;
-    int64_t rows;            /* of the result at a time */
+    int64_t rows;            /* of y or dy at a time; in backward-data all */
     int64_t pieces;          /* backward-filter: sums that are added up at the end */
     int64_t threads;
 } Geometry;
@@ -45,6 +44,9 @@ static int64_t strip_floats(const Geometry *g) { return strip_h(g) * strip_w(g) 
 static int64_t filter_floats(const Geometry *g) { return g->group * panels(g) * window(g) * PANEL; }
 static int64_t rest_floats(const Geometry *g) { return g->to % PANEL ? g->rows * g->to_w * PANEL : 0; }
 static int64_t dy_floats(const Geometry *g) { return g->rows * g->to_w * up(g->to, PANEL); }
+static int64_t window_panels(const Geometry *g) { return up(window(g), PANEL) / PANEL; }
+static int64_t scattered_floats(const Geometry *g) { return window_panels(g) * PANEL * g->to; } /* filters as B */
+static int64_t windows_floats(const Geometry *g) { return ROWS * window_panels(g) * PANEL; }
 static int64_t table_floats(int64_t entries) { return entries * (sizeof(int64_t) / sizeof(float)); }
 
 int64_t implicit_gemm_convolve_bytes(const Geometry *g) {
@@ -55,7 +57,11 @@ int64_t implicit_gemm_gradient_bytes(const Geometry *g) {
     return 4 * (table_floats(g->rows) + g->pieces * filter_floats(g) + g->threads * (strip_floats(g) + dy_floats(g)));
 }
 
-/* The part of an image that block b of the result's rows needs, of one group's channels, padded. */
+int64_t implicit_gemm_scatter_bytes(const Geometry *g) {
+    return 4 * (g->group * scattered_floats(g) + g->threads * (windows_floats(g) + strip_floats(g)));
+}
+
+/* The part of an image that block b of y's rows needs, of one group's channels, padded. */
 static void copy_strip(const Geometry *g, const float *x, int64_t b, int64_t group, float *strip) {
     const int64_t wide = strip_w(g), c = g->from, all = g->group * c;
     const int64_t top = b * g->rows * g->stride_h - g->pad_h;
@@ -77,19 +83,11 @@ static void copy_strip(const Geometry *g, const float *x, int64_t b, int64_t gro
     }
 }
 
-/* Panel `item` of the filters as B: u[window][lane]. They lie as to, window; turned as from, turned window, to. */
+/* Panel `item` of the filters as B: u[window][lane]. */
 static void pack_filters(const Geometry *g, const float *w, int64_t item, float *u) {
     const int64_t group = item / panels(g), first = item % panels(g) * PANEL;
     const int64_t lanes = first + PANEL < g->to ? PANEL : g->to - first;
-    const int64_t taps = g->kernel_h * g->kernel_w;
     memset(u, 0, window(g) * PANEL * sizeof(float));
-    if (g->turned) {
-        for (int64_t tap = 0; tap < taps; tap++)
-            for (int64_t f = 0; f < g->from; f++)
-                memcpy(u + (tap * g->from + f) * PANEL,
-                       w + ((group * g->from + f) * taps + taps - 1 - tap) * g->to + first, lanes * sizeof(float));
-        return;
-    }
     for (int64_t lane = 0; lane < lanes; lane++) {
         const float *filter = w + (group * g->to + first + lane) * window(g);
         for (int64_t k = 0; k < window(g); k++) u[k * PANEL + lane] = filter[k];
@@ -137,7 +135,7 @@ static void convolve_strip(const Geometry *g, int64_t rows, const int64_t *at, c
     for (int64_t i = 0; i < rows * g->to_w; i++) memcpy(y + i * all + whole, rest + i * PANEL, left * sizeof(float));
 }
 
-/* y = x * w (+ bias where it is not null, then ReLU where it is asked for), or dx of dy with the filters turned. */
+/* y = x * w (+ bias where it is not null, then ReLU where it is asked for). */
 void implicit_gemm_convolve(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
                             float *workspace) {
     int64_t *at = (int64_t *)workspace;
@@ -216,6 +214,65 @@ void implicit_gemm_gradient(const Geometry *g, const float *x, const float *dy, 
                     store(sum + i, load(sum + i) + load(sum + piece * filter_floats(g) + i));
             for (int64_t lane = 0; lane < PANEL && first + lane < g->to; lane++)
                 for (int64_t k = 0; k < window(g); k++) to[lane * window(g) + k] = sum[k * PANEL + lane];
+        }
+    }
+}
+
+/* The windows of some pixels, one after the other, where they lie in the strip. */
+static void add_windows(const Geometry *g, int64_t first, int64_t count, const float *windows, float *strip) {
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t row = (first + i) / g->to_w, column = (first + i) % g->to_w;
+        float *at = strip + (row * g->stride_h * strip_w(g) + column * g->stride_w) * g->from;
+        for (int64_t r = 0; r < runs(g); r++) {
+            const float *restrict one = windows + i * window_panels(g) * PANEL + r * run(g);
+            float *restrict to = at + begins(g, r);
+            for (int64_t k = 0; k < run(g); k++) to[k] += one[k];
+        }
+    }
+}
+
+/* An image's part of the strip, one group's channels; zero where no window reaches. */
+static void copy_back(const Geometry *g, const float *strip, float *dx) {
+    const int64_t all = g->group * g->from, high = strip_h(g), wide = strip_w(g);
+    for (int64_t row = 0; row < g->h; row++)
+        for (int64_t column = 0; column < g->w; column++) {
+            const int64_t r = row + g->pad_h, c = column + g->pad_w;
+            float *to = dx + (row * g->w + column) * all;
+            if (r < high && c < wide)
+                memcpy(to, strip + (r * wide + c) * g->from, g->from * sizeof(float));
+            else
+                memset(to, 0, g->from * sizeof(float));
+        }
+}
+
+/* dx of dy and w. */
+void implicit_gemm_scatter(const Geometry *g, const float *dy, const float *w, float *dx, float *workspace) {
+    const int64_t pixels = g->to_h * g->to_w, all = g->group * g->to, across = window_panels(g);
+    float *u = workspace, *own = u + g->group * scattered_floats(g);
+    const Product p = {
+        .runs = 1, .depth = g->to, .at = ONE_RUN, .down = all, .along = 1, .step = PANEL, .over = g->to * PANEL,
+        .pitch = across * PANEL, .panels = across,
+    };
+#pragma omp parallel num_threads(g->threads)
+    {
+        float *windows = own + omp_get_thread_num() * (windows_floats(g) + strip_floats(g));
+        float *strip = windows + windows_floats(g);
+#pragma omp for schedule(static)
+        for (int64_t o = 0; o < all; o++)
+            for (int64_t k = 0; k < window(g); k += LANES)
+                store(u + o / g->to * scattered_floats(g) + (k / PANEL * g->to + o % g->to) * PANEL + k % PANEL,
+                      load_some(w + o * window(g) + k, window(g) - k));
+#pragma omp for schedule(dynamic)
+        for (int64_t item = 0; item < g->n * g->group; item++) {
+            const int64_t image = item / g->group, group = item % g->group;
+            const float *from = dy + image * pixels * all + group * g->to;
+            memset(strip, 0, strip_floats(g) * sizeof(float));
+            for (int64_t i = 0; i < pixels; i += ROWS) {
+                const int64_t count = i + ROWS < pixels ? ROWS : pixels - i;
+                product(&p, count, from + i * all, u + group * scattered_floats(g), ZEROS, windows);
+                add_windows(g, i, count, windows, strip);
+            }
+            copy_back(g, strip, dx + (image * g->h * g->w * g->group + group) * g->from);
         }
     }
 }

@@ -1,5 +1,5 @@
 """Convolutions as products of which one matrix is never formed (implicit_gemm.c): of any kernel, stride, padding,
-dilation and group, but for backward-data at a stride.
+dilation and group; backward-data as products whose windows are added ("col2im").
 
 For what oneDNN does badly: few input channels, which leave most of a vector empty where vectors are over them (here
 they are over filters); and, below AVX-512, what it leaves to its reference.
@@ -14,11 +14,12 @@ import numpy as np
 
 from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import Native, bound
+from minidnn.backends.cpu.native.native import Native, Recipes, bound
 from minidnn.backends.cpu.recipe import Recipe, Scratch
 from minidnn.program import Op
 
 NAME = "implicit_gemm"
+COL2IM = "col2im"  # of backward-data
 STRIP_BYTES = 96 << 10  # of an image at a time, with dy as much again: both stay in the second-level cache
 RUN = 256  # floats of a window that lie together: of so many and a panel of filters, a block fits the first-level cache
 # Backward-filter is summed in pieces that threads take one by one: so many, or fewer where they were more bytes.
@@ -33,7 +34,7 @@ class Geometry(ctypes.Structure):
         for name in (
             "n", "h", "w", "from", "to_h", "to_w", "to", "group",
             "kernel_h", "kernel_w", "stride_h", "stride_w", "pad_h", "pad_w", "dilation_h", "dilation_w",
-            "per_row", "turned", "relu", "rows", "pieces", "threads",
+            "per_row", "relu", "rows", "pieces", "threads",
         )
     )  # fmt: skip
 
@@ -41,41 +42,42 @@ class Geometry(ctypes.Structure):
 def forward(native: Native, op: Op) -> list[Recipe]:
     if _plain_product(op):
         return []
-    x, y = op.reads[0].shape, op.writes[0].shape
-    geometry = _geometry(native, op.attrs, x, y, op.attrs.pad)
+    geometry = _geometry(native, op.attrs, op.reads[0].shape, op.writes[0].shape)
     geometry.relu = op.kind.endswith("relu")
-    return [_convolution(native, geometry)]
-
-
-def backward_data(native: Native, op: Op) -> list[Recipe]:
-    """dx is the convolution of dy with the filters turned, at stride 1."""
-    a = op.attrs
-    opposite = [d * (k - 1) - p for k, d, p in zip(a.kernel, a.dilation, a.pad, strict=True)]
-    if a.stride != (1, 1) or min(opposite) < 0 or _plain_product(op):
-        return []
-    geometry = _geometry(native, a, op.reads[1].shape, op.writes[0].shape, opposite)
-    geometry.turned = True
-    return [_convolution(native, geometry)]
-
-
-def _convolution(native: Native, geometry: Geometry) -> Recipe:
     scratch = Scratch()
     piece = scratch.take(native.bytes("implicit_gemm_convolve_bytes", geometry))
-    run, turned = native.function("implicit_gemm_convolve"), geometry.turned
+    run = native.function("implicit_gemm_convolve")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
-        x, w = (reads[1], reads[0]) if turned else reads[:2]
+        x, w = reads[:2]
         bias = address(reads[2]) if len(reads) == 3 else 0
         return [bound(run, geometry, address(x), address(w), bias, address(writes[0]), piece.address(workspace))]
 
-    return scratch.recipe(NAME, bind)
+    return [scratch.recipe(NAME, bind)]
+
+
+def backward_data(native: Native, op: Op) -> list[Recipe]:
+    """A thread takes an image and a group at a time."""
+    if _plain_product(op):
+        return []
+    geometry = _geometry(native, op.attrs, op.writes[0].shape, op.reads[1].shape)
+    geometry.rows = geometry.to_h
+    scratch = Scratch()
+    piece = scratch.take(native.bytes("implicit_gemm_scatter_bytes", geometry))
+    run = native.function("implicit_gemm_scatter")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        w, dy = reads
+        return [bound(run, geometry, address(dy), address(w), address(writes[0]), piece.address(workspace))]
+
+    return [scratch.recipe(COL2IM, bind)]
 
 
 def backward_filter(native: Native, op: Op) -> list[Recipe]:
     if _plain_product(op):
         return []
     x, dy = (t.shape for t in op.reads)
-    geometry = _geometry(native, op.attrs, x, dy, op.attrs.pad)
+    geometry = _geometry(native, op.attrs, x, dy)
     blocks = dy[0] * -(-dy[2] // geometry.rows)
     geometry.pieces = max(1, min(PIECES, blocks, SUM_BYTES // op.writes[0].nbytes))
     scratch = Scratch()
@@ -88,8 +90,8 @@ def backward_filter(native: Native, op: Op) -> list[Recipe]:
     return [scratch.recipe(NAME, bind)]
 
 
-def _geometry(native: Native, a, source: Sequence[int], target: Sequence[int], pad: Sequence[int]) -> Geometry:
-    """Of logical shapes N, C, H, W."""
+def _geometry(native: Native, a, source: Sequence[int], target: Sequence[int]) -> Geometry:
+    """Of the logical shapes N, C, H, W of x and y."""
     n, c, h, w = source
     _, to, to_h, to_w = target
     row = ((to_w - 1) * a.stride[1] + (a.kernel[1] - 1) * a.dilation[1] + 1) * c // a.group * 4
@@ -98,8 +100,8 @@ def _geometry(native: Native, a, source: Sequence[int], target: Sequence[int], p
     rows = min(more // a.stride[0], STRIP_BYTES // dy_row - 1) + 1
     return Geometry(
         n, h, w, c // a.group, to_h, to_w, to // a.group, a.group,
-        *a.kernel, *a.stride, *pad, *a.dilation,
-        _runs_of_row(a, c // a.group), False, False, min(max(rows, 1), to_h), 1, native.threads,
+        *a.kernel, *a.stride, *a.pad, *a.dilation,
+        _runs_of_row(a, c // a.group), False, min(max(rows, 1), to_h), 1, native.threads,
     )  # fmt: skip
 
 
@@ -117,24 +119,33 @@ def _plain_product(op: Op) -> bool:
 
 
 def _pays(op: Op) -> bool:
-    """Whether backward-filter is to be the default. Measured on one thread of a Zen 3: behind oneDNN's where rows of
-    the image are short or filters few, before it elsewhere, most of all where channels are few."""
-    outputs = op.writes[0].shape[0] // op.attrs.group
-    return op.reads[1].shape[3] >= 8 and outputs >= 32
+    """Whether a pass is to be the default, measured on one thread of a Zen 3. Backward-filter: behind oneDNN's where
+    rows of the image are short or filters few, before it elsewhere, most of all where channels are few. Backward-data:
+    where most of what oneDNN's kernel multiplies is padding."""
+    if op.kind == "convolution.backward_filter":
+        outputs = op.writes[0].shape[0] // op.attrs.group
+        return op.reads[1].shape[3] >= 8 and outputs >= 32
+    if op.kind == "convolution.backward_data":
+        dy, dx = op.reads[1].shape, op.writes[0].shape
+        return op.attrs.stride == (1, 1) and 2 * dy[2] * dy[3] < dx[2] * dx[3]
+    return False
 
 
-def _first(native: Native, op: Op) -> list[Recipe]:
-    return backward_filter(native, op) if _pays(op) else []
-
-
-def _more(native: Native, op: Op) -> list[Recipe]:
-    return [] if _pays(op) else backward_filter(native, op)
-
-
-FIRST = {"convolution.backward_filter": _first}
-MORE = {
+PASSES: dict[str, Recipes] = {
     "convolution.forward": forward,
     "convolution.forward_relu": forward,
     "convolution.backward_data": backward_data,
-    "convolution.backward_filter": _more,
+    "convolution.backward_filter": backward_filter,
 }
+
+
+def first(native: Native, op: Op) -> list[Recipe]:
+    return PASSES[op.kind](native, op) if _pays(op) else []
+
+
+def more(native: Native, op: Op) -> list[Recipe]:
+    return [] if _pays(op) else PASSES[op.kind](native, op)
+
+
+FIRST = dict.fromkeys(PASSES, first)
+MORE = dict.fromkeys(PASSES, more)
