@@ -178,6 +178,14 @@ def test_implicit_products_are_near_to_float64_and_the_same_for_any_number_of_th
             near_and_the_same_on_any_threads(implicit_gemm, one, e, want)
 
 
+@pytest.mark.parametrize("geometry", [(1, 1, (1, 1), 1), (2, 40, (9, 7), 33), (3, 300, (5, 6), 70)], ids=str)
+def test_backward_filter_of_1x1_is_a_product(one, geometry):
+    for e, want in convolutions(Maker(9), *geometry, (1, 1), (1, 1), (0, 0), (1, 1), 1):
+        if e.op.kind == "convolution.backward_filter":
+            assert one.algorithms(e.op)[0].name == inner_product.GEMM
+            near_and_the_same_on_any_threads(inner_product, one, e, want)
+
+
 FIVES = [  # n, c, (h, w), outputs, pad, group: images of one tile and less, odd channels, sizes that no tile divides
     (1, 1, (5, 5), 1, (0, 0), 1),
     (1, 2, (1, 2), 3, (2, 2), 1),

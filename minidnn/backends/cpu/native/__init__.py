@@ -27,6 +27,7 @@ FIRST = (
     winograd.FIRST,
     winograd5.FIRST,
     implicit_gemm.FIRST,
+    inner_product.FIRST,
     pooling.FIRST,
     lrn.FIRST,
     relu.FIRST,

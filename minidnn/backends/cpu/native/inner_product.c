@@ -80,6 +80,8 @@ void inner_product_forward(const Geometry *g, const float *x, const float *w, co
     }
 }
 
+enum { COPIED = 8 * PANEL }; /* columns of C that make it worth to copy the rows of A they meet, to lie together */
+
 /* C (rows x columns) = A (rows x depth; any strides) B (depth x columns). Mirrored by inner_product.py. */
 typedef struct {
     int64_t rows, depth, columns;
@@ -126,7 +128,7 @@ void inner_product_multiply(const Matrices *g, const float *a, const float *b, f
 #pragma omp parallel for schedule(static) num_threads(g->threads)
     for (int64_t from = 0; from < g->columns; from += g->wide) {
         const int64_t width = from + g->wide < g->columns ? g->wide : g->columns - from;
-        const int64_t whole = width / PANEL * PANEL;
+        const int64_t whole = width / PANEL * PANEL, copied = whole >= COPIED;
         float *block = workspace + omp_get_thread_num() * block_floats(g);
         float *few = block + (g->packed ? g->wide : PANEL) * g->deep;
         for (int64_t k = 0; k < g->depth; k += g->deep) {
@@ -137,7 +139,8 @@ void inner_product_multiply(const Matrices *g, const float *a, const float *b, f
             else
                 pack(lying + whole, g->columns, depth, width - whole, block);
             const Product p = {
-                .runs = 1, .depth = depth, .at = ONE_RUN, .down = 1, .along = ROWS,
+                .runs = 1, .depth = depth, .at = ONE_RUN,
+                .down = copied ? 1 : g->down, .along = copied ? ROWS : g->along,
                 .step = g->packed ? PANEL : g->columns, .over = g->packed ? depth * PANEL : PANEL,
                 .pitch = g->columns, .panels = whole / PANEL,
                 .start_down = k ? g->columns : 0, .start_over = k ? PANEL : 0,
@@ -145,11 +148,15 @@ void inner_product_multiply(const Matrices *g, const float *a, const float *b, f
             for (int64_t group = 0; group < groups; group++) {
                 const int64_t i = group * g->rows / groups, rows = (group + 1) * g->rows / groups - i;
                 float *to = c + i * g->columns + from;
-                for (int64_t r = 0; r < rows; r++)
-                    for (int64_t j = 0; j < depth; j++) few[j * ROWS + r] = a[(i + r) * g->down + (k + j) * g->along];
-                wholes[rows](&p, few, g->packed ? block : lying, k ? to : ZEROS, to);
+                const float *left = a + i * g->down + k * g->along;
+                if (copied) {
+                    for (int64_t j = 0; j < depth; j++)
+                        for (int64_t r = 0; r < rows; r++) few[j * ROWS + r] = left[r * g->down + j * g->along];
+                    left = few;
+                }
+                wholes[rows](&p, left, g->packed ? block : lying, k ? to : ZEROS, to);
                 if (whole < width)
-                    ragged(&p, rows, width - whole, few, g->packed ? block + whole * depth : block, k > 0, to + whole);
+                    ragged(&p, rows, width - whole, left, g->packed ? block + whole * depth : block, k > 0, to + whole);
             }
         }
     }

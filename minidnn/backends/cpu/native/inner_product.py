@@ -18,6 +18,7 @@ from minidnn.backends.cpu.native.native import NAME, Native, bound
 from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
 from minidnn.program import Op
 
+GEMM = "gemm"  # the algorithm of a 1x1 convolution
 FEW = 12  # rows of A that do not make it worth to pack B
 # Rows and columns of B that are taken at a time: where it is read as it lies, a row is a stream of memory, and those
 # are few but long; packed, a block is what the second-level cache holds.
@@ -73,7 +74,17 @@ def backward_filter(native: Native, op: Op) -> list[Recipe]:
     return [_product(native, outputs, n, inputs, down=1, along=outputs)]
 
 
-def _product(native: Native, rows: int, depth: int, columns: int, down: int, along: int) -> Recipe:
+def pixelwise_filter(native: Native, op: Op) -> list[Recipe]:
+    """dW of a 1x1 convolution: its pixels are the rows of an inner product."""
+    a, (x, dy) = op.attrs, op.reads
+    if (a.kernel, a.stride, a.pad, a.group) != ((1, 1), (1, 1), (0, 0), 1):
+        return []
+    n, inputs, h, w = x.shape
+    outputs = dy.shape[1]
+    return [_product(native, outputs, n * h * w, inputs, down=1, along=outputs, name=GEMM)]
+
+
+def _product(native: Native, rows: int, depth: int, columns: int, down: int, along: int, name: str = NAME) -> Recipe:
     """What is written = A B, of B and A as they are read."""
     packed = rows > FEW
     deep, wide = PACKED if packed else LYING
@@ -89,9 +100,11 @@ def _product(native: Native, rows: int, depth: int, columns: int, down: int, alo
         b, a = reads
         return [bound(run, geometry, address(a), address(b), address(writes[0]), piece.address(workspace))]
 
-    return scratch.recipe(NAME, bind)
+    return scratch.recipe(name, bind)
 
 
+# Before oneDNN's, measured on one thread of a Zen 3 on ResNet-50's: 0.95 to 1.5 of its speed, with less workspace.
+FIRST = {"convolution.backward_filter": pixelwise_filter}
 # Behind oneDNN's, which from AVX-512 on has a product of its own; below, these are the only ones.
 MORE = {
     "inner_product.forward": forward,
