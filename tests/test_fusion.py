@@ -329,6 +329,15 @@ def test_trains_to_the_same_bytes_with_and_without(net):
     assert [n for n in want if want[n] != got[n]] == []
 
 
+def test_the_cpu_fuses_where_it_has_kernels_of_its_own():
+    if open_device("cpu").native is None:
+        pytest.skip("none of our own kernels")
+    _, losses, none = trained("chain", "cpu", False)
+    _, got, some = trained("chain", "cpu", True)
+    assert none == [] and {"convolution.forward_relu", "relu.backward_bias"} <= set(some)
+    assert np.allclose(got, losses, rtol=1e-4)
+
+
 def test_a_snapshot_says_what_was_fused(tmp_path):
     data = np.zeros((8, 3, 12, 12), np.float32), np.zeros(8, np.int32)
     given = dict(device="reference", seed=1, data=data, base_lr=0.01, lr_policy="fixed", max_iter=2)

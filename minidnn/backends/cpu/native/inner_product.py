@@ -1,7 +1,8 @@
 """Inner products (inner_product.c): on all threads, where NumPy's BLAS would run on one; W, the most of their bytes, is
 read from memory once.
 
-x and W lie alike (dense.py says when), rows of `inputs` elements; y is N x outputs.
+x and W lie alike (dense.py says when), rows of `inputs` elements; y is N x outputs. To backward-filter, a convolution
+of 1x1 is an inner product whose rows are pixels.
 """
 
 from __future__ import annotations
