@@ -123,17 +123,18 @@ ALWAYS void tile_at(int64_t t, int64_t down, int64_t across, int64_t *image, int
     *left = t % across * STEP;
 }
 
-/* Filters as the kernel's B: u[result panel][point][contracted][lane]. The filters w lie as O, 3, 3, I.
+/* Filters of the results [first, last) as the kernel's B: u[result panel][point][contracted][lane], from the panel of
+ * `first` on. The filters w lie as O, 3, 3, I.
  * Forward contracts I, vectors are over O: LANES x LANES are turned over on the way.
  * Backward-data contracts O, vectors are over I, and the filter is turned by half a circle. */
-static void filters(const float *w, int64_t o, int64_t i, int backward, float *u) {
-    const int64_t results = backward ? i : o, depth = backward ? o : i, groups = up(results, PANEL) / LANES;
+static void filters(const float *w, int64_t o, int64_t i, int backward, int64_t first, int64_t last, float *u) {
+    const int64_t depth = backward ? o : i, groups = up(last - first, PANEL) / LANES;
     const int64_t count = up(depth, LANES) / LANES;
 #pragma omp for schedule(static)
     for (int64_t item = 0; item < groups * count; item++) {
-        const int64_t r = item / count * LANES, from = item % count * LANES;
+        const int64_t r = first + item / count * LANES, from = item % count * LANES;
         const int64_t to = from + LANES < depth ? from + LANES : depth;
-        float *panel = u + r / PANEL * POINTS * depth * PANEL + r % PANEL;
+        float *panel = u + (r - first) / PANEL * POINTS * depth * PANEL + r % PANEL;
         float turned[9][LANES][LANES];
         if (!backward)
             for (int lane = 0; lane < LANES; lane++)
@@ -166,8 +167,16 @@ static int64_t tiles_across(const Geometry *g) { return up(g->to_w, STEP) / STEP
 static int64_t tiles(const Geometry *g) { return g->n * tiles_down(g) * tiles_across(g); }
 static int64_t pitch(int64_t channels) { return up(channels, LANES) + LANES; } /* no power of two: cache sets */
 
+/* Whether each thread has one block at most: then filters are transformed for GROUP channels of the result at a time. */
+static int in_one_round(const Geometry *g) { return tiles(g) <= g->block * g->threads; }
+/* Whether all tiles are one block, of panels for every thread: then a panel's sums are wanted one at a time. */
+static int in_one_block(const Geometry *g) { return tiles(g) <= g->block && up(g->c, PANEL) / PANEL >= g->threads; }
+
 /* The workspaces, in floats. */
-static int64_t filter_floats(const Geometry *g) { return POINTS * g->c * up(g->to_c, PANEL); }
+static int64_t filter_floats(const Geometry *g) {
+    const int64_t channels = up(g->to_c, PANEL);
+    return POINTS * g->c * (in_one_round(g) && channels > GROUP ? GROUP : channels);
+}
 static int64_t read_floats(const Geometry *g) { return POINTS * g->block * pitch(g->c); }
 static int64_t product_floats(const Geometry *g) {
     const int64_t channels = up(g->to_c, PANEL);
@@ -175,7 +184,9 @@ static int64_t product_floats(const Geometry *g) {
 }
 static int64_t panel_floats(const Geometry *g) { return POINTS * g->block * up(g->c, PANEL); }
 static int64_t dy_floats(const Geometry *g) { return POINTS * g->block * pitch(g->to_c); }
-static int64_t sum_floats(const Geometry *g) { return POINTS * up(g->to_c, 2) * up(g->c, PANEL); }
+static int64_t sum_floats(const Geometry *g) {
+    return POINTS * up(g->to_c, 2) * (in_one_block(g) ? g->threads * PANEL : up(g->c, PANEL));
+}
 
 int64_t winograd_convolve_bytes(const Geometry *g) {
     return 4 * (filter_floats(g) + g->threads * (read_floats(g) + product_floats(g)));
@@ -206,25 +217,33 @@ static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t 
     }
 }
 
-/* One block of tiles, wholly: v[point][tile][channel], m as above. */
-static void convolve_block(const Geometry *g, int64_t first, const float *x, const float *u, const float *bias,
-                           float *y, float *v, float *m) {
+static int64_t count_from(const Geometry *g, int64_t first) {
+    const int64_t left_over = tiles(g) - first;
+    return left_over < g->block ? left_over : g->block;
+}
+
+/* A block of tiles, transformed: v[point][tile][channel]. */
+static void block_in(const Geometry *g, int64_t first, const float *x, float *v) {
     const Image in = {g->n, g->h, g->w, g->c};
-    const int64_t left_over = tiles(g) - first, count = left_over < g->block ? left_over : g->block;
     const int64_t row = pitch(g->c), plane = g->block * row;
-    for (int64_t t = 0; t < count; t++) {
+    for (int64_t t = 0; t < count_from(g, first); t++) {
         int64_t image, top, left;
         tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
         tile_in(x + image * g->h * g->w * g->c, in, top - g->pad_h, left - g->pad_w, TILE, up(g->c, LANES), v + t * row,
                 PANEL, plane);
     }
-    for (int64_t r = 0; r < g->to_c; r += GROUP) {
-        for (int p = 0; p < POINTS; p++)
-            for (int64_t c = r; c < r + GROUP && c < g->to_c; c += PANEL)
-                multiply(up(count, 2), g->c, v + p * plane, row, 1, u + (c / PANEL * POINTS + p) * g->c * PANEL,
-                         m + ((c - r) / PANEL * POINTS + p) * g->block * PANEL, 0);
-        tiles_out(g, m, first, count, r, bias, y);
-    }
+}
+
+/* GROUP channels of a block's result from r on, of u's panels for these; behind v stands m, as above. */
+static void group_out(const Geometry *g, int64_t first, int64_t r, const float *u, const float *bias, float *y,
+                      float *v) {
+    const int64_t count = count_from(g, first), row = pitch(g->c), plane = g->block * row;
+    float *m = v + read_floats(g);
+    for (int p = 0; p < POINTS; p++)
+        for (int64_t c = 0; c < GROUP && r + c < g->to_c; c += PANEL)
+            multiply(up(count, 2), g->c, v + p * plane, row, 1, u + (c / PANEL * POINTS + p) * g->c * PANEL,
+                     m + (c / PANEL * POINTS + p) * g->block * PANEL, 0);
+    tiles_out(g, m, first, count, r, bias, y);
 }
 
 /* y = x * w (+ bias where it is not null, then ReLU where it is asked for), or dx of dy with the filter turned; NHWC
@@ -232,14 +251,42 @@ static void convolve_block(const Geometry *g, int64_t first, const float *x, con
 void winograd_convolve(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
                        float *workspace) {
     float *u = workspace;
+    const int64_t o = g->turned ? g->c : g->to_c, i = g->turned ? g->to_c : g->c;
 #pragma omp parallel num_threads(g->threads)
     {
-        filters(w, g->turned ? g->c : g->to_c, g->turned ? g->to_c : g->c, g->turned, u);
-        float *v = u + filter_floats(g) + omp_get_thread_num() * (read_floats(g) + product_floats(g));
+        float *own = u + filter_floats(g);
+        const int64_t each = read_floats(g) + product_floats(g);
+        if (in_one_round(g)) {
+#pragma omp for schedule(static)
+            for (int64_t first = 0; first < tiles(g); first += g->block)
+                block_in(g, first, x, own + first / g->block * each);
+            for (int64_t r = 0; r < g->to_c; r += GROUP) {
+                filters(w, o, i, g->turned, r, r + GROUP < g->to_c ? r + GROUP : g->to_c, u);
+#pragma omp for schedule(static)
+                for (int64_t first = 0; first < tiles(g); first += g->block)
+                    group_out(g, first, r, u, bias, y, own + first / g->block * each);
+            }
+        } else {
+            filters(w, o, i, g->turned, 0, g->to_c, u);
+            own += omp_get_thread_num() * each;
 #pragma omp for schedule(dynamic)
-        for (int64_t first = 0; first < tiles(g); first += g->block)
-            convolve_block(g, first, x, u, bias, y, v, v + read_floats(g));
+            for (int64_t first = 0; first < tiles(g); first += g->block) {
+                block_in(g, first, x, own);
+                for (int64_t r = 0; r < g->to_c; r += GROUP)
+                    group_out(g, first, r, u + r * POINTS * g->c, bias, y, own);
+            }
+        }
     }
+}
+
+/* One filter of dw, LANES channels of it from c on, of their panel's sums s[point][filter][lane]. */
+ALWAYS void filter_out(const Geometry *g, const float *s, int64_t o, int64_t c, float *dw) {
+    const int64_t rows = up(g->to_c, 2);
+    vec field[POINTS];
+    for (int p = 0; p < POINTS; p++) field[p] = load(s + (p * rows + o) * PANEL + c % PANEL);
+    BOTH_WAYS(to_three, field, TILE, 3);
+    for (int tap = 0; tap < 9; tap++)
+        store_some(dw + (o * 9 + tap) * g->c + c, field[tap / 3 * TILE + tap % 3], g->c - c);
 }
 
 /* dw = the correlation of x with dy. Sums over all tiles in the order of the blocks: s[panel][point][filter][lane]. */
@@ -248,10 +295,11 @@ void winograd_gradient(const Geometry *g, const float *x, const float *dy, float
     float *v = workspace, *d = v + panel_floats(g), *s = d + dy_floats(g);
     const int64_t panels = up(g->c, PANEL) / PANEL, rows = up(g->to_c, 2), row = pitch(g->to_c);
     const int64_t plane = g->block * PANEL, panel = POINTS * plane, sums = POINTS * rows * PANEL;
+    const int once = in_one_block(g);
 #pragma omp parallel num_threads(g->threads)
     {
         for (int64_t first = 0; first < tiles(g); first += g->block) {
-            const int64_t left_over = tiles(g) - first, count = left_over < g->block ? left_over : g->block;
+            const int64_t count = count_from(g, first);
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < count; t++) {
                 int64_t image, top, left;
@@ -261,22 +309,30 @@ void winograd_gradient(const Geometry *g, const float *x, const float *dy, float
                 tile_in(dy + image * g->to_h * g->to_w * g->to_c, from, top, left, STEP, up(g->to_c, LANES),
                         d + t * row, PANEL, g->block * row);
             }
+            if (!once) {
 #pragma omp for schedule(static)
-            for (int64_t item = 0; item < POINTS * panels; item++) {
-                const int64_t p = item / panels, each = item % panels;
-                multiply(rows, count, d + p * g->block * row, 1, row, v + each * panel + p * plane,
-                         s + each * sums + p * rows * PANEL, first > 0);
+                for (int64_t item = 0; item < POINTS * panels; item++) {
+                    const int64_t p = item / panels, each = item % panels;
+                    multiply(rows, count, d + p * g->block * row, 1, row, v + each * panel + p * plane,
+                             s + each * sums + p * rows * PANEL, first > 0);
+                }
             }
         }
+        if (once) {
+            float *own = s + omp_get_thread_num() * sums;
 #pragma omp for schedule(static)
-        for (int64_t o = 0; o < g->to_c; o++)
-            for (int64_t c = 0; c < g->c; c += LANES) {
-                vec field[POINTS];
+            for (int64_t each = 0; each < panels; each++) {
                 for (int p = 0; p < POINTS; p++)
-                    field[p] = load(s + c / PANEL * sums + (p * rows + o) * PANEL + c % PANEL);
-                BOTH_WAYS(to_three, field, TILE, 3);
-                for (int tap = 0; tap < 9; tap++)
-                    store_some(dw + (o * 9 + tap) * g->c + c, field[tap / 3 * TILE + tap % 3], g->c - c);
+                    multiply(rows, tiles(g), d + p * g->block * row, 1, row, v + each * panel + p * plane,
+                             own + p * rows * PANEL, 0);
+                for (int64_t o = 0; o < g->to_c; o++)
+                    for (int64_t c = each * PANEL; c < (each + 1) * PANEL && c < g->c; c += LANES)
+                        filter_out(g, own, o, c, dw);
             }
+        } else {
+#pragma omp for schedule(static)
+            for (int64_t o = 0; o < g->to_c; o++)
+                for (int64_t c = 0; c < g->c; c += LANES) filter_out(g, s + c / PANEL * sums, o, c, dw);
+        }
     }
 }
