@@ -12,7 +12,7 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.device import LAST
-from minidnn.backends.cpu.native import implicit_gemm, inner_product, winograd5
+from minidnn.backends.cpu.native import implicit_gemm, inner_product, winograd
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Algorithm, Op
 from tests.cpu_ops import Example, Maker, attrs, examples, run
@@ -197,17 +197,19 @@ FIVES = [  # n, c, (h, w), outputs, pad, group: images of one tile and less, odd
 
 
 @pytest.mark.parametrize("geometry", FIVES, ids=str)
-def test_winograd_of_5x5_is_near_to_float64_and_the_same_for_any_number_of_threads(one, geometry):
+@pytest.mark.parametrize("kernel", [(3, 3), (5, 5)], ids=str)
+def test_winograd_is_near_to_float64_and_the_same_for_any_number_of_threads(one, kernel, geometry):
     n, c, size, o, pad, group = geometry
-    for e, want in convolutions(Maker(6), n, c, size, o, (5, 5), (1, 1), pad, (1, 1), group):
-        near_and_the_same_on_any_threads(winograd5, one, e, want)
+    size, pad = tuple(max(a, b) for a, b in zip(size, kernel, strict=True)), tuple(min(p, kernel[0] - 1) for p in pad)
+    for e, want in convolutions(Maker(6), n, c, size, o, kernel, (1, 1), pad, (1, 1), group):
+        near_and_the_same_on_any_threads(winograd, one, e, want)
 
 
 def test_winograd_of_5x5_is_near_to_float64_where_values_are_positive_and_many(one):
     """As behind a ReLU: sums do not cancel, what is transformed does."""
     for e, _ in convolutions(Maker(7), 2, 256, (14, 14), 48, (5, 5), (1, 1), (2, 2), (1, 1), 1):
         positive = Example(e.name, e.op, {t: np.abs(x) for t, x in e.data.items()})
-        want, (got,) = in_float64(positive), run(one, positive, by(winograd5, one, positive))
+        want, (got,) = in_float64(positive), run(one, positive, by(winograd, one, positive))
         assert np.abs(got - want).max() <= TOLERANCE * want.max(), e.name
 
 
@@ -215,11 +217,11 @@ def test_winograd_of_5x5_is_offered_where_it_fits_and_first_where_it_pays(one):
     for c, first in ((64, True), (16, False)):
         for e, _ in convolutions(Maker(8), 4, c, (12, 12), c, (5, 5), (1, 1), (2, 2), (1, 1), 1):
             names = [a.name for a in one.algorithms(e.op)]
-            assert (names[0] == winograd5.NAME) == first and names.count(winograd5.NAME) == 1, e.name
+            assert (names[0] == winograd.FIVE.name) == first and names.count(winograd.FIVE.name) == 1, e.name
     for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}, {"pad": (5, 1)}, {"kernel": (3, 5)}):
         a = attrs(**{**vars(e.op.attrs), **change})
         op = Op("conv", e.op.kind, "conv", e.op.phase, e.op.reads, e.op.writes, a)
-        assert winograd5.recipes(one.native, op) == []
+        assert winograd.recipes(one.native, op) == []
 
 
 def test_a_last_resort_is_offered_only_where_nothing_else_is(one):

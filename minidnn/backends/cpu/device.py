@@ -85,7 +85,10 @@ class CpuDevice:
             f"{loaded.path} ({loaded.source})"
         )
         try:
-            self.native = native.Native(compiled.load(), self.dnnl.threads)
+            library = compiled.load()
+            self.native = native.Native(library, self.dnnl.threads)
+            # Costs are measured for a device as it describes itself, so not for other kernels of the same names.
+            self.description += f"; our kernels {Path(library._name).stem[-8:]}"
         except Unavailable as reason:
             self.description += f"; none of our own kernels: {reason}"
 

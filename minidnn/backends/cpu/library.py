@@ -17,7 +17,7 @@ from dataclasses import dataclass
 VARIABLE = "MINIDNN_ONEDNN"  # a file to load instead; "none" asks for the plain fallback
 # How often libgomp's threads look for work before they sleep: some hundred microseconds, longer than between kernels.
 # Its own default is milliseconds, in which a thread that waits keeps a core from whoever it waits for, where other
-# processes or our copies take cores too. Measured on two cores beside others: a short run of LeNet took 30 s, and so 9.
+# processes or our copies take cores too. Measured on two cores beside others: a short run of LeNet took 30 s, so 12.
 SPIN, ASKED = "10000", ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # the user's own wish goes before
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB"}  # dnnl_cpu_runtime values that execute in the caller's thread
 

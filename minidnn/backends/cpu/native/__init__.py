@@ -19,13 +19,11 @@ from minidnn.backends.cpu.native import (
     relu,
     update,
     winograd,
-    winograd5,
 )
 from minidnn.backends.cpu.native.native import NAME, Native, Recipes
 
 FIRST = (
     winograd.FIRST,
-    winograd5.FIRST,
     implicit_gemm.FIRST,
     inner_product.FIRST,
     pooling.FIRST,
@@ -38,6 +36,6 @@ FIRST = (
     join.FIRST,
     update.FIRST,
 )
-MORE = (inner_product.MORE, implicit_gemm.MORE, winograd5.MORE, winograd.MORE)
+MORE = (inner_product.MORE, implicit_gemm.MORE, winograd.MORE)
 
 __all__ = ["FIRST", "MORE", "NAME", "Native", "Recipes"]

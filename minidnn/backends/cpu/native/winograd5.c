@@ -1,3 +1,3 @@
 /* Winograd convolution of 5x5 filters: F(2x2,5x5) and F(5x5,2x2). */
 #define FILTER 5
-#include "tiles.h"
+#include "winograd.h"

@@ -1,30 +1,38 @@
-/* Winograd convolution of 3x3 filters at stride 1 on NHWC activations (Lavin and Gray, "Fast Algorithms for
- * Convolutional Neural Networks", CVPR 2016, section 4).
+/* Winograd convolution of FILTER x FILTER filters (3 or 5, defined before this is included) at stride 1 on NHWC
+ * activations (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4).
  *
- * Everything meets tiles of 6x6 of the input, 4 apart: F(4x4,3x3) makes 4x4 of the output of each (forward and, with
- * the filter turned, backward-data), F(3x3,4x4) multiplies each with 4x4 of dy into 3x3 of dW (backward-filter). Both
- * evaluate polynomials at 0, +-sqrt(1/2), +-sqrt(2) and infinity; points that near to 1 keep the rounding small.
+ * Everything meets tiles of 6x6 of the input, STEP = 7 - FILTER apart: F(STEP x STEP, FILTER x FILTER) makes STEP x STEP
+ * of the output of each (forward and, with the filter turned, backward-data), F(FILTER x FILTER, STEP x STEP) multiplies
+ * each with STEP x STEP of dy into dW (backward-filter). All evaluate polynomials at 0, +-sqrt(1/2), +-sqrt(2) and
+ * infinity; points that near to 1 keep the rounding small.
  *
- * Assumes nothing about alignment and allocates nothing: the caller brings the workspace (winograd.py lays it out with
- * the same numbers). Each element of a result is summed in one order, whatever the number of threads.
+ * Assumes nothing about alignment and allocates nothing: the caller brings the workspace. Each element of a result is
+ * summed in one order, whatever the number of threads.
  */
+#pragma once
 #include <omp.h>
 
 #include "product.h"
 
-enum { TILE = 6, STEP = 4, POINTS = TILE * TILE };
+#define JOINED(filter, name) winograd##filter##x##filter##_##name
+#define WITH_FILTER(filter, name) JOINED(filter, name)
+#define NAMED(name) WITH_FILTER(FILTER, name) /* winograd5x5_convolve */
+
+enum { TILE = 6, STEP = 7 - FILTER, TAPS = FILTER * FILTER, POINTS = TILE * TILE };
 enum { GROUP = 4 * 16 }; /* channels of the result between two transforms of products */
 
-static const float A1 = 0.70710678118654752f, A2 = 0.5f, A3 = 0.35355339059327376f; /* powers of the point a */
-static const float B1 = 1.41421356237309505f, B2 = 2.0f, B3 = 2.82842712474619010f; /* and of the point b */
+/* Powers of the point a = sqrt(1/2), and of the point b = sqrt(2). */
+static const float A[] = {1, 0.70710678118654752f, 0.5f, 0.35355339059327376f, 0.25f};
+static const float B[] = {1, 1.41421356237309505f, 2.0f, 2.82842712474619010f, 4.0f};
 
 /* The one-dimensional transforms, in place too; the two-dimensional ones are these on columns, then on rows.
  * s: the stride of what is read and of what is written. */
 
-ALWAYS void of_input(const vec *d, vec *t, int s) { /* 6 -> 6, B^T */
+ALWAYS void of_input(const vec *d, vec *t, int s, int count) { /* 6 -> 6, B^T */
+    (void)count;
     vec d0 = d[0], d1 = d[s], d2 = d[2 * s], d3 = d[3 * s], d4 = d[4 * s], d5 = d[5 * s];
-    vec even_a = d4 - B2 * d2, odd_a = A1 * d3 - B1 * d1;
-    vec even_b = d4 - A2 * d2, odd_b = B1 * d3 - A1 * d1;
+    vec even_a = d4 - B[2] * d2, odd_a = A[1] * d3 - B[1] * d1;
+    vec even_b = d4 - A[2] * d2, odd_b = B[1] * d3 - A[1] * d1;
     t[0] = d0 - 2.5f * d2 + d4;
     t[s] = even_a + odd_a;
     t[2 * s] = even_a - odd_a;
@@ -33,56 +41,51 @@ ALWAYS void of_input(const vec *d, vec *t, int s) { /* 6 -> 6, B^T */
     t[5 * s] = d1 - 2.5f * d3 + d5;
 }
 
-ALWAYS void of_three(const vec *g, vec *t, int s) { /* 3 -> 6, G of F(4,3) */
-    vec g0 = g[0], g1 = g[s], g2 = g[2 * s];
-    vec even_a = (g0 + A2 * g2) * (-2.0f / 3), odd_a = g1 * (A1 * -2.0f / 3);
-    vec even_b = (g0 + B2 * g2) * (1.0f / 6), odd_b = g1 * (B1 / 6);
-    t[0] = g0;
+/* A polynomial of `count` coefficients at the points, G: count -> 6. */
+ALWAYS void at_points(const vec *g, vec *t, int s, const int count) {
+    vec even_a = g[0], odd_a = A[1] * g[s], even_b = g[0], odd_b = B[1] * g[s];
+    const vec first = g[0], last = g[(count - 1) * s];
+    _Pragma("GCC unroll 4") for (int k = 2; k < count; k++) {
+        if (k % 2) {
+            odd_a += A[k] * g[k * s];
+            odd_b += B[k] * g[k * s];
+        } else {
+            even_a += A[k] * g[k * s];
+            even_b += B[k] * g[k * s];
+        }
+    }
+    even_a *= -2.0f / 3, odd_a *= -2.0f / 3, even_b *= 1.0f / 6, odd_b *= 1.0f / 6;
+    t[0] = first;
     t[s] = even_a + odd_a;
     t[2 * s] = even_a - odd_a;
     t[3 * s] = even_b + odd_b;
     t[4 * s] = even_b - odd_b;
-    t[5 * s] = g2;
+    t[5 * s] = last;
 }
 
-ALWAYS void of_four(const vec *g, vec *t, int s) { /* 4 -> 6, G of F(3,4) */
-    vec g0 = g[0], g1 = g[s], g2 = g[2 * s], g3 = g[3 * s];
-    vec even_a = (g0 + A2 * g2) * (-2.0f / 3), odd_a = (A1 * g1 + A3 * g3) * (-2.0f / 3);
-    vec even_b = (g0 + B2 * g2) * (1.0f / 6), odd_b = (B1 * g1 + B3 * g3) * (1.0f / 6);
-    t[0] = g0;
-    t[s] = even_a + odd_a;
-    t[2 * s] = even_a - odd_a;
-    t[3 * s] = even_b + odd_b;
-    t[4 * s] = even_b - odd_b;
-    t[5 * s] = g3;
+/* From products at the points, A^T: 6 -> count. */
+ALWAYS void from_points(const vec *m, vec *y, int s, const int count) {
+    const vec first = m[0], last = m[5 * s];
+    const vec sum_a = m[s] + m[2 * s], difference_a = m[s] - m[2 * s];
+    const vec sum_b = m[3 * s] + m[4 * s], difference_b = m[3 * s] - m[4 * s];
+    _Pragma("GCC unroll 8") for (int k = 0; k < count; k++) {
+        const vec of_a = k % 2 ? difference_a : sum_a, of_b = k % 2 ? difference_b : sum_b;
+        vec sum = A[k] * of_a + B[k] * of_b;
+        if (k == 0) sum = first + sum;
+        if (k == count - 1) sum += last;
+        y[k * s] = sum;
+    }
 }
 
-ALWAYS void to_four(const vec *m, vec *y, int s) { /* 6 -> 4, A^T of F(4,3) */
-    vec sum_a = m[s] + m[2 * s], difference_a = m[s] - m[2 * s];
-    vec sum_b = m[3 * s] + m[4 * s], difference_b = m[3 * s] - m[4 * s];
-    y[0] = m[0] + sum_a + sum_b;
-    y[s] = A1 * difference_a + B1 * difference_b;
-    y[2 * s] = A2 * sum_a + B2 * sum_b;
-    y[3 * s] = A3 * difference_a + B3 * difference_b + m[5 * s];
-}
-
-ALWAYS void to_three(const vec *m, vec *y, int s) { /* 6 -> 3, A^T of F(3,4) */
-    vec sum_a = m[s] + m[2 * s], difference_a = m[s] - m[2 * s];
-    vec sum_b = m[3 * s] + m[4 * s], difference_b = m[3 * s] - m[4 * s];
-    y[0] = m[0] + sum_a + sum_b;
-    y[s] = A1 * difference_a + B1 * difference_b;
-    y[2 * s] = A2 * sum_a + B2 * sum_b + m[5 * s];
-}
-
-/* On a field of rows of 6. */
-#define BOTH_WAYS(once, field, columns, rows)                       \
-    do {                                                            \
-        for (int k_ = 0; k_ < (columns); k_++) once((field) + k_, (field) + k_, TILE);           \
-        for (int k_ = 0; k_ < (rows); k_++) once((field) + k_ * TILE, (field) + k_ * TILE, 1);   \
+/* On a field of rows of 6, `columns` by `rows` of it before, `count` of each after (or before). */
+#define BOTH_WAYS(once, field, columns, rows, count)                                                     \
+    do {                                                                                                \
+        for (int k_ = 0; k_ < (columns); k_++) once((field) + k_, (field) + k_, TILE, count);           \
+        for (int k_ = 0; k_ < (rows); k_++) once((field) + k_ * TILE, (field) + k_ * TILE, 1, count);   \
     } while (0)
 
 typedef struct {
-    int64_t n, h, w, c;
+    int64_t h, w, c, pitch; /* of pixels: the channels of all groups */
 } Image;
 
 /* side x side pixels of an image from (top, left) on, zero outside of it, transformed: of channels [from, to), for
@@ -95,13 +98,13 @@ ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, co
             for (int j = 0; j < side; j++) {
                 int64_t row = top + i, column = left + j;
                 const int there = whole || (row >= 0 && row < s.h && column >= 0 && column < s.w && c < s.c);
-                const float *p = x + (there ? (row * s.w + column) * s.c + c : 0);
+                const float *p = x + (there ? (row * s.w + column) * s.pitch + c : 0);
                 field[i * TILE + j] = whole ? load(p) : there ? load_some(p, s.c - c) : (vec){0};
             }
         if (side == TILE)
-            BOTH_WAYS(of_input, field, TILE, TILE);
+            BOTH_WAYS(of_input, field, TILE, TILE, TILE);
         else
-            BOTH_WAYS(of_four, field, STEP, TILE);
+            BOTH_WAYS(at_points, field, STEP, TILE, STEP);
         float *at = out + c / PANEL * panel + c % PANEL;
         for (int p = 0; p < POINTS; p++) store(at + p * plane, field[p]);
     }
@@ -124,7 +127,7 @@ ALWAYS void tile_at(int64_t t, int64_t down, int64_t across, int64_t *image, int
 }
 
 /* Filters of the results [first, last) as the kernel's B: u[result panel][point][contracted][lane], from the panel of
- * `first` on. The filters w lie as O, 3, 3, I.
+ * `first` on. The filters w lie as O, taps, I.
  * Forward contracts I, vectors are over O: LANES x LANES are turned over on the way.
  * Backward-data contracts O, vectors are over I, and the filter is turned by half a circle. */
 static void filters(const float *w, int64_t o, int64_t i, int backward, int64_t first, int64_t last, float *u) {
@@ -135,18 +138,18 @@ static void filters(const float *w, int64_t o, int64_t i, int backward, int64_t 
         const int64_t r = first + item / count * LANES, from = item % count * LANES;
         const int64_t to = from + LANES < depth ? from + LANES : depth;
         float *panel = u + (r - first) / PANEL * POINTS * depth * PANEL + r % PANEL;
-        float turned[9][LANES][LANES];
+        float turned[TAPS][LANES][LANES];
         if (!backward)
             for (int lane = 0; lane < LANES; lane++)
-                for (int tap = 0; tap < 9; tap++)
+                for (int tap = 0; tap < TAPS; tap++)
                     for (int64_t k = from; k < to; k++)
-                        turned[tap][k - from][lane] = r + lane < o ? w[((r + lane) * 9 + tap) * i + k] : 0;
+                        turned[tap][k - from][lane] = r + lane < o ? w[((r + lane) * TAPS + tap) * i + k] : 0;
         for (int64_t k = from; k < to; k++) {
             vec field[POINTS];
-            for (int tap = 0; tap < 9; tap++)
-                field[tap / 3 * TILE + tap % 3] =
-                    backward ? load_some(w + (k * 9 + 8 - tap) * i + r, i - r) : load(turned[tap][k - from]);
-            BOTH_WAYS(of_three, field, 3, TILE);
+            for (int tap = 0; tap < TAPS; tap++)
+                field[tap / FILTER * TILE + tap % FILTER] =
+                    backward ? load_some(w + (k * TAPS + TAPS - 1 - tap) * i + r, i - r) : load(turned[tap][k - from]);
+            BOTH_WAYS(at_points, field, FILTER, TILE, FILTER);
             for (int p = 0; p < POINTS; p++) store(panel + (p * depth + k) * PANEL, field[p]);
         }
     }
@@ -154,10 +157,11 @@ static void filters(const float *w, int64_t o, int64_t i, int backward, int64_t 
 
 /* What both entries are told; mirrored by winograd.py. */
 typedef struct {
-    int64_t n, h, w, c;          /* what is read by tiles of 6x6 */
+    int64_t n, h, w, c;          /* what is read by tiles of 6x6; channels of a group */
     int64_t to_h, to_w, to_c;    /* the convolution's result, or dy */
+    int64_t group;
     int64_t pad_h, pad_w;
-    int64_t turned;              /* backward-data: w lies as c, 3, 3, to_c */
+    int64_t turned;              /* backward-data: w lies as c, taps, to_c */
     int64_t relu;                /* behind the bias */
     int64_t block, threads;      /* tiles at a time; even in a convolution */
 } Geometry;
@@ -168,7 +172,7 @@ static int64_t tiles(const Geometry *g) { return g->n * tiles_down(g) * tiles_ac
 static int64_t pitch(int64_t channels) { return up(channels, LANES) + LANES; } /* no power of two: cache sets */
 
 /* Whether each thread has one block at most: then filters are transformed for GROUP channels of the result at a time. */
-static int in_one_round(const Geometry *g) { return tiles(g) <= g->block * g->threads; }
+static int in_one_round(const Geometry *g) { return g->group == 1 && tiles(g) <= g->block * g->threads; }
 /* Whether all tiles are one block, of panels for every thread: then a panel's sums are wanted one at a time. */
 static int in_one_block(const Geometry *g) { return tiles(g) <= g->block && up(g->c, PANEL) / PANEL >= g->threads; }
 
@@ -188,16 +192,16 @@ static int64_t sum_floats(const Geometry *g) {
     return POINTS * up(g->to_c, 2) * (in_one_block(g) ? g->threads * PANEL : up(g->c, PANEL));
 }
 
-int64_t winograd_convolve_bytes(const Geometry *g) {
-    return 4 * (filter_floats(g) + g->threads * (read_floats(g) + product_floats(g)));
+int64_t NAMED(convolve_bytes)(const Geometry *g) {
+    return 4 * (g->group * filter_floats(g) + g->threads * (read_floats(g) + product_floats(g)));
 }
 
-int64_t winograd_gradient_bytes(const Geometry *g) { return 4 * (panel_floats(g) + dy_floats(g) + sum_floats(g)); }
+int64_t NAMED(gradient_bytes)(const Geometry *g) { return 4 * (panel_floats(g) + dy_floats(g) + sum_floats(g)); }
 
 /* GROUP channels of `count` tiles of y from their products m[panel][point][tile][lane]. */
 static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t count, int64_t from, const float *bias,
                       float *y) {
-    const int64_t to = from + GROUP < g->to_c ? from + GROUP : g->to_c;
+    const int64_t to = from + GROUP < g->to_c ? from + GROUP : g->to_c, pitch_of_y = g->group * g->to_c;
     for (int64_t t = 0; t < count; t++) {
         int64_t image, top, left;
         tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
@@ -205,12 +209,12 @@ static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t 
             const float *panel = m + (c - from) / PANEL * POINTS * g->block * PANEL + t * PANEL + c % PANEL;
             vec field[POINTS];
             for (int p = 0; p < POINTS; p++) field[p] = load(panel + p * g->block * PANEL);
-            BOTH_WAYS(to_four, field, TILE, STEP);
+            BOTH_WAYS(from_points, field, TILE, STEP, STEP);
             const vec added = bias ? load_some(bias + c, g->to_c - c) : (vec){0};
             for (int64_t a = 0; a < STEP && top + a < g->to_h; a++)
                 for (int64_t b = 0; b < STEP && left + b < g->to_w; b++) {
                     const vec one = field[a * TILE + b] + added;
-                    store_some(y + ((image * g->to_h + top + a) * g->to_w + left + b) * g->to_c + c,
+                    store_some(y + ((image * g->to_h + top + a) * g->to_w + left + b) * pitch_of_y + c,
                                g->relu ? where_positive(one, one) : one, g->to_c - c);
                 }
         }
@@ -224,13 +228,13 @@ static int64_t count_from(const Geometry *g, int64_t first) {
 
 /* A block of tiles, transformed: v[point][tile][channel]. */
 static void block_in(const Geometry *g, int64_t first, const float *x, float *v) {
-    const Image in = {g->n, g->h, g->w, g->c};
-    const int64_t row = pitch(g->c), plane = g->block * row;
-    for (int64_t t = 0; t < count_from(g, first); t++) {
+    const Image in = {g->h, g->w, g->c, g->group * g->c};
+    const int64_t row = pitch(g->c), plane = g->block * row, count = count_from(g, first);
+    for (int64_t t = 0; t < count; t++) {
         int64_t image, top, left;
         tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
-        tile_in(x + image * g->h * g->w * g->c, in, top - g->pad_h, left - g->pad_w, TILE, up(g->c, LANES), v + t * row,
-                PANEL, plane);
+        tile_in(x + image * g->h * g->w * in.pitch, in, top - g->pad_h, left - g->pad_w, TILE, up(g->c, LANES),
+                v + t * row, PANEL, plane);
     }
 }
 
@@ -248,91 +252,90 @@ static void group_out(const Geometry *g, int64_t first, int64_t r, const float *
 
 /* y = x * w (+ bias where it is not null, then ReLU where it is asked for), or dx of dy with the filter turned; NHWC
  * and OHWI. */
-void winograd_convolve(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
-                       float *workspace) {
-    float *u = workspace;
-    const int64_t o = g->turned ? g->c : g->to_c, i = g->turned ? g->to_c : g->c;
+void NAMED(convolve)(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
+                     float *workspace) {
+    const int64_t o = g->turned ? g->c : g->to_c, i = g->turned ? g->to_c : g->c, all = tiles(g);
+    const int64_t blocks = (all + g->block - 1) / g->block, each = read_floats(g) + product_floats(g);
+    float *u = workspace, *own = u + g->group * filter_floats(g);
+    const int once = in_one_round(g);
 #pragma omp parallel num_threads(g->threads)
-    {
-        float *own = u + filter_floats(g);
-        const int64_t each = read_floats(g) + product_floats(g);
-        if (in_one_round(g)) {
+    if (once) {
 #pragma omp for schedule(static)
-            for (int64_t first = 0; first < tiles(g); first += g->block)
-                block_in(g, first, x, own + first / g->block * each);
-            for (int64_t r = 0; r < g->to_c; r += GROUP) {
-                filters(w, o, i, g->turned, r, r + GROUP < g->to_c ? r + GROUP : g->to_c, u);
+        for (int64_t k = 0; k < blocks; k++) block_in(g, k * g->block, x, own + k * each);
+        for (int64_t r = 0; r < g->to_c; r += GROUP) {
+            filters(w, o, i, g->turned, r, r + GROUP < g->to_c ? r + GROUP : g->to_c, u);
 #pragma omp for schedule(static)
-                for (int64_t first = 0; first < tiles(g); first += g->block)
-                    group_out(g, first, r, u, bias, y, own + first / g->block * each);
-            }
-        } else {
-            filters(w, o, i, g->turned, 0, g->to_c, u);
-            own += omp_get_thread_num() * each;
+            for (int64_t k = 0; k < blocks; k++) group_out(g, k * g->block, r, u, bias, y, own + k * each);
+        }
+    } else {
+        for (int64_t group = 0; group < g->group; group++)
+            filters(w + group * o * TAPS * i, o, i, g->turned, 0, g->to_c, u + group * filter_floats(g));
+        float *v = own + omp_get_thread_num() * each;
 #pragma omp for schedule(dynamic)
-            for (int64_t first = 0; first < tiles(g); first += g->block) {
-                block_in(g, first, x, own);
-                for (int64_t r = 0; r < g->to_c; r += GROUP)
-                    group_out(g, first, r, u + r * POINTS * g->c, bias, y, own);
-            }
+        for (int64_t item = 0; item < g->group * blocks; item++) {
+            const int64_t group = item / blocks, first = item % blocks * g->block;
+            block_in(g, first, x + group * g->c, v);
+            for (int64_t r = 0; r < g->to_c; r += GROUP)
+                group_out(g, first, r, u + group * filter_floats(g) + r * POINTS * g->c,
+                          bias ? bias + group * g->to_c : bias, y + group * g->to_c, v);
         }
     }
 }
 
 /* One filter of dw, LANES channels of it from c on, of their panel's sums s[point][filter][lane]. */
-ALWAYS void filter_out(const Geometry *g, const float *s, int64_t o, int64_t c, float *dw) {
-    const int64_t rows = up(g->to_c, 2);
+ALWAYS void filter_out(const Geometry *g, const float *s, int64_t rows, int64_t o, int64_t c, float *dw) {
     vec field[POINTS];
     for (int p = 0; p < POINTS; p++) field[p] = load(s + (p * rows + o) * PANEL + c % PANEL);
-    BOTH_WAYS(to_three, field, TILE, 3);
-    for (int tap = 0; tap < 9; tap++)
-        store_some(dw + (o * 9 + tap) * g->c + c, field[tap / 3 * TILE + tap % 3], g->c - c);
+    BOTH_WAYS(from_points, field, TILE, FILTER, FILTER);
+    for (int tap = 0; tap < TAPS; tap++)
+        store_some(dw + (o * TAPS + tap) * g->c + c, field[tap / FILTER * TILE + tap % FILTER], g->c - c);
 }
 
 /* dw = the correlation of x with dy. Sums over all tiles in the order of the blocks: s[panel][point][filter][lane]. */
-void winograd_gradient(const Geometry *g, const float *x, const float *dy, float *dw, float *workspace) {
-    const Image in = {g->n, g->h, g->w, g->c}, from = {g->n, g->to_h, g->to_w, g->to_c};
+void NAMED(gradient)(const Geometry *g, const float *x, const float *dy, float *dw, float *workspace) {
+    const Image in = {g->h, g->w, g->c, g->group * g->c}, from = {g->to_h, g->to_w, g->to_c, g->group * g->to_c};
     float *v = workspace, *d = v + panel_floats(g), *s = d + dy_floats(g);
-    const int64_t panels = up(g->c, PANEL) / PANEL, rows = up(g->to_c, 2), row = pitch(g->to_c);
+    const int64_t panels = up(g->c, PANEL) / PANEL, rows = up(g->to_c, 2), row = pitch(g->to_c), all = tiles(g);
     const int64_t plane = g->block * PANEL, panel = POINTS * plane, sums = POINTS * rows * PANEL;
     const int once = in_one_block(g);
 #pragma omp parallel num_threads(g->threads)
-    {
-        for (int64_t first = 0; first < tiles(g); first += g->block) {
+    for (int64_t group = 0; group < g->group; group++) {
+        float *of_group = dw + group * g->to_c * TAPS * g->c;
+        for (int64_t first = 0; first < all; first += g->block) {
             const int64_t count = count_from(g, first);
 #pragma omp for schedule(static)
             for (int64_t t = 0; t < count; t++) {
                 int64_t image, top, left;
                 tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
-                tile_in(x + image * g->h * g->w * g->c, in, top - g->pad_h, left - g->pad_w, TILE, up(g->c, PANEL),
-                        v + t * PANEL, panel, plane);
-                tile_in(dy + image * g->to_h * g->to_w * g->to_c, from, top, left, STEP, up(g->to_c, LANES),
-                        d + t * row, PANEL, g->block * row);
+                tile_in(x + image * g->h * g->w * in.pitch + group * g->c, in, top - g->pad_h, left - g->pad_w, TILE,
+                        up(g->c, PANEL), v + t * PANEL, panel, plane);
+                tile_in(dy + image * g->to_h * g->to_w * from.pitch + group * g->to_c, from, top, left, STEP,
+                        up(g->to_c, LANES), d + t * row, PANEL, g->block * row);
             }
             if (!once) {
 #pragma omp for schedule(static)
                 for (int64_t item = 0; item < POINTS * panels; item++) {
-                    const int64_t p = item / panels, each = item % panels;
-                    multiply(rows, count, d + p * g->block * row, 1, row, v + each * panel + p * plane,
-                             s + each * sums + p * rows * PANEL, first > 0);
+                    const int64_t p = item / panels, one = item % panels;
+                    multiply(rows, count, d + p * g->block * row, 1, row, v + one * panel + p * plane,
+                             s + one * sums + p * rows * PANEL, first > 0);
                 }
             }
         }
         if (once) {
             float *own = s + omp_get_thread_num() * sums;
 #pragma omp for schedule(static)
-            for (int64_t each = 0; each < panels; each++) {
+            for (int64_t one = 0; one < panels; one++) {
                 for (int p = 0; p < POINTS; p++)
-                    multiply(rows, tiles(g), d + p * g->block * row, 1, row, v + each * panel + p * plane,
+                    multiply(rows, all, d + p * g->block * row, 1, row, v + one * panel + p * plane,
                              own + p * rows * PANEL, 0);
                 for (int64_t o = 0; o < g->to_c; o++)
-                    for (int64_t c = each * PANEL; c < (each + 1) * PANEL && c < g->c; c += LANES)
-                        filter_out(g, own, o, c, dw);
+                    for (int64_t c = one * PANEL; c < (one + 1) * PANEL && c < g->c; c += LANES)
+                        filter_out(g, own, rows, o, c, of_group);
             }
         } else {
 #pragma omp for schedule(static)
             for (int64_t o = 0; o < g->to_c; o++)
-                for (int64_t c = 0; c < g->c; c += LANES) filter_out(g, s + c / PANEL * sums, o, c, dw);
+                for (int64_t c = 0; c < g->c; c += LANES) filter_out(g, s + c / PANEL * sums, rows, o, c, of_group);
         }
     }
 }
