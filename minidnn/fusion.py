@@ -5,6 +5,10 @@ comes before planning, so that policies, costs, listings and the proof see fused
                            `<kind>_relu`: x, w (, b) -> y. What lay between them is never written.
   dReLU, then dbias:       a ReLU's backward, and a bias gradient that reads what it writes (of a convolution, inner
                            product or Scale), become `relu.backward_bias`: y, dy -> dx, db. dx is not read again.
+  dPooling, then dReLU:    MAX pooling's backward by an index, and that of the ReLU whose y it pooled, become
+                           `pooling.backward_relu`: index, y, dy -> dx, where y is what pooling wrote: at a maximum it
+                           has the sign of what was pooled, and elsewhere dx is 0. The ReLU's y, larger by far, need
+                           not wait for backward. Rather this than the ReLU's bias gradient.
   BatchNorm, Scale (ReLU): become `batch_norm.forward_scale(_relu)`: x, gamma, beta -> y, mean, variance; all of their
                            backward `batch_norm.backward_scale(_relu)`: x, mean, variance, gamma, beta, dy -> dx,
                            dgamma, dbeta; by running statistics `batch_norm.inference_scale(_relu)`. The normalized x
@@ -33,9 +37,10 @@ FORWARD = {
 }
 BIASES = ("convolution.backward_bias", "inner_product.backward_bias", "scale.backward_bias")
 BACKWARD = "relu.backward_bias"
+POOLED = "pooling.backward_relu"
 NORMALIZED = ("batch_norm.forward", "batch_norm.inference")
 SCALED = frozenset(f"{kind}_scale{relu}" for kind in (*NORMALIZED, "batch_norm.backward") for relu in ("", "_relu"))
-KINDS = SCALED | {*FORWARD.values(), BACKWARD}  # of fused ops
+KINDS = SCALED | {*FORWARD.values(), BACKWARD, POOLED}  # of fused ops
 
 Part = tuple[tuple[Op, ...], Op]  # ops in the program's order, and the one that they become
 
@@ -56,7 +61,7 @@ def fused(program: Program, fuses: Fuses | None) -> Program:
     if fuses is None:
         return program
     becomes: dict[Op, Op | None] = {}
-    for parts in (*_normalizations(program), *_forward(program), *_backward(program)):
+    for parts in (*_normalizations(program), *_pooled(program), *_forward(program), *_backward(program)):
         taken = any(op in becomes for ops, _ in parts for op in ops)
         if not taken and all(fuses(one) for _, one in parts):
             for ops, one in parts:
@@ -114,6 +119,29 @@ def _backward(program: Program) -> Iterator[list[Part]]:
             writes=(dx, *bias.writes), attrs=None, flops=relu.flops + bias.flops,
         )  # fmt: skip
         yield [((relu, bias), one)]
+
+
+def _pooled(program: Program) -> Iterator[list[Part]]:
+    """MAX pooling's backward and that of the ReLU before it, with nobody else who reads what lies between."""
+    readers = Counter(t for op in program.ops for t in op.reads)
+    known = {*program.outputs, *program.carried}
+    forward = {op.writes[1]: op for op in program.ops if op.kind == "pooling.forward" and len(op.writes) == 2}
+    by_gradient = {op.writes[0]: op for op in program.ops if op.kind == "pooling.backward" and op.reads[0] in forward}
+    for relu in program.ops:
+        if not _rectified_from_y(relu):
+            continue
+        x, dx = relu.reads
+        pool = by_gradient.get(dx)
+        if pool is None or readers[dx] > 1 or dx in known:
+            continue
+        index, dy = pool.reads
+        (pooled,), (y, _) = forward[index].reads, forward[index].writes
+        if pooled == x:
+            one = replace(
+                pool, name=f"{pool.layer}+{relu.layer}.backward", kind=POOLED, reads=(index, y, dy),
+                writes=relu.writes, flops=pool.flops + relu.flops,
+            )  # fmt: skip
+            yield [((pool, relu), one)]
 
 
 def _normalizations(program: Program) -> Iterator[list[Part]]:

@@ -12,6 +12,7 @@ from functools import cache
 
 import numpy as np
 
+from minidnn.backends.reference.pooling import maximum
 from minidnn.program import Algorithm, Op, Phase, Tensor
 
 
@@ -345,7 +346,7 @@ def joins(m: Maker) -> Iterator[Example]:
 
 
 def fused(m: Maker) -> Iterator[Example]:
-    """What fusion.py makes: a forward with its ReLU, and a ReLU's backward with a bias gradient."""
+    """What fusion.py makes: a forward with its ReLU, and a ReLU's backward with a bias gradient or behind pooling's."""
     for e in [e for made in (convolutions(m), products(m)) for e in made if e.op.kind.endswith(".forward")]:
         if len(e.op.reads) == 3:
             reads, shapes = [e.data[t] for t in e.op.reads], [t.shape for t in e.op.writes]
@@ -354,6 +355,12 @@ def fused(m: Maker) -> Iterator[Example]:
         if len(shape) > 1:
             y, dy = np.maximum(m.normal(*shape), 0), m.normal(*shape)
             yield m.example("relu.backward_bias", [y, dy], [shape, (shape[1],)], inplace=[(1, 0)])
+    for e in [e for made in (poolings(m), channels(m)) for e in made if e.op.kind == "pooling.backward"]:
+        if e.op.attrs.method == "MAX":
+            (was, dy), (dx,), a = e.op.reads, e.op.writes, e.op.attrs
+            y, index = maximum(np.maximum(np.round(m.normal(*dx.shape) * 2 - 1) / 2, 0), a, dy.shape[2:])
+            reads = [index.astype(was.dtype), y, e.data[dy]]
+            yield m.example("pooling.backward_relu", reads, [dx.shape], a, note=e.name, exact=True)
 
 
 def scaled(m: Maker) -> Iterator[Example]:

@@ -9,13 +9,16 @@ import minidnn
 from minidnn import fusion
 from minidnn.autodiff import TrainSpec, differentiate
 from minidnn.backends import open_device
+from minidnn.backends.reference.pooling import maximum
 from minidnn.costs import gpu, profile
 from minidnn.fusion import KINDS, as_cudnn, fused, kinds
 from minidnn.layers.base import FACTS
 from minidnn.memory.arrange import arrange
+from minidnn.memory.plan import in_place
 from minidnn.net import Net, load
 from minidnn.program import Program, Role
 from minidnn.session import Session, programs
+from tests import cpu_ops
 from tests.graphs import NETS, graph
 from tests.interpret import run
 
@@ -266,6 +269,159 @@ def test_the_peak_falls_by_what_lay_between():
         live = {t.name for b in schedule.live(point) for t in (s.tensor for s in b.stays)}
         assert ("bn.y" in live, "relu.y" in live, "conv.y" in live) == ((len(peaks) == 1,) * 2 + (True,))
     assert peaks[0] - peaks[1] == 2 * 4 * 3 * 6 * 6 * 4
+
+
+def pool(bottom: str, top: str, name: str = "pool", more: str = "pool: MAX, kernel_size: 3, stride: 2") -> str:
+    return f"- {{name: {name}, type: Pooling, bottom: {bottom}, top: {top}, pooling_param: {{{more}}}}}\n"
+
+
+DROP = "- {name: drop, type: Dropout, bottom: a, top: a}\n"
+RECTIFIED = conv("conv", "data", "a") + relu("a", "a")
+POOLED = ["conv+relu.forward", "pool+relu.backward"]
+
+
+def test_the_backward_of_a_pooling_and_of_the_relu_before_it_become_one_op():
+    before = program(RECTIFIED + pool("a", "x"))
+    after = fused(before, every)
+    assert [op.name for op in after.ops] == [
+        POOLED[0], "pool.forward", "ip.forward", "loss.forward", "objective.forward",
+        "loss.backward", "ip.backward_filter", "ip.backward_bias", "ip.backward_data", "ip.update_w", "ip.update_b",
+        POOLED[1], "conv.backward_filter", "conv.backward_bias", "conv.update_w", "conv.update_b",
+    ]  # fmt: skip
+    apart = {op.name: op for op in before.ops}
+    (one,) = (op for op in after.ops if op.name == POOLED[1])
+    (index, dy), (y, _) = apart["pool.backward"].reads, apart["pool.forward"].writes
+    assert one.kind == "pooling.backward_relu" and one.layer == "pool" and one.attrs == apart["pool.backward"].attrs
+    assert one.reads == (index, y, dy) and one.writes == apart["relu.backward"].writes and one.inplace == ()
+    assert one.flops == apart["pool.backward"].flops + apart["relu.backward"].flops
+    assert {t.name for t in before.tensors} - {t.name for t in after.tensors} == {"conv.y", "relu.y.grad"}
+    assert names(before, lambda op: every(op) and op.kind != one.kind) == BOTH, "else with the bias gradient"
+    assert kinds(fused(before, as_cudnn)) == ["convolution.forward_relu", "relu.backward_bias"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "found"),
+    {
+        "not in place": (conv("conv", "data", "a") + relu("a", "b") + pool("b", "x"), POOLED),
+        "averages": (RECTIFIED + pool("a", "x", more="pool: AVE, kernel_size: 2"), BOTH),
+        "a slope": (
+            conv("conv", "data", "a") + relu("a", "a", ", relu_param: {negative_slope: 0.1}") + pool("a", "x"), [],
+        ),
+        "all read": (
+            RECTIFIED + pool("a", "b", more="pool: MAX, kernel_size: 3, pad: 1")
+            + "- {name: sum, type: Eltwise, bottom: [a, b], top: x}\n", BOTH,
+        ),
+        "two pools of one": (
+            RECTIFIED + pool("a", "b") + pool("a", "c", "other")
+            + "- {name: sum, type: Eltwise, bottom: [b, c], top: x}\n", BOTH,
+        ),
+        "dropout between": (RECTIFIED + DROP + pool("a", "x"), BOTH),
+        "a relu behind": (RECTIFIED + pool("a", "x") + relu("x", "x", name="again"), POOLED),
+        "a pool behind": (RECTIFIED + pool("a", "b") + pool("b", "x", "other", "pool: MAX, kernel_size: 2"), POOLED),
+        "overlapping": (RECTIFIED + pool("a", "x", more="pool: MAX, kernel_size: 3, pad: 1"), POOLED),
+        "no bias": (conv("conv", "data", "a", BIASLESS) + relu("a", "a") + pool("a", "x"), POOLED),
+        "a batch norm": (NORMALIZED + relu("c", "d") + pool("d", "x"), ONCE),
+        "a sum": (
+            conv("one", "data", "a") + conv("two", "data", "b")
+            + "- {name: sum, type: Eltwise, bottom: [a, b], top: s}\n" + relu("s", "c") + pool("c", "x"), POOLED[1:],
+        ),
+    }.values(),
+)  # fmt: skip
+def test_what_is_fused_of_a_pooling(layers, found):
+    assert names(program(layers)) == found
+    before, random = program(layers), np.random.default_rng(2)
+    given = {
+        t.name: random.integers(0, 3, t.shape).astype(t.dtype) if t.dtype != "float32" else
+        random.standard_normal(t.shape).astype(t.dtype) for t in (*before.inputs, *before.carried)
+    }  # fmt: skip
+    want, got = run(before, given), run(fused(before, every), given)
+    assert [n for n in got if want[n].tobytes() != got[n].tobytes()] == []
+
+
+def test_of_other_facts_a_pooling_and_a_relu_stay_apart():
+    layers = conv("conv", "data", "a") + relu("a", "b") + pool("b", "x")
+    assert names(program(layers, keep=["b", "x"])) == POOLED
+    assert names(program(layers, facts="vdnn2016")) == BOTH, "pooling's backward reads x"
+    assert names(program(layers, facts="superneurons")) == [], "and ReLU's, too"
+
+
+def test_a_relu_s_output_need_not_wait_behind_a_pooling():
+    """The peak is behind the inner product's weight gradient: what both ReLUs wrote waited there, and now, of both
+    poolings', the second's, which no weight gradient reads any more (the first's is a bottom of conv2)."""
+    layers = RECTIFIED + pool("a", "b", "pool1", "pool: MAX, kernel_size: 2, stride: 2")
+    layers += conv("conv2", "b", "c") + relu("c", "c", name="relu2") + pool("c", "d", "pool2")
+    layers += "- {name: wide, type: InnerProduct, bottom: d, top: x, inner_product_param: {num_output: 3000}}\n"
+    peaks = []
+    for fuses in (lambda op: every(op) and op.kind != fusion.POOLED, every):
+        schedule = arrange([fused(program(layers), fuses)], "liveness", profile("titan_x")).schedules["TRAIN"]
+        peaks.append(schedule.live_peak)
+    assert peaks[0] - peaks[1] == 4 * 4 * 3 * (6 * 6 + 3 * 3 - 1 * 1)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+@pytest.mark.parametrize(
+    ("size", "kernel", "stride", "pad", "out"),
+    [((8, 9), 2, 2, 0, (4, 5)), ((9, 9), 3, 1, 1, (9, 9)), ((10, 8), 3, 2, 1, (6, 5)), ((9, 7), 2, 3, 0, (3, 3)),
+     ((20, 20), 17, 2, 0, (3, 3))],
+)  # fmt: skip
+def test_of_a_pooling_and_its_relu_every_bit_is_the_same(device, size, kernel, stride, pad, out):
+    """Also of zeros and of what is not finite, where windows overlap, are padded or hang over, or miss pixels."""
+    device, m = open_device(device), cpu_ops.Maker(5)
+
+    def computed(kind, *reads, a):
+        e = m.example(kind, list(reads), [(3, 19, *size)], a)
+        return cpu_ops.run(device, e, device.algorithms(e.op)[0])[0]
+
+    pooling = dict(method="MAX", kernel=(kernel,) * 2, stride=(stride,) * 2, pad=(pad,) * 2, saved="index")
+    a = cpu_ops.attrs(**pooling)
+    for values in ([], [np.nan], [np.inf], [np.nan, np.inf, -np.inf, -0.0, 3e38, -3e38]):
+        x, dy = m.normal(3, 19, *size) - 1, m.normal(3, 19, *out)
+        for i, value in enumerate(values * 3):
+            x[(x + i) % 1 < 0.02], dy[(dy + i) % 1 < 0.02] = abs(value), value
+        x = np.where(x > 0, x, x - x)  # as a ReLU leaves it
+        y, index = maximum(x, a, out)
+        index = index.astype("uint8" if kernel <= 16 else "int32")
+        between = computed("pooling.backward", index, dy, a=a)
+        want = computed("relu.backward", x, between, a=cpu_ops.attrs(negative_slope=0.0, saved="y"))
+        got = computed("pooling.backward_relu", index, y, dy, a=a)
+        assert got.tobytes() == want.tobytes() and want.any()
+
+
+TWICE = (
+    RECTIFIED + pool("a", "b") + relu("b", "b", name="behind")
+    + conv("conv2", "b", "c") + relu("c", "d", name="relu2")
+    + pool("d", "x", "pool2", "pool: MAX, kernel_size: 3, pad: 1")
+)  # fmt: skip
+
+
+def test_what_a_pooling_wrote_is_not_overwritten_in_place():
+    """A ReLU behind it, in place, would take its bytes."""
+    p = program(TWICE)
+    (op,) = (op for op in p.ops if op.name == "behind.forward")
+    pair = {op.writes[0]: op.reads[0]}
+    assert pair.items() <= in_place(p).items() and not pair.keys() & in_place(fused(p, every)).keys()
+
+
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_poolings_train_to_the_same_bytes_under_every_policy(device):
+    net = Net.from_text(f"name: net\nlayer:\n{HEAD}{TWICE}{END}")
+    if getattr(open_device(device), "native", True) is None:
+        pytest.skip("none of our own kernels")
+    random = np.random.default_rng(7)
+    data = random.standard_normal((12, 3, 6, 6)).astype(np.float32), random.integers(0, 3, 12).astype(np.int32)
+    p = dict(base_lr=0.05, momentum=0.9, lr_policy="fixed", max_iter=9, seed=3, data=data, device=device, debug=True)
+    made = []
+    for policy in ("baseline:m", "liveness:m", "vdnn_all:m", "superneurons_memory:m", "recompute_all", "sqrt_n:m"):
+        with minidnn.Solver(net, policy=policy, **p) as solver:
+            assert sum(op.kind == fusion.POOLED for op in solver.session.programs["TRAIN"].ops) == 2
+            losses = [solver.step().loss for _ in range(2)]
+            made.append((losses, {name: array.tobytes() for name, array in solver.values().items()}))
+    if device == "reference":
+        with minidnn.Solver(net, policy="liveness:m", fuse=False, **p) as solver:
+            losses = [solver.step().loss for _ in range(2)]
+            made.append((losses, {name: array.tobytes() for name, array in solver.values().items()}))
+    assert all(one == made[0] for one in made)
 
 
 def test_what_is_kept_or_an_output_is_not_fused_away():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.reference import convolution, dense, normalization
+from minidnn.backends.reference import convolution, dense, normalization, pooling
 
 
 def _rectified(forward):
@@ -25,6 +25,15 @@ def relu_backward_bias(a, reads, writes):
     (y, dy), (dx, db) = reads, writes
     dx[...] = np.where(y > 0, dy, 0 * dy)
     dense.backward_bias(None, [dx], [db])
+
+
+def pooling_backward_relu(a, reads, writes):
+    """index y dy -> dx: pooling's, where a maximum that is positive stood."""
+    (index, y, dy), (dx,) = reads, writes
+    positive = np.empty_like(dx)
+    pooling.backward(a, [index, (y > 0).astype(dx.dtype)], [positive])
+    pooling.backward(a, [index, dy], [dx])
+    dx[...] = np.where(positive > 0, dx, 0 * dx)
 
 
 # ---- BatchNorm, Scale, and perhaps ReLU

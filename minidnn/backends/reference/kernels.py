@@ -23,6 +23,7 @@ KERNELS: dict[str, Kernel] = {
     "convolution.forward_relu": fused.convolution_relu,
     "inner_product.forward_relu": fused.inner_product_relu,
     "relu.backward_bias": fused.relu_backward_bias,
+    "pooling.backward_relu": fused.pooling_backward_relu,
     "batch_norm.forward_scale": fused.batch_norm_scale,
     "batch_norm.forward_scale_relu": fused.batch_norm_scale_relu,
     "batch_norm.inference_scale": fused.batch_norm_inference_scale,

@@ -156,11 +156,12 @@ ALWAYS Meets meets(int64_t at, int64_t pad, int64_t kernel, int64_t stride, int6
     return (Meets){at_most(out - 1, (at + pad) / stride), over < 0 ? 0 : over / stride + 1};
 }
 
-ALWAYS void from_maxima(const Geometry *g, const void *index, const float *dy, int64_t image, Meets rows, Meets columns,
-                        int64_t row, int64_t column, float *dx, const int wide, int64_t c, const int many,
-                        int64_t lanes) {
+ALWAYS void from_maxima(const Geometry *g, const void *index, const float *y, const float *dy, int64_t image, Meets rows,
+                        Meets columns, int64_t row, int64_t column, float *dx, const int wide, int64_t c,
+                        const int many, int64_t lanes) {
     vec sum[4];
-    for (int v = 0; v < many; v++) sum[v] = (vec){0};
+    bits positive[4];
+    for (int v = 0; v < many; v++) sum[v] = (vec){0}, positive[v] = (bits){0};
     for (int64_t r = rows.last; r >= rows.first; r--)
         for (int64_t q = columns.last; q >= columns.first; q--) {
             const int64_t at = ((image * g->oh + r) * g->ow + q) * g->c + c;
@@ -168,12 +169,15 @@ ALWAYS void from_maxima(const Geometry *g, const void *index, const float *dy, i
             for (int v = 0; v < many; v++) {
                 const bits chosen = load_places(index, at + v * LANES, lanes, wide) == here;
                 sum[v] += (vec)((bits)load_some(dy + at + v * LANES, lanes) & chosen);
+                if (y) positive[v] |= chosen & (load_some(y + at + v * LANES, lanes) > 0);
             }
         }
-    for (int v = 0; v < many; v++) store_some(dx + c + v * LANES, sum[v], lanes);
+    for (int v = 0; v < many; v++)
+        store_some(dx + c + v * LANES, y ? choose(positive[v], sum[v], sum[v] - sum[v]) : sum[v], lanes);
 }
 
-static void line_from_maxima(const Geometry *given, const void *index, const float *dy, float *dx, int64_t line) {
+static void line_from_maxima(const Geometry *given, const void *index, const float *y, const float *dy, float *dx,
+                             int64_t line) {
     const Geometry here = *given, *g = &here;
     const int64_t image = line / g->h, row = line % g->h;
     const Meets rows = meets(row, g->ph, g->kh, g->sh, g->oh);
@@ -181,16 +185,19 @@ static void line_from_maxima(const Geometry *given, const void *index, const flo
         const Meets columns = meets(column, g->pw, g->kw, g->sw, g->ow);
         float *to = dx + (line * g->w + column) * g->c;
         if (g->wide)
-            ALL_CHANNELS(from_maxima, g, index, dy, image, rows, columns, row, column, to, 1);
+            ALL_CHANNELS(from_maxima, g, index, y, dy, image, rows, columns, row, column, to, 1);
+        else if (y)
+            ALL_CHANNELS(from_maxima, g, index, y, dy, image, rows, columns, row, column, to, 0);
         else
-            ALL_CHANNELS(from_maxima, g, index, dy, image, rows, columns, row, column, to, 0);
+            ALL_CHANNELS(from_maxima, g, index, NULL, dy, image, rows, columns, row, column, to, 0);
     }
 }
 
-/* dx = the sum of dy where the index says that this was the maximum. */
-void pooling_from_maxima(const Geometry *g, const void *index, const float *dy, float *dx) {
+/* dx = the sum of dy where the index says that this was the maximum. Where y is not null that goes through the
+ * backward of the ReLU whose maxima these are: y, pooling's own, has their signs. */
+void pooling_from_maxima(const Geometry *g, const void *index, const float *y, const float *dy, float *dx) {
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
-    for (int64_t line = 0; line < g->n * g->h; line++) line_from_maxima(g, index, dy, dx, line);
+    for (int64_t line = 0; line < g->n * g->h; line++) line_from_maxima(g, index, y, dy, dx, line);
 }
 
 /* whole: whether no window that meets the pixel is clipped, so that all divide by the same. */

@@ -44,17 +44,19 @@ def forward(native: Native, op: Op) -> list[Recipe]:
 
 
 def backward(native: Native, op: Op) -> list[Recipe]:
-    """(index) dy -> dx; none where MAX's backward reads something else"""
+    """(index (y)) dy -> dx; none where MAX's backward reads something else"""
     (*saved, dy), (dx,) = op.reads, op.writes
     if op.attrs.method == "MAX" and op.attrs.saved != "index":
         return []
-    g = _geometry(native, op, dx, dy, saved)
+    g = _geometry(native, op, dx, dy, saved[:1])
     run = native.function("pooling_from_maxima" if saved else "pooling_from_averages")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
-        return [bound(run, g, *(address(t) for t in (*reads, *writes)))]
+        *known, dy = (address(t) for t in reads)
+        without = [0] if len(known) == 1 else []  # no y: no ReLU
+        return [bound(run, g, *known, *without, dy, address(writes[0]))]
 
     return [plain(bind, NAME)]
 
 
-FIRST = {"pooling.forward": forward, "pooling.backward": backward}
+FIRST = {"pooling.forward": forward, "pooling.backward": backward, "pooling.backward_relu": backward}
