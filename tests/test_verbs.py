@@ -16,7 +16,9 @@ layer:
 - {name: relu1, type: ReLU, bottom: conv1, top: conv1}
 - {name: conv2, type: Convolution, bottom: conv1, top: conv2, convolution_param: {num_output: 8, kernel_size: 3, pad: 1, weight_filler: {type: xavier}}}
 - {name: relu2, type: ReLU, bottom: conv2, top: conv2}
-- {name: pool, type: Pooling, bottom: conv2, top: pool, pooling_param: {pool: MAX, kernel_size: 2, stride: 2}}
+- {name: conv3, type: Convolution, bottom: conv2, top: conv3, convolution_param: {num_output: 8, kernel_size: 3, pad: 1, weight_filler: {type: xavier}}}
+- {name: relu3, type: ReLU, bottom: conv3, top: conv3}
+- {name: pool, type: Pooling, bottom: conv3, top: pool, pooling_param: {pool: MAX, kernel_size: 2, stride: 2}}
 - {name: ip, type: InnerProduct, bottom: pool, top: ip, inner_product_param: {num_output: 5, weight_filler: {type: xavier}}}
 - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}
 """  # noqa: E501
@@ -78,7 +80,7 @@ def test_what_a_ring_cannot_do_is_said(folder, capsys):
 def test_plan_of_a_model_has_gradients_and_of_a_solver_momenta(folder, capsys):
     (model,) = answer(capsys, "plan", "small.yaml", "--policy", "baseline")["rows"]
     (solver,) = answer(capsys, "plan", "solver.yaml", "--policy", "baseline")["rows"]
-    weights = 4 * (8 * 27 + 8 + 8 * 72 + 8 + 5 * 288 + 5)
+    weights = 4 * (8 * 27 + 8 + 2 * (8 * 72 + 8) + 5 * 288 + 5)
     assert model["by_role"]["weights"] == model["by_role"]["weight_gradients"] == weights
     assert model["by_role"]["optimizer_state"] == 0 and solver["by_role"]["optimizer_state"] == weights
     assert model["input_bytes"] == 4 * 3 * 144 * 4 + 4 * 4 and model["identical"] is None
@@ -115,8 +117,9 @@ def test_listing_is_the_schedule(folder, capsys):
 def test_fusion_shows_in_the_listing_and_can_be_turned_off(folder, capsys, more, fused):
     assert main(["plan", "small.yaml", "--policy", "liveness", "--listing", *more]) == 0
     text = capsys.readouterr().out
-    assert ("compute   conv1+relu1.forward" in text) == ("relu2+conv2.backward_bias" in text) == fused
-    assert ("compute   relu1.forward" in text) == ("compute   conv2.backward_bias" in text) == (not fused)
+    assert ("compute   conv1+relu1.forward" in text) == ("relu1+conv1.backward_bias" in text) == fused
+    assert ("compute   relu1.forward" in text) == ("compute   conv1.backward_bias" in text) == (not fused)
+    assert ("compute   pool+relu3.backward" in text) == (fused and "--gpu" not in more)
 
 
 def test_fusion_is_turned_off_for_what_runs_too(folder, capsys):
