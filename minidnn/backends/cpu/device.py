@@ -59,10 +59,9 @@ RECTIFIED = {  # a forward fused with its ReLU -> the forward
 class CpuDevice:
     """`threads`: of oneDNN's kernels; by default what OpenMP says, that is one per core.
 
-    It fuses (fusion.py) where there are kernels of our own: a ReLU behind a convolution or an inner product, and a
-    ReLU's backward with a bias gradient. Ours have the ReLU where they store; behind oneDNN's runs one of ours, in
-    place, since oneDNN's own (and its clip) makes 0 of NaN in every kernel that is not its slow reference, and then a
-    run that has diverged looks well."""
+    It fuses (fusion.py) whatever there are kernels of our own for. Of a ReLU behind a product, ours have it where they
+    store; behind oneDNN's runs one of ours, in place, since oneDNN's own (and its clip) makes 0 of NaN in every kernel
+    that is not its slow reference, and then a run that has diverged looks well."""
 
     name = "cpu"
 
