@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from html import escape
@@ -28,21 +28,22 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, t
 from benchmarks import machine, nets
 from benchmarks.cpu import RESULTS, Wrong, asked
 from benchmarks.gpu_check.journal import commit
+from benchmarks.sides import Tell, costs_of, opened, train
+from benchmarks.watched import watched
 from minidnn import sizes
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import names, positive
-from minidnn.costs import Costs, measurements
+from minidnn.cli.subject import check_policies
+from minidnn.costs import Costs
 from minidnn.files import replacing
 from minidnn.fusion import offered
-from minidnn.memory import policies
 from minidnn.memory.arrange import Arrangement, BudgetError, arrange
 from minidnn.memory.simulator import simulate
 from minidnn.memory.trace import copied
 from minidnn.program import Program
 from minidnn.report import table
 from minidnn.report.draw import STYLE, WIDTH, byte_ticks, ticks
-from minidnn.session import Session, programs
-from minidnn.study.measure import measure
+from minidnn.session import InvalidInput, Session, programs
 
 POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"
 POINTS = 16  # budgets that are asked for
@@ -51,7 +52,6 @@ WARM = 2  # steps
 CLOSE = 0.10  # of what was measured: how near the simulator should be
 
 Row = dict[str, Any]
-Tell = Callable[[int, int, str], object]
 
 
 @dataclass(eq=False)
@@ -107,10 +107,7 @@ def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, po
     device = CpuDevice(threads)
     net = nets.remembering(nets.found(network, batch))
     program = programs(net, nets.TRAIN, ("TRAIN",), fuses=offered(device))["TRAIN"]
-    known = measurements(device)
-    if problem := known.unwritable():
-        raise Wrong(f"costs cannot be kept: {problem}; XDG_CACHE_HOME names another folder for the cache")
-    costs = measure(device, [program], known, tell=tell)
+    costs = costs_of(device, [program], False, tell)
     cases = planned(program, wanted, costs, points, tell)
     room = device.memory * 3 // 4
     for group in _groups(cases, room):
@@ -118,15 +115,8 @@ def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, po
         try:
             for i, case in enumerate(group):
                 tell(i, len(group), f"{case.policy}: warming up")
-                session = Session(
-                    net, nets.TRAIN, ("TRAIN",), device=device, policy=case.policy, costs=costs,
-                    budget=min(case.budgets), seed=1,
-                )  # fmt: skip
+                session, _ = opened(net, device, case.policy, costs, WARM, min(case.budgets))
                 sessions.append(session)
-                for tensor, value in nets.batch_of(session.programs["TRAIN"], nets.GENTLE).items():
-                    session.machine.write(tensor, value)
-                for _ in range(WARM):
-                    _step(session)
             for i in range(rounds):
                 pairs = list(zip(group, sessions, strict=True))
                 for case, session in pairs if i % 2 == 0 else reversed(pairs):
@@ -156,9 +146,7 @@ def _groups(cases: Sequence[Case], room: int) -> Iterator[list[Case]]:
 
 def _step(session: Session) -> float:
     began = perf_counter()
-    session.launch("TRAIN")
-    session.objective("TRAIN")
-    session.machine.settle()
+    train(session)
     return perf_counter() - began
 
 
@@ -265,15 +253,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         network, batch = asked(args.network)
-        for policy in args.policies:
-            try:
-                policies.find(policy)
-            except KeyError as error:
-                raise Wrong(error.args[0]) from None
+        check_policies(args.policies)
         if args.save:
             RESULTS.mkdir(exist_ok=True)
-        cases, device = _watched(network, batch, args)
-    except (Wrong, OSError) as error:
+        with watched() as (_, say):
+
+            def tell(done: int, of: int, text: str) -> None:
+                say(done, of, f"{network}: {text}")
+
+            cases, device = run(network, batch, args.policies, args.threads, args.points, args.rounds, tell)
+    except (Wrong, InvalidInput, OSError) as error:
         print(f"benchmarks/budgets.py: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -292,21 +281,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         for path in save(document):
             print(path, file=sys.stderr)
     return 0
-
-
-def _watched(network: str, batch: int | None, args: argparse.Namespace) -> tuple[list[Case], str]:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True, highlight=False, markup=False)
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("")
-
-        def tell(done: int, of: int, text: str) -> None:
-            progress.update(task, completed=done, total=of, description=f"{network}: {text}")
-
-        return run(network, batch, args.policies, args.threads, args.points, args.rounds, tell)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -32,8 +32,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, t
 from benchmarks import machine, nets
 from benchmarks.gpu_check.journal import commit
 from benchmarks.sides import Failed, Ours, Side, Tell, Theirs, Turn
+from benchmarks.watched import watched
 from minidnn.cli.options import names, positive
+from minidnn.cli.subject import check_policies
 from minidnn.memory import policies
+from minidnn.session import InvalidInput
 from minidnn.zoo import NoSuchModel
 
 NETWORKS = "vgg16:4,resnet18:8,resnet50:8,alexnet:32,googlenet:8,lenet:64,cifar10_quick:100"
@@ -141,15 +144,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if importlib.util.find_spec("torch") is None:
             raise Wrong("PyTorch, the peer, is not installed: pip install 'minidnn[peer]'")
-        for policy in args.policies:
-            try:
-                policies.find(policy)
-            except KeyError as error:
-                raise Wrong(error.args[0]) from None
+        check_policies(args.policies)
         wanted = [asked(text) for text in args.networks]
         if args.save:
             RESULTS.mkdir(exist_ok=True)
-    except (Wrong, OSError) as error:
+    except (Wrong, InvalidInput, OSError) as error:
         print(f"benchmarks/cpu.py: {error}", file=sys.stderr)
         return 2
     args.policies = list(dict.fromkeys(args.policies))
@@ -170,20 +169,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(wanted: Sequence[tuple[str, int | None]], args: argparse.Namespace) -> tuple[list[Row], int]:
     """All rows that could be had, and the exit code."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    console = Console(stderr=True, highlight=False, markup=False)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     rows: list[Row] = []
     code = 0
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        task = progress.add_task("", total=None)
+    with watched() as (console, say):
         for name, batch in wanted:
             title = f"{name}, {batch}" if batch else name
 
             def tell(done: int, of: int, text: str, title: str = title) -> None:
-                progress.update(task, completed=done, total=of, description=f"{title}: {text}")
+                say(done, of, f"{title}: {text}")
 
             try:
                 found = list(compared(name, batch, args.policies, args.threads, args.rounds, args.again, tell))

@@ -51,26 +51,21 @@ class Ours:
     def load(self, policies: Sequence[str], again: bool) -> dict[str, Any]:
         """Measure what is not known yet, plan, compare, warm. For each policy the losses of the comparison, and what
         the plan takes."""
-        from minidnn.costs import measurements
         from minidnn.fusion import offered
         from minidnn.memory.simulator import simulate
         from minidnn.session import programs
-        from minidnn.study.measure import measure
 
         comparable = nets.without_dropout(self.net)
         fuses = offered(self.device)
         both = [programs(net, TRAIN, ("TRAIN",), fuses=fuses)["TRAIN"] for net in (self.net, comparable)]
-        known = measurements(self.device)
-        if problem := known.unwritable():
-            raise OSError(f"costs cannot be kept: {problem}; XDG_CACHE_HOME names another folder for the cache")
-        costs = measure(self.device, both, known, again, self.tell)
+        costs = costs_of(self.device, both, again, self.tell)
         found: dict[str, Any] = {}
         for i, policy in enumerate(policies):
             self.tell(i, len(policies), f"{policy}: planning, and comparing losses")
-            session, losses = self._opened(comparable, policy, costs, COMPARED)
+            session, losses = opened(comparable, self.device, policy, costs, COMPARED)
             session.close()
             session.machine.homes.clear()
-            self.sessions[policy], _ = self._opened(self.net, policy, costs, WARM)
+            self.sessions[policy], _ = opened(self.net, self.device, policy, costs, WARM)
             arrangement = self.sessions[policy].arrangement
             schedule = arrangement.schedules["TRAIN"]
             found[policy] = {
@@ -83,20 +78,35 @@ class Ours:
         batch = next(t.shape[0] for t in both[0].inputs if len(t.shape) > 1)
         return {"device": self.device.description, "batch": batch, "policies": found}
 
-    def _opened(self, net: Any, policy: str, costs: Any, steps: int) -> tuple[Any, list[float]]:
-        from minidnn.session import Session
-
-        session = Session(net, TRAIN, ("TRAIN",), device=self.device, policy=policy, costs=costs, seed=1)
-        for tensor, value in nets.batch_of(session.programs["TRAIN"], GENTLE).items():
-            session.machine.write(tensor, value)
-        return session, [_train(session) for _ in range(steps)]
-
     def turn(self, policy: str) -> Turn:
         session = self.sessions[policy]
-        return _timed(lambda: _train(session))
+        return _timed(lambda: train(session))
 
 
-def _train(session: Any) -> float:
+def costs_of(device: Any, programs: Sequence[Any], again: bool, tell: Tell) -> Any:
+    """Measured here, unless they are known. Raises OSError where they could not be kept."""
+    from minidnn.costs import measurements
+    from minidnn.study.measure import measure
+
+    known = measurements(device)
+    if problem := known.unwritable():
+        raise OSError(f"costs cannot be kept: {problem}; XDG_CACHE_HOME names another folder for the cache")
+    return measure(device, programs, known, again, tell)
+
+
+def opened(
+    net: Any, device: Any, policy: str, costs: Any, steps: int, budget: int | None = None
+) -> tuple[Any, list[float]]:
+    """A session with its batch on the host, and the losses of its first steps."""
+    from minidnn.session import Session
+
+    session = Session(net, TRAIN, ("TRAIN",), device=device, policy=policy, costs=costs, budget=budget, seed=1)
+    for tensor, value in nets.batch_of(session.programs["TRAIN"], GENTLE).items():
+        session.machine.write(tensor, value)
+    return session, [train(session) for _ in range(steps)]
+
+
+def train(session: Any) -> float:
     """One iteration as the solver runs it."""
     session.launch("TRAIN")
     loss = session.objective("TRAIN")

@@ -99,6 +99,33 @@ def bare():
     return device
 
 
+def compiled(threads: int = 1):
+    """The cpu device with our own kernels; a test that wants it is skipped, with the reason, where they are not."""
+    import pytest
+
+    from minidnn.backends.cpu import CpuDevice
+
+    device = CpuDevice(threads=threads)
+    if device.native is None:
+        pytest.skip(device.description)
+    return device
+
+
+def guarded(device, e: Example, algorithm: Algorithm) -> bool:
+    """Whether bytes around each tensor and the workspace stay as they were."""
+    room = {t: np.full(t.nbytes + 8192, 0xA5, np.uint8) for t in e.op.tensors}
+    workspace = np.full(algorithm.workspace + 8192, 0xA5, np.uint8)
+    at = {t: -raw.ctypes.data % 256 + 256 for t, raw in room.items()}
+    views = {t: device.array(raw[at[t] : at[t] + t.nbytes], t) for t, raw in room.items()}
+    for t, x in e.data.items():
+        views[t][...] = x
+    start = -workspace.ctypes.data % 256 + 256
+    device.prepare(e.op, algorithm, views, workspace[start : start + algorithm.workspace])()
+    ends = [(raw, at[t], at[t] + t.nbytes) for t, raw in room.items()]
+    ends.append((workspace, start, start + algorithm.workspace))
+    return all((raw[:begin] == 0xA5).all() and (raw[end:] == 0xA5).all() for raw, begin, end in ends)
+
+
 def run(device, example: Example, algorithm: Algorithm, **how) -> list[np.ndarray]:
     call, views = place(device, example, algorithm, **how)
     call()

@@ -13,7 +13,7 @@ import pytest
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native.native import NAME
 from minidnn.fusion import SCALED, kinds
-from tests.cpu_ops import Example, Maker, attrs, run, scaled
+from tests.cpu_ops import Example, Maker, attrs, compiled, run, scaled
 from tests.cpu_step import carried, feed, machine
 
 EPS = 1e-5
@@ -22,13 +22,7 @@ ROWS = (1, 5, 127, 1024, 1025, 3000)  # where pieces are one row, and where they
 
 @pytest.fixture(scope="module")
 def device() -> CpuDevice:
-    return of(CpuDevice(threads=1))
-
-
-def of(device: CpuDevice) -> CpuDevice:
-    if device.native is None:
-        pytest.skip(device.description)
-    return device
+    return compiled()
 
 
 def ours(device: CpuDevice, e: Example, **how) -> list[np.ndarray]:

@@ -10,7 +10,7 @@ from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import bias, dropout, join, loss, lrn, pooling, relu, update
 from minidnn.backends.cpu.native.native import NAME
 from minidnn.backends.reference import KERNELS
-from tests.cpu_ops import Example, Maker, attrs, examples, expected, place, run
+from tests.cpu_ops import Example, Maker, attrs, compiled, examples, expected, guarded, place, run
 from tests.test_cpu_backend import close, spoiled
 
 ALL = list(examples())
@@ -19,10 +19,7 @@ SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (p
 
 
 def devices(*threads: int) -> list[CpuDevice]:
-    made = [CpuDevice(threads=n) for n in threads]
-    if made[0].native is None:
-        pytest.skip(made[0].description)
-    return made
+    return [compiled(n) for n in threads]
 
 
 def native(device: CpuDevice, e: Example):
@@ -46,19 +43,11 @@ def test_same_bits_for_any_number_of_threads():
 
 
 def test_stays_within_its_workspace():
-    """Guards around the declared bytes stay as they were."""
+    """And within its tensors: guards around them stay as they were."""
     for device in devices(1, 3):
         for e in ALL:
             for algorithm in native(device, e):
-                if not algorithm.workspace:
-                    continue
-                guard = np.full(algorithm.workspace + 8192, 0xA5, np.uint8)
-                at = -guard.ctypes.data % 256 + 256
-                views = {t: device.array(np.zeros(t.nbytes, np.uint8), t) for t in e.op.tensors}
-                for t, x in e.data.items():
-                    views[t][...] = x
-                device.prepare(e.op, algorithm, views, guard[at : at + algorithm.workspace])()
-                assert (guard[:at] == 0xA5).all() and (guard[at + algorithm.workspace :] == 0xA5).all(), e.name
+                assert guarded(device, e, algorithm), e.name
 
 
 def test_a_call_may_be_repeated():

@@ -15,21 +15,14 @@ from minidnn.backends.cpu.device import LAST
 from minidnn.backends.cpu.native import implicit_gemm, inner_product, winograd
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Algorithm, Op
-from tests.cpu_ops import Example, Maker, attrs, examples, run
+from tests.cpu_ops import Example, Maker, attrs, compiled, examples, guarded, run
 
 TOLERANCE = 2e-5  # of the largest value
 
 
-def device(threads: int = 1) -> CpuDevice:
-    made = CpuDevice(threads=threads)
-    if made.native is None:
-        pytest.skip(made.description)
-    return made
-
-
 @pytest.fixture(scope="module")
 def one() -> CpuDevice:
-    return device()
+    return compiled()
 
 
 def ours(device: CpuDevice, e: Example, table) -> Algorithm:
@@ -81,29 +74,14 @@ def test_inner_products_have_the_same_bits_for_any_number_of_threads(one, geomet
     for e, _ in products(Maker(2), *geometry):
         (want,) = run(one, e, ours(one, e, inner_product.MORE))
         for threads in (2, 3, 5):
-            other = device(threads)
+            other = compiled(threads)
             (got,) = run(other, e, ours(other, e, inner_product.MORE))
             assert got.tobytes() == want.tobytes(), f"{e.name} on {threads} threads"
 
 
-def guarded(device: CpuDevice, e: Example, algorithm: Algorithm) -> bool:
-    """Whether bytes around each tensor and the workspace stay as they were."""
-    room = {t: np.full(t.nbytes + 8192, 0xA5, np.uint8) for t in e.op.tensors}
-    workspace = np.full(algorithm.workspace + 8192, 0xA5, np.uint8)
-    at = {t: -raw.ctypes.data % 256 + 256 for t, raw in room.items()}
-    views = {t: device.array(raw[at[t] : at[t] + t.nbytes], t) for t, raw in room.items()}
-    for t, x in e.data.items():
-        views[t][...] = x
-    start = -workspace.ctypes.data % 256 + 256
-    device.prepare(e.op, algorithm, views, workspace[start : start + algorithm.workspace])()
-    ends = [(raw, at[t], at[t] + t.nbytes) for t, raw in room.items()]
-    ends.append((workspace, start, start + algorithm.workspace))
-    return all((raw[:begin] == 0xA5).all() and (raw[end:] == 0xA5).all() for raw, begin, end in ends)
-
-
 @pytest.mark.parametrize("geometry", PRODUCTS, ids=str)
 def test_inner_products_stay_within_their_bytes(one, geometry):
-    for each in (one, device(3)):
+    for each in (one, compiled(3)):
         for e, _ in products(Maker(3), *geometry):
             assert guarded(each, e, ours(each, e, inner_product.MORE)), e.name
 
@@ -162,7 +140,7 @@ def near_and_the_same_on_any_threads(family, one: CpuDevice, e: Example, want: n
     assert error <= TOLERANCE * np.abs(want).max(), f"{e.name}: {error:.1e}"
     assert guarded(one, e, algorithm), e.name
     for threads in (2, 5):
-        other = device(threads)
+        other = compiled(threads)
         (again,) = run(other, e, by(family, other, e))
         assert again.tobytes() == got.tobytes(), f"{e.name} on {threads} threads"
         assert guarded(other, e, by(family, other, e)), e.name

@@ -15,7 +15,7 @@ import pytest
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import winograd
 from minidnn.program import Algorithm, Op, Phase
-from tests.cpu_ops import Example, Maker, attrs, run
+from tests.cpu_ops import Example, Maker, attrs, compiled, guarded, run
 
 TOLERANCE = 2e-5  # of the largest value
 PASSES = ("forward", "backward_data", "backward_filter")
@@ -23,13 +23,7 @@ PASSES = ("forward", "backward_data", "backward_filter")
 
 @pytest.fixture(scope="module")
 def device() -> CpuDevice:
-    return of(CpuDevice(threads=1))
-
-
-def of(device: CpuDevice) -> CpuDevice:
-    if device.native is None:
-        pytest.skip(device.description)
-    return device
+    return compiled()
 
 
 def example(m: Maker, which: str, n: int, c: int, h: int, w: int, o: int, pad: tuple[int, int], bias=False) -> Example:
@@ -121,7 +115,7 @@ def test_same_bits_for_any_number_of_threads(device, which):
         e = example(Maker(3), which, *geometry)
         want = by_winograd(device, e)
         for threads in (2, 3, 5):
-            got = by_winograd(of(CpuDevice(threads=threads)), e)
+            got = by_winograd(compiled(threads), e)
             assert got.tobytes() == want.tobytes(), f"{e.name} on {threads} threads"
 
 
@@ -155,23 +149,17 @@ def test_is_offered_where_it_fits_and_first_where_it_pays(device):
 
 @pytest.mark.parametrize("which", PASSES)
 def test_stays_within_its_workspace(device, which):
-    """A guard behind the declared bytes stays as it was."""
+    """And within its tensors: guards around them stay as they were."""
     for geometry in GEOMETRIES[2:9]:
         e = example(Maker(6), which, *geometry)
-        for each in (device, of(CpuDevice(threads=2))):
+        for each in (device, compiled(2)):
             algorithm = offered(each, e.op)
-            guard = np.full(algorithm.workspace + 8192, 0xA5, np.uint8)
-            at = -guard.ctypes.data % 256 + 256
-            views = {t: each.array(np.zeros(t.nbytes, np.uint8), t) for t in e.op.tensors}
-            for t, x in e.data.items():
-                views[t][...] = x
-            each.prepare(e.op, algorithm, views, guard[at : at + algorithm.workspace])()
-            assert (guard[:at] == 0xA5).all() and (guard[at + algorithm.workspace :] == 0xA5).all(), e.name
+            assert guarded(each, e, algorithm), e.name
 
 
 def test_workspace_is_what_the_transforms_need(device):
     """For 64 filters of 64 channels: 36 points of 64x64, and of each thread's tiles."""
     e = example(Maker(7), "forward", 2, 64, 28, 28, 64, (1, 1))
     filters = 36 * 64 * 64 * 4
-    one, two = (offered(of(CpuDevice(threads=n)), e.op).workspace for n in (1, 2))
+    one, two = (offered(compiled(n), e.op).workspace for n in (1, 2))
     assert filters < one < two < filters + 4 * (one - filters)

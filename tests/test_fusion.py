@@ -195,6 +195,18 @@ def test_forward_and_backward_of_a_batch_norm_are_fused_together_or_not_at_all()
 FROZEN = ", param: [{{lr_mult: {}}}, {{lr_mult: {}}}]}}\n"
 
 
+def fuses_to(layers, found, values=lambda x: x) -> None:
+    """These ops are what is fused of the layers, and on the reference what remains is the same bytes."""
+    assert names(program(layers)) == found
+    before, random = program(layers), np.random.default_rng(2)
+    given = {
+        t.name: random.integers(0, 3, t.shape).astype(t.dtype) if t.dtype != "float32" else
+        values(random.standard_normal(t.shape).astype(t.dtype)) for t in (*before.inputs, *before.carried)
+    }  # fmt: skip
+    want, got = run(before, given), run(fused(before, every), given)
+    assert [n for n in got if want[n].tobytes() != got[n].tobytes()] == []
+
+
 @pytest.mark.parametrize(
     ("layers", "found"),
     {
@@ -236,14 +248,7 @@ FROZEN = ", param: [{{lr_mult: {}}}, {{lr_mult: {}}}]}}\n"
     }.values(),
 )  # fmt: skip
 def test_what_is_fused_of_a_batch_norm(layers, found):
-    assert names(program(layers)) == found
-    before, random = program(layers), np.random.default_rng(2)
-    given = {
-        t.name: random.integers(0, 3, t.shape).astype(t.dtype) if t.dtype != "float32" else
-        random.standard_normal(t.shape).astype(t.dtype) ** 2 for t in (*before.inputs, *before.carried)
-    }  # fmt: skip
-    want, got = run(before, given), run(fused(before, every), given)
-    assert [n for n in got if want[n].tobytes() != got[n].tobytes()] == []
+    fuses_to(layers, found, lambda x: x**2)
 
 
 def test_what_is_kept_of_a_batch_norm_is_not_fused_away():
@@ -328,14 +333,7 @@ def test_the_backward_of_a_pooling_and_of_the_relu_before_it_become_one_op():
     }.values(),
 )  # fmt: skip
 def test_what_is_fused_of_a_pooling(layers, found):
-    assert names(program(layers)) == found
-    before, random = program(layers), np.random.default_rng(2)
-    given = {
-        t.name: random.integers(0, 3, t.shape).astype(t.dtype) if t.dtype != "float32" else
-        random.standard_normal(t.shape).astype(t.dtype) for t in (*before.inputs, *before.carried)
-    }  # fmt: skip
-    want, got = run(before, given), run(fused(before, every), given)
-    assert [n for n in got if want[n].tobytes() != got[n].tobytes()] == []
+    fuses_to(layers, found)
 
 
 def test_of_other_facts_a_pooling_and_a_relu_stay_apart():

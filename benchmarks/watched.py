@@ -1,0 +1,22 @@
+"""A line on the terminal that says what is at work and how far it is; nothing where there is no terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks.sides import Tell
+
+
+@contextmanager
+def watched() -> Iterator[tuple[Any, Tell]]:
+    """The console, to print above the line, and what is told."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True, highlight=False, markup=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("", total=None)
+        yield console, lambda done, of, text: progress.update(task, completed=done, total=of, description=text)
