@@ -15,7 +15,9 @@ import os
 import platform
 import shutil
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -35,9 +37,10 @@ def load(cache_dir: Path | None = None) -> ctypes.CDLL:
     if path.exists():
         with contextlib.suppress(OSError):  # damaged: made anew below
             return ctypes.CDLL(str(path))
-    with tempfile.TemporaryDirectory() as folder:
+    compiler = _compiler()
+    with tempfile.TemporaryDirectory() as folder, _told():
         made = Path(folder) / path.name
-        _compile(_compiler(), made)
+        _compile(compiler, made)
         with contextlib.suppress(OSError):  # a cache that cannot be written only costs the next start its time
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path, "wb") as file:
@@ -46,6 +49,19 @@ def load(cache_dir: Path | None = None) -> ctypes.CDLL:
             return ctypes.CDLL(str(made))  # stays mapped when the folder goes
         except OSError as e:
             raise Unavailable(f"what the C compiler made of {SOURCES} cannot be loaded: {e}") from None
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """On a terminal, what takes so long, while it does."""
+    terminal = sys.stderr.isatty()
+    if terminal:
+        print("compiling the kernels for this CPU, once: some 10 s", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
 
 
 def _compiler() -> str:
