@@ -342,6 +342,10 @@ def key(op: Op, algorithm: Algorithm) -> str:
     return f"{geometry(op)} [{algorithm.name} {algorithm.workspace}]"
 
 
+class NotKept(OSError):
+    """What is measured could not be kept, and measuring takes minutes."""
+
+
 @dataclass(eq=False)
 class Measurements:
     """Seconds measured on one device (described with library, version and threads), kept in one file."""
@@ -359,14 +363,15 @@ class Measurements:
         known = self.seconds
         return self.bandwidth_out > 0 and all(key(op, a) in known for op in ops for a in algorithms(op))
 
-    def unwritable(self) -> str | None:
-        """Why `save` would fail: measuring takes minutes, which should not be lost at its end."""
+    def check_writable(self) -> None:
+        """Raise NotKept where `save` would fail."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path.parent):
-                return None
+                return
         except OSError as error:
-            return f"{error.filename or self.path.parent}: {error.strerror}"
+            why = f"{error.filename or self.path.parent}: {error.strerror}"
+        raise NotKept(f"costs cannot be kept: {why}; XDG_CACHE_HOME names another folder for the cache")
 
     def save(self) -> None:
         """Write the file whole or not at all."""

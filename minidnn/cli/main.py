@@ -42,6 +42,7 @@ BAD_INPUT = {
     "InvalidInput",
     "InvalidFormat",
     "NoKernel",
+    "NotKept",
     "NoPlan",
     "PlanError",
     "CudaUnavailable",

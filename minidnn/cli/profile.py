@@ -23,7 +23,6 @@ def measuring(about: subject.Subject, again: bool = False) -> tuple[Costs, Measu
     from minidnn.backends import open_device
     from minidnn.costs import measured, measurements
     from minidnn.formats import usable
-    from minidnn.session import InvalidInput
     from minidnn.study.measure import measure
 
     usable(about.format)
@@ -34,8 +33,6 @@ def measuring(about: subject.Subject, again: bool = False) -> tuple[Costs, Measu
     ops = [op for program in about.programs for op in program.ops]
     if not again and known.covers(ops, device.algorithms) and known.beside:
         return measured(device, known), known, 0
-    if problem := known.unwritable():
-        raise InvalidInput(f"costs cannot be kept: {problem}; XDG_CACHE_HOME names another folder for the cache")
     before = 0 if again else len(known.seconds)
 
     def tell(done: int, of: int, name: str) -> None:

@@ -43,7 +43,7 @@ def measure(
 ) -> Costs:
     """Fill `known` with what it lacks (with `again`: with everything), save it, and return the costs.
 
-    `tell(done, of, name)` is called before each measurement.
+    `tell(done, of, name)` is called before each measurement. Raises NotKept before any, if they could not be saved.
     """
     wanted: dict[str, tuple[Op, Algorithm]] = {}
     for program in programs:
@@ -52,7 +52,10 @@ def measure(
                 k = key(op, algorithm)
                 if again or k not in known.seconds:
                     wanted.setdefault(k, (op, algorithm))
-    if again or not (known.bandwidth_out and known.beside):
+    link_wanted = again or not (known.bandwidth_out and known.beside)
+    if wanted or link_wanted:
+        known.check_writable()
+    if link_wanted:
         found = link(device)
         known.bandwidth_out, known.bandwidth_in, known.latency = found.out, found.back, found.latency
         known.beside = found.beside()
@@ -63,7 +66,7 @@ def measure(
         if wanted and not hasattr(device, "runtime"):
             _in_place(device, programs, known, wanted, tell)
     finally:  # Ctrl-C, too, keeps what is measured
-        if wanted or again:
+        if wanted or link_wanted:
             known.save()
     return measured(device, known)
 
