@@ -6,7 +6,9 @@
 
 Each policy is asked for plans at budgets from the smallest that any of them can keep to more than any needs. Plans that
 are the same under several budgets are run once. What runs takes turns, in rounds; medians count. Foreseen is what the
-simulator says with the costs that are measured here first (study/measure.py), unless they are known.
+simulator says of a plan, its ops taking what they take, in the same rounds, in steps of liveness with the same
+algorithms (study/in_place.py): a machine that others use, too, is not as fast now as when its costs were measured.
+Plans are made with those costs, which are measured first, unless they are known (study/measure.py).
 """
 
 from __future__ import annotations
@@ -14,10 +16,8 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
-from html import escape
-from itertools import pairwise
 from pathlib import Path
 from statistics import median
 from time import perf_counter
@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, t
 
 from benchmarks import machine, nets
 from benchmarks.cpu import RESULTS, Wrong, asked
+from benchmarks.curves import picture
 from benchmarks.gpu_check.journal import commit
 from benchmarks.sides import Tell, costs_of, opened, train
 from benchmarks.watched import watched
@@ -34,16 +35,17 @@ from minidnn import sizes
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import names, positive
 from minidnn.cli.subject import check_policies
-from minidnn.costs import Costs
+from minidnn.costs import Choice, Costs, key
 from minidnn.files import replacing
 from minidnn.fusion import offered
 from minidnn.memory.arrange import Arrangement, BudgetError, arrange
+from minidnn.memory.schedule import Compute
 from minidnn.memory.simulator import simulate
 from minidnn.memory.trace import copied
-from minidnn.program import Program
+from minidnn.program import Algorithm, Op, Program
 from minidnn.report import table
-from minidnn.report.draw import STYLE, WIDTH, byte_ticks, ticks
 from minidnn.session import InvalidInput, Session, programs
+from minidnn.study.in_place import Steps, with_algorithms
 
 POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"
 POINTS = 16  # budgets that are asked for
@@ -60,7 +62,7 @@ class Case:
 
     policy: str
     arrangement: Arrangement
-    foreseen: float
+    foreseen: float = 0.0  # seconds
     budgets: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
 
@@ -94,11 +96,10 @@ def planned(program: Program, wanted: Sequence[str], costs: Costs, points: int, 
                 continue
             tell(i, len(budgets), f"{policy} in {sizes.text(budget)}")
             arrangement = arrange([program], policy, costs, budget)
-            schedule = arrangement.schedules["TRAIN"]
-            key = policy, str(schedule)
-            if key not in cases:
-                cases[key] = Case(policy, arrangement, simulate(schedule, costs).seconds)
-            cases[key].budgets.append(budget)
+            plan = policy, str(arrangement.schedules["TRAIN"])
+            if plan not in cases:
+                cases[plan] = Case(policy, arrangement)
+            cases[plan].budgets.append(budget)
     return list(cases.values())
 
 
@@ -110,23 +111,63 @@ def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, po
     costs = costs_of(device, [program], False, tell)
     cases = planned(program, wanted, costs, points, tell)
     room = device.memory * 3 // 4
-    for group in _groups(cases, room):
-        sessions = []
+    watched = [with_algorithms(program, costs, chosen) for chosen in _ranks(program, costs, cases)]
+    for group in _groups(cases, room - sum(w.arena + w.host for w in watched)):
+        sessions: list[Session] = []
+        steps: list[Steps] = []
         try:
+            for i, w in enumerate(watched):
+                tell(i, len(watched), "liveness, op by op: warming up")
+                steps.append(Steps(device, w))
             for i, case in enumerate(group):
                 tell(i, len(group), f"{case.policy}: warming up")
                 session, _ = opened(net, device, case.policy, costs, WARM, min(case.budgets))
                 sessions.append(session)
             for i in range(rounds):
+                tell(i, rounds, f"round {i + 1}: liveness, op by op")
+                for one in steps:
+                    one.step()
                 pairs = list(zip(group, sessions, strict=True))
                 for case, session in pairs if i % 2 == 0 else reversed(pairs):
                     tell(i, rounds, f"round {i + 1}: {case.policy}")
                     case.seconds.append(_step(session))
+            now = _anew(costs, [one.seconds(program.ops) for one in steps])
+            for case in group:
+                case.foreseen = simulate(case.arrangement.schedules["TRAIN"], now).seconds
         finally:
+            for open_ in (*sessions, *steps):
+                open_.close()
             for session in sessions:
-                session.close()
                 session.machine.homes.clear()
     return cases, device.description
+
+
+def _ranks(program: Program, costs: Costs, cases: Sequence[Case]) -> Iterator[dict[Op, Choice]]:
+    """Choices of every op that together have all algorithms of the cases."""
+    used: dict[Op, dict[Algorithm, None]] = {op: {} for op in program.ops}
+    for case in cases:
+        for x in case.arrangement.schedules["TRAIN"].instructions:
+            if isinstance(x, Compute):
+                used[x.op][x.algorithm] = None
+    for rank in range(max(map(len, used.values()))):
+        yield {
+            op: next(c for c in costs.choices(op) if c.algorithm == list(those)[min(rank, len(those) - 1)])
+            for op, those in used.items()
+        }
+
+
+def _anew(costs: Costs, taken: Sequence[dict[str, list[float]]]) -> Costs:
+    """The costs with what ops took now."""
+    found: dict[str, list[float]] = {}
+    for of in taken:
+        for name, seconds in of.items():
+            found.setdefault(name, []).extend(seconds)
+    return replace(
+        costs,
+        choices=lambda op: tuple(
+            replace(c, seconds=median(found.get(key(op, c.algorithm), [c.seconds]))) for c in costs.choices(op)
+        ),
+    )
 
 
 def _groups(cases: Sequence[Case], room: int) -> Iterator[list[Case]]:
@@ -165,69 +206,6 @@ def show(document: Row) -> None:
     table.plain(headings, lines, f"{document['network']}, batch {document['batch']}: an iteration under budgets")
     near = sum(abs(r["predicted_ratio"] - 1) <= CLOSE for r in document["rows"])
     print(f"{near} of {len(document['rows'])} foreseen within {CLOSE:.0%}. {document['device']}")
-
-
-COLOURS = ("out", "update", "in", "weights", "feature_maps", "again", "workspace", "extra")
-LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 40, 104, 330, 52
-
-
-def picture(document: Row) -> str:
-    """Measured seconds as filled points, foreseen ones hollow; a line holds to the next plan of the same policy."""
-    rows = document["rows"]
-    widest = max(r["peak_bytes"] for r in rows) * 1.08
-    highest = max(max(r["seconds"], r["predicted_seconds"]) for r in rows) * 1.08
-
-    def x(nbytes: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * nbytes / widest
-
-    def y(seconds: float) -> float:
-        return TOP + HEIGHT * (1 - seconds / highest)
-
-    bottom = TOP + HEIGHT
-    title = f"{document['network']}, batch {document['batch']}: seconds of an iteration against the budget"
-    m = document["machine"]
-    note = f"{m['cpu']}, {document['threads']} threads; filled: measured, hollow: foreseen"
-    out = [
-        f'<text class="head" x="{LEFT}" y="30">{escape(title)}</text>',
-        f'<text class="soft" x="{LEFT}" y="49">{escape(note)}</text>',
-    ]
-    for value in ticks(highest, 6):
-        out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        out.append(f'<text class="soft" x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g} s</text>')
-    for value in byte_ticks(widest, 8):
-        label = sizes.text(int(value)) if value else "0"
-        out.append(f'<line class="axis" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
-        out.append(f'<text class="soft" x="{x(value):.1f}" y="{bottom + 17}" text-anchor="middle">{label}</text>')
-    out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
-    out.append(f'<text class="soft" x="{WIDTH - RIGHT}" y="{bottom + 36}" text-anchor="end">bytes of the arena</text>')
-    at = LEFT
-    for colour, policy in zip(COLOURS, dict.fromkeys(r["policy"] for r in rows), strict=False):
-        of = sorted((r for r in rows if r["policy"] == policy), key=lambda r: r["peak_bytes"])
-        path = f"M{x(of[0]['peak_bytes']):.1f} {y(of[0]['seconds']):.1f}"
-        for before, r in pairwise(of):
-            path += f"L{x(r['peak_bytes']):.1f} {y(before['seconds']):.1f}V{y(r['seconds']):.1f}"
-        path += f"H{WIDTH - RIGHT}"
-        out.append(f'<path d="{path}" fill="none" stroke="var(--{colour})" stroke-width="1.6"/>')
-        for r in of:
-            said = (
-                f"{policy} in {sizes.text(r['peak_bytes'])}: {table.duration(r['seconds'])}, foreseen "
-                f"{table.duration(r['predicted_seconds'])}, {sizes.text(r['offload_bytes'])} moved out"
-            )
-            place = f'cx="{x(r["peak_bytes"]):.1f}"'
-            hollow = f'fill="var(--paper)" stroke="var(--{colour})" stroke-width="1.4"'
-            out.append(f'<circle {place} cy="{y(r["predicted_seconds"]):.1f}" r="4.5" {hollow}/>')
-            out.append(
-                f'<circle {place} cy="{y(r["seconds"]):.1f}" r="4" fill="var(--{colour})">'
-                f"<title>{escape(said)}</title></circle>"
-            )
-        out.append(f'<rect x="{at}" y="64" width="11" height="11" rx="2" fill="var(--{colour})"/>')
-        out.append(f'<text class="soft" x="{at + 17}" y="74">{escape(policy)}</text>')
-        at += 40 + round(6.6 * len(policy))
-    height = bottom + BELOW
-    size = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-    head = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'
-    body = "\n".join(out)
-    return f'<svg class="mini" {size} role="img">{head}\n{body}\n</svg>\n'
 
 
 def save(document: Row) -> list[Path]:

@@ -8,7 +8,7 @@ second of those that have one, and so on. Values are such that nothing overflows
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from statistics import median
@@ -18,13 +18,54 @@ import numpy as np
 from minidnn.costs import Choice, Costs, key
 from minidnn.memory.arrange import arrange
 from minidnn.memory.machine import Device, Machine
-from minidnn.memory.schedule import Compute
+from minidnn.memory.schedule import Arrangement, Compute
+from minidnn.memory.trace import Trace
 from minidnn.program import Op, Program, Role, Tensor
 
 STEPS = 4  # that are counted, for each rank; one before warms
 ENOUGH = 4.0  # seconds: steps of a rank that took this long in all are not repeated further
 SLOW = 3.0  # times the best of its op: an algorithm that is this slow alone is not tried
 POLICY = "liveness:p"
+
+
+class Steps:
+    """Steps of a net whose ops take one algorithm each, and what every op takes in them."""
+
+    def __init__(self, device: Device, arrangement: Arrangement) -> None:
+        (self.schedule,) = arrangement.schedules.values()
+        self.machine = Machine(device, arrangement)
+        self.taken: dict[int, list[float]] = {}  # by instruction
+        _fill(self.machine, self.schedule.program)
+        self._step()  # it warms
+
+    def _step(self, again: bool = False) -> Trace:
+        trace = self.machine.step(self.schedule.program.name, trace=True, again=again)
+        assert trace is not None
+        return trace
+
+    def step(self) -> float:
+        """One more; the seconds of all of it."""
+        trace = self._step(again=True)
+        for span in trace.spans:
+            self.taken.setdefault(span.index, []).append(span.end - span.start)
+        return trace.seconds
+
+    def seconds(self, wanted: Container[Op]) -> dict[str, list[float]]:
+        """`costs.key` -> the median of each op that has it, of those that are wanted."""
+        found: dict[str, list[float]] = {}
+        for i, x in enumerate(self.schedule.instructions):
+            if isinstance(x, Compute) and x.op in wanted:
+                found.setdefault(key(x.op, x.algorithm), []).append(max(median(self.taken[i]), 1e-9))
+        return found
+
+    def close(self) -> None:
+        self.machine.close()
+        self.machine.homes.clear()  # or they would keep the arena
+
+
+def with_algorithms(program: Program, costs: Costs, chosen: Mapping[Op, Choice]) -> Arrangement:
+    """Liveness with these and no others."""
+    return arrange([program], POLICY, replace(costs, choices=lambda op: (chosen[op],)), proof=False)
 
 
 def in_place(
@@ -43,33 +84,25 @@ def in_place(
     ranks = max(map(len, offered.values()))
     for rank in range(ranks):
         tell(rank, ranks)
-        chosen = {op: choices[min(rank, len(choices) - 1)] for op, choices in offered.items()}
-        arrangement = arrange([program], POLICY, replace(costs, choices=_only(chosen)), proof=False)
+        arrangement = with_algorithms(program, costs, {op: c[min(rank, len(c) - 1)] for op, c in offered.items()})
         if arrangement.arena + arrangement.host > room:
             return {}
-        taken: dict[int, list[float]] = {}
-        with closing(Machine(device, arrangement)) as machine:
-            _fill(machine, program)
-            spent, steps = 0.0, 0
-            while steps <= STEPS and spent < ENOUGH:
-                trace = machine.step(trace=True, again=steps > 0)
-                assert trace is not None
-                for span in trace.spans if steps else ():
-                    taken.setdefault(span.index, []).append(span.end - span.start)
-                spent, steps = spent + trace.seconds, steps + 1
-        for i, x in enumerate(arrangement.schedules[program.name].instructions):
-            if isinstance(x, Compute) and (rank == 0 or len(offered[x.op]) > rank) and i in taken:
-                found.setdefault(key(x.op, x.algorithm), []).append(median(taken[i]))
-    return {name: max(median(seconds), 1e-9) for name, seconds in found.items()}
+        for name, seconds in _some(device, arrangement, {op for op, c in offered.items() if len(c) > rank}).items():
+            found.setdefault(name, []).extend(seconds)
+    return {name: median(seconds) for name, seconds in found.items()}
+
+
+def _some(device: Device, arrangement: Arrangement, wanted: Container[Op]) -> dict[str, list[float]]:
+    with closing(Steps(device, arrangement)) as steps:
+        spent, done = 0.0, 0
+        while done < STEPS and spent < ENOUGH:
+            spent, done = spent + steps.step(), done + 1
+        return steps.seconds(wanted)
 
 
 def _worthwhile(choices: Sequence[Choice]) -> list[Choice]:
     best = min(c.seconds for c in choices)
     return [c for c in choices if c.seconds <= SLOW * best]
-
-
-def _only(chosen: Mapping[Op, Choice]) -> Callable[[Op], tuple[Choice, ...]]:
-    return lambda op: (chosen[op],)
 
 
 def _fill(machine: Machine, program: Program) -> None:
