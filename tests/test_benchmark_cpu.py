@@ -14,7 +14,8 @@ from xml.etree import ElementTree
 import platformdirs
 import pytest
 
-from benchmarks import cpu, nets, sides, told
+from benchmarks import budgets, cpu, nets, sides, told
+from benchmarks.curves import LEFT
 from benchmarks.sides import Failed, Side, Turn
 from minidnn import L, Net
 from minidnn.backends.cpu import CpuDevice
@@ -151,6 +152,27 @@ def test_a_small_net_beside_pytorch(torch, cache, capsys, monkeypatch, tmp_path)
     written = {path.suffix: path.read_text() for path in cpu.RESULTS.iterdir()}
     assert json.loads(written[".json"]) == document and set(written) == {".json", ".md", ".svg"}
     assert "| lenet | 4 | liveness:p |" in written[".md"]
+
+
+def test_a_small_net_under_budgets(cache, capsys, monkeypatch, tmp_path):
+    (tmp_path / "results").mkdir()
+    monkeypatch.setattr(budgets, "RESULTS", tmp_path / "results")
+    argv = "--network lenet:4 --policies vdnn_all:m,vdnn_all:p,liveness:p --points 2 --rounds 1 --threads 1".split()
+    assert budgets.main([*argv, "--json", "--save"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    rows = {row["policy"]: row for row in document["rows"]}
+    assert set(rows) == {"vdnn_all:m", "vdnn_all:p", "liveness:p"}
+    for row in rows.values():
+        assert row["peak_bytes"] <= row["budget_bytes"] and row["seconds"] > 0
+        # what ops take is measured within steps: however slow the machine, not ten times more or less
+        assert 0.1 < row["predicted_seconds"] / row["seconds"] < 10
+    assert rows["vdnn_all:m"]["offload_bytes"] > rows["liveness:p"]["offload_bytes"] == 0
+    assert rows["vdnn_all:m"]["peak_bytes"] < rows["liveness:p"]["peak_bytes"]
+    written = {path.suffix: path for path in budgets.RESULTS.iterdir()}
+    assert json.loads(written[".json"].read_text()) == document and set(written) == {".json", ".svg"}
+    drawn = ElementTree.parse(written[".svg"]).getroot()
+    dots = [float(e.get("cx", "nan")) for e in drawn.iter() if e.tag.endswith("circle")]
+    assert len(dots) == 2 * len(document["rows"]) and min(dots) > LEFT and max(dots) < float(drawn.get("width"))
 
 
 # ---- what is told
