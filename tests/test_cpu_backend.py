@@ -300,6 +300,16 @@ def test_what_is_not_finite_stands_as_well_in_place(device, kind):
                 assert np.array_equal(np.isfinite(a), np.isfinite(b)), e.name
 
 
+@pytest.mark.parametrize("kind", ["relu.forward", "convolution.forward_relu", "inner_product.forward_relu"])
+def test_zeros_of_a_relu_have_no_sign(device, kind):
+    """Packing (memory/packing.py) leaves out what has no bit set."""
+    found = [e for e in by_kind(kind) if getattr(e.op.attrs, "negative_slope", 0) == 0]
+    assert found
+    for e in found:
+        for having, algorithm in ways(device, e):
+            assert not np.signbit(run(having, e, algorithm)[0]).any(), f"{e.name} by {algorithm}"
+
+
 @pytest.mark.parametrize("layer", ["conv1", "conv2", "ip1", "ip2"])
 def test_parameters_that_are_not_finite_reach_the_loss(device, layer):
     """Through ReLUs, pools and the softmax, whatever stands behind the layer; and then nothing is updated."""

@@ -69,6 +69,13 @@ def test_equals_the_reference(device, kind):
                 assert close(g, w, e.exact), f"{e.name}: {t.name} by {algorithm}, off by {np.abs(g - w).max()}"
 
 
+def test_zeros_of_a_relu_have_no_sign(device):
+    """Packing (memory/packing.py) leaves out what has no bit set."""
+    found = [e for e in ALL["relu.forward"] if e.op.attrs.negative_slope == 0]
+    assert any((x < 0).any() for e in found for x in e.data.values())
+    assert not any(np.signbit(run(device, e, device.algorithms(e.op)[0])[0]).any() for e in found)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falling, kind):
     for e in ALL[kind]:

@@ -482,6 +482,12 @@ def test_relu_has_no_gradient_at_zero():
     np.testing.assert_array_equal(y, [-1, 0, 3])
 
 
+def test_relu_s_zeros_have_no_sign():
+    """Packing (memory/packing.py) leaves out what has no bit set."""
+    y = call("relu.forward", Attrs(negative_slope=0.0, saved="y"), [array([-2.0, -0.0, 0.0, 3.0])], (4,))
+    assert y.tobytes() == array([0.0, 0.0, 0.0, 3.0]).tobytes()
+
+
 def test_eltwise_maximum_takes_the_second_of_the_first_two_equals():
     """Caffe compares bottom 0 > bottom 1, and later ones > the largest so far."""
     xs = [array(v) for v in ([0, 1, 5, 0, 0], [0, 2, 4, 0, 0], [0, 2, 3, 9, np.nan])]

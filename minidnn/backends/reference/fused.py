@@ -9,10 +9,10 @@ from minidnn.backends.reference import convolution, dense, normalization, poolin
 
 def _rectified(forward):
     def forward_relu(a, reads, writes):
-        """y = ReLU(forward), -0.0 and NaN as relu.forward has them."""
+        """y = ReLU(forward), zeros and NaN as relu.forward has them."""
         forward(a, reads, writes)
         y = writes[0]
-        y[...] = np.where(y > 0, y, 0 * y)
+        y[...] = np.where(y > 0, y, 0 * y + 0)
 
     return forward_relu
 

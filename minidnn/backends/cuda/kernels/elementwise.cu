@@ -3,12 +3,12 @@
 #include "common.cuh"
 
 extern "C" __global__ void relu(const T* x, T* y, float slope, int64 n) {
-    map(n, y, [=](float v) { return v > 0 ? v : slope * v; }, x);
+    map(n, y, [=](float v) { return v > 0 ? v : slope * v + 0; }, x);
 }
 
 // mask: 1 where x > 0
 extern "C" __global__ void relu_mask(const T* x, T* y, uint8* mask, float slope, int64 n) {
-    auto f = [=](float v) { return v > 0 ? v : slope * v; };
+    auto f = [=](float v) { return v > 0 ? v : slope * v + 0; };
     for (int64 i = first(); i < n / 4; i += step()) {
         float4 v = load4(x, i);
         store4(y, i, apply4(f, v));
