@@ -1,25 +1,27 @@
 """Seconds of a training iteration against the bytes it may use: planned, foreseen, and run on this CPU.
 
-    python benchmarks/budgets.py                            vgg16, batch 4, the policies of vDNN
-    python benchmarks/budgets.py --network vgg16:8 --policies vdnn_all:m,vdnn_all:p,liveness:p --json
+    python benchmarks/budgets.py                            vgg16, batch 8, the policies of vDNN
+    python benchmarks/budgets.py --network vgg16:16 --policies vdnn_all:m,vdnn_all:p,liveness:p --json
     python benchmarks/budgets.py --save                     also writes benchmarks/results/budgets-<net>-<machine>.*
 
 Each policy is asked for plans at budgets from the smallest that any of them can keep to more than any needs. Plans that
 are the same under several budgets are run once. What runs takes turns, in rounds; medians count. Foreseen is what the
 simulator says of a plan, its ops taking what they take, in the same rounds, in steps of liveness with the same
 algorithms (study/in_place.py): a machine that others use, too, is not as fast now as when its costs were measured.
-Plans are made with those costs, which are measured first, unless they are known (study/measure.py).
+Rounds are compared one by one, since a burst of somebody else's work slows some ops, and not the median of all. Plans
+are made with costs that are measured first, unless they are known (study/measure.py).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from time import perf_counter
 from typing import Any
 
@@ -51,9 +53,11 @@ POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"
 POINTS = 16  # budgets that are asked for
 ROUNDS = 5
 WARM = 2  # steps
+TURN = 3.0  # seconds of steps in a turn, at least; what they take on the average counts
 CLOSE = 0.10  # of what was measured: how near the simulator should be
 
 Row = dict[str, Any]
+Step = Callable[[], float]
 
 
 @dataclass(eq=False)
@@ -62,18 +66,18 @@ class Case:
 
     policy: str
     arrangement: Arrangement
-    foreseen: float = 0.0  # seconds
     budgets: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)  # by rounds
+    foreseen: list[float] = field(default_factory=list)
 
     def row(self) -> Row:
         schedule = self.arrangement.schedules["TRAIN"]
         moved = copied(schedule.instructions, schedule)
-        seconds = median(self.seconds)
+        ratio = median(foreseen / seconds for foreseen, seconds in zip(self.foreseen, self.seconds, strict=True))
         return {
             "policy": self.policy, "budget_bytes": min(self.budgets), "peak_bytes": self.arrangement.arena, **moved,
-            "seconds": seconds, "predicted_seconds": self.foreseen, "predicted_ratio": self.foreseen / seconds,
-            "steps": self.seconds,
+            "seconds": median(self.seconds), "predicted_seconds": median(self.foreseen), "predicted_ratio": ratio,
+            "rounds": self.seconds, "predicted_rounds": self.foreseen,
         }  # fmt: skip
 
 
@@ -123,23 +127,32 @@ def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, po
                 tell(i, len(group), f"{case.policy}: warming up")
                 session, _ = opened(net, device, case.policy, costs, WARM, min(case.budgets))
                 sessions.append(session)
+            turns: list[tuple[str, Step, list[float]]] = [("liveness, op by op", one.step, []) for one in steps]
+            for case, session in zip(group, sessions, strict=True):
+                turns.append((case.policy, partial(_step, session), case.seconds))
             for i in range(rounds):
-                tell(i, rounds, f"round {i + 1}: liveness, op by op")
+                for name, step, seconds in turns if i % 2 == 0 else reversed(turns):
+                    tell(i, rounds, f"round {i + 1}: {name}")
+                    seconds.append(_turn(step))
+                now = _anew(costs, [one.seconds(program.ops, fmean) for one in steps])
+                for case in group:
+                    case.foreseen.append(simulate(case.arrangement.schedules["TRAIN"], now).seconds)
                 for one in steps:
-                    one.step()
-                pairs = list(zip(group, sessions, strict=True))
-                for case, session in pairs if i % 2 == 0 else reversed(pairs):
-                    tell(i, rounds, f"round {i + 1}: {case.policy}")
-                    case.seconds.append(_step(session))
-            now = _anew(costs, [one.seconds(program.ops) for one in steps])
-            for case in group:
-                case.foreseen = simulate(case.arrangement.schedules["TRAIN"], now).seconds
+                    one.taken.clear()
         finally:
             for open_ in (*sessions, *steps):
                 open_.close()
             for session in sessions:
                 session.machine.homes.clear()
     return cases, device.description
+
+
+def _turn(step: Step) -> float:
+    """Seconds of a step, of as many as fill a turn."""
+    taken = [step()]
+    while sum(taken) < TURN:
+        taken.append(step())
+    return fmean(taken)
 
 
 def _ranks(program: Program, costs: Costs, cases: Sequence[Case]) -> Iterator[dict[Op, Choice]]:
@@ -263,7 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("benchmarks/budgets.py", description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--network", default="vgg16:4", metavar="NET:BATCH", help="(default: %(default)s)")
+    parser.add_argument("--network", default="vgg16:8", metavar="NET:BATCH", help="(default: %(default)s)")
     parser.add_argument("--policies", type=names, default=names(POLICIES), metavar="A,B", help=POLICIES)
     parser.add_argument("--threads", type=positive, default=2, metavar="N", help="(default: 2)")
     parser.add_argument("--points", type=_several, default=POINTS, metavar="N", help=f"budgets (default: {POINTS})")

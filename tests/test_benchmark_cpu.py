@@ -157,6 +157,7 @@ def test_a_small_net_beside_pytorch(torch, cache, capsys, monkeypatch, tmp_path)
 def test_a_small_net_under_budgets(cache, capsys, monkeypatch, tmp_path):
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(budgets, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(budgets, "TURN", 0)
     policies, few = "vdnn_all:m,vdnn_all:p,liveness:p", ["--points", "2", "--rounds", "1", "--threads", "1"]
     assert budgets.main(["--network", "lenet:4", "--policies", policies, *few, "--json", "--save"]) == 0
     document = json.loads(capsys.readouterr().out)

@@ -50,12 +50,14 @@ class Steps:
             self.taken.setdefault(span.index, []).append(span.end - span.start)
         return trace.seconds
 
-    def seconds(self, wanted: Container[Op]) -> dict[str, list[float]]:
-        """`costs.key` -> the median of each op that has it, of those that are wanted."""
+    def seconds(
+        self, wanted: Container[Op], typical: Callable[[Sequence[float]], float] = median
+    ) -> dict[str, list[float]]:
+        """`costs.key` -> what is typical of each op that has it, of those that are wanted."""
         found: dict[str, list[float]] = {}
         for i, x in enumerate(self.schedule.instructions):
             if isinstance(x, Compute) and x.op in wanted:
-                found.setdefault(key(x.op, x.algorithm), []).append(max(median(self.taken[i]), 1e-9))
+                found.setdefault(key(x.op, x.algorithm), []).append(max(typical(self.taken[i]), 1e-9))
         return found
 
     def close(self) -> None:
