@@ -6,10 +6,9 @@
 
 Each policy is asked for plans at budgets from the smallest that any of them can keep to more than any needs. Plans that
 are the same under several budgets are run once. What runs takes turns, in rounds; medians count. Foreseen is what the
-simulator says of a plan, its ops taking what they take, in the same rounds, in steps of liveness with the same
-algorithms (study/in_place.py): a machine that others use, too, is not as fast now as when its costs were measured.
-Rounds are compared one by one, since a burst of somebody else's work slows some ops, and not the median of all. Plans
-are made with costs that are measured first, unless they are known (study/measure.py).
+simulator says of a plan when its ops take what they take in its twin, liveness with the same algorithms, just before
+or behind: others use this machine, too, and within seconds it is half as fast, or twice. So turns are compared with
+their neighbours, and not medians. Plans are made with costs that are measured first, unless they are known.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from functools import partial
+from functools import cached_property
 from pathlib import Path
 from statistics import fmean, median
 from time import perf_counter
@@ -37,14 +36,14 @@ from minidnn import sizes
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import names, positive
 from minidnn.cli.subject import check_policies
-from minidnn.costs import Choice, Costs, key
+from minidnn.costs import Choice, Costs, key, remembering
 from minidnn.files import replacing
 from minidnn.fusion import offered
 from minidnn.memory.arrange import Arrangement, BudgetError, arrange
 from minidnn.memory.schedule import Compute
 from minidnn.memory.simulator import simulate
 from minidnn.memory.trace import copied
-from minidnn.program import Algorithm, Op, Program
+from minidnn.program import Program
 from minidnn.report import table
 from minidnn.session import InvalidInput, Session, programs
 from minidnn.study.in_place import Steps, with_algorithms
@@ -57,7 +56,6 @@ TURN = 3.0  # seconds of steps in a turn, at least; what they take on the averag
 CLOSE = 0.10  # of what was measured: how near the simulator should be
 
 Row = dict[str, Any]
-Step = Callable[[], float]
 
 
 @dataclass(eq=False)
@@ -66,18 +64,31 @@ class Case:
 
     policy: str
     arrangement: Arrangement
+    costs: Costs
     budgets: list[int] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)  # by rounds
     foreseen: list[float] = field(default_factory=list)
+    twin: list[float] = field(default_factory=list)  # liveness with the same algorithms
+
+    @cached_property
+    def chosen(self) -> tuple[Choice, ...]:
+        """What each op of the program takes, as the costs have it."""
+        schedule = self.arrangement.schedules["TRAIN"]
+        took = {x.op: x.algorithm for x in schedule.instructions if isinstance(x, Compute)}
+        return tuple(next(c for c in self.costs.choices(op) if c.algorithm == took[op]) for op in schedule.program.ops)
 
     def row(self) -> Row:
         schedule = self.arrangement.schedules["TRAIN"]
         moved = copied(schedule.instructions, schedule)
-        ratio = median(foreseen / seconds for foreseen, seconds in zip(self.foreseen, self.seconds, strict=True))
+
+        def over(mine: Sequence[float], its: Sequence[float]) -> float:
+            return median(a / b for a, b in zip(mine, its, strict=True))
+
         return {
             "policy": self.policy, "budget_bytes": min(self.budgets), "peak_bytes": self.arrangement.arena, **moved,
-            "seconds": median(self.seconds), "predicted_seconds": median(self.foreseen), "predicted_ratio": ratio,
-            "rounds": self.seconds, "predicted_rounds": self.foreseen,
+            "seconds": median(self.seconds), "predicted_seconds": median(self.foreseen),
+            "predicted_ratio": over(self.foreseen, self.seconds), "over_liveness": over(self.seconds, self.twin),
+            "rounds": self.seconds, "predicted_rounds": self.foreseen, "liveness_rounds": self.twin,
         }  # fmt: skip
 
 
@@ -102,7 +113,7 @@ def planned(program: Program, wanted: Sequence[str], costs: Costs, points: int, 
             arrangement = arrange([program], policy, costs, budget)
             plan = policy, str(arrangement.schedules["TRAIN"])
             if plan not in cases:
-                cases[plan] = Case(policy, arrangement)
+                cases[plan] = Case(policy, arrangement, costs)
             cases[plan].budgets.append(budget)
     return list(cases.values())
 
@@ -115,72 +126,53 @@ def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, po
     costs = costs_of(device, [program], False, tell)
     cases = planned(program, wanted, costs, points, tell)
     room = device.memory * 3 // 4
-    watched = [with_algorithms(program, costs, chosen) for chosen in _ranks(program, costs, cases)]
-    for group in _groups(cases, room - sum(w.arena + w.host for w in watched)):
+    twins: dict[tuple[Choice, ...], Arrangement] = {}
+    for case in cases:
+        if case.chosen not in twins:
+            twins[case.chosen] = with_algorithms(program, costs, dict(zip(program.ops, case.chosen, strict=True)))
+    for group in _groups(cases, room - sum(t.arena + t.host for t in twins.values())):
         sessions: list[Session] = []
-        steps: list[Steps] = []
+        steps: dict[tuple[Choice, ...], Steps] = {}
         try:
-            for i, w in enumerate(watched):
-                tell(i, len(watched), "liveness, op by op: warming up")
-                steps.append(Steps(device, w))
             for i, case in enumerate(group):
                 tell(i, len(group), f"{case.policy}: warming up")
                 session, _ = opened(net, device, case.policy, costs, WARM, min(case.budgets))
                 sessions.append(session)
-            turns: list[tuple[str, Step, list[float]]] = [("liveness, op by op", one.step, []) for one in steps]
-            for case, session in zip(group, sessions, strict=True):
-                turns.append((case.policy, partial(_step, session), case.seconds))
+                if case.chosen not in steps:
+                    steps[case.chosen] = Steps(device, twins[case.chosen])
             for i in range(rounds):
-                for name, step, seconds in turns if i % 2 == 0 else reversed(turns):
-                    tell(i, rounds, f"round {i + 1}: {name}")
-                    seconds.append(_turn(step))
-                now = _anew(costs, [one.seconds(program.ops, fmean) for one in steps])
-                for case in group:
-                    case.foreseen.append(simulate(case.arrangement.schedules["TRAIN"], now).seconds)
-                for one in steps:
-                    one.taken.clear()
+                for case, session in zip(group, sessions, strict=True):
+                    tell(i, rounds, f"round {i + 1}: {case.policy}")
+                    _meet(case, session, steps[case.chosen], costs, twin_first=i % 2 == 0)
         finally:
-            for open_ in (*sessions, *steps):
+            for open_ in (*sessions, *steps.values()):
                 open_.close()
             for session in sessions:
                 session.machine.homes.clear()
     return cases, device.description
 
 
-def _turn(step: Step) -> float:
+def _meet(case: Case, session: Session, twin: Steps, costs: Costs, twin_first: bool) -> None:
+    """A turn of each, one behind the other."""
+    if twin_first:
+        case.twin.append(_turn(twin.step))
+    case.seconds.append(_turn(lambda: _step(session)))
+    if not twin_first:
+        case.twin.append(_turn(twin.step))
+    schedule = case.arrangement.schedules["TRAIN"]
+    now = twin.seconds(schedule.program.ops, fmean)
+    twin.taken.clear()
+    seconds = {op: fmean(now[key(op, c.algorithm)]) for op, c in zip(schedule.program.ops, case.chosen, strict=True)}
+    choices = remembering(lambda op: tuple(replace(c, seconds=seconds[op]) for c in costs.choices(op)))
+    case.foreseen.append(simulate(schedule, replace(costs, choices=choices)).seconds)
+
+
+def _turn(step: Callable[[], float]) -> float:
     """Seconds of a step, of as many as fill a turn."""
     taken = [step()]
     while sum(taken) < TURN:
         taken.append(step())
     return fmean(taken)
-
-
-def _ranks(program: Program, costs: Costs, cases: Sequence[Case]) -> Iterator[dict[Op, Choice]]:
-    """Choices of every op that together have all algorithms of the cases."""
-    used: dict[Op, dict[Algorithm, None]] = {op: {} for op in program.ops}
-    for case in cases:
-        for x in case.arrangement.schedules["TRAIN"].instructions:
-            if isinstance(x, Compute):
-                used[x.op][x.algorithm] = None
-    for rank in range(max(map(len, used.values()))):
-        yield {
-            op: next(c for c in costs.choices(op) if c.algorithm == list(those)[min(rank, len(those) - 1)])
-            for op, those in used.items()
-        }
-
-
-def _anew(costs: Costs, taken: Sequence[dict[str, list[float]]]) -> Costs:
-    """The costs with what ops took now."""
-    found: dict[str, list[float]] = {}
-    for of in taken:
-        for name, seconds in of.items():
-            found.setdefault(name, []).extend(seconds)
-    return replace(
-        costs,
-        choices=lambda op: tuple(
-            replace(c, seconds=median(found.get(key(op, c.algorithm), [c.seconds]))) for c in costs.choices(op)
-        ),
-    )
 
 
 def _groups(cases: Sequence[Case], room: int) -> Iterator[list[Case]]:
@@ -211,11 +203,12 @@ def show(document: Row) -> None:
     lines = [
         [
             r["policy"], table.size(r["budget_bytes"]), table.size(r["peak_bytes"]), table.size(r["offload_bytes"]),
-            table.duration(r["seconds"]), table.duration(r["predicted_seconds"]), f"{r['predicted_ratio']:.2f}",
+            table.duration(r["seconds"]), table.duration(r["predicted_seconds"]),
+            f"{r['predicted_ratio']:.2f}", f"{r['over_liveness']:.2f}",
         ]
         for r in document["rows"]
     ]  # fmt: skip
-    headings = ["policy", "from budget", "peak", "moved out", "measured", "foreseen", "ratio"]
+    headings = ["policy", "from budget", "peak", "moved out", "measured", "foreseen", "ratio", "over liveness"]
     table.plain(headings, lines, f"{document['network']}, batch {document['batch']}: an iteration under budgets")
     near = sum(abs(r["predicted_ratio"] - 1) <= CLOSE for r in document["rows"])
     print(f"{near} of {len(document['rows'])} foreseen within {CLOSE:.0%}. {document['device']}")

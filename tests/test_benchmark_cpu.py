@@ -166,7 +166,7 @@ def test_a_small_net_under_budgets(cache, capsys, monkeypatch, tmp_path):
     for row in rows.values():
         assert row["peak_bytes"] <= row["budget_bytes"] and row["seconds"] > 0
         # what ops take is measured within steps: however slow the machine, not ten times more or less
-        assert 0.1 < row["predicted_seconds"] / row["seconds"] < 10
+        assert 0.1 < row["predicted_ratio"] < 10 and 0.1 < row["over_liveness"] < 10
     assert rows["vdnn_all:m"]["offload_bytes"] > rows["liveness:p"]["offload_bytes"] == 0
     assert rows["vdnn_all:m"]["peak_bytes"] < rows["liveness:p"]["peak_bytes"]
     written = {path.suffix: path for path in budgets.RESULTS.iterdir()}
