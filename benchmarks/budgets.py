@@ -50,8 +50,9 @@ from minidnn.study.in_place import Steps, with_algorithms
 
 POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"
 POINTS = 16  # budgets that are asked for
-ROUNDS = 5
-WARM = 2  # steps
+ROUNDS = 6
+SITTING = 2  # rounds, behind which all is opened anew: by where its memory lies a session is 10 % slower for good
+WARM = 1  # steps
 TURN = 3.0  # seconds of steps in a turn, at least; what they take on the average counts
 CLOSE = 0.10  # of what was measured: how near the simulator should be
 
@@ -130,25 +131,28 @@ def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, po
     for case in cases:
         if case.chosen not in twins:
             twins[case.chosen] = with_algorithms(program, costs, dict(zip(program.ops, case.chosen, strict=True)))
-    for group in _groups(cases, room - sum(t.arena + t.host for t in twins.values())):
-        sessions: list[Session] = []
-        steps: dict[tuple[Choice, ...], Steps] = {}
-        try:
-            for i, case in enumerate(group):
-                tell(i, len(group), f"{case.policy}: warming up")
-                session, _ = opened(net, device, case.policy, costs, WARM, min(case.budgets))
-                sessions.append(session)
-                if case.chosen not in steps:
-                    steps[case.chosen] = Steps(device, twins[case.chosen])
-            for i in range(rounds):
-                for case, session in zip(group, sessions, strict=True):
-                    tell(i, rounds, f"round {i + 1}: {case.policy}")
-                    _meet(case, session, steps[case.chosen], costs, twin_first=i % 2 == 0)
-        finally:
-            for open_ in (*sessions, *steps.values()):
-                open_.close()
-            for session in sessions:
-                session.machine.homes.clear()
+    room -= sum(t.arena + t.host for t in twins.values())
+    for first in range(0, rounds, SITTING):
+        turns = range(first, min(first + SITTING, rounds))
+        for group in _groups(cases if first % (2 * SITTING) == 0 else cases[::-1], room):
+            sessions: list[Session] = []
+            steps: dict[tuple[Choice, ...], Steps] = {}
+            try:
+                for i, case in enumerate(group):
+                    tell(i, len(group), f"{case.policy}: warming up for round {first + 1}")
+                    session, _ = opened(net, device, case.policy, costs, WARM, min(case.budgets))
+                    sessions.append(session)
+                    if case.chosen not in steps:
+                        steps[case.chosen] = Steps(device, twins[case.chosen])
+                for i in turns:
+                    for case, session in zip(group, sessions, strict=True):
+                        tell(i, rounds, f"round {i + 1}: {case.policy}")
+                        _meet(case, session, steps[case.chosen], costs, twin_first=i % 2 == 0)
+            finally:
+                for open_ in (*sessions, *steps.values()):
+                    open_.close()
+                for session in sessions:
+                    session.machine.homes.clear()
     return cases, device.description
 
 
