@@ -6,6 +6,10 @@ Algorithms for Convolutional Neural Networks", CVPR 2016, section 4), all at the
 infinity. One call is the whole pass: transforms and products of a block of tiles at a time, the blocks (or, where all
 tiles are summed, the products) shared among threads. No sum depends on how: bits are the same for any number of
 threads.
+
+Filters are transformed in each call. That is 7 % of the time of VGG-16's forward passes at batch 4, on one thread, and
+less at larger ones; kept until backward-data they would take four times the weights' bytes, and lie in an order that
+its products do not read.
 """
 
 from __future__ import annotations
