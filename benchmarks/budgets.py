@@ -215,11 +215,8 @@ def show(document: Row) -> None:
     headings = ["policy", "from budget", "peak", "moved out", "measured", "foreseen", "ratio", "over liveness"]
     table.plain(headings, lines, f"{document['network']}, batch {document['batch']}: an iteration under budgets")
     near = sum(abs(r["predicted_ratio"] - 1) <= CLOSE for r in document["rows"])
-    print(
-        f"Medians of {document['rounds']} rounds, of ratios too. {near} of {len(document['rows'])} foreseen within",
-        end="",
-    )
-    print(f" {CLOSE:.0%}. {document['device']}")
+    print(f"{near} of {len(document['rows'])} foreseen within {CLOSE:.0%}. All are medians of {document['rounds']} rounds,")
+    print(f"ratios too. {document['device']}")
 
 
 def save(document: Row) -> list[Path]:
