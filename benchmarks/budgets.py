@@ -215,7 +215,8 @@ def show(document: Row) -> None:
     headings = ["policy", "from budget", "peak", "moved out", "measured", "foreseen", "ratio", "over liveness"]
     table.plain(headings, lines, f"{document['network']}, batch {document['batch']}: an iteration under budgets")
     near = sum(abs(r["predicted_ratio"] - 1) <= CLOSE for r in document["rows"])
-    print(f"{near} of {len(document['rows'])} foreseen within {CLOSE:.0%}. All are medians of {document['rounds']} rounds,")
+    rounds = f"{document['rounds']} rounds"
+    print(f"{near} of {len(document['rows'])} foreseen within {CLOSE:.0%}. All are medians of {rounds},")
     print(f"ratios too. {document['device']}")
 
 
