@@ -7,18 +7,27 @@ import numpy as np
 from minidnn.backends.philox import keep_mask
 
 
+def rectified(x, slope=0.0):
+    """A ReLU. + 0: a slope of 0 makes -0, which packing would not find."""
+    return np.where(x > 0, x, slope * x + 0)
+
+
+def passed(saved, dy, slope=0.0):
+    """Its gradient, dy where what was saved is positive."""
+    return np.where(saved > 0, dy, slope * dy)
+
+
 def relu_forward(a, reads, writes):
     (x,), (y, *mask) = reads, writes
-    positive = x > 0
-    y[...] = np.where(positive, x, a.negative_slope * x + 0)  # a slope of 0 makes -0, which packing would not find
-    if mask:
-        mask[0][...] = positive
+    if mask:  # before y, which may lie on x
+        mask[0][...] = x > 0
+    y[...] = rectified(x, a.negative_slope)
 
 
 def relu_backward(a, reads, writes):
     """dx = dy where x > 0, slope * dy elsewhere; y tells the sign of x while the slope is not negative."""
     (saved, *_, dy), (dx,) = reads, writes
-    dx[...] = np.where(saved > 0, dy, a.negative_slope * dy)
+    dx[...] = passed(saved, dy, a.negative_slope)
 
 
 def dropout(a, reads, writes):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends.reference import convolution, dense, normalization, pooling
+from minidnn.backends.reference.elementwise import passed, rectified
 
 
 def _rectified(forward):
     def forward_relu(a, reads, writes):
         """y = ReLU(forward), zeros and NaN as relu.forward has them."""
         forward(a, reads, writes)
-        y = writes[0]
-        y[...] = np.where(y > 0, y, 0 * y + 0)
+        writes[0][...] = rectified(writes[0])
 
     return forward_relu
 
@@ -23,7 +23,7 @@ convolution_relu, inner_product_relu = _rectified(convolution.forward), _rectifi
 def relu_backward_bias(a, reads, writes):
     """dx = dy where y > 0; db[c] = the sum of dx over all axes but the channels'."""
     (y, dy), (dx, db) = reads, writes
-    dx[...] = np.where(y > 0, dy, 0 * dy)
+    dx[...] = passed(y, dy)
     dense.backward_bias(None, [dx], [db])
 
 
@@ -33,7 +33,7 @@ def pooling_backward_relu(a, reads, writes):
     positive = np.empty_like(dx)
     pooling.backward(a, [index, (y > 0).astype(dx.dtype)], [positive])
     pooling.backward(a, [index, dy], [dx])
-    dx[...] = np.where(positive > 0, dx, 0 * dx)
+    dx[...] = passed(positive, dx)
 
 
 # ---- BatchNorm, Scale, and perhaps ReLU
@@ -63,7 +63,7 @@ def batch_norm_backward_scale_relu(a, reads, writes):
     x, mean, variance, gamma, beta, dy = reads
     y = normalization.normalized(a, x, mean, variance)
     normalization.scale_forward(None, [y, gamma, beta], [y])
-    batch_norm_backward_scale(a, [*reads[:-1], np.where(y > 0, dy, 0 * dy)], writes)
+    batch_norm_backward_scale(a, [*reads[:-1], passed(y, dy)], writes)
 
 
 batch_norm_scale = _scaled(normalization.batch_norm_forward)

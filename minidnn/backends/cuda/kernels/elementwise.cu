@@ -2,13 +2,16 @@
 
 #include "common.cuh"
 
+// + 0: a slope of 0 makes -0, which packing would not find
+__device__ float rectified(float v, float slope) { return v > 0 ? v : slope * v + 0; }
+
 extern "C" __global__ void relu(const T* x, T* y, float slope, int64 n) {
-    map(n, y, [=](float v) { return v > 0 ? v : slope * v + 0; }, x);
+    map(n, y, [=](float v) { return rectified(v, slope); }, x);
 }
 
 // mask: 1 where x > 0
 extern "C" __global__ void relu_mask(const T* x, T* y, uint8* mask, float slope, int64 n) {
-    auto f = [=](float v) { return v > 0 ? v : slope * v + 0; };
+    auto f = [=](float v) { return rectified(v, slope); };
     for (int64 i = first(); i < n / 4; i += step()) {
         float4 v = load4(x, i);
         store4(y, i, apply4(f, v));
