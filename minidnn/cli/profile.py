@@ -21,7 +21,7 @@ def measuring(about: subject.Subject, again: bool = False) -> tuple[Costs, Measu
     """Costs of the subject's programs on its device, with how many had to be measured now: what is not known yet, or
     (`again`) all. Shows how far it is on a terminal."""
     from minidnn.backends import open_device
-    from minidnn.costs import measured, measurements
+    from minidnn.costs import measurements
     from minidnn.formats import usable
     from minidnn.study.measure import measure
 
@@ -30,9 +30,6 @@ def measuring(about: subject.Subject, again: bool = False) -> tuple[Costs, Measu
     known = measurements(device)
     if known.problem:
         print(f"minidnn: {known.problem}", file=sys.stderr)
-    ops = [op for program in about.programs for op in program.ops]
-    if not again and known.covers(ops, device.algorithms) and known.beside:
-        return measured(device, known), known, 0
     before = 0 if again else len(known.seconds)
 
     def tell(done: int, of: int, name: str) -> None:
