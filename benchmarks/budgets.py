@@ -30,7 +30,7 @@ from benchmarks import machine, nets
 from benchmarks.cpu import RESULTS, Wrong, asked
 from benchmarks.curves import picture
 from benchmarks.gpu_check.journal import commit
-from benchmarks.sides import Tell, costs_of, opened, train
+from benchmarks.sides import Tell, costs_of, opened, shut, train
 from benchmarks.watched import watched
 from minidnn import sizes
 from minidnn.backends.cpu import CpuDevice
@@ -147,16 +147,16 @@ def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, po
                 for i in turns:
                     for case, session in zip(group, sessions, strict=True):
                         tell(i, rounds, f"round {i + 1}: {case.policy}")
-                        _meet(case, session, steps[case.chosen], costs, twin_first=i % 2 == 0)
+                        _meet(case, session, steps[case.chosen], twin_first=i % 2 == 0)
             finally:
-                for open_ in (*sessions, *steps.values()):
-                    open_.close()
+                for twin in steps.values():
+                    twin.close()
                 for session in sessions:
-                    session.machine.homes.clear()
+                    shut(session)
     return cases, device.description
 
 
-def _meet(case: Case, session: Session, twin: Steps, costs: Costs, twin_first: bool) -> None:
+def _meet(case: Case, session: Session, twin: Steps, twin_first: bool) -> None:
     """A turn of each, one behind the other."""
     if twin_first:
         case.twin.append(_turn(twin.step))
@@ -167,8 +167,8 @@ def _meet(case: Case, session: Session, twin: Steps, costs: Costs, twin_first: b
     now = twin.seconds(schedule.program.ops, fmean)
     twin.taken.clear()
     seconds = {op: fmean(now[key(op, c.algorithm)]) for op, c in zip(schedule.program.ops, case.chosen, strict=True)}
-    choices = remembering(lambda op: tuple(replace(c, seconds=seconds[op]) for c in costs.choices(op)))
-    case.foreseen.append(simulate(schedule, replace(costs, choices=choices)).seconds)
+    choices = remembering(lambda op: tuple(replace(c, seconds=seconds[op]) for c in case.costs.choices(op)))
+    case.foreseen.append(simulate(schedule, replace(case.costs, choices=choices)).seconds)
 
 
 def _turn(step: Callable[[], float]) -> float:
