@@ -37,6 +37,7 @@ from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import names, positive
 from minidnn.cli.subject import check_policies
 from minidnn.costs import Choice, Costs, key, remembering
+from minidnn.errors import BadInput
 from minidnn.files import replacing
 from minidnn.fusion import offered
 from minidnn.memory.arrange import Arrangement, BudgetError, arrange
@@ -45,7 +46,7 @@ from minidnn.memory.simulator import simulate
 from minidnn.memory.trace import copied
 from minidnn.program import Program
 from minidnn.report import table
-from minidnn.session import InvalidInput, Session, programs
+from minidnn.session import Session, programs
 from minidnn.study.in_place import Steps, with_algorithms
 
 POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"
@@ -252,7 +253,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 say(done, of, f"{network}: {text}")
 
             cases, device = run(network, batch, args.policies, args.threads, args.points, args.rounds, tell)
-    except (Wrong, InvalidInput, OSError) as error:
+    except (Wrong, BadInput, OSError) as error:
         print(f"benchmarks/budgets.py: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -35,8 +35,8 @@ from benchmarks.sides import Failed, Ours, Side, Tell, Theirs, Turn
 from benchmarks.watched import watched
 from minidnn.cli.options import names, positive
 from minidnn.cli.subject import check_policies
+from minidnn.errors import BadInput
 from minidnn.memory import policies
-from minidnn.session import InvalidInput
 from minidnn.zoo import NoSuchModel
 
 NETWORKS = "vgg16:4,resnet18:8,resnet50:8,alexnet:32,googlenet:8,lenet:64,cifar10_quick:100"
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         wanted = [asked(text) for text in args.networks]
         if args.save:
             RESULTS.mkdir(exist_ok=True)
-    except (Wrong, InvalidInput, OSError) as error:
+    except (Wrong, BadInput, OSError) as error:
         print(f"benchmarks/cpu.py: {error}", file=sys.stderr)
         return 2
     args.policies = list(dict.fromkeys(args.policies))

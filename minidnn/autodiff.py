@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from minidnn.errors import BadInput
 from minidnn.formats import floating
 from minidnn.layers.base import Facts, Parameter, Site
 from minidnn.program import Op, Phase, Program, Role, Tensor
@@ -34,7 +35,7 @@ OWN = ".own"  # ends the name of a gradient as its layer writes it, where that i
 SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the scale of the loss; good steps since it was changed
 
 
-class NotTrainable(ValueError):
+class NotTrainable(BadInput, ValueError):
     """A graph that is whole, but not fit for what is asked: it has no loss, or an input is to be kept."""
 
 

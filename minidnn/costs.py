@@ -9,7 +9,6 @@ Values only; nothing here runs an op. A Costs comes from one of three places, an
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from minidnn import sizes
+from minidnn.errors import BadInput, near
 from minidnn.files import replacing
 from minidnn.program import Algorithm, Op, Tensor
 
@@ -103,7 +103,7 @@ PROFILES = Path(__file__).with_name("gpus")
 TF32 = ":tf32"
 
 
-class ProfileError(ValueError):
+class ProfileError(BadInput, ValueError):
     """There is no such GPU profile, or its file is wrong."""
 
 
@@ -268,10 +268,8 @@ def gpu(name: str) -> GPU:
             raise ProfileError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from None
     path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
     if path.parent == PROFILES and not path.is_file():
-        near = difflib.get_close_matches(name.lower().replace("-", "_"), gpus(), 1, 0.5)
-        hint = f"did you mean {near[0]}? " if near else ""
-        there = ", ".join(gpus())
-        raise ProfileError(f"no GPU profile is called {name!r}; {hint}there are {there}, or give a file.yaml")
+        hint, there = near(name.replace("-", "_"), gpus(), 0.5), ", ".join(gpus())
+        raise ProfileError(f"no GPU profile is called {name!r}{hint}; there are {there}, or give a file.yaml")
     try:
         data = YAML(typ="safe").load(path.read_text())
     except YAMLError as error:
@@ -342,7 +340,7 @@ def key(op: Op, algorithm: Algorithm) -> str:
     return f"{geometry(op)} [{algorithm.name} {algorithm.workspace}]"
 
 
-class NotKept(OSError):
+class NotKept(BadInput, OSError):
     """What is measured could not be kept, and measuring takes minutes."""
 
 

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from minidnn.errors import near
 from minidnn.layers import LAYERS
-from minidnn.schema import meant, message_of
+from minidnn.schema import message_of
 
 COMMON = ("include", "exclude", "param", "loss_weight", "propagate_down")
 PREFIX = {
@@ -109,7 +110,7 @@ class Layers:
 
     def __getattr__(self, kind: str) -> Callable[..., Any]:
         if kind not in LAYERS:
-            raise AttributeError(f"there is no layer type {kind!r}{meant(kind, LAYERS)}")
+            raise AttributeError(f"there is no layer type {kind!r}{near(kind, LAYERS)}")
 
         def layer(*blobs: Any, **fields: Any) -> Any:
             writer = _writing.get()

@@ -9,20 +9,20 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.near import near
+from minidnn.errors import BadInput, near
 
 FORMATS = ("float32", "bfloat16", "float16")
 HALF = ("bfloat16", "float16")  # of 16 bits
 
 
-class InvalidFormat(ValueError):
+class InvalidFormat(BadInput, ValueError):
     """A number format that there is not, or that this machine, or this device, cannot do."""
 
 
 def named(name: str) -> str:
     """The format of that name. Raises InvalidFormat."""
     if name not in FORMATS:
-        raise InvalidFormat(f"there is no number format {name!r}{near(name, FORMATS)} (there are {', '.join(FORMATS)})")
+        raise InvalidFormat(f"there is no number format {name!r}{near(name, FORMATS)}; there are {', '.join(FORMATS)}")
     return name
 
 

@@ -13,26 +13,22 @@ from typing import Any
 import numpy as np
 
 from minidnn import snapshot
-from minidnn.autodiff import SCALE, NotTrainable, TrainSpec, differentiate
+from minidnn.autodiff import SCALE, TrainSpec, differentiate
 from minidnn.backends import open_device
 from minidnn.costs import Costs, Staging, estimate
+from minidnn.errors import BadInput, InvalidInput, near
 from minidnn.formats import usable, widened
 from minidnn.fusion import Fuses, fused, offered
 from minidnn.layers.base import FACTS, Facts
 from minidnn.memory.arrange import arrange
-from minidnn.memory.machine import Machine, NoStore
-from minidnn.memory.policies import DEFAULT, find
+from minidnn.memory.machine import Machine
+from minidnn.memory.policies import DEFAULT
 from minidnn.memory.trace import Trace
-from minidnn.near import near
 from minidnn.net import Blob, Graph, Net
 from minidnn.program import Program, Role, Tensor
 
 
-class InvalidInput(ValueError):
-    """Arguments that do not make a run; the message says which and why."""
-
-
-class WeightsError(ValueError):
+class WeightsError(BadInput, ValueError):
     """Weights that do not fit the net; the message names the layer and both shapes."""
 
 
@@ -85,15 +81,8 @@ class Session:
         self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=format) for phase in phases}
         fuses = offered(self.device) if fuse else None
         self.programs = lower(self.graphs, train, keep, executable(facts), fuses)
-        try:
-            find(policy)
-        except KeyError as error:
-            raise InvalidInput(error.args[0]) from None
         self.arrangement = arrange(list(self.programs.values()), policy, self.costs, budget, host_budget)
-        try:
-            self.machine = Machine(self.device, self.arrangement, debug=debug, delays=delays)
-        except NoStore as error:
-            raise InvalidInput(str(error)) from None
+        self.machine = Machine(self.device, self.arrangement, debug=debug, delays=delays)
         carried = {t.name: t for program in self.programs.values() for t in program.carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         others = [t for t in carried.values() if t not in self.params.tensors]
@@ -278,7 +267,7 @@ def facts_of(facts: str | Facts) -> Facts:
     if isinstance(facts, str):
         if facts not in FACTS:
             there = ", ".join(FACTS)
-            raise InvalidInput(f"there are no facts called {facts!r}{near(facts, FACTS)} (there are {there})")
+            raise InvalidInput(f"there are no facts called {facts!r}{near(facts, FACTS)}; there are {there}")
         return FACTS[facts]
     return facts
 
@@ -332,12 +321,9 @@ def lower(
         kept = [blob.tensor for name in keep if (blob := _last(graph, name))]
         if phase == "TEST":
             kept += _scores(graph)
-        try:
-            if phase == "TRAIN" and train and train.iter_size > 1:
-                found["ACCUMULATE"] = differentiate(graph, facts, replace(train, accumulate=True), kept)
-            found[phase] = differentiate(graph, facts, train if phase == "TRAIN" else None, kept)
-        except NotTrainable as error:
-            raise InvalidInput(str(error)) from None
+        if phase == "TRAIN" and train and train.iter_size > 1:
+            found["ACCUMULATE"] = differentiate(graph, facts, replace(train, accumulate=True), kept)
+        found[phase] = differentiate(graph, facts, train if phase == "TRAIN" else None, kept)
     fuses = fuses if facts in (None, Facts()) else None
     return {name: fused(program, fuses) for name, program in found.items()}
 

@@ -31,6 +31,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
 from minidnn import sizes
+from minidnn.errors import BadInput, Failed
 
 VERSION = 1
 _NUMBER = re.compile(r"_iter_(\d+)\.safetensors$")
@@ -38,15 +39,12 @@ STATE = "solver/"
 _COUNTS = {"iteration": 2**63, "position": 2**63, "seed": 2**64}  # each below this
 
 
-class SnapshotError(ValueError):
+class SnapshotError(BadInput, ValueError):
     """A file that is no usable snapshot; the message names it and what is wrong."""
 
 
-class SaveError(OSError):
+class SaveError(Failed, OSError):
     """A snapshot that could not be written; the ones before it are intact."""
-
-    def __str__(self) -> str:
-        return self.args[0]
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from minidnn import snapshot
+from minidnn.errors import Failed, InvalidInput
 from minidnn.feeds import Feeds, Pair
 from minidnn.fusion import kinds
 from minidnn.layers.base import Facts
@@ -33,7 +34,7 @@ from minidnn.memory.trace import Trace
 from minidnn.net import Net
 from minidnn.program import Role
 from minidnn.schema import SolverParameter
-from minidnn.session import InvalidInput, Loaded, Session
+from minidnn.session import Loaded, Session
 from minidnn.solver_file import host_staging, learning_rate, phases, train_spec, understand
 
 # ---- what happened
@@ -88,7 +89,7 @@ class Ended:
 Event = Began | Step | Tested | Saved | Ended
 
 
-class Diverged(ArithmeticError):
+class Diverged(Failed, ArithmeticError):
     """Training stopped because a value is not finite: the loss, or `what` a test gave."""
 
     def __init__(self, iteration: int, loss: float, layer: str | None, why: str, what: str = "the loss") -> None:

@@ -16,11 +16,11 @@ from minidnn import zoo
 from minidnn.autodiff import TrainSpec
 from minidnn.backends import DEVICES
 from minidnn.costs import Staging
+from minidnn.errors import InvalidInput, near
 from minidnn.layers import LAYERS
 from minidnn.memory import policies
 from minidnn.net import Net
-from minidnn.schema import Document, NetState, SolverParameter, check_solver, meant, plain, read, shown
-from minidnn.session import InvalidInput
+from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, shown
 
 
 def host_staging(ring: int | None, compress: bool) -> Staging | None:
@@ -101,10 +101,10 @@ def _check_names(document: Document) -> None:
     if isinstance(policy, str):
         try:
             policies.find(policy)
-        except KeyError as error:
-            document.error(("minidnn", "policy"), error.args[0])
+        except policies.NoSuchPolicy as error:
+            document.error(("minidnn", "policy"), str(error))
     if isinstance(device, str) and device not in DEVICES:
-        what = f"there is no device {device!r}{meant(device, DEVICES)} (there are {', '.join(DEVICES)})"
+        what = f"there is no device {device!r}{near(device, DEVICES)}; there are {', '.join(DEVICES)}"
         document.error(("minidnn", "device"), what)
 
 

@@ -227,7 +227,7 @@ def test_the_picture_is_svg_and_keeps_within_it():
 @pytest.mark.parametrize(
     "argv, says",
     [
-        (["--networks", "lenett:4"], "did you mean lenet"),
+        (["--networks", "lenett:4"], "did you mean 'lenet'"),
         (["--networks", "lenet:0"], "expected NET or NET:BATCH"),
         (["--networks", "lenet:"], "expected NET or NET:BATCH"),
         (["--networks", "nothing_like_it:4"], "there are alexnet"),

@@ -85,7 +85,7 @@ def test_a_transform_need_not_pay():
 
 
 def test_unknown_name():
-    with pytest.raises(costs.ProfileError, match=r"'titanx'; did you mean titan_x\?"):
+    with pytest.raises(costs.ProfileError, match=r"'titanx' \(did you mean 'titan_x'\?"):
         costs.profile("titanx")
     with pytest.raises(costs.ProfileError, match="there are a100, h200"):
         costs.profile("zzz")
@@ -254,7 +254,7 @@ def test_what_is_no_product_gains_by_its_bytes_alone():
 def test_tf32_of_a_card_that_has_none():
     with pytest.raises(costs.ProfileError, match="titan_x:tf32: it has no tensor cores for TF32"):
         costs.profile("titan_x:tf32")
-    with pytest.raises(costs.ProfileError, match=r"'h20'; did you mean h200\?"):
+    with pytest.raises(costs.ProfileError, match=r"'h20' \(did you mean 'h200'\?"):
         costs.profile("h20:tf32")
 
 

@@ -290,7 +290,7 @@ class TestSource:
     @pytest.mark.parametrize(
         ("text", "said"),
         [
-            ("digit", "did you mean digits"),
+            ("digit", "did you mean 'digits'"),
             ("mnist", "expected digits, mnist:FOLDER"),
             ("digits:half", "not known"),
             ("synthetic:3xx", "'3xx' is not a sample's shape"),

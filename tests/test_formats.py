@@ -47,7 +47,7 @@ def program(net: str, format: str, phase: str = "TRAIN", train: TrainSpec | None
 
 def test_names():
     assert formats.named("float16") == "float16"
-    with pytest.raises(InvalidFormat, match=r"no number format 'bfloat', did you mean 'bfloat16'\?"):
+    with pytest.raises(InvalidFormat, match=r"no number format 'bfloat' \(did you mean 'bfloat16'\?"):
         formats.named("bfloat")
     with pytest.raises(InvalidFormat, match="no number format 'half'"):
         minidnn.load(NETS / "lenet.yaml").graph("TRAIN", format="half")

@@ -192,7 +192,7 @@ def test_a_table_says_what_it_means(capsys):
     [
         (("cifar10_quick", "--max", "batch", "--batch", "3"), "leave out --batch"),
         (("alexnet", "--max", "depth"), "no family of nets whose depth is free"),
-        (("superneuron_resnet", "--max", "depth"), "did you mean superneurons_resnet"),
+        (("superneuron_resnet", "--max", "depth"), "did you mean 'superneurons_resnet'"),
         (("resnet", "--max", "depth", "--step", "4"), "3 apart"),
         (("cifar10_quick", "--max", "batch", "--policies", "livenes"), "did you mean 'liveness'"),
         (("cifar10_quick", "--max", "batch", "--policies", "liveness,some.plan"), "plans one size of a net"),

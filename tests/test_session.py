@@ -7,7 +7,7 @@ import pytest
 
 import minidnn
 from minidnn import L
-from minidnn.session import InvalidInput
+from minidnn.errors import InvalidInput
 
 
 class Two(minidnn.Net):
@@ -41,6 +41,6 @@ def test_keep_is_a_list():
 
 
 def test_a_layer_without_parameters_is_named(session):
-    with pytest.raises(KeyError, match=r"no layer with parameters is called 'ip1', did you mean 'ip'\?"):
+    with pytest.raises(KeyError, match=r"no layer with parameters is called 'ip1' \(did you mean 'ip'\?"):
         session.params["ip1"]
     assert "sum" not in session.params and session.params.get("sum") is None

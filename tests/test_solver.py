@@ -17,9 +17,11 @@ import minidnn
 from minidnn import snapshot
 from minidnn.cli.main import main
 from minidnn.data import DataError
+from minidnn.errors import InvalidInput
 from minidnn.feeds import Feeds
+from minidnn.memory.policies import NoSuchPolicy
 from minidnn.schema import InvalidFile, SolverParameter
-from minidnn.session import InvalidInput, WeightsError
+from minidnn.session import WeightsError
 from minidnn.snapshot import SaveError
 from minidnn.solver import Began, Diverged, Ended, Saved, Solver, Step
 from minidnn.solver import Tested as Measured  # pytest takes "Test..." for a test
@@ -536,7 +538,7 @@ class TestRefused:
         with pytest.raises(InvalidFile) as found:
             Solver(case / "solver.yaml")
         assert len(found.value.errors) == 3
-        assert re.search(r"solver.yaml:\d+:\d+: minidnn.policy: .* did you mean 'vdnn_all'", str(found.value))
+        assert re.search(r"solver.yaml:\d+:\d+: minidnn.policy: .*did you mean 'vdnn_all'", str(found.value))
         assert re.search(r"solver.yaml:\d+:\d+: minidnn.device: .*did you mean 'cpu'", str(found.value))
 
     def test_a_prefix_that_cannot_be_written_to_before_training(self, case):
@@ -547,7 +549,7 @@ class TestRefused:
             assert solver.iteration == 0
 
     def test_an_unknown_memory_policy(self, case):
-        with pytest.raises(InvalidInput, match="vdnn_all"):
+        with pytest.raises(NoSuchPolicy, match="vdnn_all"):
             Solver(case / "solver.yaml", device="reference", policy="vdnn_al")
 
     def test_labels_that_the_net_has_no_scores_for(self, case):

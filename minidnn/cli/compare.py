@@ -31,8 +31,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.errors import InvalidInput
     from minidnn.report import table
-    from minidnn.session import InvalidInput
     from minidnn.study.compare import simulated
 
     if args.report and (problem := unwritable(Path(args.report), ".html", ".svg")):

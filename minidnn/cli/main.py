@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import minidnn
+from minidnn.errors import BadInput, Failed
 
 # verb: what it does; each is the module minidnn.cli.<verb> with `arguments(parser)` and `run(args)`
 VERBS = {
@@ -30,25 +31,7 @@ VERBS = {
     "devices": "what there is to run on or to simulate",
 }
 
-# Errors that speak for themselves, by the name of their class (so that nothing is imported to know them).
-BAD_INPUT = {
-    "InvalidFile",
-    "ShapeError",
-    "DataError",
-    "SnapshotError",
-    "BudgetError",
-    "WeightsError",
-    "ProfileError",
-    "InvalidInput",
-    "InvalidFormat",
-    "NoKernel",
-    "NotKept",
-    "NoPlan",
-    "PlanError",
-    "CudaUnavailable",
-}
-FAILED = {"Diverged", "NotFinite", "SaveError", "KernelFailed", "CompileError"}
-CUDA = {"CUDARuntimeError", "CUDADriverError"}  # CuPy's; a kernel that failed is noticed when a step ends
+CUDA = ("cupy", "cupy_backends")  # packages whose errors come when a step ends: a kernel failed
 NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
@@ -74,20 +57,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def exit_code(error: Exception) -> int:
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    if kinds & FAILED:
+    if isinstance(error, Failed):
         return 1
-    if kinds & BAD_INPUT:
+    if isinstance(error, BadInput):
         return 2
     named = isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
     return 2 if named or isinstance(error, NO_SUCH_FILE) else 1
 
 
 def message(error: Exception) -> str:
-    kinds = {kind.__name__ for kind in type(error).__mro__}
-    if kinds & (BAD_INPUT | FAILED):
+    if isinstance(error, BadInput | Failed):
         return str(error)
-    if kinds & CUDA:
+    if type(error).__module__.partition(".")[0] in CUDA:
         return f"CUDA failed while the step ran: {error}; with --no-graph and compute-sanitizer it says where"
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""

@@ -132,7 +132,7 @@ _TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_g
 def opened(args: argparse.Namespace, name: str | None) -> Any:
     """The device called `name`: opened if it has options, else its name, for others to open."""
     from minidnn.backends import open_device
-    from minidnn.session import InvalidInput
+    from minidnn.errors import InvalidInput
 
     if not (args.no_tf32 or args.no_graph):
         return name

@@ -59,10 +59,10 @@ def run(args: argparse.Namespace) -> int:
 
 def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str], costs: Costs) -> int:
     """Plan, prove and write. A plan that does not keep the budget is not written."""
+    from minidnn.errors import InvalidInput
     from minidnn.memory import plan_file
     from minidnn.memory.arrange import arrange
     from minidnn.report import table
-    from minidnn.session import InvalidInput
 
     path = Path(args.save)
     if len(policies) > 1 or args.listing:

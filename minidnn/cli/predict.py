@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
 def scores_of(graph) -> tuple[str, bool]:
     """The blob that says what a sample is, and whether it is probabilities already: Softmax's top, else what the
     loss or the accuracy is computed from."""
-    from minidnn.session import InvalidInput
+    from minidnn.errors import InvalidInput
 
     for node in reversed(graph.layers):
         if node.layer.type == "Softmax":
@@ -84,7 +84,7 @@ def prepared(graph, path: str) -> np.ndarray:
     from minidnn.data import DataError, transform
     from minidnn.data.dataset import samples
     from minidnn.data.npz import read_arrays
-    from minidnn.session import InvalidInput
+    from minidnn.errors import InvalidInput
 
     arrays = read_arrays(path)
     found = [arrays[name] for name in ("x", "images", "data") if name in arrays]

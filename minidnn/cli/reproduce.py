@@ -26,8 +26,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.errors import InvalidInput
     from minidnn.report import figures, table
-    from minidnn.session import InvalidInput
     from minidnn.study.reproduce import SYSTEMS, rows
 
     if unknown := [s for s in args.systems if s not in (*SYSTEMS, "all")]:

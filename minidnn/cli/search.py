@@ -70,8 +70,8 @@ Look = Callable[..., Any]
 
 
 def _batch(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
+    from minidnn.errors import InvalidInput
     from minidnn.schema.messages import LARGEST
-    from minidnn.session import InvalidInput
     from minidnn.study.search import Series, largest
 
     if args.batch:
@@ -92,7 +92,7 @@ def _batch(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
 
 def _depth(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
     from minidnn import zoo
-    from minidnn.session import InvalidInput
+    from minidnn.errors import InvalidInput
     from minidnn.study.search import Series, largest
 
     family = zoo.family(args.file)

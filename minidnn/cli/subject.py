@@ -122,7 +122,7 @@ def budgets(about: Subject, args: argparse.Namespace) -> tuple[int | None, int |
 
 def policies_of(args: argparse.Namespace) -> list[str]:
     """Those of --policies or --policy; empty where neither was given."""
-    from minidnn.session import InvalidInput
+    from minidnn.errors import InvalidInput
 
     if args.policies and args.policy:
         raise InvalidInput("--policy is one of --policies: give one or the other")
@@ -130,18 +130,15 @@ def policies_of(args: argparse.Namespace) -> list[str]:
 
 
 def check_policies(policies: Sequence[str], sizes: bool = False) -> None:
-    """Raise InvalidInput for one that there is not. `sizes`: many sizes of the net are planned, so no file will do."""
+    """Raise NoSuchPolicy for one that there is not. `sizes`: many sizes of the net are planned, so no file will do."""
+    from minidnn.errors import InvalidInput
     from minidnn.memory.plan_file import SUFFIX
     from minidnn.memory.policies import find
-    from minidnn.session import InvalidInput
 
     for policy in policies:
         if sizes and policy.endswith(SUFFIX):
             raise InvalidInput(f"{policy} plans one size of a net, and here many are planned: name a policy instead")
-        try:
-            find(policy)
-        except KeyError as error:
-            raise InvalidInput(error.args[0]) from None
+        find(policy)
 
 
 def costs_of(subject: Subject, gpu: str | None) -> Costs:

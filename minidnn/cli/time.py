@@ -87,8 +87,8 @@ def run(args: argparse.Namespace) -> int:
 def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
     from minidnn.cli.profile import measuring
     from minidnn.costs import profile
+    from minidnn.errors import InvalidInput
     from minidnn.report import table
-    from minidnn.session import InvalidInput
     from minidnn.study.algorithms import algorithms, sums
     from minidnn.study.compare import planned
 

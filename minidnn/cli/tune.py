@@ -40,10 +40,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.errors import InvalidInput
     from minidnn.files import replacing, unwritable
     from minidnn.report import curve as drawn
     from minidnn.report import table
-    from minidnn.session import InvalidInput
     from minidnn.study.tune import Cluster, gradient_bytes, sweep
 
     if args.report and (problem := unwritable(Path(args.report), ".html", ".svg")):

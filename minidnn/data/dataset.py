@@ -7,10 +7,12 @@ from typing import Protocol
 
 import numpy as np
 
+from minidnn.errors import BadInput
+
 _AT_ONCE = 256  # samples that are looked at together, so that a check needs little memory
 
 
-class DataError(ValueError):
+class DataError(BadInput, ValueError):
     """Data that cannot be read or does not fit; the message names the file and the numbers."""
 
 

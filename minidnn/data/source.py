@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from difflib import get_close_matches
 
 from minidnn.data import digits, mnist, npz
 from minidnn.data.dataset import DataError, Dataset
 from minidnn.data.synthetic import Synthetic
+from minidnn.errors import near
 
 _KINDS = ("digits", "mnist", "npz", "synthetic")
 _SPLITS = {"TRAIN": "train", "TEST": "test"}
@@ -74,9 +74,8 @@ def parse(text: str, phase: str = "TRAIN") -> Source:
             return Source("mnist", split, path=rest)
     if kind == "synthetic":
         return _synthetic(text, rest, split)
-    near = get_close_matches(kind, _KINDS, 1)
-    hint = f" (did you mean {near[0]}?)" if near and near[0] != kind else ""
-    raise DataError(f"source {text!r} is not known{hint}; expected digits, mnist:FOLDER, npz:PATH or synthetic:3x32x32")
+    expected = "expected digits, mnist:FOLDER, npz:PATH or synthetic:3x32x32"
+    raise DataError(f"source {text!r} is not known{near(kind, _KINDS)}; {expected}")
 
 
 def _synthetic(text: str, rest: str, split: str) -> Source:

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, ClassVar
 
+from minidnn.errors import BadInput
 from minidnn.formats import floating
 from minidnn.program import Op, Phase, Role, Tensor
 
@@ -19,7 +20,7 @@ Shape = tuple[int, ...]
 ELEMENTS = 2**45  # of float32, in the 47 bits of a process's addresses
 
 
-class ShapeError(ValueError):
+class ShapeError(BadInput, ValueError):
     """Bottoms that a layer cannot take; the message says which number is wrong and what would fit."""
 
 

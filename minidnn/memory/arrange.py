@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from minidnn.costs import Costs
+from minidnn.errors import BadInput
 from minidnn.memory.lower import lower
 from minidnn.memory.placement import homes, place
 from minidnn.memory.plan import complete
@@ -24,7 +25,7 @@ from minidnn.sizes import text
 NAMED = 6  # tensors a refusal lists by name
 
 
-class BudgetError(Exception):
+class BudgetError(BadInput):
     """A policy cannot keep a budget. `needed` and `smallest` are bytes: what this plan takes, and what the policy
     would take at its leanest; on the host, if `host`, else on the device."""
 
@@ -62,7 +63,7 @@ def arrange(
     """Plan, lower, place and prove every program; all share one arena and agree on the homes of what they carry.
 
     budget: device bytes; None means all the device has. Raises BudgetError where it (or the host's) is exceeded,
-    KeyError for an unknown policy, PlanError for a plan file that is of another net or device, or does not hold.
+    NoSuchPolicy for an unknown policy, PlanError for a plan file that is of another net or device, or does not hold.
     `proof=False` is for studies that lower thousands of plans.
     """
     with _edited(policy):

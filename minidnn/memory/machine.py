@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from minidnn.errors import BadInput, Failed
 from minidnn.formats import floating
 from minidnn.memory.packing import pack, stored_bound, taken, unpack
 from minidnn.memory.runtime import Bound, Call, Runtime
@@ -59,7 +60,7 @@ class Device(Protocol):
     def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, Any], workspace: Any) -> Call: ...
 
 
-class NotFinite(ArithmeticError):
+class NotFinite(Failed, ArithmeticError):
     """An op wrote a value that is not finite."""
 
     def __init__(self, op: Op, tensor: Tensor) -> None:
@@ -67,7 +68,7 @@ class NotFinite(ArithmeticError):
         self.op, self.tensor = op, tensor
 
 
-class NoStore(ValueError):
+class NoStore(BadInput, ValueError):
     """A device whose streams the host does not run, and a schedule that has a store."""
 
 

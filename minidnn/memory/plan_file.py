@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from minidnn.costs import Costs, geometry
+from minidnn.errors import BadInput, near
 from minidnn.files import replacing
 from minidnn.memory.plan import Plan, Point, Slot, Trip
 from minidnn.memory.schedule import Arrangement
-from minidnn.near import near
 from minidnn.program import Algorithm, Op, Program, Tensor
 
 SUFFIX = ".plan"
@@ -33,7 +33,7 @@ END = "end"
 NAMED = 4  # differences that a refusal names
 
 
-class PlanError(ValueError):
+class PlanError(BadInput, ValueError):
     """A plan file that cannot be read, or a plan of another net or device; the message says what differs."""
 
 

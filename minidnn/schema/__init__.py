@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, meant, message_of, wiring
+from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, message_of, wiring
 from minidnn.schema.document import Document, InvalidFile, dump, parse, read, shown
 from minidnn.schema.messages import (
     FillerParameter,
@@ -31,7 +31,6 @@ __all__ = [
     "dump",
     "load_net",
     "load_solver",
-    "meant",
     "message_of",
     "parse",
     "plain",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
+from minidnn.errors import near
 from minidnn.schema.document import Document, Path_, read, shown
 from minidnn.schema.messages import (
     LayerParameter,
@@ -193,7 +193,7 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
     kind = data.get("type")
     known = isinstance(kind, str) and kind in types
     if isinstance(kind, str) and not known:
-        document.error((*at, "type"), f"there is no layer type {kind!r}{meant(kind, types)}")
+        document.error((*at, "type"), f"there is no layer type {kind!r}{near(kind, types)}")
     own = {c.field_name: c.message for c in types.values() if getattr(c, "message", None)}
     own = {f: model for f, model in own.items() if f not in messages()}
     takes = _takes(types[kind]) if known else ()
@@ -310,7 +310,7 @@ def wiring(
         names.add(layer.name)
         for i, name in enumerate(layer.bottom):
             if name not in makers and name not in unread:
-                hint = meant(name, makers) or (f"; there are {_some(makers)}" if makers else "; nothing is before it")
+                hint = near(name, makers) or (f"; there are {_some(makers)}" if makers else "; nothing is before it")
                 wrong("bottom", i, what=f"no layer before this one makes blob {name!r}{hint}", missing=name)
         for field, (least, most) in (("bottom", kind.bottoms), ("top", kind.tops)):
             n = len(getattr(layer, field))
@@ -383,7 +383,7 @@ def _explain(document: Document, model: type[BaseModel], error: Any, at: Path_) 
         options = _options(model, loc)
         text = f"expected {_either(options)}, got {shown(got)}"
         if isinstance(got, str):
-            text += meant(got, [o for o in options if isinstance(o, str)])
+            text += near(got, [o for o in options if isinstance(o, str)])
     elif kind in _EXPECTED:
         text = f"expected {_EXPECTED[kind].format(**ctx)}, got {shown(got)}"
     else:
@@ -409,14 +409,7 @@ _EXPECTED = {
 
 def _unknown(document: Document, path: Path_, message: str, field: str, fields: Iterable[str]) -> None:
     reason = NOT_DONE.get(message, {}).get(field)
-    document.error(path, reason or f"there is no field {field!r}{meant(field, fields)}", True)
-
-
-def meant(word: str, options: Iterable[str]) -> str:
-    """` (did you mean 'x'?)`, or nothing if nothing is close."""
-    lower = {option.lower(): option for option in options}
-    close = get_close_matches(word.lower(), lower, 1)
-    return f" (did you mean {lower[close[0]]!r}?)" if close else ""
+    document.error(path, reason or f"there is no field {field!r}{near(field, fields)}", True)
 
 
 def _either(options: Sequence[Any]) -> str:

@@ -12,11 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from minidnn.errors import BadInput
+
 Path_ = tuple[str | int, ...]  # ("layer", 3, "convolution_param", "num_output")
 Mark = tuple[int, int]  # line and column, from 1
 
 
-class InvalidFile(ValueError):
+class InvalidFile(BadInput, ValueError):
     """A file (or a Python-made net) that says what cannot be. `errors` are all of them, one line each."""
 
     def __init__(self, errors: list[str]) -> None:

@@ -89,7 +89,7 @@ def largest(
 
     probes: two sizes whose leanest plans are made first, to estimate from.
     seconds: after so many no further size is tried; a plan that is being made is finished. `watch` hears of each try.
-    Raises ScheduleError where the result's schedule cannot be proved (a bug), KeyError for an unknown policy.
+    Raises ScheduleError where the result's schedule cannot be proved (a bug), NoSuchPolicy for an unknown policy.
     """
     return _Search(make, series, policy, costs, budget, host_budget, seconds, watch).run(probes)
 

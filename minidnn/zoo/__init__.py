@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from difflib import get_close_matches
 from pathlib import Path
 
+from minidnn.errors import near
 from minidnn.net import Net
 from minidnn.zoo.alexnet import CaffeNet, SuperNeuronsAlexNet
 from minidnn.zoo.cifar10 import Cifar10Quick
@@ -87,15 +87,13 @@ def family(word: str) -> str:
     """The family in DEPTHS that a name means, with a depth or without. Raises NoSuchModel."""
     name = re.sub(r"-?\d*$", "", word.lower())
     if name not in DEPTHS:
-        near = get_close_matches(name, DEPTHS, 1)
-        hint = f", did you mean {near[0]}?" if near else ""
-        raise NoSuchModel(f"{word} is no family of nets whose depth is free{hint} (there are {', '.join(DEPTHS)})")
+        hint, there = near(name, DEPTHS), ", ".join(DEPTHS)
+        raise NoSuchModel(f"{word} is no family of nets whose depth is free{hint}; there are {there}")
     return name
 
 
 def _missing(path: Path) -> str:
     beside = [str(path.with_name(p.name)) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
     files = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
-    near = get_close_matches(str(path), [*beside, *files, *known()], 1)
-    hint = f" (did you mean {near[0]}?)" if near else f"; there are {', '.join(known())}"
+    hint = near(str(path), [*beside, *files, *known()]) or f"; there are {', '.join(known())}"
     return f"there is no file or model {path}{hint}"

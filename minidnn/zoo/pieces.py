@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from minidnn.define import L, Top
+from minidnn.errors import BadInput
 
 TRAINED = [{"lr_mult": 1}, {"lr_mult": 2, "decay_mult": 0}]  # Caffe's habit: biases learn faster and do not decay
 MSRA = {"type": "msra"}
@@ -12,7 +13,7 @@ XAVIER = {"type": "xavier"}
 TEST = {"phase": "TEST"}
 
 
-class NoSuchModel(FileNotFoundError):
+class NoSuchModel(BadInput, FileNotFoundError):
     """No file and no net of that name; the message says what there is."""
 
 

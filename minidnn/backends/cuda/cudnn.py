@@ -20,6 +20,7 @@ from typing import Any
 
 from minidnn.backends.cuda.packages import CudaUnavailable
 from minidnn.backends.layout import strides
+from minidnn.errors import BadInput
 
 FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_filter"
 # The uids of a graph's tensors; dx, dw and dy bear their values' numbers.
@@ -32,7 +33,7 @@ COMPILED = 2  # runtime-compiled plans to build where there are no others
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 
 
-class NoPlan(RuntimeError):
+class NoPlan(BadInput, RuntimeError):
     """cuDNN has no plan for a geometry on a card. The message says which, and what to do."""
 
 

@@ -32,6 +32,7 @@ from minidnn.backends.cuda.recipe import Argument, Execute, Launch, Pointer, Rea
 from minidnn.backends.cuda.runtime import Bytes, CudaRuntime
 from minidnn.backends.reference import NoKernel
 from minidnn.costs import Rates
+from minidnn.errors import Failed
 from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> op -> its recipes, best first: kernels of our own
@@ -59,7 +60,7 @@ BFLOAT16 = (8, 0)  # the first with bfloat16, and with TF32, which takes twice a
 MARGIN = 256 << 20  # bytes that are left free for what CUDA itself takes late: kernels' code, graphs, stacks
 
 
-class KernelFailed(RuntimeError):
+class KernelFailed(Failed, RuntimeError):
     """CUDA or cuDNN refused an op; the message names it, its algorithm and what was said."""
 
 

@@ -8,8 +8,10 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Mapping, Sequence
 
+from minidnn.errors import Failed
 
-class CompileError(Exception):
+
+class CompileError(Failed):
     """The compiler's refusal, with its log."""
 
 

@@ -24,6 +24,8 @@ from importlib import metadata
 from pathlib import Path
 from types import ModuleType
 
+from minidnn.errors import BadInput
+
 CUPY = 14  # its major version
 FRONTEND = "1.23"  # later ones have another API, and bring half a gigabyte along
 CUDNN = 9
@@ -35,7 +37,7 @@ OLDEST_CARD = {13: (7, 5), 12: (5, 0)}
 CUDNN_PARTS = ("graph", "heuristic", "engines_precompiled", "engines_runtime_compiled")
 
 
-class CudaUnavailable(ImportError):
+class CudaUnavailable(BadInput, ImportError):
     """The CUDA backend cannot run here: what is missing, why it is needed, what to do. One line."""
 
 

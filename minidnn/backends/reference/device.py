@@ -9,15 +9,13 @@ from typing import Any
 import numpy as np
 
 from minidnn.backends.reference.kernels import KERNELS
+from minidnn.errors import BadInput
 from minidnn.formats import HALF
 from minidnn.program import DEFAULT, Algorithm, Op, Tensor
 
 
-class NoKernel(KeyError):
+class NoKernel(BadInput, KeyError):
     """An op of a kind that no table has."""
-
-    def __str__(self) -> str:
-        return str(self.args[0])
 
 
 class TooLarge(NoKernel):

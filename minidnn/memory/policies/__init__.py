@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from minidnn.errors import BadInput, near
 from minidnn.memory import plan_file
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies.accudnn import accudnn
@@ -24,7 +25,6 @@ from minidnn.memory.policies.superneurons import superneurons
 from minidnn.memory.policies.superneurons_steps import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
-from minidnn.near import near
 
 # Those that take `algorithms="m" | "p"`, and those that choose algorithms themselves.
 POLICIES: dict[str, Callable[..., Plan]] = {
@@ -50,22 +50,26 @@ DEFAULT = "liveness:p"  # where nobody asks for another: the fastest of what nee
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
 
 
+class NoSuchPolicy(BadInput, KeyError):
+    """There is no policy of that name; the message says which there are."""
+
+
 def names() -> list[str]:
     return [*POLICIES, *CHOOSING]
 
 
 def find(name: str) -> Policy:
-    """The policy of that name. Raises KeyError with the names there are, PlanError or OSError for a file."""
+    """The policy of that name. Raises NoSuchPolicy with the names there are, PlanError or OSError for a file."""
     if name.endswith(plan_file.SUFFIX):
         return plan_file.load(name)
     base, _, algorithms = name.partition(":")
     if base in CHOOSING and not algorithms:
         return CHOOSING[base]
     if base in CHOOSING:
-        raise KeyError(f"{base} chooses its algorithms itself: leave out ':{algorithms}'")
+        raise NoSuchPolicy(f"{base} chooses its algorithms itself: leave out ':{algorithms}'")
     if base not in POLICIES:
         there = f"there are {', '.join(names())}, and files that end in .plan"
-        raise KeyError(f"there is no policy {base!r}{near(base, names())} ({there})")
+        raise NoSuchPolicy(f"there is no policy {base!r}{near(base, names())}; {there}")
     if algorithms not in ("", "m", "p"):
-        raise KeyError(f"{name!r}: after the colon comes m (memory-optimal) or p (performance-optimal)")
+        raise NoSuchPolicy(f"{name!r}: after the colon comes m (memory-optimal) or p (performance-optimal)")
     return partial(POLICIES[base], algorithms=algorithms or "m")

@@ -1,0 +1,38 @@
+"""The two ways in which a command may end badly, and the hint that goes with a misspelled name.
+
+Every error that a user is meant to read derives from `BadInput` or from `Failed`. Its message stands by itself: the
+command line prints it and nothing else. Any other exception is a bug of minidnn and is reported as one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class _Readable(Exception):
+    def __str__(self) -> str:
+        """The message, also of classes that derive from KeyError or OSError, which print theirs otherwise."""
+        return str(self.args[0]) if self.args else ""
+
+
+class BadInput(_Readable):
+    """The user's input cannot be used: a file, an option, a budget, a device that is not here. Exit code 2."""
+
+
+class Failed(_Readable):
+    """The input was good, but something failed while the command ran. Exit code 1."""
+
+
+class InvalidInput(BadInput, ValueError):
+    """Arguments that do not make a run; the message says which and why."""
+
+
+def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """` (did you mean 'conv1'?)` where something known resembles `name`, whatever the case; else nothing.
+
+    cutoff: how much it must resemble it, from 0 to 1 (difflib.get_close_matches).
+    """
+    lower = {word.lower(): word for word in known}
+    close = difflib.get_close_matches(name.lower(), lower, 1, cutoff)
+    return f" (did you mean {lower[close[0]]!r}?)" if close and lower[close[0]] != name else ""
