@@ -39,15 +39,17 @@ from minidnn.cli.subject import check_policies
 from minidnn.costs import Choice, Costs, key, remembering
 from minidnn.errors import BadInput
 from minidnn.files import replacing
-from minidnn.fusion import offered
-from minidnn.memory.arrange import Arrangement, BudgetError, arrange
-from minidnn.memory.schedule import Compute
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import copied
+from minidnn.measuring.steps import Steps, with_algorithms
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import copied
+from minidnn.memory.planning import arrange
+from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Program
+from minidnn.programs.build import programs
+from minidnn.programs.fusion import offered
 from minidnn.report import table
-from minidnn.session import Session, programs
-from minidnn.study.in_place import Steps, with_algorithms
+from minidnn.training.session import Session
 
 POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"
 POINTS = 16  # budgets that are asked for

@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from minidnn import snapshot
+from minidnn.training import snapshot
 
 MODEL = """
 name: kill9

@@ -9,9 +9,9 @@ from functools import cache
 import numpy as np
 
 from minidnn import zoo
-from minidnn.autodiff import TrainSpec
-from minidnn.net import Net
+from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
+from minidnn.programs.autodiff import TrainSpec
 
 TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
 RATE = 1e-3

@@ -22,9 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch.utils.checkpoint import checkpoint
 
-from minidnn.autodiff import TrainSpec
-from minidnn.graph import Blob, Graph, Node
-from minidnn.net import Net
+from minidnn.nets.graph import Blob, Graph, Node
+from minidnn.nets.net import Net
+from minidnn.programs.autodiff import TrainSpec
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 OVERWRITTEN = ("Convolution", "InnerProduct", "BatchNorm", "Scale", "Concat")  # whose backward reads no output

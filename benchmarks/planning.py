@@ -16,10 +16,10 @@ import statistics
 import time
 
 from minidnn import zoo
-from minidnn.autodiff import TrainSpec, differentiate
 from minidnn.costs import profile
-from minidnn.memory.arrange import arrange
-from minidnn.net import Net
+from minidnn.memory.planning import arrange
+from minidnn.nets.net import Net
+from minidnn.programs.autodiff import TrainSpec, differentiate
 
 DEPTHS = (50, 101, 152, 302, 500, 1001, 1517)
 POLICIES = ("baseline", "liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn")

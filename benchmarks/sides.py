@@ -51,9 +51,9 @@ class Ours:
     def load(self, policies: Sequence[str], again: bool) -> dict[str, Any]:
         """Measure what is not known yet, plan, compare, warm. For each policy the losses of the comparison, and what
         the plan takes."""
-        from minidnn.fusion import offered
-        from minidnn.memory.simulator import simulate
-        from minidnn.session import programs
+        from minidnn.memory.execution.simulator import simulate
+        from minidnn.programs.build import programs
+        from minidnn.programs.fusion import offered
 
         comparable = nets.without_dropout(self.net)
         fuses = offered(self.device)
@@ -85,7 +85,7 @@ class Ours:
 def costs_of(device: Any, programs: Sequence[Any], again: bool, tell: Tell) -> Any:
     """Measured here, unless they are known. Raises NotKept where they could not be kept."""
     from minidnn.costs import measurements
-    from minidnn.study.measure import measure
+    from minidnn.measuring.ops import measure
 
     return measure(device, programs, measurements(device), again, tell)
 
@@ -94,7 +94,7 @@ def opened(
     net: Any, device: Any, policy: str, costs: Any, steps: int, budget: int | None = None
 ) -> tuple[Any, list[float]]:
     """A session with its batch on the host, and the losses of its first steps."""
-    from minidnn.session import Session
+    from minidnn.training.session import Session
 
     session = Session(net, TRAIN, ("TRAIN",), device=device, policy=policy, costs=costs, budget=budget, seed=1)
     for tensor, value in nets.batch_of(session.programs["TRAIN"], GENTLE).items():
@@ -130,7 +130,7 @@ class Theirs:
 
     def load(self, layouts: Sequence[str]) -> dict[str, Any]:
         from benchmarks.peer import Peer, Trainer, first_weights
-        from minidnn.session import programs
+        from minidnn.programs.build import programs
 
         graph, weights = self.net.graph("TRAIN"), first_weights(self.net)
         batch = nets.batch_of(programs(self.net, TRAIN, ("TRAIN",))["TRAIN"], GENTLE)

@@ -8,7 +8,10 @@ from typing import Any
 __version__ = "0.1.0"
 
 # What `minidnn.<name>` is, and the module it comes from when it is first used.
-_EXPORTS = {"L": "define", "Net": "net", "Session": "session", "Solver": "solver", "load": "net"}
+_EXPORTS = {
+    "L": "nets.define", "Net": "nets.net", "load": "nets.net",
+    "Session": "training.session", "Solver": "training.solver",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from minidnn import zoo
-from minidnn.net import Net
+from minidnn.nets.net import Net
 from minidnn.schema import plain
 
 HERE = Path(__file__).resolve().parent

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy as np
 
-from minidnn.autodiff import SCALE, TrainSpec, differentiate
 from minidnn.costs import estimate
-from minidnn.fusion import fused, offered
-from minidnn.memory.arrange import arrange
-from minidnn.memory.machine import Machine
-from minidnn.net import load
+from minidnn.memory.execution.machine import Machine
+from minidnn.memory.planning import arrange
+from minidnn.nets.net import load
 from minidnn.program import Role
+from minidnn.programs.autodiff import SCALE, TrainSpec, differentiate
+from minidnn.programs.fusion import fused, offered
 
 NETS = Path(__file__).parent / "nets"
 

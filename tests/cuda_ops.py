@@ -8,7 +8,7 @@ import numpy as np
 
 from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
-from minidnn.fusion import POOLED, SCALED
+from minidnn.programs.fusion import POOLED, SCALED
 from tests.cpu_ops import Example, Maker, _ceil_mode, attrs, examples
 
 

@@ -19,20 +19,21 @@ from time import perf_counter
 
 from ruamel.yaml import YAML
 
-from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda import Planner, convolution, dense, packages
 from minidnn.backends.cuda.cudnn import LITTLE, B, Cudnn, NoPlan, Settings, Target, W, X, Y
 from minidnn.backends.cuda.nan import one_image
 from minidnn.backends.cuda.recipe import ALIGNMENT, Execute, Pointer, Read, Recipe, Write
 from minidnn.costs import Costs, estimate
 from minidnn.formats import FORMATS
-from minidnn.fusion import FORWARD, as_cudnn
-from minidnn.memory.arrange import BudgetError, arrange
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Op, Phase, Program, Tensor
-from minidnn.session import programs
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
+from minidnn.programs.fusion import FORWARD, as_cudnn
 from minidnn.sizes import text
-from minidnn.solver_file import understand
+from minidnn.training.solver_file import understand
 from tests.cpu_ops import Maker, attrs, convolutions, products
 
 KINDS = {**convolution.KINDS, **dense.KINDS}

@@ -24,17 +24,17 @@ from pathlib import Path
 from random import Random
 from time import perf_counter
 
-from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import estimate
-from minidnn.fusion import as_cudnn
-from minidnn.memory.arrange import arrange
+from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
-from minidnn.net import load
+from minidnn.nets.net import load
 from minidnn.program import Program
-from minidnn.session import programs
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
+from minidnn.programs.fusion import as_cudnn
 from minidnn.sizes import text
-from minidnn.solver_file import understand
+from minidnn.training.solver_file import understand
 from tests import cuda_orders
 from tests.cuda_recorder import Entry, Followed, lived, recording_device
 

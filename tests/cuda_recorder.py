@@ -22,7 +22,7 @@ import numpy as np
 
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, Write
-from minidnn.memory.machine import Machine
+from minidnn.memory.execution.machine import Machine
 from minidnn.memory.schedule import (
     Arrangement,
     Buffer,

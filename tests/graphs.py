@@ -7,7 +7,8 @@ from pathlib import Path
 from ruamel.yaml import YAML
 
 from minidnn.layers import LAYERS
-from minidnn.net import Graph, Net, load
+from minidnn.nets.graph import Graph
+from minidnn.nets.net import Net, load
 from minidnn.program import Tensor
 from minidnn.schema import LayerParameter
 

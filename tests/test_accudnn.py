@@ -7,19 +7,20 @@ import numpy as np
 import pytest
 
 from minidnn.costs import Choice, Costs, profile
-from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.lower import lower
-from minidnn.memory.placement import live_peak, place
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import copied
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import live_peak, place
 from minidnn.memory.plan import Trip, complete
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
+from minidnn.memory.policies.accudnn_model import Model
 from minidnn.memory.policies.liveness import choose
-from minidnn.memory.policies.windows import Model
 from minidnn.memory.schedule import aligned
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import copied
-from minidnn.net import Net
+from minidnn.nets.net import Net
 from minidnn.program import Algorithm
-from minidnn.session import programs
+from minidnn.programs.build import programs
 from minidnn.zoo import find as model
 from tests.programs import KB, PROGRAMS, Builder, chain, costs, random_graph
 from tests.test_identity import train

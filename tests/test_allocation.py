@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minidnn.memory.arrange import arrange
-from minidnn.memory.placement import ORDERS, live_peak, online
+from minidnn.memory.lowering.placement import ORDERS, live_peak, online
+from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Buffer, aligned
 from minidnn.study.allocation import FITS, lasting_maps, placed, pool_size, table
 from minidnn.study.reproduce import rows

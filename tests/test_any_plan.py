@@ -11,13 +11,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minidnn.memory import plan_file
-from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.lower import lower
-from minidnn.memory.placement import place
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Slot, Trip, complete, in_place
-from minidnn.memory.plan_file import PlanError
-from minidnn.memory.verify import ScheduleError, verify
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies import plan_file
+from minidnn.memory.policies.plan_file import PlanError
+from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.program import Phase
 from tests.oracle import broken
 from tests.programs import costs, forward_only, random_graph, wild_graph

@@ -8,10 +8,10 @@ import zlib
 import numpy as np
 import pytest
 
-from minidnn.autodiff import TrainSpec, differentiate
 from minidnn.backends.philox import keep_mask
 from minidnn.layers import FACTS, Facts
 from minidnn.program import Phase, Role
+from minidnn.programs.autodiff import TrainSpec, differentiate
 from tests.graphs import graph, net, tensor
 from tests.interpret import run, run_ops
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from minidnn.costs import Choice
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import Span, Trace
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import Span, Trace
 from minidnn.program import Role
 from minidnn.study import run
 from minidnn.study.compare import by_role, describe, paper_peak, simulated
@@ -127,7 +127,7 @@ class Toy:
     opened: ClassVar[list[tuple[str, object]]] = []
 
     def __init__(self, policy, c, budget, wrong=()):
-        from minidnn.memory.arrange import arrange
+        from minidnn.memory.planning import arrange
 
         self.arrangement = arrange([chain()], policy, c, budget)
         self.steps, self.wrong = 0, policy in wrong
@@ -190,7 +190,7 @@ def test_a_device_that_cannot_hold_all_at_once_runs_one_after_the_other(holds, i
 
 
 def test_what_this_machine_cannot_hold_is_simulated(monkeypatch):
-    monkeypatch.setattr(run, "physical_memory", lambda: 1000)
+    monkeypatch.setattr(run, "free_memory", lambda: 1000)
     results = ran(["baseline", "vdnn_all"])
     assert not Toy.opened and all(r.identical is None for r in results.values())
     assert results["vdnn_all"].slowdown is not None
@@ -198,7 +198,7 @@ def test_what_this_machine_cannot_hold_is_simulated(monkeypatch):
 
 def test_a_device_with_memory_of_its_own_takes_only_its_host_store_from_this_machine(monkeypatch):
     (baseline,) = simulated([chain()], ["baseline"], costs())
-    monkeypatch.setattr(run, "physical_memory", lambda: baseline.arrangement.arena)
+    monkeypatch.setattr(run, "free_memory", lambda: baseline.arrangement.arena)
     for own, opened in ((False, 0), (True, 1)):
         Toy.opened = []
         here = replace(costs(), own_memory=own)

@@ -9,6 +9,7 @@ import pytest
 
 from minidnn import costs
 from minidnn.cli.main import main
+from minidnn.costs.profiles import PROFILES, Bytes, Number
 from minidnn.program import Algorithm, Op, Phase, Tensor
 
 
@@ -36,10 +37,10 @@ RELU = Op("relu.forward", "relu.forward", "relu", Phase.FORWARD, (Tensor("x", (1
 def test_profile_is_complete_and_every_number_has_a_source(name):
     gpu = costs.gpu(name)
     for field, value in vars(gpu).items():
-        if isinstance(value, (costs.Number, costs.Bytes)):
+        if isinstance(value, (Number, Bytes)):
             assert len(value.source) > 5, field
     c = costs.profile(name)
-    assert c.device == name and c.memory >= 10 * 2**30 and c.origin == "profile" and not c.measured
+    assert c.device == name and c.memory >= 10 * 2**30 and c.origin == "profile"
     assert c.seconds(RELU, c.fastest(RELU)) > 0
 
 
@@ -92,7 +93,7 @@ def test_unknown_name():
 
 
 def test_a_profile_of_ones_own(tmp_path):
-    text = (costs.PROFILES / "titan_x.yaml").read_text()
+    text = (PROFILES / "titan_x.yaml").read_text()
     mine = tmp_path / "mine.yaml"
     mine.write_text(text.replace("12GiB", "6GiB"))
     assert costs.profile(str(mine)).memory == 6 * 2**30
@@ -171,7 +172,7 @@ def test_cache_is_written_whole_and_read_back(tmp_path):
     again = costs.measurements(Device(), tmp_path)
     assert again.covers([op], Device().algorithms) and not again.covers([convolution(n=2)], Device().algorithms)
     c = costs.measured(Device(), again)
-    assert c.measured and c.fastest(op).name == "direct" and c.bandwidth_in == 6e9
+    assert c.origin == "measured" and c.fastest(op).name == "direct" and c.bandwidth_in == 6e9
     with pytest.raises(ValueError, match="has not been measured on toy"):
         c.choices(convolution(n=2))
 
@@ -259,7 +260,7 @@ def test_tf32_of_a_card_that_has_none():
 
 
 def test_a_peak_needs_the_fraction_that_is_reached(tmp_path, capsys):
-    text = (costs.PROFILES / "h200.yaml").read_text()
+    text = (PROFILES / "h200.yaml").read_text()
     mine = tmp_path / "mine.yaml"
     mine.write_text("\n".join(line for line in text.splitlines() if not line.startswith("tensor:")))
     with pytest.raises(costs.ProfileError, match="tf32_flops is given, but not which fraction of it is reached"):

@@ -302,7 +302,7 @@ def test_what_is_not_finite_stands_as_well_in_place(device, kind):
 
 @pytest.mark.parametrize("kind", ["relu.forward", "convolution.forward_relu", "inner_product.forward_relu"])
 def test_zeros_of_a_relu_have_no_sign(device, kind):
-    """Packing (memory/packing.py) leaves out what has no bit set."""
+    """Packing (memory/execution/packing.py) leaves out what has no bit set."""
     found = [e for e in by_kind(kind) if getattr(e.op.attrs, "negative_slope", 0) == 0]
     assert found
     for e in found:

@@ -12,7 +12,7 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native.native import NAME
-from minidnn.fusion import SCALED, kinds
+from minidnn.programs.fusion import SCALED, kinds
 from tests.cpu_ops import Example, Maker, attrs, compiled, run, scaled
 from tests.cpu_step import carried, feed, machine
 

@@ -15,7 +15,8 @@ import minidnn
 from minidnn.backends.cuda import api
 from minidnn.backends.cuda.device import KernelFailed
 from minidnn.backends.cuda.runtime import CudaRuntime
-from minidnn.solver import Diverged, Ended, Saved, Step
+from minidnn.training.divergence import Diverged
+from minidnn.training.events import Ended, Saved, Step
 from tests import cuda_host
 from tests.cpu_step import carried, feed, machine
 from tests.cuda_fake import FakeApi, Illegal, fake_device

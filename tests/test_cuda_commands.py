@@ -56,6 +56,8 @@ def test_an_error_of_cudas_is_no_internal_error():
     class CUDARuntimeError(RuntimeError):
         """As CuPy calls it."""
 
+        __module__ = "cupy_backends.cuda.api.runtime"
+
     error = CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
     assert message(error).startswith("CUDA failed while the step ran: cudaErrorIllegalAddress")
     assert exit_code(error) == 1

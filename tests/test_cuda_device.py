@@ -16,10 +16,10 @@ from minidnn.backends.cuda.api import OutOfMemory
 from minidnn.backends.cuda.device import KINDS, OF_CUDNN, KernelFailed, _rates
 from minidnn.backends.cuda.runtime import CudaRuntime
 from minidnn.backends.reference import KERNELS, NoKernel
-from minidnn.fusion import POOLED, SCALED
-from minidnn.memory.machine import NotFinite
+from minidnn.memory.execution.machine import NotFinite
 from minidnn.memory.schedule import Wait
 from minidnn.program import Op, Phase, Tensor
+from minidnn.programs.fusion import POOLED, SCALED
 from tests import cuda_host
 from tests.cpu_step import carried, feed, machine
 from tests.cuda_fake import FakeApi, Illegal, fake_device

@@ -6,12 +6,12 @@ from __future__ import annotations
 import pytest
 
 from minidnn import zoo
-from minidnn.autodiff import TrainSpec, differentiate
 from minidnn.backends.cuda.recipe import Launch, storage
 from minidnn.formats import FORMATS
-from minidnn.fusion import as_cudnn, fused
-from minidnn.net import Net
+from minidnn.nets.net import Net
 from minidnn.program import Op
+from minidnn.programs.autodiff import TrainSpec, differentiate
+from minidnn.programs.fusion import as_cudnn, fused
 from tests import cuda_host
 from tests.cuda_host import KernelError, library, mismatches
 

@@ -13,14 +13,14 @@ from time import perf_counter
 
 import pytest
 
-from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.runtime import CudaRuntime
 from minidnn.costs import estimate
-from minidnn.memory import machine
-from minidnn.memory.arrange import arrange
+from minidnn.memory.execution import machine
+from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Compute, Offload, Prefetch
-from minidnn.net import load
-from minidnn.session import programs
+from minidnn.nets.net import load
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
 from tests import cpu_step, cuda_host, cuda_races
 from tests.cuda_fake import Illegal, fake_device
 from tests.cuda_orders import Judge

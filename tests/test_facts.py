@@ -7,8 +7,8 @@ import pytest
 from minidnn.layers import FACTS
 from minidnn.memory.plan import in_place
 from minidnn.program import Phase, Role, nbytes
-from minidnn.session import programs
-from minidnn.solver_file import understand
+from minidnn.programs.build import programs
+from minidnn.training.solver_file import understand
 from tests import graphs
 
 MIB = 2**20

@@ -14,7 +14,6 @@ import pytest
 
 import minidnn
 from minidnn import formats
-from minidnn.autodiff import TrainSpec, differentiate
 from minidnn.backends.reference import KERNELS, ReferenceDevice, bound
 from minidnn.cli.main import main
 from minidnn.costs import estimate
@@ -23,6 +22,7 @@ from minidnn.layers import LAYERS
 from minidnn.layers.base import Layer, Parameter, ShapeError
 from minidnn.memory.policies import find
 from minidnn.program import Op, Phase, Role, Tensor
+from minidnn.programs.autodiff import TrainSpec, differentiate
 from tests.cpu_ops import Maker, attrs, run
 from tests.cpu_step import carried, feed, machine
 from tests.cuda_host import COMPILER, HostCuda

@@ -6,18 +6,19 @@ import numpy as np
 import pytest
 
 import minidnn
-from minidnn import fusion
-from minidnn.autodiff import TrainSpec, differentiate
 from minidnn.backends import open_device
 from minidnn.backends.reference.pooling import maximum
 from minidnn.costs import gpu, profile
-from minidnn.fusion import KINDS, as_cudnn, fused, kinds
-from minidnn.layers.base import FACTS
-from minidnn.memory.arrange import arrange
+from minidnn.layers.facts import FACTS
 from minidnn.memory.plan import in_place
-from minidnn.net import Net, load
+from minidnn.memory.planning import arrange
+from minidnn.nets.net import Net, load
 from minidnn.program import Program, Role
-from minidnn.session import Session, programs
+from minidnn.programs import fusion
+from minidnn.programs.autodiff import TrainSpec, differentiate
+from minidnn.programs.build import programs
+from minidnn.programs.fusion import KINDS, as_cudnn, fused, kinds
+from minidnn.training.session import Session
 from tests import cpu_ops
 from tests.graphs import NETS, graph
 from tests.interpret import run

@@ -26,14 +26,14 @@ from benchmarks.gpu_check.rounding import Precision, examples_in
 from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.gpu_check.table import made
 from minidnn import zoo
-from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda import packages
 from minidnn.backends.cuda.cudnn import NoPlan
 from minidnn.costs import estimate
 from minidnn.formats import FORMATS
 from minidnn.memory.policies import names
-from minidnn.net import Net
-from minidnn.session import programs
+from minidnn.nets.net import Net
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
 from tests import cuda_fake, cuda_host
 from tests.cuda_fake import fake_device
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import minidnn
-from minidnn.memory.arrange import BudgetError
+from minidnn.memory.budget import BudgetError
 from minidnn.memory.policies import names
 
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]

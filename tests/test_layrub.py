@@ -6,18 +6,19 @@ import random
 
 import pytest
 
-from minidnn.autodiff import TrainSpec
 from minidnn.layers import FACTS
-from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.lower import lower
-from minidnn.memory.placement import place
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, complete, in_place
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies.layrub import layrub, layrub_intra, over_activations
+from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Buffer, Compute, Offload, Prefetch, Stay, Wait
-from minidnn.memory.verify import ScheduleError, verify
-from minidnn.net import load
+from minidnn.nets.net import load
 from minidnn.program import Role, Tensor
-from minidnn.session import programs
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
 from tests.graphs import NETS
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, random_graph, wild_graph

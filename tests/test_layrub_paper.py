@@ -11,7 +11,7 @@ from functools import lru_cache
 import pytest
 
 from minidnn.costs import profile
-from minidnn.memory.simulator import simulate
+from minidnn.memory.execution.simulator import simulate
 from minidnn.study.compare import planned
 from minidnn.study.reproduce.layrub import (
     CAFFE,

@@ -11,12 +11,13 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.machine import Machine, NotFinite
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.machine import Machine, NotFinite
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import copied
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies import names
 from minidnn.memory.schedule import Free
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import copied
 from minidnn.program import Op, Phase, Program, Role, Tensor
 from tests.programs import POLICIES, PROGRAMS, costs, random_graph, wild_graph
 

@@ -8,11 +8,12 @@ import pytest
 from minidnn import costs
 from minidnn.backends import open_device
 from minidnn.layers.convolution import ConvolutionAttrs
-from minidnn.memory.runtime import Bound
-from minidnn.memory.threads import Threads
+from minidnn.measuring import link
+from minidnn.measuring import ops as study
+from minidnn.measuring import steps as in_place
+from minidnn.memory.execution.runtime import Bound
+from minidnn.memory.execution.threads import Threads
 from minidnn.program import Op, Phase, Program, Tensor
-from minidnn.study import in_place, link
-from minidnn.study import measure as study
 from tests.cuda_fake import fake_device
 
 
@@ -38,7 +39,7 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, name):
     of = sum(len(device.algorithms(op)) for op in ops)
     alone = [t for t in told if not t[2].startswith("steps of")]
     assert [t[0] for t in alone] == list(range(of)) and all(t[1] == of for t in alone)
-    assert found.measured and found.bandwidth_out > 1e8 and found.latency < 1e-3
+    assert found.origin == "measured" and found.bandwidth_out > 1e8 and found.latency < 1e-3
     for op in ops:
         assert [c.algorithm for c in found.choices(op)] == list(device.algorithms(op))
         assert all(0 < c.seconds < 1 for c in found.choices(op))

@@ -11,7 +11,7 @@ import pytest
 
 from minidnn import zoo
 from minidnn.layers import LAYERS
-from minidnn.net import Net
+from minidnn.nets.net import Net
 from minidnn.schema import load_solver
 
 MIB = 2**20

@@ -165,7 +165,7 @@ class TestTwoWays:
         assert (data.tensor.shape, label.tensor.shape) == ((5, 3, 4, 4), (5,))
 
     def test_importing_minidnn_is_light(self):
-        heavy = ["pydantic", "ruamel", "numpy", "cupy", "minidnn.net", "minidnn.backends"]
+        heavy = ["pydantic", "ruamel", "numpy", "cupy", "minidnn.nets", "minidnn.backends"]
         code = f"import sys, minidnn; assert not [m for m in {heavy} if m in sys.modules]; minidnn.Net, minidnn.L"
         subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parent.parent)
 

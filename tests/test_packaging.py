@@ -27,7 +27,9 @@ def test_importing_minidnn_imports_nothing_heavy():
 
 
 def test_planning_imports_no_kernels():
-    loaded = modules_after("import minidnn.autodiff, minidnn.memory.arrange, minidnn.memory.simulator, minidnn.zoo")
+    loaded = modules_after(
+        "import minidnn.programs.autodiff, minidnn.memory.planning, minidnn.memory.execution.simulator, minidnn.zoo"
+    )
     assert not {name.split(".")[0] for name in loaded} & {"cupy", "torch", "sklearn", "rich"}
     assert not [name for name in loaded if name.startswith("minidnn.backends")]
 

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minidnn.memory.packing import BLOCK, HEADER, pack, stored_bound, taken, unpack
+from minidnn.memory.execution.packing import BLOCK, pack, taken, unpack
+from minidnn.memory.schedule import HEADER, stored_bound
 from minidnn.program import Tensor
 
 

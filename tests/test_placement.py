@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minidnn.memory.arrange import arrange
-from minidnn.memory.placement import ORDERS, live_peak, offline, online, pack
+from minidnn.memory.lowering.placement import ORDERS, live_peak, offline, online, pack
+from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Buffer, aligned
 from tests.programs import POLICIES, PROGRAMS, costs
 

@@ -12,13 +12,15 @@ import pytest
 import minidnn
 from minidnn.cli.main import main
 from minidnn.costs import Choice, estimate, profile
-from minidnn.memory import plan_file, policies
-from minidnn.memory.arrange import BudgetError, arrange
+from minidnn.memory import policies
+from minidnn.memory.budget import BudgetError
 from minidnn.memory.plan import Plan, Slot, Trip
-from minidnn.memory.plan_file import PlanError
-from minidnn.net import Net
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies import plan_file
+from minidnn.memory.policies.plan_file import PlanError
+from minidnn.nets.net import Net
 from minidnn.program import Algorithm
-from minidnn.session import programs
+from minidnn.programs.build import programs
 
 NETS = Path(__file__).parent / "nets"
 TITAN = profile("titan_x")

@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import minidnn
-from minidnn.autodiff import TrainSpec
 from minidnn.backends.reference import KERNELS
-from minidnn.memory.arrange import arrange
 from minidnn.memory.plan import in_place
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies.recompute import FORWARD, Repeatable
 from minidnn.program import Phase, Role
-from minidnn.session import programs
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
 from tests import graphs
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, random_graph, wild_graph

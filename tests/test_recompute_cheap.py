@@ -10,16 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minidnn import zoo
-from minidnn.autodiff import TrainSpec
 from minidnn.costs import PRODUCTS, profile
-from minidnn.fusion import as_cudnn
-from minidnn.memory.arrange import BudgetError, arrange
+from minidnn.memory.budget import BudgetError
 from minidnn.memory.plan import in_place
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies.recompute import Repeatable
 from minidnn.memory.policies.recompute_cheap import GIVEN_BACK, SPACE, droppable
-from minidnn.net import Net, load
+from minidnn.nets.net import Net, load
 from minidnn.program import Op, Phase, Program, Role, Tensor
-from minidnn.session import programs
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
+from minidnn.programs.fusion import as_cudnn
 from tests.oracle import broken
 from tests.programs import Builder, costs, wild_graph
 

@@ -483,7 +483,7 @@ def test_relu_has_no_gradient_at_zero():
 
 
 def test_relu_s_zeros_have_no_sign():
-    """Packing (memory/packing.py) leaves out what has no bit set."""
+    """Packing (memory/execution/packing.py) leaves out what has no bit set."""
     y = call("relu.forward", Attrs(negative_slope=0.0, saved="y"), [array([-2.0, -0.0, 0.0, 3.0])], (4,))
     assert y.tobytes() == array([0.0, 0.0, 0.0, 3.0]).tobytes()
 

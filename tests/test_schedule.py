@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from minidnn.memory.arrange import arrange
-from minidnn.memory.lower import lower
-from minidnn.memory.placement import place
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Slot, Trip, complete, fate, in_place
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
+from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Wait
-from minidnn.memory.verify import ScheduleError, verify
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, normed
 

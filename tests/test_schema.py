@@ -7,8 +7,8 @@ from pydantic import BaseModel
 
 from minidnn.layers import LAYERS
 from minidnn.schema import Document, InvalidFile, LayerParameter, check_net, check_solver, load_net, parse, plain
+from minidnn.schema.caffe import NetState, NetStateRule
 from minidnn.schema.checks import NOT_DONE, messages, model_of
-from minidnn.schema.messages import NetState, NetStateRule
 
 DATA = "- {name: data, type: Input, top: data, input_param: {shape: {dim: [2, 3, 8, 8]}}}\n"
 
@@ -395,6 +395,6 @@ class TestSolver:
 
 
 def _all_models() -> list[type[BaseModel]]:
-    from minidnn.schema import messages as table
+    from minidnn.schema import caffe as table
 
     return [m for m in vars(table).values() if isinstance(m, type) and issubclass(m, BaseModel)]

@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from minidnn.autodiff import differentiate
 from minidnn.cli.main import main
 from minidnn.costs import profile
-from minidnn.memory.arrange import BudgetError, arrange, unproved
-from minidnn.memory.verify import ScheduleError
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.planning import arrange, unproved
+from minidnn.memory.proof.verify import ScheduleError
+from minidnn.programs.autodiff import differentiate
 from minidnn.study import search
 from minidnn.study.search import Series, largest
 from minidnn.zoo.cifar10 import Cifar10Quick

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from minidnn.costs import Choice, Costs
-from minidnn.memory.lower import lower
-from minidnn.memory.placement import place
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Trip, complete
-from minidnn.memory.simulator import simulate
 from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
 
 MB = 1_000_000

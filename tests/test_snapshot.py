@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from minidnn import snapshot
-from minidnn.snapshot import SaveError, Snapshot, SnapshotError
+from minidnn.training import snapshot
+from minidnn.training.snapshot import SaveError, Snapshot, SnapshotError
 
 
 def sample(iteration=30, fill=1.5):
@@ -137,7 +137,7 @@ def test_a_crash_while_writing_leaves_the_old_one(tmp_path):
 FULL = """
 import resource, sys
 sys.path.insert(0, {tests!r})
-from minidnn import snapshot
+from minidnn.training import snapshot
 from test_snapshot import sample
 resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))  # as a full disk: writing stops in the middle
 try:
@@ -183,7 +183,7 @@ def test_a_prefix_that_ends_in_a_slash(tmp_path):
 SAVING = """
 import sys
 sys.path.insert(0, {tests!r})
-from minidnn import snapshot
+from minidnn.training import snapshot
 from test_snapshot import sample
 for _ in range(60):
     snapshot.save({prefix!r}, sample(fill=9))
@@ -225,6 +225,6 @@ def test_a_file_that_may_not_be_read_is_not_called_absent(tmp_path):
     path = snapshot.save(tmp_path / "net", sample())
     path.chmod(0)
     tmp_path.chmod(0o755)
-    code = "import os, sys; from minidnn import snapshot; os.seteuid(65534); snapshot.load(sys.argv[1])"
+    code = "import os, sys; from minidnn.training import snapshot; os.seteuid(65534); snapshot.load(sys.argv[1])"
     done = subprocess.run([sys.executable, "-c", code, path.name], capture_output=True, text=True, cwd=tmp_path)
     assert f"{path.name}: Permission denied" in done.stderr

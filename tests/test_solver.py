@@ -14,18 +14,20 @@ import pytest
 from safetensors.numpy import save_file
 
 import minidnn
-from minidnn import snapshot
 from minidnn.cli.main import main
 from minidnn.data import DataError
 from minidnn.errors import InvalidInput
-from minidnn.feeds import Feeds
 from minidnn.memory.policies import NoSuchPolicy
 from minidnn.schema import InvalidFile, SolverParameter
-from minidnn.session import WeightsError
-from minidnn.snapshot import SaveError
-from minidnn.solver import Began, Diverged, Ended, Saved, Solver, Step
-from minidnn.solver import Tested as Measured  # pytest takes "Test..." for a test
-from minidnn.solver_file import RATES, learning_rate
+from minidnn.training import snapshot
+from minidnn.training.divergence import Diverged
+from minidnn.training.events import Began, Ended, Saved, Step
+from minidnn.training.events import Tested as Measured
+from minidnn.training.feeds import Feeds
+from minidnn.training.parameters import WeightsError
+from minidnn.training.rates import RATES, learning_rate
+from minidnn.training.snapshot import SaveError
+from minidnn.training.solver import Solver
 
 MODEL = """
 name: small

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from minidnn.costs import Staging
-from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.machine import Machine, NoStore
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.machine import Machine, NoStore
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.planning import arrange
+from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Fetch, Offload, Prefetch, Stash, Wait
-from minidnn.memory.simulator import simulate
-from minidnn.memory.verify import ScheduleError, verify
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, random_graph
 from tests.test_machine import Mixer

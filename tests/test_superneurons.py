@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minidnn.memory import policies
-from minidnn.memory.arrange import BudgetError, arrange
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.trace import copied
 from minidnn.memory.plan import Plan, in_place
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies.liveness import choose
-from minidnn.memory.policies.tensor_cache import TensorCache
-from minidnn.memory.trace import copied
+from minidnn.memory.policies.superneurons_cache import TensorCache
 from tests.oracle import broken
 from tests.programs import PROGRAMS, costs, random_graph
 from tests.test_identity import NETS, train

@@ -7,11 +7,11 @@ import pytest
 
 from minidnn.cli.main import main
 from minidnn.costs import profile
-from minidnn.net import Net
-from minidnn.session import programs
-from minidnn.solver_file import understand
+from minidnn.nets.net import Net
+from minidnn.programs.build import programs
 from minidnn.study import tune
 from minidnn.study.tune import Cluster, Curve, Point, gradient_bytes, matched, sweep
+from minidnn.training.solver_file import understand
 from minidnn.zoo import find
 from tests.test_verbs import NET
 
@@ -101,7 +101,7 @@ def test_linear_scaling_and_warm_up():
 
 def test_the_solver_takes_the_fields(folder):
     """What is printed is what a solver file may say, and means: the first rate, the last of the warm-up, the scaled."""
-    from minidnn.solver_file import learning_rate
+    from minidnn.training.rates import learning_rate
 
     fields = matched(0.02, 4, 16, samples=160, counts={"stepsize": 400, "max_iter": 1200}).fields()
     _, _, p = understand("solver.yaml", fields, batch=16)

@@ -9,9 +9,9 @@ import pytest
 
 from minidnn.costs import profile
 from minidnn.layers import FACTS
-from minidnn.session import programs
-from minidnn.solver_file import understand
+from minidnn.programs.build import programs
 from minidnn.study.compare import simulated
+from minidnn.training.solver_file import understand
 
 MIB = 2**20
 

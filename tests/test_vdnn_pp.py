@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from minidnn.costs import profile
-from minidnn.memory.arrange import BudgetError, arrange
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import copied
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
 from minidnn.memory.schedule import Compute, Offload, Prefetch, Schedule
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import copied
-from minidnn.session import programs
-from minidnn.solver_file import understand
+from minidnn.programs.build import programs
+from minidnn.training.solver_file import understand
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, random_graph
 

@@ -12,12 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from minidnn.memory import policies
-from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.lower import lower
-from minidnn.memory.placement import place
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Trip, complete, in_place
+from minidnn.memory.planning import arrange
+from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Schedule, Stay, Wait
-from minidnn.memory.verify import ScheduleError, verify
 from tests.oracle import broken
 from tests.programs import POLICIES, PROGRAMS, chain, costs, random_graph, wild_graph
 

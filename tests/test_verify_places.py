@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from minidnn.memory.arrange import arrange
-from minidnn.memory.lower import lower
-from minidnn.memory.placement import homes, place
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.plan import Plan, Trip, complete
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies import names
+from minidnn.memory.proof.verify import ScheduleError, verify, verify_all
 from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Stay, Wait, aligned
-from minidnn.memory.verify import ScheduleError, verify, verify_all
 from minidnn.program import Op, Phase, Program, Role, Tensor
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, wild_graph

@@ -65,7 +65,7 @@ def main(name: str, batch: int, form: str, place: Place) -> dict[str, Any]:
     from benchmarks.nets import RATE, TRAIN, batch_of
     from benchmarks.peer import Peer, Trainer, first_weights
     from minidnn.formats import usable
-    from minidnn.session import programs
+    from minidnn.programs.build import programs
 
     usable(form)
     place.settle(True)

@@ -15,8 +15,9 @@ import numpy as np
 
 from benchmarks.gpu_check.journal import ROOT
 from benchmarks.gpu_check.run import Run, Wrong
-from minidnn.memory.arrange import BudgetError
-from minidnn.solver import Solver, Tested
+from minidnn.memory.budget import BudgetError
+from minidnn.training.events import Tested
+from minidnn.training.solver import Solver
 
 WANTED, MARGIN = 0.97, 0.01
 BUDGET = 5 << 19  # 2.5 MiB, as in `make demo`

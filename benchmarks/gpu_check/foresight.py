@@ -14,11 +14,11 @@ from benchmarks.gpu_check.measure import Loaded, costs_of
 from benchmarks.gpu_check.run import Run
 from benchmarks.nets import TRAIN
 from minidnn.formats import usable
-from minidnn.memory.arrange import BudgetError
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import Span
 from minidnn.memory.schedule import Schedule
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import Span
-from minidnn.session import programs
+from minidnn.programs.build import programs
 
 FIRST = ("liveness:p", "vdnn_all:p", "vdnn_dyn", "superneurons", "vdnn_conv:p", "sqrt_n", "layrub", "baseline:p")
 LARGE = 1 << 20  # bytes: copies that are large enough for their rate to be the link's

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu_check.run import Run, Wrong
-from minidnn.autodiff import differentiate
 from minidnn.backends.cuda.api import Direction
 from minidnn.backends.cuda.device import CudaDevice
+from minidnn.measuring.link import computing, ops
 from minidnn.program import Op
-from minidnn.study.link import computing, ops
+from minidnn.programs.autodiff import differentiate
 
 REPEATS = 5
 HIDDEN = 0.5  # of the copies' time, at least
@@ -44,7 +44,7 @@ def item(run: Run) -> None:
 
 
 def beside(device: CudaDevice, op: Op, nbytes: int) -> dict[str, Any]:
-    """As `minidnn profile` measures it (study/link.py)."""
+    """As `minidnn profile` measures it (measuring/link.py)."""
     found = computing(device, op, nbytes)
     return {
         "op": op.kind, "bound_by": found.bound_by, "out_bytes_per_second": found.out,
@@ -157,7 +157,7 @@ class Link:
         }  # fmt: skip
 
     def replayed(self, device: CudaDevice, op: Op, small: bool) -> dict[str, Any]:
-        """The same as graphs, captured as memory/runtime.py does: compute alone, the copies alone, all at once.
+        """The same as graphs, captured as memory/execution/runtime.py does: compute alone, the copies alone, all at once.
         `hidden`: the part of the copies' time that the graph of all does not take, 1 where it is beside compute."""
         copies = [self._copy("out"), self._copy("in")]
         with self._computing(device, op) as (_, count, many):

@@ -26,11 +26,11 @@ from benchmarks.nets import TRAIN, batch_of
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Costs, Measurements, key, measured, measurements
 from minidnn.formats import FORMATS, floating, usable
+from minidnn.measuring.ops import timed
 from minidnn.memory.schedule import Compute, Schedule, aligned
-from minidnn.net import Net
+from minidnn.nets.net import Net
 from minidnn.program import Algorithm, Op, Program, Tensor
-from minidnn.session import Session
-from minidnn.study.measure import timed
+from minidnn.training.session import Session
 
 TILE = 16 << 20  # values of noise that buffers are filled with, again and again
 WARM = 3  # steps: uncaptured, captured, replayed

@@ -22,7 +22,7 @@ from minidnn.backends.cuda import compile, packages
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.nvrtc import Nvrtc
 from minidnn.memory import policies
-from minidnn.net import Net
+from minidnn.nets.net import Net
 
 PROCESSES = 8  # that compile at once
 NETS = Path(__file__).parents[2] / "tests" / "nets"

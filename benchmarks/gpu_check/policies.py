@@ -18,15 +18,17 @@ import numpy as np
 
 from benchmarks.gpu_check.journal import ROOT
 from benchmarks.gpu_check.run import GROUP, Run, Wrong
-from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import Choice, Costs, estimate
 from minidnn.formats import usable
-from minidnn.memory.arrange import BudgetError, arrange
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
-from minidnn.net import Net
+from minidnn.nets.net import Net
 from minidnn.program import Op, Program
-from minidnn.session import Session, programs
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
+from minidnn.training.session import Session
 from tests.cpu_step import feed
 
 STEPS = 4  # two bindings, each once before it is captured and once replayed

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu_check.run import Run, Wrong
-from minidnn.autodiff import TrainSpec
 from minidnn.backends.cuda.cudnn import Convolution
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.program import Op
-from minidnn.session import programs
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
 
 BATCH = 64
 

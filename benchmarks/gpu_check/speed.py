@@ -23,10 +23,11 @@ from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.nets import AGREE, AGREE_LATER, COMPARED, GENTLE, RATE, TRAIN, apart, batch_of
 from minidnn.costs import estimate
 from minidnn.formats import usable
-from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.simulator import simulate
-from minidnn.net import Net
-from minidnn.session import programs
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.planning import arrange
+from minidnn.nets.net import Net
+from minidnn.programs.build import programs
 
 FASTEST = "liveness:p"
 LIKELY = ("liveness", "vdnn_conv:p", "superneurons", "sqrt_n", "layrub", "accudnn", "vdnn_all:p", "vdnn_pp")

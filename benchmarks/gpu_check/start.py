@@ -20,8 +20,9 @@ from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.nets import TRAIN, batch_of
 from minidnn.backends.cuda.device import MARGIN
 from minidnn.costs import estimate
-from minidnn.memory.arrange import arrange
-from minidnn.session import Session, programs
+from minidnn.memory.planning import arrange
+from minidnn.programs.build import programs
+from minidnn.training.session import Session
 
 STORAGES = ("float", "bf16", "fp16")
 POLICY = "vdnn_all"
@@ -150,7 +151,7 @@ def once(device: Any, net: Any) -> dict[str, Any]:
         for t, value in batch_of(lowered["TRAIN"]).items():
             session.machine.write(t, value)
         stage("batch")
-        for name in ("called", "captured", "replayed"):  # the first run is not captured; memory/runtime.py
+        for name in ("called", "captured", "replayed"):  # the first run is not captured; memory/execution/runtime.py
             session.step("TRAIN")
             stage(name)
     session.machine.homes.clear()

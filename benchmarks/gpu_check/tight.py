@@ -13,8 +13,8 @@ from benchmarks.gpu_check.measure import Loaded, costs_of
 from benchmarks.gpu_check.run import Run
 from benchmarks.nets import RATE, TRAIN, batch_of
 from minidnn.formats import usable
-from minidnn.memory.arrange import BudgetError
-from minidnn.session import programs
+from minidnn.memory.budget import BudgetError
+from minidnn.programs.build import programs
 
 FIRST = ("vdnn_dyn", "superneurons", "accudnn", "vdnn_conv", "vdnn_all", "layrub", "sqrt_n", "vdnn_pp", "liveness")
 LIKELIEST = 3

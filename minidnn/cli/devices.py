@@ -18,8 +18,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.costs import gpu, gpus
+    from minidnn.measuring.link import described
     from minidnn.report import table
-    from minidnn.study.link import described
 
     devices = [_device(name) for name in ([args.name] if args.name else DEVICES)]
     profiles: list[dict[str, Any]] = []
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _device(name: str) -> dict[str, Any]:
     from minidnn.backends import open_device
-    from minidnn.study.link import link
+    from minidnn.measuring.link import link
 
     try:
         device = open_device(name)

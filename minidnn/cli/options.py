@@ -144,7 +144,7 @@ def opened(args: argparse.Namespace, name: str | None) -> Any:
 
 def staging(args: argparse.Namespace, solver: Any = None) -> Any:
     """How bytes are to lie on the host, as a Staging; None: all pinned. The command line goes before a solver file."""
-    from minidnn.solver_file import host_staging
+    from minidnn.training.solver_file import host_staging
 
     ring, compress = args.host_ring, args.compress
     if solver is not None:

@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
 def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str], costs: Costs) -> int:
     """Plan, prove and write. A plan that does not keep the budget is not written."""
     from minidnn.errors import InvalidInput
-    from minidnn.memory import plan_file
-    from minidnn.memory.arrange import arrange
+    from minidnn.memory.planning import arrange
+    from minidnn.memory.policies import plan_file
     from minidnn.report import table
 
     path = Path(args.save)

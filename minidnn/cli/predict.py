@@ -26,8 +26,8 @@ def run(args: argparse.Namespace) -> int:
 
     from minidnn.data import DataError
     from minidnn.memory.policies import DEFAULT
-    from minidnn.session import Session
-    from minidnn.solver_file import understand
+    from minidnn.training.session import Session
+    from minidnn.training.solver_file import understand
 
     net, test_net, solver = understand(args.model, batch=args.batch)
     net = test_net or net

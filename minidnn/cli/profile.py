@@ -23,7 +23,7 @@ def measuring(about: subject.Subject, again: bool = False) -> tuple[Costs, Measu
     from minidnn.backends import open_device
     from minidnn.costs import measurements
     from minidnn.formats import usable
-    from minidnn.study.measure import measure
+    from minidnn.measuring.ops import measure
 
     usable(about.format)
     device = open_device(about.device)
@@ -44,8 +44,8 @@ def measuring(about: subject.Subject, again: bool = False) -> tuple[Costs, Measu
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.costs import key
+    from minidnn.measuring.link import described
     from minidnn.report import table
-    from minidnn.study.link import described
 
     about = subject.read(args)
     costs, known, count = measuring(about, args.again)

@@ -12,7 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from minidnn import sizes
-from minidnn.solver import Began, Ended, Event, Saved, Solver, Step, Tested
+from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
+from minidnn.training.solver import Solver
 
 
 class Lines:

@@ -71,7 +71,7 @@ Look = Callable[..., Any]
 
 def _batch(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
     from minidnn.errors import InvalidInput
-    from minidnn.schema.messages import LARGEST
+    from minidnn.schema.caffe import LARGEST
     from minidnn.study.search import Series, largest
 
     if args.batch:
@@ -133,7 +133,7 @@ def _progress(what: str, policy: str, budget: int) -> Callable[[Any], None]:
 
 
 def _row(found: Any, what: str, model: str, about: subject.Subject, costs: Any, budget: int) -> dict[str, Any]:
-    from minidnn.memory.simulator import simulate
+    from minidnn.memory.execution.simulator import simulate
 
     arrangement = found.arrangement
     schedule = arrangement and arrangement.schedules[about.train.name]

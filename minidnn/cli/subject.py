@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import common, opened
 from minidnn.costs import Costs
-from minidnn.fusion import Fuses
 from minidnn.program import Program
+from minidnn.programs.fusion import Fuses
 
 if TYPE_CHECKING:
-    from minidnn.layers.base import Facts
+    from minidnn.layers.facts import Facts
 
 
 @dataclass(eq=False)
@@ -72,8 +72,8 @@ def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
 
 def read(args: argparse.Namespace) -> Subject:
     """The subject that the arguments name."""
-    from minidnn.session import facts_of
-    from minidnn.solver_file import understand
+    from minidnn.programs.build import facts_of
+    from minidnn.training.solver_file import understand
 
     facts = facts_of(getattr(args, "facts", None) or "default")
     net, test_net, p = understand(args.file, batch=args.batch)
@@ -89,7 +89,7 @@ def read(args: argparse.Namespace) -> Subject:
 def _fuses(device: Any, gpu: str | None) -> Fuses | None:
     """What is fused on a simulated GPU, or on the device."""
     from minidnn.backends import open_device
-    from minidnn.fusion import as_cudnn, offered
+    from minidnn.programs.fusion import as_cudnn, offered
 
     return as_cudnn if gpu is not None else offered(open_device(device))
 
@@ -97,8 +97,8 @@ def _fuses(device: Any, gpu: str | None) -> Fuses | None:
 def _programs(
     net: Any, test_net: Any, solver: Any, seed: int, facts: Facts, format: str, fuses: Fuses | None
 ) -> tuple[Program, ...]:
-    from minidnn.session import programs
-    from minidnn.solver_file import phases, train_spec
+    from minidnn.programs.build import programs
+    from minidnn.training.solver_file import phases, train_spec
 
     train = None if solver is None else train_spec(solver, seed)
     found = programs(net, train, phases(solver), test_net=test_net, facts=facts, format=format, fuses=fuses)
@@ -132,8 +132,8 @@ def policies_of(args: argparse.Namespace) -> list[str]:
 def check_policies(policies: Sequence[str], sizes: bool = False) -> None:
     """Raise NoSuchPolicy for one that there is not. `sizes`: many sizes of the net are planned, so no file will do."""
     from minidnn.errors import InvalidInput
-    from minidnn.memory.plan_file import SUFFIX
     from minidnn.memory.policies import find
+    from minidnn.memory.policies.plan_file import SUFFIX
 
     for policy in policies:
         if sizes and policy.endswith(SUFFIX):
@@ -168,5 +168,5 @@ def notes(costs: Costs, format: str = "float32") -> str:
             more = f" TF32 is {'allowed' if card.tf32 else 'forbidden (--gpu NAME:tf32 allows it)'}."
         return f"Simulated on {card.title} from the profile {costs.device}.{more}"
     how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
-    more = "" if costs.measured else " `minidnn profile` measures them."
+    more = "" if costs.origin == "measured" else " `minidnn profile` measures them."
     return f"Simulated with {how} this machine ({costs.device}).{more}"

@@ -17,11 +17,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.feeds import Feeds
     from minidnn.memory.policies import DEFAULT
-    from minidnn.session import Session
-    from minidnn.solver import evaluate
-    from minidnn.solver_file import understand
+    from minidnn.training.evaluate import evaluate
+    from minidnn.training.feeds import Feeds
+    from minidnn.training.session import Session
+    from minidnn.training.solver_file import understand
 
     net, test_net, solver = understand(args.model, batch=args.batch)
     net = test_net or net

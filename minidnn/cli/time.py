@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     costs = subject.costs_of(about, args.gpu)
     budget, _ = subject.budgets(about, args)
     if args.gpu is not None:
-        from minidnn.memory.simulator import simulate
+        from minidnn.memory.execution.simulator import simulate
 
         arrangement, refused = planned(about.programs, policy, costs, budget)
         if refused is not None:

@@ -24,7 +24,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.cli.progress import watching
-    from minidnn.solver import Ended, Saved, Solver, Step, Tested
+    from minidnn.training.events import Ended, Saved, Step, Tested
+    from minidnn.training.solver import Solver
 
     fields = {"max_iter": args.max_iter, "snapshot_prefix": args.snapshot_prefix}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}

@@ -225,7 +225,7 @@ def _measured(
     """The best batch and the largest that does not swap: planned with measured costs, and run."""
     from minidnn.backends import open_device
     from minidnn.costs import measurements
-    from minidnn.study.measure import measure
+    from minidnn.measuring.ops import measure
     from minidnn.study.runners import net_runner, solver_runner
     from minidnn.study.tune import planned, ran
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from minidnn.layers.accuracy import Accuracy
-from minidnn.layers.base import FACTS, Facts, Layer, Parameter, ShapeError, Site
+from minidnn.layers.base import Layer, Parameter, ShapeError, Site
 from minidnn.layers.batch_norm import BatchNorm
 from minidnn.layers.concat import Concat
 from minidnn.layers.convolution import Convolution
 from minidnn.layers.dropout import Dropout
 from minidnn.layers.eltwise import Eltwise
+from minidnn.layers.facts import FACTS, Facts
 from minidnn.layers.flatten import Flatten
 from minidnn.layers.inner_product import InnerProduct
 from minidnn.layers.lrn import LRN

@@ -21,6 +21,7 @@ from minidnn.sizes import text
 Stream = Literal["compute", "out", "in", "store"]
 STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store")
 NAMED = 8  # tensors that a label names
+HEADER = 64  # bytes before what is packed into the store (execution/packing.py)
 ALIGNMENT = 256  # bytes; what cuDNN, oneDNN and coalesced access want, and cudaMalloc's own granularity
 
 
@@ -209,6 +210,11 @@ class Arrangement:
 
 def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def stored_bound(t: Tensor, compress: bool) -> int:
+    """Bytes that a tensor can take in the store at most."""
+    return t.nbytes + (HEADER if compress else 0)
 
 
 def workspace_of(op: Op, algorithm: Algorithm) -> Tensor:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Compute, Fetch, Offload, Prefetch, Schedule, Stash
-from minidnn.memory.trace import Trace
 
 # kinds of spans, in the order of the legend: name -> what it says there
 KINDS = {

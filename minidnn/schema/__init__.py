@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, message_of, wiring
-from minidnn.schema.document import Document, InvalidFile, dump, parse, read, shown
-from minidnn.schema.messages import (
+from minidnn.schema.caffe import (
     FillerParameter,
     LayerParameter,
     Message,
@@ -13,6 +11,8 @@ from minidnn.schema.messages import (
     Repeated,
     SolverParameter,
 )
+from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, message_of, wiring
+from minidnn.schema.document import Document, InvalidFile, dump, parse, read, shown
 from minidnn.schema.plain import plain
 
 __all__ = [

@@ -16,13 +16,8 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from minidnn.errors import near
+from minidnn.schema.caffe import LayerParameter, NetParameter, NetState, SolverParameter
 from minidnn.schema.document import Document, Path_, read, shown
-from minidnn.schema.messages import (
-    LayerParameter,
-    NetParameter,
-    NetState,
-    SolverParameter,
-)
 
 PHASES = ("TRAIN", "TEST")
 Types = Mapping[str, Any]

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from minidnn.schema.messages import Message
+from minidnn.schema.caffe import Message
 
 
 def plain(message: BaseModel) -> dict[str, Any]:

@@ -7,7 +7,7 @@ and where a request finds no gap, add what it lacks to the largest one (and half
 
 From both ends means: what lives from the forward pass into the backward pass is put at the right end, and what comes
 and goes at the left, so that short lives leave no holes between long ones. The order "start" is the one that a pool has
-at run time; the others know the whole step beforehand, as our own placement does (memory/placement.py).
+at run time; the others know the whole step beforehand, as our own placement does (memory/lowering/placement.py).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.memory.placement import ORDERS, live_peak
+from minidnn.memory.lowering.placement import ORDERS, live_peak
 from minidnn.memory.schedule import Buffer, Schedule, aligned
 from minidnn.program import Phase
 

@@ -11,11 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from minidnn.costs import Costs
-from minidnn.memory.arrange import Arrangement, BudgetError, RingError, arrange
+from minidnn.memory.budget import BudgetError, RingError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import Trace, copied
+from minidnn.memory.planning import arrange
 from minidnn.memory.policies.vdnn import feature_extraction
-from minidnn.memory.schedule import Compute, Schedule
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import Trace, copied
+from minidnn.memory.schedule import Arrangement, Compute, Schedule
 from minidnn.program import Algorithm, Op, Program, Role, nbytes
 
 ROLES = {

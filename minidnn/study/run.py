@@ -11,11 +11,9 @@ its times are simulated.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Protocol
@@ -23,9 +21,10 @@ from typing import Protocol
 import numpy as np
 
 from minidnn.costs import Choice, Costs
+from minidnn.memory.execution.host import free_memory
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Arrangement
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import Trace
 from minidnn.program import Op, Program
 from minidnn.study.compare import Result, against_baseline, planned
 
@@ -70,7 +69,7 @@ def ran(
         arrangement, refused = planned(programs, policy, costs, budget, host_budget)
         trace = simulate(arrangement.schedules[name], costs)
         results[policy] = Result(policy, arrangement, trace, name, refused)
-    free = physical_memory()
+    free = free_memory()
     needs = {policy: _of_host(r.arrangement, costs) for policy, r in results.items()}
     able = [policy for policy in policies if needs[policy] < 0.8 * free]
     together = sum(needs[policy] for policy in able) < 0.6 * free
@@ -192,16 +191,3 @@ def digest(values: Mapping[str, np.ndarray]) -> Digest:
         name: sha256(f"{a.dtype} {a.shape} ".encode() + np.ascontiguousarray(a).tobytes()).digest()
         for name, a in values.items()
     }
-
-
-def physical_memory() -> int:
-    """Bytes that this process may still take, about: the machine's, or its container's."""
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, StopIteration, ValueError):  # Linux; the page cache can be given up
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" is no number
-        group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())
-        available = min(available, limit - int((group / "memory.current").read_text()))
-    return available

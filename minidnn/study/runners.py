@@ -7,12 +7,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from minidnn.costs import Costs
-from minidnn.memory.trace import Trace
-from minidnn.net import Net
+from minidnn.memory.execution.trace import Trace
+from minidnn.nets.net import Net
 from minidnn.program import Role
-from minidnn.session import Session
-from minidnn.solver import Solver
 from minidnn.study.run import Open, Runner
+from minidnn.training.session import Session
+from minidnn.training.solver import Solver
 
 
 class _Trained:

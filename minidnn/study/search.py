@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from math import floor, inf
 
 from minidnn.costs import Costs
-from minidnn.memory.arrange import unproved
+from minidnn.memory.planning import unproved
+from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Arrangement, Schedule
-from minidnn.memory.verify import verify_all
 from minidnn.program import Program
 
 Make = Callable[[int], Sequence[Program]]  # the programs of a size

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
+from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Compute, Schedule
-from minidnn.memory.trace import Trace
 
 # where an op's phase counts; a recomputed op counts as backward, where it happens
 COLUMNS = {

@@ -17,11 +17,12 @@ from statistics import median
 from time import perf_counter
 
 from minidnn.costs import Costs
-from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import copied
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import copied
+from minidnn.memory.planning import arrange
 from minidnn.program import Program, Role, nbytes
-from minidnn.schema.messages import LARGEST
+from minidnn.schema.caffe import LARGEST
 from minidnn.study.run import Open
 
 Make = Callable[[int], Sequence[Program]]  # the programs at a batch size

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from minidnn.errors import near
-from minidnn.net import Net
+from minidnn.nets.net import Net
 from minidnn.zoo.alexnet import CaffeNet, SuperNeuronsAlexNet
 from minidnn.zoo.cifar10 import Cifar10Quick
 from minidnn.zoo.densenet import DenseNet121

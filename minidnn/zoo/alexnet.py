@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minidnn.define import L
-from minidnn.net import Net
+from minidnn.nets.define import L
+from minidnn.nets.net import Net
 from minidnn.zoo.pieces import TRAINED, full, geometry, imagenet, scored
 
 GAUSSIAN = {"type": "gaussian", "std": 0.01}

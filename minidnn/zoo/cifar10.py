@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minidnn.define import L, Top
-from minidnn.net import Net
+from minidnn.nets.define import L, Top
+from minidnn.nets.net import Net
 from minidnn.zoo.pieces import cifar, geometry, scored
 
 TRAINED = [{"lr_mult": 1}, {"lr_mult": 2}]  # here biases decay, too

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from minidnn.define import L, Top
-from minidnn.net import Net
+from minidnn.nets.define import L, Top
+from minidnn.nets.net import Net
 from minidnn.zoo.pieces import TEST, TRAINED, XAVIER, geometry, imagenet
 
 

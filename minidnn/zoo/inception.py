@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from minidnn.define import L, Top
-from minidnn.net import Net
+from minidnn.nets.define import L, Top
+from minidnn.nets.net import Net
 from minidnn.zoo.pieces import MSRA, TRAINED, imagenet, scored
 
 TALL, WIDE = (7, 1), (1, 7)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from minidnn.define import L, Top
 from minidnn.errors import BadInput
+from minidnn.nets.define import L, Top
 
 TRAINED = [{"lr_mult": 1}, {"lr_mult": 2, "decay_mult": 0}]  # Caffe's habit: biases learn faster and do not decay
 MSRA = {"type": "msra"}

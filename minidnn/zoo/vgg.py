@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from minidnn.define import L
-from minidnn.net import Net
+from minidnn.nets.define import L
+from minidnn.nets.net import Net
 from minidnn.zoo.pieces import MSRA, TRAINED, NoSuchModel, full, imagenet, scored
 
 

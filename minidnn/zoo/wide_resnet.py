@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from minidnn.define import L, Top
-from minidnn.net import Net
+from minidnn.nets.define import L, Top
+from minidnn.nets.net import Net
 from minidnn.zoo.pieces import MSRA, TRAINED, NoSuchModel, cifar, geometry, scored
 
 

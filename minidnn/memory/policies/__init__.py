@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import partial
 
 from minidnn.errors import BadInput, near
-from minidnn.memory import plan_file
 from minidnn.memory.plan import Plan, Policy
+from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.accudnn import accudnn
 from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe

@@ -25,12 +25,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minidnn.costs import Costs
-from minidnn.memory.lower import lower
-from minidnn.memory.placement import place
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Trip, complete
+from minidnn.memory.policies.accudnn_model import Candidate, Model, Prediction
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv
-from minidnn.memory.policies.windows import Candidate, Model, Prediction
 from minidnn.memory.schedule import aligned
 from minidnn.program import Program
 

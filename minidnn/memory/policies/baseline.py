@@ -10,7 +10,7 @@ leaves them out of its bars).
 from __future__ import annotations
 
 from minidnn.costs import Costs
-from minidnn.memory.lower import group, residencies
+from minidnn.memory.lowering.lower import group, residencies
 from minidnn.memory.plan import Plan, Share, Slot, complete, in_place
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.schedule import Buffer

@@ -30,7 +30,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minidnn.costs import Costs
-from minidnn.memory.lower import group, residencies
+from minidnn.memory.lowering.lower import group, residencies
 from minidnn.memory.plan import Plan, Point, Share, Slot, Trip, complete, in_place
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.schedule import Buffer

@@ -31,7 +31,7 @@ from dataclasses import replace
 import numpy as np
 
 from minidnn.costs import PRODUCTS, Costs
-from minidnn.memory.lower import group, residencies
+from minidnn.memory.lowering.lower import group, residencies
 from minidnn.memory.plan import Plan, Point, complete, in_place
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.recompute import Repeatable, interleave

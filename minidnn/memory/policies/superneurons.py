@@ -15,15 +15,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.memory.lower import group, lower, residencies
-from minidnn.memory.placement import place
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.lowering.lower import group, lower, residencies
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, complete, in_place
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.recompute import Repeatable
+from minidnn.memory.policies.superneurons_cache import TensorCache
 from minidnn.memory.policies.superneurons_steps import route
-from minidnn.memory.policies.tensor_cache import TensorCache
 from minidnn.memory.schedule import Listing, aligned
-from minidnn.memory.simulator import simulate
 from minidnn.program import Op, Program
 
 ATTEMPTS = 4  # caps tried: each leaves aside what the placement under the last one overshot

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minidnn.costs import Costs
-from minidnn.memory.lower import lower
-from minidnn.memory.placement import place
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Point, Share, Trip, complete, in_place
 from minidnn.memory.policies.liveness import choose, liveness
 from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor

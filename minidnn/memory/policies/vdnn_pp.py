@@ -26,8 +26,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minidnn.costs import Costs
-from minidnn.memory.lower import group, residencies
-from minidnn.memory.placement import place
+from minidnn.memory.lowering.lower import group, residencies
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Point, Trip, complete
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.vdnn import Layer, convolution, every, feature_extraction, offloading

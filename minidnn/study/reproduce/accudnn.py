@@ -10,18 +10,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import cache
 
-from minidnn.autodiff import TrainSpec
 from minidnn.costs import Costs, profile
 from minidnn.layers import FACTS
-from minidnn.memory.arrange import arrange
-from minidnn.memory.simulator import simulate
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.planning import arrange
 from minidnn.program import Program
-from minidnn.session import programs
-from minidnn.solver_file import understand
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
 from minidnn.study.reproduce.layrub import caffes
 from minidnn.study.reproduce.row import MIB, Row, Tell
 from minidnn.study.search import Series, largest
 from minidnn.study.tune import Cluster, Curve, Point, gradient_bytes, sweep
+from minidnn.training.solver_file import understand
 
 SYSTEM = "accudnn"
 NETWORK = "resnet152"

@@ -12,17 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from minidnn.autodiff import TrainSpec
 from minidnn.costs import Choice, Costs, profile
 from minidnn.layers import FACTS
+from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.schedule import Arrangement, Schedule
-from minidnn.memory.simulator import simulate
 from minidnn.program import Op, Program, Role
-from minidnn.session import programs
-from minidnn.solver_file import understand
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
 from minidnn.study.compare import planned
 from minidnn.study.reproduce.row import MIB, Row, Tell
 from minidnn.study.search import Series, largest
+from minidnn.training.solver_file import understand
 
 SYSTEM = "layrub"
 MAPS = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT})

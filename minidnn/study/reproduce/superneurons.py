@@ -10,19 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from minidnn.autodiff import TrainSpec
 from minidnn.costs import profile
 from minidnn.layers import FACTS
-from minidnn.memory.arrange import BudgetError, arrange
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import copied
+from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Schedule
-from minidnn.memory.simulator import simulate
-from minidnn.memory.trace import copied
-from minidnn.net import Net
+from minidnn.nets.net import Net
 from minidnn.program import Program
-from minidnn.session import programs
-from minidnn.solver_file import understand
+from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.build import programs
 from minidnn.study.layer_steps import LayerSteps, layer_steps
 from minidnn.study.reproduce.row import MIB, Row, Tell
+from minidnn.training.solver_file import understand
 
 SYSTEM = "superneurons"
 GB = 10**9

@@ -17,10 +17,10 @@ from minidnn.layers import FACTS
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Phase, Program, Role, nbytes
-from minidnn.session import programs
-from minidnn.solver_file import understand
+from minidnn.programs.build import programs
 from minidnn.study.compare import Result, simulated
 from minidnn.study.reproduce.row import MIB, Row, Tell
+from minidnn.training.solver_file import understand
 
 FEATURE_MAPS = frozenset({Role.INPUT, Role.ACTIVATION})
 GRADIENT_MAPS = frozenset({Role.GRADIENT})

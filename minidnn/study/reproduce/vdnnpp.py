@@ -16,16 +16,17 @@ from importlib.util import find_spec
 
 from minidnn.costs import Costs, Staging, profile
 from minidnn.layers import FACTS
-from minidnn.memory.arrange import BudgetError, arrange
-from minidnn.memory.placement import ORDERS
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.lowering.placement import ORDERS
+from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
-from minidnn.memory.simulator import simulate
 from minidnn.program import Program
-from minidnn.session import programs
-from minidnn.solver import Solver
-from minidnn.solver_file import understand
+from minidnn.programs.build import programs
 from minidnn.study.allocation import placed, table
 from minidnn.study.reproduce.row import Row, Tell
+from minidnn.training.solver import Solver
+from minidnn.training.solver_file import understand
 
 NETS = {("alexnet", 128): "AlexNet (128)", ("alexnet", 256): "AlexNet (256)", ("vgg19", 64): "VGG (64)"}
 BRANCHED = {("googlenet", 128): "GoogLeNet (128)"}

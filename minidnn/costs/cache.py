@@ -1,0 +1,126 @@
+"""Seconds that were measured on a machine that is here, and the file that keeps them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from minidnn.costs.costs import Choice, Costs, remembering
+from minidnn.errors import BadInput
+from minidnn.files import replacing
+from minidnn.program import Algorithm, Op, Tensor
+
+
+def geometry(op: Op) -> str:
+    """What an op's seconds depend on besides the device and the algorithm: its kind, constants and shapes."""
+
+    def shapes(tensors: Iterable[Tensor]) -> str:
+        return " ".join(f"{t.dtype}{'x'.join(map(str, t.shape))}" for t in tensors)
+
+    return f"{op.kind} {op.attrs!r} {shapes(op.reads)} -> {shapes(op.writes)}"
+
+
+def key(op: Op, algorithm: Algorithm) -> str:
+    return f"{geometry(op)} [{algorithm.name} {algorithm.workspace}]"
+
+
+class NotKept(BadInput, OSError):
+    """What is measured could not be kept, and measuring takes minutes."""
+
+
+@dataclass(eq=False)
+class Measurements:
+    """Seconds measured on one device (described with library, version and threads), kept in one file."""
+
+    device: str  # name and description
+    path: Path
+    bandwidth_out: float = 0.0  # bytes per second; 0: not measured yet
+    bandwidth_in: float = 0.0
+    latency: float = 0.0
+    beside: list[dict[str, Any]] = field(default_factory=list)  # copies while it computes (measuring/link.py); not used
+    seconds: dict[str, float] = field(default_factory=dict)
+    problem: str | None = None  # why a file that was there could not be used, for people
+
+    def covers(self, ops: Iterable[Op], algorithms: Callable[[Op], Iterable[Algorithm]]) -> bool:
+        known = self.seconds
+        return self.bandwidth_out > 0 and all(key(op, a) in known for op in ops for a in algorithms(op))
+
+    def check_writable(self) -> None:
+        """Raise NotKept where `save` would fail."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryFile(dir=self.path.parent):
+                return
+        except OSError as error:
+            why = f"{error.filename or self.path.parent}: {error.strerror}"
+        raise NotKept(f"costs cannot be kept: {why}; XDG_CACHE_HOME names another folder for the cache")
+
+    def save(self) -> None:
+        """Write the file whole or not at all."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        content = {name: getattr(self, name) for name in _SAVED}
+        with replacing(self.path) as file:
+            json.dump({"format": FORMAT, **content}, file, indent=1)
+
+
+FORMAT = 1
+_SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "beside", "seconds")
+
+
+def measurements(device: Any, directory: Path | None = None) -> Measurements:
+    """What was measured before on `device`, from the user's cache directory; empty if unusable."""
+    if directory is None:
+        import platformdirs
+
+        directory = Path(platformdirs.user_cache_dir("minidnn")) / "costs"
+    identity = f"{device.name}: {device.description}"
+    path = directory / f"{device.name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
+    empty = Measurements(identity, path)
+    try:
+        content = json.loads(path.read_text())
+    except FileNotFoundError:
+        return empty
+    except (OSError, ValueError, RecursionError) as error:
+        empty.problem = f"{path} cannot be read ({error}); its costs are measured again"
+        return empty
+    try:
+        if content["format"] != FORMAT or content["device"] != identity:
+            raise ValueError(f"it is of format {content['format']} for {content['device']}")
+        out, back, latency = (float(content[name]) for name in _SAVED[1:4])
+        found = Measurements(identity, path, out, back, latency, _beside(content.get("beside", [])))
+        found.seconds = {str(k): float(v) for k, v in content["seconds"].items()}
+        if not all(v > 0 for v in (*found.seconds.values(), found.bandwidth_out, found.bandwidth_in)):
+            raise ValueError("a number in it is not positive")
+        return found
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        empty.problem = f"{path} is damaged ({error!r}); its costs are measured again"
+        return empty
+
+
+def _beside(found: Any) -> list[dict[str, Any]]:
+    """Copies while the device computes; a file of an older version has none."""
+    numbers = ("bandwidth_out", "bandwidth_in", "slower")
+    return [
+        {"bound_by": str(b["bound_by"]), "op": str(b["op"])} | {name: float(b[name]) for name in numbers} for b in found
+    ]
+
+
+def measured(device: Any, known: Measurements) -> Costs:
+    """Costs from measurements alone. Asking for an op that was not measured raises ValueError."""
+
+    def choose(op: Op) -> tuple[Choice, ...]:
+        try:
+            return tuple(Choice(a, known.seconds[key(op, a)]) for a in device.algorithms(op))
+        except KeyError:
+            why = f"{op.name} has not been measured on {device.name}: run `minidnn profile` again"
+            raise ValueError(why) from None
+
+    return Costs(
+        device.name, device.memory, known.bandwidth_out, known.bandwidth_in, remembering(choose),
+        known.latency, own_memory=hasattr(device, "runtime"), origin="measured",
+    )  # fmt: skip

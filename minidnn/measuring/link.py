@@ -1,0 +1,165 @@
+"""Bytes per second between a device and the host: alone, while copies go the other way, and while the device computes;
+and what its computing loses by that. On the host's threads it is one memory that all of them share.
+
+Computing is one of two ops, over and over: one that waits for the device's memory (a sum of two gradients) and one that
+does arithmetic (an inner product). A net's ops lie in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from minidnn.memory.execution.machine import open_runtime
+from minidnn.memory.execution.runtime import Bound, Runtime
+from minidnn.memory.schedule import Stream, aligned
+from minidnn.program import Op, Phase, Tensor
+
+COPY_BYTES = 32 * 2**20
+REPEATS = 5
+ENOUGH = 0.5  # seconds: what took this long in all is not repeated further
+LONGER = 2.0  # computing lasts so many times as long as the copies beside it, as far as
+MOST = 2000  # so many runs of an op do
+SUMMED = 1 << 22  # values: more than caches hold
+SIDE = 1024  # of the matrices of the inner product
+
+
+@dataclass(frozen=True)
+class Computing:
+    """Bytes per second of copies while an op runs on the compute stream, each direction by itself; `slower`: seconds of
+    many runs of the op over those that they take alone, when both directions are copied during the first half."""
+
+    bound_by: str  # "memory" or "arithmetic"
+    op: str  # its kind
+    out: float
+    back: float
+    slower: float
+
+
+@dataclass(frozen=True)
+class Link:
+    """Bytes per second between device and host: out and in alone, each while the other runs too, and each beside
+    compute. `latency`: seconds before a copy's first byte."""
+
+    out: float
+    back: float
+    out_beside: float
+    back_beside: float
+    latency: float
+    computing: tuple[Computing, ...] = ()
+
+    def beside(self) -> list[dict[str, Any]]:
+        """`computing` as plain values, as files and `--json` have it."""
+        return [
+            {"bound_by": c.bound_by, "op": c.op, "bandwidth_out": c.out, "bandwidth_in": c.back, "slower": c.slower}
+            for c in self.computing
+        ]
+
+
+def described(beside: Sequence[dict[str, Any]]) -> str:
+    """What `Link.beside` says, in a line."""
+    found = "; ".join(
+        f"{b['bandwidth_out'] / 1e9:.1f} / {b['bandwidth_in'] / 1e9:.1f} GB/s beside an op bound by {b['bound_by']}, "
+        f"which takes {b['slower']:.2f} times as long"
+        for b in beside
+    )
+    return f"copies out / in while the device computes: {found}"
+
+
+def link(device: Any, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Link:
+    """How the machine's copies fare on this device."""
+    with opened(device, 2 * nbytes, 2 * nbytes) as runtime:
+        runtime.host.fill(1)
+        for half in (runtime.arena[:nbytes], runtime.arena[nbytes : 2 * nbytes]):
+            runtime.write(half, runtime.host[:nbytes])
+        both = copies(runtime, nbytes)
+
+        def rate(stream: Stream, *bound: Bound) -> float:
+            return nbytes / median_seconds(runtime, bound, repeats, stream)
+
+        return Link(
+            rate("out", both[0]),
+            rate("in", both[1]),
+            rate("out", *both),
+            rate("in", *both),
+            median_seconds(runtime, [copies(runtime, nbytes, 64)[0]], repeats, "out"),
+            tuple(computing(device, op, nbytes, min(repeats, 3)) for op in ops()),
+        )
+
+
+def copies(runtime: Runtime, nbytes: int, size: int | None = None, at: int = 0) -> tuple[Bound, Bound]:
+    """One out and one in, of `size` bytes each, between the two halves (`nbytes` each) of the host and of the arena
+    from `at` on."""
+    size = nbytes if size is None else size
+    first, last = slice(0, size), slice(2 * nbytes - size, 2 * nbytes)
+    there, here = runtime.arena[at : at + 2 * nbytes], runtime.host
+    return (
+        Bound(1, "out", runtime.copy(here[first], there[first], "out")),
+        Bound(2, "in", runtime.copy(there[last], here[last], "in")),
+    )
+
+
+def ops(summed: int = SUMMED, side: int = SIDE) -> tuple[Op, Op]:
+    """What waits for the device's memory, and what does arithmetic."""
+    a, b, total = (Tensor(name, (summed,)) for name in ("a", "b", "total"))
+    x, w, y = (Tensor(name, (side, side)) for name in ("x", "w", "y"))
+    return (
+        Op("sum", "gradient.add", "link", Phase.BACKWARD, (a, b), (total,), flops=summed),
+        Op("product", "inner_product.forward", "link", Phase.FORWARD, (x, w), (y,), flops=2 * side**3),
+    )
+
+
+def computing(device: Any, op: Op, nbytes: int, repeats: int = 3) -> Computing:
+    """Copies of `nbytes` beside this op."""
+    algorithm = device.algorithms(op)[0]
+    places, at = {}, 2 * aligned(nbytes)
+    for t in op.tensors:
+        places[t], at = at, at + aligned(t.nbytes)
+    with opened(device, at + algorithm.workspace, 2 * nbytes) as runtime:
+        runtime.host.fill(1)
+        runtime.write(runtime.arena[: 2 * nbytes], runtime.host)
+        for t in op.tensors:
+            values = np.linspace(0.1, 1, t.size, dtype=np.float32)  # nothing is quick because all is zero
+            runtime.write(runtime.arena[places[t] : places[t] + t.nbytes], values.view(np.uint8))
+        views = {t: device.view(runtime.arena[at : at + t.nbytes], t) for t, at in places.items()}
+        call = device.prepare(op, algorithm, views, runtime.arena[at : at + algorithm.workspace])
+        both = copies(runtime, nbytes)
+        one = median_seconds(runtime, [Bound(0, "compute", call)], 2, "compute")
+        copying = max(median_seconds(runtime, [c], 2, c.stream) for c in both)
+        times = max(1, min(MOST, int(LONGER * copying / one) + 1))
+
+        def many() -> None:
+            for _ in range(times):
+                call()
+
+        work = Bound(0, "compute", many)
+        alone = median_seconds(runtime, [work], repeats, "compute")
+        out, back = (nbytes / median_seconds(runtime, [work, c], repeats, c.stream) for c in both)
+        slowed = median_seconds(runtime, [work, *both], repeats, "compute")
+    bound_by = "arithmetic" if op.flops > 10 * op.nbytes else "memory"
+    return Computing(bound_by, op.kind, out, back, slowed / alone)
+
+
+def median_seconds(runtime: Runtime, bound: Sequence[Bound], repeats: int, stream: Stream) -> float:
+    """The median seconds of what runs on that stream, warm: first use of pages and of a library's caches is over."""
+    prepared = runtime.bind(bound)
+    runtime.run(prepared)
+    taken: list[float] = []
+    while len(taken) < repeats and sum(taken) < ENOUGH:
+        spans, _ = runtime.run_timed(prepared)
+        taken += [end - start for _, s, start, end in spans if s == stream]
+    return max(median(taken), 1e-9)
+
+
+@contextmanager
+def opened(device: Any, arena: int, host: int) -> Iterator[Runtime]:
+    runtime = open_runtime(device, arena, host)
+    try:
+        yield runtime
+    finally:
+        runtime.close()

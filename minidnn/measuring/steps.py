@@ -1,0 +1,127 @@
+"""Seconds of ops as they take them within whole steps. Where the host's memory is the device's, what an op costs
+depends on what its neighbours leave in the caches; alone, in warm memory, it says little.
+
+A net is trained for a few steps under liveness, once for each rank of algorithm: with every op's first, then with the
+second of those that have one, and so on. Values are such that nothing overflows and no weight changes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from statistics import median
+
+import numpy as np
+
+from minidnn.costs import Choice, Costs, key
+from minidnn.memory.execution.machine import Device, Machine
+from minidnn.memory.execution.trace import Trace
+from minidnn.memory.planning import arrange
+from minidnn.memory.schedule import Arrangement, Compute
+from minidnn.program import Op, Program, Role, Tensor
+
+STEPS = 4  # that are counted, for each rank; one before warms
+ENOUGH = 4.0  # seconds: steps of a rank that took this long in all are not repeated further
+SLOW = 3.0  # times the best of its op: an algorithm that is this slow alone is not tried
+POLICY = "liveness:p"
+
+
+class Steps:
+    """Steps of a net whose ops take one algorithm each, and what every op takes in them."""
+
+    def __init__(self, device: Device, arrangement: Arrangement) -> None:
+        (self.schedule,) = arrangement.schedules.values()
+        self.machine = Machine(device, arrangement)
+        self.taken: dict[int, list[float]] = {}  # by instruction
+        _fill(self.machine, self.schedule.program)
+        self._step()  # it warms
+
+    def _step(self, again: bool = False) -> Trace:
+        trace = self.machine.step(self.schedule.program.name, trace=True, again=again)
+        assert trace is not None
+        return trace
+
+    def step(self) -> float:
+        """One more; the seconds of all of it."""
+        trace = self._step(again=True)
+        for span in trace.spans:
+            self.taken.setdefault(span.index, []).append(span.end - span.start)
+        return trace.seconds
+
+    def seconds(
+        self, wanted: Container[Op], typical: Callable[[Sequence[float]], float] = median
+    ) -> dict[str, list[float]]:
+        """`costs.key` -> what is typical of each op that has it, of those that are wanted."""
+        found: dict[str, list[float]] = {}
+        for i, x in enumerate(self.schedule.instructions):
+            if isinstance(x, Compute) and x.op in wanted:
+                found.setdefault(key(x.op, x.algorithm), []).append(max(typical(self.taken[i]), 1e-9))
+        return found
+
+    def close(self) -> None:
+        self.machine.close()
+        self.machine.homes.clear()  # or they would keep the arena
+
+
+def with_algorithms(program: Program, costs: Costs, chosen: Mapping[Op, Choice]) -> Arrangement:
+    """Liveness with these and no others."""
+    return arrange([program], POLICY, replace(costs, choices=lambda op: (chosen[op],)), proof=False)
+
+
+def in_place(
+    device: Device,
+    program: Program,
+    costs: Costs,
+    room: int,
+    tell: Callable[[int, int], object] = lambda done, of: None,
+) -> dict[str, float]:
+    """`costs.key` -> median seconds, of what was run; empty where the step needs more than `room` bytes.
+
+    `costs` say what each op takes alone. `tell(done, of)` is called before each rank.
+    """
+    offered = {op: _worthwhile(costs.choices(op)) for op in program.ops}
+    found: dict[str, list[float]] = {}
+    ranks = max(map(len, offered.values()))
+    for rank in range(ranks):
+        tell(rank, ranks)
+        arrangement = with_algorithms(program, costs, {op: c[min(rank, len(c) - 1)] for op, c in offered.items()})
+        if arrangement.arena + arrangement.host > room:
+            return {}
+        for name, seconds in _some(device, arrangement, {op for op, c in offered.items() if len(c) > rank}).items():
+            found.setdefault(name, []).extend(seconds)
+    return {name: median(seconds) for name, seconds in found.items()}
+
+
+def _some(device: Device, arrangement: Arrangement, wanted: Container[Op]) -> dict[str, list[float]]:
+    with closing(Steps(device, arrangement)) as steps:
+        spent, done = 0.0, 0
+        while done < STEPS and spent < ENOUGH:
+            spent, done = spent + steps.step(), done + 1
+        return steps.seconds(wanted)
+
+
+def _worthwhile(choices: Sequence[Choice]) -> list[Choice]:
+    best = min(c.seconds for c in choices)
+    return [c for c in choices if c.seconds <= SLOW * best]
+
+
+def _fill(machine: Machine, program: Program) -> None:
+    """Inputs of noise and labels of class 0; weights as He and others draw them, so that what they make stays about as
+    large; statistics and momenta of 0, and a learning rate of 0 keeps them all."""
+    random = np.random.default_rng(0)
+    for t in program.inputs:
+        value = random.standard_normal(t.shape, np.float32) if t.role is Role.INPUT else np.zeros(t.shape)
+        machine.write(t, value.astype(t.dtype))
+    for t in program.carried:
+        machine.set(t, _first(t, random))
+
+
+def _first(t: Tensor, random: np.random.Generator) -> np.ndarray:
+    if t.role is not Role.PARAM:
+        return np.zeros(t.shape, t.dtype)
+    if len(t.shape) < 2:
+        return np.full(t.shape, 0.5, t.dtype)
+    scale = math.sqrt(2 / (t.size // t.shape[0]))
+    return (random.standard_normal(t.shape, np.float32) * np.float32(scale)).astype(t.dtype)

@@ -1,0 +1,223 @@
+"""Placement: buffers with lifetimes get static offsets in one arena. Two that live at once must not overlap.
+
+    height
+      |    +-------+                The arena's height is at least the live peak, the largest sum of bytes
+      |    |   C   |  +-----+       alive at once. Finding the lowest height is NP-hard (dynamic storage
+      | +--+-------+--+  D  |       allocation), so a portfolio of greedy orders is tried and the best kept,
+      | |       A     |     |       stopping as soon as one reaches the live peak.
+      | +-------------+-----+
+      +-----------------------> points
+
+Whole-step buffers overlap everything, so they are stacked at the bottom first, which costs nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import numpy as np
+
+from minidnn.memory.schedule import Buffer, Listing, Offload, Prefetch, Schedule, Stash, aligned, stored_bound
+from minidnn.program import Tensor
+
+# Orders other than by start look at every buffer already placed. In NumPy that is some 20 µs a buffer at 16,000
+# buffers, so that the term that grows quadratically stays below the linear ones; still, on programs of more buffers
+# than this only the order by size is tried of them: it is the one that wins on deep nets.
+OFFLINE_LIMIT = 4000
+
+Offsets = dict[Buffer, int]
+
+
+def _area(b: Buffer) -> int:
+    return b.nbytes * (b.hi - b.lo)
+
+
+# What to place first: the key sorts ascending.
+ORDERS: dict[str, Callable[[Buffer], tuple]] = {
+    "size": lambda b: (-b.nbytes, b.lo),
+    "area": lambda b: (-_area(b), b.lo),
+    "start": lambda b: (b.lo, -b.nbytes),
+    "width": lambda b: (b.lo - b.hi, -b.nbytes),
+    "size_width": lambda b: (-b.nbytes * (b.hi - b.lo) ** 0.5, b.lo),
+}
+
+
+def offline(buffers: Sequence[Buffer], order: str, best_fit: bool) -> tuple[Offsets, int]:
+    """Place in the given order, each at the lowest gap that fits (first fit) or the tightest one (best fit)."""
+    n = len(buffers)
+    lo, hi, off, top = (np.zeros(n, np.int64) for _ in range(4))  # of placed buffers, sorted by offset
+    where: Offsets = {}
+    height = 0
+    for count, b in enumerate(sorted(buffers, key=ORDERS[order])):
+        size = aligned(b.nbytes)
+        alive = np.flatnonzero((lo[:count] < b.hi) & (hi[:count] > b.lo))
+        starts = off[alive]
+        ends = np.maximum.accumulate(top[alive]) if len(alive) else top[:0]
+        below = np.concatenate(([0], ends))  # the candidate offsets: 0 and behind each neighbour
+        gaps = starts - below[:-1]
+        fits = np.flatnonzero(gaps >= size)
+        if not len(fits):
+            at = int(below[-1])
+        elif best_fit:
+            at = int(below[fits[np.argmin(gaps[fits])]])
+        else:
+            at = int(below[fits[0]])
+        where[b] = at
+        i = int(np.searchsorted(off[:count], at))
+        for array, value in ((lo, b.lo), (hi, b.hi), (off, at), (top, at + size)):
+            array[i + 1 : count + 1] = array[i:count]
+            array[i] = value
+        height = max(height, at + size)
+    return where, height
+
+
+def online(buffers: Sequence[Buffer], best_fit: bool) -> tuple[Offsets, int]:
+    """Allocate and free in the order of time, as a run-time pool would, from a list of free blocks."""
+    where: Offsets = {}
+    height = 0
+    free: list[list[int]] = []  # [offset, size], sorted by offset; never two neighbours in touch
+    ending: dict[int, list[Buffer]] = {}
+    for b in buffers:
+        ending.setdefault(b.hi, []).append(b)
+    ends = sorted(ending)
+    done = 0
+    for b in sorted(buffers, key=ORDERS["start"]):
+        while done < len(ends) and ends[done] <= b.lo:
+            for dead in ending[ends[done]]:
+                if dead in where:
+                    _release(free, where[dead], aligned(dead.nbytes))
+            done += 1
+        size = aligned(b.nbytes)
+        fitting = (i for i, block in enumerate(free) if block[1] >= size)
+        i = min(fitting, key=lambda i: free[i][1], default=None) if best_fit else next(fitting, None)
+        if i is not None:
+            where[b] = free[i][0]
+            free[i][0] += size
+            free[i][1] -= size
+            if not free[i][1]:
+                del free[i]
+            continue
+        at = height
+        if free and free[-1][0] + free[-1][1] == height:  # grow the last free block
+            at = free.pop()[0]
+        where[b] = at
+        height = at + size
+    return where, height
+
+
+def _release(free: list[list[int]], at: int, size: int) -> None:
+    i = bisect_left(free, [at, 0])
+    if i < len(free) and at + size == free[i][0]:
+        size += free.pop(i)[1]
+    if i and free[i - 1][0] + free[i - 1][1] == at:
+        free[i - 1][1] += size
+    else:
+        insort(free, [at, size])
+
+
+def pack(buffers: Sequence[Buffer], bound: int) -> tuple[Offsets, int, str]:
+    """The best of the portfolio: offsets, height, and the name of what gave it. Stops at `bound` bytes."""
+    best: tuple[Offsets, int, str] | None = None
+    candidates: list[tuple[str, Callable[[], tuple[Offsets, int]]]] = [
+        ("start/best_fit", lambda: online(buffers, True)),
+        ("start/first_fit", lambda: online(buffers, False)),
+    ]
+    for order in ORDERS:
+        for best_fit in (False, True):
+            if order != "start" and (len(buffers) <= OFFLINE_LIMIT or (order, best_fit) == ("size", False)):
+                name = f"{order}/{'best' if best_fit else 'first'}_fit"
+                candidates.append((name, lambda o=order, f=best_fit: offline(buffers, o, f)))  # type: ignore[misc]
+    for name, attempt in candidates:
+        where, height = attempt()
+        if best is None or height < best[1]:
+            best = (where, height, name)
+        if best[1] <= bound:
+            break
+    assert best is not None
+    return best
+
+
+def homes(carried: Iterable[Tensor]) -> tuple[dict[Tensor, int], int]:
+    """Offsets of what lives across steps, the same in every program of a net; and the bytes they take."""
+    where: dict[Tensor, int] = {}
+    top = 0
+    for t in dict.fromkeys(carried):
+        where[t] = top
+        top += aligned(t.nbytes)
+    return where, top
+
+
+def live_peak(buffers: Sequence[Buffer], points: int, size: Callable[[Buffer], int]) -> tuple[int, int]:
+    """Largest sum of live bytes, and the first point that has it."""
+    steps = np.zeros(points + 1, np.int64)
+    for b in buffers:
+        steps[b.lo] += size(b)
+        steps[b.hi] -= size(b)
+    curve = np.cumsum(steps)[: max(points, 1)]
+    p = int(np.argmax(curve))
+    return int(curve[p]), p
+
+
+def place(
+    listing: Listing, fixed: Mapping[Tensor, int] | None = None, base: int | None = None, enough: int = 0
+) -> Schedule:
+    """Give every buffer its offset, and every travelling tensor its place on the host.
+
+    `fixed`, `base`: homes of carried tensors and the bytes below which they lie (see `homes`), so that the
+    programs of one net agree on them. `enough`: for whoever asks whether a budget is kept, an arena of so many bytes
+    is as good as the lowest.
+    """
+    program, plan = listing.program, listing.plan
+    if fixed is None or base is None:
+        fixed, base = homes(program.carried)
+    end = len(plan.order)
+    offset: Offsets = {}
+    rest: list[Buffer] = []
+    for b in listing.buffers:
+        if b.home:
+            offset[b] = fixed[b.stays[0].tensor]
+        elif b.lo == 0 and b.hi == end:
+            offset[b], base = base, base + aligned(b.nbytes)
+        else:
+            rest.append(b)
+    arena, how = base, "stack"
+    if rest:
+        bound, _ = live_peak(rest, end, lambda b: aligned(b.nbytes))
+        where, height, how = pack(rest, max(bound, enough - base))
+        for b, at in where.items():
+            offset[b] = base + at
+        arena = base + height
+    peak, point = live_peak(listing.buffers, end, lambda b: b.nbytes)
+    host_offset, host_bytes = _host(listing)
+    store_offset, store_bytes = _store(listing)
+    return Schedule(
+        program, plan, listing.instructions, listing.buffers, listing.points, listing.ring, listing.staging,
+        offset, arena, how, host_offset, host_bytes, store_offset, store_bytes, peak, point,
+    )  # fmt: skip
+
+
+def _host(listing: Listing) -> tuple[dict[Tensor, int], int]:
+    """One pinned place per travelling tensor, two per input; none for what goes through the ring. Nothing there is
+    reused within a step."""
+    where: dict[Tensor, int] = {}
+    top = 0
+    inputs = set(listing.program.inputs)
+    ringed = {x.stay.tensor for x in listing.instructions if isinstance(x, (Offload, Prefetch)) and x.leg is not None}
+    for t in dict.fromkeys((*listing.program.inputs, *(trip.tensor for trip in listing.plan.trips))):
+        if t not in ringed:
+            where[t] = top
+            top += aligned(t.nbytes) * (2 if t in inputs else 1)
+    return where, top
+
+
+def _store(listing: Listing) -> tuple[dict[Tensor, int], int]:
+    """A place in the store for each tensor that is stashed, as large as it can become."""
+    where: dict[Tensor, int] = {}
+    top = 0
+    for x in listing.instructions:
+        if isinstance(x, Stash) and x.leg.tensor not in where:
+            assert listing.staging is not None
+            where[x.leg.tensor] = top
+            top += aligned(stored_bound(x.leg.tensor, listing.staging.compress))
+    return where, top

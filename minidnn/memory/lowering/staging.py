@@ -1,0 +1,249 @@
+"""Staging: what leaves the device passes through a small ring of pinned memory into a store of ordinary memory.
+
+    device ──Offload──> ring ──Stash──> store (perhaps compressed)
+    device <─Prefetch── ring <──Fetch── store
+
+vDNN pins a place on the host for every tensor that leaves. Pinned memory is scarce, which vDNN++ names as vDNN's second
+bottleneck. Here only the ring is pinned, and its bytes are used again and again within a step: where the next leg lies
+is decided here, once, and who waits for whom follows from the bytes. Each copy between the ring and the store is an
+instruction of a fourth stream, "store", which the host runs.
+
+The ring is taken in a circle. A copy out takes the next bytes at once; a Fetch stands as early as the ring has room
+for it that no copy back still waits for, but never before a copy out that comes later in the list: so whoever needs
+bytes of the ring finds them free when the instructions before it have ended, and nothing can wait for ever. A tensor
+that is still in the ring when it is wanted comes from there, and one that is never fetched is not stashed: a ring as
+large as all that travels is vDNN's pinned memory again. Inputs and outputs keep their own pinned places.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import defaultdict, deque
+from dataclasses import dataclass, field, replace
+from typing import Generic, TypeVar
+
+from minidnn.costs import Staging
+from minidnn.memory.lowering.lower import Clocks
+from minidnn.memory.schedule import (
+    Compute,
+    Fetch,
+    Instruction,
+    Leg,
+    Listing,
+    Offload,
+    Prefetch,
+    Stash,
+    Stream,
+    Wait,
+    aligned,
+)
+from minidnn.program import Tensor
+
+T = TypeVar("T")
+
+
+class RingTooSmall(ValueError):
+    """A tensor does not fit the ring. `needed`: the bytes of a ring that would do."""
+
+    def __init__(self, tensor: Tensor, ring: int, needed: int) -> None:
+        super().__init__(f"the ring has {ring} bytes, and {tensor.name}, which travels, takes {needed}")
+        self.tensor, self.needed = tensor, needed
+
+
+def staged(listing: Listing, staging: Staging) -> Listing:
+    """The listing with its travelling tensors led through a ring of at most `staging.ring` bytes.
+
+    Raises RingTooSmall."""
+    layout = _layout(listing, staging.ring)
+    made = _Emitter(layout)
+    where: dict[int, int] = {}
+    for i, x in enumerate(listing.instructions):
+        where[i] = made.take(i, x, where)
+    points = tuple(where[i] for i in listing.points)
+    return replace(listing, instructions=tuple(made.instructions), points=points, ring=layout.top, staging=staging)
+
+
+# ---- where legs lie
+
+
+@dataclass(eq=False)
+class _Layout:
+    """What was decided before anything is emitted."""
+
+    legs: dict[int, Leg] = field(default_factory=dict)  # of Offloads and Prefetches, by instruction
+    fetches: dict[int, list[Leg]] = field(default_factory=lambda: defaultdict(list))  # after that instruction
+    stashed: set[Leg] = field(default_factory=set)
+    fetched: dict[int, Leg] = field(default_factory=dict)  # Prefetches that wait for a Fetch
+    top: int = 0  # bytes of the ring that are used at all
+
+
+class _Ranges(Generic[T]):
+    """Ranges of bytes, none over another, each with something that is known of it."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ranges: list[tuple[int, int, T]] = []
+
+    def over(self, lo: int, hi: int) -> slice:
+        """Those that overlap [lo, hi)."""
+        i = bisect_right(self.starts, lo) - 1
+        if i < 0 or self.ranges[i][1] <= lo:
+            i += 1
+        return slice(i, bisect_left(self.starts, hi))
+
+    def put(self, lo: int, hi: int, what: T) -> None:
+        """[lo, hi) is this from now on; what was known of other bytes stays known."""
+        where = self.over(lo, hi)
+        old, new = self.ranges[where], [(lo, hi, what)]
+        if old and old[0][0] < lo:
+            new.insert(0, (old[0][0], lo, old[0][2]))
+        if old and old[-1][1] > hi:
+            new.append((hi, old[-1][1], old[-1][2]))
+        self.ranges[where] = new
+        self.starts[where] = [r[0] for r in new]
+
+
+class _Ring:
+    """Which bytes of the ring hold what, while the list of instructions is walked."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.nbytes, self.head, self.top = nbytes, 0, 0
+        self.legs: _Ranges[Leg] = _Ranges()
+        self.intact: dict[Tensor, Leg] = {}  # legs whose bytes still hold the tensor
+        self.awaited: dict[Leg, int] = {}  # legs that so many copies back are still to read
+
+    def take(self, t: Tensor) -> Leg | None:
+        """The next bytes of the circle; None while a copy back still waits for some of them."""
+        size = aligned(t.nbytes)
+        at = self.head if self.head + size <= self.nbytes else 0
+        before = [leg for _, _, leg in self.legs.ranges[self.legs.over(at, at + size)]]
+        if any(leg in self.awaited for leg in before):
+            return None
+        for leg in before:
+            if self.intact.get(leg.tensor) is leg:
+                del self.intact[leg.tensor]
+        self.head, self.top = at + size, max(self.top, at + size)
+        new = self.intact[t] = Leg(t, at)
+        self.legs.put(at, at + size, new)
+        return new
+
+
+def _layout(listing: Listing, nbytes: int) -> _Layout:
+    own = {*listing.program.inputs, *listing.program.outputs}
+    copies = [
+        (i, x)
+        for i, x in enumerate(listing.instructions)
+        if isinstance(x, (Offload, Prefetch)) and x.stay.tensor not in own
+    ]
+    for _, x in copies:
+        if aligned(x.stay.tensor.nbytes) > nbytes:
+            most = max(aligned(x.stay.tensor.nbytes) for _, x in copies)
+            raise RingTooSmall(x.stay.tensor, nbytes, most)
+    layout, ring = _Layout(), _Ring(nbytes)
+    out: dict[Tensor, Leg] = {}  # the leg by which each tensor left last
+    coming: deque[tuple[int, Tensor]] = deque()  # copies back before the next copy out, not yet provided for
+    k = 0
+    while k < len(copies):
+        i, x = copies[k]
+        if isinstance(x, Offload):
+            leg = ring.take(x.stay.tensor)
+            assert leg is not None, "all copies back before a copy out have been issued"
+            layout.legs[i] = out[x.stay.tensor] = leg
+            until = next((n for n in range(k + 1, len(copies)) if isinstance(copies[n][1], Offload)), len(copies))
+            coming = deque((j, y.stay.tensor) for j, y in copies[k + 1 : until])
+        elif i in layout.legs:
+            ring.awaited[layout.legs[i]] -= 1
+            if not ring.awaited[layout.legs[i]]:
+                del ring.awaited[layout.legs[i]]
+        while coming and _provide(layout, ring, out, i, *coming[0]):
+            coming.popleft()
+        k += 1
+    layout.top = ring.top
+    return layout
+
+
+def _provide(layout: _Layout, ring: _Ring, out: dict[Tensor, Leg], now: int, prefetch: int, t: Tensor) -> bool:
+    """Find the leg for a copy back, after instruction `now`; False: the ring has no room yet."""
+    if t not in out:  # it has never left: the proof will say so
+        return True
+    leg = ring.intact.get(t)
+    if leg is None:
+        leg = ring.take(t)
+        if leg is None:
+            return False
+        layout.stashed.add(out[t])
+        layout.fetches[now].append(leg)
+        layout.fetched[prefetch] = leg
+    layout.legs[prefetch] = leg
+    ring.awaited[leg] = ring.awaited.get(leg, 0) + 1
+    return True
+
+
+# ---- instructions
+
+
+class _Emitter:
+    """Repeats a listing's instructions with those of the store between them, and the waits that the ring needs."""
+
+    def __init__(self, layout: _Layout) -> None:
+        self.layout = layout
+        self.instructions: list[Instruction] = []
+        self.clocks = Clocks()
+        self.users: _Ranges[list[int]] = _Ranges()  # of the ring's bytes: who has accessed them since they were written
+        self.held: dict[Stream, list[int]] = {"out": [], "in": []}  # waits of a copy stream, until its next copy
+        self.fetch: dict[Leg, int] = {}
+
+    def emit(self, x: Instruction) -> int:
+        index = len(self.instructions)
+        self.instructions.append(x)
+        if isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)):
+            self.clocks.issue(index, x.stream)
+        return index
+
+    def wait(self, stream: Stream, on: int) -> None:
+        if not self.clocks.knows(stream, on):
+            self.emit(Wait(stream, on))
+            self.clocks.wait(stream, on)
+
+    def take(self, i: int, x: Instruction, where: dict[int, int]) -> int:
+        """Emit the listing's instruction i; `where`: what became of those before it."""
+        if isinstance(x, Wait):
+            on = where[x.on]
+            if x.stream in self.held:
+                self.held[x.stream].append(on)
+            else:
+                self.wait(x.stream, on)
+            return -1
+        if not isinstance(x, (Offload, Prefetch)):
+            return self.emit(x)
+        leg = self.layout.legs.get(i)
+        if leg is not None and isinstance(x, Offload):
+            self.write(leg, "out")
+        elif i in self.layout.fetched:
+            self.wait("in", self.fetch[self.layout.fetched[i]])
+        for on in self.held[x.stream]:
+            self.wait(x.stream, on)
+        self.held[x.stream].clear()
+        index = self.emit(x if leg is None else replace(x, leg=leg))
+        if leg is not None:
+            self.access(leg, index)
+        if isinstance(x, Offload) and leg in self.layout.stashed:
+            self.wait("store", index)
+            self.access(leg, self.emit(Stash(leg)))
+        for coming in self.layout.fetches.get(i, ()):
+            self.write(coming, "store")
+            self.fetch[coming] = self.emit(Fetch(coming))
+            self.access(coming, self.fetch[coming])
+        return index
+
+    def write(self, leg: Leg, stream: Stream) -> None:
+        """Wait for all who have accessed these bytes of the ring; they are the leg's from now on."""
+        lo, hi = leg.at, leg.at + aligned(leg.tensor.nbytes)
+        for _, _, indices in self.users.ranges[self.users.over(lo, hi)]:
+            for index in reversed(indices):
+                self.wait(stream, index)
+        self.users.put(lo, hi, [])
+
+    def access(self, leg: Leg, index: int) -> None:
+        for _, _, indices in self.users.ranges[self.users.over(leg.at, leg.at + 1)]:
+            indices.append(index)

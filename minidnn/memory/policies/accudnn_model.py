@@ -1,0 +1,260 @@
+"""A performance model of swapping: when each tensor may leave and must be back, so that copies hide behind compute.
+
+A step is taken as three clocks, as the simulator has them: ops follow one another, copies serialise per direction.
+The times of ops and copies come from Costs, so a prediction costs one pass over the ops and no schedule.
+
+`Model.windows` finds for a set of tensors the points of their trips under a limit of live bytes, in two passes that
+mirror each other. Forward in time, copies out run in the order in which tensors get their last value, and an op waits
+for the oldest of them only if it would not fit otherwise. Backward in time, the tensors that backward wants last are
+copied "out" first: what comes out are the latest points at which the copies back may begin. Each pass is O(ops).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from heapq import heappop, heappush
+
+import numpy as np
+
+from minidnn.costs import Costs
+from minidnn.memory.lowering.lower import group, residencies
+from minidnn.memory.plan import Plan, Point, Trip, complete, in_place
+from minidnn.memory.schedule import aligned
+from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
+
+SWAPPED = frozenset({Role.INPUT, Role.ACTIVATION, Role.EXTRA, Role.COPY})
+SMALL = 1000  # a tensor of less than this part of the largest is not worth a copy's start
+
+
+@dataclass(frozen=True, eq=False)
+class Candidate:
+    """A tensor that idles between its last use in forward and its first in backward, [last, use)."""
+
+    tensor: Tensor
+    nbytes: int  # aligned: what placement gives it
+    written: Point | None  # the copy out may begin here, beside readers; None: the host still has it
+    last: Point  # no op from here on uses it ...
+    use: Point  # ... before this one
+    leaving: float  # seconds of the copy out
+    returning: float  # seconds of the copy back
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a set of trips would do. `peak` is of aligned bytes: no placement of the plan can be lower."""
+
+    seconds: float
+    stall: float  # seconds that compute waits for copies
+    peak: int
+    exposed: Mapping[Tensor, float]  # the part of `stall` that each tensor's copies cause
+
+
+class Model:
+    """The costs of one program with its algorithms chosen: seconds of ops, live bytes without trips, candidates."""
+
+    def __init__(self, program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm]) -> None:
+        self.costs = costs
+        self.plan = Plan(algorithm=algorithm, share=in_place(program))
+        filled = complete(program, costs, self.plan)
+        self.own = filled.trips  # of inputs and outputs
+        self.seconds = [costs.seconds(op, algorithm[op]) for op in program.ops]
+        self.clock = np.concatenate(([0.0], np.cumsum(self.seconds)))
+        change = np.zeros(len(program.ops) + 1, np.int64)
+        for b in group(program, filled, residencies(program, filled)):
+            change[b.lo] += aligned(b.nbytes)
+            change[b.hi] -= aligned(b.nbytes)
+        self.live = np.cumsum(change)[:-1]  # aligned bytes at each op
+        self.rank = {t: i for i, t in enumerate(program.tensors)}
+        self.written: dict[Tensor, Point] = {}  # behind its last write in forward
+        self.last: dict[Tensor, Point] = {}  # behind its last use in forward
+        self.candidates = self._candidates(program)
+
+    @property
+    def peak(self) -> int:
+        return int(self.live.max(initial=0))
+
+    def idle(self, c: Candidate) -> float:
+        """Seconds of compute in which nobody uses the tensor."""
+        return float(self.clock[c.use] - self.clock[c.last])
+
+    def _candidates(self, program: Program) -> list[Candidate]:
+        written = self.written
+        last = self.last
+        use: dict[Tensor, Point] = {}
+        for p, op in enumerate(program.ops):
+            forward = op.phase in (Phase.FORWARD, Phase.LOSS)
+            for t in op.tensors:
+                if forward:
+                    last[t] = p + 1
+                else:
+                    use.setdefault(t, p)
+            for t in op.writes:
+                if forward:
+                    written[t] = p + 1
+                elif use[t] == p and t not in op.reads:
+                    use.pop(t)  # a new value: nothing is to be kept for it
+                    last.pop(t, None)
+        fixed, inputs = {*program.carried, *program.outputs}, set(program.inputs)
+        idle = [
+            t
+            for t in program.tensors
+            if t.role in SWAPPED and t not in fixed and t in last and last[t] < use.get(t, 0) and t.nbytes
+        ]
+        least = max((t.nbytes for t in idle), default=0) // SMALL
+        return [
+            Candidate(
+                t, aligned(t.nbytes), None if t in inputs and t not in written else written[t], last[t], use[t],
+                self.costs.latency + t.nbytes / self.costs.bandwidth_out,
+                self.costs.latency + t.nbytes / self.costs.bandwidth_in,
+            )
+            for t in idle
+            if t.nbytes >= least
+        ]  # fmt: skip
+
+    # ---- windows
+
+    def windows(self, chosen: Iterable[Candidate], limit: int) -> list[Trip] | None:
+        """Trips of these tensors that keep live bytes within `limit`, each as long as its copies stay hidden, longer
+        where the limit wants it; those that could not be away at all have none. None: the limit cannot be kept."""
+        chosen = list(chosen)
+        back = self._returns(chosen, limit)
+        return None if back is None else self._leaves(chosen, back, limit)
+
+    def narrowest(self) -> list[Trip]:
+        """Every candidate leaves at once and comes back at the last moment: least memory, nothing hidden."""
+        return [Trip(c.tensor, c.written, c.last, c.use, c.use) for c in self.candidates]
+
+    def tightened(self, trips: Iterable[Trip], slack: int) -> list[Trip]:
+        """The same trips with longer windows: no tensor stays more than `slack` ops beyond its last use, or comes back
+        as many before its first. Lives that nest like brackets are placed without gaps between them."""
+        return [
+            replace(t, free=min(t.free, self.last[t.tensor] + slack), back=max(t.back, t.arrive - slack))  # type: ignore
+            for t in trips
+        ]
+
+    def _returns(self, chosen: Sequence[Candidate], limit: int) -> dict[Candidate, Point] | None:
+        """The latest points at which copies back may begin: time runs backward here, from the end of the step."""
+        uses: dict[Point, list[Candidate]] = defaultdict(list)
+        lasts: dict[Point, list[Candidate]] = defaultdict(list)
+        for c in chosen:
+            uses[c.use].append(c)
+            lasts[c.last].append(c)
+        least = self.without((c.nbytes, c.last, c.use) for c in chosen).tolist()
+        back: dict[Candidate, Point] = {}
+        given_up: set[Candidate] = set()
+        queue: deque[tuple[float, Candidate]] = deque()  # (when its copy is done, it)
+        now = link = 0.0
+        held = 0  # bytes of the queue
+        for p in range(len(self.seconds) - 1, -1, -1):
+            for c in uses.get(p + 1, ()):
+                link = max(link, now) + c.returning
+                queue.append((link, c))
+                held += c.nbytes
+            for c in lasts.get(p + 1, ()):
+                if c not in back:  # it would have to come back before it has left: it stays
+                    given_up.add(c)
+                    held -= c.nbytes
+            while queue and (queue[0][0] <= now or least[p] + held > limit or queue[0][1] in given_up):
+                done, c = queue.popleft()
+                if c not in given_up:
+                    now = max(now, done)
+                    back[c] = p + 1
+                    held -= c.nbytes
+            if least[p] + held > limit:
+                return None
+            now += self.seconds[p]
+        return back
+
+    def _leaves(self, chosen: Sequence[Candidate], back: Mapping[Candidate, Point], limit: int) -> list[Trip] | None:
+        """Trips with the earliest points at which bytes are free without waiting, or earlier where they must be."""
+        starts: dict[Point, list[Candidate]] = defaultdict(list)
+        lasts: dict[Point, list[Candidate]] = defaultdict(list)
+        ends: dict[Point, list[Candidate]] = defaultdict(list)
+        for c in chosen:
+            if c in back:
+                lasts[c.last].append(c)
+                ends[back[c]].append(c)
+                if c.written is not None:
+                    starts[c.written].append(c)
+        done: dict[Candidate, float] = {}
+        free: dict[Candidate, Point] = {}
+        ready: list[tuple[float, int, Candidate]] = []  # nobody uses them; by when their copies are done
+        now = link = 0.0
+        gone = pushed = 0
+        for p, live in enumerate(self.live.tolist()):
+            for c in starts.get(p, ()):
+                done[c] = link = max(link, now) + c.leaving
+            for c in lasts.get(p, ()):
+                pushed += 1
+                heappush(ready, (done.get(c, 0.0), pushed, c))
+            for c in ends.get(p, ()):
+                if c in free:
+                    gone -= c.nbytes
+            while ready and (ready[0][0] <= now or live - gone > limit):
+                when, _, c = heappop(ready)
+                if p < back[c]:
+                    now = max(now, when)
+                    free[c] = p
+                    gone += c.nbytes
+            if live - gone > limit:
+                return None
+            now += self.seconds[p]
+        return [Trip(c.tensor, c.written, free[c], back[c], c.use) for c in chosen if c in free]
+
+    # ---- what trips do
+
+    def without(self, away: Iterable[tuple[int, Point, Point]]) -> np.ndarray:
+        """Live bytes at each op, int64 (ops,), when so many are away over each [from, to)."""
+        change = np.zeros(len(self.live) + 1, np.int64)
+        for nbytes, lo, hi in away:
+            change[lo] += nbytes
+            change[hi] -= nbytes
+        return self.live - np.cumsum(change)[:-1]
+
+    def curve(self, trips: Iterable[Trip]) -> np.ndarray:
+        """Live bytes at each op under these trips."""
+        return self.without((aligned(t.tensor.nbytes), t.free, t.back) for t in trips)  # type: ignore[misc]
+
+    def predict(self, trips: Sequence[Trip]) -> Prediction:
+        """What a step takes under these trips (besides them inputs come and outputs leave), and its live peak."""
+        out, back, latency = self.costs.bandwidth_out, self.costs.bandwidth_in, self.costs.latency
+        every = sorted((*self.own, *trips), key=lambda t: self.rank[t.tensor])  # as the lowering issues them
+        leaves, frees, comes, arrives = (defaultdict[Point, list[int]](list) for _ in range(4))
+        first = {t.tensor: t.back + 1 for t in self.own if t.free is None and t.back is not None}  # behind its copy in
+        for i, trip in enumerate(every):
+            if trip.out is not None:
+                leaves[max(trip.out, first.get(trip.tensor, 0))].append(i)
+                if trip.free is not None:
+                    frees[trip.free].append(i)
+            if trip.back is not None and trip.arrive is not None:
+                comes[trip.back].append(i)
+                arrives[trip.arrive].append(i)
+        ended = [0.0] * len(every)  # copies out, then overwritten by the copies back
+        exposed: dict[Tensor, float] = defaultdict(float)
+        computed = waited = 0.0  # compute's clock at the end of its last op, and with what it waited for since
+        link_out = link_in = freed = stall = 0.0
+        ends = [0.0]  # of each op, behind it
+        arrived: dict[Tensor, float] = {}  # when the last copy in of a tensor ends
+        for p in range(len(self.seconds) + 1):
+            for i in leaves.get(p, ()):
+                t = every[i].tensor
+                begins = max(link_out, ends[self.written.get(t, 0)], arrived.get(t, 0.0))
+                ended[i] = link_out = begins + latency + t.nbytes / out
+            for i in frees.get(p, ()):
+                freed = max(freed, ended[i])
+                exposed[every[i].tensor] += max(0.0, ended[i] - waited)
+                waited = max(waited, ended[i])
+            for i in comes.get(p, ()):
+                begins = max(link_in, computed, freed, ended[i])
+                arrived[every[i].tensor] = ended[i] = link_in = begins + latency + every[i].tensor.nbytes / back
+            for i in arrives.get(p, ()):
+                exposed[every[i].tensor] += max(0.0, ended[i] - waited)
+                waited = max(waited, ended[i])
+            stall += waited - computed
+            if p < len(self.seconds):
+                computed = waited = waited + self.seconds[p]
+                ends.append(computed)
+        peak = int(self.curve(trips).max(initial=0))
+        return Prediction(max(waited, link_out, link_in), stall, peak, exposed)

@@ -1,0 +1,124 @@
+"""The part of the proof that looks at no instruction: one size per name, places on the host and in the store, homes:
+a program's own, and those of all programs of a net.
+
+Each function returns what is wrong, in words, or None.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+
+from minidnn.memory.schedule import (
+    ALIGNMENT,
+    Buffer,
+    Fetch,
+    Offload,
+    Prefetch,
+    Schedule,
+    Stash,
+    aligned,
+    stored_bound,
+    workspace_of,
+)
+from minidnn.program import Tensor
+
+
+def wrong_size(s: Schedule) -> str | None:
+    """Tensors are equal by name: whoever speaks of one must mean as many bytes as the program does."""
+    known = {t: t.nbytes for op in s.program.ops for t in op.tensors}
+    known |= {workspace_of(op, a): a.workspace for op, a in s.plan.algorithm.items() if a.workspace}
+    for t in _spoken_of(s):
+        if known.setdefault(t, t.nbytes) != t.nbytes:
+            return f"{t.name} has {known[t]} bytes in the program and {t.nbytes} in the schedule"
+    return None
+
+
+def _spoken_of(s: Schedule) -> Iterator[Tensor]:
+    yield from (t for op in s.program.ops for t in (*op.reads, *op.writes))
+    yield from (*s.program.inputs, *s.program.carried, *s.program.outputs)
+    yield from (stay.tensor for b in s.buffers for stay in b.stays)
+    yield from (*s.host_offset, *s.store_offset)
+    for x in s.instructions:
+        if isinstance(x, (Stash, Fetch)) or (isinstance(x, (Offload, Prefetch)) and x.leg is not None):
+            yield x.leg.tensor  # type: ignore[union-attr]
+
+
+def wrong_place(s: Schedule) -> str | None:
+    """Places on the host must not overlap, nor those in the store; inputs have two, and what is packed may not have
+    become smaller."""
+    inputs = set(s.program.inputs)
+    packed = s.staging is not None and s.staging.compress
+    for t in inputs:
+        if t not in s.host_offset and any(t in op.reads for op in s.program.ops):
+            return f"input {t.name} has no place on the host"
+    return _apart(
+        s.host_offset, lambda t: aligned(t.nbytes) * (2 if t in inputs else 1), s.host_bytes, "on the host"
+    ) or _apart(s.store_offset, lambda t: stored_bound(t, packed), s.store_bytes, "in the store")
+
+
+def _apart(where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int, what: str) -> str | None:
+    spans: list[tuple[int, int, str]] = []
+    for t, at in where.items():
+        if at < 0 or at % ALIGNMENT:
+            return f"{t.name} lies at {at} {what}, not at a multiple of {ALIGNMENT}"
+        insort(spans, (at, at + aligned(size(t)), t.name))
+    for (_, end, a), (start, _, b) in pairwise(spans):
+        if start < end:
+            return f"{a} and {b} overlap {what}"
+    if spans and spans[-1][1] > most:
+        return f"{spans[-1][2]} ends beyond the {most} bytes {what}"
+    return None
+
+
+def wrong_home(s: Schedule) -> str | None:
+    """A home is one carried tensor's, and a tensor has one; what a stay is told of its buffer is so."""
+    carried = set(s.program.carried)
+    at_home: set[Tensor] = set()
+    for b in s.buffers:
+        for stay in b.stays:
+            if stay.buffer is not b:
+                return f"{stay!r} takes itself to be in {stay.buffer.label}, it is in {b.label}"
+        if b.home:
+            t = b.stays[0].tensor
+            if len(b.stays) > 1 or t not in carried:
+                return f"{b.label} lives across steps, which only a carried tensor by itself does"
+            if t in at_home:
+                return f"{t.name} has two homes"
+            at_home.add(t)
+    return None
+
+
+def wrong_between(schedules: Sequence[Schedule]) -> str | None:
+    """Programs of one arena find what they carry where others leave it, and touch nothing that only others carry."""
+    home: dict[Tensor, tuple[int, int]] = {}
+    for s in schedules:
+        for t, span in _homes(s):
+            if home.setdefault(t, span) != span:
+                return f"{t.name} lies at [{span[0]}, {span[1]}) in {s.program.name}, at {list(home[t])} in another"
+    for s in schedules:
+        own = set(s.program.carried)
+        others = sorted((*span, t.name) for t, span in home.items() if t not in own)
+        for (_, end, a), (start, _, b) in pairwise(others):
+            if start < end:
+                return f"{a} and {b}, which live across steps, overlap"
+        if touched := _meeting(s, s.buffers, others):
+            return f"{s.program.name}: {touched}, which another program left there"
+    return None
+
+
+def _homes(s: Schedule) -> Iterator[tuple[Tensor, tuple[int, int]]]:
+    for b in s.buffers:
+        if b.home:
+            yield b.stays[0].tensor, (s.offset[b], s.offset[b] + b.nbytes)
+
+
+def _meeting(s: Schedule, buffers: Iterable[Buffer], spans: Sequence[tuple[int, int, str]]) -> str | None:
+    """Who of these buffers lies over one of the spans, which are sorted and apart."""
+    for b in buffers:
+        lo = s.offset[b]
+        i = bisect_right(spans, lo + b.nbytes - 1, key=lambda span: span[0]) - 1
+        if i >= 0 and spans[i][1] > lo:
+            return f"{b.label} lies over {spans[i][2]}"
+    return None

@@ -1,0 +1,390 @@
+"""The proof that a schedule computes what its program says, within its bytes, whatever the streams' timing.
+
+Values, not only bytes: each write gets the number hash(op, algorithm, output, numbers read). The program's own
+order gives the expected numbers, and every execution must read them. A copy moves a number between device and
+host bytes; a write spoils every other number in the same bytes; at the end each carried tensor and each output
+must hold its final number at its home.
+
+Order: vector clocks over the streams. Within a buffer, a write and any other access must be ordered by
+waits. At a Free all accesses of the buffer precede compute; whoever uses those bytes next must come after that
+Free. So it suffices to remember, per range of bytes, compute's clock when it was freed: n log n in all.
+
+It shares nothing with the lowering but the instruction types: it is the check on it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from minidnn.memory.proof.places import wrong_between, wrong_home, wrong_place, wrong_size
+from minidnn.memory.proof.ring import Ring
+from minidnn.memory.schedule import (
+    ALIGNMENT,
+    STREAMS,
+    Alloc,
+    Buffer,
+    Compute,
+    Fetch,
+    Free,
+    Leg,
+    Offload,
+    Prefetch,
+    Schedule,
+    Stash,
+    Stay,
+    Stream,
+    Wait,
+    workspace_of,
+)
+from minidnn.program import Algorithm, Op, Program, Tensor
+
+Number = Hashable
+STREAM: dict[type, Stream] = {Compute: "compute", Offload: "out", Prefetch: "in", Stash: "store", Fetch: "store"}
+Clock = dict[Stream, int]
+
+
+class ScheduleError(Exception):
+    """A schedule that could compute something else, or use bytes it does not own. Names the instruction."""
+
+
+def expected_numbers(
+    program: Program, algorithm: Mapping[Op, Algorithm]
+) -> tuple[dict[Op, tuple[Number, ...]], dict[Tensor, Number]]:
+    """What each op reads, and what each tensor finally holds, in the program's own order."""
+    value: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.carried, *program.inputs)}
+    reads: dict[Op, tuple[Number, ...]] = {}
+    for op in program.ops:
+        numbers = reads[op] = tuple(value[t] for t in op.reads)
+        for t in op.writes:
+            value[t] = written_number(op, algorithm[op].name, t, numbers)
+    return reads, value
+
+
+def written_number(op: Op, algorithm: str, t: Tensor, reads: tuple[Number, ...]) -> Number:
+    return hash((op.name, algorithm, t.name, reads))
+
+
+@dataclass(eq=False)
+class _Bytes:
+    """What is known of one buffer while it is allocated."""
+
+    numbers: dict[Tensor, Number] = field(default_factory=dict)
+    write: tuple[int, Stream] | None = None  # last write
+    reads: dict[Stream, int] = field(default_factory=dict)  # last read by each stream since that write
+
+
+class _Freed:
+    """Ranges of arena bytes and compute's clock when each was last freed. Each range is replaced once it is
+    freed again, so that all queries together look at no more ranges than there are Frees."""
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.ranges: list[tuple[int, int, Clock]] = []
+
+    def over(self, lo: int, hi: int) -> Sequence[tuple[int, int, Clock]]:
+        i = bisect_right(self.starts, lo) - 1
+        if i < 0 or self.ranges[i][1] <= lo:
+            i += 1
+        return self.ranges[i : bisect_left(self.starts, hi)]
+
+    def free(self, lo: int, hi: int, clock: Clock) -> None:
+        old = self.over(lo, hi)
+        new = [(lo, hi, clock)]
+        if old:
+            i = bisect_left(self.starts, old[0][0])
+            if old[0][0] < lo:
+                new.insert(0, (old[0][0], lo, old[0][2]))
+            if old[-1][1] > hi:
+                new.append((hi, old[-1][1], old[-1][2]))
+        else:
+            i = bisect_left(self.starts, lo)
+        self.ranges[i : i + len(old)] = new
+        self.starts[i : i + len(old)] = [r[0] for r in new]
+
+
+class _Proof:
+    """One walk over the instructions. Every method raises ScheduleError with the instruction's number."""
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.s, self.i = schedule, 0
+        program, plan = schedule.program, schedule.plan
+        if never := next((op for op in program.ops if op not in plan.algorithm), None):
+            raise ScheduleError(f"{program.name}: {never.name} never runs")
+        self.expected, self.final = expected_numbers(program, plan.algorithm)
+        self.clock: dict[Stream, Clock] = {s: dict.fromkeys(STREAMS, -1) for s in STREAMS}
+        self.stamp: dict[int, tuple[Stream, Clock]] = {}
+        self.held: dict[Buffer, _Bytes] = {}
+        self.ranges: list[tuple[int, int, Buffer]] = []  # allocated now, by offset
+        self.freed = _Freed()
+        self.host: dict[Tensor, Number] = {t: ("start", t.name) for t in program.inputs}
+        self.host_access: dict[Tensor, list[tuple[int, Stream, bool]]] = {}
+        self.ring = Ring(schedule.ring)
+        self.store: dict[Tensor, Number] = {}  # the one stream that touches it is in order
+        self.owner = {id(stay): b for b in schedule.buffers for stay in b.stays}
+
+    def fail(self, message: str) -> ScheduleError:
+        what = f"instruction {self.i}" if self.i < len(self.s.instructions) else "end of step"
+        return ScheduleError(f"{self.s.program.name}: {what}: {message}")
+
+    # -- bytes
+
+    def take(self, b: Buffer) -> None:
+        lo = self.s.offset[b]
+        hi = lo + b.nbytes
+        if lo < 0 or lo % ALIGNMENT:
+            raise self.fail(f"{b.label} lies at {lo}, not at a multiple of {ALIGNMENT}")
+        if hi > self.s.arena:
+            raise self.fail(f"{b.label} ends at {hi}, beyond the arena of {self.s.arena} bytes")
+        if b in self.held:
+            raise self.fail(f"{b.label} is allocated twice")
+        for s in b.stays:
+            if s.tensor.nbytes > b.nbytes:
+                raise self.fail(f"{s.tensor.name} needs {s.tensor.nbytes} bytes, its buffer has {b.nbytes}")
+        i = bisect_left(self.ranges, lo, key=lambda r: r[0])
+        for other in self.ranges[max(i - 1, 0) : i + 1]:
+            if other[0] < hi and lo < other[1]:
+                raise self.fail(
+                    f"{b.label} [{lo}, {hi}) overlaps {other[2].label} [{other[0]}, {other[1]}), still live"
+                )
+        self.ranges.insert(i, (lo, hi, b))
+        self.held[b] = _Bytes()
+
+    def release(self, b: Buffer) -> None:
+        if b not in self.held:
+            raise self.fail(f"{b.label} is freed but not allocated")
+        bytes_ = self.held.pop(b)
+        mine = self.clock["compute"]
+        for index, stream in [*([bytes_.write] if bytes_.write else []), *((i, s) for s, i in bytes_.reads.items())]:
+            if mine[stream] < index:
+                raise self.fail(f"{b.label} is freed while instruction {index} ({stream}) may still use it")
+        lo, hi = self.s.offset[b], self.s.offset[b] + b.nbytes
+        del self.ranges[bisect_left(self.ranges, lo, key=lambda r: r[0])]
+        self.freed.free(lo, hi, dict(mine))
+
+    def access(self, stay: Stay, stream: Stream, write: bool) -> _Bytes:
+        b = self.owner.get(id(stay))
+        if b is None or b not in self.held:
+            raise self.fail(f"{stay!r} is not on the device")
+        bytes_, mine = self.held[b], self.clock[stream]
+        if bytes_.write is None and stream != "compute":
+            lo = self.s.offset[b]
+            for _, _, then in self.freed.over(lo, lo + b.nbytes):
+                if any(mine[s] < then[s] for s in STREAMS):
+                    raise self.fail(f"{stay!r} takes bytes whose former user may not be done")
+        if bytes_.write is not None and mine[bytes_.write[1]] < bytes_.write[0]:
+            raise self.fail(f"{stay!r} races with instruction {bytes_.write[0]} ({bytes_.write[1]}), which writes it")
+        if write:
+            for s, index in bytes_.reads.items():
+                if mine[s] < index:
+                    raise self.fail(f"{stay!r} is overwritten while instruction {index} ({s}) may still read it")
+        return bytes_
+
+    def accessed(self, bytes_: _Bytes, stream: Stream, write: bool) -> None:
+        if write:
+            bytes_.write, bytes_.reads = (self.i, stream), {}
+        else:
+            bytes_.reads[stream] = self.i
+
+    def host_order(self, t: Tensor, stream: Stream, write: bool) -> None:
+        for index, other, wrote in self.host_access.get(t, ()):
+            if (write or wrote) and self.clock[stream][other] < index:
+                raise self.fail(f"the host's copy of {t.name} races with instruction {index} ({other})")
+        self.host_access.setdefault(t, []).append((self.i, stream, write))
+
+    # -- instructions
+
+    def issue(self, stream: Stream) -> None:
+        self.clock[stream][stream] = self.i
+        self.stamp[self.i] = (stream, dict(self.clock[stream]))
+
+    def wait(self, x: Wait) -> None:
+        if x.on not in self.stamp:
+            raise self.fail(f"{x.stream} waits for instruction {x.on}, which has not been issued before it")
+        mine, theirs = self.clock[x.stream], self.stamp[x.on][1]
+        for s in STREAMS:
+            mine[s] = max(mine[s], theirs[s])
+
+    def offload(self, x: Offload) -> None:
+        t = x.stay.tensor
+        bytes_ = self.access(x.stay, "out", write=False)
+        if t not in bytes_.numbers:
+            raise self.fail(f"{t.name} is copied out, but its bytes do not hold it")
+        if x.leg is None and t not in self.s.host_offset:
+            raise self.fail(f"{t.name} has no place on the host")
+        self.issue("out")
+        if x.leg is not None:
+            self.into_ring(x.leg, t, bytes_.numbers[t], "out")
+        else:
+            self.host_order(t, "out", write=True)
+            self.host[t] = bytes_.numbers[t]
+        self.accessed(bytes_, "out", write=False)
+
+    def prefetch(self, x: Prefetch) -> None:
+        t = x.stay.tensor
+        bytes_ = self.access(x.stay, "in", write=True)
+        if x.leg is None and t not in self.host:
+            raise self.fail(f"{t.name} is copied in, but the host has never had it")
+        self.issue("in")
+        if x.leg is not None:
+            bytes_.numbers = {t: self.from_ring(x.leg, t, "in")}
+        else:
+            self.host_order(t, "in", write=False)
+            bytes_.numbers = {t: self.host[t]}
+        self.accessed(bytes_, "in", write=True)
+
+    def into_ring(self, leg: Leg, t: Tensor, number: Number, stream: Stream) -> None:
+        wrong = self.ring.write(leg, number, self.i, stream, self.clock[stream])
+        if wrong or leg.tensor != t:
+            raise self.fail(wrong or f"{t.name} is copied to where {leg.tensor.name} goes")
+
+    def from_ring(self, leg: Leg, t: Tensor, stream: Stream) -> Number:
+        number, wrong = self.ring.read(leg, self.i, stream, self.clock[stream])
+        if wrong or leg.tensor != t:
+            raise self.fail(wrong or f"{t.name} is copied from where {leg.tensor.name} is")
+        return number
+
+    def stash(self, x: Stash) -> None:
+        t = x.leg.tensor
+        if t not in self.s.store_offset:
+            raise self.fail(f"{t.name} has no place in the store")
+        self.issue("store")
+        self.store[t] = self.from_ring(x.leg, t, "store")
+
+    def fetch(self, x: Fetch) -> None:
+        t = x.leg.tensor
+        if t not in self.store:
+            raise self.fail(f"{t.name} is fetched, but the store has never had it")
+        self.issue("store")
+        self.into_ring(x.leg, t, self.store[t], "store")
+
+    def compute(self, x: Compute) -> None:
+        op = x.op
+        want = self.expected[op]
+        if len(x.reads) != len(op.reads) or len(x.writes) != len(op.writes):
+            raise self.fail(f"{op.name} is given other than what it reads and writes")
+        for t, stay, number in zip(op.reads, x.reads, want, strict=True):
+            bytes_ = self.access(stay, "compute", write=False)
+            if stay.tensor != t or t not in bytes_.numbers:
+                raise self.fail(f"{op.name} reads {t.name}, but its bytes hold {_names(bytes_)}")
+            if bytes_.numbers[t] != number:
+                raise self.fail(f"{op.name} reads {t.name}, which does not hold the value it has in program order")
+        if x.run and any(t in op.reads for t in op.writes):
+            raise self.fail(f"{op.name} updates in place and must run once, this is run {x.run}")
+        writes: dict[Buffer, Tensor | None] = {}
+        readers = {self.owner[id(stay)]: t for t, stay in zip(op.reads, x.reads, strict=True)}
+        for t, stay in zip(op.writes, x.writes, strict=True):
+            self.access(stay, "compute", write=True)
+            b = self.owner[id(stay)]
+            if stay.tensor != t:
+                raise self.fail(f"{op.name} writes {stay.tensor.name} instead of {t.name}")
+            if t in op.reads and readers.get(b) != t:
+                raise self.fail(f"{op.name} updates {t.name} in place, but reads it elsewhere than it writes it")
+            if b in writes:
+                raise self.fail(
+                    f"{op.name} writes {t.name} and {getattr(writes[b], 'name', 'its workspace')} over each other"
+                )
+            read = readers.get(b)
+            if (
+                read is not None
+                and read != t
+                and not all(
+                    (r, t) in op.inplace for r, s in zip(op.reads, x.reads, strict=True) if self.owner[id(s)] is b
+                )
+            ):
+                raise self.fail(f"{op.name} writes {t.name} over {read.name}, which its kernel does not permit")
+            writes[b] = t
+        if x.workspace is not None:
+            self.access(x.workspace, "compute", write=True)
+            b = self.owner[id(x.workspace)]
+            if b in writes or b in readers:
+                raise self.fail(f"the workspace of {op.name} lies over a tensor it uses")
+            if x.workspace.tensor != workspace_of(op, x.algorithm):
+                raise self.fail(f"{op.name} is given the workspace {x.workspace.tensor.name}")
+            writes[b] = None
+        if x.algorithm.workspace and x.workspace is None:
+            raise self.fail(f"{op.name} needs {x.algorithm.workspace} bytes of workspace and has none")
+        if x.algorithm != self.s.plan.algorithm[op]:
+            raise self.fail(f"{op.name} runs {x.algorithm.name}, the plan says {self.s.plan.algorithm[op].name}")
+        self.issue("compute")
+        for stay in x.reads:
+            self.accessed(self.held[self.owner[id(stay)]], "compute", write=False)
+        for b, written in writes.items():
+            bytes_ = self.held[b]
+            bytes_.numbers = {} if written is None else {written: written_number(op, x.algorithm.name, written, want)}
+            self.accessed(bytes_, "compute", write=True)
+
+    # -- the whole
+
+    def run(self) -> None:
+        program, done = self.s.program, {op: 0 for op in self.s.program.ops}
+        for b in self.s.buffers:
+            if b.home:
+                self.take(b)
+                self.held[b].numbers = {s.tensor: ("start", s.tensor.name) for s in b.stays}
+        for i, x in enumerate(self.s.instructions):
+            self.i = i
+            if not isinstance(x, (Alloc, Free, Wait)) and x.stream != STREAM[type(x)]:
+                raise self.fail(f"it is on the stream {x.stream}, not on {STREAM[type(x)]}")
+            if isinstance(x, Alloc):
+                self.take(x.buffer)
+            elif isinstance(x, Free):
+                if x.buffer.home:
+                    raise self.fail(f"{x.buffer.label} lives across steps and is freed")
+                self.release(x.buffer)
+            elif isinstance(x, Wait):
+                self.wait(x)
+            elif isinstance(x, Offload):
+                self.offload(x)
+            elif isinstance(x, Prefetch):
+                self.prefetch(x)
+            elif isinstance(x, Stash):
+                self.stash(x)
+            elif isinstance(x, Fetch):
+                self.fetch(x)
+            else:
+                if x.run != done.get(x.op):
+                    raise self.fail(f"{x.op.name} runs as number {x.run}, expected {done.get(x.op)}")
+                done[x.op] += 1
+                self.compute(x)
+        self.i = len(self.s.instructions)
+        for op, runs in done.items():
+            if not runs:
+                raise self.fail(f"{op.name} never ran")
+        homes = {s.tensor: b for b in self.s.buffers if b.home for s in b.stays}
+        for t in program.carried:
+            home = homes.get(t)
+            if home is None or self.held[home].numbers.get(t) != self.final[t]:
+                raise self.fail(f"{t.name} does not hold its final value at its home")
+        for t in program.outputs:
+            if self.host.get(t) != self.final[t]:
+                raise self.fail(f"the host does not have the final value of output {t.name}")
+        for t in program.inputs:
+            if self.host[t] != ("start", t.name):  # a step may be repeated on the inputs of the last one
+                raise self.fail(f"input {t.name} is overwritten on the host")
+        for b in self.held:
+            if not b.home:
+                raise self.fail(f"{b.label} is never freed")
+
+
+def verify(schedule: Schedule, budget: int | None = None) -> None:
+    """Raise ScheduleError, naming the instruction, unless the schedule is proved right and within `budget` bytes."""
+    if budget is not None and schedule.arena > budget:
+        raise ScheduleError(f"{schedule.program.name}: the arena is {schedule.arena} bytes, the budget {budget}")
+    if wrong := wrong_size(schedule) or wrong_place(schedule) or wrong_home(schedule):
+        raise ScheduleError(f"{schedule.program.name}: {wrong}")
+    _Proof(schedule).run()
+
+
+def verify_all(schedules: Iterable[Schedule], budget: int | None = None) -> None:
+    """`verify` for programs that run in one arena, in any order: none may touch what only another carries."""
+    schedules = list(schedules)
+    for schedule in schedules:
+        verify(schedule, budget)
+    if wrong := wrong_between(schedules):
+        raise ScheduleError(wrong)
+
+
+def _names(bytes_: _Bytes) -> str:
+    return ", ".join(t.name for t in bytes_.numbers) or "nothing"

@@ -1,0 +1,235 @@
+"""Net: layers by name, from YAML or from a Python class, the same object either way.
+
+A Net is a checked list of layers and nothing else; `graph(phase)` resolves it to tensors and shapes. Both ways end
+in the same specs, so either can be written as the other.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from minidnn.formats import named
+from minidnn.layers import LAYERS
+from minidnn.layers.base import Parameter, Shape, ShapeError
+from minidnn.layers.fillers import fill
+from minidnn.nets.define import written
+from minidnn.nets.graph import Graph, Node, resolve
+from minidnn.schema import (
+    CheckedNet,
+    Document,
+    InvalidFile,
+    LayerParameter,
+    NetParameter,
+    NetState,
+    check_net,
+    dump,
+    parse,
+    plain,
+    read,
+    wiring,
+)
+from minidnn.schema.caffe import LARGEST
+
+
+class Net:
+    """A network. Made by `Net.from_yaml(path)`, or by a subclass whose `define` calls layers on blobs (define.py)."""
+
+    name: str | None = None  # a subclass may say another name than its own, and:
+    force_backward: bool = False
+    state: ClassVar[Mapping[str, Any]] = {}  # {"stage": ["deploy"]}
+    session: Any = None  # where its parameters live: the last Session or Solver made of it
+
+    def __init__(self, *positional: Any, **arguments: Any) -> None:
+        """Arguments are `define`'s. Where it takes no `batch`, that replaces the batch sizes that it writes."""
+        define = getattr(self, "define", None)
+        if define is None:
+            raise TypeError("a Net comes from Net.from_yaml(path), or from a subclass that has a method `define`")
+        signature = inspect.signature(define)
+        batch = None if "batch" in signature.parameters else arguments.pop("batch", None)
+        bound = signature.bind(*positional, **arguments)
+        own = type(self).name
+        name = type(self).__name__ if own is None else own
+        data: dict[str, Any] = {"name": name}
+        data |= {"force_backward": True} if self.force_backward else {}
+        data |= {"state": dict(self.state)} if self.state else {}
+        data["layer"] = written(lambda: define(*bound.args, **bound.kwargs))
+        self._take(check_net(Document(data, what=f"net {name}"), LAYERS), batch)
+
+    @classmethod
+    def from_yaml(cls, path: str | Path, batch: int | None = None) -> Net:
+        """The net of a file. Raises InvalidFile with every error and its place."""
+        return Net._of(check_net(read(path), LAYERS), batch)
+
+    @classmethod
+    def from_text(cls, text: str, batch: int | None = None, source: str = "net.yaml") -> Net:
+        """The net of a file's text; `source` is what errors call it."""
+        return Net._of(check_net(parse(text, source), LAYERS), batch)
+
+    @classmethod
+    def from_parameter(cls, parameter: NetParameter, batch: int | None = None) -> Net:
+        """The net of a message, such as a solver's `net_param`."""
+        return Net._of(check_net(Document(_file(parameter)), LAYERS), batch)
+
+    @staticmethod
+    def _of(checked: CheckedNet, batch: int | None) -> Net:
+        net = Net.__new__(Net)
+        net._take(checked, batch)
+        return net
+
+    def _take(self, checked: CheckedNet, batch: int | None = None) -> None:
+        parameter = checked.parameter if batch is None else _with_batch(checked.parameter, batch)
+        self.parameter = parameter
+        self.name = parameter.name
+        self.layers: tuple[LayerParameter, ...] = parameter.layer
+        self.force_backward = parameter.force_backward
+        self._document, self._paths = checked.document, checked.paths
+        self._graphs: dict[tuple[str, NetState, str], Graph] = {}
+
+    # ---- as a value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Net) and self.parameter == other.parameter
+
+    def __hash__(self) -> int:
+        return hash((self.name, tuple(layer.name for layer in self.layers)))
+
+    def __repr__(self) -> str:
+        return f"<net {self.name!r}, {len(self.layers)} layers>"
+
+    def with_batch(self, batch: int) -> Net:
+        """This net with another batch size in each Data and Input layer."""
+        return Net._of(CheckedNet(self.parameter, self._document, self._paths), batch)
+
+    def with_state(self, state: NetState) -> Net:
+        """This net at another level, in other stages."""
+        parameter = self.parameter.model_copy(update={"state": state})
+        return Net._of(CheckedNet(parameter, self._document, self._paths), None)
+
+    def to_yaml(self) -> str:
+        """The text of a file that gives an equal net."""
+        return dump(_file(self.parameter))
+
+    def to_python(self) -> str:
+        """The source of a class that gives an equal net."""
+        from minidnn.nets.as_python import source
+
+        return source(self.parameter)
+
+    # ---- resolved
+
+    def graph(self, phase: str, state: NetState | None = None, format: str = "float32") -> Graph:
+        """The layers of a phase with their tensors and shapes; `state` (level, stages) goes before the file's.
+
+        `format` is what activations are stored as (formats.py).
+        Raises InvalidFile where layers do not fit together in this phase, ShapeError where shapes do not.
+        """
+        if phase not in ("TRAIN", "TEST"):
+            raise ValueError(f"there is no phase {phase!r}, only TRAIN and TEST")
+        state = state or self.parameter.state
+        key = (phase, state, named(format))
+        if key not in self._graphs:
+            graph = self._resolved(phase, state, format)
+            for other in self._graphs.values():
+                self._same_parameters(graph, other)
+            self._graphs[key] = graph
+        return self._graphs[key]
+
+    def _resolved(self, phase: str, state: NetState, format: str) -> Graph:
+        placed = list(zip(self.layers, self._paths, strict=True))
+        problems = wiring(placed, LAYERS, phase, state)
+        if problems:
+            raise InvalidFile([f"{self._document.where(p.path)}: in phase {phase}, {p.message}" for p in problems])
+        here = {id(layer): path for layer, path in placed}
+        return resolve(
+            self.name or "",
+            phase,
+            [layer for layer in self.layers if layer.included(phase, state)],
+            LAYERS,
+            lambda layer: self._document.place(here[id(layer)]),
+            _sample_shape,
+            self.force_backward,
+            format,
+        )
+
+    def _same_parameters(self, graph: Graph, other: Graph) -> None:
+        """Layers of one name share their parameters, so these must have one shape."""
+        theirs = {(n.name, p.name): p.shape for n in other.layers for p in n.parameters}
+        for node in graph.layers:
+            for p in node.parameters:
+                shape = theirs.get((node.name, p.name), p.shape)
+                if shape != p.shape:
+                    raise ShapeError(
+                        f"{self.name}: layer {node.name!r}: its {p.name} is {p.shape} in phase {graph.phase}, "
+                        f"but {shape} in phase {other.phase}"
+                    )
+
+    def initial(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, np.ndarray]:
+        """First values of the phase's parameters by tensor name, a function of seed and name alone."""
+        return {
+            f"{node.name}.{p.name}": _filled(node, p, seed)
+            for node in self.graph(phase, state).layers
+            for p in node.parameters
+        }
+
+    # ---- alive
+
+    @property
+    def params(self) -> Any:
+        """`net.params["conv1"]["w"]`: the live parameters, of the last Session or Solver made of this net."""
+        return self._alive().params
+
+    def forward(self, inputs: Any) -> dict[str, np.ndarray]:
+        """What the TEST net says of samples, however many: {output: (n, ...)}. Inputs are an array, or by name."""
+        return self._alive().forward(inputs)
+
+    def _alive(self) -> Any:
+        if self.session is None:
+            import minidnn  # the session stands above nets: it is asked for at the user's door
+
+            minidnn.Session(self)
+        return self.session
+
+
+def load(path: str | Path, batch: int | None = None) -> Net:
+    """The net of a YAML file; `batch` replaces the file's batch sizes."""
+    return Net.from_yaml(path, batch)
+
+
+def _filled(node: Node, parameter: Parameter, seed: int) -> np.ndarray:
+    shape = parameter.blob_shape or parameter.shape
+    values = fill(parameter.filler, shape, seed, f"{node.name}.{parameter.name}")
+    return values.reshape(parameter.shape)
+
+
+def _file(parameter: NetParameter) -> dict[str, Any]:
+    """What a file of this net says: the layers last, as a list even if there is one."""
+    data = plain(parameter)
+    return {**{k: v for k, v in data.items() if k != "layer"}, "layer": [plain(layer) for layer in parameter.layer]}
+
+
+def _with_batch(parameter: NetParameter, batch: int) -> NetParameter:
+    if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or not 1 <= batch <= LARGEST:
+        raise InvalidFile([f"net {parameter.name}: batch: expected at least 1 and at most {LARGEST}, got {batch!r}"])
+    batch = int(batch)
+    return parameter.model_copy(update={"layer": tuple(_batched(layer, batch) for layer in parameter.layer)})
+
+
+def _batched(layer: LayerParameter, batch: int) -> LayerParameter:
+    if layer.type == "Data" and layer.data_param:
+        return layer.model_copy(update={"data_param": layer.data_param.model_copy(update={"batch_size": batch})})
+    if layer.type == "Input":
+        param = layer.input_param
+        shapes = tuple(s.model_copy(update={"dim": (batch, *s.dim[1:])}) for s in param.shape)
+        return layer.model_copy(update={"input_param": param.model_copy(update={"shape": shapes})})
+    return layer
+
+
+def _sample_shape(data_param: Any, transform_param: Any, phase: str) -> Shape:
+    from minidnn.data import sample_shape
+
+    return tuple(sample_shape(data_param, transform_param, phase))

@@ -1,0 +1,414 @@
+"""Differentiation: a resolved graph becomes a Program, forward, loss, backward and updates in one linear list.
+
+What backward reads is each layer's to say (layers/base.py, under the given Facts). Decided here: which gradients
+are wanted, how they add up at forks, and where updates stand: as early as their gradient is complete and nobody
+reads the weight any more, so that gradients need not all live at once.
+
+In a graph whose numbers have 16 bits (formats.py) parameters stay float32, and layers read a copy of them in the
+graph's format, made by an op of its own. A loss is computed in float32 of a copy of the scores, and its gradient goes
+back to the format by another. Gradients of parameters come in the format; what is added up of them is float32.
+
+float16 reaches no lower than 6e-8, so with it the losses' gradients are multiplied by a scale on their way back, and
+updates divide by it (Micikevicius et al., "Mixed Precision Training", ICLR 2018). The scale lives on the device: it is
+halved, and the update skipped, when a gradient is not finite, and doubled after so many good steps.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from minidnn.errors import BadInput
+from minidnn.formats import floating
+from minidnn.layers.base import Parameter, Site
+from minidnn.layers.facts import Facts
+from minidnn.program import Op, Phase, Program, Role, Tensor
+
+if TYPE_CHECKING:
+    from minidnn.nets.graph import Blob, Graph, Node
+
+RATE = Tensor("rate", (1,), role=Role.CONTROL)
+ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
+OBJECTIVE = Tensor("objective", (1,))
+OWN = ".own"  # ends the name of a gradient as its layer writes it, where that is not yet what goes on
+SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the scale of the loss; good steps since it was changed
+
+
+class NotTrainable(BadInput, ValueError):
+    """A graph that is whole, but not fit for what is asked: it has no loss, or an input is to be kept."""
+
+
+@dataclass(frozen=True)
+class TrainSpec:
+    """What an update is: Caffe's SGD. clip_gradients < 0 means no clipping.
+
+    accumulate: the program of all but the last of iter_size batches: gradients are added up, nothing is updated.
+    loss_scale: what the scale of the loss is at first, where the format is float16.
+    """
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    regularization: str = "L2"
+    clip_gradients: float = -1.0
+    iter_size: int = 1
+    seed: int = 0
+    accumulate: bool = False
+    loss_scale: float = 2.0**16
+
+    @property
+    def clips(self) -> bool:
+        return self.clip_gradients >= 0
+
+
+@dataclass(frozen=True)
+class SGDAttrs:
+    """g = dw * clip * scale; g += decay * w (L2) or decay * sign(w) (L1); h = momentum h + rate lr_mult g; w -= h."""
+
+    momentum: float
+    decay: float
+    regularization: str
+    lr_mult: float
+    scale: float  # 1 / iter_size
+    clipped: bool
+
+
+@dataclass(frozen=True)
+class ClipAttrs:
+    threshold: float
+
+
+@dataclass(frozen=True)
+class UnscaleAttrs:
+    """The factor of gradients is 1 / scale, less where their norm exceeds the threshold (negative: none); not a number
+    where they are not finite. The scale is doubled after `period` good steps, up to `most`, and halved down to `least`:
+    gradients that are not finite even then are taken as they are, so that the loss tells."""
+
+    threshold: float
+    period: int = 2000
+    most: float = 2.0**24
+    least: float = 2.0**-24
+
+
+@dataclass(frozen=True)
+class ObjectiveAttrs:
+    weights: tuple[float, ...]
+
+
+@dataclass(eq=False)
+class _Lowered:
+    """A node with its site: forward's side of it, to which backward adds gradients. The site's x and p are as the
+    layer reads them: `bottoms` and `parameters`, or copies of them that `casts` make."""
+
+    node: Node
+    site: Site
+    bottoms: list[Tensor]
+    parameters: dict[str, Tensor]
+    casts: list[Op]
+    learned: list[Parameter]
+    into: list[bool] = field(default_factory=list)  # per bottom, whether its gradient is wanted
+    backward: bool = False  # whether a gradient reaches this layer and something in or below it wants it
+
+
+@dataclass(frozen=True, eq=False)
+class _Learned:
+    """A parameter whose gradient is complete."""
+
+    layer: str
+    parameter: Parameter
+    w: Tensor
+    dw: Tensor
+
+
+def differentiate(
+    graph: Graph,
+    facts: Facts | None = None,
+    train: TrainSpec | None = None,
+    keep: Sequence[Tensor] = (),
+) -> Program:
+    """The program of one step of `graph`: TRAIN, or ACCUMULATE, or, for a graph of phase TEST, forward alone.
+
+    Without `train` there are no updates: the gradients of all parameters stay on the device, carried.
+    `keep`: activations that are outputs, too. Raises ValueError for a TRAIN graph without a loss.
+    """
+    return _Differentiation(graph, facts or Facts(), train, keep).program()
+
+
+class _Differentiation:
+    def __init__(self, graph: Graph, facts: Facts, train: TrainSpec | None, keep: Sequence[Tensor]) -> None:
+        self.graph, self.facts, self.train = graph, facts, train
+        self.training = graph.phase == "TRAIN"
+        self.keep = tuple(keep)
+        self.ops: list[Op] = []
+        self.forks = self._forks() if self.training and facts.fork == "copy" else {}
+        self.lowered = [self._site(node) for node in graph.layers]
+        self.partials: Counter[Tensor] = Counter()  # of an activation: how many gradients will arrive
+        self.arrived: Counter[Tensor] = Counter()
+        self.gradient: dict[Tensor, Tensor] = {}  # of an activation: the sum of what has arrived
+        self.carried: list[Tensor] = [t for low in self.lowered for t in low.parameters.values()]
+        self.scaled = self.training and train is not None and graph.format == "float16"
+        if self.scaled:
+            self.carried.append(SCALE)
+        self.learned: list[_Learned] = []
+
+    def program(self) -> Program:
+        for low in self.lowered:
+            self.ops += low.casts
+            self.ops += low.node.layer.forward(low.site)
+            for t in low.site.y:
+                if t in self.forks:
+                    layer = f"{t.name}_split"
+                    self._emit(layer, "split.forward", Phase.FORWARD, [t], [self.forks[t]], name=f"{layer}.forward")
+        if self.training:
+            weights = self._weights()
+            attrs = ObjectiveAttrs(tuple(weights.values()))
+            self._emit("objective", "objective.forward", Phase.LOSS, weights, [OBJECTIVE], attrs)
+            self._plan(weights)
+            self._backward()
+            if self.train:
+                self._finish(self.train)
+        return self._assemble()
+
+    def _emit(self, layer, kind, phase, reads, writes, attrs=None, inplace=(), flops=0, name=None) -> None:
+        reads, writes, inplace = tuple(reads), tuple(writes), self.facts.pairs(kind, dict.fromkeys(inplace))
+        self.ops.append(Op(name or kind, kind, layer, phase, reads, writes, attrs, inplace, flops))
+
+    # ---- forward
+
+    def _forks(self) -> dict[Tensor, Tensor]:
+        """The copies that consumers read of a map that has several."""
+        forked = [b.tensor for b in self.graph.blobs if len(b.consumers) > 1]
+        return {t: Tensor(f"{t.name}_split", t.shape, t.dtype) for t in forked if t.role is Role.ACTIVATION}
+
+    def _site(self, node: Node) -> _Lowered:
+        bottoms = [b.tensor for b in node.bottoms]
+        parameters = {p.name: parameter_tensor(node, p) for p in node.parameters}
+        found = (t.dtype for t in bottoms if floating(t.dtype))
+        format = "float32" if node.layer.loss else next(found, self.graph.format)
+        casts: list[Op] = []
+
+        def read(t: Tensor, copy: str, role: Role, what: str) -> Tensor:
+            """The tensor, or a copy of it in the layer's format, which `casts` makes."""
+            if not floating(t.dtype) or t.dtype == format:
+                return t
+            new, kind = Tensor(copy, t.shape, format, role), "cast.forward"
+            casts.append(Op(f"{node.name}.cast_{what}", kind, node.name, Phase.FORWARD, (t,), (new,), flops=t.size))
+            return new
+
+        def copied(p: Parameter, t: Tensor) -> Tensor:
+            return read(t, f"{t.name}.{format}", Role.COPY, p.name) if p.learnable else t
+
+        site = Site(
+            node.name, self.training, self.facts,
+            [
+                read(self.forks.get(t, t), f"{t.name}.{node.name}.{i}", Role.EXTRA, f"x{i}")
+                for i, t in enumerate(bottoms)
+            ],
+            [b.tensor for b in node.tops],
+            {p.name: copied(p, parameters[p.name]) for p in node.parameters},
+            survivor=[_survivor(b) for b in node.tops], iteration=ITERATION, seed=self.train.seed if self.train else 0,
+        )  # fmt: skip
+        learned = [p for p in node.parameters if p.learnable and p.lr_mult != 0]
+        return _Lowered(node, site, bottoms, parameters, casts, learned)
+
+    def _weights(self) -> dict[Tensor, float]:
+        """What each top counts in the objective, those that do."""
+        found = {}
+        for low in self.lowered:
+            layer = low.node.layer
+            for i, t in enumerate(low.site.y):
+                weight = layer.loss_weight(i)
+                if weight and not layer.loss:
+                    raise NotTrainable(
+                        f"layer {low.node.name} has a loss_weight, but {layer.type} is no loss: end in a loss layer"
+                    )
+                if weight:
+                    found[t] = weight
+        if not found:
+            raise NotTrainable(f"net {self.graph.name} has no loss to train with: no layer has a loss_weight")
+        return found
+
+    # ---- backward
+
+    def _plan(self, weights: dict[Tensor, float]) -> None:
+        """Which layers have a backward, and into which bottoms: where something learns below, and a loss above.
+
+        A file's `propagate_down` overrules what would be wanted of a bottom."""
+        wanted: set[Tensor] = set()
+        force = self.facts.first_dx or self.graph.force_backward
+        for low in self.lowered:
+            given = low.node.layer.spec.propagate_down
+            low.into = [given[i] if i < len(given) else t in wanted for i, t in enumerate(low.bottoms)]
+            if low.learned or any(low.into) or (force and not low.bottoms):
+                wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
+        reached = set(weights)
+        for low in reversed(self.lowered):
+            low.backward = any(t in reached for t in low.site.y) and (bool(low.learned) or any(low.into))
+            if low.backward:
+                into = [t for t, want in zip(low.bottoms, low.into, strict=True) if want]
+                reached.update(into)
+                self.partials.update(into)
+
+    def _backward(self) -> None:
+        for low in reversed(self.lowered):
+            if not low.backward:
+                continue
+            site = low.site
+            site.dy = [self.gradient.get(t) for t in site.y]
+            dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
+            dp = {p.name: parameter_gradient(low.parameters[p.name], self.graph.format) for p in low.learned}
+            site.dx = [t and self._own(low, t, x) for t, x in zip(dx, site.x, strict=True)]
+            site.dp = {name: self._own(low, dp[name], p) if name in dp else None for name, p in site.p.items()}
+            self.ops += low.node.layer.backward(site)
+            for p in low.learned:
+                dw = self._out(low, site.dp[p.name], dp[p.name])
+                self._complete(low.node.name, p, low.parameters[p.name], dw)
+            for i, t in enumerate(low.bottoms):
+                if (gradient := dx[i]) is not None:
+                    self._arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
+
+    def _part(self, low: _Lowered, i: int) -> Tensor:
+        """A new tensor for the gradient of a bottom: the whole of it, or at a fork this consumer's part."""
+        t = low.bottoms[i]
+        name = f"{t.name}.grad"
+        if self.partials[t] > 1:
+            name += f".{low.node.name}" + (f".{i}" if low.bottoms.count(t) > 1 else "")
+        return Tensor(name, t.shape, t.dtype, Role.GRADIENT)
+
+    def _own(self, low: _Lowered, gradient: Tensor, of: Tensor) -> Tensor:
+        """What the layer writes as that gradient, in the format of what it reads; a loss's is not scaled yet."""
+        if of.dtype == gradient.dtype and not (self.scaled and low.node.layer.loss):
+            return gradient
+        return Tensor(gradient.name + OWN, gradient.shape, of.dtype, gradient.role)
+
+    def _out(self, low: _Lowered, found: Tensor | None, gradient: Tensor) -> Tensor:
+        """The gradient that goes on, of what the layer wrote as it."""
+        assert found is not None
+        if found.name != gradient.name + OWN:
+            return found
+        reads = [found, SCALE] if self.scaled and low.node.layer.loss else [found]
+        inplace = [(found, gradient)] if found.dtype == gradient.dtype else []
+        self._emit(
+            low.node.name, "cast.backward", Phase.BACKWARD, reads, [gradient], None, inplace, found.size,
+            name=f"{low.node.name}.cast_{gradient.name}",
+        )  # fmt: skip
+        return gradient
+
+    def _arrive(self, t: Tensor, dx: Tensor, layer: str) -> None:
+        """Add a partial gradient to what is there, as soon as there are two. The add belongs to the layer whose
+        partial it adds: it runs right after it."""
+        before = self.gradient.get(t)
+        self.gradient[t] = dx
+        self.arrived[t] += 1
+        if before is None:
+            return
+        k, last = self.arrived[t], self.arrived[t] == self.partials[t]
+        total = Tensor(f"{t.name}.grad" if last else f"{t.name}.grad.sum{k}", t.shape, t.dtype, Role.GRADIENT)
+        inplace = [(before, total), (dx, total)]
+        if self.facts.sum == "copy":  # the parts are added up in one tensor, which is none of them
+            inplace = [(before, total)] if k > 2 else []
+        self._emit(
+            layer, "gradient.add", Phase.BACKWARD, [before, dx], [total], None, inplace, t.size,
+            name=f"{layer}.add_{total.name}",
+        )  # fmt: skip
+        self.gradient[t] = total
+
+    # ---- updates
+
+    def _complete(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> None:
+        """A parameter's gradient is whole: update at once, unless something must be known of all gradients first."""
+        train = self.train
+        if train is None:
+            self.carried.append(dw)
+            return
+        if train.iter_size > 1:
+            total = Tensor(f"{dw.name}.sum", dw.shape, w.dtype, Role.PARAM_GRADIENT)
+            self.carried.append(total)
+            self._emit(
+                layer, "gradient.accumulate", Phase.UPDATE, [total, dw], [total], flops=w.size,
+                name=f"{layer}.accumulate_{p.name}",
+            )  # fmt: skip
+            dw = total
+        if train.momentum:
+            self.carried.append(momentum_tensor(w))  # of ACCUMULATE too: all programs agree on what is carried
+        learned = _Learned(layer, p, w, dw)
+        self.learned.append(learned)
+        if not train.accumulate and not train.clips and not self.scaled:
+            self._update(train, learned, None)
+
+    def _finish(self, train: TrainSpec) -> None:
+        """Clipping needs the norm of all gradients, and so does the scale: with either all updates come last."""
+        if train.accumulate or not (train.clips or self.scaled) or not self.learned:
+            return
+        clip = Tensor("clip", (1,), role=Role.EXTRA)
+        gradients = [one.dw for one in self.learned]
+        flops = 2 * sum(t.size for t in gradients)
+        if self.scaled:
+            reads, attrs = [SCALE, OBJECTIVE, *gradients], UnscaleAttrs(train.clip_gradients)
+            self._emit("clip", "gradient.unscale", Phase.UPDATE, reads, [SCALE, clip], attrs, flops=flops)
+        else:
+            clipping = ClipAttrs(train.clip_gradients)
+            self._emit("clip", "gradient.clip", Phase.UPDATE, gradients, [clip], clipping, flops=flops)
+        for one in self.learned:
+            self._update(train, one, clip)
+
+    def _update(self, train: TrainSpec, one: _Learned, clip: Tensor | None) -> None:
+        p, w, dw = one.parameter, one.w, one.dw
+        attrs = SGDAttrs(
+            train.momentum, train.weight_decay * p.decay_mult, train.regularization, p.lr_mult,
+            1.0 / train.iter_size, clip is not None,
+        )  # fmt: skip
+        history = [momentum_tensor(w)] if train.momentum else []
+        reads = [w, dw, RATE, OBJECTIVE, *history, *([clip] if clip else [])]
+        self._emit(
+            one.layer, "sgd.update", Phase.UPDATE, reads, [w, *history], attrs, flops=5 * w.size,
+            name=f"{one.layer}.update_{p.name}",
+        )  # fmt: skip
+        if train.iter_size > 1:
+            self._emit(one.layer, "gradient.clear", Phase.UPDATE, [], [dw], name=f"{one.layer}.clear_{p.name}")
+
+    # ---- the whole
+
+    def _assemble(self) -> Program:
+        read = {t for op in self.ops for t in op.reads}
+        sources = [t for low in self.lowered if not low.bottoms for t in low.site.y]
+        for t in self.keep:
+            if t in sources:
+                raise NotTrainable(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
+        ends = [b.tensor for low in self.lowered if low.bottoms for b in low.node.tops if not b.consumers]
+        if self.training:  # what trains nothing and is read by nobody need not leave; but scalars tell something
+            ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]
+        name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase
+        program = Program(
+            name,
+            tuple(self.ops),
+            tuple(t for t in (*sources, RATE, ITERATION) if t in read),
+            tuple(dict.fromkeys(self.carried)),
+            tuple(dict.fromkeys((*ends, *self.keep))),
+            tuple(low.node.name for low in self.lowered),
+        )
+        program.check()
+        return program
+
+
+def _survivor(blob: Blob) -> Tensor:
+    """What stands where a blob stood once layers that keep signs have worked on it in place."""
+    while len(blob.consumers) == 1:
+        (after,) = blob.consumers
+        if not after.layer.keeps_sign or after.tops[0].name != blob.name:
+            break
+        blob = after.tops[0]
+    return blob.tensor
+
+
+def parameter_tensor(node: Node, p: Parameter) -> Tensor:
+    return Tensor(f"{node.name}.{p.name}", p.shape, role=Role.PARAM if p.learnable else Role.STATE)
+
+
+def parameter_gradient(w: Tensor, dtype: str) -> Tensor:
+    return Tensor(f"{w.name}.grad", w.shape, dtype, Role.PARAM_GRADIENT)
+
+
+def momentum_tensor(w: Tensor) -> Tensor:
+    return Tensor(f"{w.name}.momentum", w.shape, w.dtype, Role.STATE)

@@ -1,0 +1,48 @@
+"""Training that stops because a value is not finite, and where that value came from."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.errors import Failed
+from minidnn.memory.execution.machine import NotFinite
+from minidnn.program import Role
+from minidnn.training.feeds import Feeds
+from minidnn.training.session import Session
+
+
+class Diverged(Failed, ArithmeticError):
+    """Training stopped because a value is not finite: the loss, or `what` a test gave."""
+
+    def __init__(self, iteration: int, loss: float, layer: str | None, why: str, what: str = "the loss") -> None:
+        super().__init__(f"iteration {iteration}: {what} is {loss}: {why}")
+        self.iteration, self.loss, self.layer = iteration, loss, layer
+
+
+def diagnosed(session: Session, feeds: Feeds, program: str, loss: float, iteration: int, position: int) -> Diverged:
+    """The error for a loss that is not finite: with the first such value in a parameter, in the data, or, with the
+    step run again, among what ops wrote."""
+    for t in reversed(list(session.params.tensors)):  # as updates run: from the loss down
+        # Running statistics are not read in TRAIN: what they hold comes of this step, and is no cause.
+        if t.role is Role.PARAM and not np.isfinite(session.machine.get(t)).all():
+            layer, name = t.name.rsplit(".", 1)
+            why = f"layer {layer}: its {name} is not finite since the update of iteration {iteration - 1}"
+            return Diverged(iteration, loss, layer, why)
+    for feed in feeds:
+        images, _ = feed.loader.batch(position)
+        if feed.data and not np.isfinite(images).all():
+            bad = position + int(np.flatnonzero(~np.isfinite(images.reshape(len(images), -1)).all(1))[0])
+            why = f"{feed.data.name}: sample {bad} of {feed.name} holds values that are not finite"
+            return Diverged(iteration, loss, None, why)
+    return Diverged(iteration, loss, *culprit(session, program))
+
+
+def culprit(session: Session, program: str) -> tuple[str | None, str]:
+    """The layer that is the first to produce a value that is not finite, found by running the step again, and what to
+    say of it."""
+    try:
+        session.step(program, check=True, again=True)
+    except NotFinite as found:
+        where = f"{found.op.name} wrote it into {found.tensor.name}"
+        return found.op.layer, f"layer {found.op.layer} is the first to produce a value that is not finite: {where}"
+    return None, "it came out finite when the step was run again"

@@ -1,0 +1,39 @@
+"""A net measured on its test data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+
+from minidnn.training.divergence import Diverged, culprit
+from minidnn.training.events import Tested
+from minidnn.training.feeds import Feeds
+from minidnn.training.session import Session
+
+
+def evaluate(
+    session: Session,
+    feeds: Feeds,
+    batches: int | None = None,
+    iteration: int = 0,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Tested | None:
+    """The TEST net's outputs of one number, averaged over so many batches from the first; None: over as many as
+    show every sample. Returns None if `stopped` meanwhile. Raises Diverged where an output is not finite."""
+    began, images, sums = perf_counter(), 0, dict[str, float]()
+    batches = batches or -(-len(feeds) // feeds.batch)
+    for k in range(batches):
+        images += feeds.write(session.machine, session.programs["TEST"], k * feeds.batch)
+        with np.errstate(all="ignore"):  # as in training
+            session.step("TEST")
+            for name, value in session.scalars("TEST").items():
+                if not math.isfinite(value):
+                    raise Diverged(iteration, value, *culprit(session, "TEST"), f"{name} of test batch {k}")
+                sums[name] = sums.get(name, 0.0) + value
+        if stopped():
+            return None
+    outputs = {name: value / batches for name, value in sums.items()}
+    return Tested(iteration, outputs, images, perf_counter() - began)

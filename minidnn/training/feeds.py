@@ -1,0 +1,123 @@
+"""Which loader fills which input tensors of a graph: from its Data layers, or from arrays for its Input layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+
+from minidnn.data import Arrays, DataError, Loader, Transform, open_loader
+from minidnn.memory.execution.machine import Machine
+from minidnn.nets.graph import Graph
+from minidnn.program import Program, Role, Tensor
+
+Pair = tuple[np.ndarray, np.ndarray]  # images and labels
+
+
+@dataclass(frozen=True)
+class Feed:
+    """One loader, and the tensors that its batches go to."""
+
+    loader: Loader
+    data: Tensor | None
+    label: Tensor | None
+
+    @property
+    def name(self) -> str:
+        return self.loader.dataset.name
+
+
+class Feeds:
+    """All inputs of one graph. A position counts samples; two Data layers go through theirs side by side."""
+
+    def __init__(self, graph: Graph, seed: int = 0, arrays: Pair | None = None) -> None:
+        """`arrays` (x, y) are for a net of Input layers. Raises DataError where data do not fit the net."""
+        self.feeds: list[Feed] = []
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-feed")
+        self._ahead: tuple[tuple[str, int], Future[None]] | None = None  # (program, position), and its writing
+        inputs: list[Tensor] = []
+        for node in graph.layers:
+            tops = [blob.tensor for blob in node.tops]
+            if node.layer.type == "Data":
+                transform, batch = node.layer.spec.transform_param, tops[0].shape[0]
+                loader = open_loader(node.layer.param, transform, graph.phase, seed, batch)
+                self.feeds.append(_checked(graph, loader, tops))
+            elif not node.bottoms:
+                inputs += tops
+        if inputs:
+            self.feeds.append(_checked(graph, _from_arrays(graph, seed, inputs, arrays), inputs))
+        elif arrays is not None:
+            raise DataError(f"arrays are given for {graph.phase}, but the net's data come from Data layers")
+        if not self.feeds:
+            raise DataError(f"the net has no Data or Input layer in phase {graph.phase}: it gets no data")
+
+    @property
+    def batch(self) -> int:
+        """Samples of one batch."""
+        return self.feeds[0].loader.batch_size
+
+    def __len__(self) -> int:
+        """Samples of one epoch."""
+        return len(self.feeds[0].loader.dataset)
+
+    def __iter__(self):
+        return iter(self.feeds)
+
+    def write(self, machine: Machine, program: Program, position: int) -> int:
+        """Give a program the batch at this position, as far as it reads it; return how many images it holds."""
+        wanted, ahead = (program.name, position), self._ahead
+        self._ahead = None
+        if ahead is not None:
+            ahead[1].result()  # what failed on the thread is raised here
+        if ahead is None or ahead[0] != wanted:
+            self._write(machine, program, position)
+        return self.batch
+
+    def begin(self, machine: Machine, program: Program, position: int) -> None:
+        """Begin on a thread what `write` of the same program and position will be asked for."""
+        made = self._thread.submit(self._write, machine, program, position)
+        self._ahead = (program.name, position), made
+
+    def _write(self, machine: Machine, program: Program, position: int) -> None:
+        for feed in self.feeds:
+            data, label = feed.loader.take(position * feed.loader.batch_size // self.batch)
+            for tensor, values in ((feed.data, data), (feed.label, label)):
+                if tensor is not None and tensor in program.inputs:
+                    machine.write(tensor, values, program.name)
+
+    def close(self) -> None:
+        self._thread.shutdown()
+        for feed in self.feeds:
+            feed.loader.close()
+
+
+def _from_arrays(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Pair | None) -> Loader:
+    names = ", ".join(t.name for t in inputs)
+    if arrays is None:
+        which = "data" if graph.phase == "TRAIN" else "test_data"
+        raise DataError(f"{names} come from Input layers: a Solver needs {which}=(x, y), a file Data layers")
+    if len(inputs) != 2 or sum(t.role is Role.LABEL for t in inputs) != 1:
+        raise DataError(f"arrays (x, y) do not say what goes into {names}: use Data layers")
+    x, y = arrays
+    dataset = Arrays.of(f"{graph.phase} arrays", np.asarray(x), np.asarray(y))
+    return Loader(dataset, inputs[0].shape[0], Transform(train=graph.phase == "TRAIN", seed=seed))
+
+
+def _checked(graph: Graph, loader: Loader, tops: Sequence[Tensor]) -> Feed:
+    """The Feed of these tensors. Raises DataError where samples or labels do not fit the net."""
+    data = next((t for t in tops if t.role is Role.INPUT), None)
+    label = next((t for t in tops if t.role is Role.LABEL), None)
+    name = loader.dataset.name
+    if data and loader.shape != data.shape:
+        raise DataError(f"{name}: a batch has shape {loader.shape}, but {data.name} {data.shape}")
+    for node in graph.layers if label else ():
+        if node.layer.type == "SoftmaxWithLoss" and node.bottoms[1].tensor == label:
+            scores = node.bottoms[0].tensor.shape[node.layer.param.axis]
+            highest = loader.dataset.classes - 1
+            if highest >= scores and node.layer.spec.loss_param.ignore_label is None:
+                raise DataError(
+                    f"{name}: label {highest} occurs, but layer {node.name} gets {scores} scores per sample"
+                )
+    return Feed(loader, data, label)

@@ -1,0 +1,76 @@
+"""The live parameters of a loaded net, as NumPy arrays in Caffe's shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+
+import numpy as np
+
+from minidnn.errors import BadInput, near
+from minidnn.memory.execution.machine import Machine
+from minidnn.nets.graph import Graph
+from minidnn.program import Tensor
+
+
+class WeightsError(BadInput, ValueError):
+    """Weights that do not fit the net; the message names the layer and both shapes."""
+
+
+class Parameters(Mapping[str, "Blobs"]):
+    """`params["conv1"]["w"]`: the live parameters of a machine, by layer."""
+
+    def __init__(self, machine: Machine, graphs: Iterable[Graph], carried: Mapping[str, Tensor]) -> None:
+        self._layers: dict[str, Blobs] = {}
+        self.tensors: dict[Tensor, None] = {}
+        for graph in graphs:
+            for node in graph.layers:
+                shapes = {p.name: p.blob_shape or p.shape for p in node.parameters}
+                tensors = {p.name: carried[f"{node.name}.{p.name}"] for p in node.parameters}
+                if tensors:
+                    self._layers[node.name] = Blobs(machine, tensors, shapes)
+                    self.tensors.update(dict.fromkeys(tensors.values()))
+
+    def __getitem__(self, layer: str) -> Blobs:
+        if layer not in self._layers:
+            raise KeyError(f"no layer with parameters is called {layer!r}{near(layer, self._layers)}")
+        return self._layers[layer]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._layers)
+
+    def __len__(self) -> int:
+        return len(self._layers)
+
+
+class Blobs(MutableMapping[str, np.ndarray]):
+    """A layer's blobs as NumPy arrays in Caffe's shapes, by name or, as in Caffe, by number. A read is a copy;
+    to change a blob, assign it."""
+
+    def __init__(self, machine: Machine, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
+        self._machine, self._tensors, self._shapes = machine, tensors, shapes
+
+    def _name(self, key: str | int) -> str:
+        return list(self._tensors)[key] if isinstance(key, int) else key
+
+    def shape(self, key: str | int) -> tuple[int, ...]:
+        return self._shapes[self._name(key)]
+
+    def __getitem__(self, key: str | int) -> np.ndarray:
+        name = self._name(key)
+        return self._machine.get(self._tensors[name]).reshape(self._shapes[name])
+
+    def __setitem__(self, key: str | int, value: np.ndarray) -> None:
+        name = self._name(key)
+        array = np.asarray(value)
+        if array.shape != self._shapes[name]:
+            raise WeightsError(f"{self._tensors[name].name} has shape {self._shapes[name]}, got {array.shape}")
+        self._machine.set(self._tensors[name], array.reshape(self._tensors[name].shape))
+
+    def __delitem__(self, key: str | int) -> None:
+        raise TypeError("a layer's blobs cannot be removed")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)

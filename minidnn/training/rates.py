@@ -1,0 +1,46 @@
+"""Learning rates: each a function of (solver parameters, iteration), as in Caffe."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from minidnn.errors import InvalidInput
+from minidnn.schema import SolverParameter
+
+RATES: Mapping[str, Callable[[SolverParameter, int], float]] = {
+    "fixed": lambda p, i: p.base_lr,
+    "step": lambda p, i: p.base_lr * p.gamma ** (i // p.stepsize),
+    "multistep": lambda p, i: p.base_lr * p.gamma ** bisect_right(p.stepvalue, i),
+    "exp": lambda p, i: p.base_lr * p.gamma**i,
+    "inv": lambda p, i: p.base_lr * (1 + p.gamma * i) ** -p.power,
+    "poly": lambda p, i: p.base_lr * (1 - i / p.max_iter) ** p.power,
+    "sigmoid": lambda p, i: _sigmoid(p.base_lr, p.gamma * (i - p.stepsize)),
+}
+_LARGEST = float(np.finfo(np.float32).max)
+
+
+def _sigmoid(rate: float, x: float) -> float:
+    return rate / (1 + math.exp(-x)) if x > -700 else 0.0  # e^-x would overflow; Caffe's infinity gives 0 too
+
+
+def learning_rate(p: SolverParameter, iteration: int) -> float:
+    """The rate of one iteration, before any lr_mult. Raises InvalidInput where the policy gives no number.
+
+    In the first `rampup_interval` iterations it rises evenly, as in NVIDIA's Caffe; then it is what the policy says.
+    """
+    try:
+        if iteration < p.rampup_interval:
+            rate = p.rampup_lr + (p.base_lr - p.rampup_lr) * iteration / p.rampup_interval
+        else:
+            rate = RATES[p.lr_policy](p, iteration)
+    except ArithmeticError:  # an overflow, or a division by zero
+        rate = math.nan
+    if isinstance(rate, complex) or not abs(rate) <= _LARGEST:
+        given = ", ".join(f"{name} {getattr(p, name)}" for name in ("base_lr", "gamma", "power") if p.has(name))
+        what = f"at iteration {iteration} {p.lr_policy} with {given} gives no rate that is a float32 number"
+        raise InvalidInput(f"{what}; smaller ones are needed, or fewer iterations")
+    return rate

@@ -1,0 +1,360 @@
+"""Training: the loop, which reads top to bottom. It tells what happens by events and prints nothing.
+
+A run is a function of (net, solver parameters, seed): weights, data order, crops and dropout are all counted
+from the seed, so that a run continued from a snapshot ends with the same bytes as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from minidnn.errors import InvalidInput
+from minidnn.layers.facts import Facts
+from minidnn.memory.policies import DEFAULT
+from minidnn.memory.schedule import Arrangement
+from minidnn.nets.net import Net
+from minidnn.program import Role
+from minidnn.programs.fusion import kinds
+from minidnn.schema import SolverParameter
+from minidnn.training import snapshot
+from minidnn.training.divergence import Diverged, diagnosed
+from minidnn.training.evaluate import evaluate
+from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
+from minidnn.training.feeds import Feeds, Pair
+from minidnn.training.rates import learning_rate
+from minidnn.training.session import Loaded, Session
+from minidnn.training.solver_file import host_staging, phases, train_spec, understand
+
+# ---- training
+
+
+class Solver:
+    """Trains a net under a memory policy.
+
+    solver:  a solver file, its parameters, or a Net (then `parameters` are given by keyword: base_lr=0.01, ...)
+    data:    (x, y) arrays for a net whose inputs are Input layers; test_data for its TEST phase
+    resume:  a snapshot to continue from, or "latest": the newest whole one of snapshot_prefix, if there is one
+    weights: a file whose weights are taken by layer name (fine-tuning)
+    host_ring: pinned bytes that what leaves the device passes through, into ordinary memory; None: all of it is pinned
+    compress: what lies behind the ring is packed without its zeros
+    keep:    blobs that stay readable after a step: `solver.blobs["ip1"]`
+    format:  what the network computes in, parameters apart: float32, bfloat16 or float16
+    facts:   what backward reads, by name: "default", or "layrub", whose ReLU keeps a byte mask
+    fuse:    make one op of several where the device has a kernel for them
+    """
+
+    def __init__(
+        self,
+        solver: str | Path | SolverParameter | Net,
+        *,
+        policy: str | None = None,
+        budget: int | None = None,
+        host_budget: int | None = None,
+        host_ring: int | None = None,
+        compress: bool = False,
+        device: Any = None,
+        costs: Any = None,
+        seed: int | None = None,
+        batch: int | None = None,
+        data: Pair | None = None,
+        test_data: Pair | None = None,
+        weights: str | Path | Mapping[str, np.ndarray] | None = None,
+        resume: str | Path | None = None,
+        keep: Sequence[str] = (),
+        format: str | None = None,
+        facts: str | Facts = "default",
+        fuse: bool = True,
+        debug: bool = False,
+        delays: float = 0.0,
+        **parameters: Any,
+    ) -> None:
+        """`parameters` are solver fields that go before the file's: max_iter=100, base_lr=0.1, ..."""
+        file = Path(solver) if isinstance(solver, str | Path) else None
+        fields = {"base_lr": 0.01, **parameters} if isinstance(solver, Net) else parameters
+        net, test_net, p = understand(solver, fields, batch)
+        if p is None:
+            raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
+        self.parameters = p
+        self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
+        self.notes: list[str] = []
+        self.resumed, before = self._find(resume)
+        self.seed = _seed(seed, before, p)
+        tested = "TEST" in phases(p) or test_data is not None
+        nets = {"TRAIN": net, "TEST": test_net or net}
+        arrays = {"TRAIN": data, "TEST": test_data}
+        self.feeds = {
+            phase: Feeds(nets[phase].graph(phase), self.seed, arrays[phase])
+            for phase in (("TRAIN", "TEST") if tested else ("TRAIN",))
+        }
+        if costs is None:  # given costs say how bytes lie on the host
+            host_ring, compress = host_ring or p.minidnn.host_ring, compress or p.minidnn.compress
+        staging = host_staging(host_ring, compress)
+        self.session = Session(
+            net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net,
+            device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or DEFAULT,
+            budget=budget or p.minidnn.budget, host_budget=host_budget or p.minidnn.host_budget,
+            costs=costs, seed=self.seed, keep=keep, format=format or p.minidnn.format or "float32",
+            staging=staging, facts=facts, fuse=fuse, debug=debug, delays=delays,
+        )  # fmt: skip
+        self.net, self.machine = net, self.session.machine
+        self.iteration = 0
+        self.position = 0  # training samples consumed
+        self.loaded: Loaded | None = None
+        try:
+            if before:
+                self._restore(before)
+            elif weights is not None:
+                self.loaded = self.session.load(weights)
+        except BaseException:
+            self.close()
+            raise
+        self._test_iter = None if batch else next(iter(p.test_iter), None)  # another batch: all samples once
+        self._saved = self.iteration if before else None  # the iteration of the last snapshot
+        self._losses: deque[float] = deque(maxlen=p.average_loss)
+        self._stop = False
+
+    # ---- what a user looks at
+
+    @property
+    def arrangement(self) -> Arrangement:
+        return self.session.arrangement
+
+    @property
+    def params(self) -> Mapping[str, Any]:
+        return self.session.params
+
+    def values(self) -> dict[str, np.ndarray]:
+        """All that lives from step to step, by name: weights, statistics, momenta."""
+        return {**self.session.weights(), **self.session.state()}
+
+    @property
+    def blobs(self) -> Mapping[str, np.ndarray]:
+        """The outputs of the last training step, and what `keep` names."""
+        kept = (blob.name for blob in self.session.outputs("TRAIN"))
+        return MappingProxyType({name: self.session.read(name) for name in kept})
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether there is something to save, and a prefix to save it to."""
+        return bool(self.prefix) and self._saved != self.iteration
+
+    # ---- training
+
+    def solve(self, observe: Callable[[Event], object] = lambda event: None) -> Ended:
+        """Train to max_iter, with tests and snapshots as the parameters say."""
+        for event in self.run():
+            observe(event)
+        assert isinstance(event, Ended)
+        return event
+
+    def run(self) -> Iterator[Event]:
+        """What `solve` does, event by event. Ctrl-C ends after the step, with a snapshot."""
+        p = self.parameters
+        if not p.has("max_iter"):
+            raise InvalidInput("max_iter is not given: there is no iteration to train to")
+        if self.prefix and (p.snapshot or p.snapshot_after_train):
+            snapshot.check_writable(self.prefix, p.max_iter)
+        yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
+        with self._until_interrupted():
+            while self.iteration < p.max_iter and not self._stop:
+                if self._test_is_due():
+                    yield from self._tested()
+                if self._stop:
+                    break
+                yield self._iterate_quietly()
+                if p.snapshot and self.iteration % p.snapshot == 0 and self.prefix:
+                    yield self.save()
+            self.machine.settle()
+            if self.unsaved and (p.snapshot_after_train or self._stop):
+                yield self.save()
+            if "TEST" in self.feeds and not self._stop:
+                yield from self._tested()
+        yield Ended(self.iteration, self._stop)
+
+    def _tested(self) -> Iterator[Tested | Saved]:
+        try:
+            tested = self.test()
+        except Diverged:  # what was trained is kept; save refuses it if it is not finite either
+            if self.unsaved:
+                yield self.save()
+            raise
+        if tested:
+            yield tested
+
+    def step(self, n: int = 1, trace: bool = False) -> Step:
+        """Train n iterations, without tests and snapshots; return the last, traced if asked. Raises Diverged."""
+        for k in range(n):
+            result = self._iterate_quietly(trace and k == n - 1)
+        self.machine.settle()
+        return result
+
+    def _iterate_quietly(self, trace: bool = False) -> Step:
+        with np.errstate(all="ignore"):  # NumPy's warnings say less than Diverged does
+            return self._iterate(trace)
+
+    def _iterate(self, trace: bool) -> Step:
+        """One iteration, whose outputs are there. What comes of them, a device with streams of its own may still be
+        busy with (Machine.launch), so that it has the next iteration before it is done with this one."""
+        p, began = self.parameters, perf_counter()
+        rate = learning_rate(p, self.iteration)
+        losses, images = [], 0
+        feeds, programs = self.feeds["TRAIN"], self.session.programs
+        names = ["ACCUMULATE"] * (p.iter_size - 1) + ["TRAIN"]
+        for part, program in enumerate(names):
+            images += feeds.write(self.machine, programs[program], self.position)
+            self._control(program, rate=rate, iteration=self.iteration * p.iter_size + part)
+            following = programs[names[(part + 1) % p.iter_size]], self.position + feeds.batch
+            last = p.has("max_iter") and self.iteration + 1 >= p.max_iter and program == "TRAIN"
+            beside = None if last else partial(feeds.begin, self.machine, *following)
+            traced = self.session.step(program, trace=True, beside=beside) if trace else None
+            if not trace:
+                self.session.launch(program, beside)
+            losses.append(self.session.objective(program))
+            if not math.isfinite(losses[-1]):
+                raise diagnosed(self.session, feeds, program, losses[-1], self.iteration, self.position)
+            self.position += feeds.batch
+        loss = math.fsum(losses) / p.iter_size
+        self._losses.append(loss)
+        smoothed = math.fsum(self._losses) / len(self._losses)
+        self.iteration += 1
+        outputs = self.session.scalars("TRAIN")
+        return Step(self.iteration - 1, loss, smoothed, rate, perf_counter() - began, images, outputs, traced)
+
+    def test(self, batches: int | None = None) -> Tested | None:
+        """Run the TEST net over its data from the beginning; None if Ctrl-C came meanwhile. Raises Diverged."""
+        if "TEST" not in self.feeds:
+            raise InvalidInput("there is nothing to test with: the solver has neither test_iter nor test_data")
+        return evaluate(
+            self.session, self.feeds["TEST"], batches or self._test_iter, self.iteration, lambda: self._stop
+        )
+
+    def save(self, prefix: str | Path | None = None) -> Saved:
+        """Write a snapshot. Raises SaveError, the earlier ones intact."""
+        prefix = prefix or self.prefix
+        if not prefix:
+            raise InvalidInput("there is no snapshot_prefix to save to")
+        weights = self.session.weights()
+        for key, array in weights.items():  # what the last update spoiled, no loss has seen
+            if not np.isfinite(array).all():
+                layer, name = key.rsplit("/", 1)
+                why = f"layer {layer}: its {name} is not finite; no snapshot is written"
+                raise Diverged(self.iteration, self._losses[-1] if self._losses else math.nan, layer, why)
+        now = snapshot.Snapshot(weights, self.session.state(), self.iteration, self.position, self.seed, self._facts())
+        path = snapshot.save(prefix, now)
+        self._saved = self.iteration
+        return Saved(self.iteration, path)
+
+    def close(self) -> None:
+        """End the threads of loaders and machine, and give the memory back."""
+        for feeds in self.feeds.values():
+            feeds.close()
+        self.session.close()
+
+    def __enter__(self) -> Solver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _control(self, program: str, **values: float) -> None:
+        for t in self.session.programs[program].inputs:
+            if t.role is Role.CONTROL:
+                self.machine.write(t, np.array([values[t.name]], t.dtype), program)
+
+    # ---- when
+
+    def _test_is_due(self) -> bool:
+        p, i = self.parameters, self.iteration
+        due = p.test_interval and i % p.test_interval == 0 and (i or p.test_initialization)
+        return bool(due) and "TEST" in self.feeds
+
+    @contextlib.contextmanager
+    def _until_interrupted(self) -> Iterator[None]:
+        """Ctrl-C asks to stop after the step; a second one stops at once."""
+        self._stop = False
+        if threading.current_thread() is not threading.main_thread():
+            yield  # only the main thread may take signals
+            return
+
+        def stop(*_: object) -> None:
+            signal.signal(signal.SIGINT, before)
+            self._stop = True
+
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+    # ---- going on from a snapshot
+
+    def _find(self, resume: str | Path | None) -> tuple[Path | None, snapshot.Snapshot | None]:
+        if resume is None:
+            return None, None
+        if str(resume) != "latest":
+            return Path(resume), snapshot.load(resume)
+        path, found, rejected = snapshot.latest(self.prefix)
+        self.notes += [f"not resumed from {reason}" for reason in rejected]
+        if found is None:
+            self.notes.append(f"no snapshot {self.prefix}_iter_*.safetensors to resume: beginning at 0")
+        return path, found
+
+    def _restore(self, before: snapshot.Snapshot) -> None:
+        try:
+            self.session.restore(before.weights, before.state)
+        except ValueError as error:
+            raise snapshot.SnapshotError(f"{self.resumed}: {error}") from error
+        self.iteration, self.position = before.iteration, before.position
+        taken = self.feeds["TRAIN"].batch * self.parameters.iter_size
+        if self.position != self.iteration * taken:
+            what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
+            self.notes.append(f"{taken} samples an iteration, but {what}")
+        for name, now in self._facts().items():
+            then = before.facts.get(name, now)
+            if then != now:
+                self.notes.append(f"{name}: {now}, but the snapshot's run had {then}: last bits may differ")
+
+    def _facts(self) -> dict[str, object]:
+        """What the last bits of the numbers depend on. The policy is not among it: whatever the policy and the budget,
+        a run's snapshots are the same files, byte for byte."""
+        device = self.session.device
+        chosen = self.session.arrangement.schedules["TRAIN"].plan.algorithm
+        together = kinds(self.session.programs["TRAIN"])
+        unusual = {op.name: a.name for op, a in chosen.items() if a != device.algorithms(op)[0]}
+        return {"device": device.description, "format": self.session.format, "algorithms": unusual, "fused": together}
+
+
+def _phases(solver: Any, tested: bool) -> tuple[str, ...]:
+    """With TEST where the run tests; a net made in Python gets it if it can, for net.forward."""
+    if not tested and isinstance(solver, Net):
+        try:
+            solver.graph("TEST")
+        except ValueError:
+            return ("TRAIN",)
+    return ("TRAIN", "TEST") if tested or isinstance(solver, Net) else ("TRAIN",)
+
+
+def _seed(given: int | None, before: snapshot.Snapshot | None, p: SolverParameter) -> int:
+    """A snapshot's seed, the one given, the file's, or as in Caffe (random_seed: -1) a fresh one."""
+    if before:
+        if given not in (None, before.seed):
+            raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")
+        return before.seed
+    if given is not None:
+        if not 0 <= given < 2**64:
+            raise InvalidInput(f"seed {given}: expected a whole number from 0 to 2^64 - 1")
+        return given
+    return p.random_seed if p.random_seed >= 0 else int.from_bytes(os.urandom(4), "little")
