@@ -213,7 +213,7 @@ class Side:
         self.process.join(1)
         if self.process.is_alive() and self.process.pid is not None:
             os.kill(self.process.pid, signal.SIGINT)
-            self.process.join(10)
+            self.process.join(60)
         self.process.kill()
         self.process.join()
 

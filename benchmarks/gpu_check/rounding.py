@@ -26,7 +26,7 @@ from tests.cpu_ops import Example
 OURS, CUDNN, TF32 = 2e-5, 2e-4, 5e-3
 HALF_SPACING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
-# What is float32 whatever the net's format is: kind -> these reads (r) and writes (w). (minidnn/programs/autodiff.py, layers/)
+# What is float32 whatever the net's format is: kind -> these reads (r) and writes (w). (programs/autodiff.py, layers/)
 FLOAT32 = {
     "gradient.accumulate": ("r0",),
     "batch_norm.forward": ("w1", "w2"),

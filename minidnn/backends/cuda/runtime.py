@@ -1,4 +1,4 @@
-"""Three streams of a GPU, one arena and one page-locked store: what memory/execution/machine.py runs on (memory/execution/runtime.py).
+"""Three streams of a GPU, one arena and one page-locked store: a GPU's runtime (memory/execution/runtime.py).
 
 A schedule's calls are enqueued in its order; an event stands only where the schedule has a wait. From its second run
 on, a step is replayed as one captured graph, copies included (the first run is not captured, so that libraries load
