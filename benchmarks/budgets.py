@@ -30,8 +30,8 @@ from benchmarks import machine, nets
 from benchmarks.cpu import RESULTS, Wrong, asked
 from benchmarks.curves import picture
 from benchmarks.gpu_check.journal import commit
-from benchmarks.sides import Tell, costs_of, opened, shut, train
-from benchmarks.watched import watched
+from benchmarks.progress import watched
+from benchmarks.turns import Tell, costs_of, opened, shut, train
 from minidnn import sizes
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import names, positive

@@ -7,7 +7,7 @@
 The peer is PyTorch, eager, with its default settings, in the faster of its two layouts: the same net, layer by layer
 (peer.py), the same batch from memory, as many threads, SGD with momentum and weight decay, gradients set to None. An
 iteration is forward, backward and update. First both have to compute the same losses from the same weights over a few
-updates, dropout left out. Then they take turns, each in a process of its own (sides.py), in rounds of alternating
+updates, dropout left out. Then they take turns, each in a process of its own (turns.py), in rounds of alternating
 order; the median over all steps of all rounds counts.
 
 Ours is planned with costs that are measured here first, unless they are known (--again measures them anew). Its peak
@@ -31,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, t
 
 from benchmarks import machine, nets
 from benchmarks.gpu_check.journal import commit
-from benchmarks.sides import Failed, Ours, Side, Tell, Theirs, Turn
-from benchmarks.watched import watched
+from benchmarks.progress import watched
+from benchmarks.turns import Failed, Ours, Side, Tell, Theirs, Turn
 from minidnn.cli.options import names, positive
 from minidnn.cli.subject import check_policies
 from minidnn.errors import BadInput
@@ -153,16 +153,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     args.policies = list(dict.fromkeys(args.policies))
     rows, code = _run(wanted, args)
-    from benchmarks import told
+    from benchmarks import report
 
     document = {"rows": rows, "machine": machine.described(), "date": date.today().isoformat(), "commit": commit(),
                 "threads": args.threads, "rounds": args.rounds, "busy": BUSY}  # fmt: skip
     if args.json:
-        told.dump(document)
+        report.dump(document)
     elif rows:
-        told.show(document)
+        report.show(document)
     if args.save and rows:
-        for path in told.save(document, RESULTS):
+        for path in report.save(document, RESULTS):
             print(path, file=sys.stderr)
     return code
 

@@ -32,11 +32,16 @@ class Role(Enum):
     WORKSPACE = "workspace"
 
 
-class Phase(Enum):
+class Pass(Enum):
+    """The part of a step that an op belongs to."""
+
     FORWARD = "forward"
     LOSS = "loss"
     BACKWARD = "backward"
     UPDATE = "update"
+
+
+FORWARD = (Pass.FORWARD, Pass.LOSS)  # the forward pass, losses included
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +87,7 @@ class Op:
     name: str  # "conv1.backward_filter"
     kind: str  # "convolution.backward_filter": what backends look kernels up by
     layer: str
-    phase: Phase
+    during: Pass
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor, ...]
     attrs: Any = None  # a frozen dataclass: geometry and constants

@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 
 from minidnn.backends.reference.pooling import maximum
-from minidnn.program import Algorithm, Op, Phase, Tensor
+from minidnn.program import Algorithm, Op, Pass, Tensor
 
 
 @cache
@@ -61,7 +61,7 @@ class Maker:
         ]
         name = f"{kind}({', '.join('x'.join(map(str, x.shape)) for x in reads)}) {note}".strip()
         pairs = tuple((r[i], w[j]) for i, j in inplace)
-        op = Op(kind, kind, "layer", Phase.FORWARD, tuple(r), tuple(w), a, pairs)
+        op = Op(kind, kind, "layer", Pass.FORWARD, tuple(r), tuple(w), a, pairs)
         return Example(name, op, dict(zip(r, reads, strict=True)), exact)
 
 

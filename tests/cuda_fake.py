@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from minidnn.backends import layout
-from minidnn.backends.cuda.cudnn import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, B, Convolution, Plan, W, X, Y
+from minidnn.backends.cuda.cudnn import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, B, Convolution, CudnnPlan, W, X, Y
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.reference import bound
-from minidnn.program import Op, Phase, Tensor
+from minidnn.program import Op, Pass, Tensor
 from tests.cpu_ops import attrs
 from tests.cuda_host import library
 
@@ -294,19 +294,19 @@ class FakeCudnn:
     def __init__(self, api: FakeApi) -> None:
         self.api, self.stream = api, 0
 
-    def plans(self, problem: Convolution) -> tuple[Plan, ...]:
-        return (Plan(problem, "eng1_k0=1", 5000, 0, None), Plan(problem, "eng0", 0, 1, None))
+    def plans(self, problem: Convolution) -> tuple[CudnnPlan, ...]:
+        return (CudnnPlan(problem, "eng1_k0=1", 5000, 0, None), CudnnPlan(problem, "eng0", 0, 1, None))
 
     listed = plans
 
     def set_stream(self, stream: int) -> None:
         self.stream = stream
 
-    def execute(self, plan: Plan, pack: dict[int, int], workspace: int) -> None:
+    def execute(self, plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
         self.api.enqueue(self.stream, partial(_convolve, plan, dict(pack), workspace), plan.name)
 
 
-def _convolve(plan: Plan, pack: dict[int, int], workspace: int) -> None:
+def _convolve(plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
     p = plan.problem
     shapes = {X: p.x, W: p.w, Y: p.y, B: p.w[:1]}
 
@@ -321,7 +321,7 @@ def _convolve(plan: Plan, pack: dict[int, int], workspace: int) -> None:
         FORWARD: ([X, W, *([B] if p.bias else [])], Y), BACKWARD_DATA: ([W, Y], X), BACKWARD_FILTER: ([X, Y], W),
     }[p.which]  # fmt: skip
     kind = f"convolution.{p.which}{'_relu' if p.relu else ''}"
-    op = Op(plan.name, kind, "", Phase.FORWARD, (), (), a)
+    op = Op(plan.name, kind, "", Pass.FORWARD, (), (), a)
     bound(op, [array(uid) for uid in reads], [array(write)])()
 
 

@@ -28,7 +28,7 @@ from minidnn.formats import FORMATS
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
-from minidnn.program import Op, Phase, Program, Tensor
+from minidnn.program import Op, Pass, Program, Tensor
 from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import FORWARD, as_cudnn
@@ -272,7 +272,7 @@ def refusals() -> None:
     x, w, y = Tensor("x", (2, 3, 4, 5)), Tensor("w", (7, 60)), Tensor("y", (2, 7))
     half = Tensor("w", (7, 3, 4, 5), "float16")
     mixed, several = (
-        Op("fc.forward", "inner_product.forward", "fc", Phase.FORWARD, (x, weights), (y,)) for weights in (w, half)
+        Op("fc.forward", "inner_product.forward", "fc", Pass.FORWARD, (x, weights), (y,)) for weights in (w, half)
     )
     for op, word in ((mixed, "lie in different orders"), (several, "several")):
         try:
@@ -397,14 +397,14 @@ def conv(kind: str, x, outputs, kernel, stride, pad, dilation, group, dtype: str
         "convolution.backward_filter": ("xy", "w"),
     }[kind]
     a = attrs(kernel=kernel, stride=stride, pad=pad, dilation=dilation, group=group)
-    return Op(f"conv1.{kind}", kind, "conv1", Phase.FORWARD, tuple(t[n] for n in reads), tuple(t[n] for n in writes), a)
+    return Op(f"conv1.{kind}", kind, "conv1", Pass.FORWARD, tuple(t[n] for n in reads), tuple(t[n] for n in writes), a)
 
 
 def in_format(op: Op, dtype: str) -> Op:
     def cast(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(Tensor(t.name, t.shape, dtype, t.role) for t in tensors)
 
-    return Op(op.name, op.kind, op.layer, op.phase, cast(op.reads), cast(op.writes), op.attrs)
+    return Op(op.name, op.kind, op.layer, op.during, cast(op.reads), cast(op.writes), op.attrs)
 
 
 def without_cublas() -> None:

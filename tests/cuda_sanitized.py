@@ -12,7 +12,7 @@ import sys
 import numpy as np
 
 from minidnn.backends.reference import KERNELS
-from minidnn.program import Op, Phase, Tensor
+from minidnn.program import Op, Pass, Tensor
 from tests import cuda_host
 from tests.cpu_ops import Example, expected
 from tests.cuda_host import HostCuda
@@ -80,7 +80,7 @@ def examples(kinds: set[str]) -> None:
 def fault(which: str) -> None:
     """One that the sanitizers must stop: that they are there."""
     x, y = Tensor("x", (101,)), Tensor("y", (101,))
-    op = Op("copy", "identity.forward", "layer", Phase.FORWARD, (x,), (y,))
+    op = Op("copy", "identity.forward", "layer", Pass.FORWARD, (x,), (y,))
     device, alone = HostCuda(sanitize=True), Alone()
     views = {t: device.array(alone.bytes(t.nbytes), t) for t in (x, y)}
     (recipe,) = device.recipes(op)

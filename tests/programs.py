@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from minidnn.costs import Choice, Costs
-from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
+from minidnn.program import FORWARD, Algorithm, Op, Pass, Program, Role, Tensor
 
 KB = 1024
 
@@ -30,7 +30,7 @@ class Builder:
         if kind in ("relu", "eltwise"):
             inplace = ((x[0], y),)
         self.ops.append(
-            Op(f"{name}.forward", f"{kind}.forward", name, Phase.FORWARD, tuple(reads), (y,), None, inplace, 1000)
+            Op(f"{name}.forward", f"{kind}.forward", name, Pass.FORWARD, tuple(reads), (y,), None, inplace, 1000)
         )
         self.out[name] = y
         self.layers.append((name, kind, list(bottoms)))
@@ -39,7 +39,7 @@ class Builder:
     def program(self, updates: bool = True) -> Program:
         ops, last = list(self.ops), self.layers[-1][0]
         loss = Tensor("loss", (1,))
-        ops.append(Op("loss.forward", "loss.forward", "loss", Phase.LOSS, (self.out[last],), (loss,)))
+        ops.append(Op("loss.forward", "loss.forward", "loss", Pass.LOSS, (self.out[last],), (loss,)))
         gradient: dict[str, Tensor] = {}
 
         def arrive(blob: str, g: Tensor) -> None:
@@ -49,12 +49,12 @@ class Builder:
             total = Tensor(f"{blob}.sum{len(ops)}", g.shape, role=Role.GRADIENT)
             a = gradient[blob]
             ops.append(
-                Op(f"{blob}.add{len(ops)}", "gradient.add", blob, Phase.BACKWARD, (a, g), (total,), None, ((a, total),))
+                Op(f"{blob}.add{len(ops)}", "gradient.add", blob, Pass.BACKWARD, (a, g), (total,), None, ((a, total),))
             )
             gradient[blob] = total
 
         first = Tensor(f"{last}.grad", self.out[last].shape, role=Role.GRADIENT)
-        ops.append(Op("loss.backward", "loss.backward", "loss", Phase.BACKWARD, (self.out[last],), (first,)))
+        ops.append(Op("loss.backward", "loss.backward", "loss", Pass.BACKWARD, (self.out[last],), (first,)))
         gradient[last] = first
         for name, kind, bottoms in reversed(self.layers):
             dy = gradient[name]
@@ -62,7 +62,7 @@ class Builder:
                 w = self.weights[name]
                 dw = Tensor(f"{name}.w.grad", w.shape, role=Role.PARAM_GRADIENT)
                 reads = (self.out[bottoms[0]], dy)
-                ops.append(Op(f"{name}.backward_filter", f"{kind}.backward_filter", name, Phase.BACKWARD, reads, (dw,)))
+                ops.append(Op(f"{name}.backward_filter", f"{kind}.backward_filter", name, Pass.BACKWARD, reads, (dw,)))
             for k, b in enumerate(bottoms):
                 if b == "data":
                     continue
@@ -75,11 +75,11 @@ class Builder:
                 if kind == "eltwise":
                     reads = (dy,)
                 ops.append(
-                    Op(f"{name}.{verb}.{k}", f"{kind}.{verb}", name, Phase.BACKWARD, reads, (dx,), None, inplace, 2000)
+                    Op(f"{name}.{verb}.{k}", f"{kind}.{verb}", name, Pass.BACKWARD, reads, (dx,), None, inplace, 2000)
                 )
                 arrive(b, dx)
             if updates and name in self.weights:
-                ops.append(Op(f"{name}.update_w", "sgd.update", name, Phase.UPDATE, (w, dw), (w,)))
+                ops.append(Op(f"{name}.update_w", "sgd.update", name, Pass.UPDATE, (w, dw), (w,)))
         carried = tuple(self.weights.values())
         if not updates:
             carried += tuple(t for op in ops for t in op.writes if t.role is Role.PARAM_GRADIENT)
@@ -214,60 +214,60 @@ def wild_graph(seed: int, layers: int = 10) -> Program:
         if kind == "convolution":
             w = Tensor(f"{name}.w", (r.choice([16, 2048]),), role=Role.PARAM)
             carried.append(w)
-            op(name, "forward", Phase.FORWARD, [*x, w], [y])
+            op(name, "forward", Pass.FORWARD, [*x, w], [y])
         elif kind == "batch_norm":
             extra, state = Tensor(f"{name}.mean", (16,), role=Role.EXTRA), Tensor(f"{name}.s", (16,), role=Role.STATE)
             carried.append(state)
-            op(name, "forward", Phase.FORWARD, x, [y, extra])
-            op(name, "statistics", Phase.FORWARD, [extra, state], [state])
+            op(name, "forward", Pass.FORWARD, x, [y, extra])
+            op(name, "statistics", Pass.FORWARD, [extra, state], [state])
         elif kind in ("relu", "dropout") and r.random() < 0.5:
             extra = Tensor(f"{name}.mask", (y.size // 4,), role=Role.EXTRA)
-            op(name, "forward", Phase.FORWARD, [*x, rate], [y, extra], ((x[0], y),))
+            op(name, "forward", Pass.FORWARD, [*x, rate], [y, extra], ((x[0], y),))
         else:
-            op(name, "forward", Phase.FORWARD, x, [y], ((x[0], y),) if same else ())
+            op(name, "forward", Pass.FORWARD, x, [y], ((x[0], y),) if same else ())
         blobs.append(y)
         done.append((name, kind, x, y, w, extra))
     seen = r.choice(blobs[2:])  # an output that is used besides
     ends = [b for b in blobs if b not in read]
     loss, unread = Tensor("loss", (1,)), Tensor("probabilities", (16,), role=Role.EXTRA)
-    op("loss", "forward", Phase.LOSS, [*ends, label], [loss, unread])
+    op("loss", "forward", Pass.LOSS, [*ends, label], [loss, unread])
     gradient: dict[Tensor, Tensor] = {}
 
     def arrive(b: Tensor, g: Tensor) -> None:
         if b in gradient:
             total = Tensor(f"{b.name}.sum{len(ops)}", b.shape, role=Role.GRADIENT)
             a = gradient[b]
-            op(f"sum{len(ops)}", "add", Phase.BACKWARD, [a, g], [total], ((a, total),))
+            op(f"sum{len(ops)}", "add", Pass.BACKWARD, [a, g], [total], ((a, total),))
             g = total
         gradient[b] = g
 
     for b in ends:
         arrive(b, Tensor(f"{b.name}.grad", b.shape, role=Role.GRADIENT))
-    op("loss", "backward", Phase.BACKWARD, [*ends, label], [gradient[b] for b in ends])
+    op("loss", "backward", Pass.BACKWARD, [*ends, label], [gradient[b] for b in ends])
     late: list[tuple[Tensor, Tensor]] = []
     clipped, rescaled = r.random() < 0.4, r.random() < 0.3
     for name, kind, x, y, w, extra in reversed(done):
         dy = gradient[y]
         if w is not None:
             dw = Tensor(f"{name}.dw", w.shape, role=Role.PARAM_GRADIENT)
-            op(name, "backward_filter", Phase.BACKWARD, [x[0], dy], [dw])
+            op(name, "backward_filter", Pass.BACKWARD, [x[0], dy], [dw])
             late.append((w, dw))
             if not clipped:
-                op(name, "update", Phase.UPDATE, [w, dw, rate], [w])
+                op(name, "update", Pass.UPDATE, [w, dw, rate], [w])
         if rescaled and kind == "dropout":
-            op(name, "rescale", Phase.BACKWARD, [dy], [dy])  # updates in place
+            op(name, "rescale", Pass.BACKWARD, [dy], [dy])  # updates in place
         for k, b in enumerate(x):
             if b in (data, other):
                 continue
             dx = Tensor(f"{name}.dx{k}", b.shape, role=Role.GRADIENT)
             kept = {"convolution": [w], "relu": [y], "eltwise": [], "dropout": []}.get(kind, [b, y])
             kept = [extra] if extra is not None and kind != "batch_norm" else [*kept, *([extra] if extra else [])]
-            op(f"{name}", f"backward_data{k}", Phase.BACKWARD, [*kept, dy], [dx], ((dy, dx),) if kind == "relu" else ())
+            op(f"{name}", f"backward_data{k}", Pass.BACKWARD, [*kept, dy], [dx], ((dy, dx),) if kind == "relu" else ())
             arrive(b, dx)
     if clipped and late:
-        op("clip", "clip", Phase.UPDATE, [dw for _, dw in late], [dw for _, dw in late])
+        op("clip", "clip", Pass.UPDATE, [dw for _, dw in late], [dw for _, dw in late])
         for w, dw in late:
-            op(w.name.removesuffix(".w"), "update", Phase.UPDATE, [w, dw, rate], [w])
+            op(w.name.removesuffix(".w"), "update", Pass.UPDATE, [w, dw, rate], [w])
     inputs = tuple(t for t in (data, other, label, rate) if any(t in o.reads for o in ops))
     program = Program("TRAIN", tuple(ops), inputs, tuple(carried), (loss, seen))
     program.check()
@@ -276,9 +276,7 @@ def wild_graph(seed: int, layers: int = 10) -> Program:
 
 def forward_only(program: Program) -> Program:
     """Its forward pass as a program of its own: it carries what it reads, and the first output leaves."""
-    ops = tuple(
-        op for op in program.ops if op.phase in (Phase.FORWARD, Phase.LOSS) and not set(op.reads) & set(op.writes)
-    )
+    ops = tuple(op for op in program.ops if op.during in FORWARD and not set(op.reads) & set(op.writes))
     read = {t for op in ops for t in op.reads}
     carried, inputs = (tuple(t for t in ts if t in read) for ts in (program.carried, program.inputs))
     made = Program("TEST", ops, inputs, carried, program.outputs[:1], program.layers)

@@ -11,7 +11,7 @@ from minidnn.backends import reference
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.main import main
 from minidnn.layers.base import ELEMENTS
-from minidnn.program import Op, Phase, Tensor
+from minidnn.program import Op, Pass, Tensor
 from tests.cpu_ops import attrs
 
 NET = """name: absurd
@@ -89,7 +89,7 @@ def test_what_onednn_refuses_is_named():
         pytest.skip(device.description)
     x, w, y = Tensor("x", (1, 1, 8, 8)), Tensor("w", (1, 1, 3, 3)), Tensor("y", (1, 1, 9, 9))
     a = attrs(kernel=(3, 3), stride=(1, 1), pad=(0, 0), dilation=(1, 1), group=1)
-    op = Op("big.forward", "convolution.forward", "big", Phase.FORWARD, (x, w), (y,), a)
+    op = Op("big.forward", "convolution.forward", "big", Pass.FORWARD, (x, w), (y,), a)
     with pytest.raises(reference.TooLarge, match=r"layer big: oneDNN refuses convolution.forward .* y 1x1x9x9"):
         device.algorithms(op)
 
@@ -99,7 +99,7 @@ def test_the_references_temporaries_are_named():
     x, w, y = np.ones((1, 1, 8, 8), np.float32), np.ones((1, 1, 3, 3), np.float32), np.ones((1, 1, 1, 1), np.float32)
     a = attrs(kernel=(3, 3), stride=(2**31, 2**31), pad=(huge, huge), dilation=(1, 1), group=1)
     tensors = [Tensor(name, array.shape) for name, array in (("x", x), ("w", w), ("y", y))]
-    op = Op("c.forward", "convolution.forward", "c", Phase.FORWARD, tuple(tensors[:2]), (tensors[2],), a)
+    op = Op("c.forward", "convolution.forward", "c", Pass.FORWARD, tuple(tensors[:2]), (tensors[2],), a)
     with pytest.raises(reference.TooLarge, match=r"layer c: the reference's convolution.forward works on arrays"):
         reference.bound(op, [x, w], [y])()
 

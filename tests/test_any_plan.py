@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Slot, Trip, complete, in_place
+from minidnn.memory.plan import Plan, Slot, Trip, complete, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.plan_file import PlanError
 from minidnn.memory.proof.verify import ScheduleError, verify
-from minidnn.program import Phase
+from minidnn.program import FORWARD
 from tests.oracle import broken
 from tests.programs import costs, forward_only, random_graph, wild_graph
 from tests.test_verify import PLANNED
@@ -28,7 +28,7 @@ from tests.test_verify import PLANNED
 def any_plan(program, r: random.Random) -> Plan:
     """Mostly sensible: trips between two uses, some into slots; runs again; bytes shared as it comes."""
     order = list(program.ops)
-    forward = [op for op in order if op.phase in (Phase.FORWARD, Phase.LOSS)]
+    forward = [op for op in order if op.during in FORWARD]
     for _ in range(r.choice([0, 0, 1, 3])):
         op = r.choice(forward if r.random() < 0.9 else program.ops)
         order.insert(r.randint(order.index(op) + 1, len(order)), op)
@@ -53,7 +53,7 @@ def any_plan(program, r: random.Random) -> Plan:
             back = arrive = None
         early = r.choice([out, out, uses[t][0] + 1, None])
         trips.append(Trip(t, early, free, back, arrive, r.choice([None, r.choice(slots)])))
-    share = dict(in_place(program)) if r.random() < 0.8 else {}
+    share = dict(in_place_sharing(program)) if r.random() < 0.8 else {}
     for _ in range(r.choice([0, 0, 0, 1, 2])):
         share[r.choice(movable)] = r.choice([r.choice(movable), r.choice(slots)])
     algorithm = {op: r.choice(costs().choices(op)).algorithm for op in program.ops}

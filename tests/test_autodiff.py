@@ -10,7 +10,7 @@ import pytest
 
 from minidnn.backends.philox import keep_mask
 from minidnn.layers import FACTS, Facts
-from minidnn.program import Phase, Role
+from minidnn.program import Pass, Role
 from minidnn.programs.autodiff import TrainSpec, differentiate
 from tests.graphs import graph, net, tensor
 from tests.interpret import run, run_ops
@@ -71,7 +71,7 @@ SGD = TrainSpec(momentum=0.9, weight_decay=0.01)
 
 
 def names(program, phase=None):
-    return [op.name for op in program.ops if phase is None or op.phase is phase]
+    return [op.name for op in program.ops if phase is None or op.during is phase]
 
 
 def op(program, name):
@@ -82,7 +82,7 @@ def lines(program, *phases):
     return [
         f"{o.name}: {' '.join(t.name for t in o.reads)} -> {' '.join(t.name for t in o.writes)}"
         for o in program.ops
-        if o.phase in phases
+        if o.during in phases
     ]
 
 
@@ -92,7 +92,7 @@ def lines(program, *phases):
 def test_chain():
     program = differentiate(graph(CHAIN), train=TrainSpec(momentum=0.9))
     assert program.name == "TRAIN"
-    assert lines(program, *Phase) == [
+    assert lines(program, *Pass) == [
         "conv.forward: data conv.w conv.b -> conv.y",
         "relu.forward: conv.y -> relu.y",
         "pool.forward: relu.y -> pool.y pool.index",
@@ -123,7 +123,7 @@ def test_chain():
 
 def test_a_fork_adds_as_soon_as_there_are_two():
     program = differentiate(graph(FORK))
-    assert lines(program, Phase.BACKWARD)[4:] == [
+    assert lines(program, Pass.BACKWARD)[4:] == [
         "join.backward: join.y.grad -> one.y.grad two.y.grad three.y.grad stem.y.grad.join",
         "three.backward_filter: stem.y three.y.grad -> three.w.grad",
         "three.backward_bias: three.y.grad -> three.b.grad",
@@ -149,7 +149,7 @@ def test_a_fork_adds_as_soon_as_there_are_two():
 
 def test_the_gradient_of_a_sum_is_shared_not_copied():
     program = differentiate(graph(RESIDUAL))
-    backward = lines(program, Phase.BACKWARD)
+    backward = lines(program, Pass.BACKWARD)
     assert not any(line.startswith("sum.") for line in backward)
     assert "conv.backward_data: conv.w sum.y.grad -> relu0.y.grad.conv" in backward
     assert "conv.add_relu0.y.grad: sum.y.grad relu0.y.grad.conv -> relu0.y.grad" in backward
@@ -161,8 +161,8 @@ def test_a_relu_reads_the_dropout_that_overwrites_it():
         differentiate(graph(CHAIN.replace("- {name: pool, type: Pooling, bottom: conv,", drop.replace("TOP", top))))
         for top in ("conv", "d")
     )
-    assert "relu.backward: drop.y relu.y.grad -> conv.y.grad" in lines(inside, Phase.BACKWARD)
-    assert "relu.backward: relu.y relu.y.grad -> conv.y.grad" in lines(beside, Phase.BACKWARD)
+    assert "relu.backward: drop.y relu.y.grad -> conv.y.grad" in lines(inside, Pass.BACKWARD)
+    assert "relu.backward: relu.y relu.y.grad -> conv.y.grad" in lines(beside, Pass.BACKWARD)
     assert "iteration" in {t.name for t in inside.inputs}
 
 
@@ -179,7 +179,7 @@ def test_several_losses():
 
 def test_no_gradient_where_nothing_learns():
     frozen = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 0}, {lr_mult: 0}], conv", 1)
-    assert names(differentiate(graph(frozen), train=SGD), Phase.BACKWARD) == [
+    assert names(differentiate(graph(frozen), train=SGD), Pass.BACKWARD) == [
         "loss.backward", "ip.backward_filter", "ip.backward_bias",
     ]  # fmt: skip
     half = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 1}, {lr_mult: 0}], conv", 1)
@@ -193,16 +193,16 @@ def test_no_gradient_where_no_loss_is_above():
     side = CHAIN + "- {name: side, type: InnerProduct, bottom: x, top: side, inner_product_param: {num_output: 3}}"
     program = differentiate(graph(side), train=SGD)
     assert [n for n in names(program) if n.startswith("side")] == ["side.forward"]
-    assert names(program, Phase.BACKWARD) == names(differentiate(graph(CHAIN), train=SGD), Phase.BACKWARD)
+    assert names(program, Pass.BACKWARD) == names(differentiate(graph(CHAIN), train=SGD), Pass.BACKWARD)
     weightless = TWO_LOSSES.replace("loss_weight: 0.3", "loss_weight: 0")
     program = differentiate(graph(weightless), train=SGD)
-    assert not any("aux" in n for n in names(program, Phase.BACKWARD))
+    assert not any("aux" in n for n in names(program, Pass.BACKWARD))
     assert "aux.y" in [t.name for t in program.outputs]
 
 
 def test_propagate_down_overrules():
     stopped = CHAIN.replace("name: ip,", "name: ip, propagate_down: false,")
-    assert names(differentiate(graph(stopped), train=SGD), Phase.BACKWARD) == [
+    assert names(differentiate(graph(stopped), train=SGD), Pass.BACKWARD) == [
         "loss.backward", "ip.backward_filter", "ip.backward_bias",
     ]  # fmt: skip
 
@@ -224,7 +224,7 @@ def test_facts_change_what_is_read():
 
 def test_without_updates_gradients_are_carried():
     program = differentiate(graph(CHAIN))
-    assert names(program, Phase.UPDATE) == []
+    assert names(program, Pass.UPDATE) == []
     gradients = [t.name for t in program.carried if t.role is Role.PARAM_GRADIENT]
     assert gradients == ["ip.w.grad", "ip.b.grad", "conv.w.grad", "conv.b.grad"]
     assert [t.name for t in program.inputs] == ["data", "label"]
@@ -279,7 +279,7 @@ def test_decay_and_rate_per_parameter():
 def test_test_phase_is_forward_alone():
     program = differentiate(graph(TWO_LOSSES, "TEST"))
     assert program.name == "TEST"
-    assert {o.phase for o in program.ops} == {Phase.FORWARD, Phase.LOSS}
+    assert {o.during for o in program.ops} == {Pass.FORWARD, Pass.LOSS}
     assert "objective.forward" not in names(program)
     assert [t.name for t in program.outputs] == ["aux.y", "loss.y", "accuracy.y"]
     deploy = graph(CHAIN.rsplit("- ", 1)[0], "TEST")
@@ -332,7 +332,7 @@ def test_numeric_gradient_of_whole_nets(name):
     program = differentiate(graph(GRAPHS[name]) if name in GRAPHS else net(name.removeprefix("nets/")))
     values = start(program)
     held = run(program, values, "float64")
-    forward = [o for o in program.ops if o.phase in (Phase.FORWARD, Phase.LOSS)]
+    forward = [o for o in program.ops if o.during in (Pass.FORWARD, Pass.LOSS)]
     places = np.random.default_rng(1)
 
     def objective(t, i, step):

@@ -10,7 +10,7 @@ import pytest
 from minidnn import costs
 from minidnn.cli.main import main
 from minidnn.costs.profiles import PROFILES, Bytes, Number
-from minidnn.program import Algorithm, Op, Phase, Tensor
+from minidnn.program import Algorithm, Op, Pass, Tensor
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ def convolution(n=64, c=64, k=64, size=224, geometry=Geometry(), what="forward")
     w = Tensor("w", (k, c, *geometry.kernel))
     reads, write = {"forward": ((x, w), y), "backward_filter": ((x, y), w), "backward_data": ((w, y), x)}[what]
     flops = 2 * y.size * c * geometry.kernel[0] * geometry.kernel[1]
-    return Op(f"conv.{what}", f"convolution.{what}", "conv", Phase.FORWARD, reads, (write,), geometry, (), flops)
+    return Op(f"conv.{what}", f"convolution.{what}", "conv", Pass.FORWARD, reads, (write,), geometry, (), flops)
 
 
-RELU = Op("relu.forward", "relu.forward", "relu", Phase.FORWARD, (Tensor("x", (10**6,)),), (Tensor("y", (10**6,)),))
+RELU = Op("relu.forward", "relu.forward", "relu", Pass.FORWARD, (Tensor("x", (10**6,)),), (Tensor("y", (10**6,)),))
 
 
 @pytest.mark.parametrize("name", costs.gpus())

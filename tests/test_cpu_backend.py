@@ -15,7 +15,7 @@ import pytest
 from minidnn.backends.cpu import CpuDevice, library
 from minidnn.backends.cpu.device import KINDS
 from minidnn.backends.reference import KERNELS, ReferenceDevice
-from minidnn.program import Algorithm, Op, Phase, Tensor
+from minidnn.program import Algorithm, Op, Pass, Tensor
 from tests.cpu_ops import Example, bare, examples, expected, place, run
 from tests.cpu_step import carried, feed, machine
 
@@ -91,7 +91,7 @@ def test_convolutions_offer_a_choice_and_declare_their_workspace(device):
     a = next(
         e for e in by_kind("convolution.forward") if e.op.attrs.kernel == (3, 3) and e.op.attrs.pad == (1, 1)
     ).op.attrs
-    op = Op("conv", "convolution.forward", "conv", Phase.FORWARD, (x, w), (y,), a)
+    op = Op("conv", "convolution.forward", "conv", Pass.FORWARD, (x, w), (y,), a)
     algorithms = device.algorithms(op)
     assert len({a.name for a in algorithms}) == len(algorithms) >= 2
     assert all(a.workspace >= w.nbytes for a in algorithms), "weights are reordered into the workspace"
@@ -195,7 +195,7 @@ def test_layout_is_nhwc_inside(device):
 
 def test_unknown_kinds_and_wrong_algorithms_are_named(device, monkeypatch):
     t = Tensor("t", (2, 3, 4, 5))
-    op = Op("mine", "mine.forward", "mine", Phase.FORWARD, (t,), (t,))
+    op = Op("mine", "mine.forward", "mine", Pass.FORWARD, (t,), (t,))
     with pytest.raises(KeyError, match=r"mine\.forward"):
         device.algorithms(op)
     monkeypatch.setitem(KERNELS, "mine.forward", lambda attrs, reads, writes: np.add(reads[0], 1, out=writes[0]))
@@ -302,7 +302,7 @@ def test_what_is_not_finite_stands_as_well_in_place(device, kind):
 
 @pytest.mark.parametrize("kind", ["relu.forward", "convolution.forward_relu", "inner_product.forward_relu"])
 def test_zeros_of_a_relu_have_no_sign(device, kind):
-    """Packing (memory/execution/packing.py) leaves out what has no bit set."""
+    """Packing (memory/execution/compression.py) leaves out what has no bit set."""
     found = [e for e in by_kind(kind) if getattr(e.op.attrs, "negative_slope", 0) == 0]
     assert found
     for e in found:

@@ -198,7 +198,7 @@ def test_winograd_of_5x5_is_offered_where_it_fits_and_first_where_it_pays(one):
             assert (names[0] == winograd.FIVE.name) == first and names.count(winograd.FIVE.name) == 1, e.name
     for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}, {"pad": (5, 1)}, {"kernel": (3, 5)}):
         a = attrs(**{**vars(e.op.attrs), **change})
-        op = Op("conv", e.op.kind, "conv", e.op.phase, e.op.reads, e.op.writes, a)
+        op = Op("conv", e.op.kind, "conv", e.op.during, e.op.reads, e.op.writes, a)
         assert winograd.recipes(one.native, op) == []
 
 
@@ -220,7 +220,7 @@ def test_a_fused_relu_is_the_forward_then_the_relu(one, kind):
     """Of each algorithm of the forward there is one, with the same workspace and the same bits."""
     seen = set()
     for e in (e for e in examples() if e.op.kind == kind):
-        plain = Op("plain", kind.removesuffix("_relu"), "", e.op.phase, e.op.reads, e.op.writes, e.op.attrs)
+        plain = Op("plain", kind.removesuffix("_relu"), "", e.op.during, e.op.reads, e.op.writes, e.op.attrs)
         apart = Example(e.name, plain, e.data)
         assert one.fuses(e.op) and one.algorithms(e.op) == one.algorithms(plain), e.name
         for algorithm in one.algorithms(e.op):

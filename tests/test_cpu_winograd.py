@@ -14,7 +14,7 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import winograd
-from minidnn.program import Algorithm, Op, Phase
+from minidnn.program import Algorithm, Op, Pass
 from tests.cpu_ops import Example, Maker, attrs, compiled, guarded, run
 
 TOLERANCE = 2e-5  # of the largest value
@@ -143,7 +143,7 @@ def test_is_offered_where_it_fits_and_first_where_it_pays(device):
             assert len(names) > 1 and names.count(winograd.THREE.name) == 1 and names[place] == winograd.THREE.name
         for change in ({"stride": (2, 2)}, {"dilation": (2, 2)}, {"pad": (3, 1)}, {"kernel": (3, 5)}):
             a = attrs(**{**vars(e.op.attrs), **change})
-            op = Op("conv", e.op.kind, "conv", Phase.FORWARD, e.op.reads, e.op.writes, a)
+            op = Op("conv", e.op.kind, "conv", Pass.FORWARD, e.op.reads, e.op.writes, a)
             assert winograd.recipes(device.native, op) == []
 
 

@@ -156,7 +156,7 @@ def test_a_batch_that_is_written_while_its_place_is_read_is_found(monkeypatch):
 
 
 def test_losses_that_are_read_before_they_are_there_are_others(monkeypatch):
-    monkeypatch.setattr(CudaRuntime, "told", lambda self: None)
+    monkeypatch.setattr(CudaRuntime, "wait_for_outputs", lambda self: None)
     with machine("lenet", fake_device(), "vdnn_all:m") as m:
         assert ahead(m)[0] != expected("lenet", "vdnn_all:m")[0]
 

@@ -18,7 +18,7 @@ from minidnn.backends.cuda.runtime import CudaRuntime
 from minidnn.backends.reference import KERNELS, NoKernel
 from minidnn.memory.execution.machine import NotFinite
 from minidnn.memory.schedule import Wait
-from minidnn.program import Op, Phase, Tensor
+from minidnn.program import Op, Pass, Tensor
 from minidnn.programs.fusion import POOLED, SCALED
 from tests import cuda_host
 from tests.cpu_step import carried, feed, machine
@@ -267,7 +267,7 @@ def test_any_thread_may_run_a_step():
 def test_a_kind_without_a_kernel_says_how_to_add_one():
     x = Tensor("x", (4,))
     with pytest.raises(NoKernel, match=r"layer cube: the cuda backend has no kernel for 'cube.forward'; add one with"):
-        fake_device().algorithms(Op("cube", "cube.forward", "cube", Phase.FORWARD, (x,), (x,)))
+        fake_device().algorithms(Op("cube", "cube.forward", "cube", Pass.FORWARD, (x,), (x,)))
 
 
 class TestTheFake:

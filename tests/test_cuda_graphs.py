@@ -18,8 +18,8 @@ from minidnn.backends.cuda.cudnn import (
     B,
     Convolution,
     Cudnn,
+    CudnnPlan,
     NoPlan,
-    Plan,
     Settings,
     Target,
     W,
@@ -29,7 +29,7 @@ from minidnn.backends.cuda.cudnn import (
 )
 from minidnn.backends.cuda.packages import CudaUnavailable
 from minidnn.backends.cuda.recipe import Read, Space, Write
-from minidnn.program import Op, Phase, Tensor
+from minidnn.program import Op, Pass, Tensor
 from tests.cpu_ops import attrs
 
 
@@ -163,7 +163,7 @@ A = attrs(kernel=(5, 3), stride=(2, 1), pad=(2, 0), dilation=(1, 2), group=2)
 
 
 def op(kind: str, reads, writes, a=None) -> Op:
-    return Op(f"conv1.{kind}", kind, "conv1", Phase.FORWARD, tuple(reads), tuple(writes), a)
+    return Op(f"conv1.{kind}", kind, "conv1", Pass.FORWARD, tuple(reads), tuple(writes), a)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +233,8 @@ def test_the_gradients_of_an_inner_product():
 def test_the_way_that_moves_fewer_bytes_comes_first():
     cudnn, _ = library(ONE)
     plan = {
-        1: Plan(Convolution(FORWARD, (), (), ()), "far", 1 << 20, 0, None),
-        5: Plan(Convolution(FORWARD, (), (), ()), "near", 131, 0, None),
+        1: CudnnPlan(Convolution(FORWARD, (), (), ()), "far", 1 << 20, 0, None),
+        5: CudnnPlan(Convolution(FORWARD, (), (), ()), "near", 131, 0, None),
     }
     cudnn.plans = lambda problem: (plan[problem.x[0]],)  # type: ignore[method-assign]
     tensors = Tensor("x", (5, 12)), Tensor("w", (7, 12)), Tensor("y", (5, 7))
@@ -323,7 +323,7 @@ MIB = 1 << 20
 )
 def test_a_useful_handful(listed, most, kept):
     problem = Convolution(BACKWARD_FILTER, (), (), ())
-    plans = [Plan(problem, name[0], int(name[1:]) * MIB, i, None) for i, name in enumerate(listed.split())]
+    plans = [CudnnPlan(problem, name[0], int(name[1:]) * MIB, i, None) for i, name in enumerate(listed.split())]
     found = useful(plans, most)
     assert "".join(p.name for p in found) == kept
     first = {p.name: p.index for p in reversed(plans)}
@@ -332,5 +332,7 @@ def test_a_useful_handful(listed, most, kept):
 
 def test_a_little_workspace_counts_as_none():
     problem = Convolution(BACKWARD_FILTER, (), (), ())
-    plans = [Plan(problem, name, size, i, None) for i, (name, size) in enumerate([("a", 131), ("b", 0), ("c", 1024)])]
+    plans = [
+        CudnnPlan(problem, name, size, i, None) for i, (name, size) in enumerate([("a", 131), ("b", 0), ("c", 1024)])
+    ]
     assert [p.name for p in useful(plans, 1)] == ["a"]

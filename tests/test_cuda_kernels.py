@@ -70,7 +70,7 @@ def test_equals_the_reference(device, kind):
 
 
 def test_zeros_of_a_relu_have_no_sign(device):
-    """Packing (memory/execution/packing.py) leaves out what has no bit set."""
+    """Packing (memory/execution/compression.py) leaves out what has no bit set."""
     found = [e for e in ALL["relu.forward"] if e.op.attrs.negative_slope == 0]
     assert any((x < 0).any() for e in found for x in e.data.values())
     assert not any(np.signbit(run(device, e, device.algorithms(e.op)[0])[0]).any() for e in found)

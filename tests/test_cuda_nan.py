@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minidnn.backends.cuda.cudnn import FORWARD, Convolution, NoPlan, Plan, Y
+from minidnn.backends.cuda.cudnn import FORWARD, Convolution, CudnnPlan, NoPlan, Y
 from minidnn.backends.cuda.device import CudaDevice, KernelFailed
 from minidnn.backends.cuda.nan import one_image, touched
 from minidnn.backends.reference import KERNELS
 from minidnn.nets.net import load
-from minidnn.program import Op, Phase, Tensor
+from minidnn.program import Op, Pass, Tensor
 from minidnn.programs.fusion import kinds
 from minidnn.training.session import Session
 from tests import cuda_host
@@ -33,12 +33,12 @@ class Hiding(FakeCudnn):
         super().__init__(api)
         self.hide, self.one, self.ran = hide, one, []
 
-    def listed(self, problem: Convolution) -> tuple[Plan, ...]:
+    def listed(self, problem: Convolution) -> tuple[CudnnPlan, ...]:
         if self.one:
-            return tuple(Plan(problem, name, 0, i, None) for i, name in enumerate(self.one))
+            return tuple(CudnnPlan(problem, name, 0, i, None) for i, name in enumerate(self.one))
         return self.plans(problem)
 
-    def execute(self, plan: Plan, pack: dict[int, int], workspace: int) -> None:
+    def execute(self, plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
         super().execute(plan, pack, workspace)
         self.ran.append(plan)
         if plan.problem.relu and (plan.name in self.hide or plan.engine in self.hide):
@@ -60,7 +60,7 @@ def convolution(kind: str = "convolution.forward_relu", dtype: str = "float32", 
         Tensor(*t, dtype) for t in (("x", (n, 3, 7, 6)), ("w", (4, 3, 3, 3)), ("b", (4,)), ("y", (n, 4, 7, 6)))
     )
     a = attrs(kernel=(3, 3), stride=(1, 1), pad=(1, 1), dilation=(1, 1), group=1)
-    return Op("conv1+relu1.forward", kind, "conv1", Phase.FORWARD, (x, w, b), (y,), a)
+    return Op("conv1+relu1.forward", kind, "conv1", Pass.FORWARD, (x, w, b), (y,), a)
 
 
 @pytest.mark.parametrize("dtype", FORMATS)

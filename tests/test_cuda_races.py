@@ -325,7 +325,7 @@ def test_a_host_that_does_not_wait_for_what_is_in_flight_races(lost):
 
 
 def test_outputs_that_are_read_before_they_are_told_race(monkeypatch):
-    monkeypatch.setattr(CudaRuntime, "told", lambda self: None)
+    monkeypatch.setattr(CudaRuntime, "wait_for_outputs", lambda self: None)
     with pytest.raises(Race):
         check(faulty(ahead=True))
 

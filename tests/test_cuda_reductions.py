@@ -16,7 +16,7 @@ import pytest
 
 from minidnn.backends.cuda import columns
 from minidnn.backends.reference import KERNELS
-from minidnn.program import Op, Phase, Tensor
+from minidnn.program import Op, Pass, Tensor
 from tests import cuda_host
 from tests.cpu_ops import Example, Maker, attrs, expected, run
 from tests.cuda_host import HostCuda
@@ -91,7 +91,7 @@ def test_columns_cover_every_item_once(shape):
 def test_many_rows_are_many_blocks_and_few_are_one_stage(device):
     def launches(shape):
         dy, db = Tensor("dy", shape), Tensor("db", (shape[1],))
-        (recipe,) = device.recipes(Op("b", "convolution.backward_bias", "l", Phase.BACKWARD, (dy,), (db,)))
+        (recipe,) = device.recipes(Op("b", "convolution.backward_bias", "l", Pass.BACKWARD, (dy,), (db,)))
         return recipe
 
     tall, wide = launches((16, 64, 112, 112)), launches((64, 1000))
@@ -192,7 +192,7 @@ def test_a_label_that_is_ignored_need_name_no_class(device):
 
 def test_labels_of_another_type_are_refused(device):
     x, label = Tensor("x", (4, 3)), Tensor("label", (4,), "float32")
-    op = Op("loss", "accuracy.forward", "loss", Phase.LOSS, (x, label), (Tensor("y", (1,)),), attrs(
+    op = Op("loss", "accuracy.forward", "loss", Pass.LOSS, (x, label), (Tensor("y", (1,)),), attrs(
         axis=1, ignore_label=None, top_k=1))  # fmt: skip
     with pytest.raises(ValueError, match="label: labels are int32, not float32"):
         device.algorithms(op)
@@ -271,7 +271,7 @@ def test_clipping_of_what_is_not_finite_or_very_large(device, value):
 
 def test_clipping_takes_one_launch_for_eight_gradients(device):
     dws = [Tensor(f"dw{i}", (1000 + i,)) for i in range(17)]
-    op = Op("clip", "gradient.clip", "clip", Phase.UPDATE, tuple(dws), (Tensor("c", (1,)),), attrs(threshold=1.0))
+    op = Op("clip", "gradient.clip", "clip", Pass.UPDATE, tuple(dws), (Tensor("c", (1,)),), attrs(threshold=1.0))
     assert [s.kernel for s in device.recipes(op)[0].steps] == ["squares"] * 3 + ["clip_factor"]
 
 

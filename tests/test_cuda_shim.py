@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from minidnn.backends.cuda.recipe import Launch, Read, Scratch, Space, Write, plain
-from minidnn.program import Algorithm, Op, Phase, Tensor
+from minidnn.program import Algorithm, Op, Pass, Tensor
 from tests import cuda_host
 from tests.cuda_host import KernelError, Library, build, kernel_names, mismatches
 
@@ -168,7 +168,7 @@ def test_a_launch_that_no_gpu_takes(samples, grid, block, shared):
 
 def test_a_recipe_that_disagrees_with_its_kernel_is_found(samples):
     x, y, i = Tensor("x", (4,)), Tensor("y", (4,)), Tensor("i", (4,), "int32")
-    op = Op("op", "a.kind", "layer", Phase.FORWARD, (x, i), (y,))
+    op = Op("op", "a.kind", "layer", Pass.FORWARD, (x, i), (y,))
     signatures = samples.signatures
 
     def wrong(*arguments, kernel="twice", workspace=0) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minidnn.layers import FACTS
-from minidnn.memory.plan import in_place
-from minidnn.program import Phase, Role, nbytes
+from minidnn.memory.plan import in_place_sharing
+from minidnn.program import FORWARD, Role, nbytes
 from minidnn.programs.build import programs
 from minidnn.training.solver_file import understand
 from tests import graphs
@@ -38,14 +38,14 @@ def test_no_backend_runs_them(facts):
 def test_caffe_has_a_diff_for_every_data(name, data_and_diff):
     """Layrub's Figure 9 (Jin et al., TACO 2018): Caffe's intermediate data at batch 32."""
     p = program(name, "caffe", 32)
-    share = in_place(p)
+    share = in_place_sharing(p)
     blobs = [t for t in p.tensors if t.role in (Role.INPUT, Role.ACTIVATION, Role.GRADIENT) and t not in share]
     assert abs(nbytes(blobs) / MIB - data_and_diff) < 10
 
 
 def test_caffes_split_has_a_diff_at_each_end():
     p = small("nested", "caffe")
-    share = in_place(p)
+    share = in_place_sharing(p)
     adds = [op for op in p.ops if op.kind == "gradient.add"]
     assert adds
     for op in adds:
@@ -57,12 +57,12 @@ def test_caffes_split_has_a_diff_at_each_end():
 
 def test_superneurons_layers_have_tensors_of_their_own():
     p = small("residual", "superneurons")
-    share = in_place(p)
+    share = in_place_sharing(p)
     assert share
     assert {op.kind for op in p.ops for t in op.writes if t in share} == {"relu.backward", "softmax_loss.backward"}
     forks = [op for op in p.ops if op.kind == "split.forward"]
     assert forks
-    before = [op for op in p.ops if op.phase in (Phase.FORWARD, Phase.LOSS)]
+    before = [op for op in p.ops if op.during in FORWARD]
     for op in forks:
         assert [o for o in before if op.reads[0] in o.reads] == [op], "only FORK reads what it copies"
         assert sum(op.writes[0] in o.reads for o in before) > 1

@@ -21,7 +21,7 @@ from minidnn.formats import InvalidFormat
 from minidnn.layers import LAYERS
 from minidnn.layers.base import Layer, Parameter, ShapeError
 from minidnn.memory.policies import find
-from minidnn.program import Op, Phase, Role, Tensor
+from minidnn.program import Op, Pass, Role, Tensor
 from minidnn.programs.autodiff import TrainSpec, differentiate
 from tests.cpu_ops import Maker, attrs, run
 from tests.cpu_step import carried, feed, machine
@@ -68,7 +68,7 @@ def test_without_ml_dtypes_one_may_plan_but_not_run(monkeypatch):
 def test_activations_and_gradients_are_of_the_format_and_what_lives_on_is_not(net, format):
     p = program(net, format, train=TrainSpec(momentum=0.9, iter_size=2))
     assert {t.dtype for t in p.carried} == {"float32"}
-    losses = {t for op in p.ops if op.phase is Phase.LOSS for t in (*op.reads, *op.writes)}
+    losses = {t for op in p.ops if op.during is Pass.LOSS for t in (*op.reads, *op.writes)}
     of_losses = losses | {t for op in p.ops if op.kind == "cast.backward" for t in op.reads}
     for t in p.tensors:
         if t.role in HALVED and t not in of_losses and t not in p.carried:
@@ -135,7 +135,7 @@ def test_the_reference_computes_in_float32_and_rounds_once(format):
     formats.usable(format)
     x, w = (random.standard_normal(s).astype(format) for s in ((3, 700), (5, 700)))
     y = np.zeros((3, 5), format)
-    op = Op("ip", "inner_product.forward", "ip", Phase.FORWARD, (), ())
+    op = Op("ip", "inner_product.forward", "ip", Pass.FORWARD, (), ())
     bound(op, [x, w], [y])()
     want = np.zeros((3, 5), np.float32)
     KERNELS["inner_product.forward"](None, [x.astype(np.float32), w.astype(np.float32)], [want])
@@ -196,7 +196,7 @@ def test_a_loss_that_learns_has_its_gradients_scaled_like_all_others(format, mon
 
         def forward(self, s):
             assert {t.dtype for t in (*s.x, *s.p.values())} == {"float32"}
-            yield s.op("centre.forward", [*s.x, s.p["w"]], s.y, phase=Phase.LOSS)
+            yield s.op("centre.forward", [*s.x, s.p["w"]], s.y, during=Pass.LOSS)
 
         def backward(self, s):
             yield s.op("centre.backward", [*s.x, s.p["w"]], [s.dx[0], s.dp["w"]])

@@ -10,7 +10,7 @@ from minidnn.backends import open_device
 from minidnn.backends.reference.pooling import maximum
 from minidnn.costs import gpu, profile
 from minidnn.layers.facts import FACTS
-from minidnn.memory.plan import in_place
+from minidnn.memory.plan import in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.nets.net import Net, load
 from minidnn.program import Program, Role
@@ -407,7 +407,7 @@ def test_what_a_pooling_wrote_is_not_overwritten_in_place():
     p = program(TWICE)
     (op,) = (op for op in p.ops if op.name == "behind.forward")
     pair = {op.writes[0]: op.reads[0]}
-    assert pair.items() <= in_place(p).items() and not pair.keys() & in_place(fused(p, every)).keys()
+    assert pair.items() <= in_place_sharing(p).items() and not pair.keys() & in_place_sharing(fused(p, every)).keys()
 
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])

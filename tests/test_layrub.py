@@ -10,7 +10,7 @@ from minidnn.layers import FACTS
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, complete, in_place
+from minidnn.memory.plan import Plan, complete, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.layrub import layrub, layrub_intra, over_activations
 from minidnn.memory.proof.verify import ScheduleError, verify
@@ -83,7 +83,7 @@ def test_data_gradient_before_filter_gradient_fails_the_proof():
     verify(planned(p, share=share))
     ops.remove(data)
     ops.insert(ops.index(op), data)
-    verify(planned(p, share=in_place(p), order=tuple(ops)))  # nothing is wrong with the order as such
+    verify(planned(p, share=in_place_sharing(p), order=tuple(ops)))  # nothing is wrong with the order as such
     x, dx = op.reads[0].name, data.writes[0].name
     with pytest.raises(ScheduleError, match=rf"instruction \d+: {op.name} reads {x}, but its bytes hold {dx}"):
         verify(planned(p, share=share, order=tuple(ops)))
@@ -91,13 +91,13 @@ def test_data_gradient_before_filter_gradient_fails_the_proof():
 
 def test_without_the_mask_a_gradient_over_a_relu_in_place_fails_the_proof():
     masked, plain = real("residual", "layrub"), real("residual", "default")
-    over = over_activations(masked, in_place(masked), held=True)
+    over = over_activations(masked, in_place_sharing(masked), held=True)
     dx, y = next((a.name, b.name) for a, b in over.items() if a.name == "r1a.y.grad")
     relu = next(op for op in plain.ops if op.name == "r1a.backward")
     named = {t.name: t for t in plain.tensors}
-    assert over_activations(plain, in_place(plain), held=True).get(named[dx]) != named[y], "nobody chooses it"
+    assert over_activations(plain, in_place_sharing(plain), held=True).get(named[dx]) != named[y], "nobody chooses it"
     with pytest.raises(ScheduleError, match=rf"{relu.name} reads {y}, but its bytes hold {dx}"):
-        verify(planned(plain, share={**in_place(plain), named[dx]: named[y]}))
+        verify(planned(plain, share={**in_place_sharing(plain), named[dx]: named[y]}))
 
 
 # ---- what it decides
@@ -112,7 +112,7 @@ def test_intra_takes_the_activations_bytes_and_nothing_else_for_gradients():
     assert all(a.startswith(b) for a, b in over.items()), "each gradient over its own activation"
     maps = frozenset({Role.ACTIVATION, Role.GRADIENT})
     assert len(set(s.curve(maps).tolist())) == 1, "all is there for the whole step, as in Caffe"
-    saved = sum(t.nbytes for t in p.tensors if t.name in over and t not in in_place(p))
+    saved = sum(t.nbytes for t in p.tensors if t.name in over and t not in in_place_sharing(p))
     assert base.curve(maps).max() - s.curve(maps).max() == saved > 0
     assert not any(isinstance(x, Offload) and x.stay.tensor.role is Role.ACTIVATION and x.stay.tensor.size > 1
                    for x in s.instructions)  # fmt: skip

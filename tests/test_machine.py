@@ -18,7 +18,7 @@ from minidnn.memory.execution.trace import copied
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import names
 from minidnn.memory.schedule import Free
-from minidnn.program import Op, Phase, Program, Role, Tensor
+from minidnn.program import Op, Pass, Program, Role, Tensor
 from tests.programs import POLICIES, PROGRAMS, costs, random_graph, wild_graph
 
 
@@ -140,7 +140,7 @@ def test_inputs_are_double_buffered_the_next_batch_may_be_written_during_a_step(
     """A kernel that stands still while the next batch is written must not see it."""
     x = Tensor("x", (64,), role=Role.INPUT)
     y = Tensor("y", (64,))
-    program = Program("TRAIN", (Op("copy", "k", "copy", Phase.FORWARD, (x,), (y,)),), (x,), (), (y,))
+    program = Program("TRAIN", (Op("copy", "k", "copy", Pass.FORWARD, (x,), (y,)),), (x,), (), (y,))
     started, go = threading.Event(), threading.Event()
 
     class Slow(Mixer):

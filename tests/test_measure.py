@@ -8,12 +8,11 @@ import pytest
 from minidnn import costs
 from minidnn.backends import open_device
 from minidnn.layers.convolution import ConvolutionAttrs
-from minidnn.measuring import link
+from minidnn.measuring import link, steps
 from minidnn.measuring import ops as study
-from minidnn.measuring import steps as in_place
 from minidnn.memory.execution.runtime import Bound
 from minidnn.memory.execution.threads import Threads
-from minidnn.program import Op, Phase, Program, Tensor
+from minidnn.program import Op, Pass, Program, Tensor
 from tests.cuda_fake import fake_device
 
 
@@ -23,7 +22,7 @@ def program(channels=4):
     attrs = ConvolutionAttrs(kernel=(3, 3), stride=(1, 1), pad=(1, 1), dilation=(1, 1), group=1)
     passes = {"forward": ((x, w), y), "backward_filter": ((x, y), w), "backward_data": ((w, y), x)}
     ops = [
-        Op(f"conv.{verb}", f"convolution.{verb}", "conv", Phase.FORWARD, reads, (write,), attrs, (), 100)
+        Op(f"conv.{verb}", f"convolution.{verb}", "conv", Pass.FORWARD, reads, (write,), attrs, (), 100)
         for verb, (reads, write) in passes.items()
     ]
     return Program("TRAIN", tuple(ops), (x, y), (w,))
@@ -65,19 +64,19 @@ def test_within_steps(tmp_path):
         costs.key(op, c.algorithm)
         for op in one.ops
         for c in alone.choices(op)
-        if c.seconds <= in_place.SLOW * min(x.seconds for x in alone.choices(op))
+        if c.seconds <= steps.SLOW * min(x.seconds for x in alone.choices(op))
     }
     told = []
-    found = in_place.in_place(device, one, alone, 2**30, lambda *what: told.append(what))
+    found = steps.within_steps(device, one, alone, 2**30, lambda *what: told.append(what))
     assert set(found) == worth and all(0 < s < 1 for s in found.values())
     assert told == [(i, len(told)) for i in range(len(told))]
-    assert in_place.in_place(device, one, alone, 100) == {}, "no room"
+    assert steps.within_steps(device, one, alone, 100) == {}, "no room"
 
 
 def test_on_the_host_what_steps_take_is_kept(tmp_path, monkeypatch):
     device, one = open_device("reference"), program()
     first = costs.key(one.ops[0], device.algorithms(one.ops[0])[0])
-    monkeypatch.setattr(study, "in_place", lambda *_: {first: 0.125, "other": 0.125})
+    monkeypatch.setattr(study, "within_steps", lambda *_: {first: 0.125, "other": 0.125})
     known = costs.measurements(device, tmp_path)
     study.measure(device, [one], known)
     assert known.seconds[first] == 0.125 and "other" not in known.seconds

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import minidnn
 from minidnn.backends.reference import KERNELS
-from minidnn.memory.plan import in_place
+from minidnn.memory.plan import in_place_sharing
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies.recompute import FORWARD, Repeatable
-from minidnn.program import Phase, Role
+from minidnn.memory.policies.recompute import Repeatable
+from minidnn.program import FORWARD, Pass, Role
 from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
 from tests import graphs
@@ -49,7 +49,7 @@ def test_only_forward_runs_again_and_no_more_is_held(name, policy):
     s = scheduled(p, policy)
     runs = Counter(s.plan.order)
     assert set(runs) == set(p.ops)
-    assert all(op.phase in FORWARD for op, count in runs.items() if count > 1)
+    assert all(op.during in FORWARD for op, count in runs.items() if count > 1)
     assert s.live_peak <= scheduled(p, "liveness").live_peak
 
 
@@ -82,13 +82,13 @@ def test_what_backward_is_done_with_is_not_made_again_of_an_updated_weight():
     s = scheduled(wild_graph(1032, 12), "recompute_all")  # proved; it was refused
     updated = set()
     for op in s.plan.order:
-        assert not (op.phase in FORWARD and updated.intersection(op.reads))
-        updated.update(op.writes if op.phase is Phase.UPDATE else ())
+        assert not (op.during in FORWARD and updated.intersection(op.reads))
+        updated.update(op.writes if op.during is Pass.UPDATE else ())
 
 
 def test_what_updates_or_leaves_never_runs_again():
     p = programs(minidnn.load(graphs.NETS / "residual.yaml"), TrainSpec(momentum=0.9), ("TRAIN",))["TRAIN"]
-    able = Repeatable(p, in_place(p))
+    able = Repeatable(p, in_place_sharing(p))
     kinds = {op.kind for op in able.maker.values()}
     assert "batch_norm.forward" in kinds
     assert not kinds & {"batch_norm.statistics", "softmax_loss.forward", "objective.forward"}

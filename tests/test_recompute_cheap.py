@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from minidnn import zoo
 from minidnn.costs import PRODUCTS, profile
 from minidnn.memory.budget import BudgetError
-from minidnn.memory.plan import in_place
+from minidnn.memory.plan import in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.recompute import Repeatable
 from minidnn.memory.policies.recompute_cheap import GIVEN_BACK, SPACE, droppable
 from minidnn.nets.net import Net, load
-from minidnn.program import Op, Phase, Program, Role, Tensor
+from minidnn.program import Op, Pass, Program, Role, Tensor
 from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cudnn
@@ -78,14 +78,14 @@ def test_where_the_peak_is_a_gradients_nothing_runs_again(name, batch):
     p = program(name, batch)
     s = planned(p)
     assert s.plan.order == p.ops
-    assert bool(droppable(Repeatable(p, in_place(p)))) == (name == "cifar10_quick")
+    assert bool(droppable(Repeatable(p, in_place_sharing(p)))) == (name == "cifar10_quick")
 
 
 @pytest.mark.parametrize("depth", [20, 56, 110])
 def test_a_chain_of_cheap_layers_runs_about_once_and_is_not_all_held(depth):
     """The sums of a stage, of which resnet110 has 18: each is made of the one before it."""
     p = program(f"resnet{depth}", 16)
-    s, able = planned(p), Repeatable(p, in_place(p))
+    s, able = planned(p), Repeatable(p, in_place_sharing(p))
     cheap = {op for op in able.maker.values() if not op.kind.startswith(PRODUCTS)}
     assert sum(again(s).values()) <= 1.1 * len(cheap)
     sums = sorted((t.nbytes for op in p.ops if op.kind == "eltwise.forward" for t in op.writes), reverse=True)
@@ -98,7 +98,7 @@ def test_a_chain_of_cheap_layers_runs_about_once_and_is_not_all_held(depth):
 def test_the_cap_gives_little_back():
     p = program("resnet50", 8)
     s, whole = planned(p), planned(p, "liveness").live_peak
-    able = Repeatable(p, in_place(p))
+    able = Repeatable(p, in_place_sharing(p))
     dropped = {able.final(t) for t in droppable(able)}
     read = {t for op in p.ops[able.forward :] for t in op.reads}
     made = {t for op in p.ops[: able.forward] for t in op.writes if t in read and t not in able.later}
@@ -126,7 +126,7 @@ def test_the_fastest_algorithms_wherever_their_workspace_fits(name, batch):
 
 
 def dropped(p):
-    return {t.name for t in droppable(Repeatable(p, in_place(p)))}
+    return {t.name for t in droppable(Repeatable(p, in_place_sharing(p)))}
 
 
 def test_nothing_outlives_forward_for_a_run():
@@ -140,15 +140,15 @@ def test_nothing_outlives_forward_for_a_run():
     def made(*saved):
         dx = Tensor("da", a.shape, role=Role.GRADIENT)
         ops = (
-            Op("conv.forward", "convolution.forward", "conv", Phase.FORWARD, (data, w), (a,)),
-            Op("pool.forward", "pooling.forward", "pool", Phase.FORWARD, (a,), (b,)),
-            Op("ip.forward", "inner_product.forward", "ip", Phase.FORWARD, (b, v), (c,)),
-            Op("loss.forward", "loss.forward", "loss", Phase.LOSS, (c,), (loss,)),
-            Op("loss.backward", "loss.backward", "loss", Phase.BACKWARD, (c,), (dc,)),
-            Op("ip.backward_filter", "inner_product.backward_filter", "ip", Phase.BACKWARD, (b, dc), (dv,)),
-            Op("ip.backward_data", "inner_product.backward_data", "ip", Phase.BACKWARD, (v, dc), (db,)),
-            Op("pool.backward", "pooling.backward", "pool", Phase.BACKWARD, (*saved, db), (dx,)),
-            Op("conv.backward_filter", "convolution.backward_filter", "conv", Phase.BACKWARD, (data, dx), (dw,)),
+            Op("conv.forward", "convolution.forward", "conv", Pass.FORWARD, (data, w), (a,)),
+            Op("pool.forward", "pooling.forward", "pool", Pass.FORWARD, (a,), (b,)),
+            Op("ip.forward", "inner_product.forward", "ip", Pass.FORWARD, (b, v), (c,)),
+            Op("loss.forward", "loss.forward", "loss", Pass.LOSS, (c,), (loss,)),
+            Op("loss.backward", "loss.backward", "loss", Pass.BACKWARD, (c,), (dc,)),
+            Op("ip.backward_filter", "inner_product.backward_filter", "ip", Pass.BACKWARD, (b, dc), (dv,)),
+            Op("ip.backward_data", "inner_product.backward_data", "ip", Pass.BACKWARD, (v, dc), (db,)),
+            Op("pool.backward", "pooling.backward", "pool", Pass.BACKWARD, (*saved, db), (dx,)),
+            Op("conv.backward_filter", "convolution.backward_filter", "conv", Pass.BACKWARD, (data, dx), (dw,)),
         )  # fmt: skip
         return Program("TRAIN", ops, (data,), (w, v, dw, dv), (loss,))
 
@@ -172,7 +172,7 @@ def test_nothing_is_held_longer_in_backward_for_a_run():
     assert dropped(p) & scales == scales
     # scale.backward reads x in that program: without it, `stem.y` is read last for `second`, which comes before `first`
     ops = tuple(
-        Op(op.name, op.kind, op.layer, op.phase, op.reads[-1:], op.writes) if op.kind == "scale.backward" else op
+        Op(op.name, op.kind, op.layer, op.during, op.reads[-1:], op.writes) if op.kind == "scale.backward" else op
         for op in p.ops
     )
     bare = Program(p.name, ops, p.inputs, p.carried, p.outputs, p.layers)
@@ -187,7 +187,7 @@ def test_what_a_weight_made_is_made_again_of_that_weight():
     for op in s.plan.order:
         if op in again(s):
             assert not changed.intersection(op.reads)
-        if op.phase is Phase.UPDATE:
+        if op.during is Pass.UPDATE:
             changed.update(op.writes)
     assert any(t.name.startswith("scale") for t in changed)
 

@@ -11,7 +11,7 @@ import pytest
 
 from minidnn.backends import philox
 from minidnn.backends.reference import KERNELS, NoKernel, ReferenceDevice
-from minidnn.program import DEFAULT, Op, Phase, Tensor
+from minidnn.program import DEFAULT, Op, Pass, Tensor
 from tests.cpu_ops import Example, examples, expected, run
 
 ALL = list(examples())
@@ -483,7 +483,7 @@ def test_relu_has_no_gradient_at_zero():
 
 
 def test_relu_s_zeros_have_no_sign():
-    """Packing (memory/execution/packing.py) leaves out what has no bit set."""
+    """Packing (memory/execution/compression.py) leaves out what has no bit set."""
     y = call("relu.forward", Attrs(negative_slope=0.0, saved="y"), [array([-2.0, -0.0, 0.0, 3.0])], (4,))
     assert y.tobytes() == array([0.0, 0.0, 0.0, 3.0]).tobytes()
 
@@ -572,7 +572,7 @@ def test_dropout_keeps_what_it_should(ratio):
 
 
 def op(kind, reads, writes, attrs=None):
-    return Op("mine.forward", kind, "mine", Phase.FORWARD, tuple(reads), tuple(writes), attrs)
+    return Op("mine.forward", kind, "mine", Pass.FORWARD, tuple(reads), tuple(writes), attrs)
 
 
 def test_device_lays_tensors_out_in_logical_order():

@@ -11,7 +11,7 @@ import pytest
 
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Slot, Trip, complete, fate, in_place
+from minidnn.memory.plan import Plan, Slot, Trip, complete, fate, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
 from minidnn.memory.proof.verify import ScheduleError, verify
@@ -166,7 +166,7 @@ def test_fates_are_derived_for_people():
 
 def test_in_place_is_taken_only_where_nobody_reads_the_old_value_later():
     p = PROGRAMS["residual"]()
-    share = {a.name: b.name for a, b in in_place(p).items()}
+    share = {a.name: b.name for a, b in in_place_sharing(p).items()}
     assert share["relu0a.y"] == "conv0a.y"
     assert "sum1.y" in share and share["sum1.y"] == "conv1b.y"
     # relu0.y feeds conv1a and sum1: nothing may take its bytes

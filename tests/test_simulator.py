@@ -9,15 +9,15 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Trip, complete
-from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
+from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 
 MB = 1_000_000
 x = Tensor("x", (MB // 4,), role=Role.INPUT)
 a, b, c = (Tensor(n, (MB // 4,)) for n in "abc")
 ops = (
-    Op("one", "k", "one", Phase.FORWARD, (x,), (a,)),
-    Op("two", "k", "two", Phase.FORWARD, (a,), (b,)),
-    Op("three", "k", "three", Phase.FORWARD, (a, b), (c,)),
+    Op("one", "k", "one", Pass.FORWARD, (x,), (a,)),
+    Op("two", "k", "two", Pass.FORWARD, (a,), (b,)),
+    Op("three", "k", "three", Pass.FORWARD, (a, b), (c,)),
 )
 program = Program("TRAIN", ops, (x,), (), (c,))
 
@@ -61,7 +61,7 @@ def test_a_copy_beside_a_longer_op_is_hidden_and_one_beside_a_shorter_op_stalls(
 
 def test_the_copies_in_and_out_overlap_each_other():
     d = Tensor("d", (MB // 4,), role=Role.INPUT)
-    two = Program("TRAIN", (*ops[:2], Op("three", "k", "three", Phase.FORWARD, (b, d), (c,))), (x, d), (), (c,))
+    two = Program("TRAIN", (*ops[:2], Op("three", "k", "three", Pass.FORWARD, (b, d), (c,))), (x, d), (), (c,))
     plan = Plan(trips=(Trip(d, None, None, 1, 2), Trip(b, 2, 3, None, None)))
     cost = costs(1)
     t = simulate(place(lower(two, complete(two, cost, plan))), cost)

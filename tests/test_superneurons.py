@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from minidnn.memory import policies
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.trace import copied
-from minidnn.memory.plan import Plan, in_place
+from minidnn.memory.plan import Plan, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.superneurons_cache import TensorCache
@@ -58,7 +58,7 @@ def test_both_techniques_are_used_where_they_are_needed():
 
 
 def cache_of(p):
-    return TensorCache(p, costs(), Plan(order=p.ops, algorithm=choose(p, costs(), "m"), share=in_place(p)))
+    return TensorCache(p, costs(), Plan(order=p.ops, algorithm=choose(p, costs(), "m"), share=in_place_sharing(p)))
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

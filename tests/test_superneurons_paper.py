@@ -84,7 +84,7 @@ def test_liveness_is_its_oracles_at_every_step():
         if op.layer not in layers:
             continue
         k = layers.index(op.layer) + 1
-        k = k if op.phase.value in ("forward", "loss") else 2 * len(layers) + 1 - k
+        k = k if op.during.value in ("forward", "loss") else 2 * len(layers) + 1 - k
         for t in op.tensors:
             if t.role.value in ("activation", "gradient", "extra") and t not in p.outputs:
                 first, _ = touched.get(root(t), (k, k))

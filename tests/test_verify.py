@@ -15,7 +15,7 @@ from minidnn.memory import policies
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Trip, complete, in_place
+from minidnn.memory.plan import Plan, Trip, complete, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Schedule, Stay, Wait
@@ -289,7 +289,7 @@ def test_trips_inside_forward_and_inside_backward_are_proved():
         Trip(a, first, first + 1, second - 1, second),
         Trip(a, None, second + 1, third - 1, third),  # the host's copy is still valid: nothing to copy out
     )
-    s = planned(p, trips=trips, share=in_place(p))
+    s = planned(p, trips=trips, share=in_place_sharing(p))
     verify(s)
     assert broken(s) is None
     assert sum(isinstance(x, Offload) and x.stay.tensor == a for x in s.instructions) == 1

@@ -14,14 +14,14 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies import names
 from minidnn.memory.proof.verify import ScheduleError, verify, verify_all
 from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Stay, Wait, aligned
-from minidnn.program import Op, Phase, Program, Role, Tensor
+from minidnn.program import Op, Pass, Program, Role, Tensor
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, wild_graph
 
 X = Tensor("x", (64,), role=Role.INPUT)
 W, V = (Tensor(name, (64,), role=Role.PARAM) for name in "wv")
 Y, Z = Tensor("y", (64,)), Tensor("z", (64,))
-FIRST, SECOND = Op("a", "k", "a", Phase.FORWARD, (X, W), (Y,)), Op("b", "k", "b", Phase.FORWARD, (Y, V), (Z,))
+FIRST, SECOND = Op("a", "k", "a", Pass.FORWARD, (X, W), (Y,)), Op("b", "k", "b", Pass.FORWARD, (Y, V), (Z,))
 
 
 def program(*before, carried=(W, V)):
@@ -143,7 +143,7 @@ def test_an_update_in_place_that_reads_elsewhere_than_it_writes():
 
 def test_an_input_that_is_written_and_copied_over_what_the_host_gave():
     """`Machine.step(again=True)` would begin with it."""
-    p = program(Op("u", "k", "u", Phase.FORWARD, (X,), (X,)))
+    p = program(Op("u", "k", "u", Pass.FORWARD, (X,), (X,)))
     verify(planned(p))
     s = planned(p, trips=(Trip(X, None, None, 0, 0), Trip(X, 1, 1, 1, 1)))
     assert "is not what it was" in broken(s)
@@ -153,7 +153,7 @@ def test_an_input_that_is_written_and_copied_over_what_the_host_gave():
 
 def test_an_op_that_never_runs():
     p = program()
-    extra = Op("c", "k", "c", Phase.FORWARD, (Y,), (Tensor("unread", (64,)),))
+    extra = Op("c", "k", "c", Pass.FORWARD, (Y,), (Tensor("unread", (64,)),))
     p = Program("TRAIN", (*p.ops, extra), p.inputs, p.carried, p.outputs)
     with pytest.raises(ScheduleError, match="c never runs"):
         verify(planned(p, order=p.ops[:2]))
@@ -165,7 +165,7 @@ def test_an_op_that_never_runs():
 def two(base_of_test=None):
     """TRAIN carries w, v and their momenta; TEST the first two alone."""
     state = Tensor("m", (64,), role=Role.STATE)
-    update = Op("u", "k", "u", Phase.UPDATE, (W, state), (W, state))
+    update = Op("u", "k", "u", Pass.UPDATE, (W, state), (W, state))
     train = Program("TRAIN", (*program().ops, update), (X,), (W, V, state), (Z,))
     test = Program("TEST", program().ops, (X,), (W, V), (Z,))
     fixed, base = homes((*train.carried, *test.carried))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from benchmarks import bars
-from benchmarks.bars import Bar, Row
+from benchmarks import ratios
 from benchmarks.gpu_check.goals import PEAK_RATIO, TIME_RATIO
 from benchmarks.gpu_check.journal import Record
+from benchmarks.ratios import Bar, Row
 
 
 def picture(records: Iterable[Record], name: str, rehearsal: bool) -> str:
@@ -30,4 +30,4 @@ def picture(records: Iterable[Record], name: str, rehearsal: bool) -> str:
         ("weights", f"seconds (goal {TIME_RATIO})"),
         ("feature_maps", f"bytes, of the leanest policy that is no slower (goal {PEAK_RATIO})"),
     ]
-    return bars.picture("Iteration and peak memory over PyTorch", what, key, rows, (TIME_RATIO, PEAK_RATIO, 1.0))
+    return ratios.picture("Iteration and peak memory over PyTorch", what, key, rows, (TIME_RATIO, PEAK_RATIO, 1.0))

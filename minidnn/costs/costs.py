@@ -27,7 +27,7 @@ class Staging:
     """
 
     ring: int  # bytes; what travels at once must fit
-    compress: bool = False  # what is stashed is packed without its zeros (memory/execution/packing.py)
+    compress: bool = False  # what is stashed is packed without its zeros (memory/execution/compression.py)
     copy_rate: float = 6e9
     pack_rate: float = 2e9
     unpack_rate: float = 2e9

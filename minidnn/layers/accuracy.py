@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from minidnn.layers.base import Layer, ShapeError, positive_axis
 from minidnn.layers.softmax import check_labels
-from minidnn.program import Phase
+from minidnn.program import Pass
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Accuracy(Layer):
         return ["float32"]
 
     def forward(self, s):
-        yield s.op("accuracy.forward", s.x, s.y, self.attrs(s.x[0].shape), flops=s.x[0].size, phase=Phase.LOSS)
+        yield s.op("accuracy.forward", s.x, s.y, self.attrs(s.x[0].shape), flops=s.x[0].size, during=Pass.LOSS)
 
     def backward(self, s):
         raise ValueError(f"layer {self.name}: Accuracy has no gradient")

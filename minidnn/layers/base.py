@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from minidnn.errors import BadInput
 from minidnn.formats import floating
 from minidnn.layers.facts import Facts
-from minidnn.program import Op, Phase, Role, Tensor
+from minidnn.program import Op, Pass, Role, Tensor
 
 Shape = tuple[int, ...]
 ELEMENTS = 2**45  # of float32, in the 47 bits of a process's addresses
@@ -79,14 +79,14 @@ class Site:
         inplace: Iterable[tuple[Tensor, Tensor]] = (),
         flops: int = 0,
         name: str | None = None,
-        phase: Phase | None = None,
+        during: Pass | None = None,
     ) -> Op:
         """An op of this layer, called `<layer>.<verb>` after the kind's verb unless `name` is given."""
         verb = kind.split(".", 1)[1]
-        if phase is None:
-            phase = Phase.BACKWARD if verb.startswith("backward") else Phase.FORWARD
+        if during is None:
+            during = Pass.BACKWARD if verb.startswith("backward") else Pass.FORWARD
         return Op(
-            f"{self.layer}.{name or verb}", kind, self.layer, phase,
+            f"{self.layer}.{name or verb}", kind, self.layer, during,
             tuple(reads), tuple(writes), attrs,
             tuple(p for p in self.facts.pairs(kind, inplace) if p[0].dtype == p[1].dtype), flops,
         )  # fmt: skip

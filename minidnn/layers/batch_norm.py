@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from minidnn.layers.base import Layer, Parameter, ShapeError, text
-from minidnn.program import Phase
+from minidnn.program import Pass
 
 SUMS = ("mean_sum", "variance_sum", "factor")
 
@@ -66,7 +66,7 @@ class BatchNorm(Layer):
         if self.running():
             yield s.op(
                 "batch_norm.inference_backward", [s.p["variance_sum"], s.p["factor"], dy], [dx],
-                self.attrs(x), [(dy, dx)], x.size, name="backward", phase=Phase.BACKWARD,
+                self.attrs(x), [(dy, dx)], x.size, name="backward", during=Pass.BACKWARD,
             )  # fmt: skip
         else:
             reads = [*(self.copy(s) or [x]), *self.batch(s), dy]

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from minidnn.layers.base import Layer, ShapeError, positive_axis, text
-from minidnn.program import Phase
+from minidnn.program import Pass
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class SoftmaxWithLoss(Layer):
         x, label = s.x
         yield s.op(
             "softmax_loss.forward", [x, label], [s.y[0], self.probability(s)], self.attrs(x.shape),
-            flops=x.size, phase=Phase.LOSS,
+            flops=x.size, during=Pass.LOSS,
         )  # fmt: skip
 
     def backward(self, s):

@@ -18,7 +18,7 @@ import numpy as np
 from minidnn.memory.execution.machine import open_runtime
 from minidnn.memory.execution.runtime import Bound, Runtime
 from minidnn.memory.schedule import Stream, aligned
-from minidnn.program import Op, Phase, Tensor
+from minidnn.program import Op, Pass, Tensor
 
 COPY_BYTES = 32 * 2**20
 REPEATS = 5
@@ -109,8 +109,8 @@ def ops(summed: int = SUMMED, side: int = SIDE) -> tuple[Op, Op]:
     a, b, total = (Tensor(name, (summed,)) for name in ("a", "b", "total"))
     x, w, y = (Tensor(name, (side, side)) for name in ("x", "w", "y"))
     return (
-        Op("sum", "gradient.add", "link", Phase.BACKWARD, (a, b), (total,), flops=summed),
-        Op("product", "inner_product.forward", "link", Phase.FORWARD, (x, w), (y,), flops=2 * side**3),
+        Op("sum", "gradient.add", "link", Pass.BACKWARD, (a, b), (total,), flops=summed),
+        Op("product", "inner_product.forward", "link", Pass.FORWARD, (x, w), (y,), flops=2 * side**3),
     )
 
 

@@ -3,7 +3,7 @@
 Each op runs alone, in buffers of its own filled with ordinary numbers, warm, and the median of a few runs counts:
 what one kernel takes when nothing else runs. A short one runs many times without a gap, so that what launching it takes
 does not count. Where the host's memory is the device's, what it takes within whole steps counts instead, if they find
-room (in_place.py). Copies that run beside compute are not foreseen here (docs/costs.md).
+room (steps.py). Copies that run beside compute are not foreseen here (docs/costs.md).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 from minidnn.costs import Costs, Measurements, key, measured
 from minidnn.formats import floating
 from minidnn.measuring.link import link, opened
-from minidnn.measuring.steps import in_place
+from minidnn.measuring.steps import within_steps
 from minidnn.memory.execution.host import free_memory
 from minidnn.memory.execution.runtime import Bound, Call, Runtime
 from minidnn.memory.schedule import aligned
@@ -64,23 +64,23 @@ def measure(
             tell(done, len(wanted), f"{op.name} [{algorithm.name}]")
             known.seconds[k] = seconds(device, op, algorithm)
         if wanted and not hasattr(device, "runtime"):
-            _in_place(device, programs, known, wanted, tell)
+            _within_steps(device, programs, known, wanted, tell)
     finally:  # Ctrl-C, too, keeps what is measured
         if wanted or link_wanted:
             known.save()
     return measured(device, known)
 
 
-def _in_place(
+def _within_steps(
     device: Any, programs: Sequence[Program], known: Measurements, wanted: Container[str], tell: Tell
 ) -> None:
     """Where the host's memory is the device's: what was wanted anew as it is within steps of its program."""
     for program in programs:
 
-        def told(done: int, of: int, name: str = program.name) -> None:
+        def tell_steps(done: int, of: int, name: str = program.name) -> None:
             tell(done, of, f"steps of {name}")
 
-        taken = in_place(device, program, measured(device, known), free_memory() // 2, told)
+        taken = within_steps(device, program, measured(device, known), free_memory() // 2, tell_steps)
         known.seconds |= {k: seconds for k, seconds in taken.items() if k in wanted}
 
 

@@ -70,7 +70,7 @@ def with_algorithms(program: Program, costs: Costs, chosen: Mapping[Op, Choice])
     return arrange([program], POLICY, replace(costs, choices=lambda op: (chosen[op],)), proof=False)
 
 
-def in_place(
+def within_steps(
     device: Device,
     program: Program,
     costs: Costs,

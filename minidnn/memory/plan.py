@@ -98,7 +98,7 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     return replace(plan, order=order, trips=(*added, *plan.trips), algorithm=algorithm)
 
 
-def in_place(program: Program, kinds: Callable[[Op], bool] = lambda op: True) -> Share:
+def in_place_sharing(program: Program, kinds: Callable[[Op], bool] = lambda op: True) -> Share:
     """Which written tensors may take the bytes of one they replace: {write: read}.
 
     A pair is taken where the kernel permits it and nobody reads the overwritten tensor later in the

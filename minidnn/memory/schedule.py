@@ -21,7 +21,7 @@ from minidnn.sizes import text
 Stream = Literal["compute", "out", "in", "store"]
 STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store")
 NAMED = 8  # tensors that a label names
-HEADER = 64  # bytes before what is packed into the store (execution/packing.py)
+HEADER = 64  # bytes before what is packed into the store (execution/compression.py)
 ALIGNMENT = 256  # bytes; what cuDNN, oneDNN and coalesced access want, and cudaMalloc's own granularity
 
 

@@ -24,7 +24,7 @@ from minidnn.errors import BadInput
 from minidnn.formats import floating
 from minidnn.layers.base import Parameter, Site
 from minidnn.layers.facts import Facts
-from minidnn.program import Op, Phase, Program, Role, Tensor
+from minidnn.program import Op, Pass, Program, Role, Tensor
 
 if TYPE_CHECKING:
     from minidnn.nets.graph import Blob, Graph, Node
@@ -159,20 +159,20 @@ class _Differentiation:
             for t in low.site.y:
                 if t in self.forks:
                     layer = f"{t.name}_split"
-                    self._emit(layer, "split.forward", Phase.FORWARD, [t], [self.forks[t]], name=f"{layer}.forward")
+                    self._emit(layer, "split.forward", Pass.FORWARD, [t], [self.forks[t]], name=f"{layer}.forward")
         if self.training:
             weights = self._weights()
             attrs = ObjectiveAttrs(tuple(weights.values()))
-            self._emit("objective", "objective.forward", Phase.LOSS, weights, [OBJECTIVE], attrs)
+            self._emit("objective", "objective.forward", Pass.LOSS, weights, [OBJECTIVE], attrs)
             self._plan(weights)
             self._backward()
             if self.train:
                 self._finish(self.train)
         return self._assemble()
 
-    def _emit(self, layer, kind, phase, reads, writes, attrs=None, inplace=(), flops=0, name=None) -> None:
+    def _emit(self, layer, kind, during, reads, writes, attrs=None, inplace=(), flops=0, name=None) -> None:
         reads, writes, inplace = tuple(reads), tuple(writes), self.facts.pairs(kind, dict.fromkeys(inplace))
-        self.ops.append(Op(name or kind, kind, layer, phase, reads, writes, attrs, inplace, flops))
+        self.ops.append(Op(name or kind, kind, layer, during, reads, writes, attrs, inplace, flops))
 
     # ---- forward
 
@@ -193,7 +193,7 @@ class _Differentiation:
             if not floating(t.dtype) or t.dtype == format:
                 return t
             new, kind = Tensor(copy, t.shape, format, role), "cast.forward"
-            casts.append(Op(f"{node.name}.cast_{what}", kind, node.name, Phase.FORWARD, (t,), (new,), flops=t.size))
+            casts.append(Op(f"{node.name}.cast_{what}", kind, node.name, Pass.FORWARD, (t,), (new,), flops=t.size))
             return new
 
         def copied(p: Parameter, t: Tensor) -> Tensor:
@@ -290,7 +290,7 @@ class _Differentiation:
         reads = [found, SCALE] if self.scaled and low.node.layer.loss else [found]
         inplace = [(found, gradient)] if found.dtype == gradient.dtype else []
         self._emit(
-            low.node.name, "cast.backward", Phase.BACKWARD, reads, [gradient], None, inplace, found.size,
+            low.node.name, "cast.backward", Pass.BACKWARD, reads, [gradient], None, inplace, found.size,
             name=f"{low.node.name}.cast_{gradient.name}",
         )  # fmt: skip
         return gradient
@@ -309,7 +309,7 @@ class _Differentiation:
         if self.facts.sum == "copy":  # the parts are added up in one tensor, which is none of them
             inplace = [(before, total)] if k > 2 else []
         self._emit(
-            layer, "gradient.add", Phase.BACKWARD, [before, dx], [total], None, inplace, t.size,
+            layer, "gradient.add", Pass.BACKWARD, [before, dx], [total], None, inplace, t.size,
             name=f"{layer}.add_{total.name}",
         )  # fmt: skip
         self.gradient[t] = total
@@ -326,7 +326,7 @@ class _Differentiation:
             total = Tensor(f"{dw.name}.sum", dw.shape, w.dtype, Role.PARAM_GRADIENT)
             self.carried.append(total)
             self._emit(
-                layer, "gradient.accumulate", Phase.UPDATE, [total, dw], [total], flops=w.size,
+                layer, "gradient.accumulate", Pass.UPDATE, [total, dw], [total], flops=w.size,
                 name=f"{layer}.accumulate_{p.name}",
             )  # fmt: skip
             dw = total
@@ -346,10 +346,10 @@ class _Differentiation:
         flops = 2 * sum(t.size for t in gradients)
         if self.scaled:
             reads, attrs = [SCALE, OBJECTIVE, *gradients], UnscaleAttrs(train.clip_gradients)
-            self._emit("clip", "gradient.unscale", Phase.UPDATE, reads, [SCALE, clip], attrs, flops=flops)
+            self._emit("clip", "gradient.unscale", Pass.UPDATE, reads, [SCALE, clip], attrs, flops=flops)
         else:
             clipping = ClipAttrs(train.clip_gradients)
-            self._emit("clip", "gradient.clip", Phase.UPDATE, gradients, [clip], clipping, flops=flops)
+            self._emit("clip", "gradient.clip", Pass.UPDATE, gradients, [clip], clipping, flops=flops)
         for one in self.learned:
             self._update(train, one, clip)
 
@@ -362,11 +362,11 @@ class _Differentiation:
         history = [momentum_tensor(w)] if train.momentum else []
         reads = [w, dw, RATE, OBJECTIVE, *history, *([clip] if clip else [])]
         self._emit(
-            one.layer, "sgd.update", Phase.UPDATE, reads, [w, *history], attrs, flops=5 * w.size,
+            one.layer, "sgd.update", Pass.UPDATE, reads, [w, *history], attrs, flops=5 * w.size,
             name=f"{one.layer}.update_{p.name}",
         )  # fmt: skip
         if train.iter_size > 1:
-            self._emit(one.layer, "gradient.clear", Phase.UPDATE, [], [dw], name=f"{one.layer}.clear_{p.name}")
+            self._emit(one.layer, "gradient.clear", Pass.UPDATE, [], [dw], name=f"{one.layer}.clear_{p.name}")
 
     # ---- the whole
 

@@ -65,7 +65,7 @@ def panel(policy: str, row: Mapping[str, Any], schedule: Schedule, trace: Trace)
     bars, turn = [], None
     for span in trace.spans:
         x = schedule.instructions[span.index]
-        if isinstance(x, Compute) and turn is None and x.op.phase.value == "backward":
+        if isinstance(x, Compute) and turn is None and x.op.during.value == "backward":
             turn = span.start
         if isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)):
             bars.append(Bar(span.stream, _kind(x), span.name, span.start, span.end))

@@ -19,7 +19,7 @@ import numpy as np
 
 from minidnn.memory.lowering.placement import ORDERS, live_peak
 from minidnn.memory.schedule import Buffer, Schedule, aligned
-from minidnn.program import Phase
+from minidnn.program import Pass
 
 # Which of the gaps that are large enough, given their sizes from the end at which the buffer is put.
 FITS: dict[str, Callable[[np.ndarray], int]] = {
@@ -76,7 +76,7 @@ def coming_and_going(schedule: Schedule) -> tuple[list[Buffer], int]:
 def lasting_maps(schedule: Schedule) -> set[Buffer]:
     """What lives on the device from the forward pass into the backward pass."""
     order = schedule.plan.order
-    turn = next((p for p, op in enumerate(order) if op.phase is Phase.BACKWARD), len(order))
+    turn = next((p for p, op in enumerate(order) if op.during is Pass.BACKWARD), len(order))
     return {b for b in schedule.buffers if not b.home and b.lo < turn < b.hi}
 
 

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidnn.memory.schedule import Buffer, Listing
-from minidnn.program import Op, Phase, Role
+from minidnn.program import FORWARD, Op, Role
 
-FORWARD = (Phase.FORWARD, Phase.LOSS)
 MAPS = (Role.ACTIVATION, Role.GRADIENT)
 
 
@@ -45,7 +44,7 @@ def counted(listing: Listing) -> list[Buffer]:
 def layer_steps(listing: Listing) -> LayerSteps:
     """A step's re-runs are steps of their own, each execution one, and count to the step that they serve."""
     ops = listing.program.ops
-    layers = tuple(dict.fromkeys(op.layer for op in ops if op.phase in FORWARD and op.layer != "objective"))
+    layers = tuple(dict.fromkeys(op.layer for op in ops if op.during in FORWARD and op.layer != "objective"))
     number = {layer: k for k, layer in enumerate(layers, 1)}
     buffers = counted(listing)
     order = listing.plan.order
@@ -70,7 +69,7 @@ def layer_steps(listing: Listing) -> LayerSteps:
         if p + 1 < len(order) and order[p + 1] not in seen and _same(op, order[p + 1]):
             continue
         if op.layer in number:
-            k = number[op.layer] if op.phase in FORWARD else 2 * len(layers) + 1 - number[op.layer]
+            k = number[op.layer] if op.during in FORWARD else 2 * len(layers) + 1 - number[op.layer]
             held[k - 1] = max(held[k - 1], waiting, int(live[first] + begun[p] - begun[first]))
             waiting = 0
         first = p + 1
@@ -78,4 +77,4 @@ def layer_steps(listing: Listing) -> LayerSteps:
 
 
 def _same(a: Op, b: Op) -> bool:
-    return a.layer == b.layer and (a.phase in FORWARD) == (b.phase in FORWARD)
+    return a.layer == b.layer and (a.during in FORWARD) == (b.during in FORWARD)

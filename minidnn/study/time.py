@@ -31,7 +31,7 @@ def layers(schedule: Schedule, traces: Sequence[Trace]) -> list[dict[str, Any]]:
         x = schedule.instructions[index]
         if isinstance(x, Compute):
             row = rows.setdefault(x.op.layer, {"layer": x.op.layer, **dict.fromkeys(COLUMNS.values(), 0.0)})
-            row["backward_seconds" if x.run else COLUMNS[x.op.phase.value]] += median(seconds)
+            row["backward_seconds" if x.run else COLUMNS[x.op.during.value]] += median(seconds)
     total = sum(row[c] for row in rows.values() for c in set(COLUMNS.values())) or 1.0
     for row in rows.values():
         row["share"] = sum(row[c] for c in set(COLUMNS.values())) / total

@@ -115,7 +115,7 @@ def properties(cudnn: ModuleType, number: int = 0) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CudnnPlan:
     """One way to execute a graph. Its name, cuDNN's own, says engine and knobs; it stays the same for a card and a
     version of cuDNN. `index` is its place in this graph's list."""
 
@@ -136,13 +136,13 @@ class Cudnn:
 
     def __init__(self, cudnn: ModuleType, target: Target, settings: Settings | None = None) -> None:
         self.module, self.target, self.settings = cudnn, target, settings or Settings()
-        self._plans: dict[Convolution, tuple[Plan, ...]] = {}
+        self._plans: dict[Convolution, tuple[CudnnPlan, ...]] = {}
 
     @cached_property
     def version(self) -> str:
         return self.module.backend_version_string()
 
-    def plans(self, problem: Convolution) -> tuple[Plan, ...]:
+    def plans(self, problem: Convolution) -> tuple[CudnnPlan, ...]:
         """The useful plans, best first, each name once. Raises NoPlan."""
         if problem not in self._plans:
             found = self.listed(problem)
@@ -155,7 +155,7 @@ class Cudnn:
         """Everything executed from now on goes to that stream."""
         self.module.set_stream(handle=self.target.handle, stream=stream)
 
-    def execute(self, plan: Plan, pack: dict[int, int], workspace: int) -> None:
+    def execute(self, plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
         """Enqueue a plan. `pack`: uid -> address; `workspace`: the address of plan.workspace bytes. All addresses are
         multiples of 256. Nothing is allocated, and nothing waits."""
         plan.graph._execute_plan_at_index(pack, workspace, plan.index, self.target.handle, None, None, None)
@@ -168,7 +168,7 @@ class Cudnn:
 
     # ---- listing
 
-    def listed(self, problem: Convolution) -> list[Plan]:
+    def listed(self, problem: Convolution) -> list[CudnnPlan]:
         """Every permitted plan, best first: those that are there, or else some of those that must be compiled."""
         if problem.dtype == "bfloat16" and self.target.capability < BFLOAT16:
             return []  # cuDNN lists some to be compiled, and may crash while it does
@@ -177,7 +177,7 @@ class Cudnn:
         except (RuntimeError, ValueError, self.module.cudnnGraphNotSupportedError) as error:
             raise NoPlan(f"{self._none(problem)} (cuDNN says: {str(error).strip().splitlines()[0]})") from None
         compiled: list[int] = []
-        found: list[Plan] = []
+        found: list[CudnnPlan] = []
         for index in range(graph.get_execution_plan_count()):
             if self._is_compiled(graph, index):
                 compiled.append(index)
@@ -193,14 +193,14 @@ class Cudnn:
     def _is_compiled(self, graph: Any, index: int) -> bool:
         return self.module.behavior_note.RUNTIME_COMPILATION in graph.get_behavior_notes_for_plan_at_index(index)
 
-    def _build(self, graph: Any, problem: Convolution, index: int) -> Plan | None:
+    def _build(self, graph: Any, problem: Convolution, index: int) -> CudnnPlan | None:
         """None where the plan is barred by the settings, or cuDNN finds that it cannot do it after all."""
         try:
             graph.build_plan_at_index(index)
         except (RuntimeError, self.module.cudnnGraphNotSupportedError):
             return None
         name = graph.get_plan_name_at_index(index)
-        return Plan(problem, name, graph.get_workspace_size_plan_at_index(index), index, graph)
+        return CudnnPlan(problem, name, graph.get_workspace_size_plan_at_index(index), index, graph)
 
     def _graph(self, problem: Convolution) -> Any:
         """The graph with its plans listed and the unwanted ones barred; none is built yet."""
@@ -265,10 +265,10 @@ class Cudnn:
 _WINDOW = {"padding": "pad", "stride": "stride", "dilation": "dilation"}  # the frontend's words -> ours
 
 
-def useful(plans: Iterable[Plan], most: int) -> tuple[Plan, ...]:
+def useful(plans: Iterable[CudnnPlan], most: int) -> tuple[CudnnPlan, ...]:
     """Of plans listed best first: the `most` first ones, and each later one that needs clearly less workspace than
     all that are kept, down to one that needs (nearly) none. A name stands once."""
-    kept: dict[str, Plan] = {}
+    kept: dict[str, CudnnPlan] = {}
     least = float("inf")
     for plan in plans:
         size = plan.workspace if plan.workspace > LITTLE else 0

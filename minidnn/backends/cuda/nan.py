@@ -14,7 +14,7 @@ from math import prod
 import numpy as np
 
 from minidnn.backends.cuda.api import Api
-from minidnn.backends.cuda.cudnn import B, Convolution, Cudnn, Plan, W, X, Y
+from minidnn.backends.cuda.cudnn import B, Convolution, Cudnn, CudnnPlan, W, X, Y
 from minidnn.backends.cuda.recipe import ALIGNMENT
 from minidnn.formats import itemsize
 
@@ -31,7 +31,7 @@ class NanProbe:
         self._found: dict[Convolution, dict[str, bool]] = {}  # of one image: plan's name -> whether NaN stays
         self.refused: dict[str, str] = {}  # plan -> what cuDNN said when it was to run, for which it is not listed
 
-    def keeps(self, plan: Plan) -> bool:
+    def keeps(self, plan: CudnnPlan) -> bool:
         """Raises api.OutOfMemory where there is no room for one image."""
         problem = one_image(plan.problem)
         if problem not in self._found:
@@ -65,7 +65,7 @@ class NanProbe:
             self.api.synchronize(self.stream)
             self.api.release(whole)
 
-    def _stays(self, plan: Plan, pack: dict[int, int], workspace: int, room: int) -> bool:
+    def _stays(self, plan: CudnnPlan, pack: dict[int, int], workspace: int, room: int) -> bool:
         problem = plan.problem
         self.api.fill(pack[Y], 0, room, self.stream)
         try:

@@ -43,7 +43,7 @@ class Prepared:
 
     calls: list[tuple[int, Stream, Call]] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
-    told: int | None = None  # an event for the host
+    outputs: int | None = None  # an event for the host
     runs: int = 0
     graph: int | None = None
 
@@ -83,7 +83,7 @@ class CudaRuntime:
     def fill(self, bytes: Bytes, value: int) -> Call:
         return partial(self.api.fill, bytes.address, value, bytes.nbytes, self.streams["compute"])
 
-    def bind(self, bound: Sequence[Any], tells: int | None = None) -> Prepared:
+    def bind(self, bound: Sequence[Any], outputs_after: int | None = None) -> Prepared:
         """`bound`: memory.runtime.Bound, in the order of the schedule."""
         awaited = {on: self.api.event() for on in {b.on for b in bound if b.on is not None}}
         prepared = Prepared(events=list(awaited.values()))
@@ -96,10 +96,10 @@ class CudaRuntime:
             if b.index in awaited:
                 record = partial(self.api.record, awaited[b.index], stream)
                 prepared.calls.append((b.index, b.stream, record))
-            if b.index == tells:
-                prepared.told = self.api.event()
-                prepared.events.append(prepared.told)
-                prepared.calls.append((b.index, b.stream, partial(self.api.tell, prepared.told, stream)))
+            if b.index == outputs_after:
+                prepared.outputs = self.api.event()
+                prepared.events.append(prepared.outputs)
+                prepared.calls.append((b.index, b.stream, partial(self.api.tell, prepared.outputs, stream)))
         self._prepared.append(prepared)
         return prepared
 
@@ -130,11 +130,11 @@ class CudaRuntime:
         if beside is not None:
             beside()
 
-    def told(self) -> None:
+    def wait_for_outputs(self) -> None:
         if self._flight is not None:
             with self._settled():
-                told = self._flight.told
-                self.api.reach(self._over[-1] if told is None else told)
+                outputs = self._flight.outputs
+                self.api.reach(self._over[-1] if outputs is None else outputs)
 
     def settle(self) -> None:
         if self._flight is not None:

@@ -16,9 +16,8 @@ import numpy as np
 
 from minidnn.errors import BadInput, Failed
 from minidnn.formats import floating
-from minidnn.memory.execution.packing import pack, taken, unpack
-from minidnn.memory.execution.runtime import Bound, Call, Runtime
-from minidnn.memory.execution.runtime import Span as Timed
+from minidnn.memory.execution.compression import compress, decompress, taken
+from minidnn.memory.execution.runtime import Bound, Call, Runtime, Timed
 from minidnn.memory.execution.threads import Threads, page_aligned
 from minidnn.memory.execution.trace import Span, Trace, memory_curve, name_of
 from minidnn.memory.schedule import (
@@ -165,8 +164,8 @@ class Machine:
                 continue
             for bound in both:
                 bound.append(one)
-        tells = _last_output(schedule)
-        loaded.bound = [self.runtime.bind(bound, tells) for bound in both]
+        outputs_after = _last_output(schedule)
+        loaded.bound = [self.runtime.bind(bound, outputs_after) for bound in both]
         return loaded
 
     def _prepared(self, schedule: Schedule, x: Compute, nothing: Any) -> Call:
@@ -189,9 +188,9 @@ class Machine:
         store = self.store[at : at + stored_bound(t, schedule.staging.compress)]
         if schedule.staging.compress:
             return (
-                partial(pack, ring, store, t.itemsize)
+                partial(compress, ring, store, t.itemsize)
                 if isinstance(x, Stash)
-                else partial(unpack, store, ring, t.itemsize)
+                else partial(decompress, store, ring, t.itemsize)
             )
         return partial(np.copyto, store, ring) if isinstance(x, Stash) else partial(np.copyto, ring, store)
 
@@ -292,7 +291,7 @@ class Machine:
 
     def read(self, tensor: Tensor, program: str = "TRAIN") -> np.ndarray:
         """A copy of an output as the last step of that program left it on the host."""
-        self.runtime.told()
+        self.runtime.wait_for_outputs()
         return self.device.array(self._host(self.loaded[program], tensor), tensor).copy(order="C")
 
     def get(self, tensor: Tensor) -> np.ndarray:

@@ -13,7 +13,7 @@ import numpy as np
 from minidnn.memory.schedule import Stream
 
 Call = Callable[[], Any]
-Span = tuple[int, Stream, float, float]  # an instruction's index, its stream, its start and end in seconds
+Timed = tuple[int, Stream, float, float]  # an instruction's index, its stream, its start and end in seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,9 +43,11 @@ class Runtime(Protocol):
         """On the compute stream: these bytes of the arena become `value`."""
         ...
 
-    def bind(self, bound: Sequence[Bound], tells: int | None = None) -> Any:
-        """Prepare instructions in the order of the schedule, to be run many times. `tells`: the instruction behind
-        which `told` lets its caller go on; without one that is the end."""
+    def bind(self, bound: Sequence[Bound], outputs_after: int | None = None) -> Any:
+        """Prepare instructions in the order of the schedule, to be run many times.
+
+        outputs_after: `wait_for_outputs` may return once this instruction has run; None: once all have.
+        """
         ...
 
     def run(self, prepared: Any, after: Callable[[int], object] | None = None) -> None:
@@ -59,7 +61,7 @@ class Runtime(Protocol):
         is raised by whatever waits for it next."""
         ...
 
-    def told(self) -> None:
+    def wait_for_outputs(self) -> None:
         """Return when the run in flight is past the instruction that tells."""
         ...
 
@@ -67,7 +69,7 @@ class Runtime(Protocol):
         """Return when no run is in flight."""
         ...
 
-    def run_timed(self, prepared: Any) -> tuple[list[Span], float]:
+    def run_timed(self, prepared: Any) -> tuple[list[Timed], float]:
         """Run them once; the time of each, and of all, since the beginning."""
         ...
 

@@ -14,7 +14,7 @@ from time import perf_counter, sleep
 
 import numpy as np
 
-from minidnn.memory.execution.runtime import Bound, Call, Span
+from minidnn.memory.execution.runtime import Bound, Call, Timed
 from minidnn.memory.schedule import STREAMS, Stream
 
 PAGE = 4096
@@ -46,7 +46,7 @@ class Threads:
         self.delays, self.random, self.broken = delays, Random(seed), False
         self._failure: BaseException | None = None
         self._active: Prepared | None = None
-        self._spans: list[Span] | None = None
+        self._spans: list[Timed] | None = None
         self._begin: dict[Stream, threading.Semaphore] = {}
         self._ended = threading.Semaphore(0)
         self._closed = False
@@ -69,7 +69,7 @@ class Threads:
     def fill(self, bytes: np.ndarray, value: int) -> Call:
         return partial(bytes.fill, value)
 
-    def bind(self, bound: Sequence[Bound], tells: int | None = None) -> Prepared:
+    def bind(self, bound: Sequence[Bound], outputs_after: int | None = None) -> Prepared:
         awaited = {on: threading.Event() for on in {b.on for b in bound if b.on is not None}}
         prepared = Prepared(events=list(awaited.values()))
         for stream in {b.stream for b in bound} - {"compute", *self._begin}:
@@ -115,14 +115,14 @@ class Threads:
             beside()
         self.run(prepared)
 
-    def told(self) -> None:
+    def wait_for_outputs(self) -> None:
         """Nothing is ever in flight."""
 
     def settle(self) -> None:
         """Nothing is ever in flight."""
 
-    def run_timed(self, prepared: Prepared) -> tuple[list[Span], float]:
-        spans: list[Span] = []
+    def run_timed(self, prepared: Prepared) -> tuple[list[Timed], float]:
+        spans: list[Timed] = []
         self._spans = spans
         began = perf_counter()
         try:

@@ -20,9 +20,9 @@ import numpy as np
 
 from minidnn.costs import Costs
 from minidnn.memory.lowering.lower import group, residencies
-from minidnn.memory.plan import Plan, Point, Trip, complete, in_place
+from minidnn.memory.plan import Plan, Point, Trip, complete, in_place_sharing
 from minidnn.memory.schedule import aligned
-from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
+from minidnn.program import FORWARD, Algorithm, Op, Program, Role, Tensor
 
 SWAPPED = frozenset({Role.INPUT, Role.ACTIVATION, Role.EXTRA, Role.COPY})
 SMALL = 1000  # a tensor of less than this part of the largest is not worth a copy's start
@@ -56,7 +56,7 @@ class Model:
 
     def __init__(self, program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm]) -> None:
         self.costs = costs
-        self.plan = Plan(algorithm=algorithm, share=in_place(program))
+        self.plan = Plan(algorithm=algorithm, share=in_place_sharing(program))
         filled = complete(program, costs, self.plan)
         self.own = filled.trips  # of inputs and outputs
         self.seconds = [costs.seconds(op, algorithm[op]) for op in program.ops]
@@ -84,7 +84,7 @@ class Model:
         last = self.last
         use: dict[Tensor, Point] = {}
         for p, op in enumerate(program.ops):
-            forward = op.phase in (Phase.FORWARD, Phase.LOSS)
+            forward = op.during in FORWARD
             for t in op.tensors:
                 if forward:
                     last[t] = p + 1

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from minidnn.costs import Costs
 from minidnn.memory.lowering.lower import group, residencies
-from minidnn.memory.plan import Plan, Share, Slot, complete, in_place
+from minidnn.memory.plan import Plan, Share, Slot, complete, in_place_sharing
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.schedule import Buffer
 from minidnn.program import Program, Role
@@ -21,7 +21,7 @@ HELD = frozenset({Role.INPUT, Role.LABEL, Role.CONTROL, Role.COPY, Role.ACTIVATI
 
 def baseline(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
     algorithm = choose(program, costs, algorithms)
-    share = in_place(program)
+    share = in_place_sharing(program)
     carried = set(program.carried)
     hold = frozenset(t for t in program.tensors if t.role in HELD and t not in share and t not in carried)
     plan = complete(program, costs, Plan(algorithm=algorithm, share=share, hold=hold))

@@ -31,31 +31,30 @@ from dataclasses import dataclass, replace
 
 from minidnn.costs import Costs
 from minidnn.memory.lowering.lower import group, residencies
-from minidnn.memory.plan import Plan, Point, Share, Slot, Trip, complete, in_place
+from minidnn.memory.plan import Plan, Point, Share, Slot, Trip, complete, in_place_sharing
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.schedule import Buffer
-from minidnn.program import Op, Phase, Program, Role, Tensor
+from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
 
 MAPS = frozenset({Role.INPUT, Role.ACTIVATION})
-FORWARD = (Phase.FORWARD, Phase.LOSS)
 ATTACHED = ("batch_norm", "scale", "relu", "dropout", "identity")  # kinds that belong to the layer before them
 SCRATCH = ("batch_norm", "scale")  # kinds whose workspaces are one
 SMALL = 64  # what is kept beside a map and takes less than this part of it (BatchNorm's means) stays
 
 
 def layrub_intra(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    share = over_activations(program, in_place(program), held=True)
+    share = over_activations(program, in_place_sharing(program), held=True)
     carried = set(program.carried)
     hold = frozenset(t for t in program.tensors if t not in share and t not in carried)
     return Plan(algorithm=choose(program, costs, algorithms), share=share, hold=hold)
 
 
 def layrub_inter(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    return _migrating(program, costs, algorithms, in_place(program), MAPS)
+    return _migrating(program, costs, algorithms, in_place_sharing(program), MAPS)
 
 
 def layrub(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    share = over_activations(program, in_place(program), held=False)
+    share = over_activations(program, in_place_sharing(program), held=False)
     return _migrating(program, costs, algorithms, share, MAPS | {Role.GRADIENT})
 
 
@@ -76,7 +75,7 @@ def over_activations(program: Program, share: Share, held: bool) -> Share:
         for t in op.tensors:
             last[t] = p
             first.setdefault(t, p)
-            if op.phase in FORWARD and t in op.reads and t.role is Role.ACTIVATION:
+            if op.during in FORWARD and t in op.reads and t.role is Role.ACTIVATION:
                 bottoms[op.layer][t] = None
     used = dict(last)
     root: dict[Tensor, Tensor] = {}
@@ -91,13 +90,13 @@ def over_activations(program: Program, share: Share, held: bool) -> Share:
             _join(root, last, of(holder), of(target))
     found = dict(share)
     for p, op in enumerate(program.ops):
-        if op.phase is not Phase.BACKWARD:
+        if op.during is not Pass.BACKWARD:
             continue
         for dx in op.writes:
             if dx.role is not Role.GRADIENT or dx in found or dx in fixed or first[dx] < p:
                 continue
             for x in bottoms[op.layer]:
-                there = held or program.ops[used[x]].phase not in FORWARD
+                there = held or program.ops[used[x]].during not in FORWARD
                 if there and x not in fixed and x.nbytes == dx.nbytes and last[of(x)] < p:
                     found[dx] = x
                     _join(root, last, of(dx), of(x))
@@ -129,13 +128,13 @@ def main_layers(program: Program) -> list[_Layer]:
     layers: list[_Layer] = []
     owner: dict[str, _Layer] = {}
     for p, op in enumerate(program.ops):
-        if op.phase in FORWARD and op.kind != "objective.forward":
+        if op.during in FORWARD and op.kind != "objective.forward":
             if op.layer not in owner:
                 if not layers or not op.kind.startswith(ATTACHED):
                     layers.append(_Layer(p))
                 owner[op.layer] = layers[-1]
             layers[-1].end = p + 1
-        elif op.phase is Phase.BACKWARD and op.layer in owner:
+        elif op.during is Pass.BACKWARD and op.layer in owner:
             layer = owner[op.layer]
             layer.back = p if layer.back is None else min(p, layer.back)
     return layers
@@ -152,7 +151,7 @@ def trips(program: Program) -> list[Trip]:
     begun: dict[Tensor, Op | None] = dict.fromkeys(program.inputs)
     for p, op in enumerate(program.ops):
         for t in op.tensors:
-            if op.phase in FORWARD:
+            if op.during in FORWARD:
                 forward[t] = p
                 begun.setdefault(t, op)
             elif t not in backward:

@@ -6,12 +6,12 @@ What every framework with a caching allocator does at best, and the ground on wh
 from __future__ import annotations
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, in_place
+from minidnn.memory.plan import Plan, in_place_sharing
 from minidnn.program import Algorithm, Op, Program
 
 
 def liveness(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    return Plan(algorithm=choose(program, costs, algorithms), share=in_place(program))
+    return Plan(algorithm=choose(program, costs, algorithms), share=in_place_sharing(program))
 
 
 def choose(program: Program, costs: Costs, algorithms: str) -> dict[Op, Algorithm]:

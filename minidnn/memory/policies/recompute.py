@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
 from minidnn.memory.plan import Share
-from minidnn.program import Op, Phase, Program, Role, Tensor
+from minidnn.program import FORWARD, Op, Program, Role, Tensor
 
-FORWARD = (Phase.FORWARD, Phase.LOSS)
 MAPS = (Role.ACTIVATION, Role.EXTRA)
 TOUCHED = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT, Role.EXTRA})
 SIDE = 16  # a result this many times smaller than its op's largest is no reason to run the op again: it is kept
@@ -37,7 +36,7 @@ class Repeatable:
     def __post_init__(self) -> None:
         ops = self.program.ops
         self.place = {op: p for p, op in enumerate(ops)}
-        self.forward = next((p for p, op in enumerate(ops) if op.phase not in FORWARD), len(ops))
+        self.forward = next((p for p, op in enumerate(ops) if op.during not in FORWARD), len(ops))
         written = {t for op in ops[: self.forward] for t in op.writes}
         self.later = {old: new for new, old in self.share.items() if new in written and isinstance(old, Tensor)}  # type: ignore[misc]
         self.maker = {}

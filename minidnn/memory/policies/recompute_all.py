@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Point, in_place
+from minidnn.memory.plan import Plan, Point, in_place_sharing
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.recompute import Repeatable, interleave, needs
 from minidnn.memory.policies.sqrt_n import Forward
@@ -21,7 +21,7 @@ from minidnn.program import Op, Program, Tensor
 
 
 def recompute_all(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    share = in_place(program)
+    share = in_place_sharing(program)
     able = Repeatable(program, share)
     return Plan(order=halved(able), algorithm=choose(program, costs, algorithms), share=share)
 

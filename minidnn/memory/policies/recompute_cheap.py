@@ -32,7 +32,7 @@ import numpy as np
 
 from minidnn.costs import PRODUCTS, Costs
 from minidnn.memory.lowering.lower import group, residencies
-from minidnn.memory.plan import Plan, Point, complete, in_place
+from minidnn.memory.plan import Plan, Point, complete, in_place_sharing
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.recompute import Repeatable, interleave
 from minidnn.memory.schedule import Listing
@@ -43,7 +43,7 @@ PASSES = 2  # the first knows nothing of what runs need beside what they bring b
 
 
 def recompute_cheap(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    share = in_place(program)
+    share = in_place_sharing(program)
     plan = Plan(order=program.ops, algorithm=choose(program, costs, "m"), share=share)
     curve = whole = _curve(program, costs, plan)
     held = _Held(Repeatable(program, share))

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Point, in_place
+from minidnn.memory.plan import Plan, Point, in_place_sharing
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.recompute import Repeatable, interleave
 from minidnn.program import Op, Program, Tensor
@@ -29,7 +29,7 @@ BUDGETS = 32  # values of B tried
 
 
 def sqrt_n(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    share = in_place(program)
+    share = in_place_sharing(program)
     forward = Forward(Repeatable(program, share))
     low, high = max(forward.written, default=0), sum(forward.written)
     tried = [forward.cuts(low * (high / low) ** (k / BUDGETS)) for k in range(BUDGETS + 1)] if low else [[]]

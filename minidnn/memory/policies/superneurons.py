@@ -18,7 +18,7 @@ from minidnn.costs import Costs
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import group, lower, residencies
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, complete, in_place
+from minidnn.memory.plan import Plan, complete, in_place_sharing
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.recompute import Repeatable
 from minidnn.memory.policies.superneurons_cache import TensorCache
@@ -34,7 +34,7 @@ SIMULATED = 3000  # ops of a program of which both ways of training it in little
 
 def superneurons(program: Program, costs: Costs, budget: int | None = None) -> Plan:
     limit = costs.memory if budget is None else budget
-    share = in_place(program)
+    share = in_place_sharing(program)
     least = choose(program, costs, "m")
     kept = _Rung(program, costs, Plan(order=program.ops, algorithm=least, share=share), limit)
     if kept.still and (plan := kept.within()) and not plan.trips:

@@ -25,17 +25,17 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from minidnn.costs import Costs
-from minidnn.memory.plan import Plan, Point, Share, Trip, in_place
+from minidnn.memory.plan import Plan, Point, Share, Trip, in_place_sharing
 from minidnn.memory.policies.liveness import choose
-from minidnn.memory.policies.recompute import FORWARD, Repeatable, interleave, needs
-from minidnn.program import Op, Phase, Program, Tensor
+from minidnn.memory.policies.recompute import Repeatable, interleave, needs
+from minidnn.program import FORWARD, Op, Pass, Program, Tensor
 
 CHECKPOINTS = ("convolution", "inner_product", "eltwise", "concat", "split", "softmax", "softmax_loss")
 POOLED = ("convolution", "eltwise", "concat", "split")  # whose results leave: the others' are small or made again
 
 
 def superneurons_offload(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
-    share = in_place(program)
+    share = in_place_sharing(program)
     return _pooled(program, costs, program.ops, share, algorithms)
 
 
@@ -52,7 +52,7 @@ def superneurons_cost_aware(program: Program, costs: Costs, budget: int | None =
 
 
 def _recomputed(program: Program, costs: Costs, algorithms: str, how: str) -> Plan:
-    share = in_place(program)
+    share = in_place_sharing(program)
     return _pooled(program, costs, route(Repeatable(program, share), how), share, algorithms)
 
 
@@ -80,7 +80,7 @@ def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
     uses: dict[Tensor, list[Point]] = defaultdict(list)
     for p, op in enumerate(order):
         first.setdefault(op, p)
-        if op.kind.startswith("convolution.") and op.phase is Phase.BACKWARD and order[p - 1].layer != op.layer:
+        if op.kind.startswith("convolution.") and op.during is Pass.BACKWARD and order[p - 1].layer != op.layer:
             starts.append(p)
         for t in op.tensors:
             uses[t].append(p)
@@ -109,7 +109,7 @@ def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
 
 
 def _with_runs(able: Repeatable, order: Sequence[Op], p: Point) -> Point:
-    while p > able.forward and order[p - 1].phase in FORWARD:
+    while p > able.forward and order[p - 1].during in FORWARD:
         p -= 1
     return p
 

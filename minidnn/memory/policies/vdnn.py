@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from minidnn.costs import Costs
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Point, Share, Trip, complete, in_place
+from minidnn.memory.plan import Plan, Point, Share, Trip, complete, in_place_sharing
 from minidnn.memory.policies.liveness import choose, liveness
-from minidnn.program import Algorithm, Op, Phase, Program, Role, Tensor
+from minidnn.program import FORWARD, Algorithm, Op, Pass, Program, Role, Tensor
 
 MAPS = (Role.INPUT, Role.ACTIVATION)
 
@@ -61,13 +61,13 @@ def convolution(layer: Layer) -> bool:
 
 def offloading(program: Program, algorithm: dict[Op, Algorithm], offloads: Callable[[Layer], bool]) -> Plan:
     """The paper's machinery for the input maps of the layers that `offloads` says yes to."""
-    share = in_place(program)
+    share = in_place_sharing(program)
     layers = feature_extraction(program)
     _choose_offloads(program, layers, share, offloads)
     back_at = _prefetches(layers)
     first_backward_read: dict[Tensor, Point] = {}
     for p, op in enumerate(program.ops):
-        if op.phase not in (Phase.FORWARD, Phase.LOSS):
+        if op.during not in FORWARD:
             for t in op.reads:
                 first_backward_read.setdefault(t, p)
     trips: list[Trip] = []
@@ -91,7 +91,7 @@ def feature_extraction(program: Program) -> list[Layer]:
     classified: set[Tensor] = set()  # what an inner product has touched
     classifier: set[str] = set()
     for p, op in enumerate(program.ops):
-        if op.phase is Phase.FORWARD:
+        if op.during is Pass.FORWARD:
             if op.kind.startswith("inner_product") or any(t in classified for t in op.reads):
                 classified.update(op.writes)
                 classifier.add(op.layer)
@@ -100,7 +100,7 @@ def feature_extraction(program: Program) -> list[Layer]:
                 layer = layers.setdefault(op.layer, Layer(op.layer))
                 layer.convolution |= op.kind.startswith("convolution")
                 layer.forward.append(p)
-        elif op.phase is Phase.BACKWARD and op.layer in layers:
+        elif op.during is Pass.BACKWARD and op.layer in layers:
             layers[op.layer].backward.append(p)
     return list(layers.values())
 
@@ -113,7 +113,7 @@ def _choose_offloads(program: Program, layers: list[Layer], share: Share, offloa
     in_place_of = {(share[t], t) for t in share}
     overwritten = set(share.values())
     for op in program.ops:
-        if op.phase is Phase.FORWARD or op.phase is Phase.LOSS:
+        if op.during in FORWARD:
             for t in op.reads:
                 # A layer that works in place has no X of its own: what it overwrites is nobody's input any more.
                 if t.role in MAPS and not any((t, y) in in_place_of for y in op.writes):

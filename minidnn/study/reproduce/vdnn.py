@@ -16,7 +16,7 @@ from minidnn.costs import profile
 from minidnn.layers import FACTS
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.memory.schedule import Schedule
-from minidnn.program import Phase, Program, Role, nbytes
+from minidnn.program import Pass, Program, Role, nbytes
 from minidnn.programs.build import programs
 from minidnn.study.compare import Result, simulated
 from minidnn.study.reproduce.row import MIB, Row, Tell
@@ -135,7 +135,7 @@ def _found(r: Result) -> _Found:
     weights = _weights(schedule.program, features if r.policy.startswith("vdnn") else None)
     curve = schedule.curve(FEATURE_MAPS | GRADIENT_MAPS | WORKSPACES)
     took = np.array([s.end - s.start for s in r.trace.spans if s.stream == "compute"])
-    managed = np.array([op.layer in features and op.phase is not Phase.UPDATE for op in schedule.plan.order])
+    managed = np.array([op.layer in features and op.during is not Pass.UPDATE for op in schedule.plan.order])
     # The mean over ops, not over seconds: it is this one that gives the paper's bars, to a per cent for (m).
     average = curve[managed].mean() if r.policy.startswith("vdnn") else curve.max()
     return _Found(r, float(curve.max()) + weights, float(average) + weights, r.trace.seconds - took[~managed].sum())

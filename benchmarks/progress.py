@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.sides import Tell
+from benchmarks.turns import Tell
 
 
 @contextmanager

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import bars
-from benchmarks.bars import Bar
+from benchmarks import ratios
 from benchmarks.machine import slug
+from benchmarks.ratios import Bar
 from minidnn import sizes
 from minidnn.files import replacing
 from minidnn.report import table
@@ -99,12 +99,12 @@ def picture(document: Document) -> str:
             Bar("feature_maps", r["memory_ratio"], f"{r['memory_ratio']:.2f} · {peak}",
                 f"{said}{peak}, PyTorch {table.size(r['peer_peak_bytes'])}", of_bytes),
         )  # fmt: skip
-        rows.append(bars.Row(f"{name}, {r['policy']}", pair))
+        rows.append(ratios.Row(f"{name}, {r['policy']}", pair))
     m = document["machine"]
     peer = f"{document['rows'][0]['peer']}, eager, in its faster layout, is 1"
     note = f"{m['cpu']}, {document['threads']} threads; {peer}; black lines are goals"
     key = [("weights", "seconds of an iteration"), ("feature_maps", "bytes at the peak")]
-    return bars.picture("A training iteration on the CPU over PyTorch's", note, key, rows)
+    return ratios.picture("A training iteration on the CPU over PyTorch's", note, key, rows)
 
 
 def stem(document: Document) -> str:

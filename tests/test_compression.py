@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minidnn.memory.execution.packing import BLOCK, pack, taken, unpack
+from minidnn.memory.execution.compression import BLOCK, compress, decompress, taken
 from minidnn.memory.schedule import HEADER, stored_bound
 from minidnn.program import Tensor
 
@@ -16,11 +16,11 @@ def around(source: np.ndarray, itemsize: int) -> int:
     """Pack, unpack into bytes that hold something else, compare; return the bytes taken."""
     bytes_ = np.ascontiguousarray(source).view(np.uint8).reshape(-1)
     store = np.full(bytes_.nbytes + HEADER + 16, 0xEE, np.uint8)
-    size = pack(bytes_, store[: bytes_.nbytes + HEADER], itemsize)
+    size = compress(bytes_, store[: bytes_.nbytes + HEADER], itemsize)
     assert size == taken(store, bytes_.nbytes, itemsize)
     assert size <= bytes_.nbytes + HEADER and (store[-16:] == 0xEE).all()
     back = np.full_like(bytes_, 0xCD)
-    unpack(store, back, itemsize)
+    decompress(store, back, itemsize)
     assert np.array_equal(back, bytes_)
     return size
 

@@ -19,7 +19,7 @@ BLOCK = 1 << 16  # values packed at once: a block's mask stays in the processor'
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
-def pack(source: np.ndarray, store: np.ndarray, itemsize: int) -> int:
+def compress(source: np.ndarray, store: np.ndarray, itemsize: int) -> int:
     """Write `source` (uint8, of values of `itemsize` bytes) into `store` (uint8, at least HEADER bytes more), and
     return how many bytes it takes there."""
     values = source.view(WORDS[itemsize])
@@ -46,7 +46,7 @@ def pack(source: np.ndarray, store: np.ndarray, itemsize: int) -> int:
     return HEADER + bits + packed.nbytes
 
 
-def unpack(store: np.ndarray, target: np.ndarray, itemsize: int) -> None:
+def decompress(store: np.ndarray, target: np.ndarray, itemsize: int) -> None:
     """Write to `target` (uint8) what was packed into `store`."""
     values = target.view(WORDS[itemsize])
     count = int(store[:8].view(np.int64)[0])
