@@ -47,7 +47,6 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Program
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import offered
 from minidnn.report import table
 from minidnn.training.session import Session
 
@@ -126,7 +125,7 @@ def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, po
     """Plan, open, warm, and take turns: (cases with their seconds, the device's description)."""
     device = CpuDevice(threads)
     net = nets.remembering(nets.found(network, batch))
-    program = programs(net, nets.TRAIN, ("TRAIN",), fuses=offered(device))["TRAIN"]
+    program = programs(net, nets.TRAIN, ("TRAIN",), fuses=device.fuses)["TRAIN"]
     costs = costs_of(device, [program], False, tell)
     cases = planned(program, wanted, costs, points, tell)
     room = device.memory * 3 // 4

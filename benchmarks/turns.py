@@ -53,10 +53,9 @@ class Ours:
         the plan takes."""
         from minidnn.memory.execution.simulator import simulate
         from minidnn.programs.build import programs
-        from minidnn.programs.fusion import offered
 
         comparable = nets.without_dropout(self.net)
-        fuses = offered(self.device)
+        fuses = self.device.fuses
         both = [programs(net, TRAIN, ("TRAIN",), fuses=fuses)["TRAIN"] for net in (self.net, comparable)]
         costs = costs_of(self.device, both, again, self.tell)
         found: dict[str, Any] = {}

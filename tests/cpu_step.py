@@ -12,7 +12,7 @@ from minidnn.memory.planning import arrange
 from minidnn.nets.net import load
 from minidnn.program import Role
 from minidnn.programs.autodiff import SCALE, TrainSpec, differentiate
-from minidnn.programs.fusion import fused, offered
+from minidnn.programs.fusion import fused
 
 NETS = Path(__file__).parent / "nets"
 
@@ -22,7 +22,7 @@ def machine(net: str, device, policy: str, format: str = "float32", fuse: bool =
     loaded = load(NETS / f"{net}.yaml")
     spec = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1, loss_scale=256)  # no step is skipped
     program = differentiate(loaded.graph("TRAIN", format=format), train=spec)
-    program = fused(program, offered(device) if fuse else None)
+    program = fused(program, device.fuses if fuse else None)
     made = Machine(device, arrange([program], policy, estimate(device)), **options)
     weights = loaded.initial(seed=1)
     for t in program.carried:

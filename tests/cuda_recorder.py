@@ -234,7 +234,7 @@ class Life:
         if mode == "ahead":
             self.machine.launch(program, beside)
         else:
-            self.machine.step(program, beside=beside, **({mode: True} if mode else {}))
+            self.machine.step(program, meanwhile=beside, **({mode: True} if mode else {}))
         for t in self.machine.loaded[program].schedule.program.outputs:
             self.machine.read(t, program)
 

@@ -3,13 +3,13 @@
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from minidnn import costs
 from minidnn.cli.main import main
 from minidnn.costs.profiles import PROFILES, Bytes, Number
+from minidnn.memory.execution.device import Device
 from minidnn.program import Algorithm, Op, Pass, Tensor
 
 
@@ -138,7 +138,7 @@ def test_vgg_workspace_against_figure_4(batch, ours, paper):
 # ---- this machine
 
 
-class Device:
+class Toy(Device):
     name = "toy"
     description = "toy library 1.0, 2 threads"
     memory = 2**30
@@ -148,58 +148,59 @@ class Device:
 
 
 def test_estimate_prefers_what_the_backend_lists_first():
-    c = costs.estimate(Device())
+    c = costs.estimate(Toy())
     op = convolution(n=1, size=8)
     assert c.fastest(op).name == c.least_memory(op).name == "direct" and c.origin == "estimated"
-    assert c.choices(op) == costs.estimate(Device()).choices(op)
+    assert c.choices(op) == costs.estimate(Toy()).choices(op)
 
 
 def test_key_tells_geometries_apart():
     a, b = convolution(n=1), convolution(n=1, geometry=replace(Geometry(), group=2))
-    assert len({costs.key(op, x) for op in (a, b, convolution(n=2)) for x in Device().algorithms(op)}) == 6
+    assert len({costs.key(op, x) for op in (a, b, convolution(n=2)) for x in Toy().algorithms(op)}) == 6
     again = convolution(n=1)
     assert costs.geometry(a) == costs.geometry(again)  # names of ops and layers do not matter
 
 
 def test_cache_is_written_whole_and_read_back(tmp_path):
-    known = costs.measurements(Device(), tmp_path)
+    known = costs.measurements(Toy(), tmp_path)
     assert not known.seconds and known.problem is None
     op = convolution(n=1, size=8)
     known.bandwidth_out, known.bandwidth_in, known.latency = 5e9, 6e9, 1e-6
-    known.seconds = {costs.key(op, a): 0.5 + i for i, a in enumerate(Device().algorithms(op))}
+    known.seconds = {costs.key(op, a): 0.5 + i for i, a in enumerate(Toy().algorithms(op))}
     known.save()
     assert [p.name for p in tmp_path.iterdir()] == [known.path.name]
-    again = costs.measurements(Device(), tmp_path)
-    assert again.covers([op], Device().algorithms) and not again.covers([convolution(n=2)], Device().algorithms)
-    c = costs.measured(Device(), again)
+    again = costs.measurements(Toy(), tmp_path)
+    assert again.covers([op], Toy().algorithms) and not again.covers([convolution(n=2)], Toy().algorithms)
+    c = costs.measured(Toy(), again)
     assert c.origin == "measured" and c.fastest(op).name == "direct" and c.bandwidth_in == 6e9
     with pytest.raises(ValueError, match="has not been measured on toy"):
         c.choices(convolution(n=2))
 
 
 def test_cache_of_another_library_is_not_used(tmp_path):
-    known = costs.measurements(Device(), tmp_path)
+    known = costs.measurements(Toy(), tmp_path)
     known.bandwidth_out = known.bandwidth_in = 1.0
     known.save()
-    other = SimpleNamespace(name="toy", description="toy library 2.0, 2 threads")
+    other = Toy()
+    other.description = "toy library 2.0, 2 threads"
     assert costs.measurements(other, tmp_path).bandwidth_out == 0
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 99}', '{"format": 1, "device": 3}', "[" * 10**5])
 def test_damaged_cache_is_told_and_measured_again(tmp_path, text):
-    path = costs.measurements(Device(), tmp_path).path
+    path = costs.measurements(Toy(), tmp_path).path
     path.write_text(text)
-    known = costs.measurements(Device(), tmp_path)
+    known = costs.measurements(Toy(), tmp_path)
     assert known.problem is not None and str(path) in known.problem and "measured again" in known.problem
     assert not known.seconds and known.bandwidth_out == 0
 
 
 def test_negative_seconds_are_damage(tmp_path):
-    known = costs.measurements(Device(), tmp_path)
+    known = costs.measurements(Toy(), tmp_path)
     known.bandwidth_out = known.bandwidth_in = 1.0
     known.seconds = {"a": -1.0}
     known.save()
-    assert "not positive" in costs.measurements(Device(), tmp_path).problem
+    assert "not positive" in costs.measurements(Toy(), tmp_path).problem
     assert json.loads(known.path.read_text())["seconds"] == {"a": -1.0}
 
 
@@ -276,22 +277,22 @@ def test_the_estimate_of_a_device_by_format():
     op = convolution(n=1, size=8)
     assert rates.arithmetic(op) == 40 and rates.arithmetic(of_format(op, "float16")) == 80
     assert rates.arithmetic(of_format(op, "bfloat16")) == 10 and rates.arithmetic(of_format(RELU, "float16")) == 10
-    device = Device()
+    device = Toy()
     device.rates = rates
     assert costs.estimate(device).choices(of_format(op, "float16"))[0].seconds == pytest.approx(op.flops / 80)
 
 
 def test_beside_compute_is_kept_and_a_file_without_it_is_read(tmp_path):
-    known = costs.measurements(Device(), tmp_path)
+    known = costs.measurements(Toy(), tmp_path)
     known.bandwidth_out = known.bandwidth_in = 1.0
     known.beside = [{"bound_by": "memory", "op": "sum", "bandwidth_out": 1.0, "bandwidth_in": 2.0, "slower": 1.5}]
     known.save()
-    assert costs.measurements(Device(), tmp_path).beside == known.beside
+    assert costs.measurements(Toy(), tmp_path).beside == known.beside
     content = json.loads(known.path.read_text())
     del content["beside"]
     known.path.write_text(json.dumps(content))
-    old = costs.measurements(Device(), tmp_path)
+    old = costs.measurements(Toy(), tmp_path)
     assert old.beside == [] and old.problem is None and old.bandwidth_out == 1
     content["beside"] = [{"op": "sum"}]
     known.path.write_text(json.dumps(content))
-    assert "damaged" in costs.measurements(Device(), tmp_path).problem
+    assert "damaged" in costs.measurements(Toy(), tmp_path).problem

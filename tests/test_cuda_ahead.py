@@ -44,7 +44,7 @@ def ahead(m, steps: int = STEPS) -> tuple[list[dict[str, bytes]], dict[str, byte
     """As a training loop: the next batch is written once the step before has ended."""
     found = []
     for k in range(steps):
-        m.launch(beside=lambda k=k: feed(m, k + 1))
+        m.launch(meanwhile=lambda k=k: feed(m, k + 1))
         found.append(outputs(m))
     return found, {name: value.tobytes() for name, value in carried(m).items()}
 
@@ -81,7 +81,7 @@ def test_all_that_looks_at_the_machine_sees_the_step_done():
     with machine("lenet", device, "vdnn_all:m") as m:
         w = next(t for t in m.homes if t.name == "conv1.w")
         for k in range(STEPS):
-            m.launch(beside=lambda k=k: feed(m, k + 1))
+            m.launch(meanwhile=lambda k=k: feed(m, k + 1))
             assert device.api.pending
             if k % 3 == 1:
                 m.set(w, m.get(w))
@@ -121,7 +121,7 @@ def test_it_can_be_closed_with_a_step_in_flight():
     device = fake_device(4)
     with machine("lenet", device, "vdnn_all:m") as m:
         for k in range(STEPS):
-            m.launch(beside=lambda k=k: feed(m, k + 1))
+            m.launch(meanwhile=lambda k=k: feed(m, k + 1))
         assert device.api.pending
     assert not device.api.pending and not device.api.allocated and not device.api.events and not device.api.graphs
     assert {name: value.tobytes() for name, value in carried(m).items()} == want[1]
@@ -133,9 +133,9 @@ def test_it_can_be_closed_with_a_step_in_flight():
 def test_a_batch_that_is_written_while_its_place_is_read_is_found(monkeypatch):
     launch = CudaRuntime.launch
 
-    def early(self, prepared, beside=None):
-        if beside is not None:
-            beside()
+    def early(self, prepared, meanwhile=None):
+        if meanwhile is not None:
+            meanwhile()
         launch(self, prepared)
 
     def rated(m, k):
@@ -146,7 +146,7 @@ def test_a_batch_that_is_written_while_its_place_is_read_is_found(monkeypatch):
         for seed in range(3):
             with machine("lenet", fake_device(seed), "vdnn_all:m") as m:
                 for k in range(STEPS):
-                    m.launch(beside=lambda m=m, k=k: (feed(m, k + 1), rated(m, k)))
+                    m.launch(meanwhile=lambda m=m, k=k: (feed(m, k + 1), rated(m, k)))
                     outputs(m)
 
     run()
@@ -262,8 +262,8 @@ def patiently(monkeypatch) -> None:
 
 
 def _patient(launch):
-    def both(self, prepared, beside=None):
-        launch(self, prepared, beside)
+    def both(self, prepared, meanwhile=None):
+        launch(self, prepared, meanwhile)
         self.settle()
 
     return both

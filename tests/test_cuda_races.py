@@ -333,9 +333,9 @@ def test_outputs_that_are_read_before_they_are_told_race(monkeypatch):
 def test_a_batch_that_is_written_before_the_step_that_reads_there_has_ended_races(monkeypatch):
     launch = CudaRuntime.launch
 
-    def early(self, prepared, beside=None):
-        if beside is not None:
-            beside()
+    def early(self, prepared, meanwhile=None):
+        if meanwhile is not None:
+            meanwhile()
         launch(self, prepared)
 
     monkeypatch.setattr(CudaRuntime, "launch", early)

@@ -7,9 +7,11 @@ import pytest
 
 import minidnn
 from minidnn.backends import open_device
+from minidnn.backends.reference import ReferenceDevice
 from minidnn.backends.reference.pooling import maximum
 from minidnn.costs import gpu, profile
 from minidnn.layers.facts import FACTS
+from minidnn.memory.execution.device import Device
 from minidnn.memory.plan import in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.nets.net import Net, load
@@ -514,17 +516,11 @@ def test_a_snapshot_says_what_was_fused(tmp_path):
         assert solver.notes == []
 
 
-def test_a_device_without_the_word_fuses_nothing():
-    class Plain:
+def test_a_device_that_says_nothing_of_fusion_fuses_nothing():
+    class Plain(ReferenceDevice):
         """As a user's own may be."""
 
-        def __init__(self) -> None:
-            self.inner = open_device("reference")
-
-        def __getattr__(self, name):
-            if name == "fuses":
-                raise AttributeError(name)
-            return getattr(self.inner, name)
+        fuses = Device.fuses
 
     with Session(load(NETS / "lenet.yaml"), None, ("TRAIN",), device=Plain()) as session:
         assert kinds(session.programs["TRAIN"]) == []
@@ -556,4 +552,4 @@ def test_a_pair_is_taken_once():
     """An op belongs to one pair only: what is fused forward is no more what backward's pair was made of."""
     p = fused(program(IN_PLACE), every)
     assert fused(p, every).ops == p.ops
-    assert fusion.offered(open_device("reference"))(p.ops[0])
+    assert open_device("reference").fuses(p.ops[0])

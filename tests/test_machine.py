@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.machine import Machine, NotFinite
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
@@ -22,7 +23,7 @@ from minidnn.program import Op, Pass, Program, Role, Tensor
 from tests.programs import POLICIES, PROGRAMS, costs, random_graph, wild_graph
 
 
-class Mixer:
+class Mixer(Device):
     """A device of bytes: each write becomes a mixture of all reads and the op's name, in place or not."""
 
     name, memory = "mixer", 1 << 34
@@ -32,8 +33,6 @@ class Mixer:
 
     def array(self, buffer, tensor):
         return buffer.view(tensor.dtype).reshape(tensor.shape)
-
-    view = array
 
     def prepare(self, op, algorithm, views, workspace):
         return partial(mix, op, [views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
@@ -147,7 +146,7 @@ def test_inputs_are_double_buffered_the_next_batch_may_be_written_during_a_step(
         def prepare(self, op, algorithm, views, workspace):
             def call():
                 started.set()
-                go.wait(5)
+                go.wait()
                 np.copyto(views[y], views[x])
 
             return call
@@ -156,7 +155,7 @@ def test_inputs_are_double_buffered_the_next_batch_may_be_written_during_a_step(
         m.write(x, np.full(64, 1.0))
         thread = threading.Thread(target=m.step)
         thread.start()
-        started.wait(5)
+        started.wait()
         m.write(x, np.full(64, 2.0))
         go.set()
         thread.join()
@@ -182,7 +181,7 @@ def test_a_launched_step_is_a_step(policy):
 
         begin(0)
         for k in range(3):
-            m.launch(beside=partial(begin, k + 1))
+            m.launch(meanwhile=partial(begin, k + 1))
             m.settle()
         assert begun == [0, 1, 2, 3]
         got = {t.name: m.get(t).tobytes() for t in program.carried} | {"loss": m.read(loss).tobytes()}
@@ -199,7 +198,7 @@ def test_a_step_leaves_alone_where_the_next_batch_is_written(policy):
             m.set(t, np.full(t.shape, 0.5, np.float32))
         for k in range(4):
             m.write(data, np.full(data.shape, k, np.float32))
-            m.step(beside=lambda k=k: m.write(data, np.full(data.shape, k + 1, np.float32)))
+            m.step(meanwhile=lambda k=k: m.write(data, np.full(data.shape, k + 1, np.float32)))
             host = m._host(m.loaded["TRAIN"], data, m.loaded["TRAIN"].place ^ 1)
             assert (host.view(np.float32) == k + 1).all()
 

@@ -204,6 +204,8 @@ def shifted(s, r):
 
 def test_a_device_with_streams_of_its_own_refuses_the_store():
     class Own(Mixer):
+        own_memory = True
+
         def runtime(self, *_):
             raise AssertionError("not to be opened")
 

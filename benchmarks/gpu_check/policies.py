@@ -133,7 +133,7 @@ def trained(
             if graphs:  # as a solver trains: the next step is launched when the loss is there
                 session.launch("TRAIN", following)
             else:
-                session.step("TRAIN", beside=following)
+                session.step("TRAIN", meanwhile=following)
             losses.append(session.objective("TRAIN"))
         session.machine.settle()
         after = device.api.free_memory()

@@ -89,9 +89,9 @@ def read(args: argparse.Namespace) -> Subject:
 def _fuses(device: Any, gpu: str | None) -> Fuses | None:
     """What is fused on a simulated GPU, or on the device."""
     from minidnn.backends import open_device
-    from minidnn.programs.fusion import as_cudnn, offered
+    from minidnn.programs.fusion import as_cudnn
 
-    return as_cudnn if gpu is not None else offered(open_device(device))
+    return as_cudnn if gpu is not None else open_device(device).fuses
 
 
 def _programs(

@@ -8,12 +8,15 @@ import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minidnn.costs.costs import Choice, Costs, remembering
 from minidnn.errors import BadInput
 from minidnn.files import replacing
 from minidnn.program import Algorithm, Op, Tensor
+
+if TYPE_CHECKING:
+    from minidnn.memory.execution.device import Device
 
 
 def geometry(op: Op) -> str:
@@ -72,7 +75,7 @@ FORMAT = 1
 _SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "beside", "seconds")
 
 
-def measurements(device: Any, directory: Path | None = None) -> Measurements:
+def measurements(device: Device, directory: Path | None = None) -> Measurements:
     """What was measured before on `device`, from the user's cache directory; empty if unusable."""
     if directory is None:
         import platformdirs
@@ -110,7 +113,7 @@ def _beside(found: Any) -> list[dict[str, Any]]:
     ]
 
 
-def measured(device: Any, known: Measurements) -> Costs:
+def measured(device: Device, known: Measurements) -> Costs:
     """Costs from measurements alone. Asking for an op that was not measured raises ValueError."""
 
     def choose(op: Op) -> tuple[Choice, ...]:
@@ -122,5 +125,5 @@ def measured(device: Any, known: Measurements) -> Costs:
 
     return Costs(
         device.name, device.memory, known.bandwidth_out, known.bandwidth_in, remembering(choose),
-        known.latency, own_memory=hasattr(device, "runtime"), origin="measured",
+        known.latency, own_memory=device.own_memory, origin="measured",
     )  # fmt: skip

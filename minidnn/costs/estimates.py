@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from minidnn.costs.costs import PRODUCTS, Choice, Costs, remembering
 from minidnn.program import Op
+
+if TYPE_CHECKING:
+    from minidnn.memory.execution.device import Device
 
 
 @dataclass(frozen=True)
@@ -30,13 +33,13 @@ class Rates:
 CPU = Rates(40e9, 8e9, 4e9, 5e-6)
 
 
-def estimate(device: Any) -> Costs:
+def estimate(device: Device) -> Costs:
     """A guess for the machine at hand that measures nothing, so that its plans are the same at every start.
 
-    By the device's own `rates` where it has some (a GPU, by its kind). A backend lists the algorithm it would choose
+    By the device's `rates`: a GPU has its own, by its kind. A backend lists the algorithm it would choose
     first; each later one is taken to be 10 % slower.
     """
-    rates: Rates = getattr(device, "rates", CPU)
+    rates = device.rates
 
     def choose(op: Op) -> tuple[Choice, ...]:
         seconds = max(op.flops / rates.arithmetic(op), op.nbytes / rates.bandwidth) + rates.launch
@@ -44,5 +47,5 @@ def estimate(device: Any) -> Costs:
 
     return Costs(
         device.name, device.memory, rates.copy, rates.copy, remembering(choose), rates.launch,
-        own_memory=hasattr(device, "runtime"), origin="estimated",
+        own_memory=device.own_memory, origin="estimated",
     )  # fmt: skip

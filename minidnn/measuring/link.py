@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.memory.execution.machine import open_runtime
+from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.runtime import Bound, Runtime
 from minidnn.memory.schedule import Stream, aligned
 from minidnn.program import Op, Pass, Tensor
@@ -71,7 +71,7 @@ def described(beside: Sequence[dict[str, Any]]) -> str:
     return f"copies out / in while the device computes: {found}"
 
 
-def link(device: Any, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Link:
+def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Link:
     """How the machine's copies fare on this device."""
     with opened(device, 2 * nbytes, 2 * nbytes) as runtime:
         runtime.host.fill(1)
@@ -114,7 +114,7 @@ def ops(summed: int = SUMMED, side: int = SIDE) -> tuple[Op, Op]:
     )
 
 
-def computing(device: Any, op: Op, nbytes: int, repeats: int = 3) -> Computing:
+def computing(device: Device, op: Op, nbytes: int, repeats: int = 3) -> Computing:
     """Copies of `nbytes` beside this op."""
     algorithm = device.algorithms(op)[0]
     places, at = {}, 2 * aligned(nbytes)
@@ -157,8 +157,8 @@ def median_seconds(runtime: Runtime, bound: Sequence[Bound], repeats: int, strea
 
 
 @contextmanager
-def opened(device: Any, arena: int, host: int) -> Iterator[Runtime]:
-    runtime = open_runtime(device, arena, host)
+def opened(device: Device, arena: int, host: int) -> Iterator[Runtime]:
+    runtime = device.runtime(arena, host)
     try:
         yield runtime
     finally:

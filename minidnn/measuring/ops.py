@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Sequence
 from statistics import median
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from minidnn.costs import Costs, Measurements, key, measured
 from minidnn.formats import floating
 from minidnn.measuring.link import link, opened
 from minidnn.measuring.steps import within_steps
+from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.host import free_memory
 from minidnn.memory.execution.runtime import Bound, Call, Runtime
 from minidnn.memory.schedule import aligned
@@ -35,7 +35,7 @@ Tell = Callable[[int, int, str], object]
 
 
 def measure(
-    device: Any,
+    device: Device,
     programs: Sequence[Program],
     known: Measurements,
     again: bool = False,
@@ -63,7 +63,7 @@ def measure(
         for done, (k, (op, algorithm)) in enumerate(wanted.items()):
             tell(done, len(wanted), f"{op.name} [{algorithm.name}]")
             known.seconds[k] = seconds(device, op, algorithm)
-        if wanted and not hasattr(device, "runtime"):
+        if wanted and not device.own_memory:
             _within_steps(device, programs, known, wanted, tell)
     finally:  # Ctrl-C, too, keeps what is measured
         if wanted or link_wanted:
@@ -72,7 +72,7 @@ def measure(
 
 
 def _within_steps(
-    device: Any, programs: Sequence[Program], known: Measurements, wanted: Container[str], tell: Tell
+    device: Device, programs: Sequence[Program], known: Measurements, wanted: Container[str], tell: Tell
 ) -> None:
     """Where the host's memory is the device's: what was wanted anew as it is within steps of its program."""
     for program in programs:
@@ -84,7 +84,7 @@ def _within_steps(
         known.seconds |= {k: seconds for k, seconds in taken.items() if k in wanted}
 
 
-def seconds(device: Any, op: Op, algorithm: Algorithm, repeats: int = REPEATS) -> float:
+def seconds(device: Device, op: Op, algorithm: Algorithm, repeats: int = REPEATS) -> float:
     """The median seconds of one run of `op`, alone, in memory of its own."""
     places, size = {}, 0
     for t in op.tensors:

@@ -16,7 +16,8 @@ from statistics import median
 import numpy as np
 
 from minidnn.costs import Choice, Costs, key
-from minidnn.memory.execution.machine import Device, Machine
+from minidnn.memory.execution.device import Device
+from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Compute

@@ -48,7 +48,7 @@ def programs(
     fuses: Fuses | None = None,
 ) -> dict[str, Program]:
     """A net's programs by name, in the order in which they are loaded; for planning, no device needed. What runs on a
-    device is also fused, as it says: `fuses=offered(device)`."""
+    device is also fused, as it says: `fuses=device.fuses`."""
     nets = {"TRAIN": net, "TEST": test_net or net}
     return build({phase: nets[phase].graph(phase, format=format) for phase in phases}, train, keep, facts, fuses)
 

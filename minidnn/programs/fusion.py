@@ -50,11 +50,6 @@ def as_cudnn(op: Op) -> bool:
     return op.kind == BACKWARD or (op.kind in FORWARD.values() and len(op.reads) == 3)
 
 
-def offered(device: Any) -> Fuses | None:
-    """What the device says; None of one that fuses nothing."""
-    return getattr(device, "fuses", None)
-
-
 def fused(program: Program, fuses: Fuses | None) -> Program:
     """The program with ops made one where `fuses` says so; it computes the same values but for those that nobody reads
     any more."""

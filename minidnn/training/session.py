@@ -26,7 +26,6 @@ from minidnn.nets.net import Net
 from minidnn.program import Role, Tensor
 from minidnn.programs.autodiff import SCALE, TrainSpec
 from minidnn.programs.build import build, executable, last
-from minidnn.programs.fusion import offered
 from minidnn.training import snapshot
 from minidnn.training.parameters import Parameters, WeightsError
 
@@ -78,7 +77,7 @@ class Session:
             self.costs = replace(self.costs, staging=staging)
         nets = {"TRAIN": net, "TEST": test_net or net}
         self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=format) for phase in phases}
-        fuses = offered(self.device) if fuse else None
+        fuses = self.device.fuses if fuse else None
         self.programs = build(self.graphs, train, keep, executable(facts), fuses)
         self.arrangement = arrange(list(self.programs.values()), policy, self.costs, budget, host_budget)
         self.machine = Machine(self.device, self.arrangement, debug=debug, delays=delays)
@@ -106,10 +105,10 @@ class Session:
         self._open()
         return self.machine.step(program, **how)
 
-    def launch(self, program: str, beside: Callable[[], object] | None = None) -> None:
+    def launch(self, program: str, meanwhile: Callable[[], object] | None = None) -> None:
         """As `step`, but the device may still be at it on return (Machine.launch). Outputs can be read as always."""
         self._open()
-        self.machine.launch(program, beside)
+        self.machine.launch(program, meanwhile)
 
     def _open(self) -> None:
         if self._closed:

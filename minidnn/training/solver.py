@@ -218,10 +218,10 @@ class Solver:
             self._control(program, rate=rate, iteration=self.iteration * p.iter_size + part)
             following = programs[names[(part + 1) % p.iter_size]], self.position + feeds.batch
             last = p.has("max_iter") and self.iteration + 1 >= p.max_iter and program == "TRAIN"
-            beside = None if last else partial(feeds.begin, self.machine, *following)
-            traced = self.session.step(program, trace=True, beside=beside) if trace else None
+            meanwhile = None if last else partial(feeds.begin, self.machine, *following)
+            traced = self.session.step(program, trace=True, meanwhile=meanwhile) if trace else None
             if not trace:
-                self.session.launch(program, beside)
+                self.session.launch(program, meanwhile)
             losses.append(self.session.objective(program))
             if not math.isfinite(losses[-1]):
                 raise diagnosed(self.session, feeds, program, losses[-1], self.iteration, self.position)

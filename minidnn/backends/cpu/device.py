@@ -6,7 +6,6 @@ allocating, and `description` says so.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -32,6 +31,8 @@ from minidnn.backends.cpu.library import Unavailable, load
 from minidnn.backends.cpu.native import compiled, relu
 from minidnn.backends.cpu.recipe import Recipe, plain
 from minidnn.formats import HALF, InvalidFormat
+from minidnn.memory.execution.device import Device
+from minidnn.memory.execution.host import physical_memory
 from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> (dnnl, op) -> its recipes, best first; None where this geometry is left to the reference's kernel
@@ -56,7 +57,7 @@ RECTIFIED = {  # a forward fused with its ReLU -> the forward
 }
 
 
-class CpuDevice:
+class CpuDevice(Device):
     """`threads`: of oneDNN's kernels; by default what OpenMP says, that is one per core.
 
     It fuses (fusion.py) whatever there are kernels of our own for. Of a ReLU behind a product, ours have it where they
@@ -68,7 +69,7 @@ class CpuDevice:
     def __init__(self, threads: int | None = None) -> None:
         if threads is not None and threads < 1:
             raise ValueError(f"threads={threads}: at least 1")
-        self.memory = _physical_memory()
+        self.memory = physical_memory()
         self._recipes: dict[tuple, list[Recipe]] = {}
         self.dnnl: Dnnl | None = None
         self.native: native.Native | None = None
@@ -100,8 +101,6 @@ class CpuDevice:
         if self.dnnl is None:
             return buffer[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
         return layout.view(buffer, tensor)
-
-    view = array
 
     def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray) -> Call:
         """The op bound to its addresses. Calling it looks nothing up and allocates nothing of note."""
@@ -174,13 +173,3 @@ def _chain(steps: list[Call]) -> Call:
             step()
 
     return call
-
-
-def _physical_memory() -> int:
-    """Bytes of RAM, or of the container's share where that is less."""
-    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
-    except OSError:
-        return memory
-    return min(memory, int(limit)) if limit.isdigit() else memory

@@ -33,6 +33,7 @@ from minidnn.backends.cuda.runtime import Bytes, CudaRuntime
 from minidnn.backends.reference import NoKernel
 from minidnn.costs import Rates
 from minidnn.errors import Failed
+from minidnn.memory.execution.device import Device
 from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> op -> its recipes, best first: kernels of our own
@@ -64,10 +65,11 @@ class KernelFailed(Failed, RuntimeError):
     """CUDA or cuDNN refused an op; the message names it, its algorithm and what was said."""
 
 
-class Planner:
+class Planner(Device):
     """Recipes for the ops of a program, on a card that need not be here."""
 
     name = "cuda"
+    own_memory = True
 
     def __init__(self, cudnn: Cudnn, memory: int, description: str) -> None:
         self.cudnn, self.memory, self.description = cudnn, memory, description
@@ -152,7 +154,7 @@ class CudaDevice(Planner):
             raise NoPlan(f"layer {op.layer}, {op.name}: cuDNN's plans with a ReLU make 0 of NaN; use --no-fusion")
         return found
 
-    def runtime(self, arena: int, host: int, delays: float, seed: int) -> CudaRuntime:
+    def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> CudaRuntime:
         if delays:
             raise ValueError("the cuda device cannot delay copies: that is for devices on the host's memory")
         return CudaRuntime(self.api, self.compute, arena, host, self.graphs)

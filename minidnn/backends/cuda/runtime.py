@@ -14,14 +14,15 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, cast
 
 import numpy as np
 
-from minidnn.backends.cuda.api import Api, Call, Direction
+from minidnn.backends.cuda.api import Api, Direction
+from minidnn.memory.execution.runtime import Bound, Call, Runtime, Timed
+from minidnn.memory.schedule import Stream
 from minidnn.sizes import text
 
-Stream = Literal["compute", "out", "in"]
 SIDES: tuple[Stream, ...] = ("out", "in")
 
 
@@ -48,7 +49,7 @@ class Prepared:
     graph: int | None = None
 
 
-class CudaRuntime:
+class CudaRuntime(Runtime):
     def __init__(self, api: Api, compute: int, arena: int, host: int, graphs: bool = True) -> None:
         """`compute`: the stream that the kernels were bound to. Raises MemoryError naming what is free."""
         self.api, self.graphs, self.broken = api, graphs, False
@@ -75,16 +76,15 @@ class CudaRuntime:
     # ---- binding
 
     def copy(self, to: Any, source: Any, stream: Stream) -> Call:
-        if stream == "compute":
-            raise ValueError("copies do not run on the compute stream")
-        nbytes = to.nbytes
-        return partial(self.api.copy, _address(to), _address(source), nbytes, stream, self.streams[stream])
+        if stream not in SIDES:
+            raise ValueError(f"copies run on the streams out and in, not on {stream}")
+        ends = _address(to), _address(source), to.nbytes
+        return partial(self.api.copy, *ends, cast(Direction, stream), self.streams[stream])
 
     def fill(self, bytes: Bytes, value: int) -> Call:
         return partial(self.api.fill, bytes.address, value, bytes.nbytes, self.streams["compute"])
 
-    def bind(self, bound: Sequence[Any], outputs_after: int | None = None) -> Prepared:
-        """`bound`: memory.runtime.Bound, in the order of the schedule."""
+    def bind(self, bound: Sequence[Bound], outputs_after: int | None = None) -> Prepared:
         awaited = {on: self.api.event() for on in {b.on for b in bound if b.on is not None}}
         prepared = Prepared(events=list(awaited.values()))
         for b in bound:
@@ -92,6 +92,7 @@ class CudaRuntime:
             if b.on is not None:
                 prepared.calls.append((b.index, b.stream, partial(self.api.wait, stream, awaited[b.on])))
                 continue
+            assert b.call is not None
             prepared.calls.append((b.index, b.stream, b.call))
             if b.index in awaited:
                 record = partial(self.api.record, awaited[b.index], stream)
@@ -113,7 +114,7 @@ class CudaRuntime:
             with self._settled():
                 self._run_one_by_one(prepared, after)
 
-    def launch(self, prepared: Prepared, beside: Callable[[], object] | None = None) -> None:
+    def launch(self, prepared: Prepared, meanwhile: Callable[[], object] | None = None) -> None:
         with self._settled():
             if self.graphs and prepared.runs and prepared.graph is None:
                 prepared.graph = self._captured(prepared)
@@ -127,8 +128,8 @@ class CudaRuntime:
             former, self._flight = self._flight, prepared
             if former is not None:
                 self.api.reach(self._over[0])
-        if beside is not None:
-            beside()
+        if meanwhile is not None:
+            meanwhile()
 
     def wait_for_outputs(self) -> None:
         if self._flight is not None:
@@ -200,7 +201,7 @@ class CudaRuntime:
             raise
         return self.api.end_capture(compute)
 
-    def run_timed(self, prepared: Prepared) -> tuple[list[tuple[int, Stream, float, float]], float]:
+    def run_timed(self, prepared: Prepared) -> tuple[list[Timed], float]:
         api, compute = self.api, self.streams["compute"]
         count = 2 * len(prepared.calls) + 2
         self.settle()

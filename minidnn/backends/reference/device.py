@@ -11,6 +11,8 @@ import numpy as np
 from minidnn.backends.reference.kernels import KERNELS
 from minidnn.errors import BadInput
 from minidnn.formats import HALF
+from minidnn.memory.execution.device import Device
+from minidnn.memory.execution.host import physical_memory
 from minidnn.program import DEFAULT, Algorithm, Op, Tensor
 
 
@@ -22,14 +24,14 @@ class TooLarge(NoKernel):
     """An op whose sizes are beyond what a backend's kernel can do."""
 
 
-class ReferenceDevice:
+class ReferenceDevice(Device):
     """NumPy on this machine's memory. Kernels are looked up when they are prepared, so that users may add theirs."""
 
     name = "reference"
 
     def __init__(self) -> None:
         self.description = f"NumPy {np.__version__} ({_blas()})"
-        self.memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        self.memory = physical_memory()
 
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
         kernel_of(op)
@@ -41,8 +43,6 @@ class ReferenceDevice:
 
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
         return buffer.view(tensor.dtype).reshape(tensor.shape)
-
-    view = array
 
     def prepare(
         self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray

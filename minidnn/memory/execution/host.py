@@ -7,6 +7,16 @@ import os
 from pathlib import Path
 
 
+def physical_memory() -> int:
+    """Bytes of RAM of this machine, or of its container's limit where that is less."""
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    try:
+        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+    except OSError:
+        return memory
+    return min(memory, int(limit)) if limit.isdigit() else memory
+
+
 def free_memory() -> int:
     """Bytes that this process may still take, about: the machine's, or its container's."""
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

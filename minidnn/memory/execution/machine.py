@@ -7,18 +7,19 @@ store another. Nothing is allocated, looked up or inferred inside a step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from minidnn.errors import BadInput, Failed
 from minidnn.formats import floating
 from minidnn.memory.execution.compression import compress, decompress, taken
-from minidnn.memory.execution.runtime import Bound, Call, Runtime, Timed
-from minidnn.memory.execution.threads import Threads, page_aligned
+from minidnn.memory.execution.device import Device
+from minidnn.memory.execution.runtime import Bound, Call, Timed
+from minidnn.memory.execution.threads import page_aligned
 from minidnn.memory.execution.trace import Span, Trace, memory_curve, name_of
 from minidnn.memory.schedule import (
     Alloc,
@@ -37,27 +38,7 @@ from minidnn.memory.schedule import (
     aligned,
     stored_bound,
 )
-from minidnn.program import Algorithm, Op, Tensor
-
-
-class Device(Protocol):
-    """What a backend offers. A device of other memory than the host's also has
-    `runtime(arena, host, delays, seed) -> Runtime`."""
-
-    name: str
-    memory: int
-
-    def algorithms(self, op: Op) -> tuple[Algorithm, ...]: ...
-
-    def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
-        """The tensor's elements in logical order, over its bytes on the host."""
-        ...
-
-    def view(self, buffer: Any, tensor: Tensor) -> Any:
-        """The tensor over its bytes in the arena, as `prepare` takes it; on the host that is its array."""
-        ...
-
-    def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, Any], workspace: Any) -> Call: ...
+from minidnn.program import Op, Tensor
 
 
 class NotFinite(Failed, ArithmeticError):
@@ -70,12 +51,6 @@ class NotFinite(Failed, ArithmeticError):
 
 class NoStore(BadInput, ValueError):
     """A device whose streams the host does not run, and a schedule that has a store."""
-
-
-def open_runtime(device: Device, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:
-    """So many bytes of the device and of the host, and streams: the device's own, or threads."""
-    made: Runtime = getattr(device, "runtime", Threads)(arena, host, delays, seed)
-    return made
 
 
 @dataclass
@@ -109,12 +84,12 @@ class Machine:
         budget = arrangement.budget or 0
         # The budget's bytes are taken at once, used or not; one beyond what the device has limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
-        if arrangement.store and hasattr(device, "runtime"):
+        if arrangement.store and device.own_memory:
             raise NoStore(
                 f"the ring is smaller than what travels, and the streams of {device.name} cannot wait for the host's "
                 "own work on the rest: run without a ring, or with a larger one"
             )
-        self.runtime = open_runtime(device, arena, arrangement.host, delays, seed)
+        self.runtime = device.runtime(arena, arrangement.host, delays, seed)
         self.store = page_aligned(arrangement.store)
         self.homes: dict[Tensor, Any] = {}  # carried tensors, their bytes in the arena; once closed, on the host
         self._closed = False
@@ -222,37 +197,37 @@ class Machine:
         trace: bool = False,
         check: bool = False,
         again: bool = False,
-        beside: Callable[[], object] | None = None,
+        meanwhile: Callable[[], object] | None = None,
     ) -> Trace | None:
         """Replay one step of the named program on the inputs written for it; `again`: on those of its last step.
 
         trace:  time every instruction
         check:  raise NotFinite at the first op whose float results are not all finite (and leave the step unfinished)
-        beside: called once the inputs are settled, to begin writing the next ones on another thread
+        meanwhile: called once the inputs are settled, to begin writing the next ones on another thread
         """
         self.settle()
         loaded = self.loaded[name]
         if loaded.fresh and not again:
             self._turn(loaded)
-        if beside is not None:
-            beside()
+        if meanwhile is not None:
+            meanwhile()
         bound = loaded.bound[loaded.place]
         if trace:
             return _trace(loaded.schedule, *self.runtime.run_timed(bound))
         self.runtime.run(bound, after=(lambda i: self._check(loaded.schedule, i)) if check else None)
         return None
 
-    def launch(self, name: str = "TRAIN", beside: Callable[[], object] | None = None) -> None:
+    def launch(self, name: str = "TRAIN", meanwhile: Callable[[], object] | None = None) -> None:
         """As `step`, but a device of its own streams may still be at it on return, and is at most then: the step before
         has ended. So the next one is launched while this one runs, and the device never waits for the host.
 
         Outputs leave long before a step ends (losses are known when the backward pass begins): `read` waits for them
         alone. Whatever else looks at the machine sees the step done. What failed in it is raised there, too, or by
-        `settle`. beside: called when the step before has ended, which read where the next inputs are written."""
+        `settle`. meanwhile: called when the step before has ended, which read where the next inputs are written."""
         loaded = self.loaded[name]
         if loaded.fresh:
             self._turn(loaded)
-        self.runtime.launch(loaded.bound[loaded.place], beside)
+        self.runtime.launch(loaded.bound[loaded.place], meanwhile)
 
     def settle(self) -> None:
         """Return when no step is in flight. What failed in it is raised."""

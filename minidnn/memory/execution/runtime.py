@@ -55,10 +55,13 @@ class Runtime(Protocol):
         ended and before its successor begins. What failed on any stream is raised."""
         ...
 
-    def launch(self, prepared: Any, beside: Callable[[], object] | None = None) -> None:
-        """Run them once behind what was launched before, and return when that has ended, perhaps before they have: at
-        most one run is in flight then. `beside` is called once the former run has ended. What failed in a run in flight
-        is raised by whatever waits for it next."""
+    def launch(self, prepared: Any, meanwhile: Callable[[], object] | None = None) -> None:
+        """Run them once after the run launched before, and return when that one has ended: this one may still be
+        running. At most one run is in flight.
+
+        meanwhile: called once the former run has ended. An error of the run in flight is raised by the next call that
+        waits for it.
+        """
         ...
 
     def wait_for_outputs(self) -> None:

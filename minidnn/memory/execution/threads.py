@@ -14,7 +14,7 @@ from time import perf_counter, sleep
 
 import numpy as np
 
-from minidnn.memory.execution.runtime import Bound, Call, Timed
+from minidnn.memory.execution.runtime import Bound, Call, Runtime, Timed
 from minidnn.memory.schedule import STREAMS, Stream
 
 PAGE = 4096
@@ -37,7 +37,7 @@ class Prepared:
     events: list[threading.Event] = field(default_factory=list)
 
 
-class Threads:
+class Threads(Runtime):
     """delays: copies sleep up to this many seconds at random first, to bring out missing waits"""
 
     def __init__(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> None:
@@ -109,10 +109,10 @@ class Threads:
         if self._failure is not None:
             raise self._failure
 
-    def launch(self, prepared: Prepared, beside: Callable[[], object] | None = None) -> None:
+    def launch(self, prepared: Prepared, meanwhile: Callable[[], object] | None = None) -> None:
         """Here the thread that launches is the one that computes: the run has ended when this returns."""
-        if beside is not None:
-            beside()
+        if meanwhile is not None:
+            meanwhile()
         self.run(prepared)
 
     def wait_for_outputs(self) -> None:

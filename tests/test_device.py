@@ -1,0 +1,73 @@
+"""The device contract: every backend is a Device, and what a device leaves out has a default that is right."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+from minidnn.backends import DEVICES, open_device
+from minidnn.backends.cuda.device import CudaDevice, Planner
+from minidnn.costs import CPU
+from minidnn.errors import InvalidInput
+from minidnn.memory.execution import host
+from minidnn.memory.execution.device import Device
+from minidnn.memory.execution.threads import Threads
+from minidnn.program import Op, Pass, Tensor
+
+OP = Op("op", "relu.forward", "relu", Pass.FORWARD, (Tensor("x", (4,)),), (Tensor("y", (4,)),))
+
+
+@pytest.mark.parametrize("name", ["cpu", "reference"])
+def test_an_open_device_is_one(name):
+    device = open_device(name)
+    assert isinstance(device, Device) and open_device(device) is device
+    assert device.name == name and device.description and device.memory == host.physical_memory()
+    assert not device.own_memory
+
+
+@pytest.mark.parametrize("kind", [type(open_device("cpu")), type(open_device("reference")), Planner, CudaDevice])
+def test_what_a_backend_overrides_is_in_the_contract(kind):
+    """Same names and same arguments, so that a machine may call any device alike."""
+    for name in ("algorithms", "array", "view", "prepare", "fuses", "runtime"):
+        assert list(inspect.signature(getattr(kind, name)).parameters) == list(
+            inspect.signature(getattr(Device, name)).parameters
+        ), name
+
+
+def test_defaults_are_those_of_a_device_on_the_hosts_memory():
+    class Least(Device):
+        name, description, memory = "least", "nothing", 1 << 20
+
+        def array(self, buffer, tensor):
+            return buffer.view(tensor.dtype)
+
+    device = Least()
+    assert device.rates is CPU and not device.own_memory and not device.fuses(OP)
+    assert device.view(np.zeros(16, np.uint8), OP.reads[0]).dtype == np.float32
+    runtime = device.runtime(256, 512)
+    assert isinstance(runtime, Threads) and runtime.arena.nbytes == 256 and runtime.host.nbytes == 512
+    runtime.close()
+
+
+@pytest.mark.parametrize("left_out", ["algorithms", "array", "prepare"])
+def test_what_has_no_default_says_so(left_out):
+    with pytest.raises(NotImplementedError):
+        getattr(Device(), left_out)(*[None] * (len(inspect.signature(getattr(Device(), left_out)).parameters)))
+
+
+@pytest.mark.parametrize(("given", "said"), [("cpuu", "did you mean 'cpu'"), (object(), "a subclass of Device")])
+def test_what_is_no_device(given, said):
+    with pytest.raises(InvalidInput, match=f"there is no device .*{said}.*there are {', '.join(DEVICES)}"):
+        open_device(given)
+
+
+def test_a_containers_limit_counts(monkeypatch):
+    whole = host.physical_memory()
+    read_text = host.Path.read_text
+    limited = {"/sys/fs/cgroup/memory.max": f"{whole // 2}\n"}
+    monkeypatch.setattr(host.Path, "read_text", lambda self: limited.get(str(self)) or read_text(self))
+    assert host.physical_memory() == whole // 2 == open_device("reference").memory == open_device("cpu").memory
+    limited["/sys/fs/cgroup/memory.max"] = "max\n"
+    assert host.physical_memory() >= whole
