@@ -212,13 +212,14 @@ class Side:
         self.process.join(1)
         if self.process.is_alive() and self.process.pid is not None:
             os.kill(self.process.pid, signal.SIGINT)
-            self.process.join(60)
+            self.process.join(10)
         self.process.kill()
         self.process.join()
 
 
 def _serve(pipe: Connection, kind: Callable[..., Any], arguments: Iterable[Any]) -> None:
     """Answer until the other end is closed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
     side = None
     try:
         while True:
