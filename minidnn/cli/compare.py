@@ -9,7 +9,7 @@ from pathlib import Path
 import minidnn
 from minidnn import sizes
 from minidnn.cli import subject
-from minidnn.cli.options import positive, staging
+from minidnn.cli.options import positive
 from minidnn.cli.status import status
 from minidnn.files import replacing, unwritable
 
@@ -23,7 +23,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
         parser, "policies", "budget", "host_budget", "ring", "device", "format", "gpu", "facts", "seed", "json"
     )
-    parser.set_defaults(device=None)
     parser.add_argument("--steps", type=positive, default=6, metavar="N", help="steps to run (default: %(default)s)")
     parser.add_argument(
         "--report", metavar="FILE", help="write a page (.html), or the timelines alone as a picture (.svg)"
@@ -40,11 +39,12 @@ def run(args: argparse.Namespace) -> int:
     policies = args.policies or (RUN if args.gpu is None else SIMULATED)
     subject.check_policies(policies)
     about = subject.read(args)
-    costs = replace(subject.costs_of(about, args.gpu), staging=staging(args, about.solver))
-    budget, host_budget = subject.budgets(about, args)
-    if args.gpu is not None or about.facts.planning_only():
-        results = simulated(about.programs, policies, costs, budget, host_budget, about.facts.name, about.train.name)
-        notes, where = subject.notes(costs, about.format), f"simulated {costs.device}"
+    costs = replace(subject.costs_of(about, args.gpu), staging=about.setting.staging)
+    setting = about.setting
+    budget, host_budget = setting.budget, setting.host_budget
+    if args.gpu is not None or setting.facts.planning_only():
+        results = simulated(about.programs, policies, costs, budget, host_budget, setting.facts.name, about.train.name)
+        notes, where = subject.notes(costs, setting.format), f"simulated {costs.device}"
     else:
         results = _ran(about, policies, costs, budget, host_budget, args)
         where = subject.described(about)
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         _write(Path(args.report), results, rows, limit, about, notes)
     if args.json:
-        table.dump({"rows": rows, "device": where, "format": about.format})
+        table.dump({"rows": rows, "device": where, "format": setting.format})
     else:
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         table.show(rows, f"{about.titled()}{allowed}. {notes}")
@@ -65,19 +65,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget, args: argparse.Namespace):
     from minidnn.study.run import ran
-    from minidnn.study.runners import net_runner, solver_runner
 
     def tell(text: str) -> None:
         if not args.json:
             status(text)
 
-    seed = about.seed if args.seed is None else args.seed
-    if about.solver is not None:
-        runner = solver_runner(about.path, about.device, args.batch, seed, about.format, about.facts.name, about.fuse)
-    else:
-        runner = net_runner(about.net, about.device, seed, about.format, about.facts.name, about.fuse)
     try:
-        return ran(runner, about.programs, policies, costs, budget, host_budget, args.steps, about.train.name, tell)
+        return ran(
+            about.runner(), about.programs, policies, costs, budget, host_budget, args.steps, about.train.name, tell
+        )
     finally:
         tell("")
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 from minidnn import sizes
 from minidnn.backends import DEVICES
 from minidnn.formats import FORMATS
+
+if TYPE_CHECKING:
+    from minidnn.training.setting import Given, Setting
 
 # Variants of a policy, which its own document tells of, are left out here: an error names them all.
 POLICIES = (
@@ -84,7 +87,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "device": (
         "--device",
-        dict(choices=DEVICES, default="cpu", help="what to run on (default: the solver file's, else cpu)"),
+        dict(choices=DEVICES, help="what to run on (default: the solver file's, else cpu)"),
     ),
     "no_tf32": (
         "--no-tf32",
@@ -129,27 +132,30 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
 _TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "no_fusion")}
 
 
-def opened(args: argparse.Namespace, name: str | None) -> Any:
-    """The device called `name`: opened if it has options, else its name, for others to open."""
+def given(args: argparse.Namespace) -> Given:
+    """What the options say of how a net is run; a verb has some of them."""
+    found: dict[str, Any] = {
+        name: value
+        for name in ("policy", "budget", "host_budget", "host_ring", "compress", "device", "format", "facts", "seed")
+        if (value := getattr(args, name, None)) is not None
+    }
+    return cast("Given", {**found, "fuse": not getattr(args, "no_fusion", False)})
+
+
+def opened(args: argparse.Namespace, setting: Setting) -> Setting:
+    """The setting with its device opened, where options of `--device cuda` are given. Raises InvalidInput where they
+    are given for another device."""
+    from dataclasses import replace
+
     from minidnn.backends import open_device
     from minidnn.errors import InvalidInput
 
     if not (args.no_tf32 or args.no_graph):
-        return name
-    if name != "cuda":
+        return setting
+    if setting.device != "cuda":
         flag = "--no-tf32" if args.no_tf32 else "--no-graph"
         raise InvalidInput(f"{flag} is for --device cuda")
-    return open_device("cuda", tf32=not args.no_tf32, graphs=not args.no_graph)
-
-
-def staging(args: argparse.Namespace, solver: Any = None) -> Any:
-    """How bytes are to lie on the host, as a Staging; None: all pinned. The command line goes before a solver file."""
-    from minidnn.training.solver_file import host_staging
-
-    ring, compress = args.host_ring, args.compress
-    if solver is not None:
-        ring, compress = ring or solver.minidnn.host_ring, compress or solver.minidnn.compress
-    return host_staging(ring, compress)
+    return replace(setting, device=open_device("cuda", tf32=not args.no_tf32, graphs=not args.no_graph))
 
 
 def common(parser: argparse.ArgumentParser, *which: str) -> None:

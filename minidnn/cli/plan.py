@@ -9,7 +9,6 @@ from pathlib import Path
 
 from minidnn import sizes
 from minidnn.cli import subject
-from minidnn.cli.options import staging
 from minidnn.costs import Costs
 from minidnn.files import unwritable
 
@@ -18,7 +17,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
         parser, "policy", "policies", "budget", "host_budget", "ring", "device", "format", "gpu", "facts", "json"
     )
-    parser.set_defaults(device=None)
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
     parser.add_argument(
         "--save", metavar="FILE.plan", help="write the plan: text to compare, and a --policy to run anywhere"
@@ -26,23 +24,21 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.memory.policies import DEFAULT
     from minidnn.report import table
     from minidnn.study.compare import simulated
 
     about = subject.read(args)
-    default = (about.solver is not None and about.solver.minidnn.policy) or DEFAULT
-    policies = subject.policies_of(args) or [default]
+    setting = about.setting
+    policies = subject.policies_of(args) or [setting.policy]
     subject.check_policies(policies)
-    costs = replace(subject.costs_of(about, args.gpu), staging=staging(args, about.solver))
+    costs = replace(subject.costs_of(about, args.gpu), staging=about.setting.staging)
     if args.save:
         return _save(args, about, policies, costs)
-    results = simulated(
-        about.programs, policies, costs, *subject.budgets(about, args), args.facts or "default", about.train.name
-    )
+    budgets = setting.budget, setting.host_budget
+    results = simulated(about.programs, policies, costs, *budgets, setting.facts.name, about.train.name)
     rows = [r.row() for r in results]
     if args.json:
-        table.dump({"rows": rows, "format": about.format})
+        table.dump({"rows": rows, "format": about.setting.format})
     elif args.listing:
         for r in results:
             if r.refused is not None:
@@ -51,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
                 print(f"# {r.policy}")
                 print(schedule)
     else:
-        table.show(rows, f"{about.titled()}. {subject.notes(costs, about.format)}")
+        table.show(rows, f"{about.titled()}. {subject.notes(costs, about.setting.format)}")
         for r in results:
             _worst(r)
     return 0  # that a policy is refused is an answer, not a failure
@@ -69,7 +65,7 @@ def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str],
         raise InvalidInput("--save writes one policy's plan, and no listing")
     if problem := unwritable(path, plan_file.SUFFIX):
         raise InvalidInput(f"--save {args.save}: {problem}")
-    arrangement = arrange(about.programs, policies[0], costs, *subject.budgets(about, args))
+    arrangement = arrange(about.programs, policies[0], costs, about.setting.budget, about.setting.host_budget)
     plan_file.save(path, arrangement, costs)
     if args.json:
         table.dump({"plan": str(path), "policy": arrangement.policy, "arena_bytes": arrangement.arena})

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import TYPE_CHECKING
 
-from minidnn.cli.options import common, opened, positive
+from minidnn.cli.options import common, given, opened, positive
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,20 +25,16 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from minidnn.data import DataError
-    from minidnn.memory.policies import DEFAULT
     from minidnn.training.session import Session
+    from minidnn.training.setting import Setting
     from minidnn.training.solver_file import understand
 
     net, test_net, solver = understand(args.model, batch=args.batch)
     net = test_net or net
     graph = net.graph("TEST")
     scores, normal = scores_of(graph)
-    device = opened(args, args.device)
-    with Session(
-        net, device=device, policy=args.policy or DEFAULT, budget=args.budget, host_budget=args.host_budget,
-        format=args.format or (solver and solver.minidnn.format) or "float32", keep=[scores],
-        fuse=not args.no_fusion,
-    ) as session:  # fmt: skip
+    setting = opened(args, Setting.of({**given(args), "keep": [scores]}, solver))
+    with Session(net, setting=setting) as session:
         session.load(args.weights, complete=True)
         with np.errstate(all="ignore"):  # the check below says more
             found = session.forward(prepared(graph, args.input))[scores]

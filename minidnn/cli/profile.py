@@ -13,7 +13,6 @@ from minidnn.costs import Costs, Measurements
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser, "device", "format", "json")
-    parser.set_defaults(device=None)
     parser.add_argument("--again", action="store_true", help="measure anew what is known already")
 
 
@@ -25,8 +24,8 @@ def measuring(about: subject.Subject, again: bool = False) -> tuple[Costs, Measu
     from minidnn.formats import usable
     from minidnn.measuring.ops import measure
 
-    usable(about.format)
-    device = open_device(about.device)
+    usable(about.setting.format)
+    device = open_device(about.setting.device)
     known = measurements(device)
     if known.problem:
         print(f"minidnn: {known.problem}", file=sys.stderr)
@@ -68,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
                 )
     facts: dict[str, Any] = {
         "device": known.device,
-        "format": about.format,
+        "format": about.setting.format,
         "bandwidth_out": known.bandwidth_out,
         "bandwidth_in": known.bandwidth_in,
         "latency": known.latency,

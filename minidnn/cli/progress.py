@@ -53,8 +53,8 @@ def heading(event: Began, solver: Solver) -> Iterator[str]:
     arrangement, device = solver.session.arrangement, solver.session.device
     yield f"Solving {solver.net.name or 'net'} from iteration {event.iteration} to {event.max_iter}, seed {event.seed}"
     yield f"Device {device.name}: {device.description}"
-    if solver.session.format != "float32":
-        yield f"Numbers: {solver.session.format}, weights float32"
+    if solver.session.setting.format != "float32":
+        yield f"Numbers: {solver.session.setting.format}, weights float32"
     yield f"Memory: {memory(solver)}, policy {arrangement.policy}"
     if event.resumed:
         yield f"Resuming from {event.resumed}"

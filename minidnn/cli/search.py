@@ -23,7 +23,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
         parser, "policy", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json"
     )  # fmt: skip
-    parser.set_defaults(device=None)
     parser.add_argument(
         "--max", required=True, choices=("batch", "depth"),
         help="what is to be large: the batch of a net, or the depth (then FILE is resnet, superneurons_resnet or vgg)",
@@ -43,16 +42,16 @@ def run(args: argparse.Namespace) -> int:
     subject.check_policies(policies, sizes=True)
     look, about, model = (_batch if args.max == "batch" else _depth)(args)
     costs = subject.costs_of(about, args.gpu)
-    budget, host_budget = subject.budgets(about, args)
+    budget, host_budget = about.setting.budget, about.setting.host_budget
     budget = costs.memory if budget is None else budget
     rows: list[dict[str, Any]] = []
 
     def say() -> None:
         if args.json:
-            table.dump({"rows": rows, "format": about.format, "host_budget": host_budget})
+            table.dump({"rows": rows, "format": about.setting.format, "host_budget": host_budget})
         else:
             title = model if args.max == "batch" else f"{model}, batch {about.batch}"
-            _show(rows, args.max, f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.format)}")
+            _show(rows, args.max, f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.setting.format)}")
 
     try:
         for policy in policies:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minidnn.cli.options import common, opened
+from minidnn.cli.options import common, given, opened
 from minidnn.costs import Costs
 from minidnn.program import Program
 from minidnn.programs.fusion import Fuses
 
 if TYPE_CHECKING:
-    from minidnn.layers.facts import Facts
+    from minidnn.study.run import Open
+    from minidnn.training.setting import Setting
 
 
 @dataclass(eq=False)
@@ -31,15 +32,9 @@ class Subject:
     test_net: Any
     solver: Any  # SolverParameter, or None for a model file
     programs: tuple[Program, ...]
-    device: Any  # its name, or itself
-    seed: int
-    format: str
-    facts: Facts
+    setting: Setting
+    asked: int | None  # the batch size that the arguments name
     fuses: Fuses | None  # what of its programs was fused: what the device, or the simulated GPU, offers
-
-    @property
-    def fuse(self) -> bool:
-        return self.fuses is not None
 
     @property
     def name(self) -> str:
@@ -58,11 +53,19 @@ class Subject:
         """The programs at another batch size, without reading the file again."""
         test_net = self.test_net and self.test_net.with_batch(batch)
         net = self.net.with_batch(batch)
-        return _programs(net, test_net, self.solver, self.seed, self.facts, self.format, self.fuses)
+        return _programs(net, test_net, self.solver, self.setting, self.fuses)
+
+    def runner(self, batch: int | None = None) -> Open:
+        """What trains it for real, at another batch size if one is given."""
+        from minidnn.study.runners import net_runner, solver_runner
+
+        if self.solver is not None:
+            return solver_runner(self.path, batch or self.asked, self.setting)
+        return net_runner(self.net if batch is None else self.net.with_batch(batch), self.setting)
 
     def titled(self) -> str:
         batch = f", batch {self.batch}" if self.batch else ""
-        return self.name + batch + (f", {self.format}" if self.format != "float32" else "")
+        return self.name + batch + (f", {self.setting.format}" if self.setting.format != "float32" else "")
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
@@ -72,36 +75,34 @@ def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
 
 def read(args: argparse.Namespace) -> Subject:
     """The subject that the arguments name."""
-    from minidnn.programs.build import facts_of
+    from minidnn.training.setting import Setting
     from minidnn.training.solver_file import understand
 
-    facts = facts_of(getattr(args, "facts", None) or "default")
     net, test_net, p = understand(args.file, batch=args.batch)
-    seed = p.random_seed if p is not None and p.random_seed >= 0 else 0
-    format = args.format or (p is not None and p.minidnn.format) or "float32"
-    device = getattr(args, "device", None) or (p is not None and p.minidnn.device) or "cpu"
-    device = opened(args, device) if hasattr(args, "device") else device
-    fuses = None if args.no_fusion else _fuses(device, getattr(args, "gpu", None))
-    found = _programs(net, test_net, p, seed, facts, format, fuses)
-    return Subject(args.file, net, test_net, p, found, device, seed, format, facts, fuses)
+    setting = opened(args, Setting.of(given(args), p))
+    if getattr(args, "seed", None) is None and p is not None and p.random_seed >= 0:
+        setting = replace(setting, seed=p.random_seed)
+    fuses = _fuses(setting, getattr(args, "gpu", None)) if setting.fuse else None
+    found = _programs(net, test_net, p, setting, fuses)
+    return Subject(args.file, net, test_net, p, found, setting, args.batch, fuses)
 
 
-def _fuses(device: Any, gpu: str | None) -> Fuses | None:
+def _fuses(setting: Setting, gpu: str | None) -> Fuses:
     """What is fused on a simulated GPU, or on the device."""
     from minidnn.backends import open_device
     from minidnn.programs.fusion import as_cudnn
 
-    return as_cudnn if gpu is not None else open_device(device).fuses
+    return as_cudnn if gpu is not None else open_device(setting.device).fuses
 
 
-def _programs(
-    net: Any, test_net: Any, solver: Any, seed: int, facts: Facts, format: str, fuses: Fuses | None
-) -> tuple[Program, ...]:
+def _programs(net: Any, test_net: Any, solver: Any, setting: Setting, fuses: Fuses | None) -> tuple[Program, ...]:
     from minidnn.programs.build import programs
     from minidnn.training.solver_file import phases, train_spec
 
-    train = None if solver is None else train_spec(solver, seed)
-    found = programs(net, train, phases(solver), test_net=test_net, facts=facts, format=format, fuses=fuses)
+    train = None if solver is None else train_spec(solver, setting.seed)
+    found = programs(
+        net, train, phases(solver), test_net=test_net, facts=setting.facts, format=setting.format, fuses=fuses
+    )
     return tuple(found.values())
 
 
@@ -109,15 +110,8 @@ def described(about: Subject) -> str:
     """The device and all that its numbers depend on: libraries, threads, whether TF32 is allowed."""
     from minidnn.backends import open_device
 
-    device = open_device(about.device)
+    device = open_device(about.setting.device)
     return f"{device.name}: {device.description}"
-
-
-def budgets(about: Subject, args: argparse.Namespace) -> tuple[int | None, int | None]:
-    """(device budget, host budget): the command line's, else the solver file's, else none."""
-    own = about.solver.minidnn if about.solver is not None else None
-    host = getattr(args, "host_budget", None)
-    return args.budget or (own and own.budget), host or (own and own.host_budget)
 
 
 def policies_of(args: argparse.Namespace) -> list[str]:
@@ -148,7 +142,7 @@ def costs_of(subject: Subject, gpu: str | None) -> Costs:
 
     if gpu is not None:
         return profile(gpu)
-    device = open_device(subject.device)
+    device = open_device(subject.setting.device)
     known = measurements(device)
     if known.problem:
         print(f"minidnn: {known.problem}", file=sys.stderr)

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 
-from minidnn.cli.options import common, opened, positive
+from minidnn.cli.options import common, given, opened, positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,29 +17,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.memory.policies import DEFAULT
     from minidnn.training.evaluate import evaluate
     from minidnn.training.feeds import Feeds
     from minidnn.training.session import Session
+    from minidnn.training.setting import Setting
     from minidnn.training.solver_file import understand
 
     net, test_net, solver = understand(args.model, batch=args.batch)
     net = test_net or net
-    device = opened(args, args.device)
-    with Session(
-        net,
-        device=device,
-        policy=args.policy or DEFAULT,
-        budget=args.budget,
-        host_budget=args.host_budget,
-        format=args.format or (solver and solver.minidnn.format) or "float32",
-        fuse=not args.no_fusion,
-    ) as session:
+    with Session(net, setting=opened(args, Setting.of(given(args), solver))) as session:
         loaded = session.load(args.weights, complete=True)
         feeds = Feeds(session.graphs["TEST"])
         try:
-            given = solver.test_iter if solver and not args.batch else ()
-            result = evaluate(session, feeds, args.iterations or next(iter(given), None))
+            own = solver.test_iter if solver and not args.batch else ()
+            result = evaluate(session, feeds, args.iterations or next(iter(own), None))
         finally:
             feeds.close()
         assert result is not None
@@ -48,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             "images": result.images,
             "seconds": result.seconds,
             "device": f"{session.device.name}: {session.device.description}",
-            "format": session.format,
+            "format": session.setting.format,
             "peak_bytes": session.arrangement.arena,
             "unused": list(loaded.unused),
         }

@@ -14,7 +14,6 @@ STEPS = 10
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser, "policy", "budget", "device", "format", "gpu", "json")
-    parser.set_defaults(device=None)
     parser.add_argument("--iterations", type=positive, metavar="N", help=f"steps (default: {STEPS})")
     parser.add_argument(
         "--algorithms",
@@ -27,15 +26,15 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
     from minidnn.study.compare import planned
-    from minidnn.study.runners import net_runner, solver_runner
     from minidnn.study.time import layers
 
     about = subject.read(args)
     if args.algorithms:
         return _algorithms(args, about)
-    policy = _policy(args, about)
+    policy = about.setting.policy
+    subject.check_policies([policy])
     costs = subject.costs_of(about, args.gpu)
-    budget, _ = subject.budgets(about, args)
+    budget = about.setting.budget
     if args.gpu is not None:
         from minidnn.memory.execution.simulator import simulate
 
@@ -44,13 +43,9 @@ def run(args: argparse.Namespace) -> int:
             raise refused
         schedule = arrangement.schedules[about.train.name]
         traces = [simulate(schedule, costs)]
-        notes, where = subject.notes(costs, about.format), f"simulated {costs.device}"
+        notes, where = subject.notes(costs, about.setting.format), f"simulated {costs.device}"
     else:
-        if about.solver is not None:
-            open_runner = solver_runner(about.path, about.device, args.batch, about.seed, about.format, fuse=about.fuse)
-        else:
-            open_runner = net_runner(about.net, about.device, about.seed, about.format, fuse=about.fuse)
-        runner = open_runner(policy, costs, budget)
+        runner = about.runner()(policy, costs, budget)
         try:
             schedule = runner.arrangement.schedules[about.train.name]
             runner.step()
@@ -63,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     seconds = median(t.seconds for t in traces)
     if args.json:
         total = {"step_seconds": seconds, "iterations": len(traces), "policy": policy}
-        total |= {"device": where, "format": about.format}
+        total |= {"device": where, "format": about.setting.format}
         table.dump({"rows": rows, **total})
         return 0
     lines = [
@@ -94,11 +89,12 @@ def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
 
     if args.iterations is not None:
         raise InvalidInput("--algorithms measures each algorithm as `minidnn profile` does: leave out --iterations")
-    policy = _policy(args, about)
-    budget, _ = subject.budgets(about, args)
+    policy = about.setting.policy
+    subject.check_policies([policy])
+    budget = about.setting.budget
     if args.gpu is not None:
         costs = profile(args.gpu)
-        where, notes = f"simulated {costs.device}", subject.notes(costs, about.format)
+        where, notes = f"simulated {costs.device}", subject.notes(costs, about.setting.format)
     else:
         costs, _, _ = measuring(about)
         where = subject.described(about)
@@ -109,7 +105,7 @@ def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
     rows = algorithms(about.train, arrangement.schedules[about.train.name].plan, costs)
     totals = sums(rows)
     if args.json:
-        table.dump({"rows": rows, **totals, "policy": policy, "device": where, "format": about.format})
+        table.dump({"rows": rows, **totals, "policy": policy, "device": where, "format": about.setting.format})
         return 0
     best: dict[str, float] = {}
     for row in rows:
@@ -138,12 +134,3 @@ def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
         space = table.size(totals[which]["workspace_bytes"])
         print(f"all, {words}: {table.duration(totals[which]['seconds'])}, workspace up to {space}")
     return 0
-
-
-def _policy(args: argparse.Namespace, about: subject.Subject) -> str:
-    """The command line's, else the file's, else the default."""
-    from minidnn.memory.policies import DEFAULT
-
-    policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or DEFAULT
-    subject.check_policies([policy])
-    return policy

@@ -7,13 +7,12 @@ import json
 import sys
 from typing import Any
 
-from minidnn.cli.options import common, opened, positive
+from minidnn.cli.options import common, given, positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER.yaml", help="a solver file, with Caffe's fields")
     common(parser, "policy", "budget", "host_budget", "ring", "device", "format", "facts", "batch", "seed")
-    parser.set_defaults(device=None)  # the file's `minidnn: {device}`, or cpu
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
     begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name")
@@ -29,12 +28,8 @@ def run(args: argparse.Namespace) -> int:
 
     fields = {"max_iter": args.max_iter, "snapshot_prefix": args.snapshot_prefix}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
-    device = opened(args, args.device)
     with Solver(
-        args.solver, policy=args.policy, budget=args.budget, host_budget=args.host_budget, device=device,
-        format=args.format, facts=args.facts or "default", batch=args.batch, seed=args.seed,
-        resume=args.resume, weights=args.weights, fuse=not args.no_fusion,
-        host_ring=args.host_ring, compress=args.compress,
+        args.solver, batch=args.batch, resume=args.resume, weights=args.weights, **given(args),
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
         images = seconds = 0.0
@@ -61,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
             "policy": arrangement.policy,
             "device": solver.session.device.name,
             "description": solver.session.device.description,
-            "format": solver.session.format,
+            "format": solver.session.setting.format,
             "seed": solver.seed,
             "peak_bytes": arrangement.arena,
             "host_bytes": arrangement.host + arrangement.store,

@@ -19,7 +19,6 @@ from minidnn.cli.options import positive, size
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser, "policy", "budget", "host_budget", "device", "format", "gpu", "facts", "json")
-    parser.set_defaults(device=None)
     parser.add_argument(
         "--grid", type=positive, metavar="N", help="find batches to within N (default: a quarter of the first)"
     )
@@ -54,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or "accudnn"
     subject.check_policies([policy], sizes=True)
     costs = subject.costs_of(about, args.gpu)
-    budget, host_budget = subject.budgets(about, args)
+    budget, host_budget = about.setting.budget, about.setting.host_budget
     samples, epoch = _epoch(about, args.samples)
     first = about.batch
     if first is None:
@@ -81,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if match is not None:
         said.append(f"Solver fields for it{why}: {_fields(match)}.")
     said += [_error(p) for p in checked]
-    said.append(subject.notes(costs, about.format))
+    said.append(subject.notes(costs, about.setting.format))
     lines = (_HEADINGS, [_line(r) for r in rows])
     if args.report:
         at = best.batch if best is not None else None, unmoved.batch if unmoved is not None else None
@@ -92,7 +91,8 @@ def run(args: argparse.Namespace) -> int:
                 file.write(drawn.page(rows, *at, title, said, lines, minidnn.__version__))
     if args.json:
         facts = {
-            "policy": policy, "budget": budget, "device": costs.device, "origin": costs.origin, "format": about.format,
+            "policy": policy, "budget": budget, "device": costs.device, "origin": costs.origin,
+            "format": about.setting.format,
             "best": best and best.batch, "largest_unswapped": unmoved and unmoved.batch, "ratio": ratio,
             "grid": found.grid, "samples": samples, "gpus": args.gpus, "link": cluster.bandwidth,
             "gradient_bytes": shared, "solver": match,
@@ -226,24 +226,18 @@ def _measured(
     from minidnn.backends import open_device
     from minidnn.costs import measurements
     from minidnn.measuring.ops import measure
-    from minidnn.study.runners import net_runner, solver_runner
     from minidnn.study.tune import planned, ran
 
     checked = []
     for batch in dict.fromkeys(p.batch for p in (found.best, found.unmoved) if p is not None):
-        device = open_device(about.device)
+        device = open_device(about.setting.device)
         programs = about.at_batch(batch)
         costs = measure(device, programs, measurements(device))
         point = planned(programs, batch, policy, costs, budget, host_budget, about.train.name)
         if not point.fits:
             checked.append(point)
             continue
-        facts = args.facts or "default"
-        if about.solver is not None:
-            opened = solver_runner(about.path, about.device, batch, about.seed, about.format, facts, about.fuse)
-        else:
-            opened = net_runner(about.net.with_batch(batch), about.device, about.seed, about.format, facts, about.fuse)
-        checked.append(ran(opened, point, policy, costs, budget))
+        checked.append(ran(about.runner(batch), point, policy, costs, budget))
     return checked
 
 

@@ -62,8 +62,6 @@ def build(
 ) -> dict[str, Program]:
     """TRAIN, ACCUMULATE before it where iter_size asks for one, and TEST, whose scores are outputs. Under other memory
     facts than our own nothing is fused: the papers know no such ops."""
-    if isinstance(keep, str):
-        raise InvalidInput(f"keep is a list of blobs: say keep=[{keep!r}]")
     for name in keep:
         if not any(last(graph, name) for graph in graphs.values()):
             known = (b.name for graph in graphs.values() for node in graph.layers for b in node.tops)

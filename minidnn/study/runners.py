@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from minidnn.nets.net import Net
 from minidnn.program import Role
 from minidnn.study.run import Open, Runner
 from minidnn.training.session import Session
+from minidnn.training.setting import Setting
 from minidnn.training.solver import Solver
 
 
@@ -71,37 +73,25 @@ class _Differentiated:
         self.session.close()
 
 
-def solver_runner(
-    path: str,
-    device: str,
-    batch: int | None,
-    seed: int,
-    format: str = "float32",
-    facts: str = "default",
-    fuse: bool = True,
-) -> Open:
+def solver_runner(path: str, batch: int | None, setting: Setting) -> Open:
     """Trains what a solver file says, each time from the same start."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
-        solver = Solver(
-            path, policy=policy, budget=budget, costs=costs, device=device, batch=batch, seed=seed, format=format,
-            facts=facts, fuse=fuse,
-        )  # fmt: skip
-        return _Trained(solver)
+        return _Trained(Solver(path, batch=batch, setting=_under(setting, policy, costs, budget)))
 
     return open_runner
 
 
-def net_runner(
-    net: Net, device: str, seed: int, format: str = "float32", facts: str = "default", fuse: bool = True
-) -> Open:
+def net_runner(net: Net, setting: Setting) -> Open:
     """Runs a net's forward and backward on random batches, each time the same ones."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
-        session = Session(
-            net, None, ("TRAIN",), device=device, policy=policy, budget=budget, costs=costs, seed=seed, format=format,
-            facts=facts, fuse=fuse,
-        )  # fmt: skip
-        return _Differentiated(session, seed)
+        session = Session(net, None, ("TRAIN",), setting=_under(setting, policy, costs, budget))
+        return _Differentiated(session, setting.seed)
 
     return open_runner
+
+
+def _under(setting: Setting, policy: str, costs: Costs, budget: int | None) -> Setting:
+    """The same, under another policy and budget; `costs` say how bytes lie on the host."""
+    return replace(setting, policy=policy, costs=costs, budget=budget, host_budget=None, staging=None)

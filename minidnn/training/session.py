@@ -8,19 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minidnn.backends import open_device
-from minidnn.costs import Costs, Staging, estimate
+from minidnn.costs import estimate
 from minidnn.errors import InvalidInput
 from minidnn.formats import usable, widened
-from minidnn.layers.facts import Facts
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies import DEFAULT
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Role, Tensor
@@ -28,6 +26,10 @@ from minidnn.programs.autodiff import SCALE, TrainSpec
 from minidnn.programs.build import build, executable, last
 from minidnn.training import snapshot
 from minidnn.training.parameters import Parameters, WeightsError
+from minidnn.training.setting import Given, Setting
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 @dataclass(frozen=True)
@@ -47,40 +49,30 @@ class Session:
         phases: Sequence[str] = ("TEST",),
         *,
         test_net: Net | None = None,
-        device: Any = "cpu",
-        policy: str = DEFAULT,
-        budget: int | None = None,
-        host_budget: int | None = None,
-        staging: Staging | None = None,
-        costs: Costs | None = None,
-        seed: int = 0,
-        keep: Sequence[str] = (),
-        format: str = "float32",
-        facts: str | Facts = "default",
-        fuse: bool = True,
-        debug: bool = False,
-        delays: float = 0.0,
+        setting: Setting | None = None,
+        **given: Unpack[Given],
     ) -> None:
-        """`train` says what an update is; without it the TRAIN program ends with the gradients. `format` is the number
-        format that the network computes in (formats.py); parameters are float32 whatever it is. `facts` say what
-        backward reads (layers/base.py); a set that only plans is refused. `staging` says how bytes lie on the host
-        (None: as `costs` says). `fuse` makes one op of several where the device
-        has a kernel for them (fusion.py).
+        """`train` says what an update is; without it the TRAIN program ends with the gradients. How the net is run is
+        said by keywords (setting.Given), or by one `setting`.
 
-        Raises BudgetError before anything is allocated if the policy cannot keep the budget.
+        Raises BudgetError before anything is allocated if the policy cannot keep the budget, and InvalidInput for
+        memory facts that are for planning only.
         """
         self.net = net
-        self.format = usable(format)
-        self.device = open_device(device)
-        self.costs = costs or estimate(self.device)
-        if staging is not None:
-            self.costs = replace(self.costs, staging=staging)
+        self.setting = setting = setting or Setting.of(given)
+        usable(setting.format)
+        self.device = open_device(setting.device)
+        self.costs = setting.costs or estimate(self.device)
+        if setting.staging is not None:
+            self.costs = replace(self.costs, staging=setting.staging)
         nets = {"TRAIN": net, "TEST": test_net or net}
-        self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=format) for phase in phases}
-        fuses = self.device.fuses if fuse else None
-        self.programs = build(self.graphs, train, keep, executable(facts), fuses)
-        self.arrangement = arrange(list(self.programs.values()), policy, self.costs, budget, host_budget)
-        self.machine = Machine(self.device, self.arrangement, debug=debug, delays=delays)
+        self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=setting.format) for phase in phases}
+        fuses = self.device.fuses if setting.fuse else None
+        self.programs = build(self.graphs, train, setting.keep, executable(setting.facts), fuses)
+        self.arrangement = arrange(
+            list(self.programs.values()), setting.policy, self.costs, setting.budget, setting.host_budget
+        )
+        self.machine = Machine(self.device, self.arrangement, debug=setting.debug, delays=setting.delays)
         carried = {t.name: t for program in self.programs.values() for t in program.carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         others = [t for t in carried.values() if t not in self.params.tensors]
@@ -88,7 +80,7 @@ class Session:
         self._state = [t for t in others if train is None or t.role is not Role.PARAM_GRADIENT]
         first: dict[str, np.ndarray] = {}
         for phase in reversed(self.graphs):
-            first.update(nets[phase].initial(seed, phase))
+            first.update(nets[phase].initial(setting.seed, phase))
         for tensor in self.params.tensors:
             self.machine.set(tensor, first[tensor.name])
         for tensor in others:

@@ -12,18 +12,17 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from minidnn.errors import InvalidInput
-from minidnn.layers.facts import Facts
-from minidnn.memory.policies import DEFAULT
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.program import Role
@@ -36,7 +35,11 @@ from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.feeds import Feeds, Pair
 from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
-from minidnn.training.solver_file import host_staging, phases, train_spec, understand
+from minidnn.training.setting import Setting
+from minidnn.training.solver_file import SolverFields, apart, phases, train_spec, understand
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 # ---- training
 
@@ -44,46 +47,30 @@ from minidnn.training.solver_file import host_staging, phases, train_spec, under
 class Solver:
     """Trains a net under a memory policy.
 
-    solver:  a solver file, its parameters, or a Net (then `parameters` are given by keyword: base_lr=0.01, ...)
-    data:    (x, y) arrays for a net whose inputs are Input layers; test_data for its TEST phase
-    resume:  a snapshot to continue from, or "latest": the newest whole one of snapshot_prefix, if there is one
-    weights: a file whose weights are taken by layer name (fine-tuning)
-    host_ring: pinned bytes that what leaves the device passes through, into ordinary memory; None: all of it is pinned
-    compress: what lies behind the ring is packed without its zeros
-    keep:    blobs that stay readable after a step: `solver.blobs["ip1"]`
-    format:  what the network computes in, parameters apart: float32, bfloat16 or float16
-    facts:   what backward reads, by name: "default", or "layrub", whose ReLU keeps a byte mask
-    fuse:    make one op of several where the device has a kernel for them
+    solver:   a solver file, its parameters, or a Net (then its solver fields are keywords: base_lr=0.01, ...)
+    data:     (x, y) arrays for a net whose inputs are Input layers; test_data for its TEST phase
+    weights:  a file whose weights are taken by layer name (fine-tuning)
+    resume:   a snapshot to continue from, or "latest": the newest whole one of snapshot_prefix, if there is one
+    setting:  how the net is run, as one value
+    keywords: how the net is run (setting.Given), and solver fields, which go before the file's: max_iter=100, ...
     """
 
     def __init__(
         self,
         solver: str | Path | SolverParameter | Net,
         *,
-        policy: str | None = None,
-        budget: int | None = None,
-        host_budget: int | None = None,
-        host_ring: int | None = None,
-        compress: bool = False,
-        device: Any = None,
-        costs: Any = None,
-        seed: int | None = None,
         batch: int | None = None,
         data: Pair | None = None,
         test_data: Pair | None = None,
         weights: str | Path | Mapping[str, np.ndarray] | None = None,
         resume: str | Path | None = None,
-        keep: Sequence[str] = (),
-        format: str | None = None,
-        facts: str | Facts = "default",
-        fuse: bool = True,
-        debug: bool = False,
-        delays: float = 0.0,
-        **parameters: Any,
+        setting: Setting | None = None,
+        **keywords: Unpack[SolverFields],
     ) -> None:
-        """`parameters` are solver fields that go before the file's: max_iter=100, base_lr=0.1, ..."""
         file = Path(solver) if isinstance(solver, str | Path) else None
-        fields = {"base_lr": 0.01, **parameters} if isinstance(solver, Net) else parameters
+        given, fields = apart(keywords)
+        if isinstance(solver, Net):
+            fields = {"base_lr": 0.01, **fields}
         net, test_net, p = understand(solver, fields, batch)
         if p is None:
             raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
@@ -91,7 +78,7 @@ class Solver:
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
         self.notes: list[str] = []
         self.resumed, before = self._find(resume)
-        self.seed = _seed(seed, before, p)
+        self.seed = _seed(given.get("seed") if setting is None else setting.seed, before, p)
         tested = "TEST" in phases(p) or test_data is not None
         nets = {"TRAIN": net, "TEST": test_net or net}
         arrays = {"TRAIN": data, "TEST": test_data}
@@ -99,16 +86,10 @@ class Solver:
             phase: Feeds(nets[phase].graph(phase), self.seed, arrays[phase])
             for phase in (("TRAIN", "TEST") if tested else ("TRAIN",))
         }
-        if costs is None:  # given costs say how bytes lie on the host
-            host_ring, compress = host_ring or p.minidnn.host_ring, compress or p.minidnn.compress
-        staging = host_staging(host_ring, compress)
+        setting = replace(setting or Setting.of(given, p), seed=self.seed)
         self.session = Session(
-            net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net,
-            device=device or p.minidnn.device or "cpu", policy=policy or p.minidnn.policy or DEFAULT,
-            budget=budget or p.minidnn.budget, host_budget=host_budget or p.minidnn.host_budget,
-            costs=costs, seed=self.seed, keep=keep, format=format or p.minidnn.format or "float32",
-            staging=staging, facts=facts, fuse=fuse, debug=debug, delays=delays,
-        )  # fmt: skip
+            net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net, setting=setting
+        )
         self.net, self.machine = net, self.session.machine
         self.iteration = 0
         self.position = 0  # training samples consumed
@@ -334,7 +315,12 @@ class Solver:
         chosen = self.session.arrangement.schedules["TRAIN"].plan.algorithm
         together = kinds(self.session.programs["TRAIN"])
         unusual = {op.name: a.name for op, a in chosen.items() if a != device.algorithms(op)[0]}
-        return {"device": device.description, "format": self.session.format, "algorithms": unusual, "fused": together}
+        return {
+            "device": device.description,
+            "format": self.session.setting.format,
+            "algorithms": unusual,
+            "fused": together,
+        }
 
 
 def _phases(solver: Any, tested: bool) -> tuple[str, ...]:

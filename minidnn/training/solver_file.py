@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from minidnn import zoo
 from minidnn.backends import DEVICES
-from minidnn.costs import Staging
 from minidnn.errors import InvalidInput, near
 from minidnn.layers import LAYERS
 from minidnn.memory import policies
@@ -18,15 +17,51 @@ from minidnn.nets.net import Net
 from minidnn.programs.autodiff import TrainSpec
 from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, shown
 from minidnn.training.rates import learning_rate
+from minidnn.training.setting import Given
 
 
-def host_staging(ring: int | None, compress: bool) -> Staging | None:
-    """How bytes lie on the host; None: all that travels is pinned. Raises InvalidInput."""
-    if ring is not None:
-        return Staging(ring, compress)
-    if compress:
-        raise InvalidInput("to compress is for what lies behind a ring: give its size, too (--host-ring 64MiB)")
-    return None
+class SolverFields(Given, total=False):
+    """What `Solver(...)` takes by keyword: how the net is run, and Caffe's solver fields (schema/caffe.py)."""
+
+    net: str
+    net_param: Mapping[str, Any]
+    train_net: str
+    test_net: str | Sequence[str]
+    train_state: Mapping[str, Any]
+    test_state: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    test_iter: int | Sequence[int]
+    test_interval: int
+    test_initialization: bool
+    base_lr: float
+    lr_policy: str
+    gamma: float
+    power: float
+    stepsize: int
+    stepvalue: int | Sequence[int]
+    rampup_interval: int
+    rampup_lr: float
+    max_iter: int
+    iter_size: int
+    momentum: float
+    weight_decay: float
+    regularization_type: str
+    clip_gradients: float
+    display: int
+    average_loss: int
+    snapshot: int
+    snapshot_prefix: str
+    snapshot_after_train: bool
+    random_seed: int
+    type: str
+    solver_mode: str
+    minidnn: Mapping[str, Any]
+
+
+def apart(keywords: Mapping[str, Any]) -> tuple[Given, dict[str, Any]]:
+    """(how the net is run, solver fields) of what was given together."""
+    own = Given.__annotations__.keys()
+    given = {name: value for name, value in keywords.items() if name in own}
+    return cast(Given, given), {name: value for name, value in keywords.items() if name not in own}
 
 
 def understand(

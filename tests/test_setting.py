@@ -1,0 +1,71 @@
+"""How a net is run, as one value: what is given goes before a solver file, which goes before the defaults."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+
+from minidnn.costs import Staging, profile
+from minidnn.errors import InvalidInput
+from minidnn.formats import InvalidFormat
+from minidnn.layers.facts import FACTS
+from minidnn.schema import SolverParameter
+from minidnn.training.setting import Given, Setting
+from minidnn.training.solver_file import SolverFields, apart
+
+
+def solver(**own) -> SolverParameter:
+    return SolverParameter.model_validate({"base_lr": 0.1, "lr_policy": "fixed", "minidnn": own})
+
+
+def test_nothing_said_is_the_default():
+    assert Setting.of({}) == Setting() == Setting.of({}, solver())
+    assert Setting.of(dict.fromkeys(("device", "policy", "budget", "format", "facts", "seed"))) == Setting()
+
+
+def test_what_is_given_goes_before_the_file():
+    file = solver(
+        policy="vdnn_all", budget="64MiB", device="reference", format="float16", host_ring="1MiB", compress=True
+    )
+    found = Setting.of({}, file)
+    assert (found.policy, found.budget, found.device, found.format) == ("vdnn_all", 64 << 20, "reference", "float16")
+    assert found.staging == Staging(1 << 20, True)
+    found = Setting.of({"policy": "liveness:p", "budget": "2GB", "device": "cpu", "host_ring": 1 << 21}, file)
+    assert (found.policy, found.budget, found.device, found.format) == ("liveness:p", 2 * 10**9, "cpu", "float16")
+    assert found.staging == Staging(1 << 21, True)
+
+
+def test_given_costs_say_how_bytes_lie_on_the_host():
+    file = solver(host_ring="1MiB", compress=True)
+    assert Setting.of({"costs": profile("k40")}, file).staging is None
+    assert Setting.of({"costs": profile("k40"), "host_ring": "2MiB"}, file).staging == Staging(2 << 20)
+
+
+def test_facts_by_name_and_as_a_value():
+    assert Setting.of({"facts": "layrub"}).facts is Setting.of({"facts": FACTS["layrub"]}).facts is FACTS["layrub"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "said"),
+    [
+        ({"budget": "64 MB of it"}, InvalidInput, "budget: '64 MB of it' is not a size"),
+        ({"host_budget": -1}, InvalidInput, "host_budget: -1 is not a size: it must be at least one byte"),
+        ({"host_ring": "much"}, InvalidInput, "host_ring: 'much' is not a size"),
+        ({"compress": True}, InvalidInput, "give its size, too"),
+        ({"keep": "ip1"}, InvalidInput, r"say keep=\['ip1'\]"),
+        ({"facts": "layrubb"}, InvalidInput, "did you mean 'layrub'"),
+        ({"format": "float61"}, InvalidFormat, "did you mean 'float16'"),
+    ],
+)
+def test_what_it_cannot_be(given, kind, said):
+    with pytest.raises(kind, match=said):
+        Setting.of(given)
+
+
+def test_every_field_can_be_given_and_every_solver_field_is_a_keyword():
+    """The typed keywords that editors complete are those that there are."""
+    staging = {"host_ring", "compress"}
+    assert set(Given.__annotations__) - staging == {f.name for f in fields(Setting)} - {"staging"}
+    assert set(SolverFields.__annotations__) - set(Given.__annotations__) == set(SolverParameter.model_fields)
+    assert apart({"policy": "layrub", "max_iter": 3}) == ({"policy": "layrub"}, {"max_iter": 3})
