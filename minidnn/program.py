@@ -95,6 +95,11 @@ class Op:
     flops: int = 0  # arithmetic work, for cost models
 
     @cached_property
+    def family(self) -> str:
+        """What the kind begins with: "convolution", whatever the pass and the fusion."""
+        return self.kind.partition(".")[0]
+
+    @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
         """Reads then writes, each tensor once."""
         return tuple(dict.fromkeys((*self.reads, *self.writes)))
@@ -106,6 +111,9 @@ class Op:
 
     def __repr__(self) -> str:
         return self.name
+
+
+PRODUCTS = frozenset({"convolution", "inner_product"})  # families that multiply matrices: most of a net's arithmetic
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,10 @@ def scores_of(graph) -> tuple[str, bool]:
     from minidnn.errors import InvalidInput
 
     for node in reversed(graph.layers):
-        if node.layer.type == "Softmax":
+        if node.layer.probabilities:
             return node.tops[0].name, True
     for node in reversed(graph.layers):
-        if node.layer.type in ("SoftmaxWithLoss", "Accuracy"):
+        if node.layer.labels is not None:
             return node.bottoms[0].name, False
     last = graph.layers[-1].tops[0]
     if len(last.tensor.shape) < 2:
@@ -88,8 +88,9 @@ def prepared(graph, path: str) -> np.ndarray:
         raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array x or images")
     images = samples(path, found[0])
     for node in graph.layers:
-        if node.layer.type == "Data":
-            change = transform(node.layer.spec.transform_param.model_copy(update={"mirror": False}), "TEST")
+        if node.layer.source:
+            _, param = node.layer.source
+            change = transform(param.model_copy(update={"mirror": False}), "TEST")
             change.shape(images.shape[1:], path)  # raises where it does not fit
             return change(images, np.arange(len(images)))
         if not node.bottoms:

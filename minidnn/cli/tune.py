@@ -122,8 +122,8 @@ def _epoch(about: Any, asked: int | None) -> tuple[int, str]:
     if asked is not None:
         return asked, f"An epoch is {asked} samples."
     layers = [node.layer for node in about.net.graph("TRAIN").layers]
-    source = next((parse(x.param.source, "TRAIN") for x in layers if x.type == "Data"), None)
-    if source is None or source.kind == "synthetic":
+    source = next((parse(x.source[0].source, "TRAIN") for x in layers if x.source), None)
+    if source is None or source.made_up:
         return SAMPLES, f"An epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
     data = source.open()
     return len(data), f"An epoch is the {len(data)} samples of {data.name}."

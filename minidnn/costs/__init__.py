@@ -10,11 +10,11 @@ Values only; nothing here runs an op. A Costs comes from one of three places, an
 from __future__ import annotations
 
 from minidnn.costs.cache import Measurements, NotKept, geometry, key, measured, measurements
-from minidnn.costs.costs import PRODUCTS, Choice, Costs, Staging, remembering
+from minidnn.costs.costs import Choice, Costs, Staging, remembering
 from minidnn.costs.estimates import CPU, Rates, estimate
 from minidnn.costs.profiles import GPU, ProfileError, gpu, gpus, profile
 
 __all__ = [
-    "CPU", "GPU", "PRODUCTS", "Choice", "Costs", "Measurements", "NotKept", "ProfileError", "Rates", "Staging",
+    "CPU", "GPU", "Choice", "Costs", "Measurements", "NotKept", "ProfileError", "Rates", "Staging",
     "estimate", "geometry", "gpu", "gpus", "key", "measured", "measurements", "profile", "remembering",
 ]  # fmt: skip

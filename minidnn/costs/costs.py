@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 from minidnn.program import Algorithm, Op
 
-PRODUCTS = ("convolution.", "inner_product.")  # kinds that tensor cores do
-
 
 @dataclass(frozen=True)
 class Choice:

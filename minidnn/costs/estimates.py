@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minidnn.costs.costs import PRODUCTS, Choice, Costs, remembering
-from minidnn.program import Op
+from minidnn.costs.costs import Choice, Costs, remembering
+from minidnn.program import PRODUCTS, Op
 
 if TYPE_CHECKING:
     from minidnn.memory.execution.device import Device
@@ -25,7 +25,7 @@ class Rates:
 
     def arithmetic(self, op: Op) -> float:
         """Operations per second of this op."""
-        product = op.kind.startswith(PRODUCTS)
+        product = op.family in PRODUCTS
         return self.products.get(op.reads[0].dtype, self.flops) if product else self.flops
 
 

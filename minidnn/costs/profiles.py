@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from minidnn import sizes
-from minidnn.costs.costs import PRODUCTS, Choice, Costs, remembering
+from minidnn.costs.costs import Choice, Costs, remembering
 from minidnn.errors import BadInput, near
-from minidnn.program import Algorithm, Op, Tensor
+from minidnn.program import PRODUCTS, Algorithm, Op, Tensor
 
 PROFILES = Path(__file__).with_name("gpus")
 TF32 = ":tf32"
@@ -92,7 +92,7 @@ class GPU:
 
     def peak(self, op: Op) -> float | None:
         """Operations per second of the tensor cores that do this op; None: it is not for them."""
-        if not op.kind.startswith(PRODUCTS):
+        if op.family not in PRODUCTS:
             return None
         format = op.reads[0].dtype
         number = getattr(self, f"{'tf32' if format == 'float32' else format}_flops", None)

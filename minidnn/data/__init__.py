@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from minidnn.data.dataset import Arrays, DataError, Dataset
+from minidnn.data.dataset import Arrays, DataError, Dataset, Source
 from minidnn.data.loader import Loader
-from minidnn.data.source import parse
+from minidnn.data.sources import SOURCES, parse
 from minidnn.data.transform import Transform
 
-__all__ = ["Arrays", "DataError", "Dataset", "Loader", "Transform", "open_loader", "parse", "sample_shape"]
+__all__ = [
+    "SOURCES", "Arrays", "DataError", "Dataset", "Loader", "Source", "Transform", "open_loader", "parse",
+    "sample_shape",
+]  # fmt: skip
 
 
 def sample_shape(data_param: Any, transform_param: Any, phase: str) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import numpy as np
 
@@ -14,6 +14,32 @@ _AT_ONCE = 256  # samples that are looked at together, so that a check needs lit
 
 class DataError(BadInput, ValueError):
     """Data that cannot be read or does not fit; the message names the file and the numbers."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where samples come from: what follows the first colon of `source: kind:...`, understood. A subclass is a kind; it
+    is looked up in `sources.SOURCES` by the word before the colon."""
+
+    form: ClassVar[str]  # how it is written, for errors: "mnist:FOLDER"
+    splits: ClassVar[bool] = False  # whether ":train" or ":test" may end it; else it has one set of samples
+    suffix: ClassVar[str | None] = None  # a bare path that ends so is of this kind, too
+    made_up: ClassVar[bool] = False  # whether its samples stand for others, so that their number means nothing
+
+    split: str  # "train" or "test"
+
+    @classmethod
+    def parse(cls, text: str, split: str) -> Source | None:
+        """What the text after the colon says; None where it is not of the form. Raises DataError to say more."""
+        raise NotImplementedError
+
+    def sample_shape(self) -> tuple[int, ...]:
+        """One raw sample's shape, (C, H, W) or (K,), without reading the samples: planning does not need them."""
+        raise NotImplementedError
+
+    def open(self) -> Dataset:
+        """The samples. Raises DataError."""
+        raise NotImplementedError
 
 
 class Dataset(Protocol):

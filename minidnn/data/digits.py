@@ -8,9 +8,23 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.data.dataset import Arrays, DataError
+from minidnn.data.dataset import Arrays, DataError, Source
 
 SHAPE = (1, 8, 8)
+
+
+class Digits(Source):
+    form, splits = "digits", True
+
+    @classmethod
+    def parse(cls, text, split):
+        return None if text else cls(split)
+
+    def sample_shape(self):
+        return SHAPE
+
+    def open(self):
+        return read(self.split)
 
 
 def read(split: str) -> Arrays:

@@ -9,15 +9,33 @@ import gzip
 import math
 import struct
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from minidnn.data.dataset import Arrays, DataError
+from minidnn.data.dataset import Arrays, DataError, Source
 
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PREFIX = {"train": "train", "test": "t10k"}
 SHAPE = (1, 28, 28)
+
+
+@dataclass(frozen=True)
+class Mnist(Source):
+    form, splits = "mnist:FOLDER", True
+
+    folder: str
+
+    @classmethod
+    def parse(cls, text, split):
+        return cls(split, text) if text else None
+
+    def sample_shape(self):
+        return sample_shape(self.folder, self.split)
+
+    def open(self):
+        return read(self.folder, self.split)
 
 
 def read_idx(path: str | Path) -> np.ndarray:

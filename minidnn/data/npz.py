@@ -4,11 +4,29 @@ from __future__ import annotations
 
 import zipfile
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from minidnn.data.dataset import Arrays, DataError, numbers
+from minidnn.data.dataset import Arrays, DataError, Source, numbers
+
+
+@dataclass(frozen=True)
+class Npz(Source):
+    form, suffix = "npz:PATH", ".npz"
+
+    path: str
+
+    @classmethod
+    def parse(cls, text, split):
+        return cls(split, text) if text else None
+
+    def sample_shape(self):
+        return sample_shape(self.path)
+
+    def open(self):
+        return read(self.path)
 
 
 def read(path: str | Path) -> Arrays:

@@ -5,11 +5,52 @@ Nothing is stored: an image is a function of (seed, index), so ImageNet-sized da
 
 from __future__ import annotations
 
+import math
+import re
+from dataclasses import dataclass
+
 import numpy as np
 
+from minidnn.data.dataset import DataError, Source
 from minidnn.data.random import below
 
 _CELLS = 4  # a pattern has so many cells along each axis
+_DEFAULTS = {"classes": 10, "count": 1024, "seed": 1}
+_MOST = 2**40
+
+
+@dataclass(frozen=True)
+class Patterns(Source):
+    """`synthetic:CxHxW`, with classes=, count= and seed= behind further colons."""
+
+    form, made_up = "synthetic:3x32x32", True
+
+    shape: tuple[int, ...]
+    classes: int
+    count: int
+    seed: int
+
+    @classmethod
+    def parse(cls, text, split):
+        size, *settings = text.split(":")
+        if not re.fullmatch(r"\d+(x\d+x\d+)?", size) or not math.prod(shape := tuple(map(int, size.split("x")))):
+            raise DataError(f"{size!r} is not a sample's shape; expected C x H x W as 3x32x32")
+        values = dict(_DEFAULTS)
+        for setting in settings:
+            name, _, value = setting.partition("=")
+            if name not in values or not value.isdecimal() or int(value) < 1:
+                raise DataError(f"{setting!r} is not one of {', '.join(values)} = a number")
+            values[name] = int(value)
+        if math.prod(shape) > _MOST or any(value > _MOST for value in values.values()):
+            raise DataError("no number in it, nor a sample's size, may be above 2^40")
+        return cls(split, shape, **values)
+
+    def sample_shape(self):
+        return self.shape
+
+    def open(self):
+        first = _MOST if self.split == "test" else 0  # a test image is further than any training image
+        return Synthetic(self.shape, self.classes, self.count, self.seed, first)
 
 
 class Synthetic:

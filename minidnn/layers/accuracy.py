@@ -22,6 +22,7 @@ class Accuracy(Layer):
     type = "Accuracy"
     field_name = "accuracy_param"
     bottoms = (2, 2)
+    labels = 1
 
     def attrs(self, shape):
         p = self.param

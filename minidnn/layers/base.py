@@ -8,7 +8,7 @@ A layer never touches an array: kernels live in the backends, looked up by `Op.k
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -18,6 +18,7 @@ from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Role, Tensor
 
 Shape = tuple[int, ...]
+SampleShape = Callable[[Any, Any, str], Shape]  # (data_param, transform_param, phase) -> one sample's shape
 ELEMENTS = 2**45  # of float32, in the 47 bits of a process's addresses
 
 
@@ -114,12 +115,33 @@ class Layer:
     loss: ClassVar[bool] = False  # the first top carries loss_weight 1 by default
     also: ClassVar[tuple[str, ...]] = ()  # further messages that the type takes; read from `spec`
     message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, where the schema has none
+    batch_field: ClassVar[str | None] = None  # the field of `param` that is the batch size
+    labels: ClassVar[int | None] = None  # the bottom that holds class numbers; bottom 0 then holds a score per class
+    may_hold_labels: ClassVar[bool] = False  # of a layer without bottoms: its tops are labels where others read them so
+    probabilities: ClassVar[bool] = False  # the top holds a probability per class
 
     def __init__(self, spec: Any, param: Any, phase: str) -> None:
         self.spec = spec
         self.param = param
         self.phase = phase  # "TRAIN" or "TEST"
         self.name: str = spec.name
+
+    @classmethod
+    def with_batch(cls, spec: Any, batch: int) -> Any:
+        """The LayerParameter with another batch size, where the layer decides it."""
+        return spec
+
+    @property
+    def source(self) -> tuple[Any, Any] | None:
+        """(data_param, transform_param) of a layer that reads its samples from a source; else None."""
+        return None
+
+    def ask(self, sample_shape: SampleShape) -> None:
+        """Called before `shapes`. A layer that reads from a source asks for the shape of its samples."""
+
+    def classes(self, bottoms: Sequence[Shape]) -> int | None:
+        """How many classes the labels may name, where the layer refuses more; None: it has no labels or takes any."""
+        return None
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """Shapes of the tops, from those of the bottoms (N, C, H, W). Raises ShapeError."""

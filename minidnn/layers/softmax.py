@@ -28,6 +28,7 @@ class Softmax(Layer):
     type = "Softmax"
     field_name = "softmax_param"
     in_place = True
+    probabilities = True
 
     def attrs(self, shape):
         return SoftmaxAttrs(positive_axis(self.param.axis, shape))
@@ -54,11 +55,15 @@ class SoftmaxWithLoss(Layer):
     bottoms = (2, 2)
     tops = (1, 2)
     loss = True
+    labels = 1
 
     def attrs(self, shape):
         loss = self.spec.loss_param
         axis = positive_axis(self.param.axis, shape)
         return SoftmaxLossAttrs(axis, loss.ignore_label, loss.mode, self.loss_weight())
+
+    def classes(self, bottoms):
+        return bottoms[0][self.param.axis] if self.spec.loss_param.ignore_label is None else None
 
     def shapes(self, bottoms):
         scores, labels = bottoms

@@ -12,6 +12,12 @@ class Input(Layer):
     field_name = "input_param"
     bottoms = (0, 0)
     tops = (1, None)
+    may_hold_labels = True
+
+    @classmethod
+    def with_batch(cls, spec, batch):
+        shapes = tuple(s.model_copy(update={"dim": (batch, *s.dim[1:])}) for s in spec.input_param.shape)
+        return spec.model_copy(update={"input_param": spec.input_param.model_copy(update={"shape": shapes})})
 
     def shapes(self, bottoms):
         given, tops = self.param.shape, len(self.spec.top)
@@ -34,8 +40,20 @@ class Data(Layer):
     also = ("transform_param",)
     bottoms = (0, 0)
     tops = (1, 2)
+    batch_field = "batch_size"
 
-    sample: Shape  # one sample after its transformation; the net asks the data for it
+    sample: Shape  # one sample after its transformation
+
+    @classmethod
+    def with_batch(cls, spec, batch):
+        return spec.model_copy(update={"data_param": spec.data_param.model_copy(update={"batch_size": batch})})
+
+    @property
+    def source(self):
+        return self.param, self.spec.transform_param
+
+    def ask(self, sample_shape):
+        self.sample = sample_shape(*self.source, self.phase)
 
     def shapes(self, bottoms):
         n = self.param.batch_size

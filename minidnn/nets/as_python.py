@@ -7,6 +7,7 @@ import keyword
 import re
 from typing import Any
 
+from minidnn.layers import LAYERS
 from minidnn.nets.define import COMMON, TOPS, home
 from minidnn.schema import LayerParameter, NetParameter, plain
 
@@ -71,12 +72,15 @@ def _value(value: Any) -> str:
 
 
 def _batched(layer: LayerParameter, field: str, value: Any, batch: int | None) -> str:
-    return "batch" if batch and layer.type == "Data" and field == "batch_size" else _value(value)
+    return "batch" if batch and field == LAYERS[layer.type].batch_field else _value(value)
 
 
 def _batch(net: NetParameter) -> int | None:
-    """The batch size, if all Data layers have one and the same."""
-    sizes = {layer.data_param.batch_size for layer in net.layer if layer.type == "Data" and layer.data_param}
+    """The batch size, if all layers that say one say the same."""
+    kinds = [(layer, LAYERS[layer.type]) for layer in net.layer]
+    sizes = {
+        getattr(getattr(layer, kind.field_name or ""), kind.batch_field) for layer, kind in kinds if kind.batch_field
+    }
     return sizes.pop() if len(sizes) == 1 else None
 
 

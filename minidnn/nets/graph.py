@@ -9,10 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from minidnn.formats import floating
-from minidnn.layers.base import Layer, Parameter, Shape, ShapeError, addressable
+from minidnn.layers.base import Layer, Parameter, SampleShape, Shape, ShapeError, addressable
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
 
@@ -91,13 +90,13 @@ def resolve(
     specs: Sequence[LayerParameter],
     types: dict[str, type[Layer]],
     place: Callable[[LayerParameter], str],
-    sample: Callable[[Any, Any, str], Shape],
+    sample: SampleShape,
     force_backward: bool = False,
     format: str = "float32",
 ) -> Graph:
     """The graph of these layers, whose names and blobs fit together (schema.wiring says so).
 
-    `place` says where a layer stands, for errors; `sample` is the shape of a Data layer's samples; `format` is what the
+    `place` says where a layer stands, for errors; `sample` gives the shape of a source's samples; `format` is what the
     samples are stored as, from which each layer's tops follow.
     Raises ShapeError, naming the layer, its bottoms and their makers; InvalidFile, and what `sample` raises.
     """
@@ -106,11 +105,10 @@ def resolve(
     for spec in specs:
         layer = types[spec.type](spec, getattr(spec, types[spec.type].field_name or "", None), phase)
         node = Node(layer, tuple(current[b] for b in spec.bottom))
-        if layer.type == "Data":
-            try:
-                layer.sample = sample(spec.data_param, spec.transform_param, phase)  # type: ignore[attr-defined]
-            except ValueError as error:
-                raise type(error)(f"{place(spec)}: layer {spec.name!r}: {error}") from None
+        try:
+            layer.ask(sample)
+        except ValueError as error:
+            raise type(error)(f"{place(spec)}: layer {spec.name!r}: {error}") from None
         bottoms = [b.tensor.shape for b in node.bottoms]
         try:
             shapes = [tuple(shape) for shape in layer.shapes(bottoms)]
@@ -120,10 +118,9 @@ def resolve(
                 addressable(shape, f"its top {top!r}")
             for p in node.parameters:
                 addressable(p.shape, f"its parameter {p.name}")
-            if layer.type == "Input":
-                for i, top in enumerate(spec.top):
-                    if _is_label(top, spec, specs, types):
-                        shapes[i], dtypes[i] = (_count(top, shapes[i]),), "int32"
+            for i, top in enumerate(spec.top if layer.may_hold_labels else ()):
+                if _is_label(top, specs, types):
+                    shapes[i], dtypes[i] = (_count(top, shapes[i]),), "int32"
         except ShapeError as error:
             raise ShapeError(f"{place(spec)}: {_described(node)}: {error}") from None
         if len(shapes) != len(spec.top) or len(dtypes) != len(spec.top):
@@ -162,16 +159,11 @@ def _tensor_name(layer: Layer, top: str) -> str:
     return f"{layer.name}.y" if len(layer.spec.top) == 1 else f"{layer.name}.{top}"
 
 
-def _is_label(top: str, spec: LayerParameter, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
-    """Whether an Input's top holds class numbers: it is called label, or losses and accuracies read nothing else."""
+def _is_label(top: str, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
+    """Whether a top holds class numbers: it is called label, or layers read it as their labels and as nothing else."""
     if top == "label":
         return True
-    uses = [
-        (types[other.type].loss or other.type == "Accuracy") and i == 1
-        for other in specs
-        for i, bottom in enumerate(other.bottom)
-        if bottom == top
-    ]
+    uses = [types[other.type].labels == i for other in specs for i, bottom in enumerate(other.bottom) if bottom == top]
     return bool(uses) and all(uses)
 
 

@@ -42,7 +42,6 @@ class Net:
     name: str | None = None  # a subclass may say another name than its own, and:
     force_backward: bool = False
     state: ClassVar[Mapping[str, Any]] = {}  # {"stage": ["deploy"]}
-    session: Any = None  # where its parameters live: the last Session or Solver made of it
 
     def __init__(self, *positional: Any, **arguments: Any) -> None:
         """Arguments are `define`'s. Where it takes no `batch`, that replaces the batch sizes that it writes."""
@@ -176,24 +175,6 @@ class Net:
             for p in node.parameters
         }
 
-    # ---- alive
-
-    @property
-    def params(self) -> Any:
-        """`net.params["conv1"]["w"]`: the live parameters, of the last Session or Solver made of this net."""
-        return self._alive().params
-
-    def forward(self, inputs: Any) -> dict[str, np.ndarray]:
-        """What the TEST net says of samples, however many: {output: (n, ...)}. Inputs are an array, or by name."""
-        return self._alive().forward(inputs)
-
-    def _alive(self) -> Any:
-        if self.session is None:
-            import minidnn  # the session stands above nets: it is asked for at the user's door
-
-            minidnn.Session(self)
-        return self.session
-
 
 def load(path: str | Path, batch: int | None = None) -> Net:
     """The net of a YAML file; `batch` replaces the file's batch sizes."""
@@ -216,17 +197,9 @@ def _with_batch(parameter: NetParameter, batch: int) -> NetParameter:
     if isinstance(batch, bool) or not isinstance(batch, int | np.integer) or not 1 <= batch <= LARGEST:
         raise InvalidFile([f"net {parameter.name}: batch: expected at least 1 and at most {LARGEST}, got {batch!r}"])
     batch = int(batch)
-    return parameter.model_copy(update={"layer": tuple(_batched(layer, batch) for layer in parameter.layer)})
-
-
-def _batched(layer: LayerParameter, batch: int) -> LayerParameter:
-    if layer.type == "Data" and layer.data_param:
-        return layer.model_copy(update={"data_param": layer.data_param.model_copy(update={"batch_size": batch})})
-    if layer.type == "Input":
-        param = layer.input_param
-        shapes = tuple(s.model_copy(update={"dim": (batch, *s.dim[1:])}) for s in param.shape)
-        return layer.model_copy(update={"input_param": param.model_copy(update={"shape": shapes})})
-    return layer
+    return parameter.model_copy(
+        update={"layer": tuple(LAYERS[layer.type].with_batch(layer, batch) for layer in parameter.layer)}
+    )
 
 
 def _sample_shape(data_param: Any, transform_param: Any, phase: str) -> Shape:

@@ -81,5 +81,5 @@ def _kind(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
         return "in"
     if x.run:
         return "again"
-    family = x.op.kind.split(".")[0]
+    family = x.op.family
     return {"convolution": "convolution", "inner_product": "inner", "sgd": "update"}.get(family, "other")

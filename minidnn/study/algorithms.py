@@ -33,7 +33,7 @@ def algorithms(program: Program, plan: Plan, costs: Costs) -> list[dict[str, Any
 
 
 def _convolves(op: Op) -> bool:
-    return op.kind.startswith("convolution.") and op.kind != "convolution.backward_bias"
+    return op.family == "convolution" and op.kind != "convolution.backward_bias"
 
 
 def sums(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -40,9 +40,8 @@ class Feeds:
         inputs: list[Tensor] = []
         for node in graph.layers:
             tops = [blob.tensor for blob in node.tops]
-            if node.layer.type == "Data":
-                transform, batch = node.layer.spec.transform_param, tops[0].shape[0]
-                loader = open_loader(node.layer.param, transform, graph.phase, seed, batch)
+            if source := node.layer.source:
+                loader = open_loader(*source, graph.phase, seed, tops[0].shape[0])
                 self.feeds.append(_checked(graph, loader, tops))
             elif not node.bottoms:
                 inputs += tops
@@ -113,11 +112,9 @@ def _checked(graph: Graph, loader: Loader, tops: Sequence[Tensor]) -> Feed:
     if data and loader.shape != data.shape:
         raise DataError(f"{name}: a batch has shape {loader.shape}, but {data.name} {data.shape}")
     for node in graph.layers if label else ():
-        if node.layer.type == "SoftmaxWithLoss" and node.bottoms[1].tensor == label:
-            scores = node.bottoms[0].tensor.shape[node.layer.param.axis]
+        known = node.layer.classes([b.tensor.shape for b in node.bottoms])
+        if known is not None and node.layer.labels is not None and node.bottoms[node.layer.labels].tensor == label:
             highest = loader.dataset.classes - 1
-            if highest >= scores and node.layer.spec.loss_param.ignore_label is None:
-                raise DataError(
-                    f"{name}: label {highest} occurs, but layer {node.name} gets {scores} scores per sample"
-                )
+            if highest >= known:
+                raise DataError(f"{name}: label {highest} occurs, but layer {node.name} gets {known} scores per sample")
     return Feed(loader, data, label)

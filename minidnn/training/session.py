@@ -1,6 +1,6 @@
 """A net that is loaded on a device: its programs arranged under a policy and a budget, and its live parameters.
 
-A Session owns the machine. The Solver trains through one; `net.forward` opens one for TEST.
+A Session owns the machine. A Solver trains through one; to use a trained net, open one and call `forward`.
 """
 
 from __future__ import annotations
@@ -90,7 +90,6 @@ class Session:
             self.machine.set(tensor, value)
 
         self._closed = False
-        net.session = self
 
     def step(self, program: str, **how: Any) -> Trace | None:
         """Run a program once, on the inputs written for it; `how` as Machine.step takes it."""

@@ -132,6 +132,10 @@ class Solver:
         """Whether there is something to save, and a prefix to save it to."""
         return bool(self.prefix) and self._saved != self.iteration
 
+    def forward(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """What the TEST net says of samples, with the weights as they are now (Session.forward)."""
+        return self.session.forward(inputs)
+
     # ---- training
 
     def solve(self, observe: Callable[[Event], object] = lambda event: None) -> Ended:
@@ -324,7 +328,7 @@ class Solver:
 
 
 def _phases(solver: Any, tested: bool) -> tuple[str, ...]:
-    """With TEST where the run tests; a net made in Python gets it if it can, for net.forward."""
+    """With TEST where the run tests; a net made in Python gets it if it can, for `forward`."""
     if not tested and isinstance(solver, Net):
         try:
             solver.graph("TEST")

@@ -37,8 +37,8 @@ from minidnn.memory.schedule import Buffer
 from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
 
 MAPS = frozenset({Role.INPUT, Role.ACTIVATION})
-ATTACHED = ("batch_norm", "scale", "relu", "dropout", "identity")  # kinds that belong to the layer before them
-SCRATCH = ("batch_norm", "scale")  # kinds whose workspaces are one
+ATTACHED = ("batch_norm", "scale", "relu", "dropout", "identity")  # families that belong to the layer before them
+SCRATCH = ("batch_norm", "scale")  # families whose workspaces are one
 SMALL = 64  # what is kept beside a map and takes less than this part of it (BatchNorm's means) stays
 
 
@@ -130,7 +130,7 @@ def main_layers(program: Program) -> list[_Layer]:
     for p, op in enumerate(program.ops):
         if op.during in FORWARD and op.kind != "objective.forward":
             if op.layer not in owner:
-                if not layers or not op.kind.startswith(ATTACHED):
+                if not layers or op.family not in ATTACHED:
                     layers.append(_Layer(p))
                 owner[op.layer] = layers[-1]
             layers[-1].end = p + 1
@@ -205,7 +205,7 @@ def _migrating(program: Program, costs: Costs, algorithms: str, share: Share, re
             written[first.tensor] = slot
         else:
             into[first.arrives] = slot
-    scratch: Share = {op: Slot("scratch") for op, a in algorithm.items() if a.workspace and op.kind.startswith(SCRATCH)}
+    scratch: Share = {op: Slot("scratch") for op, a in algorithm.items() if a.workspace and op.family in SCRATCH}
     placed = tuple(replace(trip, into=into.get(trip)) for trip in plan.trips)
     return replace(bare, trips=placed, share={**share, **written, **scratch})
 

@@ -30,13 +30,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from minidnn.costs import PRODUCTS, Costs
+from minidnn.costs import Costs
 from minidnn.memory.lowering.lower import group, residencies
 from minidnn.memory.plan import Plan, Point, complete, in_place_sharing
 from minidnn.memory.policies.liveness import choose
 from minidnn.memory.policies.recompute import Repeatable, interleave
 from minidnn.memory.schedule import Listing
-from minidnn.program import Algorithm, Op, Program, Tensor
+from minidnn.program import PRODUCTS, Algorithm, Op, Program, Tensor
 
 GIVEN_BACK, SPACE = 32, 8  # the parts of the saving that go into fewer runs, and with "p" into workspaces
 PASSES = 2  # the first knows nothing of what runs need beside what they bring back; the second has seen it
@@ -86,7 +86,7 @@ def droppable(able: Repeatable) -> set[Tensor]:
     ops, end = able.program.ops, len(able.program.ops)
     forward = ops[: able.forward]
     worth = able.droppable()
-    cheap = {op for op in able.maker.values() if not op.kind.startswith(PRODUCTS)}
+    cheap = {op for op in able.maker.values() if op.family not in PRODUCTS}
     last: dict[Tensor, Point] = {}  # reads in backward
     for p, op in enumerate(ops[able.forward :], able.forward):
         last |= dict.fromkeys(op.reads, p)

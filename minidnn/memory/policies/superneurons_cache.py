@@ -171,7 +171,7 @@ def _convolutions(order: Sequence[Op]) -> list[Point]:
         if op in seen:
             continue
         seen.add(op)
-        if op.kind.startswith("convolution.") and (p == 0 or order[p - 1].layer != op.layer or run < p):
+        if op.family == "convolution" and (p == 0 or order[p - 1].layer != op.layer or run < p):
             starts.append(run)
         run = p + 1
     return starts

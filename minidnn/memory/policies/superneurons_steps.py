@@ -80,7 +80,7 @@ def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
     uses: dict[Tensor, list[Point]] = defaultdict(list)
     for p, op in enumerate(order):
         first.setdefault(op, p)
-        if op.kind.startswith("convolution.") and op.during is Pass.BACKWARD and order[p - 1].layer != op.layer:
+        if op.family == "convolution" and op.during is Pass.BACKWARD and order[p - 1].layer != op.layer:
             starts.append(p)
         for t in op.tensors:
             uses[t].append(p)
@@ -88,11 +88,10 @@ def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
     leaving: dict[Tensor, Op] = {}  # and the next convolution
     waiting: list[Tensor] = []
     for op in able.program.ops[: able.forward]:
-        kind = op.kind.split(".")[0]
-        if kind == "convolution":
+        if op.family == "convolution":
             leaving |= dict.fromkeys(waiting, op)
             waiting = []
-        if kind in POOLED:
+        if op.family in POOLED:
             waiting += [able.final(t) for t in op.writes]
     trips = []
     for t, after in leaving.items():
@@ -158,7 +157,7 @@ def checkpoints(able: Repeatable) -> set[Tensor]:
     readers: dict[Tensor, set[str]] = defaultdict(set)
     kept: set[Tensor] = set()
     for op in able.program.ops[: able.forward]:
-        if op.kind.split(".")[0] in CHECKPOINTS:
+        if op.family in CHECKPOINTS:
             kept.update(able.final(t) for t in op.writes)
         for t in op.reads:
             readers[t].add(op.layer)

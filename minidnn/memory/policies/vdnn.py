@@ -92,13 +92,13 @@ def feature_extraction(program: Program) -> list[Layer]:
     classifier: set[str] = set()
     for p, op in enumerate(program.ops):
         if op.during is Pass.FORWARD:
-            if op.kind.startswith("inner_product") or any(t in classified for t in op.reads):
+            if op.family == "inner_product" or any(t in classified for t in op.reads):
                 classified.update(op.writes)
                 classifier.add(op.layer)
                 layers.pop(op.layer, None)
             elif op.layer not in classifier:
                 layer = layers.setdefault(op.layer, Layer(op.layer))
-                layer.convolution |= op.kind.startswith("convolution")
+                layer.convolution |= op.family == "convolution"
                 layer.forward.append(p)
         elif op.during is Pass.BACKWARD and op.layer in layers:
             layers[op.layer].backward.append(p)
