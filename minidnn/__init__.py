@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # what editors and type checkers see; at run time a name is imported when it is first used
+    from minidnn.nets.define import L as L
+    from minidnn.nets.net import Net as Net
+    from minidnn.training.session import Session as Session
+    from minidnn.training.solver import Solver as Solver
+    from minidnn.zoo import load as load
 
 __version__ = "0.1.0"
 
-# What `minidnn.<name>` is, and the module it comes from when it is first used.
+# What `minidnn.<name>` is, and the module it comes from.
 _EXPORTS = {
-    "L": "nets.define", "Net": "nets.net", "load": "nets.net",
-    "Session": "training.session", "Solver": "training.solver",
+    "L": "nets.define", "Net": "nets.net", "Session": "training.session", "Solver": "training.solver", "load": "zoo",
 }  # fmt: skip
 
 

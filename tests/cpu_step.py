@@ -9,10 +9,10 @@ import numpy as np
 from minidnn.costs import estimate
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.planning import arrange
-from minidnn.nets.net import load
 from minidnn.program import Role
 from minidnn.programs.autodiff import SCALE, TrainSpec, differentiate
 from minidnn.programs.fusion import fused
+from minidnn.zoo import load
 
 NETS = Path(__file__).parent / "nets"
 

@@ -28,13 +28,13 @@ from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import estimate
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
-from minidnn.nets.net import load
 from minidnn.program import Program
 from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cudnn
 from minidnn.sizes import text
 from minidnn.training.solver_file import understand
+from minidnn.zoo import load
 from tests import cuda_orders
 from tests.cuda_recorder import Entry, Followed, lived, recording_device
 

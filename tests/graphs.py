@@ -8,9 +8,10 @@ from ruamel.yaml import YAML
 
 from minidnn.layers import LAYERS
 from minidnn.nets.graph import Graph
-from minidnn.nets.net import Net, load
+from minidnn.nets.net import Net
 from minidnn.program import Tensor
 from minidnn.schema import LayerParameter
+from minidnn.zoo import load
 
 NETS = Path(__file__).parent / "nets"
 

@@ -13,10 +13,10 @@ from minidnn.backends.cuda.cudnn import FORWARD, Convolution, CudnnPlan, NoPlan,
 from minidnn.backends.cuda.device import CudaDevice, KernelFailed
 from minidnn.backends.cuda.nan import one_image, touched
 from minidnn.backends.reference import KERNELS
-from minidnn.nets.net import load
 from minidnn.program import Op, Pass, Tensor
 from minidnn.programs.fusion import kinds
 from minidnn.training.session import Session
+from minidnn.zoo import load
 from tests import cuda_host
 from tests.cpu_ops import Maker, attrs, convolutions
 from tests.cuda_fake import FakeApi, FakeCudnn, fake_device

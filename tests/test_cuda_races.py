@@ -18,9 +18,9 @@ from minidnn.costs import estimate
 from minidnn.memory.execution import machine
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Compute, Offload, Prefetch
-from minidnn.nets.net import load
 from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
+from minidnn.zoo import load
 from tests import cpu_step, cuda_host, cuda_races
 from tests.cuda_fake import Illegal, fake_device
 from tests.cuda_orders import Judge

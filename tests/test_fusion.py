@@ -14,13 +14,14 @@ from minidnn.layers.facts import FACTS
 from minidnn.memory.execution.device import Device
 from minidnn.memory.plan import in_place_sharing
 from minidnn.memory.planning import arrange
-from minidnn.nets.net import Net, load
+from minidnn.nets.net import Net
 from minidnn.program import Program, Role
 from minidnn.programs import fusion
 from minidnn.programs.autodiff import TrainSpec, differentiate
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import KINDS, as_cudnn, fused, kinds
 from minidnn.training.session import Session
+from minidnn.zoo import load
 from tests import cpu_ops
 from tests.graphs import NETS, graph
 from tests.interpret import run

@@ -15,10 +15,10 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies.layrub import layrub, layrub_intra, over_activations
 from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Buffer, Compute, Offload, Prefetch, Stay, Wait
-from minidnn.nets.net import load
 from minidnn.program import Role, Tensor
 from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
+from minidnn.zoo import load
 from tests.graphs import NETS
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, random_graph, wild_graph

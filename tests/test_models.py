@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import minidnn
 from minidnn import zoo
 from minidnn.layers import LAYERS
 from minidnn.nets.net import Net
@@ -250,3 +251,15 @@ def test_written_files_are_what_the_classes_say():
 @pytest.mark.parametrize("kind", zoo.WRITTEN, ids=lambda kind: kind.name)
 def test_file_and_class_are_the_same_net(kind):
     assert net(kind.name) == kind()
+
+
+def test_load_takes_what_the_command_line_takes(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    net = minidnn.load("digits_lenet", batch=4)
+    assert (
+        net == minidnn.load(zoo.folder() / "digits_lenet.yaml", batch=4) == minidnn.load("models/digits_lenet.yaml", 4)
+    )
+    assert net.graph("TEST")["conv1_1"].tops[0].tensor.shape[0] == 4
+    assert minidnn.load("resnet20", batch=2) == zoo.find("resnet20", 2)
+    with pytest.raises(zoo.NoSuchModel, match="did you mean 'digits_lenet'"):
+        minidnn.load("digits_lent")

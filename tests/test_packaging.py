@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import subprocess
 import sys
@@ -34,9 +35,18 @@ def test_planning_imports_no_kernels():
     assert not [name for name in loaded if name.startswith("minidnn.backends")]
 
 
+def test_what_type_checkers_see_is_what_there_is():
+    """The names that `import minidnn` offers, each from the module that it is loaded from."""
+    checked = next(n for n in ast.parse(Path(minidnn.__file__).read_text()).body if isinstance(n, ast.If))
+    seen = {name.name: node.module for node in checked.body for name in node.names}
+    assert seen == {name: f"minidnn.{module}" for name, module in minidnn._EXPORTS.items()}
+    for name in minidnn._EXPORTS:
+        assert getattr(minidnn, name) is not None and name in dir(minidnn)
+
+
 @pytest.mark.parametrize("words", [["--version"], ["--help"], ["plan", "--help"]])
 def test_the_command_answers_without_the_framework(words):
-    done = subprocess.run([sys.executable, "-m", "minidnn.cli.main", *words], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-m", "minidnn", *words], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout
 
 

@@ -16,11 +16,12 @@ from minidnn.memory.plan import in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.recompute import Repeatable
 from minidnn.memory.policies.recompute_cheap import GIVEN_BACK, SPACE, droppable
-from minidnn.nets.net import Net, load
+from minidnn.nets.net import Net
 from minidnn.program import PRODUCTS, Op, Pass, Program, Role, Tensor
 from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cudnn
+from minidnn.zoo import load
 from tests.oracle import broken
 from tests.programs import Builder, costs, wild_graph
 

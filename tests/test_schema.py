@@ -241,6 +241,14 @@ layer:
     def test_files_that_are_no_nets(self, text, expected):
         assert any(expected in error for error in errors(text)), errors(text)
 
+    def test_caffes_own_format_is_told_to_be_one(self, tmp_path):
+        path = tmp_path / "lenet.prototxt"
+        path.write_text('layer { name: "data" }\n')
+        with pytest.raises(
+            InvalidFile, match=r"lenet.prototxt: Caffe's prototxt; minidnn reads the same fields as YAML"
+        ):
+            load_net(path, LAYERS)
+
     def test_a_file_that_is_no_text(self, tmp_path):
         path = tmp_path / "net.yaml"
         path.write_bytes(b"name: a\nlayer: \xff\n")

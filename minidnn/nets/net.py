@@ -176,11 +176,6 @@ class Net:
         }
 
 
-def load(path: str | Path, batch: int | None = None) -> Net:
-    """The net of a YAML file; `batch` replaces the file's batch sizes."""
-    return Net.from_yaml(path, batch)
-
-
 def _filled(node: Node, parameter: Parameter, seed: int) -> np.ndarray:
     shape = parameter.blob_shape or parameter.shape
     values = fill(parameter.filler, shape, seed, f"{node.name}.{parameter.name}")

@@ -97,6 +97,8 @@ class Document:
 def read(path: str | Path) -> Document:
     """The file's values. Raises InvalidFile for bad YAML, OSError for a file that cannot be read."""
     raw = Path(path).read_bytes()
+    if Path(path).suffix == ".prototxt":
+        raise InvalidFile([f"{path}: Caffe's prototxt; minidnn reads the same fields as YAML (models/ has examples)"])
     try:
         return parse(raw.decode("utf-8"), str(path))
     except UnicodeDecodeError as error:

@@ -24,7 +24,7 @@ from minidnn.zoo.vgg import VGG16, VGG19, deep_vgg
 from minidnn.zoo.wide_resnet import wide_resnet
 
 __all__ = [
-    "DEPTHS", "FAMILIES", "MADE", "WRITTEN", "NoSuchModel", "family", "find", "folder", "known", "names",
+    "DEPTHS", "FAMILIES", "MADE", "WRITTEN", "NoSuchModel", "family", "find", "folder", "known", "load", "names",
     "residual_blocks",
 ]  # fmt: skip
 
@@ -81,6 +81,18 @@ def find(source: str | Path, batch: int | None = None) -> Path | Net:
     elif (folder() / path.name).is_file() and path.parent.name in ("", "models"):
         return folder() / path.name  # models/vgg16.yaml, from wherever one stands
     raise NoSuchModel(_missing(path))
+
+
+def load(source: str | Path, batch: int | None = None) -> Net:
+    """The net of a YAML file, of a file's name in models/ ("digits_lenet"), or of a generated net's ("resnet1001").
+
+    `batch` replaces the batch sizes that are written there. Raises NoSuchModel with what may have been meant, and
+    InvalidFile with every error of a file.
+    """
+    found = find(source, batch)
+    if isinstance(found, Net):
+        return found if batch is None else found.with_batch(batch)
+    return Net.from_yaml(found, batch)
 
 
 def family(word: str) -> str:
