@@ -10,10 +10,11 @@ import numpy as np
 
 from minidnn import zoo
 from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
 from minidnn.program import Program, Role, Tensor
-from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.updates import TrainSpec
 
-TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
+TRAIN = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1)
 RATE = 1e-3
 COMPARED, GENTLE = 3, 1e-5  # updates that are compared, and their learning rate
 # Of the loss before any update, and behind one. (Few images through many layers of BatchNorm, and steps that halve the

@@ -24,7 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
-from minidnn.programs.autodiff import TrainSpec
+from minidnn.programs.updates import TrainSpec
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
 OVERWRITTEN = ("Convolution", "InnerProduct", "BatchNorm", "Scale", "Concat")  # whose backward reads no output

@@ -19,7 +19,9 @@ from minidnn import zoo
 from minidnn.costs import profile
 from minidnn.memory.planning import arrange
 from minidnn.nets.net import Net
-from minidnn.programs.autodiff import TrainSpec, differentiate
+from minidnn.optimizers import SGD
+from minidnn.programs.autodiff import differentiate
+from minidnn.programs.updates import TrainSpec
 
 DEPTHS = (50, 101, 152, 302, 500, 1001, 1517)
 POLICIES = ("baseline", "liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn")
@@ -47,8 +49,8 @@ def measure() -> list[dict]:
         reading = seconds(lambda d=depth: net(d))
         made = net(depth)
         graph = made.graph("TRAIN")
-        lowering = seconds(lambda g=graph: differentiate(g, train=TrainSpec(momentum=0.9)))
-        program = differentiate(graph, train=TrainSpec(momentum=0.9))
+        lowering = seconds(lambda g=graph: differentiate(g, train=TrainSpec(SGD(momentum=0.9))))
+        program = differentiate(graph, train=TrainSpec(SGD(momentum=0.9)))
         for policy in POLICIES:
             planning = seconds(lambda p=policy, o=program: arrange([o], p, costs, budget=1 << 50))
             rows.append(

@@ -9,9 +9,11 @@ import numpy as np
 from minidnn.costs import estimate
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.planning import arrange
+from minidnn.optimizers import SGD
 from minidnn.program import Role
-from minidnn.programs.autodiff import SCALE, TrainSpec, differentiate
+from minidnn.programs.autodiff import differentiate
 from minidnn.programs.fusion import fused
+from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.zoo import load
 
 NETS = Path(__file__).parent / "nets"
@@ -20,7 +22,7 @@ NETS = Path(__file__).parent / "nets"
 def machine(net: str, device, policy: str, format: str = "float32", fuse: bool = True, **options) -> Machine:
     """A machine with the net's initial weights and one batch of noise on its way in; fused as the device says."""
     loaded = load(NETS / f"{net}.yaml")
-    spec = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1, loss_scale=256)  # no step is skipped
+    spec = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)  # no step is skipped
     program = differentiate(loaded.graph("TRAIN", format=format), train=spec)
     program = fused(program, device.fuses if fuse else None)
     made = Machine(device, arrange([program], policy, estimate(device)), **options)

@@ -28,10 +28,11 @@ from minidnn.formats import FORMATS
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
+from minidnn.optimizers import SGD
 from minidnn.program import Op, Pass, Program, Tensor
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import FORWARD, as_cudnn
+from minidnn.programs.updates import TrainSpec
 from minidnn.sizes import text
 from minidnn.training.solver_file import understand
 from tests.cpu_ops import Maker, attrs, convolutions, products
@@ -52,7 +53,7 @@ def library(card: str, **settings) -> Cudnn:
 def lowered(net: str, format: str = "float32") -> tuple[Program, ...]:
     """The programs that training a net runs."""
     found, _, _ = understand(net, batch=NETS[net])
-    train = TrainSpec(momentum=0.9, weight_decay=5e-4)
+    train = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4))
     return tuple(programs(found, train, ("TRAIN", "TEST"), format=format, fuses=as_cudnn).values())
 
 

@@ -28,10 +28,11 @@ from minidnn.backends.cuda.device import CudaDevice
 from minidnn.costs import estimate
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
+from minidnn.optimizers import SGD
 from minidnn.program import Program
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cudnn
+from minidnn.programs.updates import TrainSpec
 from minidnn.sizes import text
 from minidnn.training.solver_file import understand
 from minidnn.zoo import load
@@ -425,7 +426,7 @@ def hunt(subjects: Sequence[Subject], count: int, seed: int = 2016) -> Tally:
 REAL = ["resnet50", "googlenet"]
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
 POLICIES = ["liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn", "layrub"]
-SOLVER = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1)
+SOLVER = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1)
 
 
 @cache

@@ -10,8 +10,10 @@ import pytest
 
 from minidnn.backends.philox import keep_mask
 from minidnn.layers import FACTS, Facts
+from minidnn.optimizers import SGD
 from minidnn.program import Pass, Role
-from minidnn.programs.autodiff import TrainSpec, differentiate
+from minidnn.programs.autodiff import differentiate
+from minidnn.programs.updates import TrainSpec
 from tests.graphs import graph, net, tensor
 from tests.interpret import run, run_ops
 
@@ -67,7 +69,7 @@ TWO_LOSSES = f"""{DATA}
 """
 GRAPHS = {"chain": CHAIN, "residual": RESIDUAL, "fork": FORK, "shared": SHARED, "two losses": TWO_LOSSES}
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
-SGD = TrainSpec(momentum=0.9, weight_decay=0.01)
+SPEC = TrainSpec(SGD(momentum=0.9, weight_decay=0.01))
 
 
 def names(program, phase=None):
@@ -90,7 +92,7 @@ def lines(program, *phases):
 
 
 def test_chain():
-    program = differentiate(graph(CHAIN), train=TrainSpec(momentum=0.9))
+    program = differentiate(graph(CHAIN), train=TrainSpec(SGD(momentum=0.9)))
     assert program.name == "TRAIN"
     assert lines(program, *Pass) == [
         "conv.forward: data conv.w conv.b -> conv.y",
@@ -167,7 +169,7 @@ def test_a_relu_reads_the_dropout_that_overwrites_it():
 
 
 def test_several_losses():
-    program = differentiate(graph(TWO_LOSSES), train=SGD)
+    program = differentiate(graph(TWO_LOSSES), train=SPEC)
     objective = op(program, "objective.forward")
     assert [t.name for t in objective.reads] == ["aux.y", "loss.y"]
     assert objective.attrs.weights == (0.3, 1.0)
@@ -179,11 +181,11 @@ def test_several_losses():
 
 def test_no_gradient_where_nothing_learns():
     frozen = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 0}, {lr_mult: 0}], conv", 1)
-    assert names(differentiate(graph(frozen), train=SGD), Pass.BACKWARD) == [
+    assert names(differentiate(graph(frozen), train=SPEC), Pass.BACKWARD) == [
         "loss.backward", "ip.backward_filter", "ip.backward_bias",
     ]  # fmt: skip
     half = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 1}, {lr_mult: 0}], conv", 1)
-    program = differentiate(graph(half), train=SGD)
+    program = differentiate(graph(half), train=SPEC)
     assert "conv.backward_filter" in names(program) and "conv.backward_bias" not in names(program)
     assert {"conv.w", "conv.b"} <= {t.name for t in program.carried}
     assert "conv.b.momentum" not in {t.name for t in program.carried}
@@ -191,18 +193,18 @@ def test_no_gradient_where_nothing_learns():
 
 def test_no_gradient_where_no_loss_is_above():
     side = CHAIN + "- {name: side, type: InnerProduct, bottom: x, top: side, inner_product_param: {num_output: 3}}"
-    program = differentiate(graph(side), train=SGD)
+    program = differentiate(graph(side), train=SPEC)
     assert [n for n in names(program) if n.startswith("side")] == ["side.forward"]
-    assert names(program, Pass.BACKWARD) == names(differentiate(graph(CHAIN), train=SGD), Pass.BACKWARD)
+    assert names(program, Pass.BACKWARD) == names(differentiate(graph(CHAIN), train=SPEC), Pass.BACKWARD)
     weightless = TWO_LOSSES.replace("loss_weight: 0.3", "loss_weight: 0")
-    program = differentiate(graph(weightless), train=SGD)
+    program = differentiate(graph(weightless), train=SPEC)
     assert not any("aux" in n for n in names(program, Pass.BACKWARD))
     assert "aux.y" in [t.name for t in program.outputs]
 
 
 def test_propagate_down_overrules():
     stopped = CHAIN.replace("name: ip,", "name: ip, propagate_down: false,")
-    assert names(differentiate(graph(stopped), train=SGD), Pass.BACKWARD) == [
+    assert names(differentiate(graph(stopped), train=SPEC), Pass.BACKWARD) == [
         "loss.backward", "ip.backward_filter", "ip.backward_bias",
     ]  # fmt: skip
 
@@ -232,7 +234,7 @@ def test_without_updates_gradients_are_carried():
 
 def test_the_update_follows_the_last_read_of_the_weight():
     for name in NETS:
-        program = differentiate(net(name), train=SGD)
+        program = differentiate(net(name), train=SPEC)
         at = {o: p for p, o in enumerate(program.ops)}
         for update in (o for o in program.ops if o.kind == "sgd.update"):
             w, dw = update.reads[:2]
@@ -253,8 +255,8 @@ def test_clipping_waits_for_all_gradients():
 
 
 def test_accumulation():
-    spec = TrainSpec(momentum=0.9, iter_size=4)
-    first = differentiate(graph(CHAIN), train=TrainSpec(momentum=0.9, iter_size=4, accumulate=True))
+    spec = TrainSpec(SGD(momentum=0.9), iter_size=4)
+    first = differentiate(graph(CHAIN), train=TrainSpec(SGD(momentum=0.9), iter_size=4, accumulate=True))
     last = differentiate(graph(CHAIN), train=spec)
     assert (first.name, last.name) == ("ACCUMULATE", "TRAIN")
     assert first.carried == last.carried
@@ -270,7 +272,7 @@ def test_accumulation():
 
 def test_decay_and_rate_per_parameter():
     text = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 1}, {lr_mult: 2, decay_mult: 0}], conv", 1)
-    program = differentiate(graph(text), train=TrainSpec(weight_decay=0.01, regularization="L1"))
+    program = differentiate(graph(text), train=TrainSpec(SGD(weight_decay=0.01, regularization="L1")))
     w, b = op(program, "conv.update_w").attrs, op(program, "conv.update_b").attrs
     assert (w.lr_mult, w.decay, w.regularization, w.momentum) == (1.0, 0.01, "L1", 0.0)
     assert (b.lr_mult, b.decay) == (2.0, 0.0)
@@ -424,11 +426,11 @@ def train(programs, values, steps):
 
 def spread(**options):
     """Weights after some steps."""
-    spec = TrainSpec(momentum=0.9, weight_decay=0.01, **options)
+    spec = TrainSpec(SGD(momentum=0.9, weight_decay=0.01), **options)
     program = differentiate(graph(CHAIN), train=spec)
     programs = [program]
     if spec.iter_size > 1:
-        accumulate = TrainSpec(momentum=0.9, weight_decay=0.01, accumulate=True, **options)
+        accumulate = TrainSpec(SGD(momentum=0.9, weight_decay=0.01), accumulate=True, **options)
         programs = [differentiate(graph(CHAIN), train=accumulate)] * (spec.iter_size - 1) + programs
     end = train(programs, start(program), 3)
     return {t.name: end[t.name] for t in program.carried if t.role is Role.PARAM}
@@ -456,7 +458,7 @@ def test_clipping_applies_before_the_division_by_iter_size():
 
 def test_sgd_by_hand():
     """v = 0.9 v + rate lr_mult (g + decay w); w -= v: the rate stands inside the momentum."""
-    program = differentiate(graph(CHAIN), train=SGD)
+    program = differentiate(graph(CHAIN), train=SPEC)
     gradients = differentiate(graph(CHAIN))
     values = start(program) | {"iteration": np.array([0])}
     w, v = values["conv.w"].copy(), 0.0
@@ -506,7 +508,7 @@ def test_linear_in_the_number_of_uses():
 
         sys.setprofile(count)
         try:
-            program = differentiate(g, train=SGD)
+            program = differentiate(g, train=SPEC)
         finally:
             sys.setprofile(None)
         per_use.append(calls / sum(len(o.tensors) for o in program.ops))

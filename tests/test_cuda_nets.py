@@ -9,9 +9,11 @@ from minidnn import zoo
 from minidnn.backends.cuda.recipe import Launch, storage
 from minidnn.formats import FORMATS
 from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
 from minidnn.program import Op
-from minidnn.programs.autodiff import TrainSpec, differentiate
+from minidnn.programs.autodiff import differentiate
 from minidnn.programs.fusion import as_cudnn, fused
+from minidnn.programs.updates import TrainSpec
 from tests import cuda_host
 from tests.cuda_host import KernelError, library, mismatches
 
@@ -34,7 +36,7 @@ def ops(name: str, batch: int, phase: str, train: TrainSpec | None, format: str 
 def test_launches_agree_with_kernels(name, batch, phase, format):
     if format == "bfloat16":
         pytest.importorskip("ml_dtypes")
-    train = TrainSpec(momentum=0.9, weight_decay=1e-4, clip_gradients=10.0) if phase == "TRAIN" else None
+    train = TrainSpec(SGD(momentum=0.9, weight_decay=1e-4), clip_gradients=10.0) if phase == "TRAIN" else None
     kinds, lacking, launches = cuda_host.kinds(), set(), 0
     for op in ops(name, batch, phase, train, format):
         if op.kind not in kinds:
@@ -52,7 +54,7 @@ def test_launches_agree_with_kernels(name, batch, phase, format):
 def test_workspaces_are_small_beside_the_tensors():
     """Sums by channel keep some floats a channel and block; clipping a number a block."""
     kinds, worst = cuda_host.kinds(), {}
-    train = TrainSpec(momentum=0.9, clip_gradients=10.0)
+    train = TrainSpec(SGD(momentum=0.9), clip_gradients=10.0)
     for op in ops("resnet50", 256, "TRAIN", train):
         if op.kind in kinds:
             worst[op.kind] = max(worst.get(op.kind, 0), kinds[op.kind](op)[0].algorithm.workspace)

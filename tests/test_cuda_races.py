@@ -18,8 +18,9 @@ from minidnn.costs import estimate
 from minidnn.memory.execution import machine
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Compute, Offload, Prefetch
-from minidnn.programs.autodiff import TrainSpec
+from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from minidnn.zoo import load
 from tests import cpu_step, cuda_host, cuda_races
 from tests.cuda_fake import Illegal, fake_device
@@ -75,7 +76,7 @@ def test_nothing_races_either_where_steps_are_launched_ahead(net, policy):
 def test_all_three_programs_of_a_solver_take_turns(ahead):
     """Gradients that are carried from step to step, and poison only where it is asked for."""
     device = recording_device()
-    train = TrainSpec(momentum=0.9, clip_gradients=5.0, iter_size=2)
+    train = TrainSpec(SGD(momentum=0.9), clip_gradients=5.0, iter_size=2)
     made = programs(load(cpu_step.NETS / "residual.yaml"), train, ("TRAIN", "TEST"))
     assert list(made) == ["ACCUMULATE", "TRAIN", "TEST"]
     with lived(arrange(list(made.values()), "vdnn_all", estimate(device)), device, ahead=ahead) as life:

@@ -21,8 +21,10 @@ from minidnn.formats import InvalidFormat
 from minidnn.layers import LAYERS
 from minidnn.layers.base import Layer, Parameter, ShapeError
 from minidnn.memory.policies import find
+from minidnn.optimizers import SGD
 from minidnn.program import Op, Pass, Role, Tensor
-from minidnn.programs.autodiff import TrainSpec, differentiate
+from minidnn.programs.autodiff import differentiate
+from minidnn.programs.updates import TrainSpec
 from tests.cpu_ops import Maker, attrs, run
 from tests.cpu_step import carried, feed, machine
 from tests.cuda_host import COMPILER, HostCuda
@@ -32,7 +34,7 @@ HALF = [
     pytest.param("bfloat16", marks=pytest.mark.skipif(find_spec("ml_dtypes") is None, reason="no ml_dtypes")),
     "float16",
 ]
-SPEC = TrainSpec(momentum=0.9, weight_decay=5e-4)
+SPEC = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4))
 HALVED = (Role.INPUT, Role.COPY, Role.PARAM_GRADIENT, Role.ACTIVATION, Role.GRADIENT)
 STEPS = 4
 
@@ -66,7 +68,7 @@ def test_without_ml_dtypes_one_may_plan_but_not_run(monkeypatch):
 @pytest.mark.parametrize("format", HALF)
 @pytest.mark.parametrize("net", ["lenet", "residual", "inception"])
 def test_activations_and_gradients_are_of_the_format_and_what_lives_on_is_not(net, format):
-    p = program(net, format, train=TrainSpec(momentum=0.9, iter_size=2))
+    p = program(net, format, train=TrainSpec(SGD(momentum=0.9), iter_size=2))
     assert {t.dtype for t in p.carried} == {"float32"}
     losses = {t for op in p.ops if op.during is Pass.LOSS for t in (*op.reads, *op.writes)}
     of_losses = losses | {t for op in p.ops if op.kind == "cast.backward" for t in op.reads}

@@ -15,11 +15,13 @@ from minidnn.memory.execution.device import Device
 from minidnn.memory.plan import in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
 from minidnn.program import Program, Role
 from minidnn.programs import fusion
-from minidnn.programs.autodiff import TrainSpec, differentiate
+from minidnn.programs.autodiff import differentiate
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import KINDS, as_cudnn, fused, kinds
+from minidnn.programs.updates import TrainSpec
 from minidnn.training.session import Session
 from minidnn.zoo import load
 from tests import cpu_ops
@@ -35,7 +37,7 @@ END = """
 - {name: ip, type: InnerProduct, bottom: x, top: ip, inner_product_param: {num_output: 3}}
 - {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}
 """
-SGD = TrainSpec(momentum=0.9)
+SPEC = TrainSpec(SGD(momentum=0.9))
 
 
 def conv(name: str, bottom: str, top: str, more: str = CONV) -> str:
@@ -47,7 +49,7 @@ def relu(bottom: str, top: str, more: str = "", name: str = "relu") -> str:
 
 
 def program(
-    layers: str, phase: str = "TRAIN", facts: str = "default", train: TrainSpec | None = SGD, keep=()
+    layers: str, phase: str = "TRAIN", facts: str = "default", train: TrainSpec | None = SPEC, keep=()
 ) -> Program:
     g = graph(HEAD + layers + END, phase)
     kept = [b.tensor for n in g.layers for b in n.tops if b.name in keep]
@@ -265,7 +267,7 @@ def test_what_is_kept_of_a_batch_norm_is_not_fused_away():
 def test_of_16_bits_a_batch_norm_is_not_fused():
     """The copies of gamma and beta are made behind it, and its statistics are read before."""
     g = Net.from_text(f"name: net\nlayer:\n{HEAD}{ALL}{END}").graph("TRAIN", format="bfloat16")
-    assert names(differentiate(g, FACTS["default"], SGD)) == ["relu+scale.backward_bias"]
+    assert names(differentiate(g, FACTS["default"], SPEC)) == ["relu+scale.backward_bias"]
 
 
 def test_the_peak_falls_by_what_lay_between():
@@ -446,7 +448,7 @@ def test_other_facts_are_not_fused():
     assert names(program(IN_PLACE, facts="layrub")) == [], "a mask is written, too"
     net = load(NETS / "lenet.yaml")
     for facts in FACTS:
-        made = programs(net, SGD, ("TRAIN", "TEST"), facts=FACTS[facts], fuses=every)
+        made = programs(net, SPEC, ("TRAIN", "TEST"), facts=FACTS[facts], fuses=every)
         assert bool(kinds(made["TRAIN"])) == bool(kinds(made["TEST"])) == (facts == "default"), facts
 
 
@@ -460,7 +462,7 @@ def test_without_updates_and_with_clipping_or_accumulation():
 def test_the_same_values_op_by_op(net):
     """All that is still there has the same bytes (in no machine: tests/interpret.py tries each op in place, too)."""
     loaded = load(NETS / f"{net}.yaml")
-    for before in programs(loaded, SGD, ("TRAIN", "TEST")).values():
+    for before in programs(loaded, SPEC, ("TRAIN", "TEST")).values():
         after, random, values = fused(before, every), np.random.default_rng(1), {}
         assert len(after.ops) < len(before.ops) or net in ("residual", "diamond", "inception")
         for t in (*before.inputs, *before.carried):

@@ -32,8 +32,9 @@ from minidnn.costs import estimate
 from minidnn.formats import FORMATS
 from minidnn.memory.policies import names
 from minidnn.nets.net import Net
-from minidnn.programs.autodiff import TrainSpec
+from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from tests import cuda_fake, cuda_host
 from tests.cuda_fake import fake_device
 
@@ -327,7 +328,7 @@ def test_examples_of_16_bits_have_the_types_that_programs_have(format):
 
     checked = {types(e.op) for of in operations.examples(False).values() for e in examples_in(Precision(format), of)}
     for name in ("alexnet", "googlenet", "resnet18"):
-        spec = TrainSpec(momentum=0.9, clip_gradients=1.0 if name == "alexnet" else -1.0)
+        spec = TrainSpec(SGD(momentum=0.9), clip_gradients=1.0 if name == "alexnet" else -1.0)
         for op in programs(zoo_net(name, 2), spec, ("TRAIN", "TEST"), format=format)["TRAIN"].ops:
             if any(t.dtype == format for t in op.tensors):
                 assert types(op) in checked, f"{op.name}: {op}"

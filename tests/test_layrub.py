@@ -15,9 +15,10 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies.layrub import layrub, layrub_intra, over_activations
 from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Buffer, Compute, Offload, Prefetch, Stay, Wait
+from minidnn.optimizers import SGD
 from minidnn.program import Role, Tensor
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from minidnn.zoo import load
 from tests.graphs import NETS
 from tests.oracle import broken
@@ -29,7 +30,7 @@ POLICIES = ["layrub", "layrub_intra", "layrub_inter", "layrub:p"]
 
 def real(net: str, facts: str = "layrub", updates: bool = False):
     """The TRAIN program of one of tests/nets."""
-    train = TrainSpec(momentum=0.9) if updates else None
+    train = TrainSpec(SGD(momentum=0.9)) if updates else None
     return programs(load(NETS / f"{net}.yaml"), train, ("TRAIN",), facts=FACTS[facts])["TRAIN"]
 
 

@@ -13,6 +13,7 @@ import minidnn
 from minidnn import zoo
 from minidnn.layers import LAYERS
 from minidnn.nets.net import Net
+from minidnn.optimizers import OPTIMIZERS
 from minidnn.schema import load_solver
 
 MIB = 2**20
@@ -48,7 +49,7 @@ def test_resolves_in_both_phases(name):
 
 @pytest.mark.parametrize("name", [name for name in zoo.names() if name.endswith("_solver")])
 def test_solvers_name_a_net_that_is_there(name):
-    solver = load_solver(zoo.find(name), LAYERS)
+    solver = load_solver(zoo.find(name), LAYERS, OPTIMIZERS)
     assert (zoo.folder() / solver.net).is_file() and solver.max_iter and solver.snapshot_prefix.startswith("out/")
 
 

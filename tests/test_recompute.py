@@ -14,9 +14,10 @@ from minidnn.backends.reference import KERNELS
 from minidnn.memory.plan import in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.recompute import Repeatable
+from minidnn.optimizers import SGD
 from minidnn.program import FORWARD, Pass, Role
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from tests import graphs
 from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, random_graph, wild_graph
@@ -87,7 +88,7 @@ def test_what_backward_is_done_with_is_not_made_again_of_an_updated_weight():
 
 
 def test_what_updates_or_leaves_never_runs_again():
-    p = programs(minidnn.load(graphs.NETS / "residual.yaml"), TrainSpec(momentum=0.9), ("TRAIN",))["TRAIN"]
+    p = programs(minidnn.load(graphs.NETS / "residual.yaml"), TrainSpec(SGD(momentum=0.9)), ("TRAIN",))["TRAIN"]
     able = Repeatable(p, in_place_sharing(p))
     kinds = {op.kind for op in able.maker.values()}
     assert "batch_norm.forward" in kinds

@@ -17,16 +17,17 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies.recompute import Repeatable
 from minidnn.memory.policies.recompute_cheap import GIVEN_BACK, SPACE, droppable
 from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
 from minidnn.program import PRODUCTS, Op, Pass, Program, Role, Tensor
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cudnn
+from minidnn.programs.updates import TrainSpec
 from minidnn.zoo import load
 from tests.oracle import broken
 from tests.programs import Builder, costs, wild_graph
 
 MIB = 1 << 20
-TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4)
+TRAIN = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4))
 
 
 @lru_cache

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from pydantic import BaseModel
 
 from minidnn.layers import LAYERS
+from minidnn.optimizers import OPTIMIZERS
 from minidnn.schema import Document, InvalidFile, LayerParameter, check_net, check_solver, load_net, parse, plain
 from minidnn.schema.caffe import NetState, NetStateRule
 from minidnn.schema.checks import NOT_DONE, messages, model_of
@@ -34,7 +37,7 @@ def error_of_layer(text: str) -> str:
 
 
 def solver(text: str):
-    return check_solver(parse("base_lr: 0.1\nlr_policy: fixed\n" + text, "s.yaml"), LAYERS)
+    return check_solver(parse("base_lr: 0.1\nlr_policy: fixed\n" + text, "s.yaml"), LAYERS, OPTIMIZERS)
 
 
 class TestDefaults:
@@ -368,7 +371,14 @@ class TestSolver:
             ),
             ("base_lr: 0.1\nlr_policy: step\ngamma: 0.1", "s.yaml:2:12: lr_policy: step needs stepsize"),
             ("base_lr: 0.1\nlr_policy: multistep\ngamma: 1\nstepvalue: [5, 1]", "stepvalue: expected ascending"),
-            ("base_lr: 0.1\nlr_policy: fixed\ntype: Adam", "s.yaml:3:7: type: expected 'SGD', got 'Adam'"),
+            (
+                "base_lr: 0.1\nlr_policy: fixed\ntype: Adam",
+                "s.yaml:3:7: type: there is no optimizer 'Adam'; there are SGD",
+            ),
+            (
+                "base_lr: 0.1\nlr_policy: fixed\ndelta: 1e-6",
+                "s.yaml:3:1: delta: is not for type SGD; it reads momentum",
+            ),
             ("base_lr: 0.1\nlr_policy: fixed\nnet: a\ntrain_net: b", "expected one of net, net_param and train_net"),
             ("base_lr: 0.1\nlr_policy: fixed\nrampup_lr: 0.01", "s.yaml:3:12: rampup_lr: needs rampup_interval"),
             ("base_lr: 0.1\nlr_policy: fixed\ntest_interval: 5", "test_interval: needs test_iter"),
@@ -384,19 +394,20 @@ class TestSolver:
     )
     def test_errors(self, text, expected):
         with pytest.raises(InvalidFile) as caught:
-            check_solver(parse(text, "s.yaml"), LAYERS)
+            check_solver(parse(text, "s.yaml"), LAYERS, OPTIMIZERS)
         (error,) = caught.value.errors
         assert expected in error
 
     def test_an_inline_net_is_checked_with_its_places(self):
         text = "base_lr: 0.1\nlr_policy: fixed\nnet_param:\n  layer:\n  - {name: r, type: Relu, bottom: x, top: r}\n"
-        found = errors(text, check_solver)
+        found = errors(text, partial(check_solver, optimizers=OPTIMIZERS))
         assert found == ["f.yaml:5:21: net_param.layer[r].type: there is no layer type 'Relu' (did you mean 'ReLU'?)"]
         assert solver("net_param:\n  layer:\n  " + DATA).net_param.layer[0].name == "data"
 
     def test_one_made_in_python(self):
         with pytest.raises(InvalidFile) as caught:
-            check_solver(Document({"base_lr": 0.1, "lr_policy": "fixed", "momentm": 1}, what="the solver"), LAYERS)
+            data = {"base_lr": 0.1, "lr_policy": "fixed", "momentm": 1}
+            check_solver(Document(data, what="the solver"), LAYERS, OPTIMIZERS)
         assert caught.value.errors[0].startswith("the solver: momentm: there is no field 'momentm' (did you mean")
 
 

@@ -25,14 +25,15 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
 from minidnn.program import Op, Program
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from minidnn.training.session import Session
 from tests.cpu_step import feed
 
 STEPS = 4  # two bindings, each once before it is captured and once replayed
-TRAIN = TrainSpec(momentum=0.9, weight_decay=5e-4, seed=1, loss_scale=256)  # so that no step in float16 is skipped
+TRAIN = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)  # so that no step in float16 is skipped
 FIRST = ("vdnn_all", "superneurons", "vdnn_dyn", "vdnn_conv:p", "sqrt_n", "liveness", "layrub", "accudnn", "vdnn_pp")
 SANITIZED = 60.0  # seconds, at most
 

@@ -14,8 +14,8 @@ from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.backends.cuda.cudnn import Convolution
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.program import Op
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 
 BATCH = 64
 

@@ -34,7 +34,6 @@ FLOAT32 = {
     "batch_norm.inference": ("r1", "r2", "r3"),
     "batch_norm.inference_backward": ("r0", "r1"),
     "accuracy.forward": ("w0",),
-    "sgd.update": ("r0", "r2", "r3", "r4", "r5"),
     "gradient.clip": ("w0",),
     "gradient.unscale": ("r0", "r1", "w1"),
 }
@@ -80,7 +79,7 @@ def _stored(e: Example, format: str) -> Iterator[Example]:
     if e.op.kind in CASTS:
         ways: tuple[tuple[str, ...], ...] = (("r0", "r1"), ("w0",))[: 1 if len(e.op.reads) > 1 else 2]
     else:
-        ways = (FLOAT32.get(e.op.kind, ()),)
+        ways = (_float32(e.op),)
     for kept in ways:
         small = {t for t in e.op.tensors if t.dtype == "float32" and t.name not in kept}
         names = {t: replace(t, dtype=format) if t in small else t for t in e.op.tensors}
@@ -90,6 +89,13 @@ def _stored(e: Example, format: str) -> Iterator[Example]:
             np.isfinite(widened(data[names[t]])).all() for t in e.data if t in small and np.isfinite(e.data[t]).all()
         ):
             yield Example(e.name, _renamed(e.op, names), data, e.exact)
+
+
+def _float32(op: Op) -> tuple[str, ...]:
+    """The names of an example's tensors that stay float32. Of an optimizer's update that is all but the gradient."""
+    if op.kind.endswith(".update"):
+        return tuple(t.name for t in op.tensors if t != op.reads[1])
+    return FLOAT32.get(op.kind, ())
 
 
 def _renamed(op: Op, names: dict[Tensor, Tensor]) -> Op:

@@ -7,7 +7,7 @@ import json
 import sys
 from typing import Any
 
-from minidnn.cli.options import common, given, positive
+from minidnn.cli.options import common, given, opened, positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,12 +24,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.cli.progress import watching
     from minidnn.training.events import Ended, Saved, Step, Tested
+    from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
 
     fields = {"max_iter": args.max_iter, "snapshot_prefix": args.snapshot_prefix}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
+    chosen = given(args)
+    if args.no_tf32 or args.no_graph:
+        chosen["device"] = opened(args, Setting.of(chosen)).device
     with Solver(
-        args.solver, batch=args.batch, resume=args.resume, weights=args.weights, **given(args),
+        args.solver, batch=args.batch, resume=args.resume, weights=args.weights, **chosen,
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
         images = seconds = 0.0

@@ -1,16 +1,11 @@
 """Differentiation: a resolved graph becomes a Program, forward, loss, backward and updates in one linear list.
 
 What backward reads is each layer's to say (layers/base.py, under the given Facts). Decided here: which gradients
-are wanted, how they add up at forks, and where updates stand: as early as their gradient is complete and nobody
-reads the weight any more, so that gradients need not all live at once.
+are wanted, and how they add up at forks. What becomes of the gradients of weights is programs/updates.py's to say.
 
 In a graph whose numbers have 16 bits (formats.py) parameters stay float32, and layers read a copy of them in the
 graph's format, made by an op of its own. A loss is computed in float32 of a copy of the scores, and its gradient goes
 back to the format by another. Gradients of parameters come in the format; what is added up of them is float32.
-
-float16 reaches no lower than 6e-8, so with it the losses' gradients are multiplied by a scale on their way back, and
-updates divide by it (Micikevicius et al., "Mixed Precision Training", ICLR 2018). The scale lives on the device: it is
-halved, and the update skipped, when a gradient is not finite, and doubled after so many good steps.
 """
 
 from __future__ import annotations
@@ -25,70 +20,16 @@ from minidnn.formats import floating
 from minidnn.layers.base import Parameter, Site
 from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Program, Role, Tensor
+from minidnn.programs.updates import ITERATION, OBJECTIVE, RATE, SCALE, TrainSpec, Updates
 
 if TYPE_CHECKING:
     from minidnn.nets.graph import Blob, Graph, Node
 
-RATE = Tensor("rate", (1,), role=Role.CONTROL)
-ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
-OBJECTIVE = Tensor("objective", (1,))
 OWN = ".own"  # ends the name of a gradient as its layer writes it, where that is not yet what goes on
-SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the scale of the loss; good steps since it was changed
 
 
 class NotTrainable(BadInput, ValueError):
     """A graph that is whole, but not fit for what is asked: it has no loss, or an input is to be kept."""
-
-
-@dataclass(frozen=True)
-class TrainSpec:
-    """What an update is: Caffe's SGD. clip_gradients < 0 means no clipping.
-
-    accumulate: the program of all but the last of iter_size batches: gradients are added up, nothing is updated.
-    loss_scale: what the scale of the loss is at first, where the format is float16.
-    """
-
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    regularization: str = "L2"
-    clip_gradients: float = -1.0
-    iter_size: int = 1
-    seed: int = 0
-    accumulate: bool = False
-    loss_scale: float = 2.0**16
-
-    @property
-    def clips(self) -> bool:
-        return self.clip_gradients >= 0
-
-
-@dataclass(frozen=True)
-class SGDAttrs:
-    """g = dw * clip * scale; g += decay * w (L2) or decay * sign(w) (L1); h = momentum h + rate lr_mult g; w -= h."""
-
-    momentum: float
-    decay: float
-    regularization: str
-    lr_mult: float
-    scale: float  # 1 / iter_size
-    clipped: bool
-
-
-@dataclass(frozen=True)
-class ClipAttrs:
-    threshold: float
-
-
-@dataclass(frozen=True)
-class UnscaleAttrs:
-    """The factor of gradients is 1 / scale, less where their norm exceeds the threshold (negative: none); not a number
-    where they are not finite. The scale is doubled after `period` good steps, up to `most`, and halved down to `least`:
-    gradients that are not finite even then are taken as they are, so that the loss tells."""
-
-    threshold: float
-    period: int = 2000
-    most: float = 2.0**24
-    least: float = 2.0**-24
 
 
 @dataclass(frozen=True)
@@ -109,16 +50,6 @@ class _Lowered:
     learned: list[Parameter]
     into: list[bool] = field(default_factory=list)  # per bottom, whether its gradient is wanted
     backward: bool = False  # whether a gradient reaches this layer and something in or below it wants it
-
-
-@dataclass(frozen=True, eq=False)
-class _Learned:
-    """A parameter whose gradient is complete."""
-
-    layer: str
-    parameter: Parameter
-    w: Tensor
-    dw: Tensor
 
 
 def differentiate(
@@ -150,7 +81,7 @@ class _Differentiation:
         self.scaled = self.training and train is not None and graph.format == "float16"
         if self.scaled:
             self.carried.append(SCALE)
-        self.learned: list[_Learned] = []
+        self.updates = Updates(train, self.scaled, self.ops.append) if train is not None else None
 
     def program(self) -> Program:
         for low in self.lowered:
@@ -166,8 +97,9 @@ class _Differentiation:
             self._emit("objective", "objective.forward", Pass.LOSS, weights, [OBJECTIVE], attrs)
             self._plan(weights)
             self._backward()
-            if self.train:
-                self._finish(self.train)
+            if self.updates is not None:
+                self.updates.finish()
+                self.carried += self.updates.carried
         return self._assemble()
 
     def _emit(self, layer, kind, during, reads, writes, attrs=None, inplace=(), flops=0, name=None) -> None:
@@ -263,7 +195,10 @@ class _Differentiation:
             self.ops += low.node.layer.backward(site)
             for p in low.learned:
                 dw = self._out(low, site.dp[p.name], dp[p.name])
-                self._complete(low.node.name, p, low.parameters[p.name], dw)
+                if self.updates is None:
+                    self.carried.append(dw)
+                else:
+                    self.updates.complete(low.node.name, p, low.parameters[p.name], dw)
             for i, t in enumerate(low.bottoms):
                 if (gradient := dx[i]) is not None:
                     self._arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
@@ -314,60 +249,6 @@ class _Differentiation:
         )  # fmt: skip
         self.gradient[t] = total
 
-    # ---- updates
-
-    def _complete(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> None:
-        """A parameter's gradient is whole: update at once, unless something must be known of all gradients first."""
-        train = self.train
-        if train is None:
-            self.carried.append(dw)
-            return
-        if train.iter_size > 1:
-            total = Tensor(f"{dw.name}.sum", dw.shape, w.dtype, Role.PARAM_GRADIENT)
-            self.carried.append(total)
-            self._emit(
-                layer, "gradient.accumulate", Pass.UPDATE, [total, dw], [total], flops=w.size,
-                name=f"{layer}.accumulate_{p.name}",
-            )  # fmt: skip
-            dw = total
-        if train.momentum:
-            self.carried.append(momentum_tensor(w))  # of ACCUMULATE too: all programs agree on what is carried
-        learned = _Learned(layer, p, w, dw)
-        self.learned.append(learned)
-        if not train.accumulate and not train.clips and not self.scaled:
-            self._update(train, learned, None)
-
-    def _finish(self, train: TrainSpec) -> None:
-        """Clipping needs the norm of all gradients, and so does the scale: with either all updates come last."""
-        if train.accumulate or not (train.clips or self.scaled) or not self.learned:
-            return
-        clip = Tensor("clip", (1,), role=Role.EXTRA)
-        gradients = [one.dw for one in self.learned]
-        flops = 2 * sum(t.size for t in gradients)
-        if self.scaled:
-            reads, attrs = [SCALE, OBJECTIVE, *gradients], UnscaleAttrs(train.clip_gradients)
-            self._emit("clip", "gradient.unscale", Pass.UPDATE, reads, [SCALE, clip], attrs, flops=flops)
-        else:
-            clipping = ClipAttrs(train.clip_gradients)
-            self._emit("clip", "gradient.clip", Pass.UPDATE, gradients, [clip], clipping, flops=flops)
-        for one in self.learned:
-            self._update(train, one, clip)
-
-    def _update(self, train: TrainSpec, one: _Learned, clip: Tensor | None) -> None:
-        p, w, dw = one.parameter, one.w, one.dw
-        attrs = SGDAttrs(
-            train.momentum, train.weight_decay * p.decay_mult, train.regularization, p.lr_mult,
-            1.0 / train.iter_size, clip is not None,
-        )  # fmt: skip
-        history = [momentum_tensor(w)] if train.momentum else []
-        reads = [w, dw, RATE, OBJECTIVE, *history, *([clip] if clip else [])]
-        self._emit(
-            one.layer, "sgd.update", Pass.UPDATE, reads, [w, *history], attrs, flops=5 * w.size,
-            name=f"{one.layer}.update_{p.name}",
-        )  # fmt: skip
-        if train.iter_size > 1:
-            self._emit(one.layer, "gradient.clear", Pass.UPDATE, [], [dw], name=f"{one.layer}.clear_{p.name}")
-
     # ---- the whole
 
     def _assemble(self) -> Program:
@@ -408,7 +289,3 @@ def parameter_tensor(node: Node, p: Parameter) -> Tensor:
 
 def parameter_gradient(w: Tensor, dtype: str) -> Tensor:
     return Tensor(f"{w.name}.grad", w.shape, dtype, Role.PARAM_GRADIENT)
-
-
-def momentum_tensor(w: Tensor) -> Tensor:
-    return Tensor(f"{w.name}.momentum", w.shape, w.dtype, Role.STATE)

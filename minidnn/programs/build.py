@@ -10,8 +10,9 @@ from minidnn.layers.facts import FACTS, Facts
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
-from minidnn.programs.autodiff import TrainSpec, differentiate
+from minidnn.programs.autodiff import differentiate
 from minidnn.programs.fusion import Fuses, fused
+from minidnn.programs.updates import TrainSpec
 
 
 def facts_of(facts: str | Facts) -> Facts:

@@ -399,6 +399,9 @@ class SolverParameter(Message):
     max_iter: Uint = 0
     iter_size: Positive = 1
     momentum: Annotated[float, Field(ge=0)] = 0.0
+    momentum2: Annotated[float, Field(ge=0, lt=1)] = 0.999
+    rms_decay: Annotated[float, Field(ge=0, lt=1)] = 0.99
+    delta: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     regularization_type: Literal["L2", "L1"] = "L2"
     clip_gradients: float = -1.0  # negative: none
@@ -408,6 +411,6 @@ class SolverParameter(Message):
     snapshot_prefix: str = ""
     snapshot_after_train: bool = True
     random_seed: Annotated[int, Field(lt=2**64)] = -1  # negative: another one each time, as in Caffe
-    type: Literal["SGD"] = "SGD"
+    type: str = "SGD"  # a key of optimizers.OPTIMIZERS
     solver_mode: Literal["CPU", "GPU"] = "GPU"  # read and not obeyed: `minidnn: {device}` says where
     minidnn: Minidnn = Minidnn()

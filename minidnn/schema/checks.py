@@ -2,7 +2,8 @@
 
 Layer types are handed in (`types`: name -> layer class), for the schema stands below the layers. Of a class these
 attributes are read: `field_name` (the type's message), `also` (further messages it takes), `message` (the model of
-a message that does not stand in messages.py), `bottoms`, `tops`, `in_place`.
+a message that does not stand in caffe.py), `bottoms`, `tops`, `in_place`. So are optimizers (`optimizers`: type ->
+class), of which `fields` and `problems` are asked.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ NOT_DONE: dict[str, dict[str, str]] = {
     "SolverParameter": dict.fromkeys(
         (
             "train_net_param", "test_net_param", "test_compute_loss", "snapshot_diff", "snapshot_format",
-            "device_id", "delta", "momentum2", "rms_decay", "debug_info", "layer_wise_reduce", "weights",
+            "device_id", "debug_info", "layer_wise_reduce", "weights",
         ),
         _NOT_DONE,
     )
@@ -75,7 +76,7 @@ def load_net(path: str | Path, types: Types) -> CheckedNet:
     return check_net(read(path), types)
 
 
-def check_solver(document: Document, types: Types) -> SolverParameter:
+def check_solver(document: Document, types: Types, optimizers: Types) -> SolverParameter:
     """The solver that a document says, its inline net included. Raises InvalidFile with all errors."""
     data = document.data
     if not _is_mapping(document, data, (), "a solver's fields"):
@@ -88,6 +89,8 @@ def check_solver(document: Document, types: Types) -> SolverParameter:
     named = [key for key in ("net", "net_param", "train_net") if data.get(key) is not None]
     if len(named) > 1:
         document.error((named[1],), f"expected one of net, net_param and train_net; got {' and '.join(named)}", True)
+    if solver:
+        _optimizer_fields(document, solver, optimizers)
     if solver and not document.count:
         _policy_fields(document, solver)
     document.check()
@@ -95,8 +98,27 @@ def check_solver(document: Document, types: Types) -> SolverParameter:
     return solver.model_copy(update={"net_param": inline.parameter}) if inline else solver
 
 
-def load_solver(path: str | Path, types: Types) -> SolverParameter:
-    return check_solver(read(path), types)
+def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverParameter:
+    return check_solver(read(path), types, optimizers)
+
+
+_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta")  # that not every optimizer reads
+
+
+def _optimizer_fields(document: Document, solver: SolverParameter, optimizers: Types) -> None:
+    optimizer = optimizers.get(solver.type)
+    if optimizer is None:
+        there = ", ".join(optimizers)
+        document.error(
+            ("type",), f"there is no optimizer {solver.type!r}{near(solver.type, optimizers)}; there are {there}"
+        )
+        return
+    for field in _OPTIMIZER_FIELDS:
+        if solver.has(field) and field not in optimizer.fields:
+            reads = f"it reads {' and '.join(optimizer.fields)}" if optimizer.fields else "it reads none of its kind"
+            document.error((field,), f"is not for type {solver.type}; {reads}", True)
+    for field, problem in optimizer.problems(solver):
+        document.error((field,), problem)
 
 
 _POLICY_FIELDS = {

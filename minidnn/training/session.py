@@ -22,8 +22,8 @@ from minidnn.memory.planning import arrange
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Role, Tensor
-from minidnn.programs.autodiff import SCALE, TrainSpec
 from minidnn.programs.build import build, executable, last
+from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
 from minidnn.training.parameters import Parameters, WeightsError
 from minidnn.training.setting import Given, Setting

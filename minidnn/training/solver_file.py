@@ -14,7 +14,8 @@ from minidnn.errors import InvalidInput, near
 from minidnn.layers import LAYERS
 from minidnn.memory import policies
 from minidnn.nets.net import Net
-from minidnn.programs.autodiff import TrainSpec
+from minidnn.optimizers import OPTIMIZERS
+from minidnn.programs.updates import TrainSpec
 from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, shown
 from minidnn.training.rates import learning_rate
 from minidnn.training.setting import Given
@@ -43,6 +44,9 @@ class SolverFields(Given, total=False):
     max_iter: int
     iter_size: int
     momentum: float
+    momentum2: float
+    rms_decay: float
+    delta: float
     weight_decay: float
     regularization_type: str
     clip_gradients: float
@@ -79,7 +83,7 @@ def understand(
     if isinstance(source, Net):
         net = source if batch is None else source.with_batch(batch)
         given = {"base_lr": 0.01, "lr_policy": "fixed", **fields}
-        return net, None, check_solver(Document(given, what="the solver"), LAYERS) if fields else None
+        return net, None, check_solver(Document(given, what="the solver"), LAYERS, OPTIMIZERS) if fields else None
     if isinstance(source, SolverParameter):
         document, beside = Document({**plain(source), **fields}, what="the solver"), Path()
     else:
@@ -94,7 +98,7 @@ def understand(
             document.error((), f"expected a mapping of a net's or a solver's fields, got {shown(document.data)}")
             document.check()
     _check_names(document)
-    p = check_solver(document, LAYERS)
+    p = check_solver(document, LAYERS, OPTIMIZERS)
     for field in ("test_net", "test_iter", "test_state"):
         if len(getattr(p, field)) > 1:
             document.error((field,), "several test nets: minidnn tests with one")
@@ -158,9 +162,7 @@ def _with_state(net: Net, state: NetState) -> Net:
 def train_spec(p: SolverParameter, seed: int) -> TrainSpec:
     """What one update is."""
     return TrainSpec(
-        momentum=p.momentum,
-        weight_decay=p.weight_decay,
-        regularization=p.regularization_type,
+        OPTIMIZERS[p.type].of(p),
         clip_gradients=p.clip_gradients,
         iter_size=p.iter_size,
         seed=seed,

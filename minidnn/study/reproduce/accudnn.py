@@ -14,9 +14,10 @@ from minidnn.costs import Costs, profile
 from minidnn.layers import FACTS
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
+from minidnn.optimizers import SGD
 from minidnn.program import Program
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from minidnn.study.reproduce.layrub import caffes
 from minidnn.study.reproduce.row import MIB, Row, Tell
 from minidnn.study.search import Series, largest
@@ -29,7 +30,7 @@ GPU = "titan_x"
 GIB = 1024 * MIB
 FIRST, GRID = 32, 8  # batches that are tried
 CAFFE, SWAPPING = "baseline_caffe:p", "accudnn:p"
-TRAINING = TrainSpec(momentum=0.9, weight_decay=1e-4)
+TRAINING = TrainSpec(SGD(momentum=0.9, weight_decay=1e-4))
 
 BATCH = "the abstract does not say at which batch: this is the smallest at which original Caffe needs more than 24 GiB"
 STYLE = "AccUDNN-style: how the original chooses what it swaps is not known"

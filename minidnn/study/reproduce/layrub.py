@@ -16,9 +16,10 @@ from minidnn.costs import Choice, Costs, profile
 from minidnn.layers import FACTS
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.schedule import Arrangement, Schedule
+from minidnn.optimizers import SGD
 from minidnn.program import Op, Program, Role
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from minidnn.study.compare import planned
 from minidnn.study.reproduce.row import MIB, Row, Tell
 from minidnn.study.search import Series, largest
@@ -29,7 +30,7 @@ MAPS = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT})
 WORKSPACE = 8 * MIB  # what Caffe lets a convolution's algorithm take
 K40 = 11580 * MIB  # what the paper's card offered
 GB = 1024  # MiB, where the paper's scale is in GB
-TRAINING = TrainSpec(momentum=0.9, weight_decay=1e-4)
+TRAINING = TrainSpec(SGD(momentum=0.9, weight_decay=1e-4))
 
 CAFFE, INTRA, INTER, HYBRID = POLICIES = ("baseline_caffe:p", "layrub_intra:p", "layrub_inter:p", "layrub:p")
 TITLES = {CAFFE: "Caffe", INTRA: "intra-layer", INTER: "inter-layer", HYBRID: "hybrid"}

@@ -18,9 +18,10 @@ from minidnn.memory.execution.trace import copied
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Schedule
 from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
 from minidnn.program import Program
-from minidnn.programs.autodiff import TrainSpec
 from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from minidnn.study.layer_steps import LayerSteps, layer_steps
 from minidnn.study.reproduce.row import MIB, Row, Tell
 from minidnn.training.solver_file import understand
@@ -30,7 +31,7 @@ GB = 10**9
 K40 = 12 * GB
 ALL = 1 << 50  # bytes: no budget stands in the way
 COSTS = replace(profile("k40"), memory=K40)
-TRAINED = TrainSpec(momentum=0.9)
+TRAINED = TrainSpec(SGD(momentum=0.9))
 
 OTHERS = "another framework's, which is not run here"
 STEP_OF_5 = "in the paper one map of 49.5 MB more, CONV4's, is on the device then; the peak is elsewhere"
