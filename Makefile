@@ -105,14 +105,14 @@ NEWEST := _iter_250.safetensors
 
 demo: $(VENV)/.run
 	@mkdir -p $(OUT)
-	$(BIN)/minidnn train $(SOLVER) --policy baseline --snapshot-prefix $(OUT)/baseline
+	$(BIN)/minidnn train $(SOLVER) --policy baseline:m --snapshot-prefix $(OUT)/baseline
 	$(BIN)/minidnn test $(SOLVER) --weights $(OUT)/baseline$(NEWEST) --json > $(OUT)/test.json
 	@$(BIN)/python -c 'import json; a = json.load(open("$(OUT)/test.json"))["outputs"]["accuracy"]; \
 	  print(f"test accuracy {a:.2%}"); assert a >= 0.97, "less than 97 %"'
 	@echo
-	$(BIN)/minidnn train $(SOLVER) --policy baseline --budget $(BUDGET) && exit 1 || test $$? = 2
+	$(BIN)/minidnn train $(SOLVER) --policy baseline:m --budget $(BUDGET) && exit 1 || test $$? = 2
 	@echo
-	$(BIN)/minidnn train $(SOLVER) --policy vdnn_all --budget $(BUDGET) --snapshot-prefix $(OUT)/vdnn_all
+	$(BIN)/minidnn train $(SOLVER) --policy vdnn_all:m --budget $(BUDGET) --snapshot-prefix $(OUT)/vdnn_all
 	cmp $(OUT)/baseline$(NEWEST) $(OUT)/vdnn_all$(NEWEST)
 	@echo "The same bytes: vdnn_all within $(BUDGET) and baseline without a budget trained the same network."
 	@echo

@@ -24,7 +24,7 @@ from minidnn.programs.autodiff import differentiate
 from minidnn.programs.updates import TrainSpec
 
 DEPTHS = (50, 101, 152, 302, 500, 1001, 1517)
-POLICIES = ("baseline", "liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn")
+POLICIES = ("baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:m", "vdnn_dyn", "accudnn:m", "liveness:f")
 BATCH, REPEATS = 16, 3
 
 

@@ -37,7 +37,7 @@ def main() -> int:
                 calls += 1
     print(f"{calls} prepared calls")
     for net in ("lenet", "residual", "inception"):
-        for policy in ("baseline", "vdnn_all"):
+        for policy in ("baseline:m", "vdnn_all:m"):
             with machine(net, device, policy) as made:
                 made.step()
                 feed(made, 1)

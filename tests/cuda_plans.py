@@ -40,7 +40,7 @@ from tests.cpu_ops import Maker, attrs, convolutions, products
 KINDS = {**convolution.KINDS, **dense.KINDS}
 GPUS = YAML(typ="safe").load(Path(__file__).with_name("cuda_gpus.yaml"))["gpus"]
 NETS = {"vgg19": 64, "resnet50": 32, "googlenet": 32}
-POLICIES = ("baseline", "baseline:p", "liveness", "vdnn_all:m", "vdnn_all:p", "vdnn_dyn")
+POLICIES = ("baseline:m", "baseline:p", "liveness:m", "vdnn_all:m", "vdnn_all:p", "vdnn_dyn")
 EVERY = 10**6  # plans: more than there are
 
 
@@ -247,7 +247,7 @@ def halved(card: str) -> None:
     for net in ("vgg19", "resnet50"):
         arenas: dict[str, list[int]] = {}
         for format in FORMATS if card != "t4" else ("float32", "float16"):
-            for policy in ("liveness", "vdnn_all:m", "vdnn_all:p"):
+            for policy in ("liveness:m", "vdnn_all:m", "vdnn_all:p"):
                 arrangement = arrange(lowered(net, format), policy, costs)
                 within(arrangement, costs)
                 arenas.setdefault(format, []).append(arrangement.arena)
@@ -304,10 +304,10 @@ def schedules(card: str) -> None:
         arrangement = arrange(lowered(net), "vdnn_dyn", costs, arenas["vdnn_all:p"])
         assert arrangement.arena <= arenas["vdnn_all:p"]
         proved += within(arrangement, costs)
-        assert arenas["vdnn_all:m"] < arenas["liveness"] <= arenas["baseline"], arenas
+        assert arenas["vdnn_all:m"] < arenas["liveness:m"] <= arenas["baseline:m"], arenas
         assert arenas["vdnn_all:m"] <= arenas["vdnn_all:p"], arenas
         try:
-            arrange(lowered(net), "baseline", costs, arenas["vdnn_all:m"])
+            arrange(lowered(net), "baseline:m", costs, arenas["vdnn_all:m"])
         except BudgetError:
             pass
         else:

@@ -425,7 +425,7 @@ def hunt(subjects: Sequence[Subject], count: int, seed: int = 2016) -> Tally:
 
 REAL = ["resnet50", "googlenet"]
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
-POLICIES = ["liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn", "layrub"]
+POLICIES = ["liveness:m", "vdnn_all:m", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
 SOLVER = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1)
 
 

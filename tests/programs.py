@@ -152,8 +152,15 @@ def nested() -> Program:
 
 
 PROGRAMS = {"chain": chain, "diamond": diamond, "residual": residual, "inception": inception, "nested": nested}
-POLICIES = ["baseline", "liveness", "liveness:p", "vdnn_all", "vdnn_all:p", "vdnn_conv", "vdnn_dyn", "layrub"]
-POLICIES += ["baseline_sum", "superneurons", "superneurons_memory:p", "sqrt_n", "recompute_all", "recompute_cheap"]
+POLICIES = ["baseline:m", "liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
+POLICIES += [
+    "baseline_sum:m",
+    "superneurons",
+    "superneurons_memory:p",
+    "sqrt_n:m",
+    "recompute_all:m",
+    "recompute_cheap:m",
+]
 
 
 def costs(memory: int = 1 << 40, bandwidth: float = 1e9) -> Costs:

@@ -16,7 +16,7 @@ from minidnn.memory.plan import Trip, complete
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
 from minidnn.memory.policies.accudnn_model import Model
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.algorithms import choose
 from minidnn.memory.schedule import aligned
 from minidnn.nets.net import Net
 from minidnn.program import Algorithm
@@ -94,7 +94,7 @@ def test_predictions_are_what_the_simulator_finds(name, bandwidth):
         back = r.randint(free, c.use)
         return Trip(c.tensor, c.written, free, back, r.randint(back, c.use))
 
-    tried = [find(policy)(program, prices, None).trips for policy in ("liveness", "vdnn_conv", "vdnn_all")]
+    tried = [find(policy)(program, prices, 1 << 40).trips for policy in ("liveness:m", "vdnn_conv:m", "vdnn_all:m")]
     tried += [m.narrowest(), m.windows(m.candidates, m.peak)]
     tried += [[anyhow(c) for c in m.candidates if r.random() < 0.7] for _ in range(20)]
     for trips in tried:
@@ -153,45 +153,45 @@ def check(program, prices, allowed, algorithms):
 def test_fully_hidden_and_no_more_than_needed():
     """One tensor of the chain is enough; the one that idles longest goes, and nothing waits."""
     program, prices = chain(6), costs(bandwidth=1e10)
-    full = arranged(program, "liveness", prices, 1 << 40)
-    _, moved, seconds, trips = arranged(program, "accudnn", prices, full[0] - 64 * KB)
+    full = arranged(program, "liveness:m", prices, 1 << 40)
+    _, moved, seconds, trips = arranged(program, "accudnn:m", prices, full[0] - 64 * KB)
     (trip,) = trips
     assert moved == 64 * KB and trip.out is None and trip.tensor is program.inputs[0]  # the host still has the batch
     assert seconds == full[2]
-    two = arranged(program, "accudnn", prices, full[0] - 2 * 64 * KB)
+    two = arranged(program, "accudnn:m", prices, full[0] - 2 * 64 * KB)
     assert {t.tensor.name for t in two[3]} == {"data", "relu0.y"} and two[1] == 3 * 64 * KB
 
 
 def test_refusal_names_the_smallest_budget_that_works():
     program, prices = PROGRAMS["residual"](), costs()
-    with pytest.raises(BudgetError, match="the smallest budget accudnn can keep is") as refused:
-        arrange([program], "accudnn", prices, 100 * KB)
+    with pytest.raises(BudgetError, match="the smallest budget accudnn:m can keep is") as refused:
+        arrange([program], "accudnn:m", prices, 100 * KB)
     smallest = refused.value.smallest
-    assert arrange([program], "accudnn", prices, smallest).arena <= smallest
+    assert arrange([program], "accudnn:m", prices, smallest).arena <= smallest
     with pytest.raises(BudgetError):
-        arrange([program], "accudnn", prices, smallest - 1)
+        arrange([program], "accudnn:m", prices, smallest - 1)
 
 
 def test_a_program_without_backward_moves_nothing():
     net = Net.from_yaml(model("lenet"), 4)
     program = programs(net, None, ("TRAIN", "TEST"))["TEST"]
-    assert find("accudnn")(program, costs(), 1).trips == ()
+    assert find("accudnn:m")(program, costs(), 1).trips == ()
 
 
 @pytest.mark.parametrize("net", ["chain", "inception", "nested", "lenet"])
 def test_bit_identical_halfway(net):
     """Under a budget at which some tensors move and others stay, with poisoned frees and delayed copies."""
     with pytest.raises(BudgetError) as refused:
-        train(net, "cpu", "accudnn", budget=1)
-    want, losses, _ = train(net, "cpu", "liveness")
+        train(net, "cpu", "accudnn:m", budget=1)
+    want, losses, _ = train(net, "cpu", "liveness:m")
     arena = liveness_arena(net)
     budget = (refused.value.smallest + arena) // 2
     assert refused.value.smallest < budget < arena
-    got, got_losses, _ = train(net, "cpu", "accudnn", debug=True, delays=2e-3, budget=budget)
+    got, got_losses, _ = train(net, "cpu", "accudnn:m", debug=True, delays=2e-3, budget=budget)
     assert got_losses == losses and got == want
 
 
 def liveness_arena(net):
     with pytest.raises(BudgetError) as refused:
-        train(net, "cpu", "liveness", budget=1)
+        train(net, "cpu", "liveness:m", budget=1)
     return refused.value.needed

@@ -40,7 +40,7 @@ def test_fits_differ_where_holes_of_three_sizes_wait():
     assert {fit: needed(bs, fit) for fit in FITS} == {"first": 28, "best": 20, "worst": 31}
 
 
-@pytest.mark.parametrize("policy", ["liveness:p", "vdnn_all"])
+@pytest.mark.parametrize("policy", ["liveness:p", "vdnn_all:m"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_pool_is_smaller_than_the_live_peak_and_one_end_is_a_run_time_pool(name, policy):
     s = arrange([PROGRAMS[name]()], policy, costs()).schedules["TRAIN"]
@@ -56,7 +56,7 @@ def test_no_pool_is_smaller_than_the_live_peak_and_one_end_is_a_run_time_pool(na
 
 
 def test_lasting_maps_are_those_that_backward_finds_in_place():
-    s = arrange([chain(4)], "vdnn_conv", costs()).schedules["TRAIN"]
+    s = arrange([chain(4)], "vdnn_conv:m", costs()).schedules["TRAIN"]
     names = {b.label for b in lasting_maps(s)}
     assert {"pool.y", "conv3.y=relu3.y"} <= names and "conv0.y=relu0.y" not in names and "conv0.w" not in names
 

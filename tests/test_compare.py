@@ -52,49 +52,49 @@ def test_rows_add_up(name):
         assert row["fits"] and row["why"] is None and row["identical"] is None
         assert row["input_bytes"] == program.inputs[0].nbytes and row["output_bytes"] == 4
         assert all(isinstance(v, int) for k, v in row.items() if k.endswith("_bytes") and v is not None)
-        again = program.inputs[0].nbytes if row["policy"] == "layrub" else 0  # the host still has the batch
+        again = program.inputs[0].nbytes if row["policy"] == "layrub:m" else 0  # the host still has the batch
         assert row["offload_bytes"] + again == row["prefetch_bytes"]
         assert (row["offload_bytes"] > 0) == row["policy"].startswith(MOVING)
 
 
 def test_slowdown_is_against_baseline():
-    results = simulated([chain()], ["baseline", "vdnn_all", "liveness:p"], costs(bandwidth=1e8))
+    results = simulated([chain()], ["baseline:m", "vdnn_all:m", "liveness:p"], costs(bandwidth=1e8))
     base, offloading, quick = results
     assert base.slowdown == 1.0 and base.trace.stall_seconds == pytest.approx(
         simulate(base.schedule, costs(bandwidth=1e8)).stall_seconds
     )
     assert offloading.slowdown > 1.2 and quick.slowdown < 1
-    assert simulated([chain()], ["liveness"], costs())[0].slowdown is None
+    assert simulated([chain()], ["liveness:m"], costs())[0].slowdown is None
 
 
 def test_a_refused_policy_keeps_its_row():
-    free = {r.policy: r for r in simulated([chain()], ["baseline", "vdnn_all"], costs())}
-    budget = free["vdnn_all"].arrangement.arena
-    assert budget < free["baseline"].arrangement.arena
-    base, lean = (r.row() for r in simulated([chain()], ["baseline", "vdnn_all"], costs(), budget))
+    free = {r.policy: r for r in simulated([chain()], ["baseline:m", "vdnn_all:m"], costs())}
+    budget = free["vdnn_all:m"].arrangement.arena
+    assert budget < free["baseline:m"].arrangement.arena
+    base, lean = (r.row() for r in simulated([chain()], ["baseline:m", "vdnn_all:m"], costs(), budget))
     assert not base["fits"] and lean["fits"]
-    assert "baseline needs" in base["why"] and "the budget is" in base["why"]
-    assert base["peak_bytes"] == base["smallest_budget_bytes"] == free["baseline"].arrangement.arena
-    assert base["by_role"] == free["baseline"].row()["by_role"]
+    assert "baseline:m needs" in base["why"] and "the budget is" in base["why"]
+    assert base["peak_bytes"] == base["smallest_budget_bytes"] == free["baseline:m"].arrangement.arena
+    assert base["by_role"] == free["baseline:m"].row()["by_role"]
     assert lean["slowdown"] is not None and lean["peak_bytes"] <= budget
 
 
 def test_host_budget_refuses_with_the_numbers_of_the_device_budget():
-    (row,) = (r.row() for r in simulated([chain()], ["vdnn_all"], costs(), None, 1000))
+    (row,) = (r.row() for r in simulated([chain()], ["vdnn_all:m"], costs(), None, 1000))
     assert not row["fits"] and "host budget" in row["why"] and row["offload_bytes"] > 0
     assert row["smallest_host_budget_bytes"] == row["host_bytes"] and row["smallest_budget_bytes"] is None
 
 
 def test_a_refusal_tells_sizes_apart_that_differ_by_a_byte():
-    (free,) = (r.arrangement for r in simulated([chain()], ["vdnn_all"], costs()))
+    (free,) = (r.arrangement for r in simulated([chain()], ["vdnn_all:m"], costs()))
     for limits, total in (((free.arena - 1, None), free.arena), ((None, free.host - 1), free.host)):
-        (row,) = (r.row() for r in simulated([chain()], ["vdnn_all"], costs(), *limits))
+        (row,) = (r.row() for r in simulated([chain()], ["vdnn_all:m"], costs(), *limits))
         assert f" {total} bytes" in row["why"] and f"budget is {total - 1} bytes" in row["why"]
 
 
 def test_roles_of_the_baseline_by_hand():
     """chain: 4 convolutions of 64 KiB in and out, ReLU in place, pool of 16 KiB, classifier of 4 KiB."""
-    (result,) = simulated([chain()], ["baseline"], costs())
+    (result,) = simulated([chain()], ["baseline:m"], costs())
     roles = by_role(result.schedule)
     KiB = 1024
     assert roles["feature_maps"] == (64 + 4 * 64 + 16 + 4) * KiB + 4  # data, convolutions, pool, fc, the loss
@@ -105,15 +105,15 @@ def test_roles_of_the_baseline_by_hand():
 def test_paper_peak_counts_feature_layers_weights_only_for_vdnn():
     program = chain()
     everything = sum(t.nbytes for t in program.carried if t.role is Role.PARAM)
-    base, lean = simulated([program], ["baseline", "vdnn_all"], costs(), facts="vdnn2016")
+    base, lean = simulated([program], ["baseline:m", "vdnn_all:m"], costs(), facts="vdnn2016")
     roles = by_role(base.schedule)
-    assert paper_peak(base.schedule, "baseline") == roles["feature_maps"] + roles["gradients"] + everything
+    assert paper_peak(base.schedule, "baseline:m") == roles["feature_maps"] + roles["gradients"] + everything
     maps = lean.schedule.curve(frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT})).max()
     assert lean.row()["paper_peak_bytes"] == maps + everything - 16  # fc.w has 4 values
 
 
 def test_describe_counts_algorithms():
-    (m,) = simulated([chain()], ["liveness"], costs())
+    (m,) = simulated([chain()], ["liveness:m"], costs())
     (p,) = simulated([chain()], ["liveness:p"], costs())
     assert "slow 11" in describe(m.schedule.plan.algorithm) and "fast 11" in describe(p.schedule.plan.algorithm)
 
@@ -152,24 +152,25 @@ def ran(policies, wrong=(), **more):
 
 
 def test_policies_are_compared_with_the_same_algorithms():
-    results = ran(["baseline", "vdnn_all", "vdnn_all:p"], wrong=["vdnn_all"])
+    results = ran(["baseline:m", "vdnn_all:m", "vdnn_all:p"], wrong=["vdnn_all:m"])
     assert [r.identical for r in results.values()] == [True, False, True]
-    assert [p for p, _ in Toy.opened] == ["baseline", "vdnn_all", "vdnn_all:p", "baseline"]  # once more, with :p's
-    assert results["baseline"].trace.stall_seconds == 0.25 and results["baseline"].seconds < 0.1
+    again = "baseline:p"  # once more, with what vdnn_all:p took
+    assert [p for p, _ in Toy.opened] == ["baseline:m", "vdnn_all:m", "vdnn_all:p", again]
+    assert results["baseline:m"].trace.stall_seconds == 0.25 and results["baseline:m"].seconds < 0.1
 
 
 def test_a_refused_baseline_is_still_the_reference():
-    budget = simulated([chain()], ["vdnn_all"], costs())[0].arrangement.arena
-    results = ran(["baseline", "vdnn_all"], budget=budget)
-    assert not results["baseline"].fits and results["vdnn_all"].fits and results["vdnn_all"].identical
-    assert Toy.opened[0] == ("baseline", results["baseline"].refused.smallest)
-    assert Toy.opened[1] == ("vdnn_all", budget)
+    budget = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
+    results = ran(["baseline:m", "vdnn_all:m"], budget=budget)
+    assert not results["baseline:m"].fits and results["vdnn_all:m"].fits and results["vdnn_all:m"].identical
+    assert Toy.opened[0] == ("baseline:m", results["baseline:m"].refused.smallest)
+    assert Toy.opened[1] == ("vdnn_all:m", budget)
 
 
 @pytest.mark.parametrize(("holds", "identical"), [(1, [True, True]), (0.99, [None, None])])
 def test_a_device_that_cannot_hold_all_at_once_runs_one_after_the_other(holds, identical):
     """It has the memory for `holds` times a baseline, and says so when it is asked for more."""
-    room = holds * simulated([chain()], ["baseline"], costs())[0].arrangement.arena
+    room = holds * simulated([chain()], ["baseline:m"], costs())[0].arrangement.arena
     alive: list[Toy] = []
 
     class Tight(Toy):
@@ -183,7 +184,7 @@ def test_a_device_that_cannot_hold_all_at_once_runs_one_after_the_other(holds, i
             alive.remove(self)
             super().close()
 
-    policies = ["vdnn_all:p", "vdnn_all"] if holds < 1 else ["baseline", "vdnn_all"]
+    policies = ["vdnn_all:p", "vdnn_all:m"] if holds < 1 else ["baseline:m", "vdnn_all:m"]
     found = run.ran(lambda p, c, b: Tight(p, c, b), [chain()], policies, costs(), steps=4)
     assert all(r.trace is not None and r.seconds < 0.1 for r in found) and not alive
     assert [r.identical for r in found] == identical
@@ -191,18 +192,18 @@ def test_a_device_that_cannot_hold_all_at_once_runs_one_after_the_other(holds, i
 
 def test_what_this_machine_cannot_hold_is_simulated(monkeypatch):
     monkeypatch.setattr(run, "free_memory", lambda: 1000)
-    results = ran(["baseline", "vdnn_all"])
+    results = ran(["baseline:m", "vdnn_all:m"])
     assert not Toy.opened and all(r.identical is None for r in results.values())
-    assert results["vdnn_all"].slowdown is not None
+    assert results["vdnn_all:m"].slowdown is not None
 
 
 def test_a_device_with_memory_of_its_own_takes_only_its_host_store_from_this_machine(monkeypatch):
-    (baseline,) = simulated([chain()], ["baseline"], costs())
+    (baseline,) = simulated([chain()], ["baseline:m"], costs())
     monkeypatch.setattr(run, "free_memory", lambda: baseline.arrangement.arena)
     for own, opened in ((False, 0), (True, 1)):
         Toy.opened = []
         here = replace(costs(), own_memory=own)
-        run.ran(lambda p, c, b: Toy(p, c, b, ()), [chain()], ["baseline"], here, steps=4)
+        run.ran(lambda p, c, b: Toy(p, c, b, ()), [chain()], ["baseline:m"], here, steps=4)
         assert len(Toy.opened) == opened
 
 
@@ -222,7 +223,7 @@ def test_digest_tells_bits_apart():
 
 
 def test_time_sums_phases_by_layer():
-    (r,) = simulated([chain(1)], ["liveness"], costs())
+    (r,) = simulated([chain(1)], ["liveness:m"], costs())
     rows = {row["layer"]: row for row in layers(r.schedule, [r.trace, r.trace, r.trace])}
     assert rows["conv0"]["forward_seconds"] == pytest.approx(2e-4)
     assert rows["conv0"]["backward_seconds"] == pytest.approx(2e-4) and rows["conv0"][

@@ -161,7 +161,7 @@ def test_what_is_slow_is_known(device):
 def test_training_agrees_with_the_reference(device, net):
     """Three steps; rounding differs, and grows from step to step."""
     ends = []
-    for each, policy in ((device, "vdnn_all"), (ReferenceDevice(), "baseline")):
+    for each, policy in ((device, "vdnn_all:m"), (ReferenceDevice(), "baseline:m")):
         with machine(net, each, policy) as made:
             for iteration in range(1, 4):
                 made.step()
@@ -313,7 +313,7 @@ def test_zeros_of_a_relu_have_no_sign(device, kind):
 @pytest.mark.parametrize("layer", ["conv1", "conv2", "ip1", "ip2"])
 def test_parameters_that_are_not_finite_reach_the_loss(device, layer):
     """Through ReLUs, pools and the softmax, whatever stands behind the layer; and then nothing is updated."""
-    with machine("lenet", device, "liveness") as made:
+    with machine("lenet", device, "liveness:m") as made:
         program = made.arrangement.schedules["TRAIN"].program
         w = next(t for t in program.carried if t.name == f"{layer}.w")
         made.set(w, np.full(w.shape, np.nan, np.float32))

@@ -134,7 +134,7 @@ def test_trains_as_without_fusion(device):
     """Three steps of a residual net; rounding differs."""
     ends = []
     for fuse in (True, False):
-        with machine("residual", device, "liveness", fuse=fuse) as made:
+        with machine("residual", device, "liveness:m", fuse=fuse) as made:
             program = made.arrangement.schedules["TRAIN"].program
             assert bool(SCALED & set(kinds(program))) == fuse
             for iteration in range(1, 4):

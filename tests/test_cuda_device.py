@@ -27,7 +27,7 @@ from tests.cuda_fake import FakeApi, Illegal, fake_device
 pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 
 NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]
-POLICIES = ["liveness", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
+POLICIES = ["liveness:m", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
 STEPS = 4
 
 
@@ -73,8 +73,8 @@ def baseline(net: str, algorithms: str) -> dict[str, bytes]:
 def test_trains_as_the_reference_does(net):
     from minidnn.backends.reference import ReferenceDevice
 
-    want = trained(net, ReferenceDevice(), "baseline")
-    got = trained(net, fake_device(), "baseline")
+    want = trained(net, ReferenceDevice(), "baseline:m")
+    got = trained(net, fake_device(), "baseline:m")
     assert want.keys() == got.keys()
     for name in want:
         np.testing.assert_allclose(got[name], want[name], rtol=2e-3, atol=2e-5, err_msg=name)
@@ -98,7 +98,7 @@ def test_a_solver_trains_on_it_and_resumes():
     losses = {}
     for name, device in (("cuda", fake_device(3)), ("reference", "reference")):
         with minidnn.Solver(
-            minidnn.load(file), policy="vdnn_all", device=device, seed=3, data=data, base_lr=0.02, momentum=0.9,
+            minidnn.load(file), policy="vdnn_all:m", device=device, seed=3, data=data, base_lr=0.02, momentum=0.9,
             iter_size=2, clip_gradients=5.0, max_iter=6,
         ) as solver:  # fmt: skip
             losses[name] = [solver.step().loss for _ in range(6)]
@@ -108,7 +108,7 @@ def test_a_solver_trains_on_it_and_resumes():
 
 def test_a_timed_step_says_when_each_instruction_ran():
     device = fake_device()
-    with machine("residual", device, "vdnn_all") as m:
+    with machine("residual", device, "vdnn_all:m") as m:
         trace = m.step(trace=True)
         schedule = m.arrangement.schedules["TRAIN"]
     assert trace.peak_bytes == schedule.live_peak
@@ -120,7 +120,7 @@ def test_a_timed_step_says_when_each_instruction_ran():
 
 
 def test_a_checked_step_names_the_first_op_that_is_not_finite():
-    with machine("lenet", fake_device(), "vdnn_all") as m:
+    with machine("lenet", fake_device(), "vdnn_all:m") as m:
         w = next(t for t in m.homes if t.name == "conv1.w")
         m.set(w, np.full(w.shape, np.nan, np.float32))
         with pytest.raises(NotFinite, match=r"conv1\.forward"):
@@ -129,7 +129,7 @@ def test_a_checked_step_names_the_first_op_that_is_not_finite():
 
 def test_all_memory_is_given_back_and_all_is_asked_for_at_loading():
     device = fake_device()
-    with machine("lenet", device, "vdnn_all") as m:
+    with machine("lenet", device, "vdnn_all:m") as m:
         taken = dict(device.api.allocated)
         assert len(taken) == 1, "the arena is one allocation"
         assert device.api.memory - device.api.free_memory() == m.arena.nbytes == m.arrangement.arena
@@ -175,7 +175,7 @@ def failing_execute(device, when):
 def test_a_refused_launch_leaves_a_device_that_can_be_read_and_used():
     device, refusing = fake_device(), [True]
     failing_execute(device, lambda: refusing[0])
-    with machine("lenet", device, "vdnn_all") as m:
+    with machine("lenet", device, "vdnn_all:m") as m:
         with pytest.raises(KernelFailed):
             m.step()
         assert not m.runtime.broken and not device.api.pending
@@ -213,7 +213,7 @@ def test_an_error_that_stays_leaves_the_device_to_the_end_of_the_process():
 
     for how in ({}, {"check": True}, {"trace": True}):
         device = fake_device()
-        m = machine("lenet", device, "vdnn_all")
+        m = machine("lenet", device, "vdnn_all:m")
         device.api.enqueue(m.runtime.streams["out"], illegal, "illegal")
         with pytest.raises(RuntimeError, match="cudaErrorIllegalAddress"):
             m.step(**how)
@@ -225,7 +225,7 @@ def test_an_error_that_stays_leaves_the_device_to_the_end_of_the_process():
 
 def test_a_checked_step_leaves_idle_streams():
     device = fake_device()
-    with machine("lenet", device, "vdnn_all") as m:
+    with machine("lenet", device, "vdnn_all:m") as m:
         w = next(t for t in m.homes if t.name == "ip1.w")
         m.set(w, np.full(w.shape, np.nan, np.float32))
         with pytest.raises(NotFinite):
@@ -246,7 +246,7 @@ def test_no_arena_is_kept_when_the_host_has_no_memory():
 
 
 def test_the_host_memory_that_was_given_back_is_out_of_reach():
-    with machine("lenet", fake_device(), "vdnn_all") as m:
+    with machine("lenet", fake_device(), "vdnn_all:m") as m:
         output = next(iter(m.loaded["TRAIN"].schedule.program.outputs))
         m.step()
         m.read(output)

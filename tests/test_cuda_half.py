@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to ru
 pytest.importorskip("ml_dtypes")
 
 NETS = ["chain", "residual", "inception", "nested", "lenet"]
-POLICIES = ["liveness", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn"]
+POLICIES = ["liveness:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn"]
 STEPS = 4
 EPSILON = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
@@ -41,7 +41,7 @@ def baseline(net: str, algorithms: str, format: str) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("format", EPSILON)
 @pytest.mark.parametrize("net", NETS)
 def test_trains_as_the_reference_does(net, format):
-    want, got = trained(net, ReferenceDevice(), "baseline", format), baseline(net, "m", format)
+    want, got = trained(net, ReferenceDevice(), "baseline:m", format), baseline(net, "m", format)
     assert want.keys() == got.keys() and {v.dtype for v in got.values()} == {np.dtype("float32")}
     for name in want:
         if ".momentum" in name:  # of a bias before a batch normalization it is the rounding of zero

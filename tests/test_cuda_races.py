@@ -40,7 +40,7 @@ from tests.cuda_recorder import (
 )
 
 
-@pytest.mark.parametrize("policy", ["baseline:p", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv", "vdnn_dyn"])
+@pytest.mark.parametrize("policy", ["baseline:p", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn"])
 @pytest.mark.parametrize("net", NETS)
 def test_calls_follow_the_schedules_and_nothing_races(net, policy):
     """Both programs in one arena; eager, timed, checked and captured steps from both places of the inputs; freed bytes
@@ -79,7 +79,7 @@ def test_all_three_programs_of_a_solver_take_turns(ahead):
     train = TrainSpec(SGD(momentum=0.9), clip_gradients=5.0, iter_size=2)
     made = programs(load(cpu_step.NETS / "residual.yaml"), train, ("TRAIN", "TEST"))
     assert list(made) == ["ACCUMULATE", "TRAIN", "TEST"]
-    with lived(arrange(list(made.values()), "vdnn_all", estimate(device)), device, ahead=ahead) as life:
+    with lived(arrange(list(made.values()), "vdnn_all:m", estimate(device)), device, ahead=ahead) as life:
         check_life(life)
     assert not any(e.what[:1] == ("fill",) for e in life.trace)
 
@@ -87,12 +87,12 @@ def test_all_three_programs_of_a_solver_take_turns(ahead):
 @pytest.mark.parametrize("ahead", [False, True])
 def test_without_graphs_too(ahead):
     device = recording_device(graphs=False)
-    with lived(arranged("residual", "vdnn_all", device), device, ahead=ahead) as life:
+    with lived(arranged("residual", "vdnn_all:m", device), device, ahead=ahead) as life:
         check_life(life)
     assert not life.graphs and life.counts["eager calls"] > 1000
 
 
-@pytest.mark.parametrize("policy", ["baseline", *POLICIES])
+@pytest.mark.parametrize("policy", ["baseline:m", *POLICIES])
 @pytest.mark.parametrize("net", ["resnet50", "googlenet"])
 def test_real_nets(net, policy, record_property):
     start, device = perf_counter(), recording_device()
@@ -203,7 +203,7 @@ def any_capture(r: Random) -> list[Entry]:
 @pytest.fixture(scope="module")
 def lenet() -> Followed:
     device = recording_device()
-    with lived(arranged("lenet", "vdnn_all", device), device) as life:
+    with lived(arranged("lenet", "vdnn_all:m", device), device) as life:
         return life
 
 
@@ -279,7 +279,7 @@ def told_otherwise(what: tuple, r: Random) -> tuple:
 
 
 def faulty(
-    policy: str = "vdnn_all", net: str = "residual", graphs: bool = True, debug: bool = False, ahead: bool = False
+    policy: str = "vdnn_all:m", net: str = "residual", graphs: bool = True, debug: bool = False, ahead: bool = False
 ) -> Life:
     device = recording_device(graphs=graphs)
     return live(device, arranged(net, policy, device), debug=debug, ahead=ahead)
@@ -300,7 +300,7 @@ def test_a_host_that_does_not_wait_races(lenet, lost):
 def test_a_step_whose_copies_do_not_wait_for_the_step_before_races():
     """Without the fork at a run's beginning nothing orders them with what is in flight."""
     device = recording_device(graphs=False)
-    with lived(arranged("residual", "vdnn_all", device), device, ahead=True) as life:
+    with lived(arranged("residual", "vdnn_all:m", device), device, ahead=True) as life:
         check_life(life)
     streams = life.life.machine.runtime.streams
     sides = {streams["out"], streams["in"]}

@@ -111,7 +111,7 @@ def test_vdnn_sees_the_same_convolutions_in_every_format():
     device, gone = ReferenceDevice(), []
     for format in ("float32", "float16"):
         p = program("chain", format)
-        gone.append([t.tensor.name for t in find("vdnn_conv")(p, estimate(device), None).trips])
+        gone.append([t.tensor.name for t in find("vdnn_conv:m")(p, estimate(device), 1 << 40).trips])
     assert gone[0] and gone[0] == gone[1]
 
 
@@ -145,7 +145,7 @@ def test_the_reference_computes_in_float32_and_rounds_once(format):
 
 
 @cache
-def trained(net: str, format: str, policy: str = "baseline", debug: bool = False) -> dict[str, np.ndarray]:
+def trained(net: str, format: str, policy: str = "baseline:m", debug: bool = False) -> dict[str, np.ndarray]:
     formats.usable(format)
     delays = 1e-3 if debug else 0.0
     with machine(net, ReferenceDevice(), policy, format=format, debug=debug, delays=delays) as m:
@@ -156,7 +156,7 @@ def trained(net: str, format: str, policy: str = "baseline", debug: bool = False
 
 
 @pytest.mark.parametrize("format", HALF)
-@pytest.mark.parametrize("policy", ["liveness", "vdnn_all", "vdnn_conv", "vdnn_dyn"])
+@pytest.mark.parametrize("policy", ["liveness:m", "vdnn_all:m", "vdnn_conv:m", "vdnn_dyn"])
 @pytest.mark.parametrize("net", ["chain", "diamond", "residual", "inception", "nested", "lenet"])
 def test_bit_identical_to_baseline(net, policy, format):
     want, got = trained(net, format), trained(net, format, policy, debug=True)
@@ -359,8 +359,8 @@ def test_a_run_resumed_is_the_run(tmp_path):
 def test_policies_change_no_bit_where_all_updates_come_last():
     options = {"iter_size": 2, "clip_gradients": 1.0}
     values = []
-    for policy in ("baseline", "vdnn_all", "liveness"):
-        with solver("residual", policy=policy, debug=policy != "baseline", **options) as s:
+    for policy in ("baseline:m", "vdnn_all:m", "liveness:m"):
+        with solver("residual", policy=policy, debug=policy != "baseline:m", **options) as s:
             s.step(3)
             values.append(s.values())
     for other in values[1:]:
@@ -434,7 +434,7 @@ layer:
     given = [str(tmp_path / "x.npy"), "--weights", weights, *on, "--format", format]
     assert main(["predict", str(tmp_path / "net.yaml"), *given]) == 0
     capsys.readouterr()
-    assert main(["compare", str(solver), "--steps", "2", "--policies", "baseline,vdnn_all", "--json"]) == 0
+    assert main(["compare", str(solver), "--steps", "2", "--policies", "baseline:m,vdnn_all:m", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["device"].startswith("reference: NumPy")
     assert document["format"] == format and [row["identical"] for row in document["rows"]] == [True, True]

@@ -274,7 +274,7 @@ def test_the_peak_falls_by_what_lay_between():
     """Where ip's data gradient is made conv.y, bn.y and relu.y waited for it, now conv.y alone."""
     peaks = []
     for p in (program(ALL), fused(program(ALL), every)):
-        schedule = arrange([p], "liveness", profile("titan_x")).schedules["TRAIN"]
+        schedule = arrange([p], "liveness:m", profile("titan_x")).schedules["TRAIN"]
         (point,) = (i for i, op in enumerate(schedule.plan.order) if op.name == "ip.backward_data")
         peaks.append(schedule.live_peak)
         live = {t.name for b in schedule.live(point) for t in (s.tensor for s in b.stays)}
@@ -357,7 +357,7 @@ def test_a_relu_s_output_need_not_wait_behind_a_pooling():
     layers += "- {name: wide, type: InnerProduct, bottom: d, top: x, inner_product_param: {num_output: 3000}}\n"
     peaks = []
     for fuses in (lambda op: every(op) and op.kind != fusion.POOLED, every):
-        schedule = arrange([fused(program(layers), fuses)], "liveness", profile("titan_x")).schedules["TRAIN"]
+        schedule = arrange([fused(program(layers), fuses)], "liveness:m", profile("titan_x")).schedules["TRAIN"]
         peaks.append(schedule.live_peak)
     assert peaks[0] - peaks[1] == 4 * 4 * 3 * (6 * 6 + 3 * 3 - 1 * 1)
 
@@ -423,7 +423,7 @@ def test_poolings_train_to_the_same_bytes_under_every_policy(device):
     data = random.standard_normal((12, 3, 6, 6)).astype(np.float32), random.integers(0, 3, 12).astype(np.int32)
     p = dict(base_lr=0.05, momentum=0.9, lr_policy="fixed", max_iter=9, seed=3, data=data, device=device, debug=True)
     made = []
-    for policy in ("baseline:m", "liveness:m", "vdnn_all:m", "superneurons_memory:m", "recompute_all", "sqrt_n:m"):
+    for policy in ("baseline:m", "liveness:m", "vdnn_all:m", "superneurons_memory:m", "recompute_all:m", "sqrt_n:m"):
         with minidnn.Solver(net, policy=policy, **p) as solver:
             assert sum(op.kind == fusion.POOLED for op in solver.session.programs["TRAIN"].ops) == 2
             losses = [solver.step().loss for _ in range(2)]
@@ -475,7 +475,7 @@ def test_the_same_values_op_by_op(net):
         assert want.keys() - got.keys() == {t.name for t in before.tensors} - {t.name for t in after.tensors}
 
 
-def trained(net: str, device: str, fuse: bool, policy: str = "vdnn_all") -> tuple[dict, list[float], list[str]]:
+def trained(net: str, device: str, fuse: bool, policy: str = "vdnn_all:m") -> tuple[dict, list[float], list[str]]:
     random = np.random.default_rng(7)
     data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
     p = dict(base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="fixed", max_iter=9)

@@ -340,14 +340,14 @@ def test_other_bytes_under_a_policy_are_noticed(monkeypatch, tmp_path):
 
     def trained(net, device, policy, costs, budget, graphs, form):
         digest, memory = right(net, device, policy, costs, budget, graphs, form)
-        return {**digest, "conv1.w": policy} if policy == "vdnn_conv" and graphs else digest, memory
+        return {**digest, "conv1.w": policy} if policy == "vdnn_conv:m" and graphs else digest, memory
 
     monkeypatch.setattr(policies, "trained", trained)
     run = Run("b", Rehearsal(), Journal(tmp_path / "results.jsonl"), "now", time.time() + 60, False)
     subject = policies.Subject(run, "lenet", "float32", True)
-    assert subject.same_bytes("vdnn_all")["cases"] == 4
+    assert subject.same_bytes("vdnn_all:m")["cases"] == 4
     with pytest.raises(Wrong, match=r"2 of 4 leave other bytes: budget None, graph: conv1\.w"):
-        subject.same_bytes("vdnn_conv")
+        subject.same_bytes("vdnn_conv:m")
 
 
 @compiled
@@ -369,7 +369,7 @@ def test_weights_that_stay_are_noticed(monkeypatch):
     monkeypatch.setattr(policies, "feed", lambda machine, k: None)  # so the rate of learning is none
     net = Net.from_yaml(ROOT / "tests" / "nets" / "lenet.yaml")
     with pytest.raises(Wrong, match=r"learned nothing|not finite"):
-        policies.trained(net, device, "liveness", estimate(device), None, False)
+        policies.trained(net, device, "liveness:m", estimate(device), None, False)
 
 
 def test_policies_are_those_that_there_are_the_named_ones_first():

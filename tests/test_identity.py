@@ -20,10 +20,10 @@ POLICIES += ["layrub:m", "layrub_intra:m", "layrub_inter:m"]
 POLICIES += [
     "baseline_caffe:p",
     "superneurons_memory:p",
-    "superneurons_cost_aware",
+    "superneurons_cost_aware:m",
     "sqrt_n:p",
-    "recompute_all",
-    "recompute_cheap",
+    "recompute_all:m",
+    "recompute_cheap:m",
 ]
 STEPS = 3
 
@@ -116,7 +116,7 @@ def held_out():
 
 @lru_cache
 def baseline_between_tests():
-    return train("inception", "reference", "baseline", clip_gradients=0.5, iter_size=2, test_data=held_out())
+    return train("inception", "reference", "baseline:m", clip_gradients=0.5, iter_size=2, test_data=held_out())
 
 
 @pytest.mark.parametrize("policy", names())
@@ -138,6 +138,6 @@ def test_bit_identical_with_clipping_accumulation_and_tests_between_under_the_sm
 @pytest.mark.parametrize("net", ["chain", "residual"])
 def test_bit_identical_with_clipping_and_accumulation(net):
     options = dict(clip_gradients=0.5, iter_size=2)
-    want, losses, _ = train(net, "cpu", "baseline", **options)
-    got, got_losses, _ = train(net, "cpu", "vdnn_all", debug=True, delays=2e-3, **options)
+    want, losses, _ = train(net, "cpu", "baseline:m", **options)
+    got, got_losses, _ = train(net, "cpu", "vdnn_all:m", debug=True, delays=2e-3, **options)
     assert got_losses == losses and got == want

@@ -25,7 +25,7 @@ from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, random_graph, wild_graph
 from tests.test_verify import mutate
 
-POLICIES = ["layrub", "layrub_intra", "layrub_inter", "layrub:p"]
+POLICIES = ["layrub:m", "layrub_intra:m", "layrub_inter:m", "layrub:p"]
 
 
 def real(net: str, facts: str = "layrub", updates: bool = False):
@@ -38,7 +38,7 @@ def planned(program, **fields):
     return place(lower(program, complete(program, costs(), Plan(**fields))))
 
 
-def scheduled(program, policy="layrub"):
+def scheduled(program, policy="layrub:m"):
     return arrange([program], policy, costs()).schedules["TRAIN"]
 
 
@@ -61,7 +61,7 @@ def test_proved_on_nets_with_updates(net, facts, policy):
 
 def test_what_breaks_a_schedule_with_blocks_is_refused():
     r = random.Random(2018)
-    schedules = [scheduled(make(), policy) for make in PROGRAMS.values() for policy in ("layrub", "layrub_inter")]
+    schedules = [scheduled(make(), policy) for make in PROGRAMS.values() for policy in ("layrub:m", "layrub_inter:m")]
     caught = 0
     while caught < 300:
         m = mutate(r.choice(schedules), r)
@@ -75,7 +75,7 @@ def test_what_breaks_a_schedule_with_blocks_is_refused():
 def test_data_gradient_before_filter_gradient_fails_the_proof():
     """Section 3.1: with aliasing, the gradient of an activation is written over what the filter's gradient reads."""
     p = real("chain")
-    share = layrub_intra(p, costs()).share
+    share = layrub_intra(p, costs(), 0).share
     filters = [op for op in p.ops if op.kind.endswith("backward_filter")]
     op = next(op for op in filters if any(target == op.reads[0] for target in share.values()))
     ops = list(p.ops)
@@ -106,8 +106,8 @@ def test_without_the_mask_a_gradient_over_a_relu_in_place_fails_the_proof():
 
 def test_intra_takes_the_activations_bytes_and_nothing_else_for_gradients():
     p = real("chain")
-    base = arrange([p], "baseline_caffe", costs()).schedules["TRAIN"]
-    s = scheduled(p, "layrub_intra")
+    base = arrange([p], "baseline_caffe:m", costs()).schedules["TRAIN"]
+    s = scheduled(p, "layrub_intra:m")
     over = {a.name: b.name for a, b in s.plan.share.items() if b.role is Role.ACTIVATION and a.role is Role.GRADIENT}
     assert over
     assert all(a.startswith(b) for a, b in over.items()), "each gradient over its own activation"
@@ -128,7 +128,7 @@ def at(s, kind, name):
 
 
 def test_a_map_leaves_beside_the_layer_behind_its_last_consumer_and_comes_back_one_layer_ahead():
-    s = scheduled(chain(5), "layrub_inter")
+    s = scheduled(chain(5), "layrub_inter:m")
     # conv1 is the last consumer of relu0.y; conv2 and relu2 are the next main layer
     out, back = at(s, Offload, "relu0.y"), at(s, Prefetch, "relu0.y")
     assert at(s, Compute, "relu1.forward") < out < at(s, Compute, "conv2.forward")
@@ -153,7 +153,7 @@ def test_the_host_has_the_batch_and_the_last_maps_stay():
     assert out - {"loss"} == set(back) - {"data"}, "what leaves comes back"
 
 
-@pytest.mark.parametrize("policy", ["layrub", "layrub_inter"])
+@pytest.mark.parametrize("policy", ["layrub:m", "layrub_inter:m"])
 def test_the_blocks_of_a_deeper_net_are_the_same(policy):
     few, many = ({b.name: b.nbytes for b in scheduled(chain(n), policy).buffers if b.name} for n in (6, 24))
     assert few == many and len(few) >= 3
@@ -163,7 +163,7 @@ def test_the_blocks_of_a_deeper_net_are_the_same(policy):
 
 def test_the_hybrid_leaves_the_fetched_bytes_to_the_gradient():
     program = real("residual")
-    inter, hybrid = (scheduled(program, policy) for policy in ("layrub_inter", "layrub"))
+    inter, hybrid = (scheduled(program, policy) for policy in ("layrub_inter:m", "layrub:m"))
     assert hybrid.arena < inter.arena
     fetched = {s.tensor for b in hybrid.buffers if b.name for s in b.stays if s.arrives}
     assert any(target in fetched for dx, target in hybrid.plan.share.items() if dx.name.endswith(".grad"))
@@ -193,20 +193,22 @@ def test_gradients_of_parameters_are_held():
 
 
 def test_a_budget_changes_nothing_and_is_refused_with_what_it_takes():
-    whole = arrange([chain(5)], "layrub", costs())
-    assert str(arrange([chain(5)], "layrub", costs(), whole.arena).schedules["TRAIN"]) == str(whole.schedules["TRAIN"])
+    whole = arrange([chain(5)], "layrub:m", costs())
+    assert str(arrange([chain(5)], "layrub:m", costs(), whole.arena).schedules["TRAIN"]) == str(
+        whole.schedules["TRAIN"]
+    )
     with pytest.raises(BudgetError) as refused:
-        arrange([chain(5)], "layrub", costs(), whole.arena - 1)
+        arrange([chain(5)], "layrub:m", costs(), whole.arena - 1)
     assert refused.value.smallest == refused.value.needed == whole.arena
 
 
 def test_a_program_without_backward_moves_only_what_it_must():
     program = programs(load(NETS / "residual.yaml"), None, ("TEST",))["TEST"]
-    plan = complete(program, costs(), layrub(program, costs()))
+    plan = complete(program, costs(), layrub(program, costs(), 0))
     assert {t.tensor for t in plan.trips} == {*program.inputs, *program.outputs}
 
 
-@pytest.mark.parametrize("policy", ["layrub", "layrub_intra"])
+@pytest.mark.parametrize("policy", ["layrub:m", "layrub_intra:m"])
 def test_a_gradient_that_a_later_layer_updates_in_place_has_its_bytes_by_then(policy):
     """It takes those of an activation where it is first written, or none: there that may still be read."""
     program = wild_graph(20417250, 3)

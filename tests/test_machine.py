@@ -67,7 +67,7 @@ def train(program, policy, steps=3, trace=False, budget=None, **options):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_policy_gives_the_same_bytes_with_poison_and_delayed_copies(name, policy):
     program = PROGRAMS[name]()
-    want, _, _ = train(program, "baseline")
+    want, _, _ = train(program, "baseline:m")
     got, _, _ = train(program, policy, debug=True, delays=1e-3, seed=hash((name, policy)) % 1000)
     assert got == want
 
@@ -86,7 +86,7 @@ def test_live_bytes_are_the_planned_ones_at_every_execution(policy):
             times = [at for at, _ in trace.memory]
             measured = [trace.memory[bisect_right(times, span.start) - 1][1] for span in computes]
             assert measured == s.curve().tolist() and max(measured) == s.live_peak
-            assert got == train(program, "baseline", 2)[0]
+            assert got == train(program, "baseline:m", 2)[0]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
@@ -112,7 +112,7 @@ def test_a_failing_kernel_ends_the_step_with_its_own_error_and_no_hang():
             raise RuntimeError(f"{op.name} broke")
 
     program = PROGRAMS["chain"]()
-    with Machine(Faulty(), arrange([program], "vdnn_all", costs())) as m:
+    with Machine(Faulty(), arrange([program], "vdnn_all:m", costs())) as m:
         for _ in range(2):
             with pytest.raises(RuntimeError, match=r"conv2\.forward broke"):
                 m.step()
@@ -126,7 +126,7 @@ def test_check_names_the_first_op_whose_result_is_not_finite():
             return super().prepare(op, algorithm, views, workspace)
 
     program = PROGRAMS["chain"]()
-    with Machine(Nan(), arrange([program], "vdnn_all", costs())) as m:
+    with Machine(Nan(), arrange([program], "vdnn_all:m", costs())) as m:
         for t in program.carried:
             m.set(t, np.zeros(t.shape, np.float32))
         m.write(program.inputs[0], np.zeros(program.inputs[0].shape, np.float32))
@@ -151,7 +151,7 @@ def test_inputs_are_double_buffered_the_next_batch_may_be_written_during_a_step(
 
             return call
 
-    with Machine(Slow(), arrange([program], "liveness", costs())) as m:
+    with Machine(Slow(), arrange([program], "liveness:m", costs())) as m:
         m.write(x, np.full(64, 1.0))
         thread = threading.Thread(target=m.step)
         thread.start()
@@ -205,8 +205,8 @@ def test_a_step_leaves_alone_where_the_next_batch_is_written(policy):
 
 def test_the_arena_is_one_allocation_of_the_budgets_size():
     program = PROGRAMS["chain"]()
-    smallest = arrange([program], "vdnn_all", costs()).arena
-    arrangement = arrange([program], "vdnn_all", costs(), budget=smallest + 4096)
+    smallest = arrange([program], "vdnn_all:m", costs()).arena
+    arrangement = arrange([program], "vdnn_all:m", costs(), budget=smallest + 4096)
     with Machine(Mixer(), arrangement) as m:
         assert m.arena.nbytes == smallest + 4096
         assert m.arena.ctypes.data % 4096 == 0
@@ -216,30 +216,30 @@ def test_a_budget_beyond_the_devices_memory_takes_no_more_than_there_is():
     class Small(Mixer):
         memory = 1 << 20
 
-    arrangement = arrange([PROGRAMS["chain"]()], "vdnn_all", costs(), budget=1 << 60)
+    arrangement = arrange([PROGRAMS["chain"]()], "vdnn_all:m", costs(), budget=1 << 60)
     with Machine(Small(), arrangement) as m:
         assert m.arena.nbytes == arrangement.arena
 
 
 def test_a_budget_that_cannot_be_kept_is_refused_with_everything_a_user_needs():
     program = PROGRAMS["chain"]()
-    full = arrange([program], "baseline", costs())
+    full = arrange([program], "baseline:m", costs())
     with pytest.raises(BudgetError) as e:
-        arrange([program], "baseline", costs(), budget=full.arena - 256)
+        arrange([program], "baseline:m", costs(), budget=full.arena - 256)
     text = str(e.value)
     assert "baseline needs" in text and "the budget is" in text and "instruction" in text
     assert "conv0.y" in text and str(full.arena) in text
     assert e.value.smallest == e.value.needed == full.arena
-    arrange([program], "baseline", costs(), budget=e.value.smallest)  # the advice is true
+    arrange([program], "baseline:m", costs(), budget=e.value.smallest)  # the advice is true
 
 
 def test_a_host_budget_likewise():
     program = PROGRAMS["chain"]()
-    host = arrange([program], "vdnn_all", costs()).host
+    host = arrange([program], "vdnn_all:m", costs()).host
     with pytest.raises(BudgetError, match="on the host, the host budget is") as e:
-        arrange([program], "vdnn_all", costs(), host_budget=host - 1)
+        arrange([program], "vdnn_all:m", costs(), host_budget=host - 1)
     assert e.value.smallest == host
-    arrange([program], "vdnn_all", costs(), host_budget=host)
+    arrange([program], "vdnn_all:m", costs(), host_budget=host)
 
 
 def test_vdnn_dyn_takes_the_fastest_plan_that_fits_and_names_its_leanest_when_none_does():
@@ -260,13 +260,13 @@ def test_vdnn_dyn_takes_the_fastest_plan_that_fits_and_names_its_leanest_when_no
 def test_poison_never_falls_on_bytes_that_a_copy_back_has_already_filled():
     """A Free is no event: the copy back that takes its bytes waits for the op before it, and may be quicker."""
     program = PROGRAMS["inception"](3)
-    want, _, _ = train(program, "baseline", steps=2)
+    want, _, _ = train(program, "baseline:m", steps=2)
 
     def late(call):
         sleep(2e-3)
         call()
 
-    with Machine(Mixer(), arrange([program], "vdnn_all", costs()), debug=True) as m:
+    with Machine(Mixer(), arrange([program], "vdnn_all:m", costs()), debug=True) as m:
         loaded = m.loaded["TRAIN"]
         for calls in (bound.calls["compute"] for bound in loaded.bound):
             poison = [k for k, (i, _) in enumerate(calls) if isinstance(loaded.schedule.instructions[i], Free)]
@@ -287,7 +287,7 @@ def test_poison_never_falls_on_bytes_that_a_copy_back_has_already_filled():
 @pytest.mark.parametrize("seed", range(24))
 def test_any_graph_gives_the_same_bytes(seed):
     program = random_graph(seed, 10)
-    want, _, _ = train(program, "baseline", steps=2)
-    for policy in ("vdnn_all", "vdnn_conv", "liveness"):
+    want, _, _ = train(program, "baseline:m", steps=2)
+    for policy in ("vdnn_all:m", "vdnn_conv:m", "liveness:m"):
         got, _, _ = train(program, policy, steps=2, debug=True, delays=5e-4, seed=seed)
         assert got == want, policy

@@ -32,7 +32,7 @@ def lowered(name, batch=None):
 
 @pytest.fixture
 def saved(tmp_path):
-    def save(net="inception", policy="vdnn_all", costs=TITAN):
+    def save(net="inception", policy="vdnn_all:m", costs=TITAN):
         path = tmp_path / "it.plan"
         arrangement = arrange(lowered(net), policy, costs)
         plan_file.save(path, arrangement, costs)
@@ -59,9 +59,9 @@ def test_all_of_a_plan_is_saved():
 
 
 def test_one_fact_a_line(saved, tmp_path):
-    path, _ = saved(policy="vdnn_conv")
+    path, _ = saved(policy="vdnn_conv:m")
     other = tmp_path / "other.plan"
-    plan_file.save(other, arrange(lowered("inception"), "vdnn_all", TITAN), TITAN)
+    plan_file.save(other, arrange(lowered("inception"), "vdnn_all:m", TITAN), TITAN)
     a, b = (set(p.read_text().splitlines()) for p in (path, other))
     trips = [line for line in b - a if '"tensor"' in line]
     assert trips and all(json.loads(line.rstrip(",")) for line in trips), "what differs is whole trips"
@@ -80,7 +80,7 @@ def test_training_by_a_file_gives_the_same_bytes(tmp_path):
             plan_file.save(path, solver.arrangement, estimate(solver.session.device))
             return str(path), {name: array.tobytes() for name, array in solver.values().items()}
 
-    path, want = trained("vdnn_all")
+    path, want = trained("vdnn_all:m")
     assert trained(path)[1] == want
 
 
@@ -106,7 +106,7 @@ def test_refused_for_another_net_saying_what_differs(saved):
 
 def test_refused_for_other_fusion_saying_so(tmp_path, capsys):
     net, path = str(NETS / "chain.yaml"), str(tmp_path / "a.plan")
-    assert main(["plan", net, "--policy", "vdnn_all", "--gpu", "titan_x", "--save", path]) == 0
+    assert main(["plan", net, "--policy", "vdnn_all:m", "--gpu", "titan_x", "--save", path]) == 0
     assert main(["plan", net, "--policy", path, "--gpu", "titan_x", "--no-fusion"]) == 2
     assert "the plan's device makes one op conv1+relu1.forward of several, this one does not" in capsys.readouterr().err
 
@@ -176,14 +176,14 @@ def test_what_is_no_plan(tmp_path, capsys, text, says):
 
 def test_the_verb(tmp_path, capsys):
     net, path = str(NETS / "chain.yaml"), str(tmp_path / "a.plan")
-    assert main(["plan", net, "--policy", "vdnn_all", "--save", path]) == 0
+    assert main(["plan", net, "--policy", "vdnn_all:m", "--save", path]) == 0
     assert "proved" in capsys.readouterr().out
-    assert main(["plan", net, "--policies", f"vdnn_all,{path}", "--json"]) == 0
+    assert main(["plan", net, "--policies", f"vdnn_all:m,{path}", "--json"]) == 0
     first, second = json.loads(capsys.readouterr().out)["rows"]
     assert {**first, "policy": ""} == {**second, "policy": ""}
     before = Path(path).read_text()
-    assert main(["plan", net, "--policy", "baseline", "--budget", "1KiB", "--save", path]) == 2
+    assert main(["plan", net, "--policy", "baseline:m", "--budget", "1KiB", "--save", path]) == 2
     assert Path(path).read_text() == before, "a refused plan replaces nothing"
-    assert main(["plan", net, "--policies", "baseline,liveness", "--save", path]) == 2
-    assert main(["plan", net, "--policy", "baseline", "--save", str(tmp_path / "a.txt")]) == 2
+    assert main(["plan", net, "--policies", "baseline:m,liveness:m", "--save", path]) == 2
+    assert main(["plan", net, "--policy", "baseline:m", "--save", str(tmp_path / "a.txt")]) == 2
     assert main(["plan", net, "--policy", str(tmp_path / "none.plan")]) == 2

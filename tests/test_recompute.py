@@ -23,12 +23,12 @@ from tests.oracle import broken
 from tests.programs import PROGRAMS, chain, costs, random_graph, wild_graph
 
 POLICIES = [
-    "sqrt_n",
-    "recompute_all",
-    "recompute_cheap",
-    "superneurons_speed",
-    "superneurons_memory",
-    "superneurons_cost_aware",
+    "sqrt_n:m",
+    "recompute_all:m",
+    "recompute_cheap:m",
+    "superneurons_speed:m",
+    "superneurons_memory:m",
+    "superneurons_cost_aware:m",
 ]
 
 
@@ -51,7 +51,7 @@ def test_only_forward_runs_again_and_no_more_is_held(name, policy):
     runs = Counter(s.plan.order)
     assert set(runs) == set(p.ops)
     assert all(op.during in FORWARD for op, count in runs.items() if count > 1)
-    assert s.live_peak <= scheduled(p, "liveness").live_peak
+    assert s.live_peak <= scheduled(p, "liveness:m").live_peak
 
 
 def maps(n, policy):
@@ -64,23 +64,23 @@ def maps(n, policy):
 
 def test_sqrt_n_holds_the_root_of_a_chain_for_one_more_forward_pass():
     for n in (16, 64, 144):
-        held, again = maps(n, "sqrt_n")
+        held, again = maps(n, "sqrt_n:m")
         assert held <= 2 * n**0.5 + 4
         assert again <= 2 * n + 2
 
 
 def test_halving_holds_the_logarithm_of_a_chain():
     for n in (16, 64, 256):
-        held, again = maps(n, "recompute_all")
+        held, again = maps(n, "recompute_all:m")
         assert held <= 2 * np.log2(n) + 4
         assert again <= 2 * n * np.log2(n)
-    assert maps(256, "recompute_all")[0] < maps(256, "sqrt_n")[0]
+    assert maps(256, "recompute_all:m")[0] < maps(256, "sqrt_n:m")[0]
 
 
 def test_what_backward_is_done_with_is_not_made_again_of_an_updated_weight():
     """Two convolutions of the batch: the later one's backward reads nothing that was dropped, and so updates its weight
     before the part of forward that both are in runs again."""
-    s = scheduled(wild_graph(1032, 12), "recompute_all")  # proved; it was refused
+    s = scheduled(wild_graph(1032, 12), "recompute_all:m")  # proved; it was refused
     updated = set()
     for op in s.plan.order:
         assert not (op.during in FORWARD and updated.intersection(op.reads))
@@ -93,7 +93,7 @@ def test_what_updates_or_leaves_never_runs_again():
     kinds = {op.kind for op in able.maker.values()}
     assert "batch_norm.forward" in kinds
     assert not kinds & {"batch_norm.statistics", "softmax_loss.forward", "objective.forward"}
-    runs = Counter(op.name for op in scheduled(p, "superneurons_memory").plan.order)
+    runs = Counter(op.name for op in scheduled(p, "superneurons_memory:m").plan.order)
     assert max(runs.values()) > 1
     assert all(count == 1 for name, count in runs.items() if "statistics" in name)
 
@@ -137,7 +137,7 @@ def test_dropout_masks_and_statistics_are_those_of_no_recomputation(policy, monk
         kernel(attrs, reads, writes)
         drawn.append((attrs.key, int(reads[1][0]), (writes[0] == 0).tobytes()))
 
-    want, losses, values = trained("liveness")
+    want, losses, values = trained("liveness:m")
     drawn, same_losses, same_values = trained(policy)
     assert len(drawn) > len(want) == BLOCKS * 3, "it does run again"
     assert set(drawn) == set(want), "and draws what it drew"

@@ -37,7 +37,7 @@ def program(name, batch, fuses=None):
 
 
 @lru_cache
-def planned(p, policy="recompute_cheap"):
+def planned(p, policy="recompute_cheap:m"):
     (s,) = arrange([p], policy, profile("titan_x"), budget=1 << 40).schedules.values()
     return s
 
@@ -64,7 +64,7 @@ def test_cheap_layers_run_again_and_convolutions_never(name, batch, left, kinds)
     runs = again(s)
     assert kinds <= {op.kind for op in runs}
     assert not [op.name for op in runs if op.family in PRODUCTS or op.kind == "batch_norm.statistics"]
-    assert s.live_peak <= left * planned(p, "liveness").live_peak
+    assert s.live_peak <= left * planned(p, "liveness:m").live_peak
 
 
 def test_what_was_fused_with_a_convolution_is_a_convolution():
@@ -99,7 +99,7 @@ def test_a_chain_of_cheap_layers_runs_about_once_and_is_not_all_held(depth):
 
 def test_the_cap_gives_little_back():
     p = program("resnet50", 8)
-    s, whole = planned(p), planned(p, "liveness").live_peak
+    s, whole = planned(p), planned(p, "liveness:m").live_peak
     able = Repeatable(p, in_place_sharing(p))
     dropped = {able.final(t) for t in droppable(able)}
     read = {t for op in p.ops[able.forward :] for t in op.reads}
@@ -111,7 +111,7 @@ def test_the_cap_gives_little_back():
 @pytest.mark.parametrize(("name", "batch"), [("resnet20", 64), ("googlenet", 8)])
 def test_the_fastest_algorithms_wherever_their_workspace_fits(name, batch):
     p, costs = program(name, batch), profile("titan_x")
-    lean, quick, whole = (planned(p, policy) for policy in ("recompute_cheap", "recompute_cheap:p", "liveness"))
+    lean, quick, whole = (planned(p, policy) for policy in ("recompute_cheap:m", "recompute_cheap:p", "liveness:m"))
     assert quick.plan.order == lean.plan.order
     limit = lean.live_peak + (whole.live_peak - lean.live_peak) // SPACE
     assert quick.live_peak <= limit < planned(p, "liveness:p").live_peak
@@ -201,20 +201,20 @@ def test_what_a_weight_made_is_made_again_of_that_weight():
 @settings(max_examples=40, deadline=None)
 def test_any_wild_graph_is_right_and_holds_no_more_than_liveness(seed, layers):
     p = wild_graph(seed, layers)
-    s = arrange([p], "recompute_cheap", costs()).schedules["TRAIN"]
+    s = arrange([p], "recompute_cheap:m", costs()).schedules["TRAIN"]
     assert broken(s) is None
-    assert s.live_peak <= arrange([p], "liveness", costs(), proof=False).schedules["TRAIN"].live_peak
+    assert s.live_peak <= arrange([p], "liveness:m", costs(), proof=False).schedules["TRAIN"].live_peak
     assert not [op.name for op in again(s) if op.family in PRODUCTS]
 
 
 def test_a_budget_is_refused_with_the_smallest_that_it_keeps():
     p = program("resnet20", 8)
-    with pytest.raises(BudgetError, match="the smallest budget recompute_cheap can keep is") as refused:
-        arrange([p], "recompute_cheap", profile("titan_x"), MIB)
+    with pytest.raises(BudgetError, match="the smallest budget recompute_cheap:m can keep is") as refused:
+        arrange([p], "recompute_cheap:m", profile("titan_x"), MIB)
     smallest = refused.value.smallest
-    assert arrange([p], "recompute_cheap", profile("titan_x"), smallest).arena == smallest
+    assert arrange([p], "recompute_cheap:m", profile("titan_x"), smallest).arena == smallest
     with pytest.raises(BudgetError):
-        arrange([p], "recompute_cheap", profile("titan_x"), smallest - 1)
+        arrange([p], "recompute_cheap:m", profile("titan_x"), smallest - 1)
 
 
 def test_forward_alone_is_as_it_was():

@@ -22,7 +22,7 @@ def panels(program=None, budget=None, policies=POLICIES):
 
 
 @pytest.mark.parametrize(
-    "policy, shown", [("superneurons_cost_aware",) * 2, ("far/away/" * 9 + "x.plan", "far/away/x.plan")]
+    "policy, shown", [("superneurons_cost_aware:m",) * 2, ("far/away/" * 9 + "x.plan", "far/away/x.plan")]
 )
 def test_names_have_room_beside_the_bars(policy, shown):
     found = [dataclasses.replace(p, policy=policy) for p in panels()]
@@ -41,19 +41,19 @@ def test_duration_and_size():
 
 
 def test_table_names_the_refused_and_why():
-    lean = simulated([chain()], ["vdnn_all"], costs())[0].arrangement.arena
-    rows = [p.row for p in panels(budget=lean, policies=["baseline", "vdnn_all"])]
+    lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
+    rows = [p.row for p in panels(budget=lean, policies=["baseline:m", "vdnn_all:m"])]
     out = io.StringIO()
     table.show(rows, "a title", out)
     text = out.getvalue()
-    assert "a title" in text and "baseline" in text
+    assert "a title" in text and "baseline:m" in text
     assert re.search(r"baseline +refused", text) and re.search(r"vdnn_all +yes", text)
     assert "refused: baseline needs" in text
     assert "weights equal" not in text and "recomputed" not in text  # columns that would say nothing
 
 
 def test_table_shows_weights_that_differ():
-    rows = [dict(p.row, identical=p.policy != "vdnn_all") for p in panels()]
+    rows = [dict(p.row, identical=p.policy != "vdnn_all:m") for p in panels()]
     out = io.StringIO()
     table.show(rows, file=out)
     assert "weights equal" in out.getvalue() and "NO" in out.getvalue()
@@ -98,7 +98,7 @@ def test_json_is_one_document():
 
 
 def test_panel_knows_stalls_kinds_and_the_turn():
-    p = panels(policies=["vdnn_all"])[0]
+    p = panels(policies=["vdnn_all:m"])[0]
     assert {b.kind for b in p.bars} == {"convolution", "inner", "other", "update", "out", "in"}
     assert sum(b - a for a, b in p.stalls) == pytest.approx(p.row["stall_seconds"])
     first = min(b.start for b in p.bars if ".backward" in b.name)
@@ -106,7 +106,7 @@ def test_panel_knows_stalls_kinds_and_the_turn():
 
 
 def test_page_is_self_contained_and_well_formed():
-    lean = simulated([chain()], ["vdnn_all"], costs())[0].arrangement.arena
+    lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
     html = page.page(panels(budget=lean), lean, "chain & <co>", "made by hand", "1.0")
     assert "chain &amp; &lt;co&gt;" in html
     for word in ("<script", "http:", "https:", "src=", "href=", "@import", "url("):
@@ -124,23 +124,23 @@ def test_picture_stands_alone():
 
 
 def test_says_what_happened():
-    lean = simulated([chain()], ["vdnn_all"], costs())[0].arrangement.arena
-    words = page.says(panels(budget=lean, policies=["baseline", "vdnn_all"]), lean)
+    lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
+    words = page.says(panels(budget=lean, policies=["baseline:m", "vdnn_all:m"]), lean)
     assert words.startswith("baseline needs") and "is refused" in words and "vdnn_all trains the same network" in words
     assert page.says([], None) == ""
     least = sizes.text(lean)
-    words = page.says(panels(budget=1, policies=["baseline", "vdnn_all"]), 1)
+    words = page.says(panels(budget=1, policies=["baseline:m", "vdnn_all:m"]), 1)
     assert "No policy compared here is accepted" in words and f"vdnn_all needs least of the device: {least}" in words
 
 
 def test_says_nothing_of_the_device_where_the_host_refuses():
-    results = simulated([chain()], ["baseline", "vdnn_all"], costs(), 10**9, 1)
+    results = simulated([chain()], ["baseline:m", "vdnn_all:m"], costs(), 10**9, 1)
     words = page.says([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
     assert words.startswith("baseline is refused.") and "at a budget" not in words
 
 
 def test_no_line_crosses_a_word_and_nothing_is_measured_against_itself():
-    found = panels(policies=["baseline", "vdnn_all"])
+    found = panels(policies=["baseline:m", "vdnn_all:m"])
     found = [replace(p, row=dict(p.row, identical=True)) for p in found]
     budget = round(found[1].row["live_peak_bytes"] * 1.05)
     roles, _ = draw.draw_roles(found, budget, 0)
@@ -159,8 +159,8 @@ def deep(n):
     """A step of n ops and n copies, as of a very deep net."""
     bars = [Bar("compute", "convolution", f"op{i}", i / n, (i + 0.9) / n) for i in range(n)]
     bars += [Bar("out", "out", f"t{i}", i / n, (i + 0.4) / n) for i in range(n)]
-    row = dict(panels(policies=["liveness"])[0].row)
-    return Panel("liveness", row, 1.0, [(i / n, 1000 + 50 * (i % 7)) for i in range(n)], bars)
+    row = dict(panels(policies=["liveness:m"])[0].row)
+    return Panel("liveness:m", row, 1.0, [(i / n, 1000 + 50 * (i % 7)) for i in range(n)], bars)
 
 
 def test_a_deep_net_makes_no_larger_picture():
@@ -196,7 +196,7 @@ def test_no_name_and_no_number_is_cut_in_any_table(monkeypatch, width):
     out = Terminal()
     table.plain(headings, lines, "title", out, spare=("searched", "plans"))
     said = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
-    for part in ("superneurons_cost_aware", "words", "1234567", "10.5 GiB", "found batch"):
+    for part in ("superneurons_cost_aware:m", "words", "1234567", "10.5 GiB", "found batch"):
         assert part in said
     assert ("1.24 s" in said) == (width >= 80) and ("left out for want of width: searched" in said) == (width < 80)
     if width >= 60:

@@ -34,7 +34,7 @@ def fits(batch, policy, budget, host_budget=None):
     return True
 
 
-@pytest.mark.parametrize("policy", ["baseline", "liveness", "vdnn_all", "vdnn_conv:p", "vdnn_dyn"])
+@pytest.mark.parametrize("policy", ["baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn"])
 @pytest.mark.parametrize("budget", [3 * MIB, 50 * MIB])
 def test_no_batch_beside_the_found_one_fits(policy, budget):
     found = largest(programs, BATCHES, policy, COSTS, budget, (4, 16))
@@ -47,31 +47,31 @@ def test_no_batch_beside_the_found_one_fits(policy, budget):
 
 def test_the_host_s_budget_is_kept_too():
     device, host = 50 * MIB, 9 * MIB
-    free = largest(programs, BATCHES, "vdnn_all", COSTS, device, (4, 16))
-    found = largest(programs, BATCHES, "vdnn_all", COSTS, device, (4, 16), host_budget=host)
+    free = largest(programs, BATCHES, "vdnn_all:m", COSTS, device, (4, 16))
+    found = largest(programs, BATCHES, "vdnn_all:m", COSTS, device, (4, 16), host_budget=host)
     assert found.size < free.size and found.arrangement.host <= host
-    assert fits(found.size, "vdnn_all", device, host) and not fits(found.size + 1, "vdnn_all", device, host)
+    assert fits(found.size, "vdnn_all:m", device, host) and not fits(found.size + 1, "vdnn_all:m", device, host)
     assert len(found.tried) <= 12
 
 
 def test_steps_are_kept():
-    found = largest(programs, Series(16, 16, 10_000), "liveness", COSTS, 50 * MIB, (16, 64))
+    found = largest(programs, Series(16, 16, 10_000), "liveness:m", COSTS, 50 * MIB, (16, 64))
     assert found.size % 16 == 0 and found.refused.size == found.size + 16
-    assert fits(found.size, "liveness", 50 * MIB) and not fits(found.size + 16, "liveness", 50 * MIB)
+    assert fits(found.size, "liveness:m", 50 * MIB) and not fits(found.size + 16, "liveness:m", 50 * MIB)
 
 
 def test_the_end_of_the_series_is_an_end():
-    found = largest(programs, Series(1, 1, 20), "liveness", COSTS, 50 * MIB, (1, 8))
+    found = largest(programs, Series(1, 1, 20), "liveness:m", COSTS, 50 * MIB, (1, 8))
     assert found.size == 20 and found.refused is None and not found.ended
 
 
 def test_nothing_fits():
-    found = largest(programs, BATCHES, "liveness", COSTS, MIB, (4, 16))
+    found = largest(programs, BATCHES, "liveness:m", COSTS, MIB, (4, 16))
     assert found.size is None and found.arrangement is None and found.refused.size == 1 and not found.ended
 
 
 def test_out_of_time_says_so():
-    found = largest(programs, BATCHES, "liveness", COSTS, 50 * MIB, (4, 16), seconds=0.0)
+    found = largest(programs, BATCHES, "liveness:m", COSTS, 50 * MIB, (4, 16), seconds=0.0)
     assert found.ended and found.size is None and found.tried == ()
 
 
@@ -83,9 +83,9 @@ def test_ends_between_tries_with_what_it_has(monkeypatch):
         clock.now += 10.0
         return programs(batch)
 
-    found = largest(slow, BATCHES, "liveness", COSTS, 50 * MIB, (4, 16), seconds=25.0)
+    found = largest(slow, BATCHES, "liveness:m", COSTS, 50 * MIB, (4, 16), seconds=25.0)
     assert len(found.tried) == 3 and found.seconds == 30.0 and found.ended
-    assert found.size is not None and found.refused is None and fits(found.size, "liveness", 50 * MIB)
+    assert found.size is not None and found.refused is None and fits(found.size, "liveness:m", 50 * MIB)
 
 
 def test_what_is_found_is_proved(monkeypatch):
@@ -94,7 +94,7 @@ def test_what_is_found_is_proved(monkeypatch):
 
     monkeypatch.setattr(search, "unproved", overlapping)
     with pytest.raises(ScheduleError):
-        largest(programs, BATCHES, "liveness", COSTS, 50 * MIB, (4, 16))
+        largest(programs, BATCHES, "liveness:m", COSTS, 50 * MIB, (4, 16))
 
 
 @pytest.mark.parametrize("wave", [0, 40, 4000])
@@ -148,28 +148,28 @@ def answer(capsys, *argv, code=0):
 
 
 def test_batches_of_a_model(capsys):
-    out = answer(capsys, "cifar10_quick", "--max", "batch", "--budget", "50MiB", "--policies", "baseline,vdnn_all")
+    out = answer(capsys, "cifar10_quick", "--max", "batch", "--budget", "50MiB", "--policies", "baseline:m,vdnn_all:m")
     base, vdnn = json.loads(out.out)["rows"]
-    assert (base["policy"], base["model"], base["depth"]) == ("baseline", "cifar10_quick", None)
+    assert (base["policy"], base["model"], base["depth"]) == ("baseline:m", "cifar10_quick", None)
     assert 0 < base["batch"] < vdnn["batch"] == vdnn["next"] - 1
     for row in (base, vdnn):
         assert row["live_peak_bytes"] <= row["arena_bytes"] <= row["peak_bytes"] <= row["budget"] == 50 * MIB
         assert row["next_bytes"] > row["budget"] and row["tried"] >= 4 and row["seconds"] > 0 and not row["ended"]
-    assert f"vdnn_all: batch {vdnn['batch']} fits" in out.err and "at its leanest" in out.err
+    assert f"vdnn_all:m: batch {vdnn['batch']} fits" in out.err and "at its leanest" in out.err
 
 
 def test_a_solver_s_momentum_counts(tmp_path, capsys):
     (tmp_path / "solver.yaml").write_text(
         "net: cifar10_quick\nbase_lr: 0.01\nlr_policy: fixed\nmomentum: 0.9\nmax_iter: 1"
     )
-    argv = ("--max", "batch", "--budget", "8MiB", "--policy", "liveness")
+    argv = ("--max", "batch", "--budget", "8MiB", "--policy", "liveness:m")
     (alone,) = json.loads(answer(capsys, "cifar10_quick", *argv).out)["rows"]
     (solved,) = json.loads(answer(capsys, str(tmp_path / "solver.yaml"), *argv).out)["rows"]
     assert solved["batch"] != alone["batch"]
 
 
 def test_depths_of_a_family(capsys):
-    argv = ("--max", "depth", "--batch", "1", "--budget", "720MB", "--policy", "liveness")
+    argv = ("--max", "depth", "--batch", "1", "--budget", "720MB", "--policy", "liveness:m")
     (row,) = json.loads(answer(capsys, "superneurons_resnet", *argv).out)["rows"]
     assert (
         (row["model"], row["batch"]) == ("superneurons_resnet", 1)
@@ -180,7 +180,7 @@ def test_depths_of_a_family(capsys):
 
 
 def test_a_table_says_what_it_means(capsys):
-    argv = ["search", "cifar10_quick", "--max", "batch", "--gpu", "k40", "--policies", "liveness"]
+    argv = ["search", "cifar10_quick", "--max", "batch", "--gpu", "k40", "--policies", "liveness:m"]
     assert main([*argv, "--budget", "1MiB"]) == 0
     out = capsys.readouterr().out
     assert "none" in out and "largest tried" in out and "ended" not in out
@@ -196,8 +196,8 @@ def test_a_table_says_what_it_means(capsys):
         (("superneuron_resnet", "--max", "depth"), "did you mean 'superneurons_resnet'"),
         (("resnet", "--max", "depth", "--step", "4"), "3 apart"),
         (("cifar10_quick", "--max", "batch", "--policies", "livenes"), "did you mean 'liveness'"),
-        (("cifar10_quick", "--max", "batch", "--policies", "liveness,some.plan"), "plans one size of a net"),
-        (("cifar10_quick", "--max", "batch", "--policies", "liveness", "--policy", "baseline"), "one or the other"),
+        (("cifar10_quick", "--max", "batch", "--policies", "liveness:m,some.plan"), "plans one size of a net"),
+        (("cifar10_quick", "--max", "batch", "--policies", "liveness:m", "--policy", "baseline:m"), "one or the other"),
         (("cifar10_quick", "--max", "batch", "--step", "99999999999"), "there is no batch of more than 2147483647"),
     ],
 )
@@ -214,23 +214,23 @@ def test_what_the_host_s_budget_refuses_says_so(capsys):
         "--gpu",
         "k40",
         "--policies",
-        "vdnn_all",
+        "vdnn_all:m",
         "--host-budget",
         "1KB",
     ]
     assert main(argv) == 0
-    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("vdnn_all")]
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("vdnn_all:m")]
     assert "none" in line and "on the host" in line
 
 
 def test_ctrl_c_shows_what_was_found(capsys, monkeypatch):
     def interrupted(make, series, policy, *others):
-        if policy == "vdnn_all":
+        if policy == "vdnn_all:m":
             raise KeyboardInterrupt
         return largest(make, series, policy, *others)
 
     monkeypatch.setattr(search, "largest", interrupted)
-    argv = ("cifar10_quick", "--max", "batch", "--budget", "50MiB", "--policies", "baseline,vdnn_all")
+    argv = ("cifar10_quick", "--max", "batch", "--budget", "50MiB", "--policies", "baseline:m,vdnn_all:m")
     out = answer(capsys, *argv, code=130)
     (row,) = json.loads(out.out)["rows"]
-    assert row["policy"] == "baseline" and row["batch"] > 0 and "interrupted" in out.err
+    assert row["policy"] == "baseline:m" and row["batch"] > 0 and "interrupted" in out.err

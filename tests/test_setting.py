@@ -26,10 +26,10 @@ def test_nothing_said_is_the_default():
 
 def test_what_is_given_goes_before_the_file():
     file = solver(
-        policy="vdnn_all", budget="64MiB", device="reference", format="float16", host_ring="1MiB", compress=True
+        policy="vdnn_all:m", budget="64MiB", device="reference", format="float16", host_ring="1MiB", compress=True
     )
     found = Setting.of({}, file)
-    assert (found.policy, found.budget, found.device, found.format) == ("vdnn_all", 64 << 20, "reference", "float16")
+    assert (found.policy, found.budget, found.device, found.format) == ("vdnn_all:m", 64 << 20, "reference", "float16")
     assert found.staging == Staging(1 << 20, True)
     found = Setting.of({"policy": "liveness:p", "budget": "2GB", "device": "cpu", "host_ring": 1 << 21}, file)
     assert (found.policy, found.budget, found.device, found.format) == ("liveness:p", 2 * 10**9, "cpu", "float16")

@@ -163,7 +163,7 @@ class TestTraining:
         assert same(a, trained(case, 4))
         assert not same(a, trained(case, 4, seed=6))
 
-    @pytest.mark.parametrize("policy", ["baseline", "vdnn_all", "vdnn_conv"])
+    @pytest.mark.parametrize("policy", ["baseline:m", "vdnn_all:m", "vdnn_conv:m"])
     def test_policies_do_not_change_the_bytes(self, case, policy):
         assert same(trained(case, 4), trained(case, 4, policy=policy, debug=True, delays=1e-4))
 
@@ -175,7 +175,7 @@ class TestTraining:
             np.testing.assert_allclose(halves[name], whole[name], rtol=1e-4, atol=1e-6)
 
     def test_keep_lets_a_blob_be_read(self, case):
-        with Solver(case / "solver.yaml", device="reference", keep=["ip1", "conv1"], policy="vdnn_all") as solver:
+        with Solver(case / "solver.yaml", device="reference", keep=["ip1", "conv1"], policy="vdnn_all:m") as solver:
             solver.step()
             assert solver.blobs["ip1"].shape == (32, 10)
             assert solver.blobs["conv1"].shape == (32, 8, 6, 6) and solver.blobs["conv1"].min() == 0

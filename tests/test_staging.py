@@ -24,7 +24,7 @@ from tests.test_verify import mutate, without
 
 KIB = 1024
 GOLDEN = Path(__file__).parent / "golden"
-POLICIES = ["vdnn_all", "vdnn_all:p", "vdnn_conv", "vdnn_pp"]
+POLICIES = ["vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_pp:m"]
 
 
 def staged(program, policy, ring, compress=False, budget=None, **more):
@@ -33,7 +33,7 @@ def staged(program, policy, ring, compress=False, budget=None, **more):
 
 
 def least(program):
-    return arrange([program], "vdnn_all", costs()).arena
+    return arrange([program], "vdnn_all:m", costs()).arena
 
 
 @pytest.mark.parametrize("ring", [96, 160, 224, 1 << 20])
@@ -41,7 +41,7 @@ def least(program):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_proved_and_the_oracle_agrees(name, policy, ring):
     program = PROGRAMS[name]()
-    budget = least(program) if policy == "vdnn_pp" else None
+    budget = least(program) if policy == "vdnn_pp:m" else None
     s = staged(program, policy, ring * KIB, budget=budget).schedules["TRAIN"]
     assert broken(s) is None
     assert s.ring <= ring * KIB and s.arena == arrange([program], policy, costs(), budget).arena
@@ -51,7 +51,7 @@ def test_proved_and_the_oracle_agrees(name, policy, ring):
 def test_any_graph_is_proved(seed):
     program = random_graph(seed, 14)
     for ring in (64, 100, 200):
-        assert broken(staged(program, "vdnn_all", ring * KIB).schedules["TRAIN"]) is None
+        assert broken(staged(program, "vdnn_all:m", ring * KIB).schedules["TRAIN"]) is None
 
 
 def train(program, policy, staging, budget=None, **options):
@@ -73,15 +73,15 @@ def train(program, policy, staging, budget=None, **options):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_the_same_bytes_with_poison_and_late_copies(name, policy, compress):
     program = PROGRAMS[name]()
-    want, _, _ = train(program, "baseline", None)
-    budget = least(program) if policy == "vdnn_pp" else None
+    want, _, _ = train(program, "baseline:m", None)
+    budget = least(program) if policy == "vdnn_pp:m" else None
     staging = Staging(100 * KIB, compress)
     got, _, _ = train(program, policy, staging, budget, debug=True, delays=1e-3, seed=len(name))
     assert got == want
 
 
 def test_the_machine_and_the_simulator_run_the_same():
-    _, real, arrangement = train(PROGRAMS["inception"](), "vdnn_all", Staging(100 * KIB))
+    _, real, arrangement = train(PROGRAMS["inception"](), "vdnn_all:m", Staging(100 * KIB))
     simulated = simulate(arrangement.schedules["TRAIN"], costs())
     assert [(s.index, s.stream, s.name) for s in real.spans] == [(s.index, s.stream, s.name) for s in simulated.spans]
     assert sum(s.stream == "store" for s in real.spans) > 8
@@ -89,17 +89,17 @@ def test_the_machine_and_the_simulator_run_the_same():
 
 def test_a_ring_for_one_tensor_will_do_and_a_smaller_one_is_refused_with_what_would():
     program = chain(5)
-    s = staged(program, "vdnn_all", 64 * KIB).schedules["TRAIN"]
+    s = staged(program, "vdnn_all:m", 64 * KIB).schedules["TRAIN"]
     assert s.ring == 64 * KIB and s.store_bytes == 5 * 64 * KIB  # relu0.y to relu4.y
     with pytest.raises(BudgetError, match="smallest ring that it can use is 64") as refused:
-        staged(program, "vdnn_all", 64 * KIB - 1)
+        staged(program, "vdnn_all:m", 64 * KIB - 1)
     assert refused.value.host and refused.value.smallest == 64 * KIB
 
 
 def test_a_ring_for_all_that_travels_is_vdnns_pinned_memory():
     program = PROGRAMS["inception"]()
-    plain = arrange([program], "vdnn_all", costs())
-    a = staged(program, "vdnn_all", 1 << 30)
+    plain = arrange([program], "vdnn_all:m", costs())
+    a = staged(program, "vdnn_all:m", 1 << 30)
     s = a.schedules["TRAIN"]
     assert not [x for x in s.instructions if isinstance(x, (Stash, Fetch))] and a.store == 0
     assert a.host == plain.host
@@ -109,19 +109,19 @@ def test_a_ring_for_all_that_travels_is_vdnns_pinned_memory():
 
 def test_a_small_ring_pins_less_and_the_rest_is_pageable():
     program = chain(8)
-    plain = arrange([program], "vdnn_all", costs())
-    a = staged(program, "vdnn_all", 128 * KIB)
+    plain = arrange([program], "vdnn_all:m", costs())
+    a = staged(program, "vdnn_all:m", 128 * KIB)
     assert a.host == plain.host - (8 - 2) * 64 * KIB  # what relu0.y to relu7.y took, less the ring
     assert a.ring == 128 * KIB and a.store == (8 - 2) * 64 * KIB  # the last two are still there
 
 
 def test_host_budget_counts_both():
     program = chain(8)
-    a = staged(program, "vdnn_all", 128 * KIB)
+    a = staged(program, "vdnn_all:m", 128 * KIB)
     on = replace(costs(), staging=Staging(128 * KIB))
-    arrange([program], "vdnn_all", on, None, a.host + a.store)
+    arrange([program], "vdnn_all:m", on, None, a.host + a.store)
     with pytest.raises(BudgetError) as refused:
-        arrange([program], "vdnn_all", on, None, a.host + a.store - 1)
+        arrange([program], "vdnn_all:m", on, None, a.host + a.store - 1)
     assert refused.value.smallest == a.host + a.store
 
 
@@ -130,7 +130,7 @@ def test_a_timeline_by_hand():
     program = chain(4)
     rate = 64 * KIB / 1e-3  # a millisecond each
     on = replace(costs(bandwidth=rate), staging=Staging(64 * KIB, copy_rate=rate / 2))
-    s = arrange([program], "vdnn_all", on).schedules["TRAIN"]
+    s = arrange([program], "vdnn_all:m", on).schedules["TRAIN"]
     at = {(type(s.instructions[x.index]), x.name): x for x in simulate(s, on).spans}
     first, stash, second = at[Offload, "relu0.y"], at[Stash, "relu0.y"], at[Offload, "relu1.y"]
     assert stash.start == pytest.approx(first.end) and stash.end == pytest.approx(first.end + 2e-3)
@@ -141,7 +141,7 @@ def test_a_timeline_by_hand():
 
 def test_fetches_run_ahead_as_far_as_the_ring_has_room():
     def ahead(ring):
-        s = staged(chain(8), "vdnn_all", ring * KIB).schedules["TRAIN"]
+        s = staged(chain(8), "vdnn_all:m", ring * KIB).schedules["TRAIN"]
         fetched, most = set(), 0
         for x in s.instructions:
             if isinstance(x, Fetch):
@@ -155,7 +155,7 @@ def test_fetches_run_ahead_as_far_as_the_ring_has_room():
 
 
 def test_dropping_any_stash_or_fetch_is_refused():
-    s = staged(chain(6), "vdnn_all", 100 * KIB).schedules["TRAIN"]
+    s = staged(chain(6), "vdnn_all:m", 100 * KIB).schedules["TRAIN"]
     dropped = 0
     for i, x in enumerate(s.instructions):
         if isinstance(x, (Stash, Fetch)):
@@ -169,7 +169,7 @@ def test_random_mutations_that_break_a_staged_schedule_are_all_refused():
     """Also of where legs lie; the oracle knows nothing of how the ring is taken."""
     r = random.Random(4)
     schedules = [
-        staged(make(), "vdnn_all", ring * KIB).schedules["TRAIN"] for make in PROGRAMS.values() for ring in (96, 130)
+        staged(make(), "vdnn_all:m", ring * KIB).schedules["TRAIN"] for make in PROGRAMS.values() for ring in (96, 130)
     ]
     caught, missed = 0, []
     while caught < 500:
@@ -210,11 +210,11 @@ def test_a_device_with_streams_of_its_own_refuses_the_store():
             raise AssertionError("not to be opened")
 
     with pytest.raises(NoStore, match="run without a ring"):
-        Machine(Own(), staged(chain(5), "vdnn_all", 64 * KIB))
+        Machine(Own(), staged(chain(5), "vdnn_all:m", 64 * KIB))
 
 
 def test_listing():
-    text = str(staged(chain(4), "vdnn_all", 128 * KIB).schedules["TRAIN"]) + "\n"
+    text = str(staged(chain(4), "vdnn_all:m", 128 * KIB).schedules["TRAIN"]) + "\n"
     file = GOLDEN / "vdnn_all_ring.txt"
     if os.environ.get("GOLDEN") == "write":
         file.write_text(text)

@@ -13,7 +13,7 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.plan import Plan, in_place_sharing
 from minidnn.memory.planning import arrange
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.algorithms import choose
 from minidnn.memory.policies.superneurons_cache import TensorCache
 from tests.oracle import broken
 from tests.programs import PROGRAMS, costs, random_graph
@@ -37,7 +37,7 @@ def under(program, budget):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_nothing_moves_nor_runs_again_while_the_net_fits(name):
     p = PROGRAMS[name]()
-    s = under(p, arrange([p], "liveness", costs()).arena)
+    s = under(p, arrange([p], "liveness:m", costs()).arena)
     assert moved(s) == 0
     assert len(s.plan.order) == len(p.ops)
 
@@ -46,12 +46,12 @@ def test_nothing_moves_nor_runs_again_while_the_net_fits(name):
 @settings(max_examples=60, deadline=None)
 def test_any_graph_under_any_budget_is_proved_and_the_oracle_agrees(seed, layers, part):
     p = random_graph(seed, layers)
-    assert broken(under(p, int(part * arrange([p], "liveness", costs()).arena))) is None
+    assert broken(under(p, int(part * arrange([p], "liveness:m", costs()).arena))) is None
 
 
 def test_both_techniques_are_used_where_they_are_needed():
     p = PROGRAMS["residual"]()
-    full = arrange([p], "liveness", costs()).arena
+    full = arrange([p], "liveness:m", costs()).arena
     found = [under(p, int(full * part)) for part in (0.9, 0.7, 0.5)]
     assert all(moved(s) or len(s.plan.order) > len(p.ops) for s in found)
     assert any(moved(s) for s in found)
@@ -120,7 +120,7 @@ def test_bit_identical_under_its_smallest_budget(device, net, monkeypatch):
 def test_bit_identical_with_clipping_and_accumulation():
     """All gradients live at once, and two programs share the arena: under the smallest budget that keeps both."""
     options = dict(clip_gradients=0.5, iter_size=2)
-    want, losses, _ = train("residual", "reference", "baseline", **options)
+    want, losses, _ = train("residual", "reference", "baseline:m", **options)
     with pytest.raises(BudgetError) as refused:
         train("residual", "reference", "superneurons", budget=1, **options)
     least = refused.value.smallest

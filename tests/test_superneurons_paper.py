@@ -30,12 +30,12 @@ def steps(policy, name="superneurons_alexnet", batch=200):
 
 
 def test_the_route_has_23_layers_and_so_46_steps():
-    assert len(steps("liveness").layers) == 23
-    assert len(steps("liveness").bytes) == 46
+    assert len(steps("liveness:m").layers) == 23
+    assert len(steps("liveness:m").bytes) == 46
 
 
 def test_baseline_is_the_sum_of_36_tensors():
-    found = steps("baseline_sum")
+    found = steps("baseline_sum:m")
     assert found.tensors == 36
     assert set(found.bytes) == {found.peak}
     assert round(found.peak / MIB, 3) == 2189.437
@@ -44,9 +44,9 @@ def test_baseline_is_the_sum_of_36_tensors():
 @pytest.mark.parametrize(
     "policy, peak, step",
     [
-        ("liveness", 1489.355, 32),
-        ("superneurons_offload", 1132.056, 39),
-        ("superneurons_cost_aware", 886.230, 44),
+        ("liveness:m", 1489.355, 32),
+        ("superneurons_offload:m", 1132.056, 39),
+        ("superneurons_cost_aware:m", 886.230, 44),
     ],
 )
 def test_the_series(policy, peak, step):
@@ -58,9 +58,9 @@ def test_the_series(policy, peak, step):
 @pytest.mark.parametrize(
     "policy, again, peak",
     [
-        ("superneurons_speed", 14, 993.018),
-        ("superneurons_memory", 23, 886.230),
-        ("superneurons_cost_aware", 17, 886.230),
+        ("superneurons_speed:m", 14, 993.018),
+        ("superneurons_memory:m", 23, 886.230),
+        ("superneurons_cost_aware:m", 17, 886.230),
     ],
 )
 def test_table_1_alexnet(policy, again, peak):
@@ -71,7 +71,7 @@ def test_table_1_alexnet(policy, again, peak):
 def test_liveness_is_its_oracles_at_every_step():
     """Step by step, a tensor counts from the first step that touches it to the last."""
     p = program("superneurons_alexnet", 200)
-    layers = steps("liveness").layers
+    layers = steps("liveness:m").layers
     over = {w: r for op in p.ops for r, w in op.inplace}
 
     def root(t):
@@ -90,7 +90,7 @@ def test_liveness_is_its_oracles_at_every_step():
                 first, _ = touched.get(root(t), (k, k))
                 touched[root(t)] = (first, k)
     want = [sum(t.nbytes for t, (a, b) in touched.items() if a <= k <= b) for k in range(1, 47)]
-    assert list(steps("liveness").bytes) == want
+    assert list(steps("liveness:m").bytes) == want
 
 
 def test_table_1_resnet50():
@@ -105,7 +105,7 @@ def test_table_3_nothing_moves_while_it_fits_and_the_cache_moves_no_more_than_th
     for batch in (256, 1024):
         p = program("superneurons_alexnet", batch)
         assert moved(schedule(p, "superneurons", K40)) == 0
-        pooled = moved(schedule(p, "superneurons_offload"))
+        pooled = moved(schedule(p, "superneurons_offload:m"))
         assert pooled == batch / 256 * (before or pooled)
         before = before or pooled
     tight = schedule(p, "superneurons", int(4.5 * GB))

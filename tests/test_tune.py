@@ -131,7 +131,7 @@ def test_gradients_are_as_large_as_weights():
 
 
 def test_tune_prints_fields_that_a_solver_runs(folder, capsys):
-    free = answer(capsys, "plan", "solver.yaml", "--policy", "liveness", "--batch", "8")["rows"][0]["peak_bytes"]
+    free = answer(capsys, "plan", "solver.yaml", "--policy", "liveness:p", "--batch", "8")["rows"][0]["peak_bytes"]
     found = answer(capsys, "tune", "solver.yaml", "--budget", str(free), "--samples", "400", "--gpus", "2")
     assert found["largest_unswapped"] >= 8 and found["best"] >= found["largest_unswapped"]
     assert found["ratio"] == found["best"] / found["largest_unswapped"]

@@ -66,8 +66,8 @@ def test_never_later_than_vdnn_on_any_graph(seed):
     program = random_graph(seed, 14)
     on = costs(bandwidth=2e8)
     for budget in budgets([program], "vdnn_all", "m", on):
-        no_worse([program], "vdnn_all", "vdnn_pp", on, budget)
-        s = arrange([program], "vdnn_pp", on, budget).schedules["TRAIN"]
+        no_worse([program], "vdnn_all:m", "vdnn_pp:m", on, budget)
+        s = arrange([program], "vdnn_pp:m", on, budget).schedules["TRAIN"]
         assert broken(s) is None
 
 
@@ -95,14 +95,14 @@ def test_never_later_than_vdnn_on_the_papers_networks(name, batch, algorithms, g
     assert seconds[0] / seconds[1] > gain
 
 
-@pytest.mark.parametrize("policy", ["vdnn_pp", "vdnn_pp_conv", "vdnn_pp_alt"])
+@pytest.mark.parametrize("policy", ["vdnn_pp:m", "vdnn_pp_conv:m", "vdnn_pp_alt:m"])
 def test_where_nobody_asks_for_bytes_nothing_moves_and_nothing_waits(policy):
     program = PROGRAMS["inception"](3)
     slow = costs(bandwidth=1e7)
     s = arrange([program], policy, slow).schedules["TRAIN"]
     moved = copied(s.instructions, s)
     assert moved["offload_bytes"] == moved["prefetch_bytes"] == 0
-    stays = arrange([program], "liveness", slow).schedules["TRAIN"]
+    stays = arrange([program], "liveness:m", slow).schedules["TRAIN"]
     assert simulate(s, slow).stall_seconds == pytest.approx(simulate(stays, slow).stall_seconds)
 
 
@@ -110,10 +110,10 @@ def test_where_nobody_asks_for_bytes_nothing_moves_and_nothing_waits(policy):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_keeps_every_budget_that_vdnn_keeps_and_refuses_with_the_smallest(name, vdnn, pp):
     program = PROGRAMS[name]()
-    least = arrange([program], vdnn, costs()).arena
-    arrange([program], pp, costs(), least)
+    least = arrange([program], f"{vdnn}:m", costs()).arena
+    arrange([program], f"{pp}:m", costs(), least)
     with pytest.raises(BudgetError) as refused:
-        arrange([program], pp, costs(), least - 256)
+        arrange([program], f"{pp}:m", costs(), least - 256)
     assert refused.value.smallest == least
 
 
@@ -128,15 +128,15 @@ def test_where_placement_loses_bytes_it_tries_with_fewer_alive_and_does_not_give
 
 def tight():
     program = chain(5)
-    return arrange([program], "vdnn_pp", costs(), arrange([program], "vdnn_all", costs()).arena).schedules["TRAIN"]
+    return arrange([program], "vdnn_pp:m", costs(), arrange([program], "vdnn_all:m", costs()).arena).schedules["TRAIN"]
 
 
 def test_the_next_layer_begins_before_the_copy_ends():
     """vDNN's barrier at a layer's end is gone: a copy may end long after the layer beside which it began."""
     on = costs(bandwidth=1e8)
     program = chain(5)
-    room = arrange([program], "vdnn_all", on).arena + 128 * 1024
-    s = arrange([program], "vdnn_pp", on, room).schedules["TRAIN"]
+    room = arrange([program], "vdnn_all:m", on).arena + 128 * 1024
+    s = arrange([program], "vdnn_pp:m", on, room).schedules["TRAIN"]
     spans = {x.index: x for x in simulate(s, on).spans}
     overlaps = 0
     for i, x in enumerate(s.instructions):
@@ -153,7 +153,7 @@ def test_the_batch_is_not_copied_out_and_comes_twice():
     assert not [x for x in s.instructions if isinstance(x, Offload) and x.stay.tensor == data]
     assert len([x for x in s.instructions if isinstance(x, Prefetch) and x.stay.tensor == data]) == 2
     # it is still among what vDNN copies
-    v = arrange([chain(5)], "vdnn_all", costs()).schedules["TRAIN"]
+    v = arrange([chain(5)], "vdnn_all:m", costs()).schedules["TRAIN"]
     assert [x for x in v.instructions if isinstance(x, Offload) and x.stay.tensor.name == "data"]
 
 
@@ -171,7 +171,7 @@ def test_a_copy_back_is_awaited_at_its_first_use():
 
 def test_alternate_takes_every_other_convolution():
     program = chain(5)
-    leave = {trip.tensor.name for trip in find("vdnn_pp_alt")(program, costs(), 0).trips}
+    leave = {trip.tensor.name for trip in find("vdnn_pp_alt:m")(program, costs(), 0).trips}
     assert leave == {"data", "relu1.y", "relu3.y"}, "X of conv0, conv2 and conv4"
 
 

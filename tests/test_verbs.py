@@ -39,7 +39,7 @@ def answer(capsys, *argv, code=0):
 
 
 def test_a_ring_pins_less_and_changes_no_weight(folder, capsys):
-    argv = ["compare", "solver.yaml", "--policies", "baseline,vdnn_all", "--steps", "3", "--report", "a.svg"]
+    argv = ["compare", "solver.yaml", "--policies", "baseline:m,vdnn_all:m", "--steps", "3", "--report", "a.svg"]
     plain = answer(capsys, *argv)["rows"][1]
     argv += ["--host-ring", "20KiB", "--compress"]
     base, ring = answer(capsys, *argv)["rows"]
@@ -53,8 +53,8 @@ def test_a_ring_pins_less_and_changes_no_weight(folder, capsys):
 
 def test_the_command_line_goes_before_a_solver_files_ring(folder, capsys):
     Path("solver.yaml").write_text(SOLVER + "minidnn: {policy: vdnn_all, host_ring: 40KiB, compress: true}\n")
-    (own,) = answer(capsys, "compare", "solver.yaml", "--policies", "vdnn_all", "--steps", "2")["rows"]
-    argv = ["compare", "solver.yaml", "--policies", "vdnn_all", "--steps", "2", "--host-ring", "20KiB"]
+    (own,) = answer(capsys, "compare", "solver.yaml", "--policies", "vdnn_all:m", "--steps", "2")["rows"]
+    argv = ["compare", "solver.yaml", "--policies", "vdnn_all:m", "--steps", "2", "--host-ring", "20KiB"]
     (given,) = answer(capsys, *argv)["rows"]
     assert own["identical"] and given["identical"] and given["pinned_bytes"] < own["pinned_bytes"]
     trained = answer(capsys, "train", "solver.yaml", "--max-iter", "2")
@@ -62,7 +62,7 @@ def test_the_command_line_goes_before_a_solver_files_ring(folder, capsys):
 
 
 def test_a_policy_that_is_refused_for_its_ring_is_compared_with_the_smallest_that_would_do(folder, capsys):
-    argv = ["compare", "solver.yaml", "--policies", "baseline,vdnn_all", "--steps", "2", "--host-ring", "1KiB"]
+    argv = ["compare", "solver.yaml", "--policies", "baseline:m,vdnn_all:m", "--steps", "2", "--host-ring", "1KiB"]
     base, refused = answer(capsys, *argv)["rows"]
     assert base["fits"] and not refused["fits"] and "smallest ring that it can use" in refused["why"]
     assert refused["identical"] and refused["smallest_host_budget_bytes"] is None
@@ -71,15 +71,15 @@ def test_a_policy_that_is_refused_for_its_ring_is_compared_with_the_smallest_tha
 
 
 def test_what_a_ring_cannot_do_is_said(folder, capsys):
-    assert main(["plan", "small.yaml", "--policy", "vdnn_all", "--compress"]) == 2
+    assert main(["plan", "small.yaml", "--policy", "vdnn_all:m", "--compress"]) == 2
     assert "give its size, too" in capsys.readouterr().err
-    assert main(["train", "solver.yaml", "--policy", "vdnn_all", "--host-ring", "1KiB"]) == 2
+    assert main(["train", "solver.yaml", "--policy", "vdnn_all:m", "--host-ring", "1KiB"]) == 2
     assert "the smallest ring that it can use is" in capsys.readouterr().err
 
 
 def test_plan_of_a_model_has_gradients_and_of_a_solver_momenta(folder, capsys):
-    (model,) = answer(capsys, "plan", "small.yaml", "--policy", "baseline")["rows"]
-    (solver,) = answer(capsys, "plan", "solver.yaml", "--policy", "baseline")["rows"]
+    (model,) = answer(capsys, "plan", "small.yaml", "--policy", "baseline:m")["rows"]
+    (solver,) = answer(capsys, "plan", "solver.yaml", "--policy", "baseline:m")["rows"]
     weights = 4 * (8 * 27 + 8 + 2 * (8 * 72 + 8) + 5 * 288 + 5)
     assert model["by_role"]["weights"] == model["by_role"]["weight_gradients"] == weights
     assert model["by_role"]["optimizer_state"] == 0 and solver["by_role"]["optimizer_state"] == weights
@@ -87,18 +87,18 @@ def test_plan_of_a_model_has_gradients_and_of_a_solver_momenta(folder, capsys):
 
 
 def test_plan_simulates_a_gpu_at_another_batch(folder, capsys):
-    argv = ("plan", "small.yaml", "--policies", "baseline,vdnn_all:m", "--gpu", "titan_x", "--facts", "vdnn2016")
+    argv = ("plan", "small.yaml", "--policies", "baseline:m,vdnn_all:m", "--gpu", "titan_x", "--facts", "vdnn2016")
     small = answer(capsys, *argv)["rows"]
     large = answer(capsys, *argv, "--batch", "32")["rows"]
-    assert [r["policy"] for r in small] == ["baseline", "vdnn_all:m"]
+    assert [r["policy"] for r in small] == ["baseline:m", "vdnn_all:m"]
     assert large[0]["by_role"]["feature_maps"] > 7 * small[0]["by_role"]["feature_maps"]
     assert all(r["paper_peak_bytes"] > 0 and r["seconds"] > 0 and "implicit_gemm" in r["algorithms"] for r in small)
-    (tight,) = answer(capsys, *argv[:2], "--policy", "baseline", "--gpu", "k40", "--budget", "10KiB")["rows"]
+    (tight,) = answer(capsys, *argv[:2], "--policy", "baseline:m", "--gpu", "k40", "--budget", "10KiB")["rows"]
     assert not tight["fits"] and "the budget is" in tight["why"]
 
 
 def test_listing_is_the_schedule(folder, capsys):
-    assert main(["plan", "small.yaml", "--policy", "vdnn_all", "--no-fusion", "--listing"]) == 0
+    assert main(["plan", "small.yaml", "--policy", "vdnn_all:m", "--no-fusion", "--listing"]) == 0
     text = capsys.readouterr().out
     assert "compute   conv1.forward" in text and "offload   data" in text and "prefetch" in text
 
@@ -115,7 +115,7 @@ def test_listing_is_the_schedule(folder, capsys):
     ],
 )
 def test_fusion_shows_in_the_listing_and_can_be_turned_off(folder, capsys, more, fused):
-    assert main(["plan", "small.yaml", "--policy", "liveness", "--listing", *more]) == 0
+    assert main(["plan", "small.yaml", "--policy", "liveness:m", "--listing", *more]) == 0
     text = capsys.readouterr().out
     assert ("compute   conv1+relu1.forward" in text) == ("relu1+conv1.backward_bias" in text) == fused
     assert ("compute   relu1.forward" in text) == ("compute   conv1.backward_bias" in text) == (not fused)
@@ -125,7 +125,7 @@ def test_fusion_shows_in_the_listing_and_can_be_turned_off(folder, capsys, more,
 def test_fusion_is_turned_off_for_what_runs_too(folder, capsys):
     off = ("--device", "reference", "--no-fusion")
     assert answer(capsys, "time", "solver.yaml", "--iterations", "1", *off)["rows"]
-    rows = answer(capsys, "compare", "small.yaml", "--policies", "baseline,vdnn_all", "--steps", "2", *off)["rows"]
+    rows = answer(capsys, "compare", "small.yaml", "--policies", "baseline:m,vdnn_all:m", "--steps", "2", *off)["rows"]
     assert all(r["identical"] for r in rows)
     first = answer(capsys, "train", "solver.yaml", "--max-iter", "2", "--device", "reference")
     assert answer(capsys, "train", "solver.yaml", "--max-iter", "2", *off)["history"] == first["history"]
@@ -139,9 +139,9 @@ def test_tables_are_for_people(folder, capsys):
 
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_compare_runs_for_real_and_reports(folder, capsys, device):
-    lean = answer(capsys, "plan", "solver.yaml", "--policy", "vdnn_all", "--device", device)["rows"][0]["peak_bytes"]
+    lean = answer(capsys, "plan", "solver.yaml", "--policy", "vdnn_all:m", "--device", device)["rows"][0]["peak_bytes"]
     rows = answer(
-        capsys, "compare", "solver.yaml", "--policies", "baseline,vdnn_all,vdnn_dyn", "--budget", str(lean),
+        capsys, "compare", "solver.yaml", "--policies", "baseline:m,vdnn_all:m,vdnn_dyn", "--budget", str(lean),
         "--device", device, "--steps", "3", "--report", "page.html",
     )["rows"]  # fmt: skip
     assert [r["fits"] for r in rows] == [False, True, True]
@@ -151,7 +151,9 @@ def test_compare_runs_for_real_and_reports(folder, capsys, device):
 
 
 def test_compare_of_a_model_keeps_gradients_equal(folder, capsys):
-    rows = answer(capsys, "compare", "small.yaml", "--policies", "baseline,vdnn_conv", "--device", "reference")["rows"]
+    rows = answer(capsys, "compare", "small.yaml", "--policies", "baseline:m,vdnn_conv:m", "--device", "reference")[
+        "rows"
+    ]
     assert [r["identical"] for r in rows] == [True, True]
 
 
@@ -212,7 +214,7 @@ def test_no_verb_is_a_question(capsys):
 
 
 def test_compare_runs_with_facts_that_run_and_simulates_with_others(folder, capsys):
-    argv = ("compare", "small.yaml", "--policies", "baseline,liveness", "--steps", "3", "--facts")
+    argv = ("compare", "small.yaml", "--policies", "baseline:m,liveness:m", "--steps", "3", "--facts")
     ran = answer(capsys, *argv, "layrub")["rows"]
     assert [r["identical"] for r in ran] == [True, True]
     # four bytes of an output are one byte of its mask, and the output dies in forward

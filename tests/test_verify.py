@@ -210,7 +210,7 @@ def leanest(program, policy: str) -> int:
 def test_a_wait_that_stands_is_needed_for_the_proof():
     """The lowering emits no wait that its own clocks already imply: most single deletions are refused, and the
     few that are not concern bytes which nobody had used before (the lowering does not know offsets)."""
-    s = arrange([chain(6)], "vdnn_all", costs()).schedules["TRAIN"]
+    s = arrange([chain(6)], "vdnn_all:m", costs()).schedules["TRAIN"]
     waits = [i for i, x in enumerate(s.instructions) if isinstance(x, Wait)]
     unneeded = []
     for i in waits:
@@ -297,7 +297,7 @@ def test_trips_inside_forward_and_inside_backward_are_proved():
 
 
 def test_the_budget_is_part_of_the_proof():
-    s = arrange([chain()], "liveness", costs()).schedules["TRAIN"]
+    s = arrange([chain()], "liveness:m", costs()).schedules["TRAIN"]
     with pytest.raises(ScheduleError, match="the budget"):
         verify(s, s.arena - 1)
 

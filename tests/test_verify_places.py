@@ -118,7 +118,7 @@ def test_a_tensor_of_the_name_and_of_fewer_bytes(which):
 def test_an_update_in_place_that_reads_elsewhere_than_it_writes():
     """A kernel is given one address for it."""
     p = next(p for p in map(wild_graph, range(50)) if any(op.kind == "clip.clip" for op in p.ops))
-    s = copy.copy(arrange([p], "liveness", costs()).schedules["TRAIN"])
+    s = copy.copy(arrange([p], "liveness:m", costs()).schedules["TRAIN"])
     k = next(i for i, x in enumerate(s.instructions) if isinstance(x, Compute) and x.op.kind == "clip.clip")
     old = s.instructions[k].writes[0]
     b = Buffer(old.tensor.nbytes, 0, len(s.plan.order), [Stay(old.tensor, 1, 0, len(s.plan.order))])

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 # Variants of a policy, which its own document tells of, are left out here: an error names them all.
 POLICIES = (
     "baseline, liveness, vdnn_all, vdnn_conv, vdnn_pp, layrub, accudnn, sqrt_n, recompute_all, recompute_cheap "
-    "(each also :m or :p), vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md explains them"
+    "(each also :f, :m or :p: the fastest algorithms that fit, the default, the leanest, the fastest), vdnn_dyn, "
+    "superneurons, or a FILE.plan; docs/policies.md explains them"
 )
 
 
@@ -58,7 +59,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "policy": (
         "--policy",
-        dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: the file's, or liveness:p)"),
+        dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: the file's, or liveness)"),
     ),
     "policies": (
         "--policies",

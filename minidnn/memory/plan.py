@@ -67,8 +67,8 @@ class Plan:
     hold: frozenset[Tensor] = frozenset()
 
 
-# A policy decides: (program, costs, budget in bytes or None for the device's memory) -> Plan.
-Policy = Callable[[Program, Costs, "int | None"], Plan]
+# A policy decides: (program, costs, budget in bytes) -> Plan. Asked with a budget of 0 it gives its leanest plan.
+Policy = Callable[[Program, Costs, int], Plan]
 
 
 def complete(program: Program, costs: Costs, plan: Plan) -> Plan:

@@ -25,7 +25,7 @@ from minidnn.memory.execution.host import free_memory
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Arrangement
-from minidnn.program import Op, Program
+from minidnn.program import Algorithm, Op, Program
 from minidnn.study.compare import Result, against_baseline, planned
 
 
@@ -47,7 +47,7 @@ class Runner(Protocol):
 
 Open = Callable[[str, Costs, "int | None"], Runner]  # (policy, costs, device budget)
 Digest = dict[str, bytes]
-Algorithms = tuple[tuple[str, str, str], ...]  # (program, op, algorithm), sorted
+Taken = tuple[tuple[str, str, str], ...]  # (program, op, algorithm), sorted
 Tell = Callable[[str], object]
 
 
@@ -80,7 +80,7 @@ def ran(
             ends = _train(open_runner, able, results, costs, steps, tell)
     for policy in able if not ends else ():
         ends |= _train(open_runner, [policy], results, costs, steps, tell)
-    references: dict[Algorithms, Digest] = {}
+    references: dict[Taken, Digest] = {}
     for policy, end in ends.items():
         if policy.split(":")[0] == "baseline":
             references[_algorithms(results[policy].arrangement)] = end
@@ -134,10 +134,14 @@ def _train(
 
 
 def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free: int, tell: Tell) -> Digest | None:
-    """What baseline without a budget ends with, if it takes the algorithms of `result`; None: no memory for it."""
+    """What baseline without a budget ends with, if it takes the algorithms of `result`. None: there is no memory for
+    it, or two programs take other algorithms for the same op, which costs cannot say."""
     tell(f"baseline with the algorithms of {result.policy}")
+    forced = _forced(costs, result.arrangement)
+    if forced is None:
+        return None
     try:
-        runner = open_runner("baseline", _forced(costs, result.arrangement), None)
+        runner = open_runner("baseline:p", forced, None)
     except MemoryError:  # of a device that has its own
         return None
     try:
@@ -155,7 +159,7 @@ def _of_host(arrangement: Arrangement, costs: Costs) -> int:
     return arrangement.host + arrangement.store + (0 if costs.own_memory else arrangement.arena)
 
 
-def _algorithms(arrangement: Arrangement) -> Algorithms:
+def _algorithms(arrangement: Arrangement) -> Taken:
     return tuple(
         sorted(
             (name, op.name, algorithm.name)
@@ -165,18 +169,19 @@ def _algorithms(arrangement: Arrangement) -> Algorithms:
     )
 
 
-def _forced(costs: Costs, arrangement: Arrangement) -> Costs:
-    """Costs that know only the algorithms taken there, so that any policy takes them, and no end of memory."""
+def _forced(costs: Costs, arrangement: Arrangement) -> Costs | None:
+    """Costs that know only the algorithms taken there, so that any policy takes them, and no end of memory; None where
+    ops that look alike took different ones."""
 
     def key(op: Op) -> tuple[object, ...]:
         """TRAIN and TEST have ops of one name that differ in kind (dropout) or in batch."""
         return op.name, op.kind, *(t.shape for t in op.tensors)
 
-    taken = {
-        key(op): algorithm
-        for schedule in arrangement.schedules.values()
-        for op, algorithm in schedule.plan.algorithm.items()
-    }
+    taken: dict[tuple[object, ...], Algorithm] = {}
+    for schedule in arrangement.schedules.values():
+        for op, algorithm in schedule.plan.algorithm.items():
+            if taken.setdefault(key(op), algorithm) != algorithm:
+                return None
 
     def choices(op: Op) -> tuple[Choice, ...]:
         algorithm = taken[key(op)]

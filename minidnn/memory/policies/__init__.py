@@ -1,7 +1,7 @@
 """Policies: one paper, one file. Each maps (program, costs, budget) to a Plan and decides nothing else.
 
-A name may end in ":m" (memory-optimal algorithms, the default) or ":p" (performance-optimal ones). What ends in
-".plan" is a file: a plan that was saved decides as it did then.
+A name may end in ":f" (the fastest algorithms that fit the budget, the default), ":m" (memory-optimal ones) or ":p"
+(performance-optimal ones). What ends in ".plan" is a file: a plan that was saved decides as it did then.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from minidnn.errors import BadInput, near
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.accudnn import accudnn
+from minidnn.memory.policies.algorithms import fastest_that_fit
 from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
@@ -26,7 +27,7 @@ from minidnn.memory.policies.superneurons_steps import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
 
-# Those that take `algorithms="m" | "p"`, and those that choose algorithms themselves.
+# Those that take `algorithms` (algorithms.py), and those that choose algorithms themselves.
 POLICIES: dict[str, Callable[..., Plan]] = {
     "baseline": baseline,
     "baseline_sum": baseline_sum,
@@ -46,7 +47,8 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,
 }
-DEFAULT = "liveness:p"  # where nobody asks for another: the fastest of what needs no copies
+DEFAULT = "liveness"  # where nobody asks for another: the fastest of what needs no copies
+SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": "performance-optimal"}
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
 
 
@@ -70,6 +72,8 @@ def find(name: str) -> Policy:
     if base not in POLICIES:
         there = f"there are {', '.join(names())}, and files that end in .plan"
         raise NoSuchPolicy(f"there is no policy {base!r}{near(base, names())}; {there}")
-    if algorithms not in ("", "m", "p"):
-        raise NoSuchPolicy(f"{name!r}: after the colon comes m (memory-optimal) or p (performance-optimal)")
-    return partial(POLICIES[base], algorithms=algorithms or "m")
+    if algorithms not in ("", *SUFFIXES):
+        raise NoSuchPolicy(f"{name!r}: after the colon comes {', '.join(f'{k} ({v})' for k, v in SUFFIXES.items())}")
+    if algorithms in ("", "f"):
+        return partial(fastest_that_fit, POLICIES[base])
+    return partial(POLICIES[base], algorithms=algorithms)

@@ -25,11 +25,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.lower import lower
-from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Trip, complete
+from minidnn.memory.plan import Plan, Trip
 from minidnn.memory.policies.accudnn_model import Candidate, Model, Prediction
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.algorithms import Algorithms, choose
+from minidnn.memory.policies.probe import arena
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv
 from minidnn.memory.schedule import aligned
 from minidnn.program import Program
@@ -52,34 +51,33 @@ class Found:
     moved: int  # bytes copied, both ways
 
 
-def accudnn(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def accudnn(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     """Where not even the leanest plan keeps the budget, that plan is returned: it is what a refusal names."""
-    limit = costs.memory if budget is None else budget
     model = Model(program, costs, choose(program, costs, algorithms))
-    if model.peak <= limit and _arena(program, model, ()) <= limit:
+    if model.peak <= budget and _over(program, model, (), budget) <= 0:
         return model.plan
     leanest = tuple(model.narrowest())
     least = int(model.curve(leanest).max(initial=0))
-    if least > limit:
+    if least > budget:
         return replace(model.plan, trips=leanest)
-    trips = [policy(program, costs, limit, algorithms).trips for policy in (vdnn_conv, vdnn_all)]
-    found = _search(program, model, limit, least, trips)
+    trips = [policy(program, costs, budget, algorithms).trips for policy in (vdnn_conv, vdnn_all)]
+    found = _search(program, model, budget, least, trips)
     conv, every = (_found(model, of) for of in trips)
     if found is None or _worse(found, conv) or _slower(found, every):
-        if _fits(program, model, conv, limit):
+        if _fits(program, model, conv, budget):
             found = conv if found is None or _worse(found, conv) else found
-        elif (found is None or _slower(found, every)) and _fits(program, model, every, limit):
+        elif (found is None or _slower(found, every)) and _fits(program, model, every, budget):
             found = every
     return replace(model.plan, trips=leanest if found is None else found.trips)
 
 
 def _fits(program: Program, model: Model, found: Found, limit: int) -> bool:
-    return found.prediction.peak <= limit and _arena(program, model, found.trips) <= limit
+    return found.prediction.peak <= limit and _over(program, model, found.trips, limit) <= 0
 
 
-def _arena(program: Program, model: Model, trips: Sequence[Trip]) -> int:
-    plan = complete(program, model.costs, replace(model.plan, trips=tuple(trips)))
-    return place(lower(program, plan)).arena
+def _over(program: Program, model: Model, trips: Sequence[Trip], limit: int) -> int:
+    """By how many bytes the arena exceeds the limit; 0 or less: it does not."""
+    return arena(program, model.costs, replace(model.plan, trips=tuple(trips)), limit) - limit
 
 
 def _found(model: Model, trips: Iterable[Trip]) -> Found:
@@ -106,7 +104,7 @@ def _search(program: Program, model: Model, limit: int, least: int, vdnn: Sequen
         found = _best(model, room, vdnn)
         if found is None:
             break
-        over = _arena(program, model, found.trips) - limit
+        over = _over(program, model, found.trips, limit)
         if over <= 0:
             fitting.append(found)
             break
@@ -121,7 +119,7 @@ def _search(program: Program, model: Model, limit: int, least: int, vdnn: Sequen
             if attempts <= 0 or any(_slower(shorter, f) for f in fitting):
                 break
             attempts -= 1
-            if _arena(program, model, shorter.trips) <= limit:
+            if _over(program, model, shorter.trips, limit) <= 0:
                 fitting.append(shorter)
                 break
     return min(fitting, key=lambda f: f.prediction.seconds, default=None)

@@ -19,8 +19,8 @@ from heapq import heappop, heappush
 import numpy as np
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.lower import group, residencies
-from minidnn.memory.plan import Plan, Point, Trip, complete, in_place_sharing
+from minidnn.memory.plan import Plan, Point, Trip, in_place_sharing
+from minidnn.memory.policies.probe import aligned_curve, listing
 from minidnn.memory.schedule import aligned
 from minidnn.program import FORWARD, Algorithm, Op, Program, Role, Tensor
 
@@ -57,15 +57,11 @@ class Model:
     def __init__(self, program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm]) -> None:
         self.costs = costs
         self.plan = Plan(algorithm=algorithm, share=in_place_sharing(program))
-        filled = complete(program, costs, self.plan)
-        self.own = filled.trips  # of inputs and outputs
+        found = listing(program, costs, self.plan)
+        self.own = found.plan.trips  # of inputs and outputs
         self.seconds = [costs.seconds(op, algorithm[op]) for op in program.ops]
         self.clock = np.concatenate(([0.0], np.cumsum(self.seconds)))
-        change = np.zeros(len(program.ops) + 1, np.int64)
-        for b in group(program, filled, residencies(program, filled)):
-            change[b.lo] += aligned(b.nbytes)
-            change[b.hi] -= aligned(b.nbytes)
-        self.live = np.cumsum(change)[:-1]  # aligned bytes at each op
+        self.live = aligned_curve(found)  # aligned bytes at each op
         self.rank = {t: i for i, t in enumerate(program.tensors)}
         self.written: dict[Tensor, Point] = {}  # behind its last write in forward
         self.last: dict[Tensor, Point] = {}  # behind its last use in forward

@@ -12,14 +12,14 @@ from __future__ import annotations
 from minidnn.costs import Costs
 from minidnn.memory.lowering.lower import group, residencies
 from minidnn.memory.plan import Plan, Share, Slot, complete, in_place_sharing
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.memory.schedule import Buffer
 from minidnn.program import Program, Role
 
 HELD = frozenset({Role.INPUT, Role.LABEL, Role.CONTROL, Role.COPY, Role.ACTIVATION, Role.EXTRA, Role.PARAM_GRADIENT})
 
 
-def baseline(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def baseline(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     algorithm = choose(program, costs, algorithms)
     share = in_place_sharing(program)
     carried = set(program.carried)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, Share, Slot
+from minidnn.memory.policies.algorithms import Algorithms
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.program import Program
 
 
-def baseline_caffe(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def baseline_caffe(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     plan = baseline_sum(program, costs, budget, algorithms)
     largest: dict[str, int] = {}
     for op, a in plan.algorithm.items():

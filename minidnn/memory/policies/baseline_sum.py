@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, in_place_sharing
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.program import Program
 
 
-def baseline_sum(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def baseline_sum(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     share, carried = in_place_sharing(program), set(program.carried)
     hold = frozenset(t for t in program.tensors if t not in share and t not in carried)
     return Plan(algorithm=choose(program, costs, algorithms), share=share, hold=hold)

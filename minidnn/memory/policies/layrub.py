@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from minidnn.costs import Costs
 from minidnn.memory.lowering.lower import group, residencies
 from minidnn.memory.plan import Plan, Point, Share, Slot, Trip, complete, in_place_sharing
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.memory.schedule import Buffer
 from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
 
@@ -42,18 +42,18 @@ SCRATCH = ("batch_norm", "scale")  # families whose workspaces are one
 SMALL = 64  # what is kept beside a map and takes less than this part of it (BatchNorm's means) stays
 
 
-def layrub_intra(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def layrub_intra(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     share = over_activations(program, in_place_sharing(program), held=True)
     carried = set(program.carried)
     hold = frozenset(t for t in program.tensors if t not in share and t not in carried)
     return Plan(algorithm=choose(program, costs, algorithms), share=share, hold=hold)
 
 
-def layrub_inter(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def layrub_inter(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     return _migrating(program, costs, algorithms, in_place_sharing(program), MAPS)
 
 
-def layrub(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def layrub(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     share = over_activations(program, in_place_sharing(program), held=False)
     return _migrating(program, costs, algorithms, share, MAPS | {Role.GRADIENT})
 
@@ -180,7 +180,7 @@ def _travels(t: Tensor, by: Op | None) -> bool:
     return t.nbytes * SMALL >= max(x.nbytes for x in by.tensors)
 
 
-def _migrating(program: Program, costs: Costs, algorithms: str, share: Share, reused: frozenset[Role]) -> Plan:
+def _migrating(program: Program, costs: Costs, algorithms: Algorithms, share: Share, reused: frozenset[Role]) -> Plan:
     """`reused`: whose buffers lie in blocks, by the role of what begins them."""
     algorithm = choose(program, costs, algorithms)
     fixed = {*program.carried, *program.outputs}

@@ -7,14 +7,9 @@ from __future__ import annotations
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, in_place_sharing
-from minidnn.program import Algorithm, Op, Program
+from minidnn.memory.policies.algorithms import Algorithms, choose
+from minidnn.program import Program
 
 
-def liveness(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def liveness(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     return Plan(algorithm=choose(program, costs, algorithms), share=in_place_sharing(program))
-
-
-def choose(program: Program, costs: Costs, algorithms: str) -> dict[Op, Algorithm]:
-    """Every op's algorithm of least workspace ("m") or of least time ("p")."""
-    pick = costs.least_memory if algorithms == "m" else costs.fastest
-    return {op: pick(op) for op in program.ops}

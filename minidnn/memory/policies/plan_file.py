@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from typing import Any
 from minidnn.costs import Costs, geometry
 from minidnn.errors import BadInput, near
 from minidnn.files import replacing
-from minidnn.memory.plan import Plan, Point, Slot, Trip
+from minidnn.memory.plan import Plan, Point, Policy, Slot, Trip
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Algorithm, Op, Program, Tensor
 
@@ -150,7 +150,7 @@ class _File:
     programs: dict[str, _Described]
 
 
-def load(path: str | Path) -> Callable[[Program, Costs, int | None], Plan]:
+def load(path: str | Path) -> Policy:
     """The policy that decides as the file says, whatever the budget.
 
     Raises PlanError where the file is no plan; the policy raises it for a program or costs that the plan is not of.
@@ -171,7 +171,7 @@ def load(path: str | Path) -> Callable[[Program, Costs, int | None], Plan]:
     if file.minidnn_plan != VERSION:
         raise PlanError(f"{path}: a plan of version {file.minidnn_plan}; this minidnn reads version {VERSION}")
 
-    def decide(program: Program, costs: Costs, budget: int | None = None) -> Plan:
+    def decide(program: Program, costs: Costs, budget: int) -> Plan:
         if program.name not in file.programs:
             there = ", ".join(file.programs)
             raise PlanError(

@@ -14,13 +14,13 @@ from bisect import bisect_right
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, Point, in_place_sharing
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.memory.policies.recompute import Repeatable, interleave, needs
 from minidnn.memory.policies.sqrt_n import Forward
 from minidnn.program import Op, Program, Tensor
 
 
-def recompute_all(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def recompute_all(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     share = in_place_sharing(program)
     able = Repeatable(program, share)
     return Plan(order=halved(able), algorithm=choose(program, costs, algorithms), share=share)

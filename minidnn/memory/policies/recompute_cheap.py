@@ -31,54 +31,35 @@ from dataclasses import replace
 import numpy as np
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.lower import group, residencies
-from minidnn.memory.plan import Plan, Point, complete, in_place_sharing
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.plan import Plan, Point, in_place_sharing
+from minidnn.memory.policies import probe
+from minidnn.memory.policies.algorithms import Algorithms, choose, fastest_within, live_beside
 from minidnn.memory.policies.recompute import Repeatable, interleave
-from minidnn.memory.schedule import Listing
-from minidnn.program import PRODUCTS, Algorithm, Op, Program, Tensor
+from minidnn.program import PRODUCTS, Op, Program, Tensor
 
 GIVEN_BACK, SPACE = 32, 8  # the parts of the saving that go into fewer runs, and with "p" into workspaces
 PASSES = 2  # the first knows nothing of what runs need beside what they bring back; the second has seen it
 
 
-def recompute_cheap(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def recompute_cheap(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     share = in_place_sharing(program)
     plan = Plan(order=program.ops, algorithm=choose(program, costs, "m"), share=share)
-    curve = whole = _curve(program, costs, plan)
+    curve = whole = probe.curve(program, costs, plan)
     held = _Held(Repeatable(program, share))
     if held.uses:
         least = held.without(whole)
         for _ in range(PASSES):
             cap = least.max() + max(0, whole.max() - least.max()) // GIVEN_BACK
             found = replace(plan, order=held.order(cap - least))
-            lower = _curve(program, costs, found)
+            lower = probe.curve(program, costs, found)
             least = held.by_place(found.order, lower) - held.bytes
         if lower.max() < whole.max():
             plan, curve = found, lower
-    if algorithms == "m":
-        return plan
-    limit = curve.max() + (whole.max() - curve.max()) // SPACE
-    return replace(plan, algorithm=_quicker(costs, plan, curve, int(limit)))
-
-
-def _quicker(costs: Costs, plan: Plan, curve: np.ndarray, limit: int) -> dict[Op, Algorithm]:
-    """For each op the fastest algorithm whose workspace fits under the limit wherever the op runs."""
-    live: dict[Op, int] = {}
-    for op, bytes_ in zip(plan.order, curve.tolist(), strict=True):
-        live[op] = max(live.get(op, 0), bytes_)
-    found = {}
-    for op, least in plan.algorithm.items():
-        room = limit - live[op] + least.workspace
-        choices = [c for c in costs.choices(op) if c.algorithm.workspace <= room]
-        found[op] = min(choices, key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm
-    return found
-
-
-def _curve(program: Program, costs: Costs, plan: Plan) -> np.ndarray:
-    """Bytes live at each execution."""
-    plan = complete(program, costs, plan)
-    return Listing(program, plan, (), tuple(group(program, plan, residencies(program, plan))), ()).curve()
+    if algorithms != "p":
+        return replace(plan, algorithm=choose(program, costs, algorithms))
+    limit = int(curve.max() + (whole.max() - curve.max()) // SPACE)
+    live = live_beside(plan.order, curve.tolist(), plan.algorithm)
+    return replace(plan, algorithm=fastest_within(costs, plan.algorithm, live, limit))
 
 
 def droppable(able: Repeatable) -> set[Tensor]:

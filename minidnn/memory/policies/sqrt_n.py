@@ -21,14 +21,14 @@ from itertools import pairwise
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, Point, in_place_sharing
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.memory.policies.recompute import Repeatable, interleave
 from minidnn.program import Op, Program, Tensor
 
 BUDGETS = 32  # values of B tried
 
 
-def sqrt_n(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def sqrt_n(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     share = in_place_sharing(program)
     forward = Forward(Repeatable(program, share))
     low, high = max(forward.written, default=0), sum(forward.written)

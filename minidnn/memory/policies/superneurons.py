@@ -15,16 +15,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.lowering.lower import group, lower, residencies
-from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, complete, in_place_sharing
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.plan import Plan, in_place_sharing
+from minidnn.memory.policies.algorithms import choose, fastest_within, live_beside
+from minidnn.memory.policies.probe import arena, seconds
 from minidnn.memory.policies.recompute import Repeatable
 from minidnn.memory.policies.superneurons_cache import TensorCache
 from minidnn.memory.policies.superneurons_steps import route
-from minidnn.memory.schedule import Listing, aligned
-from minidnn.program import Op, Program
+from minidnn.memory.schedule import aligned
+from minidnn.program import Program
 
 ATTEMPTS = 4  # caps tried: each leaves aside what the placement under the last one overshot
 TRIES = 2  # rooms for workspaces tried, before there are none
@@ -32,14 +30,13 @@ SLACK = 128  # where things move, placement is given this part of the budget fro
 SIMULATED = 3000  # ops of a program of which both ways of training it in little memory are simulated
 
 
-def superneurons(program: Program, costs: Costs, budget: int | None = None) -> Plan:
-    limit = costs.memory if budget is None else budget
+def superneurons(program: Program, costs: Costs, budget: int) -> Plan:
     share = in_place_sharing(program)
     least = choose(program, costs, "m")
-    kept = _Rung(program, costs, Plan(order=program.ops, algorithm=least, share=share), limit)
+    kept = _Rung(program, costs, Plan(order=program.ops, algorithm=least, share=share), budget)
     if kept.still and (plan := kept.within()) and not plan.trips:
         return plan
-    again = _Rung(program, costs, Plan(order=route(Repeatable(program, share)), algorithm=least, share=share), limit)
+    again = _Rung(program, costs, Plan(order=route(Repeatable(program, share)), algorithm=least, share=share), budget)
     found = []
     for rung in (again, kept):
         if plan := rung.within():
@@ -47,8 +44,8 @@ def superneurons(program: Program, costs: Costs, budget: int | None = None) -> P
             if len(program.ops) > SIMULATED:
                 break
     if found:
-        return found[0] if len(found) == 1 else min(found, key=lambda plan: _seconds(program, costs, plan))
-    return min((rung.leanest() for rung in (again, kept)), key=lambda plan: _arena(program, costs, plan))
+        return found[0] if len(found) == 1 else min(found, key=lambda plan: seconds(program, costs, plan))
+    return min((rung.leanest() for rung in (again, kept)), key=lambda plan: arena(program, costs, plan))
 
 
 class _Rung:
@@ -89,38 +86,21 @@ class _Rung:
 
     def _over(self, plan: Plan) -> int:
         """By how many bytes the plan's arena exceeds the budget; 0 or less: it does not."""
-        return _arena(self.program, self.costs, plan, self.limit) - self.limit
+        return arena(self.program, self.costs, plan, self.limit) - self.limit
 
     def _moved(self) -> Plan:
         return replace(self.plan, trips=self.cached.trips)
 
     def _quicker(self) -> Plan:
         """For each convolution the fastest algorithm whose workspace fits beside what is live wherever it runs."""
-        most: dict[Op, int] = {}
-        for op, live in zip(self.plan.order, self.cached.live.tolist(), strict=True):
-            most[op] = max(most.get(op, 0), live)
+        least = self.plan.algorithm
+        live = live_beside(self.plan.order, self.cached.live.tolist(), least, aligned)
         room = self.limit if self.still else self.limit - self.slack
         for _ in range(TRIES):
-            algorithm = dict(self.plan.algorithm)
-            for op, least in self.plan.algorithm.items():
-                left = room - most[op] + aligned(least.workspace)
-                choices = [c for c in self.costs.choices(op) if aligned(c.algorithm.workspace) <= left]
-                if choices:
-                    algorithm[op] = min(choices, key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm
+            algorithm = fastest_within(self.costs, least, live, room, aligned)
             plan = replace(self._moved(), algorithm=algorithm)
             over = self._over(plan)
             if over <= 0:
                 return plan
             room -= over + self.limit // 16
         return self._moved()
-
-
-def _arena(program: Program, costs: Costs, plan: Plan, enough: int = 0) -> int:
-    """Bytes of the plan's arena, without its instructions; where it is no more than `enough`, not the lowest."""
-    plan = complete(program, costs, plan)
-    buffers = group(program, plan, residencies(program, plan))
-    return place(Listing(program, plan, (), tuple(buffers), ()), enough=enough).arena
-
-
-def _seconds(program: Program, costs: Costs, plan: Plan) -> float:
-    return simulate(place(lower(program, complete(program, costs, plan))), costs).seconds

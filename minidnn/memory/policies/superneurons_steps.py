@@ -26,7 +26,7 @@ from collections.abc import Sequence
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, Point, Share, Trip, in_place_sharing
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.memory.policies.recompute import Repeatable, interleave, needs
 from minidnn.program import FORWARD, Op, Pass, Program, Tensor
 
@@ -34,29 +34,29 @@ CHECKPOINTS = ("convolution", "inner_product", "eltwise", "concat", "split", "so
 POOLED = ("convolution", "eltwise", "concat", "split")  # whose results leave: the others' are small or made again
 
 
-def superneurons_offload(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def superneurons_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     share = in_place_sharing(program)
     return _pooled(program, costs, program.ops, share, algorithms)
 
 
-def superneurons_speed(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def superneurons_speed(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     return _recomputed(program, costs, algorithms, "speed")
 
 
-def superneurons_memory(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def superneurons_memory(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     return _recomputed(program, costs, algorithms, "memory")
 
 
-def superneurons_cost_aware(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def superneurons_cost_aware(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     return _recomputed(program, costs, algorithms, "cost")
 
 
-def _recomputed(program: Program, costs: Costs, algorithms: str, how: str) -> Plan:
+def _recomputed(program: Program, costs: Costs, algorithms: Algorithms, how: str) -> Plan:
     share = in_place_sharing(program)
     return _pooled(program, costs, route(Repeatable(program, share), how), share, algorithms)
 
 
-def _pooled(program: Program, costs: Costs, order: tuple[Op, ...], share: Share, algorithms: str) -> Plan:
+def _pooled(program: Program, costs: Costs, order: tuple[Op, ...], share: Share, algorithms: Algorithms) -> Plan:
     trips = offloads(Repeatable(program, share), order)
     return Plan(order=order, trips=trips, algorithm=choose(program, costs, algorithms), share=share)
 

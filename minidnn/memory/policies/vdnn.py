@@ -23,10 +23,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.lower import lower
-from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Point, Share, Trip, complete, in_place_sharing
-from minidnn.memory.policies.liveness import choose, liveness
+from minidnn.memory.plan import Plan, Point, Share, Trip, in_place_sharing
+from minidnn.memory.policies.algorithms import Algorithms, choose, fastest_within, live_beside
+from minidnn.memory.policies.liveness import liveness
+from minidnn.memory.policies.probe import arena, curve, fits
 from minidnn.program import FORWARD, Algorithm, Op, Pass, Program, Role, Tensor
 
 MAPS = (Role.INPUT, Role.ACTIVATION)
@@ -43,11 +43,11 @@ class Layer:
     offloads: list[Tensor] = field(default_factory=list)
 
 
-def vdnn_all(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def vdnn_all(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     return offloading(program, choose(program, costs, algorithms), every)
 
 
-def vdnn_conv(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def vdnn_conv(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     return offloading(program, choose(program, costs, algorithms), convolution)
 
 
@@ -154,52 +154,40 @@ def _prefetches(layers: list[Layer]) -> dict[str, Layer]:
 ATTEMPTS = 8  # placements tried per greedy pass: each tightens the budget by what the last one overshot
 
 
-def vdnn_dyn(program: Program, costs: Costs, budget: int | None = None) -> Plan:
+def vdnn_dyn(program: Program, costs: Costs, budget: int) -> Plan:
     """The paper's trials (III-C). A trial "passes" when its schedule's arena fits the budget.
 
     Where not even all(m) fits, all(m) is returned: it is the policy's leanest plan, and what a refusal names.
     """
-    limit = costs.memory if budget is None else budget
-    leanest = vdnn_all(program, costs, limit, "m")
-    if not fits(program, costs, leanest, limit):
+    leanest = vdnn_all(program, costs, budget, "m")
+    if not fits(program, costs, leanest, budget):
         return leanest
     for plan in (
-        liveness(program, costs, limit, "p"),
-        vdnn_conv(program, costs, limit, "p"),
-        vdnn_all(program, costs, limit, "p"),
+        liveness(program, costs, budget, "p"),
+        vdnn_conv(program, costs, budget, "p"),
+        vdnn_all(program, costs, budget, "p"),
     ):
-        if fits(program, costs, plan, limit):
+        if fits(program, costs, plan, budget):
             return plan
     for offloads in (convolution, every):
-        greedy = _greedy(program, costs, limit, offloads)
+        greedy = _greedy(program, costs, budget, offloads)
         if greedy is not None:
             return greedy
     return leanest
 
 
-def fits(program: Program, costs: Costs, plan: Plan, limit: int) -> bool:
-    return place(lower(program, complete(program, costs, plan))).arena <= limit
-
-
-def _greedy(program: Program, costs: Costs, limit: int, offloads: Callable[[Layer], bool]) -> Plan | None:
+def _greedy(program: Program, costs: Costs, budget: int, offloads: Callable[[Layer], bool]) -> Plan | None:
     """From the first layer on, each op's fastest algorithm whose workspace fits beside what is live there.
 
     The live bytes at an op do not depend on the other ops' workspaces, so one curve serves all choices; where the
     placement then ends up above the budget, the choice is repeated with that much less."""
-    least = {op: costs.least_memory(op) for op in program.ops}
-    bare = {op: Algorithm(a.name, 0) for op, a in least.items()}
-    base = offloading(program, bare, offloads)
-    curve = lower(program, complete(program, costs, base)).curve()
-    room = limit
+    least = choose(program, costs, "m")
+    bare = {op: Algorithm(a.name) for op, a in least.items()}
+    live = live_beside(program.ops, curve(program, costs, offloading(program, bare, offloads)).tolist(), bare)
+    room = budget
     for _ in range(ATTEMPTS):
-        algorithm = dict(least)
-        for p, op in enumerate(program.ops):
-            for choice in sorted(costs.choices(op), key=lambda c: c.seconds):
-                if curve[p] + choice.algorithm.workspace <= room:
-                    algorithm[op] = choice.algorithm
-                    break
-        plan = offloading(program, algorithm, offloads)
-        over = place(lower(program, complete(program, costs, plan))).arena - limit
+        plan = offloading(program, fastest_within(costs, least, live, room), offloads)
+        over = arena(program, costs, plan, budget) - budget
         if over <= 0:
             return plan
         room -= over

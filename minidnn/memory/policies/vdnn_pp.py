@@ -26,10 +26,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.lower import group, residencies
 from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import Plan, Point, Trip, complete
-from minidnn.memory.policies.liveness import choose
+from minidnn.memory.plan import Plan, Point, Trip
+from minidnn.memory.policies.algorithms import Algorithms, choose
+from minidnn.memory.policies.probe import aligned_curve, listing
 from minidnn.memory.policies.vdnn import Layer, convolution, every, feature_extraction, offloading
 from minidnn.memory.schedule import Listing, aligned
 from minidnn.program import Program
@@ -37,32 +37,31 @@ from minidnn.program import Program
 ATTEMPTS = 8  # placements tried: each has as many bytes less alive as the last one ended above the budget
 
 
-def vdnn_pp(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def vdnn_pp(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     return _asynchronous(program, costs, budget, algorithms, every)
 
 
-def vdnn_pp_conv(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def vdnn_pp_conv(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     return _asynchronous(program, costs, budget, algorithms, convolution)
 
 
-def vdnn_pp_alt(program: Program, costs: Costs, budget: int | None = None, algorithms: str = "m") -> Plan:
+def vdnn_pp_alt(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     convolutions = [layer.name for layer in feature_extraction(program) if layer.convolution]
     alternate = set(convolutions[::2])
     return _asynchronous(program, costs, budget, algorithms, lambda layer: layer.name in alternate)
 
 
 def _asynchronous(
-    program: Program, costs: Costs, budget: int | None, algorithms: str, offloads: Callable[[Layer], bool]
+    program: Program, costs: Costs, budget: int, algorithms: Algorithms, offloads: Callable[[Layer], bool]
 ) -> Plan:
-    limit = costs.memory if budget is None else budget
     vdnn = offloading(program, choose(program, costs, algorithms), offloads)
     early = replace(vdnn, trips=_awaited_at_use(program, vdnn.trips))
-    absences, curve = _absences(_listing(program, costs, early))
-    room = limit
-    for _ in range(ATTEMPTS if curve.max(initial=0) <= limit else 0):
+    absences, curve = _absences(listing(program, costs, early))
+    room = budget
+    for _ in range(ATTEMPTS if curve.max(initial=0) <= budget else 0):
         late = replace(early, trips=_freed_late(absences, curve, room))
-        placed = place(_listing(program, costs, late))
-        over = placed.arena - limit
+        placed = place(listing(program, costs, late))
+        over = placed.arena - budget
         if over <= 0:
             return late
         room = min(room, placed.live_peak) - over
@@ -92,20 +91,17 @@ class _Absence:
     nbytes: int
 
 
-def _absences(listing: Listing) -> tuple[list[_Absence], np.ndarray]:
+def _absences(taken: Listing) -> tuple[list[_Absence], np.ndarray]:
     """The plan's absences, oldest first, and the aligned bytes that live at each execution."""
-    steps = np.zeros(len(listing.plan.order) + 1, np.int64)
     found = []
-    for b in listing.buffers:
-        steps[b.lo] += aligned(b.nbytes)
-        steps[b.hi] -= aligned(b.nbytes)
+    for b in taken.buffers:
         for s in b.stays:
             trip = s.leaves
             if trip is not None and trip.free is not None and trip.back is not None:
                 found.append(_Absence(trip, trip.free, trip.back, aligned(b.nbytes)))
     # Bytes of inputs go first: no copy out is to be awaited.
     found.sort(key=lambda a: (a.free, a.trip.out is not None, a.trip.out))
-    return found, np.cumsum(steps)[:-1]
+    return found, aligned_curve(taken)
 
 
 def _freed_late(absences: Sequence[_Absence], curve: np.ndarray, room: int) -> tuple[Trip, ...]:
@@ -128,9 +124,3 @@ def _freed_late(absences: Sequence[_Absence], curve: np.ndarray, room: int) -> t
             more -= oldest.nbytes
             trips.append(replace(oldest.trip, free=p))
     return tuple(trips)
-
-
-def _listing(program: Program, costs: Costs, plan: Plan) -> Listing:
-    """The plan's buffers, which are all that the height of its placement depends on, without the instructions."""
-    whole = complete(program, costs, plan)
-    return Listing(program, whole, (), tuple(group(program, whole, residencies(program, whole))), ())

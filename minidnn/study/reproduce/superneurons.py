@@ -16,6 +16,7 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.planning import arrange
+from minidnn.memory.policies import CHOOSING
 from minidnn.memory.schedule import Schedule
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
@@ -63,7 +64,9 @@ def one_norm(name: str, batch: int) -> Program:
 
 
 def schedule(p: Program, policy: str, budget: int = ALL) -> Schedule:
-    return arrange([p], policy, COSTS, budget).schedules["TRAIN"]
+    """With the algorithms of least workspace, unless the policy says others or chooses them itself."""
+    name = policy if ":" in policy or policy in CHOOSING else f"{policy}:m"
+    return arrange([p], name, COSTS, budget).schedules["TRAIN"]
 
 
 def moved(s: Schedule) -> int:

@@ -130,7 +130,7 @@ def _packed(steps: int = 40) -> tuple[float | None, str]:
     """How many per cent packing saves of the maps that LeNet stashes while it trains on digits; None, and why not."""
     if find_spec("sklearn") is None:
         return None, "needs scikit-learn, whose digits are trained on: pip install 'minidnn[data]'"
-    with Solver("digits_solver", policy="vdnn_all", host_ring=1 << 20, compress=True, device="cpu") as solver:
+    with Solver("digits_solver", policy="vdnn_all:m", host_ring=1 << 20, compress=True, device="cpu") as solver:
         for _ in range(steps):
             solver.step()
         stored = solver.machine.stored()

@@ -1,0 +1,116 @@
+"""Which algorithm each op takes: of least workspace ("m"), of least time ("p"), or the fastest that fits ("f").
+
+"m" and "p" are the memory- and performance-optimal algorithms of the vDNN paper (section IV-B). "f" goes with any
+policy that takes these two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from minidnn.costs import Costs
+from minidnn.memory.plan import Plan
+from minidnn.memory.policies import probe
+from minidnn.memory.schedule import aligned
+from minidnn.program import Algorithm, Op, Program
+
+Algorithms = str | Mapping[Op, Algorithm]  # "m", "p", or an algorithm for each op
+Choosing = Callable[[Program, Costs, int, Algorithms], Plan]  # a policy that takes them
+
+ATTEMPTS = 8  # placements tried by `fastest_that_fit`, after those of "p" and "m"
+FINE = 64  # it ends where rooms that do and do not fit are this part of the budget apart
+
+
+def choose(program: Program, costs: Costs, algorithms: Algorithms) -> dict[Op, Algorithm]:
+    """An algorithm for each op of the program."""
+    if isinstance(algorithms, Mapping):
+        return dict(algorithms)
+    pick = costs.least_memory if algorithms == "m" else costs.fastest
+    return {op: pick(op) for op in program.ops}
+
+
+def live_beside(
+    order: Sequence[Op], curve: Iterable[int], algorithm: Mapping[Op, Algorithm], size: Callable[[int], int] = int
+) -> dict[Op, int]:
+    """Bytes live where an op runs, at most, without its own workspace.
+
+    curve: bytes live at each execution of `order`, with the workspaces of `algorithm`.
+    size:  the bytes that a workspace of so many bytes takes in the curve (`aligned`, where it is counted so).
+    """
+    live: dict[Op, int] = {}
+    for op, nbytes in zip(order, curve, strict=True):
+        live[op] = max(live.get(op, 0), nbytes)
+    return {op: nbytes - size(algorithm[op].workspace) for op, nbytes in live.items()}
+
+
+def fastest_within(
+    costs: Costs,
+    algorithm: Mapping[Op, Algorithm],
+    live: Mapping[Op, int],
+    room: int,
+    size: Callable[[int], int] = int,
+) -> dict[Op, Algorithm]:
+    """For each op the fastest algorithm whose workspace fits into `room` beside what is live; else the given one.
+
+    A workspace lives only while its op runs, so that no choice depends on another. size: as in `live_beside`.
+    """
+    found = dict(algorithm)
+    for op, least in algorithm.items():
+        choices = [c for c in costs.choices(op) if live[op] + size(c.algorithm.workspace) <= room]
+        found[op] = min(choices, key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm if choices else least
+    return found
+
+
+def fastest_that_fit(decide: Choosing, program: Program, costs: Costs, budget: int) -> Plan:
+    """The policy's quickest plan that keeps the budget, whichever algorithms that takes (":f").
+
+    Where the fastest algorithms ("p") fit and cost no further copies or runs, theirs is the plan. Else the leanest
+    ("m") are exchanged for faster ones that fit beside what is live: live as the policy has it under this budget, and,
+    if it moves more under a smaller one, live under the smallest, so that it may move more to make room. Of the plans
+    that keep the budget the one whose simulated step is shortest is taken. Where not even the leanest algorithms keep
+    it, their plan is returned: it is what a refusal names.
+    """
+    fast, lean = decide(program, costs, budget, "p"), decide(program, costs, budget, "m")
+    fits = probe.fits(program, costs, fast, budget)
+    if fits and _moves(fast) == _moves(lean):
+        return fast
+    found = [fast] if fits else []
+    if probe.fits(program, costs, lean, budget):
+        found.append(_mixed(decide, program, costs, budget, lean))
+        least = decide(program, costs, 0, "m")
+        if _moves(least) != _moves(lean):
+            found.append(_mixed(decide, program, costs, budget, least))
+    if len(found) < 2:
+        return found[0] if found else lean
+    return min(found, key=lambda plan: probe.seconds(program, costs, plan))
+
+
+def _moves(plan: Plan) -> tuple[object, ...]:
+    """What a plan spends time on besides each op once."""
+    return plan.trips, plan.order
+
+
+def _mixed(decide: Choosing, program: Program, costs: Costs, budget: int, start: Plan) -> Plan:
+    """The policy's plan with faster algorithms than `start` has, the leanest: as fast as fit beside what is live there,
+    in the largest room that keeps the budget once all is placed."""
+    least = {op: start.algorithm[op] for op in program.ops}
+    bare = {op: Algorithm(a.name) for op, a in least.items()}
+    found = probe.listing(program, costs, replace(start, algorithm=bare))
+    curve = probe.aligned_curve(found)
+    live = live_beside(found.plan.order, curve.tolist(), bare)
+    best, room, back = decide(program, costs, budget, least), budget, 0
+    fitting, failing = int(curve.max(initial=0)), budget  # rooms: beside the peak itself no workspace fits
+    for _ in range(ATTEMPTS):
+        chosen = fastest_within(costs, least, live, room, aligned)
+        plan = best if chosen == least else decide(program, costs, budget, chosen)
+        over = 0 if chosen == least else probe.arena(program, costs, plan, budget) - budget
+        if over <= 0:
+            best, fitting, back = plan, room, 0
+        else:
+            failing, back = room, 2 * back or over
+        if failing - fitting <= budget // FINE:
+            break
+        middle = (fitting + failing) // 2
+        room = room - back if over > 0 and room - back > fitting else middle
+    return best

@@ -1,0 +1,52 @@
+"""What would this plan take? Buffers, live bytes, the height of the arena, seconds of a step.
+
+Policies ask this many times for a plan. Where bytes lie follows from the lives of tensors alone, so that nothing is
+lowered for it; only `seconds` needs instructions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.costs import Costs
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.lowering.lower import group, lower, residencies
+from minidnn.memory.lowering.placement import place
+from minidnn.memory.plan import Plan, complete
+from minidnn.memory.schedule import Listing, aligned
+from minidnn.program import Program
+
+
+def listing(program: Program, costs: Costs, plan: Plan) -> Listing:
+    """The plan's buffers. Raises ValueError where the plan contradicts itself."""
+    plan = complete(program, costs, plan)
+    return Listing(program, plan, (), tuple(group(program, plan, residencies(program, plan))), ())
+
+
+def curve(program: Program, costs: Costs, plan: Plan) -> np.ndarray:
+    """Exact bytes live at each execution, int64 (executions,)."""
+    return listing(program, costs, plan).curve()
+
+
+def aligned_curve(found: Listing) -> np.ndarray:
+    """Bytes live at each execution as placement counts them, int64 (executions,)."""
+    steps = np.zeros(len(found.plan.order) + 1, np.int64)
+    for b in found.buffers:
+        steps[b.lo] += aligned(b.nbytes)
+        steps[b.hi] -= aligned(b.nbytes)
+    return np.cumsum(steps)[:-1]
+
+
+def arena(program: Program, costs: Costs, plan: Plan, enough: int = 0) -> int:
+    """Bytes of the plan's arena. Where it is no more than `enough`, not the lowest that placement would find."""
+    return place(listing(program, costs, plan), enough=enough).arena
+
+
+def fits(program: Program, costs: Costs, plan: Plan, budget: int) -> bool:
+    """Whether the plan's arena is within the budget."""
+    return arena(program, costs, plan, budget) <= budget
+
+
+def seconds(program: Program, costs: Costs, plan: Plan) -> float:
+    """Of one step, on the simulator."""
+    return simulate(place(lower(program, complete(program, costs, plan))), costs).seconds
