@@ -69,7 +69,7 @@ test-cuda-offline: $(OFFLINE)
 .PHONY: $(OFFLINE)
 $(OFFLINE): .offline-cuda%: .venv-cuda%/.ready
 	@echo "== CUDA $*"
-	.venv-cuda$*/bin/python -m pytest -n 2 --dist worksteal -rs --tell $(wildcard tests/test_cuda_*.py)
+	.venv-cuda$*/bin/python -m pytest -n 2 --dist worksteal -rs --tell tests/backends/cuda
 
 .PRECIOUS: .venv-cuda%/.ready
 .venv-cuda%/.ready: setup.cfg pyproject.toml | $(BIN)/python

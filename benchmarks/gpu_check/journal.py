@@ -19,7 +19,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 SOURCES = ("minidnn/**/*.py", "minidnn/backends/cuda/kernels/*", "models/*.yaml", "benchmarks/gpu_check/*.py")
 SOURCES += ("benchmarks/nets.py", "benchmarks/peer.py")
-SOURCES += ("tests/c*.py", "tests/nets/*.yaml")  # the examples of ops, the nets of the policies
+SOURCES += ("tests/support/**/*.py", "tests/support/nets/*.yaml")  # the examples of ops, the nets of the policies
 
 CODE = "GPU_CHECK_CODE"
 TIME = "time of the item"  # a case of each that is no check

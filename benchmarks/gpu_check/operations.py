@@ -1,6 +1,6 @@
-"""(a) Every op kind's examples (tests/cpu_ops.py and its like), by every algorithm that the device lists, against the
-reference, in every number format; rounding.py says what is allowed and why. float32 with TF32 forbidden first, then
-bfloat16, cuDNN's kinds again with TF32 allowed, float16.
+"""(a) Every op kind's examples (tests/support/op_examples.py and its like), by every algorithm that the device lists,
+against the reference, in every number format; rounding.py says what is allowed and why. float32 with TF32 forbidden
+first, then bfloat16, cuDNN's kinds again with TF32 allowed, float16.
 
 Each runs three times and must give the same bytes: call by call, then elsewhere, in place and over other poison, and as
 a captured graph; so a plan that fails only in a capture is found here. What is only read must stay. The worst error of
@@ -22,8 +22,9 @@ from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.backends.cuda.cudnn import NoPlan
 from minidnn.backends.cuda.device import KINDS, OF_CUDNN, CudaDevice, KernelFailed
 from minidnn.program import Algorithm, Tensor
-from tests import cuda_ops, cuda_reduction_ops
-from tests.cpu_ops import Example, Maker, attrs
+from tests.support.cuda import op_examples as cuda_ops
+from tests.support.cuda import reduction_examples as cuda_reduction_ops
+from tests.support.op_examples import Example, Maker, attrs
 
 ALIGNED = 256
 PRECISIONS = (Precision("float32"), Precision("bfloat16"), Precision("float32", tf32=True), Precision("float16"))

@@ -1,4 +1,5 @@
-"""Where the items run: on the GPU of this machine, or, rehearsed, on tests/cuda_fake.py's CUDA of the host's memory.
+"""Where the items run: on the GPU of this machine, or, rehearsed, on a CUDA of the host's memory
+(tests/support/cuda/fake.py).
 
 An item asks its place for devices, sizes and nets and for nothing else, so that what is rehearsed is what is run.
 """
@@ -74,7 +75,7 @@ class Place:
         return True
 
     def net(self, name: str, batch: int | None = None) -> Net:
-        """Of the zoo, or of tests/nets where it is called tests/NAME. Each is made once and remembers its first
+        """Of the zoo, or of tests/support/nets where it is called tests/NAME. Each is made once and remembers its first
         values: vgg16's 138 million random numbers take five seconds, and it is loaded a dozen times."""
         if (name, batch) not in self._nets:
             self._nets[name, batch] = nets.remembering(self._found(name, batch))
@@ -159,7 +160,7 @@ class Rehearsal(Place):
     policy_nets = ("lenet",)
 
     def _open(self, tf32: bool) -> CudaDevice:
-        from tests.cuda_fake import fake_device
+        from tests.support.cuda.fake import fake_device
 
         return fake_device(memory=8 << 30)
 
@@ -179,7 +180,7 @@ class Rehearsal(Place):
         return ("elementwise",)
 
     def compile(self, what: Sequence[tuple[str, str]]) -> list[float]:
-        from tests.cuda_host import library
+        from tests.support.cuda.host import library
 
         return [_seconds(lambda s=source, t=storage: library(s, storage=t)) for source, storage in what]
 

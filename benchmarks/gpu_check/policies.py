@@ -30,7 +30,7 @@ from minidnn.program import Op, Program
 from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
 from minidnn.training.session import Session
-from tests.cpu_step import feed
+from tests.support.cpu_step import feed
 
 STEPS = 4  # two bindings, each once before it is captured and once replayed
 TRAIN = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)  # so that no step in float16 is skipped

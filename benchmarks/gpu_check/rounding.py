@@ -21,7 +21,7 @@ from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.reference import KERNELS
 from minidnn.formats import HALF, usable, widened
 from minidnn.program import Op, Tensor
-from tests.cpu_ops import Example
+from tests.support.op_examples import Example
 
 OURS, CUDNN, TF32 = 2e-5, 2e-4, 5e-3
 HALF_SPACING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}

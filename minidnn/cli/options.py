@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 # Variants of a policy, which its own document tells of, are left out here: an error names them all.
 POLICIES = (
     "baseline, liveness, vdnn_all, vdnn_conv, vdnn_pp, layrub, accudnn, sqrt_n, recompute_all, recompute_cheap "
-    "(each also :f, :m or :p: the fastest algorithms that fit, the default, the leanest, the fastest), vdnn_dyn, "
-    "superneurons, or a FILE.plan; docs/policies.md explains them"
+    "(each also :m or :p), vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md explains them"
 )
 
 

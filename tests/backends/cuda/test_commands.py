@@ -1,0 +1,63 @@
+"""CUDA by the command line where there is no GPU: one message that says what is missing and what to do, exit code 2."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from minidnn.backends.cuda import packages
+from minidnn.cli.main import exit_code, main, message
+from tests.support.paths import MODELS
+
+MODELS = MODELS
+DIGITS, LENET = str(MODELS / "digits_solver.yaml"), str(MODELS / "digits_lenet.yaml")
+
+
+@pytest.fixture
+def without():
+    """What the driver's absence is called."""
+    try:
+        packages.find_driver()
+    except packages.CudaUnavailable as error:
+        return str(error)
+    pytest.skip("this machine has a GPU")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", DIGITS], ["train", DIGITS, "--no-graph"], ["plan", LENET], ["compare", LENET], ["time", LENET],
+        ["profile", LENET, "--no-tf32"], ["test", DIGITS, "--weights", "w"],
+    ],
+)  # fmt: skip
+def test_every_command_says_what_is_missing(command, capsys, without):
+    assert main([*command, "--device", "cuda"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err == f"minidnn: {without}\n" and not captured.out
+    assert "NVIDIA" in without and "--device cpu" in without
+
+
+def test_devices_says_it_too(capsys, without):
+    assert main(["devices", "cuda", "--json"]) == 2
+    (device,) = json.loads(capsys.readouterr().out)["devices"]
+    assert device == {"name": "cuda", "available": False, "why": without}
+    assert main(["devices", "--json"]) == 0
+    names = [d["name"] for d in json.loads(capsys.readouterr().out)["devices"]]
+    assert names == ["cpu", "reference", "cuda"]
+
+
+def test_cudas_options_are_cudas(capsys):
+    assert main(["train", DIGITS, "--no-graph"]) == 2
+    assert "--no-graph is for --device cuda" in capsys.readouterr().err
+
+
+def test_an_error_of_cudas_is_no_internal_error():
+    class CUDARuntimeError(RuntimeError):
+        """As CuPy calls it."""
+
+        __module__ = "cupy_backends.cuda.api.runtime"
+
+    error = CUDARuntimeError("cudaErrorIllegalAddress: an illegal memory access was encountered")
+    assert message(error).startswith("CUDA failed while the step ran: cudaErrorIllegalAddress")
+    assert exit_code(error) == 1

@@ -1,0 +1,144 @@
+"""Every kernel compiles by NVRTC for every architecture, without warnings; what is compiled is kept, and kept well."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+from minidnn.backends.cuda import compile as c
+from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
+from tests.support.cuda.code import ptx
+from tests.support.paths import ROOT
+
+KEPT = ROOT / ".pytest_cache" / "cuda_cubin"  # all of them take a minute
+ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
+
+
+@cache
+def kernels_of(source: str) -> list[str]:
+    """By the host's preprocessor where there is one, else those that no macro writes."""
+    from tests.support.cuda import host as cuda_host
+
+    if cuda_host.COMPILER:
+        return cuda_host.kernel_names(c.SOURCES / f"{source}.cu")
+    return re.findall(r'extern "C" __global__ void (?:__launch_bounds__\(\w+\) )?(\w+)\(', c.text_of(source))
+
+
+def compiled(nvrtc: Nvrtc, source: str, arch: int, storage: str) -> bytes:
+    """Without a warning, now or since anything that goes into it changed."""
+    path = c._path(nvrtc, source, arch, storage, KEPT)
+    code = c._read(path)
+    if code is None:
+        code, log = c.compile_source(nvrtc, source, arch, storage)
+        assert log == ""
+        c._write(path, code)
+    return code
+
+
+@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize("source", c.source_names())
+def test_every_kernel_compiles_without_warnings(nvrtc, source, arch, record_property):
+    code = compiled(nvrtc, source, arch, "float")
+    names = kernels_of(source)
+    assert names and all(b"\0.text." + name.encode() + b"\0" in code for name in names)
+    record_property(f"kernels compiled for sm_{arch}", len(names))
+
+
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+@pytest.mark.parametrize("source", c.source_names())
+def test_every_kernel_compiles_for_values_of_16_bits(nvrtc, source, storage):
+    for arch in (75, 90, 120):  # without instructions for bf16, and with
+        compiled(nvrtc, source, arch, storage)
+
+
+@pytest.mark.parametrize("source", ["elementwise", "operands", "scale", "pooling", "join", "dropout"])
+@pytest.mark.parametrize("storage", ["float", "bf16"])
+def test_four_values_move_at_once_and_none_is_spilled(nvrtc, source, storage):
+    scalar = re.compile("_1$|^transpose$|^reshape$|^dropout_channels$")  # what cannot
+    kernels = ptx(nvrtc, source, storage)
+    assert kernels
+    for name, text in kernels.items():
+        assert ".local" not in text, f"{name} keeps an array in memory"
+        moved = "st.global.v4." in text
+        assert bool(moved) != bool(scalar.search(name)), name
+
+
+@pytest.fixture
+def tree(tmp_path, monkeypatch):
+    """Sources of our own in place of the package's."""
+    monkeypatch.setattr(c, "SOURCES", tmp_path / "kernels")
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "common.cuh").write_text("#pragma once\nusing T = STORAGE;\n")
+    c.headers.cache_clear()
+    yield tmp_path / "kernels"
+    c.headers.cache_clear()
+
+
+GOOD = '#include "common.cuh"\nextern "C" __global__ void f(T* y) { y[threadIdx.x] = 1; }\n'
+
+
+@pytest.fixture
+def counted(nvrtc, monkeypatch):
+    """How often the compiler was called."""
+    calls = []
+    real = nvrtc.cubin
+    monkeypatch.setattr(nvrtc, "cubin", lambda *a: calls.append(a) or real(*a))
+    return calls
+
+
+def test_what_is_compiled_is_kept(nvrtc, tree, tmp_path, counted):
+    (tree / "mine.cu").write_text(GOOD)
+    kept = tmp_path / "cache"
+    first = c.cubin(nvrtc, "mine", 90, cache_dir=kept)
+    assert first.startswith(b"\x7fELF") and c.cubin(nvrtc, "mine", 90, cache_dir=kept) == first
+    assert len(counted) == 1 and len(list(kept.iterdir())) == 1
+
+    c.cubin(nvrtc, "mine", 80, cache_dir=kept)
+    c.cubin(nvrtc, "mine", 90, storage="double", cache_dir=kept)
+    (tree / "mine.cu").write_text(GOOD.replace("= 1", "= 2"))
+    changed = c.cubin(nvrtc, "mine", 90, cache_dir=kept)
+    (tree / "common.cuh").write_text("#pragma once\nusing T = double;\n")
+    c.headers.cache_clear()
+    c.cubin(nvrtc, "mine", 90, cache_dir=kept)
+    assert changed != first and len(counted) == 5, "the source, a header, the architecture and the format all count"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda b: b[:-1], lambda b: b"", lambda b: b[:50] + b"\0\1" + b[52:], lambda b: b"x" + b]
+)
+def test_a_damaged_file_is_compiled_anew(nvrtc, tree, tmp_path, counted, damage):
+    (tree / "mine.cu").write_text(GOOD)
+    first = c.cubin(nvrtc, "mine", 90, cache_dir=tmp_path / "cache")
+    (file,) = (tmp_path / "cache").iterdir()
+    file.write_bytes(damage(file.read_bytes()))
+    assert c.cubin(nvrtc, "mine", 90, cache_dir=tmp_path / "cache") == first and len(counted) == 2
+    assert c.cubin(nvrtc, "mine", 90, cache_dir=tmp_path / "cache") == first and len(counted) == 2
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(nvrtc, tree, tmp_path, counted):
+    (tree / "mine.cu").write_text(GOOD)
+    (tmp_path / "cache").write_text("a file, no folder")
+    for _ in range(2):
+        assert c.cubin(nvrtc, "mine", 90, cache_dir=tmp_path / "cache").startswith(b"\x7fELF")
+    assert len(counted) == 2
+
+
+def test_an_error_shows_the_log_with_our_names(nvrtc, tree):
+    (tree / "mine.cu").write_text(GOOD + "int f(;\n")
+    with pytest.raises(CompileError, match=r"kernels/mine\.cu does not compile for sm_90[\s\S]*mine\.cu\(3\): error"):
+        c.compile_source(nvrtc, "mine", 90)
+    (tree / "mine.cu").write_text(GOOD)
+    (tree / "common.cuh").write_text("nonesuch\n")
+    c.headers.cache_clear()
+    with pytest.raises(CompileError, match=r"common\.cuh\(1\): error"):
+        c.compile_source(nvrtc, "mine", 90)
+
+
+def test_an_architecture_that_it_does_not_know(nvrtc, tree):
+    (tree / "mine.cu").write_text(GOOD)
+    with pytest.raises(CompileError, match="not for sm_20: that GPU needs CUDA 12"):
+        c.compile_source(nvrtc, "mine", 20)
+    with pytest.raises(CompileError, match="not for sm_990: that GPU needs a newer CUDA"):
+        c.compile_source(nvrtc, "mine", 990)

@@ -1,0 +1,85 @@
+"""Kernels that move and combine values, with values stored in 16 bits: the reference's result on the same numbers,
+rounded once. (bf16 and fp16 on the CPU are rounded by other code than on a GPU, whose own instructions do it.)"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from minidnn.backends.cuda import dropout, elementwise, join, pooling
+from minidnn.backends.reference import KERNELS
+from minidnn.program import Tensor
+from tests.support.cuda import host as cuda_host
+from tests.support.cuda.host import HostCuda
+from tests.support.cuda.op_examples import all_examples
+from tests.support.cuda.storage import DTYPE, SPACING, narrow, widen
+from tests.support.op_examples import Example, expected, run
+
+pytestmark = [
+    pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+
+KINDS = sorted(k for module in (dropout, elementwise, join, pooling) for k in module.KINDS)
+ALL: dict[str, list[Example]] = defaultdict(list)
+for _e in all_examples():
+    if _e.op.kind in KINDS and sum(t.size for t in _e.op.tensors) < 1 << 16:
+        ALL[_e.op.kind].append(_e)
+FLOAT = {  # kind -> what stays float32, of its reads and writes
+    "gradient.accumulate": ("r0",),
+    "cast.forward": ("r0",),
+    "cast.backward": ("w0",),  # scaled: ("r0", "r1")
+}
+
+
+def stored(e: Example, storage: str) -> tuple[Example, Example]:
+    """(the example in that format, the same numbers as float32)"""
+    floats = ("r0", "r1") if e.op.kind == "cast.backward" and len(e.op.reads) > 1 else FLOAT.get(e.op.kind, ())
+    kept = [t for t in e.op.tensors if t.dtype != "float32" or t.name in floats]
+    names = {t: t if t in kept else Tensor(t.name, t.shape, DTYPE[storage]) for t in e.op.tensors}
+    op = replace(
+        e.op,
+        reads=tuple(names[t] for t in e.op.reads),
+        writes=tuple(names[t] for t in e.op.writes),
+        inplace=tuple((names[a], names[b]) for a, b in e.op.inplace),
+    )
+    data = {t: x if t in kept else narrow(x, storage) for t, x in e.data.items()}
+    wide = {t: x if t in kept else widen(data[t], storage) for t, x in e.data.items()}
+    return Example(e.name, op, {names[t]: x for t, x in data.items()}, e.exact), Example(e.name, e.op, wide)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_sixteen_bits(storage, kind):
+    device = HostCuda(storage=storage)
+    for e in ALL[kind]:
+        narrowed, same = stored(e, storage)
+        want = expected(KERNELS, same)
+        for algorithm in device.algorithms(narrowed.op):
+            for together in (False, True):
+                got = run(device, narrowed, algorithm, together=together)
+                for t, g, w in zip(narrowed.op.writes, got, want, strict=True):
+                    if t.dtype != DTYPE[storage]:
+                        assert np.array_equal(g, w), f"{e.name}: {t.name}"
+                        continue
+                    passes = len(elementwise._passes(len(e.op.reads)))  # at most so many store a result
+                    limit = passes * SPACING[storage] * max(float(np.abs(w).max(initial=0)), 1e-3)
+                    exact = np.array_equal(g, narrow(w, storage))
+                    close = np.abs(widen(g, storage) - w) <= limit
+                    assert exact or (not e.exact and close.all()), f"{e.name}: {t.name}, in place: {together}"
+
+
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_every_number_comes_back(storage):
+    """A copy goes through float and must give each of the 65536 bit patterns back; NaN as some NaN."""
+    x = np.arange(1 << 16, dtype=np.uint16)
+    y = np.zeros_like(x)
+    lib = cuda_host.library("elementwise", storage=storage)
+    lib.bind("copy", [x.ctypes.data, y.ctypes.data, np.int64(x.size)], 64, 256, 0, False)()
+    numbers = [widen(v.view(np.float16) if storage == "fp16" else v, storage) for v in (x, y)]
+    ordinary = ~np.isnan(numbers[0])
+    assert np.array_equal(x[ordinary], y[ordinary]) and np.isnan(numbers[1][~ordinary]).all()
+    assert ordinary.sum() == {"fp16": 65536 - 2 * 1023, "bf16": 65536 - 2 * 127}[storage]

@@ -1,0 +1,389 @@
+"""The cuda kernels that sum, on the CPU (tests/support/cuda/host.py): over the geometries of reduction_examples.py,
+and what the kinds promise: sound variances, Caffe's order of operations, labels that are noticed. (Over those of
+op_examples.py, and what is not finite: test_kernels.py.)"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from minidnn.backends.cuda import columns
+from minidnn.backends.reference import KERNELS
+from minidnn.program import Op, Pass, Tensor
+from tests.support.cuda import host as cuda_host
+from tests.support.cuda.code import ptx
+from tests.support.cuda.host import HostCuda
+from tests.support.cuda.reduction_examples import every
+from tests.support.cuda.sanitizer import RUNTIME
+from tests.support.cuda.storage import DTYPE, SPACING, narrow, widen
+from tests.support.op_examples import Example, Maker, attrs, expected, run
+from tests.support.paths import ROOT
+
+pytestmark = [
+    pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with"),
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]
+TOLERANCE = 2e-5  # of the largest value
+ALL_KINDS = sorted({e.op.kind for e in every()})
+
+
+@pytest.fixture(scope="module")
+def device() -> HostCuda:
+    return HostCuda()
+
+
+@pytest.fixture(scope="module")
+def falling() -> HostCuda:
+    return HostCuda(falling=True)
+
+
+def off(got: np.ndarray, want: np.ndarray) -> float:
+    """The largest error, as a part of the largest value (or of 1)."""
+    return float(np.abs(got.astype(np.float64) - want).max() / max(1.0, float(np.abs(want).max())))
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_equals_the_reference(device, kind):
+    for e in every():
+        if e.op.kind != kind:
+            continue
+        want = expected(KERNELS, e)
+        for algorithm in device.algorithms(e.op):
+            for t, g, w in zip(e.op.writes, run(device, e, algorithm), want, strict=True):
+                assert np.array_equal(g, w) if e.exact else off(g, w) <= TOLERANCE, (
+                    f"{e.name}: {t.name} by {algorithm}, off by {off(g, w)}"
+                )
+
+
+@pytest.mark.parametrize("kind", ALL_KINDS)
+def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falling, kind):
+    for e in every():
+        if e.op.kind != kind:
+            continue
+        for algorithm in device.algorithms(e.op):
+            first = run(device, e, algorithm)
+            for on, how in ((device, {"shift": 3, "poison": 0}), (falling, {"together": True})):
+                for t, a, b in zip(e.op.writes, first, run(on, e, algorithm, **how), strict=True):
+                    assert a.tobytes() == b.tobytes(), f"{e.name}: {t.name} by {algorithm} differs with {how}"
+
+
+# ---- the division into blocks
+
+
+@pytest.mark.parametrize(
+    "shape", [(200000, 64), (64, 1000), (256, 64, 112, 112), (1, 1), (7, 3, 5), (1 << 20, 1), (2, 99999)]
+)
+def test_columns_cover_every_item_once(shape):
+    last = columns.partials(columns.reducing(shape).chunks, shape[1])
+    for g in (columns.reducing(shape), columns.mapping(shape), last):
+        assert g.across * g.vector * g.tiles >= g.channels > g.across * g.vector * (g.tiles - 1)
+        assert g.per * g.chunks >= g.items > g.per * (g.chunks - 1), "no chunk is empty"
+        assert 256 % g.across == 0 and (g.vector == 1 or g.channels % 4 == 0) and g.grid < 1 << 31
+    assert columns.reducing(shape).grid <= max(columns.REDUCING, columns.reducing(shape).tiles)
+
+
+def test_many_rows_are_many_blocks_and_few_are_one_stage(device):
+    def launches(shape):
+        dy, db = Tensor("dy", shape), Tensor("db", (shape[1],))
+        (recipe,) = device.recipes(Op("b", "convolution.backward_bias", "l", Pass.BACKWARD, (dy,), (db,)))
+        return recipe
+
+    tall, wide = launches((16, 64, 112, 112)), launches((64, 1000))
+    assert [s.grid for s in tall.steps] == [1024, 8] and tall.algorithm.workspace == 1024 * 64 * 4
+    assert [s.grid for s in wide.steps] == [8] and wide.algorithm.workspace == 0
+
+
+def test_what_is_mapped_is_spread_over_the_whole_gpu():
+    assert columns.mapping((64, 1000)).grid == 64 and columns.mapping((64, 1000)).per == 8
+    assert columns.mapping((64, 64, 14, 14)).grid >= 500
+    assert columns.mapping((256, 64, 112, 112)).per >= columns.LEAST * 16
+
+
+def test_a_sum_of_many_is_exact_to_rounding(device):
+    """200,704 rows: a running sum in float32 would be off by a thousand times as much."""
+    dy = np.random.default_rng(0).random((16, 8, 112, 112)).astype(np.float32)
+    e = Maker(0).example("convolution.backward_bias", [dy], [(8,)])
+    (got,) = run(device, e, device.algorithms(e.op)[0])
+    want = dy.sum((0, 2, 3), dtype=np.float64)
+    assert (np.abs(got - want) <= 2e-7 * want).all()
+
+
+# ---- batch normalization
+
+
+@pytest.mark.parametrize("shape", [(64, 12), (4, 6, 20, 20), (2, 5, 3000), (16, 8, 40, 40)])
+@pytest.mark.parametrize("mean", [0.0, 100.0, -1e4, 1e6])
+def test_variance_is_sound_where_the_mean_is_large(device, shape, mean):
+    """As near to what float64 makes of the same x as its own rounding allows; E[x^2] - E[x]^2 would be lost at 1e4."""
+    c, along = shape[1], tuple(i for i in range(len(shape)) if i != 1)
+    x = (np.random.default_rng(1).standard_normal(shape) + mean).astype(np.float32)
+    a = attrs(eps=0.0, fraction=0.9, count=x.size // c)
+    e = Maker(0).example("batch_norm.forward", [x], [shape, (c,), (c,)], a)
+    y, m, v = run(device, e, device.algorithms(e.op)[0])
+    exact = x.astype(np.float64)
+    # The mean is rounded to float32: as far as that moves it, the deviations move.
+    ulp = np.spacing(np.float32(abs(mean) + 1))
+    assert (np.abs(m - exact.mean(along)) <= 2 * ulp).all()
+    assert (np.abs(v / exact.var(along) - 1) <= 2e-6).all()
+    want = (exact - exact.mean(along, keepdims=True)) / exact.std(along, keepdims=True)
+    assert np.abs(y - want).max() <= 2e-5 + 3 * ulp
+
+
+def test_a_constant_has_no_variance(device):
+    for value in (0.1, 3e8, -7.7):
+        x = np.full((6, 5, 7, 3), value, np.float32)
+        e = Maker(0).example("batch_norm.forward", [x], [x.shape, (5,), (5,)], attrs(eps=1e-5, fraction=1, count=126))
+        y, m, v = run(device, e, device.algorithms(e.op)[0])
+        assert (y == 0).all() and (v == 0).all() and (m == x[0, 0, 0, 0]).all()
+
+
+@pytest.mark.parametrize("outlier", [1e6, -1e6])
+@pytest.mark.parametrize("at", [(0, 0, 0), (1, 0, 0), (1, 39, 39), (0, 3, 5)])  # first, middle, last, anywhere
+def test_an_outlier_does_not_hide_the_rest(device, outlier, at):
+    x = np.random.default_rng(2).standard_normal((2, 3, 40, 40)).astype(np.float32)
+    x[at[0], :, at[1], at[2]] = outlier
+    a = attrs(eps=1e-5, fraction=0.9, count=3200)
+    e = Maker(0).example("batch_norm.forward", [x], [x.shape, (3,), (3,)], a)
+    _, m, v = run(device, e, device.algorithms(e.op)[0])
+    assert np.allclose(m, x.mean((0, 2, 3), dtype=np.float64), rtol=1e-6)
+    assert np.allclose(v, x.astype(np.float64).var((0, 2, 3)), rtol=1e-6)
+
+
+# ---- losses
+
+
+@pytest.mark.parametrize("label", [-1, 5, 1 << 30, -(1 << 31)])
+@pytest.mark.parametrize("ignore", [None, 2])
+def test_a_label_that_names_no_class_is_noticed(device, label, ignore):
+    """The reference raises; here the loss, the accuracy and the label's row of the gradient are NaN."""
+    m = Maker(3)
+    x, labels = m.normal(300, 5), m.random.integers(0, 5, 300).astype(np.int32)
+    labels[299] = label
+    a = attrs(axis=1, ignore_label=ignore, normalization="VALID", loss_weight=1.0, top_k=1)
+    for kind, writes in (("softmax_loss.forward", [(1,), x.shape]), ("accuracy.forward", [(1,)])):
+        e = m.example(kind, [x, labels], writes, a)
+        with pytest.raises(ValueError, match="names none of the 5 classes"):
+            expected(KERNELS, e)
+        assert np.isnan(run(device, e, device.algorithms(e.op)[0])[0]).all(), kind
+    e = m.example("softmax_loss.backward", [abs(x), labels], [x.shape], a)
+    (dx,) = run(device, e, device.algorithms(e.op)[0])
+    assert np.isnan(dx[299]).all() and np.isfinite(dx[:299]).all()
+
+
+def test_a_label_that_is_ignored_need_name_no_class(device):
+    m = Maker(3)
+    x, labels = m.normal(300, 5), np.full(300, -7, np.int32)
+    for labels[:3] in ([1, 1, 4], [-7, -7, -7]):  # some count, none counts
+        a = attrs(axis=1, ignore_label=-7, normalization="VALID", loss_weight=1.0, top_k=2)
+        for e in (
+            m.example("softmax_loss.forward", [x, labels], [(1,), x.shape], a),
+            m.example("softmax_loss.backward", [abs(x), labels], [x.shape], a),
+            m.example("accuracy.forward", [x, labels], [(1,)], a),
+        ):
+            for got, want in zip(run(device, e, device.algorithms(e.op)[0]), expected(KERNELS, e), strict=True):
+                assert off(got, want) <= TOLERANCE and np.isfinite(got).all(), e.name
+
+
+def test_labels_of_another_type_are_refused(device):
+    x, label = Tensor("x", (4, 3)), Tensor("label", (4,), "float32")
+    op = Op("loss", "accuracy.forward", "loss", Pass.LOSS, (x, label), (Tensor("y", (1,)),), attrs(
+        axis=1, ignore_label=None, top_k=1))  # fmt: skip
+    with pytest.raises(ValueError, match="label: labels are int32, not float32"):
+        device.algorithms(op)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("shape", [(9, 10), (3, 700), (2, 5, 3, 4)])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_softmax_has_nan_exactly_where_the_reference_has(device, value, shape, axis):
+    x = Maker(4).normal(*shape)
+    x[1, 2], x[0] = value, np.where(x[0] > 1, value, x[0])
+    e = Maker(4).example("softmax.forward", [x], [shape], attrs(axis=axis), inplace=[(0, 0)])
+    (got,), (want,) = run(device, e, device.algorithms(e.op)[0], together=True), expected(KERNELS, e)
+    assert np.array_equal(np.isnan(got), np.isnan(want)) and np.allclose(got, want, atol=1e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_accuracy_of_scores_that_are_not_finite(device, value):
+    x, label = Maker(5).normal(200, 7), np.arange(200, dtype=np.int32) % 7
+    x[Maker(6).random.random(x.shape) < 0.2] = value
+    for top_k in (1, 3, 7):
+        e = Maker(5).example("accuracy.forward", [x, label], [(1,)], attrs(axis=1, ignore_label=3, top_k=top_k))
+        assert run(device, e, device.algorithms(e.op)[0])[0] == expected(KERNELS, e)[0]
+
+
+def test_a_probability_of_zero_is_a_large_loss_not_an_infinite_one(device):
+    x, label = np.float32([[0, 1000]]), np.int32([0])
+    a = attrs(axis=1, ignore_label=None, normalization="FULL", loss_weight=1.0)
+    e = Maker(0).example("softmax_loss.forward", [x, label], [(1,), (1, 2)], a)
+    loss, _ = run(device, e, device.algorithms(e.op)[0])
+    assert np.allclose(loss, -np.log(np.finfo(np.float32).tiny))
+
+
+# ---- updates
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 5, 1027])
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("decay", [(0.0, "L2"), (0.003, "L2"), (0.003, "L1")])
+@pytest.mark.parametrize("clipped", [False, True])
+def test_sgd_rounds_as_the_cpu_backend_does(device, n, momentum, decay, clipped):
+    """To the bit: backends/cpu/update.py, one operation after another."""
+    m, f = Maker(8), np.float32
+    w, dw, h, rate, clip = m.normal(n), m.normal(n), m.normal(n), f([0.013]), f([0.37])
+    w[0], dw[0] = 0, -0.0
+    if n > 2:
+        w[1], dw[2] = np.nan, np.inf
+    a = attrs(momentum=momentum, decay=decay[0], regularization=decay[1], lr_mult=1.7, scale=1 / 3, clipped=clipped)
+    reads = [w, dw, rate, f([1.0]), *([h] if momentum else []), *([clip] if clipped else [])]
+    e = m.example("sgd.update", reads, [0, 4] if momentum else [0], a)
+    got = run(device, e, device.algorithms(e.op)[0])
+    g = dw * (clip[0] * f(1 / 3) if clipped else f(1 / 3))
+    if decay[0]:
+        g = g + (np.sign(w) if decay[1] == "L1" else w) * f(decay[0])
+    g = g * (rate[0] * f(1.7))
+    if momentum:
+        g = h * f(momentum) + g
+        assert np.array_equal(got[1], g, equal_nan=True)
+    assert np.array_equal(got[0], w - g, equal_nan=True)
+    for objective in (np.nan, np.inf, -np.inf):
+        stopped = Example(e.name, e.op, {**e.data, e.op.reads[3]: f([objective])})
+        for t, x in zip(e.op.writes, run(device, stopped, device.algorithms(e.op)[0]), strict=True):
+            assert np.array_equal(x, e.data[t], equal_nan=True), "a step without a finite objective changes nothing"
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e30])
+def test_clipping_of_what_is_not_finite_or_very_large(device, value):
+    m = Maker(9)
+    dws = [m.normal(n) for n in (5000, 3, 900)]
+    dws[2][7] = value  # (its square is beyond float32)
+    e = m.example("gradient.clip", dws, [(1,)], attrs(threshold=2.0))
+    (got,), (want,) = run(device, e, device.algorithms(e.op)[0]), expected(KERNELS, e)
+    assert np.allclose(got, want, rtol=1e-6)
+    assert (got == {True: 1.0, False: got}[bool(np.isnan(value))]).all()
+
+
+def test_clipping_takes_one_launch_for_eight_gradients(device):
+    dws = [Tensor(f"dw{i}", (1000 + i,)) for i in range(17)]
+    op = Op("clip", "gradient.clip", "clip", Pass.UPDATE, tuple(dws), (Tensor("c", (1,)),), attrs(threshold=1.0))
+    assert [s.kernel for s in device.recipes(op)[0].steps] == ["squares"] * 3 + ["clip_factor"]
+
+
+# ---- bounds
+
+
+def test_kernels_stay_within_their_tensors():
+    """As test_sanitized.py, on the examples here."""
+    if RUNTIME is None:
+        pytest.skip("no g++ with AddressSanitizer")
+    sources = ("reduction", "normalization", "lrn", "loss", "update")
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda s: cuda_host.build(cuda_host.KERNELS / f"{s}.cu", sanitize=True), sources))
+    env = {**os.environ, "LD_PRELOAD": RUNTIME, "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0:exitcode=66",
+           "PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
+    command = [sys.executable, "-W", "ignore", "-c", SANITIZED]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert "all within" in done.stdout
+
+
+SANITIZED = """
+from tests.support.cuda.host import HostCuda
+from tests.support.cuda.reduction_examples import every
+from tests.support.cuda.sanitized import check
+
+device = HostCuda(sanitize=True)
+for e in every():
+    if sum(t.size for t in e.op.tensors) <= 10_000:
+        for together in (False, True) if e.op.inplace else (False,):
+            check(device, e, together)
+print("all within")
+"""
+
+
+# ---- values of 16 bits: what is an activation or a gradient; statistics, losses, weights and momentum stay float32
+
+STORED = {  # kind -> the reads and the writes that are
+    "convolution.backward_bias": ([0], [0]),
+    "inner_product.backward_bias": ([0], [0]),
+    "scale.backward_bias": ([0], [0]),
+    "scale.backward_filter": ([0, 1], [0]),
+    "relu.backward_bias": ([0, 1], [0, 1]),
+    "lrn.forward": ([0], [0]),
+    "lrn.backward": ([0, 1, 2], [0]),
+    "batch_norm.forward": ([0], [0]),
+    "batch_norm.backward": ([0, 3], [0]),
+    "batch_norm.inference": ([0], [0]),
+    "batch_norm.inference_backward": ([2], [0]),
+    "softmax.forward": ([0], [0]),
+    "softmax.backward": ([0, 1], [0]),
+    "softmax_loss.forward": ([0], [1]),
+    "softmax_loss.backward": ([0], [0]),
+    "accuracy.forward": ([0], []),
+    "gradient.clip": (range(99), []),
+}
+
+
+def stored(e: Example, storage: str) -> tuple[Example, Example]:
+    """(the example with these in that format, the same numbers as float32)"""
+    reads, writes = STORED[e.op.kind]
+    narrowed = {e.op.reads[i] for i in reads if i < len(e.op.reads)} | {e.op.writes[i] for i in writes}
+    names = {t: replace(t, dtype=DTYPE[storage]) if t in narrowed else t for t in e.op.tensors}
+    data = {names[t]: narrow(x, storage) if t in narrowed else x for t, x in e.data.items()}
+    wide = {t: widen(data[names[t]], storage) if t in narrowed else x for t, x in e.data.items()}
+    op = replace(e.op, reads=tuple(names[t] for t in e.op.reads), writes=tuple(names[t] for t in e.op.writes),
+                 inplace=tuple((names[a], names[b]) for a, b in e.op.inplace))  # fmt: skip
+    return Example(e.name, op, data, e.exact), Example(e.name, e.op, wide, e.exact)
+
+
+@pytest.mark.parametrize("kind", STORED)
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_sixteen_bits(storage, kind):
+    """The reference's result on the same numbers, rounded once (LRN through memory: twice)."""
+    device = HostCuda(storage=storage)
+    for e in every():
+        if e.op.kind != kind or sum(t.size for t in e.op.tensors) > 4_000 or "far apart" in e.name:
+            continue
+        narrowed, same = stored(e, storage)
+        want = expected(KERNELS, same)
+        for algorithm in device.algorithms(narrowed.op):
+            for together in (False, True):
+                got = run(device, narrowed, algorithm, together=together)
+                for t, g, w in zip(narrowed.op.writes, got, want, strict=True):
+                    if t.dtype == "float32":
+                        assert off(g, w) <= TOLERANCE, f"{e.name}: {t.name} by {algorithm}"
+                        continue
+                    limit = (2 if "lrn" in kind else 0.51) * SPACING[storage] + TOLERANCE
+                    assert np.abs(widen(g, storage) - w).max() <= limit * max(float(np.abs(w).max()), 1e-3), e.name
+
+
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_sgd_of_a_gradient_of_16_bits(storage):
+    """Weights and momentum are float32: only the gradient has been rounded."""
+    m, device = Maker(10), HostCuda(storage=storage)
+    w, h, dw = m.normal(1027), m.normal(1027), narrow(m.normal(1027), storage)
+    numbers = np.float32([0.1]), np.float32([1])
+    a = attrs(momentum=0.9, decay=0.01, regularization="L2", lr_mult=1.0, scale=1.0, clipped=False)
+    e = m.example("sgd.update", [w, dw, *numbers, h], [0, 4], a)
+    same = m.example("sgd.update", [w, widen(dw, storage), *numbers, h], [0, 4], a)
+    for g, want in zip(run(device, e, device.algorithms(e.op)[0]), expected(KERNELS, same), strict=True):
+        assert off(g, want) <= 1e-6
+
+
+# ---- what the compiler makes of them
+
+
+@pytest.mark.parametrize("source", ["reduction", "normalization", "lrn", "loss", "update"])
+@pytest.mark.parametrize("storage", ["float", "bf16"])
+def test_four_values_move_at_once_and_none_is_spilled(nvrtc, source, storage):
+    four = re.compile(r"^sgd|^squares$" if source == "update" else r"_4$|_rows_\d$")
+    for name, text in ptx(nvrtc, source, storage).items():
+        assert ".local" not in text, f"{name} keeps an array in memory"
+        assert bool(re.search(r"ld\.global[\w.]*\.v4", text)) == bool(four.search(name)), name

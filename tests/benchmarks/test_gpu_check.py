@@ -1,0 +1,449 @@
+"""`make gpu-check` without a GPU: the whole script, in small, on a CUDA of the host's memory; what a crash, a hang or a
+torn line costs; and that PyTorch's nets, with which ours are compared, compute the same."""
+
+from __future__ import annotations
+
+import configparser
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from argparse import Namespace
+from functools import cache
+
+import numpy as np
+import pytest
+
+from benchmarks.gpu_check import __main__ as command
+from benchmarks.gpu_check import operations, policies, start
+from benchmarks.gpu_check.goals import goals
+from benchmarks.gpu_check.journal import CODE, Journal, code
+from benchmarks.gpu_check.place import Place, Rehearsal
+from benchmarks.gpu_check.rounding import Precision, examples_in
+from benchmarks.gpu_check.run import Run, Wrong
+from benchmarks.gpu_check.table import made
+from minidnn import zoo
+from minidnn.backends.cuda import packages
+from minidnn.backends.cuda.cudnn import NoPlan
+from minidnn.costs import estimate
+from minidnn.formats import FORMATS
+from minidnn.memory.policies import names
+from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
+from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
+from tests.support.cuda import fake as cuda_fake
+from tests.support.cuda import host as cuda_host
+from tests.support.cuda.fake import fake_device
+from tests.support.paths import ROOT
+
+ENDINGS = ("json", "jsonl", "md", "svg")
+compiled = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
+
+
+def gpu_check(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
+    asked = [sys.executable, "-m", "benchmarks.gpu_check", "--rehearse", *arguments]
+    return subprocess.run(
+        asked,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=False,
+        env={**os.environ, CODE: "of the test", **environment},  # whoever edits the sources meanwhile
+    )
+
+
+@compiled
+@pytest.mark.timeout(600)  # one on a quiet machine
+def test_the_whole_script_in_small(tmp_path):
+    done = gpu_check("--results", str(tmp_path / "results"), OUT=str(tmp_path / "out"))
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+    folder = tmp_path / "results" / "rehearsal"
+    records = Journal(folder / "results.jsonl").latest(any_code=True)
+    assert {item for item, _ in records} == set(command.ITEMS)
+    assert {r["state"] for r in records.values()} == {"ok"}
+    text = (folder / "results.md").read_text()
+    assert "A rehearsal" in text and all(f"## ({letter})" in text for letter in command.ITEMS)
+    assert json.loads((folder / "properties.json").read_text())["deviceVer"] == 900
+    brought = sorted(p.name for p in (tmp_path / "out" / "rehearsal").iterdir())
+    assert brought == ["costs.json", "plans.json", "properties.json", *(f"results.{x}" for x in ENDINGS)]
+    summary = json.loads((folder / "results.json").read_text())
+    assert {goal["met"] for goal in summary["goals"]} <= {True, False} and summary["cases"]["a"]
+    assert all(f"tests/residual, 4, {x}" in (folder / "results.svg").read_text() for x in ("float32", "bfloat16"))
+
+    before = time.time()
+    done = gpu_check("--results", str(tmp_path / "results"), "--only", "g,h")
+    assert done.returncode == 0 and "ok (" not in done.stdout, "what was done is not done again"
+    done = gpu_check("--results", str(tmp_path / "results"), "--only", "h", "--again")
+    assert done.returncode == 0 and "properties: ok (" in done.stdout
+    newest = Journal(folder / "results.jsonl").latest(any_code=True)["h", "properties"]
+    assert newest["time"] >= before - 1
+
+
+def test_without_a_gpu_it_says_so():
+    try:
+        packages.find_driver()
+    except packages.CudaUnavailable:
+        done = subprocess.run([*command.PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 2 and done.stderr.startswith("gpu-check: ") and len(done.stderr.splitlines()) == 1
+
+
+def test_a_case_that_ends_its_process_or_never_ends_costs_no_other(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr(command, "PROGRAM", [sys.executable, "-m", "tests.support.gpu_check_faulty"])
+    monkeypatch.setattr(command, "LEAST", 0.5)
+    journal = Journal(tmp_path / "results.jsonl")
+    o = Namespace(again=False, rehearse=True)
+    ended = command.supervise(o, "a", tmp_path, "now", time.time() + 12, journal)
+    states = {case: (r["state"], r.get("why")) for (_, case), r in journal.latest().items()}
+    assert not ended and set(states) == {"first", "second", "third", "fourth"}
+    assert states["first"][0] == states["third"][0] == "ok"
+    assert states["second"] == ("failed", "its process ended with 9")
+    assert states["fourth"] == ("failed", "no end within the item's time (a)")
+    text = made(journal, "a card", False)
+    assert "**failed** (a) second: its process ended with 9" in text and "2 cases well, 2 failed" in text
+
+
+def test_every_item_has_its_part_and_what_is_left_over_is_shared():
+    assert sum(seconds for _, seconds in command.ITEMS.values()) <= 60 * command.MINUTES < 540
+    letters, left, shares = list(command.ITEMS), 60.0 * command.MINUTES, {}
+    for letter in letters:  # when all use up their parts
+        shares[letter] = command._share(letter, letters, left)
+        left -= shares[letter]
+    assert abs(left) < 1e-6 and all(shares[x] >= s for x, (_, s) in command.ITEMS.items())
+    later = letters[letters.index("d") :]  # when what comes before was shown by a former run
+    left = 60.0 * command.MINUTES
+    assert command._share("b", letters, left) == command.ITEMS["b"][1]
+    assert (
+        command.ITEMS["d"][1] + 60
+        < command._share("d", letters, left)
+        < left - sum(command.ITEMS[x][1] for x in later[1:])
+    )
+    assert command._share("d", ["d"], left) == left
+
+
+def test_a_case_that_is_merely_cut_off_is_left_out_and_one_that_hangs_has_failed(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "_watched", lambda child, until, folder: command._kill(child))
+    monkeypatch.setattr(command, "PROGRAM", [sys.executable, "-c", ""])
+    journal = Journal(tmp_path / "results.jsonl")
+    for needs, began, state in ((10.0, 5.0, "left out"), (10.0, 31.0, "failed"), (0.0, 0.1, "failed")):
+        begun = {"item": "a", "case": "one", "state": "began", "invocation": "now", "needs": needs}
+        journal.append({**begun, "time": time.time() - began})
+        assert not command.supervise(Namespace(again=False, rehearse=True), "a", tmp_path, "now", time.time(), journal)
+        assert journal.latest()["a", "one"]["state"] == state
+
+
+def test_goals_are_met_or_missed_by_what_was_found(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    fast = {"seconds": 0.8, "torch_seconds": 1.0, "launch_gap": 0.01, "images_per_second": 1.0, "arena_bytes": 5,
+            "torch_reserved_bytes": 10, "torch_allocated_bytes": 9}  # fmt: skip
+    lean = {"policy": "p", "seconds": 1.0, "over_torch": 1.0, "no_slower": True, "over_torch_reserved": 0.5,
+            "tried": [], "arena_bytes": 5}  # fmt: skip
+    copies = {"link_out": 10.0, "link_in": 10.0, "out_bytes_per_second": 9.5, "in_bytes_per_second": 8.0,
+              "predicted_seconds": 1.0, "seconds": 1.0, "arena_bytes": 1, "taken_bytes": 1}  # fmt: skip
+    for item, case, values in (
+        ("d", "resnet50, 256, float32", fast),
+        ("d", "vgg16, 64, float32", {**fast, "seconds": 0.95}),
+        ("d", "resnet50, 256, float32, smallest peak", lean),
+        ("d", "vgg16, 64, float32, smallest peak", {**lean, "no_slower": False}),
+        ("f", "vgg16, 64, float32: vdnn_all", copies),
+        ("f", "vgg16, 64, float32: vdnn_conv", {**copies, "in_bytes_per_second": 9.9}),
+        ("s", "stages of a net", {"beyond_arena_bytes": 2 << 20, "granule_bytes": 2 << 20}),
+    ):
+        journal.append({"item": item, "case": case, "state": "ok", "values": values})
+    found = goals(journal.latest().values())
+    assert [(g.subject.partition(",")[0], g.met) for g in found] == [
+        ("resnet50", True), ("vgg16", False), ("resnet50", True), ("vgg16", False),  # times; peaks: not if slower
+        ("resnet50", True), ("vgg16", True), ("vgg16", False), ("stages of a net", False),
+    ]  # fmt: skip
+    text = made(journal, "a card", False)
+    assert "4 of 8 met" in text and "| copies in, of the link's rate | vgg16, 64, float32: vdnn_all (the slow" in text
+
+
+def test_what_other_code_found_lately_is_shown_and_marked_and_done_again(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    for age, case in ((4 * 3600, "old"), (600, "mended since")):
+        journal.append({"item": "a", "case": case, "state": "ok", "code": "before", "time": time.time() - age})
+    journal.append({"item": "a", "case": "new", "state": "ok"})
+    text = made(journal, "a card", False)
+    assert "2 cases well" in text and "- 1 cases were run with the code before (of (a))" in text
+    assert set(Run("a", Rehearsal(), journal, "now", time.time() + 60, False).done) == {"new"}
+
+
+def test_a_torn_line_is_cut_off_and_costs_one_record(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    for case in ("one", "two"):
+        journal.append({"item": "a", "case": case, "state": "ok", "values": {"x": np.float32(0.5), "y": float("nan")}})
+    whole = journal.path.read_bytes()
+    for end in range(whole.index(b"\n") + 1, len(whole)):
+        journal.path.write_bytes(whole[:end])
+        assert next(iter(journal))["case"] == "one"
+        journal.append({"item": "a", "case": "three", "state": "ok"})
+        assert [r["case"] for r in journal] == ["one", "three"]
+    assert journal.latest()["a", "one"]["values"] == {"x": 0.5, "y": "nan"}
+
+
+def test_results_of_other_code_do_not_count(tmp_path):
+    journal = Journal(tmp_path / "results.jsonl")
+    record = journal.append({"item": "a", "case": "one", "state": "ok"})
+    assert record["code"] == code() and len(journal.latest()) == 1
+    journal.path.write_text(json.dumps({**record, "code": "other"}) + "\n")
+    assert not journal.latest() and len(journal.latest(any_code=True)) == 1
+
+
+def test_what_there_is_no_time_for_is_said_and_done_the_next_time(tmp_path):
+    journal, place = Journal(tmp_path / "results.jsonl"), Rehearsal()
+
+    def late() -> dict:
+        raise TimeoutError("half of it")
+
+    run = Run("a", place, journal, "first", time.time() + 60, False)
+    assert run.case("quick", lambda: {"x": 1}) == {"x": 1}
+    assert run.case("long", lambda: {"x": 2}, needs=100) is None
+    assert run.case("slow", late) is None
+    run.end()
+    text = made(journal, "a card", False)
+    assert "left out for want of time (a): long" in text and "left out for want of time (a): slow" in text
+    run = Run("a", place, journal, "second", time.time() + 600, False)
+    assert run.case("quick", late) == {"x": 1}, "it was done before"
+    assert run.case("long", lambda: {"x": 2}, needs=100) == {"x": 2} and run.case("slow", lambda: {"x": 3}) == {"x": 3}
+    run.end()
+    text = made(journal, "a card", False)
+    assert "left out" not in text and "3 cases well, 0 failed" in text
+
+
+def zoo_net(name: str, batch: int) -> Net:
+    found = zoo.find(name, batch)
+    return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+
+
+# ---- it notices what is wrong
+
+
+@compiled
+def test_a_wrong_kernel_is_noticed(monkeypatch):
+    device = fake_device()
+    of = operations.examples(small=True)["scale.forward"]
+    assert operations.check(device, of)["runs"] == 3 * len(of)
+    right = operations.wanted
+    monkeypatch.setattr(operations, "wanted", lambda e: [1.0001 * y for y in right(e)])
+    with pytest.raises(Wrong, match=r"w0 is off by 0\.0001 of the largest value"):
+        operations.check(device, of)
+    bfloat16 = Precision("bfloat16")
+    stored = examples_in(bfloat16, of)
+    assert operations.check(device, stored, bfloat16)["tolerance"] < 0.004
+    monkeypatch.setattr(operations, "wanted", lambda e: [1.01 * y for y in right(e)])
+    with pytest.raises(Wrong, match=r"w0 is off by 0\.01\d* of the largest value"):
+        operations.check(device, stored, bfloat16)
+
+
+@compiled
+def test_nothing_written_and_a_write_where_only_reading_is_allowed_are_noticed(monkeypatch):
+    device = fake_device()
+    of = operations.examples(small=True)["relu.forward"]
+    prepare, event = device.prepare, device.api.event()
+    monkeypatch.setattr(device, "prepare", lambda *a: lambda: device.api.record(event, device.compute))
+    with pytest.raises(Wrong, match="off by inf"):
+        operations.check(device, of)
+
+    def spoils(op, algorithm, views, workspace):
+        call, read = prepare(op, algorithm, views, workspace), views[op.reads[0]]
+        return lambda: (call(), device.api.fill(read.address, 1, 1, device.compute))
+
+    monkeypatch.setattr(device, "prepare", spoils)
+    with pytest.raises(Wrong, match="writes what it should only read"):
+        operations.check(device, operations.examples(small=True)["concat.forward"])
+
+
+@compiled
+def test_a_plan_that_fails_in_a_capture_alone_is_noticed(monkeypatch):
+    device = fake_device()
+    of = operations.examples(small=True)["convolution.forward"][:1]
+    execute = device.cudnn.execute
+
+    def waits(plan, pack, workspace):
+        device.api.synchronize(device.compute)  # which a capture forbids
+        execute(plan, pack, workspace)
+
+    monkeypatch.setattr(device.cudnn, "execute", waits)
+    with pytest.raises(Wrong, match=r"eng1_k0=1\], in a capture: .* during a capture"):
+        operations.check(device, of)
+    monkeypatch.undo()
+    assert operations.check(device, of)["runs"] == 6, "the stream is none the worse"
+
+
+@compiled
+def test_geometries_without_a_plan_are_told_and_the_others_checked(monkeypatch, tmp_path):
+    device = fake_device()
+    of, plans = operations.examples(small=True)["convolution.forward"], device.cudnn.plans
+
+    def refuses(problem):
+        if everything or problem.bias:
+            raise NoPlan("no plan for it")
+        return plans(problem)
+
+    everything = False
+    monkeypatch.setattr(device.cudnn, "plans", refuses)
+    values = operations.check(device, of)
+    assert 0 < values["examples"] < len(of) and "no plan for it" in values["no_plan"][0]
+    journal = Journal(tmp_path / "results.jsonl")
+    journal.append({"item": "a", "case": "convolution.forward, float32", "state": "ok", "values": values})
+    assert f"| yes | {len(values['no_plan'])} |" in made(journal, "a card", False)
+    everything = True
+    other = fake_device()
+    monkeypatch.setattr(other.cudnn, "plans", refuses)
+    with pytest.raises(Wrong, match=f"no plan for any of {len(of)} examples"):
+        operations.check(other, of)
+
+
+@compiled
+def test_a_gradient_that_keeps_what_lay_there_is_noticed(monkeypatch):
+    device = fake_device()
+    of = operations.strided(small=True)
+    convolve = cuda_fake._convolve
+
+    def keeps(plan, pack, workspace):
+        out = cuda_fake._bytes(pack[cuda_fake.X], 4 * int(np.prod(plan.problem.x)))
+        before = out.copy()
+        convolve(plan, pack, workspace)
+        values = out.view(np.float32)
+        values[:] = np.where(values == 0, before.view(np.float32), values)
+
+    assert operations.check(device, of)["worst"] == 0
+    monkeypatch.setattr(cuda_fake, "_convolve", keeps)
+    with pytest.raises(Wrong, match="off by inf"):
+        operations.check(device, of)
+
+
+@pytest.mark.parametrize("format", ["bfloat16", "float16"])
+def test_examples_of_16_bits_have_the_types_that_programs_have(format):
+    """So that what is checked is what is trained: every (kind, types) of whole nets is among the examples'."""
+    pytest.importorskip("ml_dtypes")
+
+    def types(op):
+        floats = [t.dtype for t in (*op.reads, *op.writes) if t.dtype in FORMATS]
+        return (op.kind, *dict.fromkeys(floats[:1])), len(set(floats)) > 1
+
+    checked = {types(e.op) for of in operations.examples(False).values() for e in examples_in(Precision(format), of)}
+    for name in ("alexnet", "googlenet", "resnet18"):
+        spec = TrainSpec(SGD(momentum=0.9), clip_gradients=1.0 if name == "alexnet" else -1.0)
+        for op in programs(zoo_net(name, 2), spec, ("TRAIN", "TEST"), format=format)["TRAIN"].ops:
+            if any(t.dtype == format for t in op.tensors):
+                assert types(op) in checked, f"{op.name}: {op}"
+
+
+@compiled
+def test_other_bytes_under_a_policy_are_noticed(monkeypatch, tmp_path):
+    right = policies.trained
+
+    def trained(net, device, policy, costs, budget, graphs, form):
+        digest, memory = right(net, device, policy, costs, budget, graphs, form)
+        return {**digest, "conv1.w": policy} if policy == "vdnn_conv:m" and graphs else digest, memory
+
+    monkeypatch.setattr(policies, "trained", trained)
+    run = Run("b", Rehearsal(), Journal(tmp_path / "results.jsonl"), "now", time.time() + 60, False)
+    subject = policies.Subject(run, "lenet", "float32", True)
+    assert subject.same_bytes("vdnn_all:m")["cases"] == 4
+    with pytest.raises(Wrong, match=r"2 of 4 leave other bytes: budget None, graph: conv1\.w"):
+        subject.same_bytes("vdnn_conv:m")
+
+
+@compiled
+def test_what_is_taken_besides_the_arena_is_noticed(monkeypatch, tmp_path):
+    place = Rehearsal()
+    run = Run("s", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + 60, False)
+    assert start.stages(run, granule=1)["beyond_arena_bytes"] == 0
+    api = place.device().api
+    stream = api.stream
+    monkeypatch.setattr(api, "stream", lambda: (api.allocate(4096), stream())[1])
+    with pytest.raises(Wrong, match="loading takes 8192 bytes besides the arena's"):
+        start.stages(run, granule=1)
+
+
+@compiled
+def test_weights_that_stay_are_noticed(monkeypatch):
+    """Equal bytes of nets that learn nothing would show nothing."""
+    device = fake_device()
+    monkeypatch.setattr(policies, "feed", lambda machine, k: None)  # so the rate of learning is none
+    net = Net.from_yaml(ROOT / "tests" / "nets" / "lenet.yaml")
+    with pytest.raises(Wrong, match=r"learned nothing|not finite"):
+        policies.trained(net, device, "liveness:m", estimate(device), None, False)
+
+
+def test_policies_are_those_that_there_are_the_named_ones_first():
+    found = Place().policies(("vdnn_dyn", "no_such_policy", "vdnn_conv:p"))
+    assert found[:2] == ["vdnn_dyn", "vdnn_conv:p"] and set(found) == {*names(), "vdnn_conv:p"}
+
+
+# ---- PyTorch's counterpart
+
+
+@cache
+def torch():
+    found = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
+    found.set_num_threads(1)  # many threads for small arrays only wait for one another
+    return found
+
+
+def narrowed(net: Net) -> Net:
+    """With fewer hidden units where there are thousands: alexnet's and vgg's many weights say nothing more."""
+    layers = [
+        layer.model_copy(
+            update={"inner_product_param": layer.inner_product_param.model_copy(update={"num_output": 64})}
+        )
+        if layer.inner_product_param and layer.inner_product_param.num_output > 1000
+        else layer
+        for layer in net.parameter.layer
+    ]
+    return Net.from_parameter(net.parameter.model_copy(update={"layer": tuple(layers)}))
+
+
+@pytest.mark.parametrize("name", ["alexnet", "googlenet", "resnet18"])
+def test_pytorch_computes_the_same(name):
+    torch()
+    from benchmarks.gpu_check.speed import losses
+    from benchmarks.nets import without_dropout
+    from minidnn.backends import open_device
+
+    device = open_device("cpu")
+    device.api = Namespace(free_memory=lambda: 0)
+    net = narrowed(without_dropout(zoo_net(name, 2)))
+    mine, theirs = losses(net, device, "cpu")
+    np.testing.assert_allclose(mine, theirs, rtol=2e-4)
+    assert len(set(mine)) == 3, "each update changes the loss"
+
+
+@pytest.mark.parametrize("net", ["residual", "inception", "nested"])
+def test_its_modes_compute_the_same(net):
+    """checkpoint and save_on_cpu change memory and time, not numbers."""
+    torch()
+    from benchmarks.nets import RATE, TRAIN, batch_of
+    from benchmarks.peer import Peer, Trainer, first_weights
+
+    loaded = Net.from_yaml(ROOT / "tests" / "nets" / f"{net}.yaml")
+    graph, weights = loaded.graph("TRAIN"), first_weights(loaded)
+    batch = {t.name: v for t, v in batch_of(programs(loaded, TRAIN, ("TRAIN",))["TRAIN"]).items()}
+    found = {}
+    for mode in ("eager", "checkpoint", "save_on_cpu"):
+        peer = Peer(graph, weights, "cpu", drop=False)
+        assert len(peer.segments) > 1
+        peer.mode = mode
+        found[mode] = Trainer(peer, batch, TRAIN, RATE).losses
+    assert found["eager"] == found["checkpoint"] == found["save_on_cpu"]
+
+
+# ---- what is brought
+
+
+def test_the_wheels_are_those_that_the_machine_lacks():
+    lines = (ROOT / "requirements" / "gpu-check.txt").read_text().splitlines()
+    brought = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    assert all(re.fullmatch(r"[\d.]+", version) for version in brought.values()), "exact versions"
+    assert f"{brought['nvidia-cudnn-frontend']}.".startswith(f"{packages.FRONTEND}.")
+    setup = configparser.ConfigParser()
+    setup.read(ROOT / "setup.cfg")
+    needed = {re.split(r"[>=<]", line)[0] for line in setup["options"]["install_requires"].split()}
+    there = {"numpy", "ml_dtypes", "rich", "safetensors", "threadpoolctl"}  # as the machine's list of packages says
+    assert needed <= there | brought.keys()

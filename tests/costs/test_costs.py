@@ -1,0 +1,298 @@
+"""Costs: profiles are complete and sourced, the roofline by hand, the cache of measurements."""
+
+import json
+from dataclasses import dataclass, replace
+
+import pytest
+
+from minidnn import costs
+from minidnn.cli.main import main
+from minidnn.costs.profiles import PROFILES, Bytes, Number
+from minidnn.memory.execution.device import Device
+from minidnn.program import Algorithm, Op, Pass, Tensor
+from tests.support.paths import NET_FILES
+
+
+@dataclass(frozen=True)
+class Geometry:
+    kernel: tuple[int, int] = (3, 3)
+    stride: tuple[int, int] = (1, 1)
+    pad: tuple[int, int] = (1, 1)
+    dilation: tuple[int, int] = (1, 1)
+    group: int = 1
+
+
+def convolution(n=64, c=64, k=64, size=224, geometry=Geometry(), what="forward"):
+    x, y = Tensor("x", (n, c, size, size)), Tensor("y", (n, k, size, size))
+    w = Tensor("w", (k, c, *geometry.kernel))
+    reads, write = {"forward": ((x, w), y), "backward_filter": ((x, y), w), "backward_data": ((w, y), x)}[what]
+    flops = 2 * y.size * c * geometry.kernel[0] * geometry.kernel[1]
+    return Op(f"conv.{what}", f"convolution.{what}", "conv", Pass.FORWARD, reads, (write,), geometry, (), flops)
+
+
+RELU = Op("relu.forward", "relu.forward", "relu", Pass.FORWARD, (Tensor("x", (10**6,)),), (Tensor("y", (10**6,)),))
+
+
+@pytest.mark.parametrize("name", costs.gpus())
+def test_profile_is_complete_and_every_number_has_a_source(name):
+    gpu = costs.gpu(name)
+    for field, value in vars(gpu).items():
+        if isinstance(value, (Number, Bytes)):
+            assert len(value.source) > 5, field
+    c = costs.profile(name)
+    assert c.device == name and c.memory >= 10 * 2**30 and c.origin == "profile"
+    assert c.seconds(RELU, c.fastest(RELU)) > 0
+
+
+def test_the_profiles_that_are_promised():
+    assert {"k40", "titan_x", "v100", "a100", "h200"} <= set(costs.gpus())
+
+
+def test_roofline_by_hand():
+    c = costs.profile("titan_x")
+    op = convolution(n=64)  # 64 -> 64 channels at 224x224: bound by arithmetic
+    slow, fast = c.choices(op)
+    flops = 2 * 64 * 64 * 224 * 224 * 64 * 9
+    assert op.flops == flops
+    assert slow.algorithm == Algorithm("implicit_gemm", 0)
+    assert slow.seconds == pytest.approx(flops / (7e12 * 0.38) + 5e-6)
+    assert fast.seconds == pytest.approx(flops / (7e12 * 0.95) + 5e-6)
+    assert c.choices(RELU)[0].seconds == pytest.approx(8e6 / (336e9 * 0.75) + 5e-6)  # bound by memory
+    assert c.fastest(op) == fast.algorithm and c.least_memory(op) == slow.algorithm
+
+
+def test_workspace_by_hand():
+    plane = 226 * (226 // 2 + 1) * 8  # a complex half spectrum of the padded map
+    maps, filters = 2 * 64 * 64 * plane, 64 * 64 * plane
+    for what in ("forward", "backward_filter", "backward_data"):
+        workspace = costs.profile("titan_x").fastest(convolution(n=64, what=what)).workspace
+        assert workspace == int(0.65 * maps + 1.2 * filters)
+    op = convolution(n=64)
+    assert costs.profile("h200").fastest(op).workspace == sum(t.nbytes for t in op.tensors)
+
+
+def test_no_transform_where_there_is_none():
+    c = costs.profile("titan_x")
+    for geometry in (
+        Geometry(stride=(2, 2)), Geometry(dilation=(2, 2)), Geometry(kernel=(1, 1), pad=(0, 0)),
+    ):  # fmt: skip
+        assert [x.algorithm.name for x in c.choices(convolution(geometry=geometry))] == ["implicit_gemm"]
+
+
+def test_a_transform_need_not_pay():
+    """3 input channels: the transform's own traffic outweighs the arithmetic it saves."""
+    c = costs.profile("titan_x")
+    assert c.fastest(convolution(c=3, n=16)).name == "implicit_gemm"
+
+
+def test_unknown_name():
+    with pytest.raises(costs.ProfileError, match=r"'titanx' \(did you mean 'titan_x'\?"):
+        costs.profile("titanx")
+    with pytest.raises(costs.ProfileError, match="there are a100, h200"):
+        costs.profile("zzz")
+
+
+def test_a_profile_of_ones_own(tmp_path):
+    text = (PROFILES / "titan_x.yaml").read_text()
+    mine = tmp_path / "mine.yaml"
+    mine.write_text(text.replace("12GiB", "6GiB"))
+    assert costs.profile(str(mine)).memory == 6 * 2**30
+    mine.write_text(
+        text.replace("peak_flops: {value: 7.0e+12, ", "peak_flops: {").replace(
+            "gemm: {value: 0.75", "gem: {value: 0.75"
+        )
+    )
+    with pytest.raises(costs.ProfileError) as wrong:
+        costs.profile(str(mine))
+    assert "peak_flops.value: Field required" in str(wrong.value) and "gem:" in str(wrong.value)
+    mine.write_text(text.replace("value: 0.95", "value: -1"))
+    with pytest.raises(costs.ProfileError, match="fast is -1"):
+        costs.profile(str(mine))
+    mine.write_text("a: [")
+    with pytest.raises(costs.ProfileError, match="not YAML"):
+        costs.profile(str(mine))
+
+
+# ---- the paper's networks, as docs/costs.md tells
+
+MiB = 2**20
+VGG = [(64, 224, 2), (128, 112, 2), (256, 56, 4), (512, 28, 4), (512, 14, 4)]
+
+
+def vgg(n):
+    c = 3
+    for width, size, repeats in VGG:
+        for _ in range(repeats):
+            yield convolution(n, c, width, size)
+            c = width
+
+
+@pytest.mark.parametrize(("batch", "ours", "paper"), [(64, 2013, 2448), (128, 3059, 2738), (256, 5153, 5012)])
+def test_vgg_workspace_against_figure_4(batch, ours, paper):
+    c = costs.profile("titan_x")
+    largest = max(c.fastest(op).workspace for op in vgg(batch)) / MiB
+    assert largest == pytest.approx(ours, abs=1)
+    assert largest == pytest.approx(paper, rel=0.2)
+
+
+# ---- this machine
+
+
+class Toy(Device):
+    name = "toy"
+    description = "toy library 1.0, 2 threads"
+    memory = 2**30
+
+    def algorithms(self, op):
+        return (Algorithm("direct", 0), Algorithm("tiled", 4096))
+
+
+def test_estimate_prefers_what_the_backend_lists_first():
+    c = costs.estimate(Toy())
+    op = convolution(n=1, size=8)
+    assert c.fastest(op).name == c.least_memory(op).name == "direct" and c.origin == "estimated"
+    assert c.choices(op) == costs.estimate(Toy()).choices(op)
+
+
+def test_key_tells_geometries_apart():
+    a, b = convolution(n=1), convolution(n=1, geometry=replace(Geometry(), group=2))
+    assert len({costs.key(op, x) for op in (a, b, convolution(n=2)) for x in Toy().algorithms(op)}) == 6
+    again = convolution(n=1)
+    assert costs.geometry(a) == costs.geometry(again)  # names of ops and layers do not matter
+
+
+def test_cache_is_written_whole_and_read_back(tmp_path):
+    known = costs.measurements(Toy(), tmp_path)
+    assert not known.seconds and known.problem is None
+    op = convolution(n=1, size=8)
+    known.bandwidth_out, known.bandwidth_in, known.latency = 5e9, 6e9, 1e-6
+    known.seconds = {costs.key(op, a): 0.5 + i for i, a in enumerate(Toy().algorithms(op))}
+    known.save()
+    assert [p.name for p in tmp_path.iterdir()] == [known.path.name]
+    again = costs.measurements(Toy(), tmp_path)
+    assert again.covers([op], Toy().algorithms) and not again.covers([convolution(n=2)], Toy().algorithms)
+    c = costs.measured(Toy(), again)
+    assert c.origin == "measured" and c.fastest(op).name == "direct" and c.bandwidth_in == 6e9
+    with pytest.raises(ValueError, match="has not been measured on toy"):
+        c.choices(convolution(n=2))
+
+
+def test_cache_of_another_library_is_not_used(tmp_path):
+    known = costs.measurements(Toy(), tmp_path)
+    known.bandwidth_out = known.bandwidth_in = 1.0
+    known.save()
+    other = Toy()
+    other.description = "toy library 2.0, 2 threads"
+    assert costs.measurements(other, tmp_path).bandwidth_out == 0
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 99}', '{"format": 1, "device": 3}', "[" * 10**5])
+def test_damaged_cache_is_told_and_measured_again(tmp_path, text):
+    path = costs.measurements(Toy(), tmp_path).path
+    path.write_text(text)
+    known = costs.measurements(Toy(), tmp_path)
+    assert known.problem is not None and str(path) in known.problem and "measured again" in known.problem
+    assert not known.seconds and known.bandwidth_out == 0
+
+
+def test_negative_seconds_are_damage(tmp_path):
+    known = costs.measurements(Toy(), tmp_path)
+    known.bandwidth_out = known.bandwidth_in = 1.0
+    known.seconds = {"a": -1.0}
+    known.save()
+    assert "not positive" in costs.measurements(Toy(), tmp_path).problem
+    assert json.loads(known.path.read_text())["seconds"] == {"a": -1.0}
+
+
+# ---- tensor cores
+
+
+def of_format(op, format):
+    tensors = {t: replace(t, dtype=format) for t in op.tensors}
+    return replace(op, reads=tuple(tensors[t] for t in op.reads), writes=tuple(tensors[t] for t in op.writes))
+
+
+@pytest.mark.parametrize(
+    "name, format, peak",
+    [
+        ("h200", "float16", 989.5e12), ("h200", "bfloat16", 989.5e12), ("h200:tf32", "float32", 494.5e12),
+        ("a100", "bfloat16", 312e12), ("a100:tf32", "float32", 156e12), ("v100", "float16", 125e12),
+    ],
+)  # fmt: skip
+def test_products_on_tensor_cores_by_hand(name, format, peak):
+    c, gpu = costs.profile(name), costs.gpu(name)
+    assert c.device == name
+    op = of_format(convolution(n=64, c=512, k=512, size=28), format)  # bound by arithmetic
+    slow, fast = c.choices(op)
+    part = gpu.implicit_gemm.value / gpu.fast.value
+    assert slow.seconds == pytest.approx(op.flops / (peak * 0.5 * part) + gpu.launch_latency.value)
+    traffic = (op.nbytes + 2 * fast.algorithm.workspace) / (gpu.memory_bandwidth.value * gpu.bandwidth.value)
+    assert fast.seconds == pytest.approx(max(op.flops / (peak * 0.5), traffic) + gpu.launch_latency.value)
+    product = replace(op, kind="inner_product.forward")
+    part = min(1, gpu.gemm.value / gpu.fast.value)
+    assert c.choices(product)[0].seconds == pytest.approx(op.flops / (peak * 0.5 * part) + gpu.launch_latency.value)
+
+
+@pytest.mark.parametrize(
+    "name, format", [("h200", "float32"), ("titan_x", "float16"), ("v100", "bfloat16"), ("k40", "bfloat16")]
+)
+def test_products_without_tensor_cores_take_as_long_as_ever(name, format):
+    op = convolution(n=64, c=512, k=512, size=28)
+    want = costs.profile(name).choices(op)[0].seconds
+    assert costs.profile(name).choices(of_format(op, format))[0].seconds == pytest.approx(want)
+
+
+def test_what_is_no_product_gains_by_its_bytes_alone():
+    gpu = costs.gpu("h200:tf32")
+    half = of_format(RELU, "float16")
+    for op in (RELU, half):
+        want = op.nbytes / (4800e9 * 0.85) + gpu.launch_latency.value
+        assert gpu.choices(op)[0].seconds == pytest.approx(want)
+    assert half.nbytes * 2 == RELU.nbytes
+    arithmetic = replace(half, flops=10**12)
+    assert gpu.choices(arithmetic)[0].seconds == pytest.approx(1e12 / (67e12 * 0.75) + gpu.launch_latency.value)
+
+
+def test_tf32_of_a_card_that_has_none():
+    with pytest.raises(costs.ProfileError, match="titan_x:tf32: it has no tensor cores for TF32"):
+        costs.profile("titan_x:tf32")
+    with pytest.raises(costs.ProfileError, match=r"'h20' \(did you mean 'h200'\?"):
+        costs.profile("h20:tf32")
+
+
+def test_a_peak_needs_the_fraction_that_is_reached(tmp_path, capsys):
+    text = (PROFILES / "h200.yaml").read_text()
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("\n".join(line for line in text.splitlines() if not line.startswith("tensor:")))
+    with pytest.raises(costs.ProfileError, match="tf32_flops is given, but not which fraction of it is reached"):
+        costs.profile(str(mine))
+    mine.write_text(text)
+    assert costs.profile(f"{mine}:tf32").device == f"{mine}:tf32"
+    assert main(["plan", str(NET_FILES / "lenet.yaml"), "--gpu", f"{mine}:tf32"]) == 0
+    assert f"from the profile {mine}:tf32. TF32 is allowed" in " ".join(capsys.readouterr().out.split())
+
+
+def test_the_estimate_of_a_device_by_format():
+    rates = costs.Rates(10.0, 1e9, 1e9, 0.0, {"float16": 80.0, "float32": 40.0})
+    op = convolution(n=1, size=8)
+    assert rates.arithmetic(op) == 40 and rates.arithmetic(of_format(op, "float16")) == 80
+    assert rates.arithmetic(of_format(op, "bfloat16")) == 10 and rates.arithmetic(of_format(RELU, "float16")) == 10
+    device = Toy()
+    device.rates = rates
+    assert costs.estimate(device).choices(of_format(op, "float16"))[0].seconds == pytest.approx(op.flops / 80)
+
+
+def test_beside_compute_is_kept_and_a_file_without_it_is_read(tmp_path):
+    known = costs.measurements(Toy(), tmp_path)
+    known.bandwidth_out = known.bandwidth_in = 1.0
+    known.beside = [{"bound_by": "memory", "op": "sum", "bandwidth_out": 1.0, "bandwidth_in": 2.0, "slower": 1.5}]
+    known.save()
+    assert costs.measurements(Toy(), tmp_path).beside == known.beside
+    content = json.loads(known.path.read_text())
+    del content["beside"]
+    known.path.write_text(json.dumps(content))
+    old = costs.measurements(Toy(), tmp_path)
+    assert old.beside == [] and old.problem is None and old.bandwidth_out == 1
+    content["beside"] = [{"op": "sum"}]
+    known.path.write_text(json.dumps(content))
+    assert "damaged" in costs.measurements(Toy(), tmp_path).problem

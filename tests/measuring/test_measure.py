@@ -1,0 +1,185 @@
+"""Measuring: every (op, algorithm) once, what is known is not measured again, the result is kept."""
+
+import math
+
+import numpy as np
+import pytest
+
+from minidnn import costs
+from minidnn.backends import open_device
+from minidnn.layers.convolution import ConvolutionAttrs
+from minidnn.measuring import link, steps
+from minidnn.measuring import ops as study
+from minidnn.memory.execution.runtime import Bound
+from minidnn.memory.execution.threads import Threads
+from minidnn.program import Op, Pass, Program, Tensor
+from tests.support.cuda.fake import fake_device
+
+
+def program(channels=4):
+    x, y = Tensor("x", (2, channels, 8, 8)), Tensor("y", (2, 4, 8, 8))
+    w = Tensor("w", (4, channels, 3, 3))
+    attrs = ConvolutionAttrs(kernel=(3, 3), stride=(1, 1), pad=(1, 1), dilation=(1, 1), group=1)
+    passes = {"forward": ((x, w), y), "backward_filter": ((x, y), w), "backward_data": ((w, y), x)}
+    ops = [
+        Op(f"conv.{verb}", f"convolution.{verb}", "conv", Pass.FORWARD, reads, (write,), attrs, (), 100)
+        for verb, (reads, write) in passes.items()
+    ]
+    return Program("TRAIN", tuple(ops), (x, y), (w,))
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+def test_measures_each_algorithm_once_and_remembers(tmp_path, name):
+    device = open_device(name)
+    told = []
+    known = costs.measurements(device, tmp_path)
+    found = study.measure(device, [program(), program()], known, tell=lambda *what: told.append(what))
+    ops = program().ops
+    of = sum(len(device.algorithms(op)) for op in ops)
+    alone = [t for t in told if not t[2].startswith("steps of")]
+    assert [t[0] for t in alone] == list(range(of)) and all(t[1] == of for t in alone)
+    assert found.origin == "measured" and found.bandwidth_out > 1e8 and found.latency < 1e-3
+    for op in ops:
+        assert [c.algorithm for c in found.choices(op)] == list(device.algorithms(op))
+        assert all(0 < c.seconds < 1 for c in found.choices(op))
+
+    told.clear()
+    again = costs.measurements(device, tmp_path)
+    study.measure(device, [program()], again, tell=lambda *what: told.append(what))
+    assert not told and again.seconds == known.seconds and again.beside == known.beside != []
+    study.measure(device, [program(channels=2)], again, tell=lambda *what: told.append(what))
+    assert sum("conv." in t[2] for t in told) == sum(len(device.algorithms(op)) for op in program(2).ops)
+    told.clear()
+    study.measure(device, [program()], again, again=True, tell=lambda *what: told.append(what))
+    assert sum("conv." in t[2] for t in told) == of
+
+
+def test_within_steps(tmp_path):
+    """Every algorithm that is not far behind has its seconds within steps, and those are what is kept."""
+    device = open_device("cpu")
+    known = costs.measurements(device, tmp_path)
+    one = program()
+    alone = study.measure(device, [one], known)
+    worth = {
+        costs.key(op, c.algorithm)
+        for op in one.ops
+        for c in alone.choices(op)
+        if c.seconds <= steps.SLOW * min(x.seconds for x in alone.choices(op))
+    }
+    told = []
+    found = steps.within_steps(device, one, alone, 2**30, lambda *what: told.append(what))
+    assert set(found) == worth and all(0 < s < 1 for s in found.values())
+    assert told == [(i, len(told)) for i in range(len(told))]
+    assert steps.within_steps(device, one, alone, 100) == {}, "no room"
+
+
+def test_on_the_host_what_steps_take_is_kept(tmp_path, monkeypatch):
+    device, one = open_device("reference"), program()
+    first = costs.key(one.ops[0], device.algorithms(one.ops[0])[0])
+    monkeypatch.setattr(study, "within_steps", lambda *_: {first: 0.125, "other": 0.125})
+    known = costs.measurements(device, tmp_path)
+    study.measure(device, [one], known)
+    assert known.seconds[first] == 0.125 and "other" not in known.seconds
+
+
+def test_copies_move_at_a_plausible_rate():
+    found = study.link(open_device("cpu"), 2**20, 3)
+    assert all(1e8 < rate < 1e12 for rate in (found.out, found.back, found.out_beside, found.back_beside))
+    assert 0 < found.latency < 1e-2 and len(found.computing) == 2
+
+
+def test_copies_beside_compute():
+    """Either op is offered by every device, and is bound by what it stands for."""
+    memory, arithmetic = link.ops(1 << 12, 256)
+    for name in ("reference", "cpu"):
+        found = [link.computing(open_device(name), op, 2**18, 2) for op in (memory, arithmetic)]
+        assert [(f.bound_by, f.op) for f in found] == [
+            ("memory", "gradient.add"), ("arithmetic", "inner_product.forward"),
+        ]  # fmt: skip
+        assert all(0 < value < math.inf for f in found for value in (f.out, f.back, f.slower))
+    beside = link.Link(1e9, 1e9, 1e9, 1e9, 1e-6, tuple(found)).beside()
+    assert beside[1] == {
+        "bound_by": "arithmetic", "op": "inner_product.forward", "bandwidth_out": found[1].out,
+        "bandwidth_in": found[1].back, "slower": found[1].slower,
+    }  # fmt: skip
+    assert "beside an op bound by arithmetic, which takes" in link.described(beside)
+
+
+def test_the_device_computes_for_as_long_as_copies_go_on(monkeypatch):
+    """Time is counted, not taken: an op takes 1 ms, a copy 7 ms. And the op is there before the copies are."""
+    runs = []
+
+    def median_seconds(runtime, bound, repeats, stream):
+        for b in bound:
+            b.call()
+        runs.append(([b.stream for b in bound], sum(calls), stream))
+        calls.clear()
+        return {"compute": 1e-3 * max(runs[-1][1], 1), "out": 7e-3, "in": 6e-3}[stream]
+
+    calls: list[int] = []
+    device = open_device("reference")
+    prepare = device.prepare
+    monkeypatch.setattr(link, "median_seconds", median_seconds)
+    monkeypatch.setattr(device, "prepare", lambda *a: lambda call=prepare(*a): (call(), calls.append(1)))
+    found = link.computing(device, link.ops(64, 8)[0], 700)
+    assert runs == [
+        (["compute"], 1, "compute"), (["out"], 0, "out"), (["in"], 0, "in"), (["compute"], 15, "compute"),
+        (["compute", "out"], 15, "out"), (["compute", "in"], 15, "in"), (["compute", "out", "in"], 15, "compute"),
+    ]  # fmt: skip
+    assert (found.out, found.back, found.slower) == (pytest.approx(1e5), pytest.approx(700 / 6e-3), 1)
+
+
+def test_short_ops_run_in_groups_on_a_gpu():
+    device = fake_device()
+    api = device.api
+    runtime = device.runtime(1 << 12, 0, 0.0, 0)
+    events, ran = len(api.events), []
+
+    def call():
+        api.enqueue(device.compute, lambda: ran.append(api.replays), "op")
+
+    taken = study.timed(runtime, call, repeats=3)
+    assert [ran.count(k) for k in range(4)] == [2, 20, 20, 20], "two to see how long it takes, then groups"
+    assert len([w for w in api.log if w.what == "op"]) == 2 + 3 * 20, "each group is captured once"
+    assert 0 < taken < 1e-5, "the fake takes a microsecond for each thing that is enqueued"
+    assert len(api.events) == events and not api.graphs
+    ran.clear()
+    assert study.timed(runtime, call, best=1e-9) > 0 and len(ran) == 2, "much slower than the best: that is enough"
+    runtime.close()
+    assert not api.allocated and not api.events
+
+
+def test_a_group_that_is_refused_leaves_nothing_behind():
+    device = fake_device()
+    api = device.api
+    runtime = device.runtime(1 << 12, 0, 0.0, 0)
+    events = len(api.events)
+
+    def call():
+        if api.capture is not None:
+            raise RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")
+
+    with pytest.raises(RuntimeError, match="NOT_SUPPORTED"):
+        study.timed(runtime, call)
+    assert api.capture is None and not api.graphs and len(api.events) == events and not runtime.broken
+
+
+def test_seconds_on_threads_are_those_of_compute_alone():
+    from time import sleep
+
+    runtime = Threads(64, 64)
+    slow = Bound(1, "out", lambda: sleep(0.05))
+    prepared = runtime.bind([Bound(0, "compute", lambda: sleep(0.002)), slow])
+    assert 0.002 <= runtime.seconds(prepared, 3) < 0.05
+    runtime.close()
+
+
+def test_large_tensors_repeat_ordinary_numbers(monkeypatch):
+    monkeypatch.setattr(study, "REPEATED", 7)
+    op = next(op for op in program().ops if op.kind == "convolution.forward")
+    random = np.random.default_rng(0)
+    for t in op.reads:
+        values = study._filled(t, op, random).view(t.dtype)
+        assert values.size == t.size and (values != 0).all() and np.isfinite(values).all()
+        assert np.array_equal(values, np.resize(values[:7], values.size))
+    assert not study._filled(op.writes[0], op, random).any()

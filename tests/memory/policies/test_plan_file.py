@@ -1,0 +1,189 @@
+"""A plan as a file: it comes back as it was, runs to the same bytes, and is refused where it does not belong."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import minidnn
+from minidnn.cli.main import main
+from minidnn.costs import Choice, estimate, profile
+from minidnn.memory import policies
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.plan import Plan, Slot, Trip
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies import plan_file
+from minidnn.memory.policies.plan_file import PlanError
+from minidnn.nets.net import Net
+from minidnn.program import Algorithm
+from minidnn.programs.build import programs
+from tests.support.paths import NET_FILES
+
+TITAN = profile("titan_x")
+
+
+def lowered(name, batch=None):
+    return tuple(programs(Net.from_yaml(NET_FILES / f"{name}.yaml", batch), None, ("TRAIN", "TEST")).values())
+
+
+@pytest.fixture
+def saved(tmp_path):
+    def save(net="inception", policy="vdnn_all:m", costs=TITAN):
+        path = tmp_path / "it.plan"
+        arrangement = arrange(lowered(net), policy, costs)
+        plan_file.save(path, arrangement, costs)
+        return path, arrangement
+
+    return save
+
+
+@pytest.mark.parametrize("policy", policies.names())
+@pytest.mark.parametrize("net", ["inception", "residual"])
+def test_a_plan_comes_back_as_it_was(saved, net, policy):
+    path, before = saved(net, policy)
+    after = arrange(lowered(net), str(path), TITAN)
+    for name, schedule in before.schedules.items():
+        assert str(after.schedules[name]) == str(schedule)
+        assert after.schedules[name].plan.share == schedule.plan.share
+
+
+def test_all_of_a_plan_is_saved():
+    """Whoever adds a field to Plan, Trip or Slot must decide what a file says of it."""
+    assert {f.name for f in dataclasses.fields(Plan)} == {"order", "trips", "algorithm", "share", "hold"}
+    assert {f.name for f in dataclasses.fields(Trip)} >= {"tensor", *plan_file.POINTS}
+    assert {f.name for f in dataclasses.fields(Slot)} == {"name", "nbytes"}
+
+
+def test_one_fact_a_line(saved, tmp_path):
+    path, _ = saved(policy="vdnn_conv:m")
+    other = tmp_path / "other.plan"
+    plan_file.save(other, arrange(lowered("inception"), "vdnn_all:m", TITAN), TITAN)
+    a, b = (set(p.read_text().splitlines()) for p in (path, other))
+    trips = [line for line in b - a if '"tensor"' in line]
+    assert trips and all(json.loads(line.rstrip(",")) for line in trips), "what differs is whole trips"
+
+
+def test_training_by_a_file_gives_the_same_bytes(tmp_path):
+    random = np.random.default_rng(1)
+    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+    net = NET_FILES / "residual.yaml"
+
+    def trained(policy):
+        fields = dict(base_lr=0.05, momentum=0.9, max_iter=2)
+        with minidnn.Solver(minidnn.load(net), policy=policy, device="cpu", seed=3, data=data, **fields) as solver:
+            solver.step(), solver.step()
+            path = tmp_path / "run.plan"
+            plan_file.save(path, solver.arrangement, estimate(solver.session.device))
+            return str(path), {name: array.tobytes() for name, array in solver.values().items()}
+
+    path, want = trained("vdnn_all:m")
+    assert trained(path)[1] == want
+
+
+def test_refused_under_a_budget(saved):
+    path, arrangement = saved()
+    with pytest.raises(BudgetError, match=f"smallest budget .*it.plan can keep is {arrangement.arena} bytes"):
+        arrange(lowered("inception"), str(path), TITAN, arrangement.arena - 256)
+    arrange(lowered("inception"), str(path), TITAN, arrangement.arena)
+
+
+def test_refused_for_another_net_saying_what_differs(saved):
+    path, _ = saved()
+    with pytest.raises(
+        PlanError, match=r"of another net: data is float32 \d+x3x12x12 in the plan and float32 2x3x12x12"
+    ):
+        arrange(lowered("inception", 2), str(path), TITAN)
+    with pytest.raises(PlanError, match=r"another net: .*, and \d+ more"):
+        arrange(lowered("chain"), str(path), TITAN)
+    with pytest.raises(PlanError, match="plans TRAIN, TEST, not ACCUMULATE"):
+        (first, *_) = lowered("inception")
+        arrange([dataclasses.replace(first, name="ACCUMULATE")], str(path), TITAN)
+
+
+def test_refused_for_other_fusion_saying_so(tmp_path, capsys):
+    net, path = str(NET_FILES / "chain.yaml"), str(tmp_path / "a.plan")
+    assert main(["plan", net, "--policy", "vdnn_all:m", "--gpu", "titan_x", "--save", path]) == 0
+    assert main(["plan", net, "--policy", path, "--gpu", "titan_x", "--no-fusion"]) == 2
+    assert "the plan's device makes one op conv1+relu1.forward of several, this one does not" in capsys.readouterr().err
+
+
+def test_refused_for_other_costs_saying_what_differs(saved):
+    path, _ = saved()
+
+    def more(op):
+        return [Choice(Algorithm(c.algorithm.name, c.algorithm.workspace + 8), c.seconds) for c in TITAN.choices(op)]
+
+    other = dataclasses.replace(TITAN, device="mine", choices=more)
+    with pytest.raises(
+        PlanError, match=r"a plan for titan_x: .* takes implicit_gemm with 0 bytes.* mine offers .*\(8\)"
+    ):
+        arrange(lowered("inception"), str(path), other)
+
+
+def edit(path, change):
+    content = json.loads(path.read_text())
+    change(content["programs"]["TRAIN"], content)
+    path.write_text(json.dumps(content))
+
+
+def _late(train, _):
+    trip = next(t for t in train["trips"] if t["out"] and t["back"])
+    trip["back"] = trip["arrive"] = "end"
+
+
+def _aliased(train, _):
+    train["share"]["norm1.y"] = "relu1.y"  # which LRN's backward still reads
+
+
+@pytest.mark.parametrize(
+    "change, says",
+    [
+        (_late, r"does not hold: .* is not on the device"),
+        (_aliased, "does not hold: "),
+        (lambda t, _: t["order"].append("nobody.forward"), "there is no op 'nobody.forward'"),
+        (lambda t, _: t["trips"][0].update(back="conv1.forwrd"), "did you mean 'conv1.forward'"),
+        (lambda t, _: t["trips"][0].pop("free"), "a trip"),
+        (lambda t, _: t["hold"].append("nothing"), "there is no tensor 'nothing'"),
+        (
+            lambda t, _: t["share"].update({"relu1.y": {"slot": "a", "nbytes": 10**30}}),
+            "relu1.y shares .*a slot with its",
+        ),
+        (lambda t, _: t["trips"][0].update(into={"slot": "a", "nbytes": -8}), "a trip of .* shares .*a slot with its"),
+        (lambda t, _: t["algorithm"].update({"conv1.forward": ["fast"]}), "not a plan: programs.TRAIN.algorithm"),
+        (lambda t, _: t["ops"].update({"conv1.forward": "0"}), "conv1.forward has other constants or tensors"),
+        (lambda _, file: file.update(minidnn_plan=2), "of version 2"),
+        (lambda _, file: file.pop("policy"), "policy: "),
+    ],
+)
+def test_what_was_changed_by_hand_is_refused(saved, change, says):
+    path, _ = saved("chain")
+    edit(path, change)
+    with pytest.raises(PlanError, match=says):
+        arrange(lowered("chain"), str(path), TITAN)
+
+
+@pytest.mark.parametrize("text, says", [("", ":1:1: not a plan"), ("{\n 3}", ":2:2: not a plan"), ("[]", "not a plan")])
+def test_what_is_no_plan(tmp_path, capsys, text, says):
+    path = tmp_path / "no.plan"
+    path.write_text(text)
+    assert main(["plan", str(NET_FILES / "chain.yaml"), "--policy", str(path)]) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_the_verb(tmp_path, capsys):
+    net, path = str(NET_FILES / "chain.yaml"), str(tmp_path / "a.plan")
+    assert main(["plan", net, "--policy", "vdnn_all:m", "--save", path]) == 0
+    assert "proved" in capsys.readouterr().out
+    assert main(["plan", net, "--policies", f"vdnn_all:m,{path}", "--json"]) == 0
+    first, second = json.loads(capsys.readouterr().out)["rows"]
+    assert {**first, "policy": ""} == {**second, "policy": ""}
+    before = Path(path).read_text()
+    assert main(["plan", net, "--policy", "baseline:m", "--budget", "1KiB", "--save", path]) == 2
+    assert Path(path).read_text() == before, "a refused plan replaces nothing"
+    assert main(["plan", net, "--policies", "baseline:m,liveness:m", "--save", path]) == 2
+    assert main(["plan", net, "--policy", "baseline:m", "--save", str(tmp_path / "a.txt")]) == 2
+    assert main(["plan", net, "--policy", str(tmp_path / "none.plan")]) == 2

@@ -1,0 +1,207 @@
+"""What of a schedule is wrong before its first instruction, in one that no lowering makes, or between programs."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+
+import pytest
+
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import homes, place
+from minidnn.memory.plan import Plan, Trip, complete
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies import names
+from minidnn.memory.proof.verify import ScheduleError, verify, verify_all
+from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Stay, Wait, aligned
+from minidnn.program import Op, Pass, Program, Role, Tensor
+from tests.support.oracle import broken
+from tests.support.programs import PROGRAMS, chain, costs, wild_graph
+
+X = Tensor("x", (64,), role=Role.INPUT)
+W, V = (Tensor(name, (64,), role=Role.PARAM) for name in "wv")
+Y, Z = Tensor("y", (64,)), Tensor("z", (64,))
+FIRST, SECOND = Op("a", "k", "a", Pass.FORWARD, (X, W), (Y,)), Op("b", "k", "b", Pass.FORWARD, (Y, V), (Z,))
+
+
+def program(*before, carried=(W, V)):
+    return Program("TRAIN", (*before, FIRST, SECOND), (X,), carried, (Z,))
+
+
+def planned(p, **fields):
+    return place(lower(p, complete(p, costs(), Plan(**fields))))
+
+
+@pytest.fixture
+def good():
+    s = planned(program())
+    verify(s)
+    return s
+
+
+def home(s, t):
+    return next(b for b in s.buffers if b.home and b.stays[0].tensor == t)
+
+
+@pytest.mark.parametrize("cls, stream", [(Offload, "in"), (Prefetch, "out"), (Compute, "out"), (Offload, "compute")])
+def test_an_instruction_on_another_stream(cls, stream):
+    s = copy.copy(arrange([chain(3)], "vdnn_all:p", costs()).schedules["TRAIN"])
+    i = max(i for i, x in enumerate(s.instructions) if isinstance(x, cls))
+    s.instructions = tuple(replace(x, stream=stream) if k == i else x for k, x in enumerate(s.instructions))
+    with pytest.raises(ScheduleError, match=f"instruction {i}: it is on the stream {stream}"):
+        verify(s)
+
+
+def test_two_that_are_carried_in_one_home(good):
+    b, c = home(good, W), home(good, V)
+    b.stays.append(c.stays[0])
+    c.stays[0].buffer = b
+    good.buffers = tuple(x for x in good.buffers if x is not c)
+    assert broken(good)
+    with pytest.raises(ScheduleError, match="only a carried tensor by itself"):
+        verify(good)
+
+
+def test_two_homes_of_one(good):
+    b = Buffer(256, 0, 2, home=True)
+    b.stays.append(Stay(W, 1, 0, 2))
+    b.stays[0].buffer = b
+    good.buffers, good.offset = (*good.buffers, b), {**good.offset, b: aligned(good.arena)}
+    good.arena += 256
+    with pytest.raises(ScheduleError, match="w has two homes"):
+        verify(good)
+
+
+def test_who_is_not_carried_has_no_home(good):
+    next(b for b in good.buffers if b.stays[0].tensor == X).home = True
+    with pytest.raises(ScheduleError, match="x lives across steps, which only a carried tensor"):
+        verify(good)
+
+
+def test_a_stay_that_takes_itself_to_be_elsewhere(good):
+    """The machine goes by what a stay says, the proof by what a buffer says."""
+    y = next(b for b in good.buffers if b.stays[0].tensor == Y)
+    y.stays[0].buffer = home(good, W)
+    assert broken(good)
+    with pytest.raises(ScheduleError, match=r"y takes itself to be in w, it is in y"):
+        verify(good)
+
+
+@pytest.mark.parametrize(
+    "places, message",
+    [
+        ({X: -256}, "x lies at -256 on the host"),
+        ({X: 1}, "x lies at 1 on the host"),
+        ({X: 0, Z: 256}, "x and z overlap on the host"),  # the input's second place
+        ({X: 256, Z: 768}, "z ends beyond the 768 bytes on the host"),
+        ({Z: 0}, "input x has no place on the host"),
+        ({X: 0}, "z has no place on the host"),
+    ],
+)
+def test_places_on_the_host(good, places, message):
+    good.host_offset = places if len(places) > 1 or "no place" in message else {**good.host_offset, **places}
+    with pytest.raises(ScheduleError, match=message):
+        verify(good)
+
+
+@pytest.mark.parametrize("which", ["workspace", "written"])
+def test_a_tensor_of_the_name_and_of_fewer_bytes(which):
+    s = arrange([chain(3)], "vdnn_all:p", costs()).schedules["TRAIN"]
+    x = next(x for x in s.instructions if isinstance(x, Compute) and x.op.name == "conv1.forward")
+    stay = x.workspace if which == "workspace" else x.writes[0]
+    stay.tensor = Tensor(stay.tensor.name, (16,), "uint8", stay.tensor.role)
+    assert broken(s)
+    with pytest.raises(ScheduleError, match="bytes in the program and 16 in the schedule"):
+        verify(s)
+
+
+def test_an_update_in_place_that_reads_elsewhere_than_it_writes():
+    """A kernel is given one address for it."""
+    p = next(p for p in map(wild_graph, range(50)) if any(op.kind == "clip.clip" for op in p.ops))
+    s = copy.copy(arrange([p], "liveness:m", costs()).schedules["TRAIN"])
+    k = next(i for i, x in enumerate(s.instructions) if isinstance(x, Compute) and x.op.kind == "clip.clip")
+    old = s.instructions[k].writes[0]
+    b = Buffer(old.tensor.nbytes, 0, len(s.plan.order), [Stay(old.tensor, 1, 0, len(s.plan.order))])
+    b.stays[0].buffer = b
+
+    def told(stays):
+        return tuple(b.stays[0] if stay is old else stay for stay in stays)
+
+    made = [Alloc(b)]
+    for i, x in enumerate(s.instructions):
+        if isinstance(x, Wait):
+            x = replace(x, on=x.on + 1)
+        elif isinstance(x, Compute) and i >= k:
+            x = replace(x, reads=told(x.reads) if i > k else x.reads, writes=told(x.writes))
+        made.append(x)
+    s.instructions, s.buffers = (*made, Free(b)), (*s.buffers, b)
+    s.offset, s.arena = {**s.offset, b: aligned(s.arena)}, aligned(s.arena) + aligned(b.nbytes)
+    assert "reads elsewhere" in broken(s)
+    with pytest.raises(ScheduleError, match="but reads it elsewhere than it writes it"):
+        verify(s)
+
+
+def test_an_input_that_is_written_and_copied_over_what_the_host_gave():
+    """`Machine.step(again=True)` would begin with it."""
+    p = program(Op("u", "k", "u", Pass.FORWARD, (X,), (X,)))
+    verify(planned(p))
+    s = planned(p, trips=(Trip(X, None, None, 0, 0), Trip(X, 1, 1, 1, 1)))
+    assert "is not what it was" in broken(s)
+    with pytest.raises(ScheduleError, match="end of step: input x is overwritten on the host"):
+        verify(s)
+
+
+def test_an_op_that_never_runs():
+    p = program()
+    extra = Op("c", "k", "c", Pass.FORWARD, (Y,), (Tensor("unread", (64,)),))
+    p = Program("TRAIN", (*p.ops, extra), p.inputs, p.carried, p.outputs)
+    with pytest.raises(ScheduleError, match="c never runs"):
+        verify(planned(p, order=p.ops[:2]))
+
+
+# ---- programs that share an arena
+
+
+def two(base_of_test=None):
+    """TRAIN carries w, v and their momenta; TEST the first two alone."""
+    state = Tensor("m", (64,), role=Role.STATE)
+    update = Op("u", "k", "u", Pass.UPDATE, (W, state), (W, state))
+    train = Program("TRAIN", (*program().ops, update), (X,), (W, V, state), (Z,))
+    test = Program("TEST", program().ops, (X,), (W, V), (Z,))
+    fixed, base = homes((*train.carried, *test.carried))
+    return [
+        place(lower(p, complete(p, costs(), Plan())), fixed, at)
+        for p, at in ((train, base), (test, base if base_of_test is None else base_of_test))
+    ]
+
+
+def test_programs_that_leave_one_another_alone_are_proved():
+    verify_all(two())
+
+
+def test_a_program_over_what_only_another_carries():
+    """Each by itself is right."""
+    schedules = two(homes((W, V))[1])
+    for s in schedules:
+        verify(s)
+        assert broken(s) is None
+    with pytest.raises(ScheduleError, match=r"TEST: \w lies over m, which another program left there"):
+        verify_all(schedules)
+
+
+def test_programs_that_look_for_a_weight_in_two_places():
+    train, test = two()
+    w, v = home(test, W), home(test, V)
+    test.offset = {**test.offset, w: test.offset[v], v: test.offset[w]}
+    verify(test)
+    with pytest.raises(ScheduleError, match=r"\w lies at \[\d+, \d+\) in TEST"):
+        verify_all([train, test])
+
+
+@pytest.mark.parametrize("policy", names())
+def test_every_policy_arranges_programs_that_are_proved_together(policy):
+    train = PROGRAMS["residual"](2)
+    ops = train.ops[:4]
+    carried = tuple(t for t in train.carried if any(t in op.reads for op in ops))
+    assert len(carried) < len(train.carried)
+    arrange([train, Program("TEST", ops, train.inputs, carried, ops[-1].writes)], policy, costs())

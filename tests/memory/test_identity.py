@@ -1,0 +1,113 @@
+"""The promise: with the same algorithm per op, every policy trains to the same bytes, on every device.
+
+Freed bytes are poisoned with NaN, the copies run on real threads and are delayed at random."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import pytest
+
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.policies import names
+from tests.support.paths import SMALL_NETS
+from tests.support.trains import STEPS, baseline, train
+
+POLICIES = ["liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p", "vdnn_dyn"]
+POLICIES += ["layrub:m", "layrub_intra:m", "layrub_inter:m"]
+POLICIES += [
+    "baseline_caffe:p",
+    "superneurons_memory:p",
+    "superneurons_cost_aware:m",
+    "sqrt_n:p",
+    "recompute_all:m",
+    "recompute_cheap:m",
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("net", SMALL_NETS)
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_bit_identical_to_baseline(device, net, policy):
+    want, losses, algorithms = baseline(net, device, "p" if policy.endswith((":p", "dyn")) else "m")
+    got, got_losses, got_algorithms = train(net, device, policy, debug=True, delays=2e-3)
+    assert got_algorithms == algorithms, "compared with the same algorithms"
+    assert got_losses == losses
+    assert [name for name in want if want[name] != got[name]] == []
+
+
+@pytest.mark.parametrize("policy", ["liveness:m", "layrub:m", "layrub_intra:m", "layrub_inter:m"])
+@pytest.mark.parametrize("net", SMALL_NETS)
+@pytest.mark.parametrize("device", ["reference", "cpu"])
+def test_a_mask_in_relus_stead_changes_no_number(device, net, policy):
+    """Also below a Dropout that works in place (chain, inception). Under these facts nothing is fused."""
+    want, losses, _ = baseline(net, device, "m", fuse=False)
+    got, got_losses, _ = train(net, device, policy, facts="layrub", debug=True, delays=2e-3)
+    assert got_losses == losses and got == want
+
+
+# Those that move nothing until a budget makes them.
+TIGHT = ["vdnn_pp:m", "vdnn_pp:p", "vdnn_pp_conv:m", "vdnn_pp_alt:m", "accudnn:m", "accudnn:p"]
+
+
+@pytest.mark.parametrize(
+    ("device", "net", "policy"),
+    [("cpu", net, policy) for net in SMALL_NETS for policy in TIGHT]
+    + [("reference", net, TIGHT[0]) for net in SMALL_NETS],
+)
+def test_bit_identical_under_the_smallest_budget(device, net, policy):
+    with pytest.raises(BudgetError) as refused:
+        train(net, device, policy, budget=1)
+    want, losses, algorithms = baseline(net, device, policy[-1])
+    got, got_losses, got_algorithms = train(net, device, policy, debug=True, delays=2e-3, budget=refused.value.smallest)
+    assert got_algorithms == algorithms, "compared with the same algorithms"
+    assert got_losses == losses
+    assert [name for name in want if want[name] != got[name]] == []
+
+
+@pytest.mark.parametrize("compress", [False, True])
+@pytest.mark.parametrize("policy", ["vdnn_all:p", "vdnn_conv:m"])
+@pytest.mark.parametrize("net", SMALL_NETS)
+def test_bit_identical_through_a_pinned_ring(net, policy, compress):
+    """A ring for the largest that travels: each tensor's bytes in it are another's soon after."""
+    with pytest.raises(BudgetError) as refused:
+        train(net, "cpu", policy, host_ring=1, compress=compress)
+    want, losses, _ = baseline(net, "cpu", policy[-1])
+    ring = dict(host_ring=refused.value.smallest, compress=compress)
+    got, got_losses, _ = train(net, "cpu", policy, debug=True, delays=2e-3, **ring)
+    assert got_losses == losses and got == want
+
+
+def held_out():
+    random = np.random.default_rng(8)
+    return random.standard_normal((12, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 12).astype(np.int32)
+
+
+@lru_cache
+def baseline_between_tests():
+    return train("inception", "reference", "baseline:m", clip_gradients=0.5, iter_size=2, test_data=held_out())
+
+
+@pytest.mark.parametrize("policy", names())
+def test_bit_identical_with_clipping_accumulation_and_tests_between_under_the_smallest_budget(policy):
+    """Every policy there is, three programs in one arena: on the reference, which has one algorithm per op."""
+    options = dict(clip_gradients=0.5, iter_size=2, test_data=held_out())
+    want, losses, algorithms = baseline_between_tests()
+    with pytest.raises(BudgetError) as refused:
+        train("inception", "reference", policy, budget=1, **options)
+    smallest = refused.value.smallest
+    got, got_losses, got_algorithms = train(
+        "inception", "reference", policy, debug=True, delays=1e-3, budget=smallest, **options
+    )
+    assert got_algorithms == algorithms
+    assert got_losses == losses and len(losses) > 2 * STEPS
+    assert [name for name in want if want[name] != got[name]] == []
+
+
+@pytest.mark.parametrize("net", ["chain", "residual"])
+def test_bit_identical_with_clipping_and_accumulation(net):
+    options = dict(clip_gradients=0.5, iter_size=2)
+    want, losses, _ = train(net, "cpu", "baseline:m", **options)
+    got, got_losses, _ = train(net, "cpu", "vdnn_all:m", debug=True, delays=2e-3, **options)
+    assert got_losses == losses and got == want

@@ -1,0 +1,267 @@
+"""The networks of models/ and those made by name: geometry, sizes, and the vDNN paper's sums of bytes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from math import prod
+from pathlib import Path
+
+import pytest
+
+import minidnn
+from minidnn import zoo
+from minidnn.layers import LAYERS
+from minidnn.nets.net import Net
+from minidnn.optimizers import OPTIMIZERS
+from minidnn.schema import load_solver
+from tests.support.paths import MODELS
+
+MIB = 2**20
+NETS = [name for name in zoo.names() if not name.endswith("_solver")]
+
+
+def net(name: str, batch: int | None = None) -> Net:
+    found = zoo.find(name, batch)
+    return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+
+
+def learnable(name: str) -> int:
+    return sum(prod(p.shape) for node in net(name).graph("TRAIN").layers for p in node.parameters if p.learnable)
+
+
+def test_the_issue_s_networks_are_there():
+    wanted = "digits_lenet lenet cifar10_quick alexnet overfeat googlenet vgg16 vgg19 resnet18 resnet50 resnet152"
+    assert set(wanted.split()) <= set(NETS)
+    solvers = {name.removesuffix("_solver") for name in zoo.names() if name.endswith("_solver")}
+    assert {"digits" if name == "digits_lenet" else name for name in NETS} == solvers
+
+
+@pytest.mark.parametrize("name", NETS)
+def test_resolves_in_both_phases(name):
+    made = net(name)
+    classes = 10 if name in ("digits_lenet", "lenet", "cifar10_quick") else 1000
+    for phase in ("TRAIN", "TEST"):
+        graph = made.graph(phase)
+        scores = [n.bottoms[0] for n in graph.layers if n.layer.type == "SoftmaxWithLoss"][-1]
+        assert scores.tensor.shape[1] == classes
+        assert any(n.layer.type == "Accuracy" for n in graph.layers) == (phase == "TEST")
+
+
+@pytest.mark.parametrize("name", [name for name in zoo.names() if name.endswith("_solver")])
+def test_solvers_name_a_net_that_is_there(name):
+    solver = load_solver(zoo.find(name), LAYERS, OPTIMIZERS)
+    assert (zoo.folder() / solver.net).is_file() and solver.max_iter and solver.snapshot_prefix.startswith("out/")
+
+
+@pytest.mark.parametrize(
+    "name, count",
+    [
+        ("lenet", 431_080),
+        ("alexnet", 61_100_840),
+        ("overfeat", 144_656_488),
+        ("vgg16", 138_357_544),
+        ("vgg19", 143_667_240),
+        ("googlenet", 13_378_280),  # bvlc_googlenet.caffemodel, auxiliary classifiers too
+        ("resnet18", 11_689_512),
+        ("resnet34", 21_797_672),
+        ("resnet50", 25_557_032),
+        ("resnet101", 44_549_160),
+        ("resnet152", 60_192_808),
+        ("superneurons_alexnet", 62_378_344),  # one tower: its groups would halve three of the convolutions
+        ("caffenet", 60_965_224),
+        ("cifar10_quick", 145_578),
+        ("densenet121", 7_978_856),
+        ("inception_v3", 23_834_568),
+        ("inception_v4", 42_679_816),
+        ("resnet56", 856_058),  # He's 0.85 million, and the projections
+        ("wrn_28_10", 36_476_954),  # Zagoruyko's 36.5 million
+    ],
+)
+def test_parameters_as_published(name, count):
+    assert learnable(name) == count
+
+
+@pytest.mark.parametrize(
+    "name, sizes",
+    [
+        ("alexnet", [55, 27, 27, 13, 13, 13, 13, 6]),
+        ("overfeat", [108, 36, 30, 15, 15, 15, 15, 15, 5]),
+        ("resnet50", [112, 56, 56, 28, 14, 7, 1]),
+        ("googlenet", [112, 56, 28, 14, 4, 7, 1]),
+        ("superneurons_alexnet", [55, 27, 27, 13, 13, 13, 13, 6]),
+        ("caffenet", [55, 27, 27, 13, 13, 13, 13, 6]),
+        ("inception_v3", [149, 147, 147, 73, 73, 71, 35, 35, 17, 17, 8, 8, 1]),
+        ("inception_v4", [149, 147, 147, 73, 71, 35, 17, 8, 1]),
+        ("densenet121", [112, 56, 28, 14, 7, 1]),
+        ("cifar10_quick", [32, 16, 16, 8, 8, 4]),
+        ("resnet56", [32, 16, 8, 1]),
+        ("wrn_28_10", [32, 16, 8, 1]),
+    ],
+)
+def test_sizes_of_maps(name, sizes):
+    """Each size occurs, in this order: ceil-mode pooling gives the papers' geometry."""
+    seen = [t.tensor.shape[2] for n in net(name).graph("TRAIN").layers for t in n.tops if len(t.tensor.shape) == 4]
+    rest = iter(seen[1:])
+    assert all(size in rest for size in sizes), seen
+
+
+def sums(name: str, batch: int) -> tuple[int, int, int, int, int]:
+    """Weights, feature maps (in place where the file says so, the image too), two largest gradient maps, and the
+    feature maps that convolutions, and convolutions and poolings, read: MiB as in the vDNN paper."""
+    graph = net(name, batch).graph("TRAIN")
+    weights = sum(4 * prod(p.shape) for node in graph.layers for p in node.parameters)
+    maps = {
+        top.name: 4 * prod(top.tensor.shape)
+        for node in graph.layers
+        for top in node.tops
+        if node.layer.type not in ("SoftmaxWithLoss",) and top.tensor.dtype == "float32"
+    }
+    largest = max(size for blob, size in maps.items() if blob != "data")
+    read = {"Convolution": 0, "Pooling": 0}
+    for node in graph.layers:
+        if node.layer.type in read:
+            read[node.layer.type] += node.bottoms[0].tensor.nbytes
+    return weights, sum(maps.values()), 2 * largest, read["Convolution"], sum(read.values())
+
+
+@pytest.mark.parametrize(
+    "name, batch, base, conv, everything",
+    [
+        ("alexnet", 128, 780, 164.9, 348.9),
+        ("overfeat", 128, 2819, 385.4, 1157),
+        ("vgg19", 64, 6155, 2536, 4030),
+        ("vgg19", 128, 11761, 5072, 8060),
+        ("vgg19", 256, 22975, 10143, 16121),
+        ("vgg116", 32, 18716, None, 16960),
+        ("vgg216", 32, 34080, None, None),
+        ("vgg316", 32, 49444, None, 46850),
+        ("vgg416", 32, 64808, None, 61795),
+    ],
+)
+def test_the_vdnn_paper_s_bytes(name, batch, base, conv, everything):
+    weights, maps, gradients, of_conv, of_all = (n / MIB for n in sums(name, batch))
+    assert round(weights + maps + gradients) == base
+    assert conv is None or round(of_conv, 1) == conv or round(of_conv) == conv
+    assert everything is None or round(of_all, 1) == everything or round(of_all) == everything
+
+
+def test_superneurons_alexnet_s_bytes():
+    """23 outputs, and 13 gradients (ReLU, LRN and softmax work in place of theirs): the paper's 2189.437 MiB."""
+    layers = [n for n in net("superneurons_alexnet").graph("TRAIN").layers if n.layer.type != "Data"]
+    scores = layers[-1].bottoms[0].tensor.nbytes  # of the softmax, inside of the loss
+    outputs = [*(n.tops[0].tensor.nbytes for n in layers[:-1]), scores]
+    kinds = ("Convolution", "Pooling", "InnerProduct", "Dropout")
+    gradients = [n.bottoms[0].tensor.nbytes for n in layers if n.layer.type in kinds]
+    assert (len(outputs), len(gradients)) == (23, 13)
+    assert round((sum(outputs) + sum(gradients)) / MIB, 3) == 2189.437
+    convs = [round(n.tops[0].tensor.nbytes / MIB, 2) for n in layers if n.layer.type == "Convolution"]
+    assert convs[:4] == [221.56, 142.38, 49.51, 49.51]
+
+
+def convolutions(name: str) -> int:
+    return sum(layer.type == "Convolution" for layer in net(name).layers)
+
+
+def test_layers_with_weights_are_counted():
+    for depth in (50, 101, 137, 152, 155, 302, 695, 1001, 1172, 1304, 1484, 1505, 1511, 1517):
+        assert 3 * sum(zoo.residual_blocks(depth)) + 2 == depth
+    assert convolutions("vgg416") == 416
+    assert convolutions("resnet1517") == 1516 + 4  # with a projection in each group, as Layrub's file has
+    assert convolutions("superneurons_resnet1922") == 1921 + 4
+    assert convolutions("resnet56") == 55 + 3
+    assert convolutions("wrn_28_10") == 28  # its depth counts the projections, not the classifier
+    assert convolutions("wrn_8_4") == 7 + 3
+    assert convolutions("densenet121") == 120
+
+
+def test_superneurons_family_is_free_in_its_third_group():
+    made = net("superneurons_resnet1922")
+    heads = [layer.name for layer in made.layers if layer.type == "Eltwise"]
+    assert [sum(name.startswith(f"res{group}") for name in heads) for group in (2, 3, 4, 5)] == [6, 32, 596, 6]
+    assert made.layers[0].data_param.batch_size == 16
+
+
+@pytest.mark.parametrize("name, batch", [("resnet101", 7), ("resnet56", 9), ("wrn_8_2", 3), ("inception_v3", 2)])
+def test_a_made_net_takes_a_batch(name, batch):
+    assert net(name, batch).graph("TRAIN").layers[0].tops[0].tensor.shape[0] == batch
+
+
+@pytest.mark.parametrize(
+    "name, tops, joins",
+    [("densenet121", 1024, 58), ("inception_v3", 2048, 11), ("inception_v4", 1536, 19)],
+)
+def test_what_joins_carry(name, tops, joins):
+    """Concatenations, and the maps that the classifier's pooling reads."""
+    layers = net(name).graph("TRAIN").layers
+    assert sum(n.layer.type == "Concat" for n in layers) == joins
+    assert next(n for n in layers if n.name == "pool5").bottoms[0].tensor.shape[1] == tops
+
+
+@pytest.mark.parametrize("name", [*zoo.MADE, "resnet34", "resnet56", "wrn_28_10", "wrn_8_256"])
+def test_made_nets_resolve_in_both_phases(name):
+    made = net(name)
+    small = name.startswith(("wrn", "resnet56"))
+    for phase in ("TRAIN", "TEST"):
+        graph = made.graph(phase)
+        scores = [n.bottoms[0] for n in graph.layers if n.layer.type == "SoftmaxWithLoss"][-1]
+        assert scores.tensor.shape[1] == (10 if small else 1000)
+
+
+@pytest.mark.parametrize(
+    "name, says",
+    [
+        ("resnet1000", "resnet998 or resnet1001"),
+        ("vgg20", "vgg21"),
+        ("vgg", "did you mean 'vgg1"),
+        ("models/resnet5.yaml", "did you mean 'models/resnet50.yaml'"),
+        ("lenett", "did you mean 'lenet'"),
+        ("inception3", "did you mean 'inception_v3'"),
+        ("superneurons_resnet1920", "superneurons_resnet1922"),
+        ("wrn_29_10", "wrn_26_10"),
+        ("nothing_like_it", "there are alexnet, cifar10_quick"),
+    ],
+)
+def test_a_wrong_name_says_what_there_is(name, says):
+    with pytest.raises(zoo.NoSuchModel) as error:
+        zoo.find(name)
+    assert says in str(error.value)
+
+
+def test_families_have_every_depth():
+    for name, (make, first, step) in zoo.DEPTHS.items():
+        assert zoo.family(f"{name}{first}") == zoo.family(name) == name
+        for depth in (first, first + step, first + 20 * step):
+            kinds = ("Convolution", "InnerProduct") if "resnet" in name else ("Convolution",)
+            weighty = [n for n in make(depth, batch=1).layers if n.type in kinds and "branch1" not in n.name]
+            assert len(weighty) == depth
+
+
+def test_names_are_found_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert zoo.find("models/vgg16.yaml") == zoo.find("vgg16") == zoo.folder() / "vgg16.yaml"
+    (tmp_path / "vgg16").write_text("mine")
+    assert zoo.find("vgg16") == Path("vgg16")  # a file of the user's goes first
+
+
+def test_written_files_are_what_the_classes_say():
+    script = MODELS / "generate.py"
+    done = subprocess.run([sys.executable, script, "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("kind", zoo.WRITTEN, ids=lambda kind: kind.name)
+def test_file_and_class_are_the_same_net(kind):
+    assert net(kind.name) == kind()
+
+
+def test_load_takes_what_the_command_line_takes(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    net = minidnn.load("digits_lenet", batch=4)
+    assert (
+        net == minidnn.load(zoo.folder() / "digits_lenet.yaml", batch=4) == minidnn.load("models/digits_lenet.yaml", 4)
+    )
+    assert net.graph("TEST")["conv1_1"].tops[0].tensor.shape[0] == 4
+    assert minidnn.load("resnet20", batch=2) == zoo.find("resnet20", 2)
+    with pytest.raises(zoo.NoSuchModel, match="did you mean 'digits_lenet'"):
+        minidnn.load("digits_lent")

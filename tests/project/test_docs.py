@@ -1,0 +1,107 @@
+"""What the documents say can be typed: their Python runs, their commands are understood, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from minidnn.cli.main import _parser
+from minidnn.cli.options import _SHARED, POLICIES
+from minidnn.layers import FACTS
+from minidnn.memory.policies import names
+from tests.support.paths import ROOT
+
+DOCUMENTS = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
+
+
+def blocks(path, language):
+    return re.findall(rf"```{language}\n(.*?)```", path.read_text(), re.DOTALL)
+
+
+def commands():
+    for block in blocks(ROOT / "README.md", ""):
+        for line in block.splitlines():
+            if line.startswith("minidnn ") and "..." not in line:
+                yield line.split("#")[0].strip()
+
+
+def python(code, folder):
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_readme_s_python_runs(tmp_path):
+    pytest.importorskip("sklearn")
+    (code,) = blocks(ROOT / "README.md", "python")
+    assert "(10, 1024)" in python(code, tmp_path)
+
+
+def test_a_layer_of_ones_own_trains(tmp_path):
+    pytest.importorskip("sklearn")
+    (code,) = blocks(ROOT / "CONTRIBUTING.md", "python")
+    code += """
+class Mine(minidnn.Net):
+    def define(self, batch=16):
+        x, label = L.Data(source="digits", batch_size=batch, scale=0.0625)
+        x = L.InnerProduct(x, num_output=20, weight_filler={"type": "xavier"})
+        x = L.InnerProduct(L.Cube(x, factor=0.5), num_output=10, weight_filler={"type": "xavier"})
+        L.SoftmaxWithLoss(x, label)
+
+for device in ("reference", "cpu"):
+    with minidnn.Solver(Mine(), base_lr=0.003, momentum=0.9, max_iter=301, device=device, seed=1) as solver:
+        first = solver.step(1).loss
+        assert solver.step(300).loss < first / 3
+"""
+    python(code, tmp_path)
+
+
+def test_a_layer_of_ones_own_on_the_command_line(tmp_path):
+    (code,) = blocks(ROOT / "CONTRIBUTING.md", "python")
+    (tmp_path / "cube.py").write_text(code)
+    layer = "{name: %s, type: %s, bottom: %s, top: %s, %s}"
+    layers = [
+        "{name: data, type: Input, top: [data, label], input_param: {shape: [{dim: [4, 3]}, {dim: 4}]}}",
+        layer % ("cube", "Cube", "data", "cube", "cube_param: {factor: 2}"),
+        layer % ("ip", "InnerProduct", "cube", "ip", "inner_product_param: {num_output: 2}"),
+        "{name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}",
+    ]
+    (tmp_path / "net.yaml").write_text("name: n\nlayer:\n" + "".join(f"- {line}\n" for line in layers))
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    (command,) = re.findall(r"^python -c '(.*)' train cube_solver.yaml$", text, re.MULTILINE)
+    words = [sys.executable, "-c", command, "plan", "net.yaml", "--listing"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "cube.forward" in done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("command", list(commands()))
+def test_readme_s_commands_are_understood(command):
+    words = shlex.split(command)[1:]
+    assert _parser(words).parse_args(words).verb == words[0]
+
+
+def test_every_policy_is_explained():
+    text = (ROOT / "docs" / "policies.md").read_text()
+    assert [name for name in names() if f"`{name}`" not in text] == []
+    assert [name for name in re.findall(r"(\w+)(?:,| \()", POLICIES.partition(", or")[0]) if name not in names()] == []
+
+
+def test_every_set_of_facts_is_named_in_the_help():
+    said = _SHARED["facts"][1]["help"]
+    assert [name for name in FACTS if name != "default" and name not in said] == []
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_files_are_there(path):
+    text = path.read_text()
+    for target in re.findall(r"\]\(([^)#]+)\)", text):
+        if "://" not in target:
+            assert (path.parent / target).exists(), target
+    for name in re.findall(r"`((?:tests|docs|benchmarks|models|minidnn)/[\w/.-]+)`", text):
+        if name != "models/NAME.yaml" and name != "models/NAME_solver.yaml":
+            assert (ROOT / name).exists(), name

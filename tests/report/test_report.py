@@ -1,0 +1,204 @@
+"""Reports: what is printed can be read back, a page is one file, and pictures stay small on deep nets."""
+
+import dataclasses
+import io
+import json
+import re
+from dataclasses import replace
+from xml.etree import ElementTree
+
+import pytest
+
+from minidnn import sizes
+from minidnn.report import draw, page, table
+from minidnn.report.panel import Bar, Panel, panel
+from minidnn.study.compare import simulated
+from tests.support.policies import KINDS as POLICIES
+from tests.support.programs import chain, costs
+
+
+def panels(program=None, budget=None, policies=POLICIES):
+    results = simulated([program or chain()], policies, costs(), budget)
+    return [panel(r.policy, r.row(), r.schedule, r.trace) for r in results]
+
+
+@pytest.mark.parametrize(
+    "policy, shown", [("superneurons_cost_aware:m",) * 2, ("far/away/" * 9 + "x.plan", "far/away/x.plan")]
+)
+def test_names_have_room_beside_the_bars(policy, shown):
+    found = [dataclasses.replace(p, policy=policy) for p in panels()]
+    drawn, _ = draw.draw_roles(found, None, 0)
+    x, name = re.search(r'<text x="([\d.]+)" y="15" text-anchor="end">([^<]*)<', drawn).groups()
+    assert shown in name and float(x) > 7 * len(name) and len(name) <= 40
+
+
+def test_duration_and_size():
+    for seconds, text in ((0, "0.00 µs"), (1.5e-6, "1.50 µs"), (0.0352, "35.2 ms"), (1.24, "1.24 s"), (312, "312 s")):
+        assert table.duration(seconds) == text
+    assert table.duration(None) == table.size(None) == "–"
+    said = [table.rate(v) for v in (0.5, 46.1, 999.96, 1000, 521312.4)]
+    assert said == ["0.5000", "46.10", "1000", "1000", "521312"]
+    assert table.size(0) == "0" and table.size(1536 * 2**20) == "1.50 GiB"
+
+
+def test_table_names_the_refused_and_why():
+    lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
+    rows = [p.row for p in panels(budget=lean, policies=["baseline:m", "vdnn_all:m"])]
+    out = io.StringIO()
+    table.show(rows, "a title", out)
+    text = out.getvalue()
+    assert "a title" in text and "baseline:m" in text
+    assert re.search(r"baseline:m +refused", text) and re.search(r"vdnn_all:m +yes", text)
+    assert "refused: baseline needs" in text
+    assert "weights equal" not in text and "recomputed" not in text  # columns that would say nothing
+
+
+def test_table_shows_weights_that_differ():
+    rows = [dict(p.row, identical=p.policy != "vdnn_all:m") for p in panels()]
+    out = io.StringIO()
+    table.show(rows, file=out)
+    assert "weights equal" in out.getvalue() and "NO" in out.getvalue()
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+    def text(self):
+        return re.sub(r"\x1b\[[0-9;]*m", "", self.getvalue())
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120, 240])
+def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, columns):
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setenv("TERM", "xterm")
+    algorithms = "nhwc.brgconv 38, nhwc.brgconv_1x1 78, nhwc.jit 21, nhwc.jit_1x1 39"
+    rows = [dict(p.row, identical=True, algorithms=algorithms, peak_bytes=123 << 20) for p in panels()]
+    out = Terminal()
+    table.show(rows, file=out)
+    text = out.text()
+    assert "…" not in text and max(map(len, text.splitlines())) <= columns
+    assert all(re.search(rf"{p} +yes +123 MiB .*yes", text) for p in POLICIES)
+    assert ("left out for want of width: prefetch, algorithms" in text) == (columns <= 120)
+    assert ("brgconv_1x1 78" in text) == (columns > 120) == ("left out" not in text)
+
+
+def test_words_are_folded_before_numbers_are_cut(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    table.plain(["tensor", "bytes", "what"], [["a_long_name/" * 4, "98.0 MiB", "some words about it"]], file=out)
+    text = out.text()
+    assert "98.0 MiB" in text and "…" not in text and max(map(len, text.splitlines())) <= 40
+
+
+def test_json_is_one_document():
+    out = io.StringIO()
+    table.dump({"rows": [p.row for p in panels()]}, out)
+    assert [r["policy"] for r in json.loads(out.getvalue())["rows"]] == POLICIES
+
+
+def test_panel_knows_stalls_kinds_and_the_turn():
+    p = panels(policies=["vdnn_all:m"])[0]
+    assert {b.kind for b in p.bars} == {"convolution", "inner", "other", "update", "out", "in"}
+    assert sum(b - a for a, b in p.stalls) == pytest.approx(p.row["stall_seconds"])
+    first = min(b.start for b in p.bars if ".backward" in b.name)
+    assert p.turn == first and 0 < first < p.seconds
+
+
+def test_page_is_self_contained_and_well_formed():
+    lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
+    html = page.page(panels(budget=lean), lean, "chain & <co>", "made by hand", "1.0")
+    assert "chain &amp; &lt;co&gt;" in html
+    for word in ("<script", "http:", "https:", "src=", "href=", "@import", "url("):
+        assert word not in html.replace('xmlns="http://www.w3.org/2000/svg"', "")
+    for svg in re.findall(r"<svg.*?</svg>", html, re.S):
+        ElementTree.fromstring(svg)
+    for policy in POLICIES:
+        assert html.count(policy) >= 3  # table, bars, timeline
+    assert "is refused at a budget" in html and "budget" in html and "prefers-color-scheme" in html
+
+
+def test_picture_stands_alone():
+    root = ElementTree.fromstring(draw.picture(panels(), None, "chain", ""))
+    assert root.tag.endswith("svg") and root.find("{http://www.w3.org/2000/svg}style") is not None
+
+
+def test_says_what_happened():
+    lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
+    words = page.says(panels(budget=lean, policies=["baseline:m", "vdnn_all:m"]), lean)
+    assert words.startswith("baseline:m needs") and "is refused" in words and "vdnn_all:m trains the same network" in words
+    assert page.says([], None) == ""
+    least = sizes.text(lean)
+    words = page.says(panels(budget=1, policies=["baseline:m", "vdnn_all:m"]), 1)
+    assert "No policy compared here is accepted" in words and f"vdnn_all needs least of the device: {least}" in words
+
+
+def test_says_nothing_of_the_device_where_the_host_refuses():
+    results = simulated([chain()], ["baseline:m", "vdnn_all:m"], costs(), 10**9, 1)
+    words = page.says([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
+    assert words.startswith("baseline:m is refused.") and "at a budget" not in words
+
+
+def test_no_line_crosses_a_word_and_nothing_is_measured_against_itself():
+    found = panels(policies=["baseline:m", "vdnn_all:m"])
+    found = [replace(p, row=dict(p.row, identical=True)) for p in found]
+    budget = round(found[1].row["live_peak_bytes"] * 1.05)
+    roles, _ = draw.draw_roles(found, budget, 0)
+    (line,) = map(float, re.findall(r'class="budget" x1="([\d.]+)"', roles))
+    words = [
+        (float(x), word) for x, word in re.findall(r'class="soft(?: bad)?" x="([\d.]+)" y="\d+">(\d[^<]*)<', roles)
+    ]
+    assert len(words) == 2 and all(not x <= line <= x + 6.6 * len(word) for x, word in words)
+    assert 'class="soft bad over"' in draw.draw_panel(found[1], draw.Scale(found, budget), budget, found[0], 0)
+    html = page.page(found, budget, "chain", "run", "1.0")
+    assert html.count("× baseline") == html.count("weights byte-equal to baseline") == 1  # vdnn_all's
+    assert "the last is drawn" in html and "the last is drawn" not in page.page(panels(), None, "chain", "", "1.0")
+
+
+def deep(n):
+    """A step of n ops and n copies, as of a very deep net."""
+    bars = [Bar("compute", "convolution", f"op{i}", i / n, (i + 0.9) / n) for i in range(n)]
+    bars += [Bar("out", "out", f"t{i}", i / n, (i + 0.4) / n) for i in range(n)]
+    row = dict(panels(policies=["liveness:m"])[0].row)
+    return Panel("liveness:m", row, 1.0, [(i / n, 1000 + 50 * (i % 7)) for i in range(n)], bars)
+
+
+def test_a_deep_net_makes_no_larger_picture():
+    small, large = (len(draw.picture([deep(n)], None, "deep", "")) for n in (3000, 30000))
+    assert large < 2 * small and large < 200_000
+
+
+def test_step_curve_keeps_its_peak():
+    p = deep(30000)
+    memory = [*p.memory[:15000], (0.50001, 10**6), (0.50002, 1000), *p.memory[15001:]]
+    scale = draw.Scale([Panel("a", p.row, 1.0, memory, p.bars)], None)
+    path = draw.steps(memory, 1.0, scale)
+    assert f"V{scale.y(10**6):.1f}" in path
+
+
+@pytest.mark.parametrize("top", [1e-9, 0.02, 0.7, 1, 3.3, 10, 99, 12.2, 5000])
+def test_ticks_are_few_round_and_inside(top):
+    found = draw.ticks(top)
+    assert found[0] == 0 and 4 <= len(found) <= 11 and found[-1] <= top * (1 + 1e-9)
+    assert found == sorted(set(found))
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 200])
+def test_no_name_and_no_number_is_cut_in_any_table(monkeypatch, width):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    headings = ["policy", "found batch", "needs", "plans", "searched"]
+    lines = [["superneurons_cost_aware of two words", "1234567", "10.5 GiB", "7", "1.24 s"]]
+    out = Terminal()
+    table.plain(headings, lines, "title", out, spare=("searched", "plans"))
+    said = re.sub(r"\x1b\[[\d;]*m", "", out.getvalue())
+    for part in ("superneurons_cost_aware", "words", "1234567", "10.5 GiB", "found batch"):
+        assert part in said
+    assert ("1.24 s" in said) == (width >= 80) and ("left out for want of width: searched" in said) == (width < 80)
+    if width >= 60:
+        assert max(map(len, said.splitlines()[1:-1])) <= width

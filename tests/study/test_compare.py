@@ -1,0 +1,234 @@
+"""Rows of a comparison, on programs made by hand: their sums, their order, what a refused policy shows."""
+
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from minidnn.costs import Choice
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import Span, Trace
+from minidnn.program import Role
+from minidnn.study import run
+from minidnn.study.compare import by_role, describe, paper_peak, simulated
+from minidnn.study.time import layers
+from tests.support.policies import KINDS as POLICIES
+from tests.support.programs import PROGRAMS, chain, costs
+
+FIELDS = [
+    "policy",
+    "algorithms",
+    "fits",
+    "peak_bytes",
+    "live_peak_bytes",
+    "arena_bytes",
+    "average_bytes",
+    "offload_bytes",
+    "prefetch_bytes",
+    "input_bytes",
+    "output_bytes",
+    "host_bytes",
+    "recomputed_ops",
+    "seconds",
+    "slowdown",
+    "stall_seconds",
+    "identical",
+    "by_role",
+]
+MOVING = ("vdnn_all", "vdnn_conv", "layrub", "superneurons_")  # whatever the budget
+ROLES = ["weights", "weight_gradients", "optimizer_state", "feature_maps", "gradients", "extra", "workspace", "labels"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_rows_add_up(name):
+    program = PROGRAMS[name]()
+    for result in simulated([program], POLICIES, costs()):
+        row = result.row()
+        assert list(row)[: len(FIELDS)] == FIELDS
+        assert list(row["by_role"]) == ROLES
+        assert sum(row["by_role"].values()) == row["live_peak_bytes"]
+        assert row["live_peak_bytes"] <= row["arena_bytes"] == row["peak_bytes"]
+        assert 0 < row["average_bytes"] <= row["live_peak_bytes"]
+        assert row["fits"] and row["why"] is None and row["identical"] is None
+        assert row["input_bytes"] == program.inputs[0].nbytes and row["output_bytes"] == 4
+        assert all(isinstance(v, int) for k, v in row.items() if k.endswith("_bytes") and v is not None)
+        again = program.inputs[0].nbytes if row["policy"] == "layrub:m" else 0  # the host still has the batch
+        assert row["offload_bytes"] + again == row["prefetch_bytes"]
+        assert (row["offload_bytes"] > 0) == row["policy"].startswith(MOVING)
+
+
+def test_slowdown_is_against_baseline():
+    results = simulated([chain()], ["baseline:m", "vdnn_all:m", "liveness:p"], costs(bandwidth=1e8))
+    base, offloading, quick = results
+    assert base.slowdown == 1.0 and base.trace.stall_seconds == pytest.approx(
+        simulate(base.schedule, costs(bandwidth=1e8)).stall_seconds
+    )
+    assert offloading.slowdown > 1.2 and quick.slowdown < 1
+    assert simulated([chain()], ["liveness:m"], costs())[0].slowdown is None
+
+
+def test_a_refused_policy_keeps_its_row():
+    free = {r.policy: r for r in simulated([chain()], ["baseline:m", "vdnn_all:m"], costs())}
+    budget = free["vdnn_all:m"].arrangement.arena
+    assert budget < free["baseline:m"].arrangement.arena
+    base, lean = (r.row() for r in simulated([chain()], ["baseline:m", "vdnn_all:m"], costs(), budget))
+    assert not base["fits"] and lean["fits"]
+    assert "baseline:m needs" in base["why"] and "the budget is" in base["why"]
+    assert base["peak_bytes"] == base["smallest_budget_bytes"] == free["baseline:m"].arrangement.arena
+    assert base["by_role"] == free["baseline:m"].row()["by_role"]
+    assert lean["slowdown"] is not None and lean["peak_bytes"] <= budget
+
+
+def test_host_budget_refuses_with_the_numbers_of_the_device_budget():
+    (row,) = (r.row() for r in simulated([chain()], ["vdnn_all:m"], costs(), None, 1000))
+    assert not row["fits"] and "host budget" in row["why"] and row["offload_bytes"] > 0
+    assert row["smallest_host_budget_bytes"] == row["host_bytes"] and row["smallest_budget_bytes"] is None
+
+
+def test_a_refusal_tells_sizes_apart_that_differ_by_a_byte():
+    (free,) = (r.arrangement for r in simulated([chain()], ["vdnn_all:m"], costs()))
+    for limits, total in (((free.arena - 1, None), free.arena), ((None, free.host - 1), free.host)):
+        (row,) = (r.row() for r in simulated([chain()], ["vdnn_all:m"], costs(), *limits))
+        assert f" {total} bytes" in row["why"] and f"budget is {total - 1} bytes" in row["why"]
+
+
+def test_roles_of_the_baseline_by_hand():
+    """chain: 4 convolutions of 64 KiB in and out, ReLU in place, pool of 16 KiB, classifier of 4 KiB."""
+    (result,) = simulated([chain()], ["baseline:m"], costs())
+    roles = by_role(result.schedule)
+    KiB = 1024
+    assert roles["feature_maps"] == (64 + 4 * 64 + 16 + 4) * KiB + 4  # data, convolutions, pool, fc, the loss
+    assert roles["gradients"] == 2 * 64 * KiB
+    assert roles["weights"] == 4 * 64 * 4 + 4 * 4 and roles["workspace"] == 0
+
+
+def test_paper_peak_counts_feature_layers_weights_only_for_vdnn():
+    program = chain()
+    everything = sum(t.nbytes for t in program.carried if t.role is Role.PARAM)
+    base, lean = simulated([program], ["baseline:m", "vdnn_all:m"], costs(), facts="vdnn2016")
+    roles = by_role(base.schedule)
+    assert paper_peak(base.schedule, "baseline:m") == roles["feature_maps"] + roles["gradients"] + everything
+    maps = lean.schedule.curve(frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT})).max()
+    assert lean.row()["paper_peak_bytes"] == maps + everything - 16  # fc.w has 4 values
+
+
+def test_describe_counts_algorithms():
+    (m,) = simulated([chain()], ["liveness:m"], costs())
+    (p,) = simulated([chain()], ["liveness:p"], costs())
+    assert "slow 11" in describe(m.schedule.plan.algorithm) and "fast 11" in describe(p.schedule.plan.algorithm)
+
+
+# ---- real runs, with a machine that is not one
+
+
+class Toy:
+    """A runner whose every step adds one; its arrangement is real."""
+
+    opened: ClassVar[list[tuple[str, object]]] = []
+
+    def __init__(self, policy, c, budget, wrong=()):
+        from minidnn.memory.planning import arrange
+
+        self.arrangement = arrange([chain()], policy, c, budget)
+        self.steps, self.wrong = 0, policy in wrong
+        Toy.opened.append((policy, budget))
+
+    def step(self, trace=False):
+        self.steps += 1
+        return Trace((Span(0, "compute", "a", 0.0, 1.0),), 1.0, 0.25, ((0.0, 5),)) if trace else None
+
+    def values(self):
+        return {"w": np.full(3, self.steps + self.wrong, np.float32)}
+
+    def close(self):
+        self.steps = -1
+
+
+def ran(policies, wrong=(), **more):
+    Toy.opened = []
+    return {
+        r.policy: r for r in run.ran(lambda p, c, b: Toy(p, c, b, wrong), [chain()], policies, costs(), steps=4, **more)
+    }
+
+
+def test_policies_are_compared_with_the_same_algorithms():
+    results = ran(["baseline:m", "vdnn_all:m", "vdnn_all:p"], wrong=["vdnn_all:m"])
+    assert [r.identical for r in results.values()] == [True, False, True]
+    again = "baseline:p"  # once more, with what vdnn_all:p took
+    assert [p for p, _ in Toy.opened] == ["baseline:m", "vdnn_all:m", "vdnn_all:p", again]
+    assert results["baseline:m"].trace.stall_seconds == 0.25 and results["baseline:m"].seconds < 0.1
+
+
+def test_a_refused_baseline_is_still_the_reference():
+    budget = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
+    results = ran(["baseline:m", "vdnn_all:m"], budget=budget)
+    assert not results["baseline:m"].fits and results["vdnn_all:m"].fits and results["vdnn_all:m"].identical
+    assert Toy.opened[0] == ("baseline:m", results["baseline:m"].refused.smallest)
+    assert Toy.opened[1] == ("vdnn_all:m", budget)
+
+
+@pytest.mark.parametrize(("holds", "identical"), [(1, [True, True]), (0.99, [None, None])])
+def test_a_device_that_cannot_hold_all_at_once_runs_one_after_the_other(holds, identical):
+    """It has the memory for `holds` times a baseline, and says so when it is asked for more."""
+    room = holds * simulated([chain()], ["baseline:m"], costs())[0].arrangement.arena
+    alive: list[Toy] = []
+
+    class Tight(Toy):
+        def __init__(self, *arguments):
+            super().__init__(*arguments)
+            if sum(t.arrangement.arena for t in [*alive, self]) > room:
+                raise MemoryError("the arena takes more bytes than are free")
+            alive.append(self)
+
+        def close(self):
+            alive.remove(self)
+            super().close()
+
+    policies = ["vdnn_all:p", "vdnn_all:m"] if holds < 1 else ["baseline:m", "vdnn_all:m"]
+    found = run.ran(lambda p, c, b: Tight(p, c, b), [chain()], policies, costs(), steps=4)
+    assert all(r.trace is not None and r.seconds < 0.1 for r in found) and not alive
+    assert [r.identical for r in found] == identical
+
+
+def test_what_this_machine_cannot_hold_is_simulated(monkeypatch):
+    monkeypatch.setattr(run, "free_memory", lambda: 1000)
+    results = ran(["baseline:m", "vdnn_all:m"])
+    assert not Toy.opened and all(r.identical is None for r in results.values())
+    assert results["vdnn_all:m"].slowdown is not None
+
+
+def test_a_device_with_memory_of_its_own_takes_only_its_host_store_from_this_machine(monkeypatch):
+    (baseline,) = simulated([chain()], ["baseline:m"], costs())
+    monkeypatch.setattr(run, "free_memory", lambda: baseline.arrangement.arena)
+    for own, opened in ((False, 0), (True, 1)):
+        Toy.opened = []
+        here = replace(costs(), own_memory=own)
+        run.ran(lambda p, c, b: Toy(p, c, b, ()), [chain()], ["baseline:m"], here, steps=4)
+        assert len(Toy.opened) == opened
+
+
+def test_forced_costs_leave_no_choice():
+    (p,) = simulated([chain()], ["liveness:p"], costs())
+    forced = run._forced(costs(), p.arrangement)
+    taken = {op.name: algorithm for op, algorithm in p.schedule.plan.algorithm.items()}
+    for op in chain().ops:
+        (choice,) = forced.choices(op)
+        assert choice == Choice(taken[op.name], costs().seconds(op, taken[op.name]))
+
+
+def test_digest_tells_bits_apart():
+    a = {"w": np.array([0.0, np.nan], np.float32)}
+    b = {"w": np.array([-0.0, np.nan], np.float32)}
+    assert run.digest(a) == run.digest({"w": a["w"].copy()}) != run.digest(b)
+
+
+def test_time_sums_phases_by_layer():
+    (r,) = simulated([chain(1)], ["liveness:m"], costs())
+    rows = {row["layer"]: row for row in layers(r.schedule, [r.trace, r.trace, r.trace])}
+    assert rows["conv0"]["forward_seconds"] == pytest.approx(2e-4)
+    assert rows["conv0"]["backward_seconds"] == pytest.approx(2e-4) and rows["conv0"][
+        "update_seconds"
+    ] == pytest.approx(5e-5)
+    assert sum(row["share"] for row in rows.values()) == pytest.approx(1.0)
+    assert list(rows)[:3] == ["conv0", "relu0", "pool"]

@@ -1,0 +1,193 @@
+"""Tuning the minibatch: the search, the learning rate that goes with it, the model of several devices, the verb."""
+
+import json
+from xml.etree import ElementTree
+
+import pytest
+
+from minidnn.cli.main import main
+from minidnn.costs import profile
+from minidnn.nets.net import Net
+from minidnn.programs.build import programs
+from minidnn.study import tune
+from minidnn.study.tune import Cluster, Curve, Point, gradient_bytes, matched, sweep
+from minidnn.training.solver_file import understand
+from minidnn.zoo import find
+from tests.support.texts import NET
+
+SOLVER = "net: small.yaml\nbase_lr: 0.02\nlr_policy: step\ngamma: 0.1\nstepsize: 30\nmomentum: 0.9\nmax_iter: 90\n"
+
+
+@pytest.fixture
+def folder(tmp_path, own_cache, monkeypatch):
+    (tmp_path / "small.yaml").write_text(NET)
+    (tmp_path / "solver.yaml").write_text(SOLVER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def answer(capsys, *argv):
+    assert main([*argv, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+# ---- the search
+
+
+def made_up(monkeypatch, rate, fits, free):
+    """`sweep` over a curve that is given: samples/s of a batch; the largest that fits, that moves nothing."""
+    asked = []
+
+    def planned(programs, batch, *others):
+        asked.append(batch)
+        if batch > fits:
+            return Point(batch, why="too large")
+        return Point(batch, batch / rate(batch), moved=0 if batch <= free else 1)
+
+    monkeypatch.setattr(tune, "planned", planned)
+    return sweep(lambda batch: (), 16, "any", None, grid=4), asked
+
+
+@pytest.mark.parametrize("top", [16, 40, 100, 116, 136, 300])
+def test_finds_the_argmax_to_within_a_step(monkeypatch, top):
+    curve, asked = made_up(monkeypatch, lambda b: 1000 - abs(b - top), fits=1000, free=50)
+    assert abs(curve.best.batch - top) <= 4
+    assert curve.unmoved.batch == 48
+    assert len(asked) == len(set(asked)) < 30
+    assert [p.batch for p in curve.points] == sorted(asked)
+
+
+def test_a_first_batch_that_is_too_large_is_halved(monkeypatch):
+    curve, _ = made_up(monkeypatch, lambda b: b, fits=7, free=0)
+    assert curve.best.batch == 4 and curve.unmoved is None
+    curve, _ = made_up(monkeypatch, lambda b: b, fits=0, free=0)
+    assert curve.best is None
+
+
+def test_equal_rates_prefer_the_smaller_batch():
+    assert Curve((Point(8, 1.0), Point(16, 2.0), Point(4, 0.6)), 4).best.batch == 8
+
+
+def test_on_a_network():
+    """AlexNet on a K40: swapping begins where liveness no longer fits, and what is best is planned and proved."""
+    net = Net.from_yaml(find("alexnet"))
+
+    def make(batch):
+        return tuple(programs(net.with_batch(batch), None, ("TRAIN",)).values())
+
+    costs = profile("k40")
+    curve = sweep(make, 64, "accudnn:p", costs, 10**9, grid=16)
+    free = sweep(make, 64, "liveness:p", costs, 10**9, grid=16)
+    assert curve.unmoved.batch == max(p.batch for p in free.points if p.fits)
+    assert curve.best.batch > curve.unmoved.batch and curve.best.rate > curve.unmoved.rate
+    assert curve.best.arena <= 10**9 and curve.best.moved > 0
+    fits = [p.fits for p in curve.points]
+    assert fits == sorted(fits, reverse=True) and not fits[-1]
+
+
+# ---- the learning rate
+
+
+def test_linear_scaling_and_warm_up():
+    """Goyal et al., 2.1 and 2.2: 0.1 for 256 images becomes 3.2 for 8192, from 0.1 over five epochs."""
+    m = matched(0.1, 256, 8192)
+    assert (m.base_lr, m.rampup_lr) == (pytest.approx(3.2), 0.1)
+    assert m.rampup_interval == -(-5 * 1_281_167 // 8192)
+    assert matched(0.1, 256, 256).rampup_interval == 0 and matched(0.1, 256, 64).base_lr == pytest.approx(0.025)
+    assert "rampup_lr" not in matched(0.1, 256, 128).fields()
+    counts = {"max_iter": 900, "stepvalue": [300, 601]}
+    assert matched(0.1, 64, 128, counts=counts).scaled == {"max_iter": 450, "stepvalue": [150, 300]}
+
+
+def test_the_solver_takes_the_fields(folder):
+    """What is printed is what a solver file may say, and means: the first rate, the last of the warm-up, the scaled."""
+    from minidnn.training.rates import learning_rate
+
+    fields = matched(0.02, 4, 16, samples=160, counts={"stepsize": 400, "max_iter": 1200}).fields()
+    _, _, p = understand("solver.yaml", fields, batch=16)
+    assert fields["rampup_interval"] == 50 and (p.stepsize, p.max_iter) == (100, 300)
+    rates = [learning_rate(p, i) for i in (0, 25, 50, 99, 100)]
+    assert rates == pytest.approx([0.02, 0.05, 0.08, 0.08, 0.008])
+
+
+# ---- several devices
+
+
+def test_a_ring_by_hand():
+    """4 devices, 400 bytes in four parts of 100, 6 rounds at 100 bytes/s and 0.5 s each: 9 s beside 3 s of work."""
+    ring, point = Cluster(4, 100.0, 0.5), Point(10, 3.0)
+    assert ring.sync(400) == 9 and ring.efficiency(point, 400) == 0.25
+    assert ring.epoch(point, 400, samples=80) == 80 / 40 * 12
+    alone = Cluster(1, 100.0, 0.5)
+    assert alone.sync(400) == 0 and alone.efficiency(point, 400) == 1 and alone.epoch(point, 400, 80) == 24
+
+
+def test_gradients_are_as_large_as_weights():
+    (program,) = programs(Net.from_yaml(find("lenet"), 1), None, ("TRAIN",)).values()
+    assert gradient_bytes(program) == 4 * 431_080
+
+
+# ---- the verb
+
+
+def test_tune_prints_fields_that_a_solver_runs(folder, capsys):
+    free = answer(capsys, "plan", "solver.yaml", "--policy", "liveness:p", "--batch", "8")["rows"][0]["peak_bytes"]
+    found = answer(capsys, "tune", "solver.yaml", "--budget", str(free), "--samples", "400", "--gpus", "2")
+    assert found["largest_unswapped"] >= 8 and found["best"] >= found["largest_unswapped"]
+    assert found["ratio"] == found["best"] / found["largest_unswapped"]
+    assert found["policy"] == "accudnn" and found["origin"] == "estimated" and found["measured"] == []
+    best = next(r for r in found["rows"] if r["batch"] == found["best"])
+    assert best["fits"] and best["peak_bytes"] <= free and 0 < best["efficiency"] < 1
+    assert best["samples_per_second"] == max(r["samples_per_second"] for r in found["rows"])
+    refused = [r for r in found["rows"] if not r["fits"]]
+    assert refused and all("the budget is" in r["why"] for r in refused)
+    fields = found["solver"]
+    assert fields["batch_size"] == found["best"] and fields["iter_size"] == 2
+    assert fields["base_lr"] == pytest.approx(0.02 * 2 * found["best"] / 4)
+    assert fields["max_iter"] == round(90 / (2 * found["best"] / 4))
+    _, _, p = understand("solver.yaml", {k: v for k, v in fields.items() if k != "batch_size"}, fields["batch_size"])
+    assert p.rampup_interval == fields["rampup_interval"]
+
+
+def test_measured_on_this_machine(folder, capsys):
+    found = answer(capsys, "tune", "solver.yaml", "--budget", "150KiB", "--measure", "--device", "cpu")
+    checked = found["measured"]
+    assert {m["batch"] for m in checked} == {found["best"], found["largest_unswapped"]}
+    assert all(m["measured_seconds"] > 0 and m["predicted_seconds"] > 0 for m in checked)
+    assert main(["tune", "small.yaml", "--measure", "--gpu", "k40"]) == 2
+    assert "leave out --gpu k40" in capsys.readouterr().err
+
+
+def test_words_and_pictures(folder, capsys):
+    argv = ["tune", "small.yaml", "--gpu", "k40", "--budget", "300KiB", "--report"]
+    assert main([*argv, "t.html"]) == 0
+    text = capsys.readouterr().out
+    assert "The efficiency-optimal batch is" in text and "Goyal et al. 2017" in text and "is refused: accudnn" in text
+    page = (folder / "t.html").read_text()
+    assert "<script" not in page and "src=" not in page and "efficiency-optimal" in page
+    assert main([*argv, "t.svg"]) == 0
+    root = ElementTree.fromstring((folder / "t.svg").read_text())
+    assert any("small, accudnn, 300 KiB of k40" in (e.text or "") for e in root.iter())
+    circles = [e for e in root.iter() if e.tag.endswith("circle")]
+    kept = [line for line in text.splitlines() if " yes " in line]
+    assert len(circles) == len(kept) > 2
+    assert main(["tune", "small.yaml", "--budget", "1KiB"]) == 0 and "No batch fits" in capsys.readouterr().out
+    assert main(["tune", "small.yaml", "--report", "t.png"]) == 2
+
+
+def test_an_epoch_is_the_data_s(folder, capsys):
+    argv = ("tune", "digits_solver", "--gpu", "k40", "--budget", "8MiB", "--grid", "64")
+    found = answer(capsys, *argv)
+    assert found["samples"] == 1437 and found["solver"]["rampup_interval"] == -(-5 * 1437 // found["best"])
+    assert answer(capsys, *argv, "--samples", "400")["samples"] == 400
+    assert answer(capsys, "tune", "alexnet", *argv[2:])["samples"] == 1281167, "what is made up stands for ImageNet"
+
+
+def test_a_budget_for_any_batch_ends_somewhere(monkeypatch):
+    curve, asked = made_up(monkeypatch, lambda b: 1000.0, fits=2**40, free=2**40)
+    assert max(asked) == 2**30 and curve.best.batch == 16 and curve.unmoved.batch == 2**30
+
+
+def test_a_plan_file_is_of_one_batch(folder, capsys):
+    assert main(["tune", "small.yaml", "--policy", "any.plan"]) == 2
+    assert "any.plan plans one size of a net" in capsys.readouterr().err

@@ -1,0 +1,61 @@
+"""Run under count_allocations.so: counts what is allocated while prepared calls of every kind run, one by one, and
+during whole training steps that offload and prefetch."""
+
+import ctypes
+import gc
+import sys
+
+import numpy as np
+
+from minidnn.backends.cpu import CpuDevice
+from tests.support.cpu_step import feed, machine
+from tests.support.op_examples import bare, examples, place
+
+
+def main() -> int:
+    device = CpuDevice()
+    if device.dnnl is None:
+        print(device.description)
+        return 77
+    counter = ctypes.CDLL(None)
+    counter.allocations_disarm.restype = counter.allocations_bytes.restype = ctypes.c_long
+    counter.allocations_arm()
+    np.ones(100_000)
+    if counter.allocations_disarm() < 1:
+        print("the counter did not see an array of 800 kB")
+        return 1
+    print("counter works")
+    gc.disable()
+    failed = calls = 0
+    for having in (device, bare()):
+        for e in examples():
+            for algorithm in having.algorithms(e.op):
+                if algorithm.name == "reference" or (having is bare() and algorithm in device.algorithms(e.op)):
+                    continue
+                call, _ = place(having, e, algorithm)
+                failed += allocates(f"{e.name} by {algorithm}", call, counter)
+                calls += 1
+    print(f"{calls} prepared calls")
+    for net in ("lenet", "residual", "inception"):
+        for policy in ("baseline:m", "vdnn_all:m"):
+            with machine(net, device, policy) as made:
+                made.step()
+                feed(made, 1)
+                failed += allocates(f"a step of {net} under {policy}", made.step, counter)
+    print(f"{failed} of them allocate 4 KiB or more at once")
+    return 1 if failed else 0
+
+
+def allocates(name: str, call, counter) -> bool:
+    call()  # threads start, lazy things are made
+    counter.allocations_arm()
+    call()
+    call()
+    count = counter.allocations_disarm()
+    if count:
+        print(f"{name}: {count} allocations, {counter.allocations_bytes()} B")
+    return count > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

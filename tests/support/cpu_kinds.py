@@ -1,0 +1,41 @@
+"""The examples of ops by kind, also with values that are not finite, and how near a result must be."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.program import Tensor
+from tests.support.op_examples import Example, examples
+
+ALL = list(examples())
+
+
+TOLERANCE = 2e-5  # of the largest value: sums of a few thousand products in float32, in another order
+
+
+def by_kind(kind: str) -> list[Example]:
+    return [e for e in ALL if e.op.kind == kind]
+
+
+def close(got: np.ndarray, want: np.ndarray, exact: bool) -> bool:
+    if exact or want.dtype.kind != "f":
+        return np.array_equal(got, want)
+    return bool(np.all(np.abs(got - want) <= TOLERANCE * max(1.0, float(np.abs(want).max(initial=0)))))
+
+
+def spoiled(kind: str) -> list[tuple[Example, Tensor]]:
+    """The kind's examples with values that are not finite in one read: one, some, all."""
+    found = []
+    for e in by_kind(kind):
+        random = np.random.default_rng(0)
+        for t in e.op.reads:
+            if t.dtype != "float32" or t.size > 1 << 14:
+                continue
+            some, linear = -(-t.size // 9), kind.startswith(("convolution", "inner_product"))
+            for value in (np.nan,) if linear else (np.nan, np.inf, -np.inf):  # sums treat the three alike
+                for count in {some} if linear else {1, some, t.size}:
+                    x = e.data[t].copy()
+                    x.reshape(-1)[random.choice(t.size, count, replace=False)] = value
+                    name = f"{e.name} with {count} {value} in {t.name}"
+                    found.append((Example(name, e.op, {**e.data, t: x}), t))
+    return found

@@ -1,0 +1,50 @@
+"""A whole training step of a net file on the cpu, without a solver: what its tests run and count allocations in."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.costs import estimate
+from minidnn.memory.execution.machine import Machine
+from minidnn.memory.planning import arrange
+from minidnn.optimizers import SGD
+from minidnn.program import Role
+from minidnn.programs.autodiff import differentiate
+from minidnn.programs.fusion import fused
+from minidnn.programs.updates import SCALE, TrainSpec
+from minidnn.zoo import load
+from tests.support.paths import NET_FILES
+
+
+def machine(net: str, device, policy: str, format: str = "float32", fuse: bool = True, **options) -> Machine:
+    """A machine with the net's initial weights and one batch of noise on its way in; fused as the device says."""
+    loaded = load(NET_FILES / f"{net}.yaml")
+    spec = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)  # no step is skipped
+    program = differentiate(loaded.graph("TRAIN", format=format), train=spec)
+    program = fused(program, device.fuses if fuse else None)
+    made = Machine(device, arrange([program], policy, estimate(device)), **options)
+    weights = loaded.initial(seed=1)
+    for t in program.carried:
+        zero = np.zeros(t.shape, t.dtype)
+        zero[:1] = spec.loss_scale if t == SCALE else 0
+        made.set(t, weights[t.name].reshape(t.shape) if t.name in weights else zero)
+    feed(made)
+    return made
+
+
+def feed(made: Machine, iteration: int = 0) -> None:
+    """The same batch for the same iteration, whatever the machine."""
+    random = np.random.default_rng(iteration)
+    for t in made.arrangement.schedules["TRAIN"].program.inputs:
+        if t.role == Role.CONTROL:
+            value = np.full(t.shape, 0.01 if t.name == "rate" else iteration, t.dtype)
+        elif t.dtype == "int32":
+            value = random.integers(0, 5, t.shape).astype(t.dtype)
+        else:
+            value = random.standard_normal(t.shape).astype(t.dtype)
+        made.write(t, value)
+
+
+def carried(made: Machine) -> dict[str, np.ndarray]:
+    program = made.arrangement.schedules["TRAIN"].program
+    return {t.name: np.array(made.get(t)) for t in program.carried}

@@ -1,0 +1,330 @@
+"""A CUDA on the host's memory: what is enqueued runs late, in any order that CUDA would allow, and what CUDA forbids
+is an error. Kernels are the real sources through g++ (cuda_host.py); cuDNN's convolutions are the reference's.
+
+So the whole cuda backend (device, runtime, captured graphs) runs here but for CUDA's own code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from random import Random
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from minidnn.backends import layout
+from minidnn.backends.cuda.cudnn import BACKWARD_DATA, BACKWARD_FILTER, FORWARD, B, Convolution, CudnnPlan, W, X, Y
+from minidnn.backends.cuda.device import CudaDevice
+from minidnn.backends.reference import bound
+from minidnn.program import Op, Pass, Tensor
+from tests.support.cuda.host import library
+from tests.support.op_examples import attrs
+
+
+class Illegal(AssertionError):
+    """What CUDA would refuse, or leave undefined."""
+
+
+@dataclass(eq=False)
+class Work:
+    """Something enqueued. `before`: what must have ended when it begins."""
+
+    number: int
+    stream: int
+    run: Any  # a call, or None for what only orders
+    before: tuple[Work, ...]
+    what: str
+    index: int | None = None  # the instruction that it belongs to, where a test says so
+    done: bool = False
+    host: Any = None  # of a copy, its end on the host
+    kept: Any = None  # and what lay there when it was enqueued
+
+
+@dataclass(eq=False)
+class Event:
+    timed: bool
+    behind: tuple[Work, ...] | None = None  # None: never recorded
+    captured: Capture | None = None  # the one that it was recorded in
+
+
+@dataclass(eq=False)
+class Capture:
+    origin: int
+    last: dict[int, Work] = field(default_factory=dict)  # stream -> its last captured work; a stream in it takes part
+    works: list[Work] = field(default_factory=list)
+    tells: dict[Work, int] = field(default_factory=dict)  # events for the host, which each replay records
+
+
+class FakeApi:
+    """seed: of the order in which what is enqueued runs. `log` holds all work ever enqueued, in order of enqueueing.
+    `busy`: of each replay, how much that was enqueued before it had not run yet."""
+
+    def __init__(self, memory: int = 1 << 30, seed: int = 0) -> None:
+        self.memory, self.random = memory, Random(seed)
+        self.threads = {get_ident()}  # that work on this GPU
+        self.allocated: dict[int, np.ndarray] = {}
+        self.pending: list[Work] = []
+        self.last: dict[int, Work] = {}
+        self.streams: list[int] = []
+        self.events: dict[int, Event] = {}
+        self.graphs: dict[int, Capture] = {}
+        self.capture: Capture | None = None
+        self.log: list[Work] = []
+        self.replays = 0
+        self.busy: list[int] = []
+        self.index: int | None = None
+        self._ids = 0
+
+    def _id(self) -> int:
+        self._ids += 1
+        return self._ids
+
+    def enter(self) -> None:
+        self.threads.add(get_ident())
+
+    # ---- memory
+
+    def free_memory(self) -> int:
+        return self.memory - sum(a.nbytes - 4096 for a in self.allocated.values())
+
+    def allocate(self, nbytes: int) -> int:
+        self._not_capturing("an allocation")
+        raw = np.full(nbytes + 4096, 0xFF, np.uint8)
+        address = raw.ctypes.data + -raw.ctypes.data % 4096
+        self.allocated[address] = raw
+        return address
+
+    def release(self, address: int) -> None:
+        self._not_capturing("a release")
+        self._finish(self.pending)
+        del self.allocated[address]
+
+    def allocate_host(self, nbytes: int) -> np.ndarray:
+        self._not_capturing("an allocation")
+        return np.full(nbytes, 0xFF, np.uint8)
+
+    def release_host(self, array: np.ndarray) -> None:
+        self._finish(self.pending)
+
+    # ---- streams
+
+    def stream(self) -> int:
+        self.streams.append(self._id())
+        return self.streams[-1]
+
+    def release_stream(self, stream: int) -> None:
+        self._finish([w for w in self.pending if w.stream == stream])
+        self.streams.remove(stream)
+
+    def event(self, timed: bool = False) -> int:
+        self.events[number := self._id()] = Event(timed)
+        return number
+
+    def release_event(self, event: int) -> None:
+        del self.events[event]
+
+    def _takes_part(self, stream: int) -> bool:
+        return self.capture is not None and (stream == self.capture.origin or stream in self.capture.last)
+
+    def _entered(self, what: str) -> None:
+        if get_ident() not in self.threads:
+            raise Illegal(f"{what} on a thread that works on no GPU, or on another")
+
+    def enqueue(self, stream: int, run: Any, what: str, *more: Work) -> Work:
+        self._entered(what)
+        last = self.capture.last if self._takes_part(stream) else self.last
+        before = tuple(dict.fromkeys(([last[stream]] if stream in last else []) + list(more)))
+        work = Work(self._id(), stream, run, before, what, self.index)
+        last[stream] = work
+        self.log.append(work)
+        if self._takes_part(stream):
+            self.capture.works.append(work)
+        elif self.capture is not None:
+            raise Illegal(f"{what} on stream {stream}, which takes no part in the capture that is going on")
+        else:
+            self.pending.append(work)
+        return work
+
+    def record(self, event: int, stream: int) -> None:
+        e = self.events[event]
+        if e.timed and self.capture is not None:
+            raise Illegal("a timed event in a capture")
+        e.behind = (self.enqueue(stream, None, "record"),)
+        e.captured = self.capture
+
+    def tell(self, event: int, stream: int) -> None:
+        work = self.enqueue(stream, None, "tell")
+        if self.capture is None:
+            self.events[event].behind, self.events[event].captured = (work,), None
+        else:
+            self.capture.tells[work] = event
+
+    def reach(self, event: int) -> None:
+        self._not_capturing("a synchronization")
+        e = self.events[event]
+        if e.behind is None or e.captured is not None:
+            raise Illegal("the host waits for an event that was never recorded, or in a capture and not for the host")
+        self._finish(e.behind)
+
+    def wait(self, stream: int, event: int) -> None:
+        e = self.events[event]
+        if e.behind is None:
+            raise Illegal("a wait for an event that was never recorded")
+        if self.capture is None:
+            if e.captured is not None:
+                raise Illegal("a wait outside of a capture for an event recorded in it")
+        elif e.captured is not self.capture:  # outside, or in a capture that has ended
+            raise Illegal("a wait in a capture for an event recorded outside")
+        else:
+            self.capture.last.setdefault(stream, e.behind[0])  # the stream takes part from here on
+        self.enqueue(stream, None, "wait", *e.behind)
+
+    def synchronize(self, stream: int) -> None:
+        self._not_capturing("a synchronization")
+        self._finish([w for w in self.pending if w.stream == stream])
+
+    def elapsed(self, start: int, end: int) -> float:
+        a, b = self.events[start], self.events[end]
+        if not (a.timed and b.timed and a.behind and b.behind and a.behind[0].done and b.behind[0].done):
+            raise Illegal("elapsed time of events that are not timed, or have not happened")
+        return (b.behind[0].number - a.behind[0].number) * 1e-6
+
+    def _not_capturing(self, what: str) -> None:
+        self._entered(what)
+        if self.capture is not None:
+            raise Illegal(f"{what} during a capture")
+
+    def _finish(self, wanted: Sequence[Work]) -> None:
+        """Run what is pending, anything that is ready next, until all of `wanted` has ended."""
+        left = [w for w in wanted if not w.done]
+        while left:
+            ready = [w for w in self.pending if all(b.done for b in w.before)]
+            work = self.random.choice(ready)
+            if work.kept is not None and work.kept.tobytes() != work.host.tobytes():
+                raise Illegal("the host changed what a copy that is on its way brings in")
+            if work.run is not None:
+                work.run()
+            work.done = True
+            self.pending.remove(work)
+            left = [w for w in left if not w.done]
+
+    # ---- work
+
+    def copy(self, to: int, source: int, nbytes: int, direction: str, stream: int) -> None:
+        there, here = _bytes(to, nbytes), _bytes(source, nbytes)
+        work = self.enqueue(stream, partial(np.copyto, there, here), f"copy {direction}")
+        work.host = here if direction == "in" else there
+        self._keep(work)
+
+    def _keep(self, work: Work) -> None:
+        """What a copy in is to bring, unless a copy out is on its way there: nobody may change it meanwhile."""
+        if work.what == "copy in" and work not in (self.capture.works if self.capture else ()):
+            earlier = (w for w in self.pending if w.what == "copy out" and w is not work)
+            if not any(np.may_share_memory(w.host, work.host) for w in earlier):
+                work.kept = work.host.copy()
+
+    def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
+        self.enqueue(stream, partial(_bytes(address, nbytes).fill, value), "fill")
+
+    def functions(self, source: str, storage: str = "float") -> Mapping[str, Any]:
+        found = library(source, storage=storage)
+        return {name: (found, name) for name in found.signatures}
+
+    def bind(
+        self, function: Any, arguments: Sequence[np.generic], grid: int, block: int, shared: int, stream: int
+    ) -> Any:
+        found, name = function
+        call = found.bind(name, list(arguments), grid, block, shared, False)
+        return lambda: self.enqueue(stream, call, name)
+
+    # ---- graphs
+
+    def begin_capture(self, stream: int) -> None:
+        self._not_capturing("a capture")
+        self.capture = Capture(stream)
+
+    def end_capture(self, stream: int) -> int:
+        capture, self.capture = self.capture, None
+        if capture is None or capture.origin != stream:
+            raise Illegal("the end of a capture that did not begin on this stream")
+        end, reached = capture.last[stream], set()
+        front = [end]
+        while front:
+            work = front.pop()
+            if work not in reached:
+                reached.add(work)
+                front += work.before
+        for other, work in capture.last.items():
+            if work not in reached:
+                raise Illegal(f"stream {other} is not joined back when the capture ends")
+        self.graphs[number := self._id()] = capture
+        return number
+
+    def replay(self, graph: int, stream: int) -> None:
+        self._not_capturing("a replay")
+        self.busy.append(len([w for w in self.pending if w.run is not None]))
+        begin = self.enqueue(stream, None, "replay")
+        made: dict[Work, Work] = {}
+        for work in self.graphs[graph].works:
+            before = (begin, *(made[b] for b in work.before))
+            made[work] = replace(work, before=before, done=False, number=self._id())
+            made[work].stream = stream
+            self._keep(made[work])
+            self.pending.append(made[work])
+            if work in self.graphs[graph].tells:
+                self.events[self.graphs[graph].tells[work]].behind = (made[work],)
+        self.enqueue(stream, None, "replayed", *made.values())
+        self.replays += 1
+
+    def release_graph(self, graph: int) -> None:
+        del self.graphs[graph]
+
+
+def _bytes(address: int, nbytes: int) -> np.ndarray:
+    return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+
+
+class FakeCudnn:
+    """Convolutions by the reference, late as all work is. Two plans: one without workspace, one that uses some."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api, self.stream = api, 0
+
+    def plans(self, problem: Convolution) -> tuple[CudnnPlan, ...]:
+        return (CudnnPlan(problem, "eng1_k0=1", 5000, 0, None), CudnnPlan(problem, "eng0", 0, 1, None))
+
+    listed = plans
+
+    def set_stream(self, stream: int) -> None:
+        self.stream = stream
+
+    def execute(self, plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
+        self.api.enqueue(self.stream, partial(_convolve, plan, dict(pack), workspace), plan.name)
+
+
+def _convolve(plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
+    p = plan.problem
+    shapes = {X: p.x, W: p.w, Y: p.y, B: p.w[:1]}
+
+    def array(uid: int) -> np.ndarray:
+        t = Tensor("t", shapes[uid], p.dtype)
+        return layout.view(_bytes(pack[uid], t.nbytes), t)
+
+    if plan.workspace:
+        _bytes(workspace, plan.workspace).fill(0x7F)
+    a = attrs(kernel=p.w[2:], stride=p.stride, pad=p.pad, dilation=p.dilation, group=p.x[1] // p.w[1])
+    reads, write = {
+        FORWARD: ([X, W, *([B] if p.bias else [])], Y), BACKWARD_DATA: ([W, Y], X), BACKWARD_FILTER: ([X, Y], W),
+    }[p.which]  # fmt: skip
+    kind = f"convolution.{p.which}{'_relu' if p.relu else ''}"
+    op = Op(plan.name, kind, "", Pass.FORWARD, (), (), a)
+    bound(op, [array(uid) for uid in reads], [array(write)])()
+
+
+def fake_device(seed: int = 0, graphs: bool = True, memory: int = 1 << 30) -> CudaDevice:
+    api = FakeApi(memory, seed)
+    return CudaDevice(api, FakeCudnn(api), "a CUDA on the host", graphs)  # type: ignore[arg-type]

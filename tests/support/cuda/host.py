@@ -1,0 +1,210 @@
+"""The cuda backend's own kernels on this machine's CPU: g++ compiles kernels/*.cu with shim.h before them.
+
+`HostCuda` is a device for op_examples.py's `place` and `run`: it takes the same recipes as the GPU and calls the same
+kernels with the same grid, block, shared memory and arguments. Before it binds a launch it compares the recipe's
+arguments with the types that the compiler saw, so that a wrong width or a read that a kernel writes is found here.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from minidnn.backends import cuda, layout
+from minidnn.backends.cuda.device import KINDS
+from minidnn.backends.cuda.recipe import Launch, Pointer, Read, Recipe, Space, storage
+from minidnn.program import Algorithm, Op, Tensor
+from tests.support.paths import ROOT
+
+HERE = Path(__file__).parent
+SHIM = HERE / "shim.h"
+KERNELS = Path(cuda.__file__).parent / "kernels"
+BUILT = ROOT / ".pytest_cache" / "cuda_host"
+COMPILER = shutil.which("g++")
+FLAGS = [
+    *("-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
+    *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-sign-compare"),
+    *("-Wno-unused-function", "-Wno-unused-variable"),
+]
+SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
+
+# `extern __shared__ float x[];` has no counterpart in C++: a pointer to the launch's bytes instead.
+DYNAMIC = re.compile(r"\bextern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s*\b(\w+)\s*\[\s*\]\s*;")
+GLOBAL = re.compile(r"\bSHIM_GLOBAL\s+(?:SHIM_GLOBAL\s+)*void\s+(\w+)\s*\(")
+
+
+class KernelError(Exception):
+    """A kernel or a launch that would fail on a GPU."""
+
+
+def sources() -> list[str]:
+    """The names of kernels/*.cu, without the ending."""
+    return sorted(p.stem for p in KERNELS.glob("*.cu"))
+
+
+def kinds() -> dict[str, Callable[[Op], list[Recipe]]]:
+    """Those that our own kernels compute; cuDNN's are left out."""
+    return dict(KINDS)
+
+
+def kernel_names(path: Path, options: tuple[str, ...] = ()) -> list[str]:
+    """Of all __global__ functions, those that macros write included: what the preprocessor leaves is searched."""
+    marks = ["-D__global__=SHIM_GLOBAL", "-D__launch_bounds__(...)="]
+    command = [COMPILER, "-E", "-P", "-x", "c++", "-std=c++17", *marks, *options, f"-I{KERNELS}", "-"]
+    done = subprocess.run(command, input=path.read_text(), capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise KernelError(done.stderr)
+    return GLOBAL.findall(done.stdout)
+
+
+def build(path: Path, sanitize: bool = False, options: tuple[str, ...] = ()) -> Path:
+    """A shared library of the source's kernels, cached by all that goes into it."""
+    flags = [*FLAGS, *(SANITIZE if sanitize else []), *options]
+    parts = [path.read_text(), SHIM.read_text(), *(p.read_text() for p in sorted(KERNELS.glob("*.cuh")))]
+    key = hashlib.sha256("\0".join([*parts, *flags, path.name, _compiler_version()]).encode()).hexdigest()[:24]
+    library = BUILT / f"{path.stem}-{key}.so"
+    if library.exists():
+        return library
+    BUILT.mkdir(parents=True, exist_ok=True)
+    text = DYNAMIC.sub(r"SHIM_DYNAMIC(\1, \2);", parts[0])
+    entries = "".join(f"SHIM_KERNEL({name}), " for name in kernel_names(path, options))
+    whole = f'#include "{SHIM}"\n#line 1 "{path}"\n{text}\nSHIM_LIBRARY({entries})\n'
+    with tempfile.TemporaryDirectory(dir=BUILT) as folder:
+        made = Path(folder) / "made.so"
+        command = [COMPILER, *flags, f"-I{KERNELS}", "-x", "c++", "-", "-o", str(made)]
+        done = subprocess.run(command, input=whole, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise KernelError(f"g++ on {path.name}:\n{done.stderr}")
+        os.replace(made, library)
+    return library
+
+
+@cache
+def _compiler_version() -> str:
+    return subprocess.run([COMPILER, "--version"], capture_output=True, text=True, check=True).stdout
+
+
+class Library:
+    """The kernels of one source: their signatures, and how to run them."""
+
+    def __init__(self, path: Path) -> None:
+        self.lib = ctypes.CDLL(str(path))
+        for f in (self.lib.shim_name, self.lib.shim_signature, self.lib.shim_run):
+            f.restype = ctypes.c_char_p
+        self.signatures: dict[str, list[str]] = {}
+        while name := self.lib.shim_name(len(self.signatures)):
+            self.signatures[name.decode()] = self.lib.shim_signature(len(self.signatures)).decode().split()
+        self.index = {name: i for i, name in enumerate(self.signatures)}
+
+    def bind(self, name: str, values: list[np.generic | int], grid: int, block: int, shared: int, falling: bool):
+        """A call of the kernel; an address is a plain int."""
+        cells = [np.array(v, np.uint64 if isinstance(v, int) else v.dtype) for v in values]
+        pointers = (ctypes.c_void_p * max(1, len(cells)))(*(c.ctypes.data for c in cells))
+        launch = (self.index[name], pointers, grid, block, shared, falling)
+
+        def call(_keep=cells) -> None:
+            if error := self.lib.shim_run(*launch):
+                raise KernelError(f"{name}: {error.decode()}")
+
+        return call
+
+
+@cache
+def library(source: str, sanitize: bool = False, storage: str = "float") -> Library:
+    """Of kernels/<source>.cu."""
+    return Library(build(KERNELS / f"{source}.cu", sanitize, () if storage == "float" else (f"-DSTORAGE={storage}",)))
+
+
+class HostCuda:
+    """falling: threads and blocks run in the opposite order; where that changes a byte, there is a race.
+    storage: what the op's tensors say; or "float", "fp16" (tensors of float16) or "bf16" (of uint16: its bits).
+    blocks: no launch has more, so that loops over the grid go round several times, as they do over large tensors."""
+
+    def __init__(self, sanitize: bool = False, falling: bool = False, storage: str = "", blocks: int = 1 << 30) -> None:
+        self.sanitize, self.falling, self.storage, self.blocks = sanitize, falling, storage, blocks
+        self.kinds = kinds()
+
+    def recipes(self, op: Op) -> list[Recipe]:
+        return self.kinds[op.kind](op)
+
+    def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
+        return tuple(r.algorithm for r in self.recipes(op))
+
+    def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
+        return layout.view(buffer, tensor)
+
+    def prepare(
+        self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray
+    ) -> Callable[[], None]:
+        (recipe,) = (r for r in self.recipes(op) if r.algorithm == algorithm)
+        assert workspace.nbytes == algorithm.workspace
+        calls = []
+        for step in recipe.steps:
+            if not isinstance(step, Launch):
+                raise KernelError(f"{op.kind}: a plan of cuDNN does not run on the CPU")
+            lib = library(step.source, self.sanitize, self.storage or storage(op))
+            if wrong := list(mismatches(op, recipe, step, lib.signatures)):
+                raise KernelError("; ".join(wrong))
+            values = [_address(a, op, views, workspace) if isinstance(a, Pointer) else a for a in step.arguments]
+            grid = min(step.grid, self.blocks)
+            calls.append(lib.bind(step.kernel, values, grid, step.block, step.shared, self.falling))
+
+        def call() -> None:
+            for each in calls:
+                each()
+
+        return call
+
+
+def _address(p: Pointer, op: Op, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray) -> int:
+    if isinstance(p, Space):
+        return workspace.ctypes.data + p.offset
+    tensor = (op.reads if isinstance(p, Read) else op.writes)[p.index]
+    return views[tensor].__array_interface__["data"][0] + p.offset
+
+
+def mismatches(op: Op, recipe: Recipe, launch: Launch, signatures: Mapping[str, list[str]]) -> Iterator[str]:
+    """How a launch disagrees with its kernel, its op or its workspace."""
+    where = f"{op.kind}, {recipe.algorithm}, {launch.source}.{launch.kernel}"
+    if launch.kernel not in signatures:
+        yield f"{where}: {launch.source}.cu has no such kernel"
+        return
+    wanted = signatures[launch.kernel]
+    if len(wanted) != len(launch.arguments):
+        yield f"{where}: {len(launch.arguments)} arguments for {len(wanted)} parameters"
+        return
+    for i, (argument, want) in enumerate(zip(launch.arguments, wanted, strict=True)):
+        if isinstance(argument, Space):
+            if "*" not in want:
+                yield f"{where}: argument {i} is an address, the parameter {want}"
+            if argument.offset + argument.nbytes > recipe.algorithm.workspace:
+                yield f"{where}: argument {i} goes beyond the workspace"
+        elif isinstance(argument, Pointer):
+            reads = isinstance(argument, Read)
+            tensors = op.reads if reads else op.writes
+            if argument.index >= len(tensors):
+                yield f"{where}: argument {i} is {argument}, of {len(tensors)}"
+                continue
+            tensor = tensors[argument.index]
+            got = np.dtype(tensor.dtype).str[1:]
+            got = {"f2": "V2", "u2": "V2"}.get(got, got)  # structs of two bytes, to the kernel
+            if want not in (f"*{got}", f"c*{got}", "*v", "c*v"):
+                yield f"{where}: argument {i} points to {got} ({tensor}), the parameter is {want}"
+            if reads and not want.startswith("c") and tensor not in op.writes:
+                yield f"{where}: argument {i} ({tensor}) is only read, but the parameter may write it"
+            if not 0 <= argument.offset < max(1, tensor.nbytes):
+                yield f"{where}: argument {i} begins beyond {tensor}"
+        else:
+            got = argument.dtype.str[1:]
+            if got != want:
+                yield f"{where}: argument {i} is {got}, the parameter {want}"

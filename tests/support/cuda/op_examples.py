@@ -1,0 +1,141 @@
+"""Examples beyond tests/support/op_examples.py: what only the cuda kernels do, and sizes at which their vectors end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from minidnn.backends.philox import words
+from minidnn.backends.reference.pooling import maximum
+from minidnn.programs.fusion import POOLED, SCALED
+from tests.support.op_examples import Example, Maker, _ceil_mode, attrs, examples
+
+
+def all_examples() -> list[Example]:
+    """Of all kinds that there are kernels for."""
+    return [e for e in (*examples(), *more()) if e.op.kind not in SCALED | {POOLED}]
+
+
+def more(seed: int = 1) -> Iterator[Example]:
+    m = Maker(seed)
+    yield from _elementwise(m)
+    yield from _poolings(m)
+    yield from _joins(m)
+    yield from _dropouts(m)
+
+
+def _elementwise(m: Maker) -> Iterator[Example]:
+    for size in (1, 3, 4, 5, 255, 256, 1023, 1024, 1027, 3001):  # where groups of four, threads and blocks end
+        x, y = np.round(m.normal(size) * 2) / 2, m.normal(size)  # zeros among them
+        a = attrs(negative_slope=0.25, saved="mask")
+        dtypes = {1: "uint8"}
+        yield m.example("relu.forward", [x], [(size,)] * 2, a, inplace=[(0, 0)], dtypes=dtypes, note="mask", exact=True)
+        mask = (x > 0).astype(np.uint8)
+        yield m.example("relu.backward", [mask, y], [(size,)], a, inplace=[(1, 0)], note="saved mask", exact=True)
+        yield m.example("gradient.add", [x, y], [(size,)], inplace=[(0, 0)], exact=True)
+        yield m.example("gradient.accumulate", [x, y], [0], exact=True)
+        yield m.example("identity.forward", [x], [(size,)], inplace=[(0, 0)], exact=True)
+        yield m.example("gradient.clear", [], [(size,)], exact=True)
+        for count in (2, 3, 4, 5, 7, 8, 20) if size in (5, 1027) else (2, 5):  # operands
+            xs = [m.normal(size) for _ in range(count)]
+            coeff = tuple(float(c) for c in m.random.integers(-3, 4, count) / 2)
+            ties = [np.round(t) for t in xs]
+            for over in {0, 1, count - 1}:
+                pairs = [(over, 0)]
+                a = attrs(operation="SUM", coeff=coeff, index=None)
+                yield m.example("eltwise.forward", xs, [(size,)], a, inplace=pairs, note=f"SUM of {count} over {over}")
+                a = attrs(operation="PROD", coeff=(1.0,) * count, index=None)
+                yield m.example("eltwise.forward", xs, [(size,)], a, inplace=pairs, note=f"PROD of {count}")
+            a = attrs(operation="MAX", coeff=(1.0,) * count, index=None)
+            note = f"MAX of {count}"
+            yield m.example("eltwise.forward", ties, [(size,)] * 2, a, dtypes=dtypes, note=note, exact=True)
+            yield m.example("eltwise.forward", ties, [(size,)], a, inplace=[(count - 1, 0)], note=note, exact=True)
+            a = attrs(operation="PROD", coeff=(1.0,) * count, index=count - 1)
+            yield m.example("eltwise.backward", xs, [(size,)], a, inplace=[(count - 1, 0)], note=f"PROD of {count}")
+    for shape in [(3, 4, 5), (2, 3, 2, 2, 2), (5, 1), (2, 5, 4, 4), (2, 12, 3, 3), (1, 2048)]:  # channels inside or not
+        c = shape[1]
+        x, gamma, beta = m.normal(*shape), m.normal(c), m.normal(c)
+        yield m.example("scale.forward", [x, gamma, beta], [shape], inplace=[(0, 0)])
+        yield m.example("scale.forward", [x, gamma], [shape], inplace=[(0, 0)])
+        yield m.example("scale.backward_data", [gamma, x], [shape], inplace=[(1, 0)])
+
+
+def _poolings(m: Maker) -> Iterator[Example]:
+    for n, c, size, k, s, p in [
+        ((2, 8, (9, 7), (3, 3), (2, 2), (1, 1))),
+        ((1, 4, (1, 1), (1, 1), (1, 1), (0, 0))),
+        ((2, 5, (7, 7), (3, 3), (2, 2), (0, 0))),
+        ((1, 12, (6, 9), (2, 3), (1, 1), (0, 2))),
+        ((1, 4, (20, 20), (17, 17), (3, 2), (8, 8))),
+        ((1, 2, (12, 5), (2, 2), (5, 1), (1, 0))),  # places that no window meets
+    ]:
+        x = np.round(m.normal(n, c, *size) * 4) / 4
+        for out in {tuple(_ceil_mode(*axis) for axis in zip(size, k, s, p, strict=True)),
+                    tuple((h + 2 * q - f) // t + 1 for h, f, t, q in zip(size, k, s, p, strict=True))}:  # fmt: skip
+            dy = m.normal(n, c, *out)
+            geometry = dict(kernel=k, stride=s, pad=p)
+            note = f"kernel {k} stride {s} pad {p} out {out}"
+            a = attrs(method="MAX", saved="index", **geometry)
+            y, index = maximum(x, a, out)
+            index = index.astype("uint8" if k[0] * k[1] <= 256 else "int32")
+            yield m.example("pooling.forward", [x], [dy.shape], a, note=f"MAX {note}", exact=True)
+            dtypes = {1: str(index.dtype)}
+            yield m.example("pooling.forward", [x], [dy.shape] * 2, a, dtypes=dtypes, note=f"MAX {note}", exact=True)
+            yield m.example("pooling.backward", [index, dy], [x.shape], a, note=f"MAX {note}")
+            for saved, reads in (("x", [x, dy]), ("xy", [x, y, dy])):
+                a = attrs(method="MAX", saved=saved, **geometry)
+                yield m.example("pooling.forward", [x], [dy.shape], a, note=f"MAX {note} for {saved}", exact=True)
+                yield m.example("pooling.backward", reads, [x.shape], a, note=f"MAX {note} from {saved}")
+            a = attrs(method="AVE", saved=None, **geometry)
+            yield m.example("pooling.forward", [x], [dy.shape], a, note=f"AVE {note}")
+            yield m.example("pooling.backward", [dy], [x.shape], a, note=f"AVE {note}")
+
+
+def _joins(m: Maker) -> Iterator[Example]:
+    for axis, shapes in [
+        (1, [(2, c, 3, 3) for c in (4, 8, 12, 4)]),  # all fours
+        (1, [(2, c, 3, 3) for c in (4, 6, 8)]),  # a start off the fours
+        (3, [(2, 3, 4, w) for w in (1, 5, 2)]),
+        (0, [(n, 8, 2, 2) for n in (1, 2)]),
+        (-1, [(3, 4), (3, 8)]),
+        (0, [(3, 4), (2, 4)]),
+        (0, [(5,), (9,)]),
+        (1, [(2, 3, 4), (2, 1, 4)]),
+        (2, [(2, 3, 4), (2, 3, 3)]),
+        (3, [(2, 3, 2, 2, 2), (2, 3, 2, 1, 2)]),
+        (1, [(2, c, 1, 1) for c in range(1, 14)]),  # many
+    ]:
+        xs = [m.normal(*s) for s in shapes]
+        y = np.concatenate(xs, axis)
+        yield m.example("concat.forward", xs, [y.shape], attrs(axis=axis), note=f"axis {axis}", exact=True)
+        starts = tuple(int(s) for s in np.cumsum([0] + [s[axis] for s in shapes])[:-1])
+        a = attrs(axis=axis, starts=starts)
+        yield m.example("concat.backward", [y], shapes, a, note=f"axis {axis}", exact=True)
+        a = attrs(axis=axis, starts=starts[1:2])
+        yield m.example("concat.backward", [y], shapes[1:2], a, note=f"axis {axis}, second", exact=True)
+    for shape, to in [
+        ((2, 3, 4, 5), (2, 12, 1, 5)),
+        ((2, 3, 4, 5), (6, 4, 5, 1)),
+        ((2, 16, 10, 10), (4, 20, 8, 5)),
+        ((2, 3, 4, 5), (120,)),
+        ((2, 64, 7, 7), (2, 3136)),
+        ((2, 5, 1, 1), (2, 5)),
+        ((2, 1, 3, 4), (2, 12)),
+        ((12,), (12,)),
+    ]:
+        yield m.example("flatten.forward", [m.normal(*shape)], [to], note=f"to {to}", exact=True)
+        yield m.example("flatten.backward", [m.normal(*to)], [shape], note=f"to {shape}", exact=True)
+
+
+def _dropouts(m: Maker) -> Iterator[Example]:
+    for shape in [(1,), (2, 3), (5,), (2, 8, 3, 3), (2, 6, 2, 2), (2, 3, 4), (1, 4, 1, 1), (4, 20, 13, 11)]:
+        for ratio, seed, key in ((0.5, (1 << 40) + 7, 0xFFFFFFFF), (0.999, 0, 0), (0.0, -3, 5)):
+            x, at = m.normal(*shape), np.array([(1 << 31) + 1], np.int64)
+            a = attrs(ratio=ratio, seed=seed, key=key)
+            for kind in ("dropout.forward", "dropout.backward"):
+                yield m.example(kind, [x, at], [shape], a, inplace=[(0, 0)], note=f"ratio {ratio}", exact=True)
+        word = int(words(int(np.prod(shape)), 5, 3, 9)[-1])
+        a = attrs(ratio=word / 2**32, seed=5, key=9)  # the last one's word is the very limit: it is kept
+        reads = [m.normal(*shape), np.array([3], np.int64)]
+        yield m.example("dropout.forward", reads, [shape], a, note="at the limit", exact=True)

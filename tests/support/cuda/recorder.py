@@ -1,0 +1,512 @@
+"""What the cuda backend asks of CUDA in a machine's whole life, written down, and compared with its schedules.
+
+`Recorder` is a CUDA that computes nothing: it refuses what CUDA refuses (fake.py) and keeps a trace. `Life` is a
+real machine on it, whose host threads' own accesses to page-locked memory are in the trace, too. `follow` compares the
+part of the trace that one step enqueued, call by call, with what the schedule says, and notes the bytes that each
+call reads and writes. It computes addresses from schedule.offset and the recipes' pointers, not from what was bound.
+
+Needs neither a GPU nor g++.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from minidnn.backends.cuda.device import CudaDevice
+from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, Write
+from minidnn.memory.execution.machine import Machine
+from minidnn.memory.schedule import (
+    Arrangement,
+    Buffer,
+    Compute,
+    Free,
+    Offload,
+    Prefetch,
+    Schedule,
+    Stay,
+    Wait,
+    aligned,
+)
+from tests.support.cuda.fake import FakeApi, FakeCudnn
+
+Access = tuple[int, int, bool]  # bytes [lo, hi), device's or host's: CUDA has one address space for both; writes
+Happening = Literal[
+    "work", "record", "wait",  # on a stream
+    "tell", "reach",  # a record for the host, on a stream; the host's main thread waits for it, or for a record
+    "begin capture", "end capture", "replay",
+    "synchronize",  # the host's main thread waits for a stream
+    "main", "loader",  # what one of the host's threads reads and writes itself; the loader runs beside a step
+    "step", "beside",  # the main thread waits for the loader; the loader may write the next batch
+    "run", "ended",  # of what the runtime is asked for
+]  # fmt: skip
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """One line of the trace. `index`: the schedule's instruction. `what`: all that CUDA is told of a work."""
+
+    kind: Happening
+    stream: int = 0
+    event: int = 0
+    index: int | None = None
+    what: tuple = ()
+    accesses: tuple[Access, ...] = ()
+
+
+class Unfaithful(AssertionError):
+    """What is enqueued is not what the schedule says."""
+
+
+class _Names(dict):
+    def __missing__(self, name: str) -> str:
+        return name
+
+
+class Recorder(FakeApi):
+    def __init__(self, memory: int = 1 << 40) -> None:
+        super().__init__(memory)
+        self.trace: list[Entry] = []
+        self.beside: Any = None  # what other threads do while a step is waited for: called once all is enqueued
+
+    def note(self, kind: Happening, stream: int = 0, event: int = 0, **more: Any) -> None:
+        self.trace.append(Entry(kind, stream, event, self.index, **more))
+
+    def work(self, stream: int, what: tuple, *accesses: Access) -> None:
+        self.enqueue(stream, None, what[0])
+        self.note("work", stream, what=what, accesses=accesses)
+
+    # What FakeApi fills with a pattern, and would compute, is left alone: arenas of real nets are large.
+
+    def allocate(self, nbytes: int) -> int:
+        raw = np.empty(nbytes + 4096, np.uint8)
+        address = raw.ctypes.data + -raw.ctypes.data % 4096
+        self.allocated[address] = raw
+        return address
+
+    def allocate_host(self, nbytes: int) -> np.ndarray:
+        return np.zeros(nbytes, np.uint8)
+
+    def _finish(self, wanted: Sequence[Any]) -> None:
+        for work in self.pending:
+            work.done = True
+        self.pending.clear()
+        self.last.clear()
+        self.log.clear()
+
+    def copy(self, to: int, source: int, nbytes: int, direction: str, stream: int) -> None:
+        if self.index is None and direction == "out":
+            ctypes.memset(to, 0, nbytes)  # what the machine reads between steps: numbers that it can look at
+        ends = (source, source + nbytes, False), (to, to + nbytes, True)
+        self.work(stream, ("copy", direction, to, source, nbytes), *ends)
+
+    def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
+        self.work(stream, ("fill", value, address, nbytes), (address, address + nbytes, True))
+
+    def functions(self, source: str, storage: str = "float") -> Any:
+        return _Names()
+
+    def bind(
+        self, function: Any, arguments: Sequence[np.generic], grid: int, block: int, shared: int, stream: int
+    ) -> Any:
+        typed = tuple((a.dtype.char, a.item()) for a in arguments)
+        return partial(self.work, stream, ("launch", function, typed, grid, block, shared))
+
+    def record(self, event: int, stream: int) -> None:
+        super().record(event, stream)
+        self.note("record", stream, event, what=("timed",) if self.events[event].timed else ())
+
+    def wait(self, stream: int, event: int) -> None:
+        super().wait(stream, event)
+        self.note("wait", stream, event)
+
+    def tell(self, event: int, stream: int) -> None:
+        super().tell(event, stream)
+        self.note("tell", stream, event)
+
+    def reach(self, event: int) -> None:
+        super().reach(event)
+        self.note("reach", event=event)
+
+    def synchronize(self, stream: int) -> None:
+        if self.beside is not None:
+            beside, self.beside = self.beside, None
+            beside()
+        super().synchronize(stream)
+        self.note("synchronize", stream)
+
+    def begin_capture(self, stream: int) -> None:
+        super().begin_capture(stream)
+        self.note("begin capture", stream)
+
+    def end_capture(self, stream: int) -> int:
+        graph = super().end_capture(stream)
+        self.note("end capture", stream, graph)
+        return graph
+
+    def replay(self, graph: int, stream: int) -> None:
+        super().replay(graph, stream)
+        self.note("replay", stream, graph)
+
+
+class RecordingCudnn(FakeCudnn):
+    def execute(self, plan: Any, pack: dict[int, int], workspace: int) -> None:
+        self.api.work(self.stream, ("execute", plan, tuple(sorted(pack.items())), workspace))
+
+
+def recording_device(memory: int = 1 << 40, graphs: bool = True, plans: Any = None) -> CudaDevice:
+    """plans: those of a real cuDNN (problem -> plans), instead of made-up ones."""
+    api = Recorder(memory)
+    cudnn = RecordingCudnn(api)
+    cudnn.plans = plans or cudnn.plans  # type: ignore[method-assign]
+    device = CudaDevice(api, cudnn, "a CUDA that only writes down", graphs)  # type: ignore[arg-type]
+    device.nan.keeps = lambda plan: True  # type: ignore[method-assign]  # nothing is computed here
+    return device
+
+
+# ---- a machine's life ------------------------------------------------------------------------------------------
+
+
+class Life:
+    """A machine that takes steps as a training program does, and the trace of it."""
+
+    def __init__(self, device: CudaDevice, arrangement: Arrangement, debug: bool = False) -> None:
+        self.api: Recorder = device.api  # type: ignore[assignment]
+        self.machine = m = Machine(device, arrangement, debug)
+        for loaded in m.loaded.values():
+            for prepared in loaded.bound:
+                prepared.calls = [(i, s, partial(self._tagged, i, call)) for i, s, call in prepared.calls]
+        self._thread: Literal["main", "loader"] = "main"
+        self._host = m._host
+        m._host = self._noted_host  # type: ignore[method-assign]
+        for run in ("run", "run_timed", "launch"):
+            setattr(m.runtime, run, partial(self._noted_run, getattr(m.runtime, run)))
+        self._turning = self._writing = False
+
+    def _tagged(self, index: int, call: Any) -> None:
+        self.api.index = index
+        call()
+        self.api.index = None
+
+    def _noted_host(self, loaded: Any, t: Any, place: int = 0) -> np.ndarray:
+        """Where the machine touches the host's memory itself, it asks for the place first."""
+        array = self._host(loaded, t, place)
+        lo = array.__array_interface__["data"][0]
+        writes = self._writing or (self._turning and place != loaded.place)
+        self.api.note(self._thread, accesses=((lo, lo + array.nbytes, writes),))
+        return array
+
+    def _noted_run(self, run: Any, *args: Any, **more: Any) -> Any:
+        self._turning = False
+        self.api.note("run")
+        result = run(*args, **more)
+        self.api.note("ended")
+        return result
+
+    def write(self, program: str, but: int = 0) -> None:
+        """The loader writes a batch, all but so many of its inputs."""
+        self._thread, self._writing = "loader", True
+        for t in self.machine.loaded[program].schedule.program.inputs[but:]:
+            self.machine.write(t, np.zeros(t.shape, t.dtype), program)
+        self._thread, self._writing = "main", False
+
+    def step(self, program: str, next_program: str, but: int = 0, mode: str = "") -> None:
+        """The loader writes the next batch beside it; the outputs are read at its end. mode: "trace", "check"; "ahead":
+        it is launched, and its outputs are read when they are there."""
+        self.api.note("step", what=(program, mode))
+        self._turning = True
+        write = partial(self.write, next_program, but)
+
+        def beside() -> None:
+            self.api.note("beside")
+            if mode == "ahead":
+                write()  # what it is in order with is what counts, not where it stands in the trace
+            else:
+                self.api.beside = write
+
+        if mode == "ahead":
+            self.machine.launch(program, beside)
+        else:
+            self.machine.step(program, meanwhile=beside, **({mode: True} if mode else {}))
+        for t in self.machine.loaded[program].schedule.program.outputs:
+            self.machine.read(t, program)
+
+
+def live(
+    device: CudaDevice, arrangement: Arrangement, rounds: int = 4, debug: bool = False, ahead: bool = False
+) -> Life:
+    """Parameters are set; each program takes its steps in turn, eagerly first and then as graphs, from both places, a
+    timed one and a checked one in between; one batch is written in part; parameters are read and set meanwhile.
+    ahead: each of the other steps is launched while the one before runs."""
+    life = Life(device, arrangement, debug)
+    m, names = life.machine, list(arrangement.schedules)
+    touched = list(m.homes)[:4]
+    for t in touched:
+        m.set(t, np.zeros(t.shape, t.dtype))
+    for name in names:
+        life.write(name)
+    turns = names * (rounds + 4)
+    modes = dict.fromkeys(range(2 * len(names), 3 * len(names)), "trace")
+    modes |= dict.fromkeys(range(5 * len(names), 6 * len(names)), "check")
+    for k, name in enumerate(turns):
+        life.step(name, turns[(k + 1) % len(turns)], int(k == rounds), modes.get(k, "ahead" if ahead else ""))
+        if k == 2:
+            for t in touched:
+                m.set(t, m.get(t))
+    for t in touched:
+        m.get(t)
+    return life
+
+
+# ---- what a schedule says --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """Addresses of the arena and the host store; `base` and `turn`: of the program's host bytes, and which of the two
+    places of inputs."""
+
+    arena: int
+    host: int
+    base: int
+    turn: int
+
+
+class Said:
+    """What one step of a schedule must enqueue: entries whose events are named by what they stand for."""
+
+    def __init__(self, schedule: Schedule, device: CudaDevice, place: Place, debug: bool = False) -> None:
+        self.s, self.device, self.place = schedule, device, place
+        self.inputs = set(schedule.program.inputs)
+        self.awaited = {x.on for x in schedule.instructions if isinstance(x, Wait)}
+        outputs = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and self.leaves(x.stay)]
+        self.entries: list[Entry] = []
+        for i, x in enumerate(schedule.instructions):
+            if isinstance(x, Wait):
+                self.add("wait", x.stream, i, event=x.on)
+            elif isinstance(x, Compute):
+                for what, accesses in self.computed(x):
+                    self.add("work", "compute", i, what=what, accesses=accesses)
+            elif isinstance(x, (Offload, Prefetch)):
+                device_at, host_at, n = self.at(x.stay), self.host_at(x.stay), x.stay.tensor.nbytes
+                there, to, source = (
+                    ("out", host_at, device_at) if isinstance(x, Offload) else ("in", device_at, host_at)
+                )
+                ends = (source, source + n, False), (to, to + n, True)
+                self.add("work", there, i, what=("copy", there, to, source, n), accesses=ends)
+            elif isinstance(x, Free) and debug and self.poisonable(i, x.buffer):
+                lo = place.arena + schedule.offset[x.buffer]
+                what = ("fill", 0xFF, lo, x.buffer.nbytes)
+                self.add("work", "compute", i, what=what, accesses=((lo, lo + x.buffer.nbytes, True),))
+            if i in self.awaited:
+                assert isinstance(x, Compute | Offload | Prefetch), f"{i} is awaited and does nothing"
+                self.add("record", x.stream, i, event=i)
+            if outputs[-1:] == [i]:
+                self.add("tell", "out", i, event=-4)
+
+    def leaves(self, stay: Stay) -> bool:
+        return stay.tensor in self.s.program.outputs
+
+    def add(self, kind: Happening, stream: str, index: int, event: int = 0, **more: Any) -> None:
+        self.entries.append(Entry(kind, stream, event, index, **more))  # type: ignore[arg-type]
+
+    def at(self, stay: Stay) -> int:
+        return self.place.arena + self.s.offset[stay.buffer]
+
+    def host_at(self, stay: Stay) -> int:
+        t = stay.tensor
+        turn = self.place.turn * aligned(t.nbytes) if t in self.inputs else 0
+        return self.place.host + self.place.base + self.s.host_offset[t] + turn
+
+    def poisonable(self, i: int, freed: Buffer) -> bool:
+        """No copy back into these bytes is issued before compute's next op: it would not wait for the poison."""
+        lo, hi = self.s.offset[freed], self.s.offset[freed] + freed.nbytes
+        for x in self.s.instructions[i + 1 :]:
+            if isinstance(x, Compute):
+                break
+            if isinstance(x, Prefetch):
+                at = self.s.offset[x.stay.buffer]
+                if max(at, lo) < min(at + x.stay.tensor.nbytes, hi):
+                    return False
+        return True
+
+    def computed(self, x: Compute) -> Iterator[tuple[tuple, tuple[Access, ...]]]:
+        """The works of an op, and which bytes each touches: of the op's tensors those that it is given."""
+        recipe = self.recipe(x)
+        space = self.at(x.workspace) if x.workspace else self.place.arena  # of no bytes
+        room = x.workspace.tensor.nbytes if x.workspace else 0
+        if room != recipe.algorithm.workspace:
+            raise Unfaithful(f"{x.op.name}: a workspace of {room} B for {recipe.algorithm}")
+        named: set[tuple[type, int]] = set()
+
+        def address(p: Pointer) -> int:
+            if isinstance(p, Space):
+                return space + p.offset
+            return self.at((x.reads if isinstance(p, Read) else x.writes)[p.index]) + p.offset
+
+        def reached(pointers: Sequence[Pointer]) -> tuple[Access, ...]:
+            found = []
+            for p in pointers:
+                if isinstance(p, Space):
+                    if p.offset < 0 or p.offset + p.nbytes > room:
+                        raise Unfaithful(f"{x.op.name}: {p} is outside the workspace of {room} B")
+                    if p.nbytes:
+                        found.append((address(p), address(p) + p.nbytes, True))
+                else:
+                    named.add((type(p), p.index))
+                    stay = (x.reads if isinstance(p, Read) else x.writes)[p.index]
+                    found.append((self.at(stay), self.at(stay) + stay.tensor.nbytes, isinstance(p, Write)))
+            return tuple(dict.fromkeys(found))
+
+        for step in recipe.steps:
+            if isinstance(step, Launch):
+                pointers = [a for a in step.arguments if not isinstance(a, np.generic)]
+                typed = tuple(
+                    (a.dtype.char, a.item()) if isinstance(a, np.generic) else (np.dtype(np.uint64).char, address(a))
+                    for a in step.arguments
+                )
+                yield ("launch", step.kernel, typed, step.grid, step.block, step.shared), reached(pointers)
+            else:
+                if step.plan.workspace > step.workspace.nbytes:
+                    raise Unfaithful(f"{x.op.name}: {step.plan.name} is given {step.workspace.nbytes} B of workspace")
+                pack = tuple(sorted((uid, address(p)) for uid, p in step.pack))
+                pointers = [p for _, p in step.pack]
+                yield ("execute", step.plan, pack, address(step.workspace)), reached([*pointers, step.workspace])
+        whole = {(Read, k) for k in range(len(x.reads))} | {(Write, k) for k in range(len(x.writes))}
+        same = {(Read, k) for k, s in enumerate(x.reads) if any(s.tensor is w.tensor for w in x.writes)}
+        if whole - same - named:
+            raise Unfaithful(f"{x.op.name}: no launch is given {whole - same - named}")
+
+    def recipe(self, x: Compute) -> Recipe:
+        """The one of the algorithm that the plan says."""
+        found = [r for r in self.device.recipes(x.op) if r.algorithm == x.algorithm == self.s.plan.algorithm[x.op]]
+        if len(found) != 1:
+            raise Unfaithful(f"{x.op.name}: {len(found)} recipes for {x.algorithm}")
+        assert all(isinstance(step, Launch | Execute) for step in found[0].steps)
+        return found[0]
+
+
+def captured(said: Said) -> list[Entry]:
+    """The same between the edges of a run. Events below zero are not the schedule's."""
+    fork = [Entry("record", "compute", -1), *(Entry("wait", side, -1) for side in ("out", "in"))]  # type: ignore[arg-type]
+    join = [
+        e
+        for side, event in (("out", -2), ("in", -3))
+        for e in (Entry("record", side, event), Entry("wait", "compute", event))  # type: ignore[arg-type]
+    ]
+    return [*fork, *said.entries, *join]
+
+
+def follow(done: Sequence[Entry], said: Sequence[Entry], streams: dict[str, int]) -> None:
+    """Raise Unfaithful unless `done` is what is said, call by call. Notes the bytes that kernels touch."""
+    event_of: dict[int, int] = {}
+    for k, (got, want) in enumerate(zip(done, said, strict=False)):
+        stream = streams[want.stream]  # type: ignore[index]
+        if (got.kind, got.stream, got.index, got.what) != (want.kind, stream, want.index, want.what):
+            raise Unfaithful(f"call {k}: {got}, but the schedule says {want}")
+        if want.kind != "work" and event_of.setdefault(want.event, got.event) != got.event:
+            raise Unfaithful(f"call {k}: {got} is of another event than {want}")
+        if got.accesses and got.accesses != want.accesses:
+            raise Unfaithful(f"call {k}: {got} touches other bytes than {want}")
+        got.accesses = want.accesses
+    if len(done) != len(said):
+        raise Unfaithful(f"{len(done)} calls, the schedule says {len(said)}")
+    if len(set(event_of.values())) != len(event_of):
+        raise Unfaithful("one event stands for two instructions")
+
+
+@dataclass
+class Followed:
+    """One life, compared with its schedules; `graphs`: the calls of each captured step, by program and place."""
+
+    life: Life
+    said: dict[tuple[str, int], Said]
+    graphs: dict[tuple[str, int], list[Entry]]
+    graph_of: dict[tuple[str, int], int]
+    counts: Counter
+
+    @property
+    def trace(self) -> list[Entry]:
+        return self.life.api.trace
+
+
+def followed(life: Life) -> Followed:
+    """Compare all that a life's steps enqueued with what the schedules say.
+
+    A program's steps read the two places of its inputs in turn; the first from each place is eager, the next is
+    captured, and all further ones are replays of that graph. Timed and checked steps are neither."""
+    m, counts, graphs = life.machine, Counter(), {}
+    streams, trace = m.runtime.streams, life.api.trace
+    arena, host = m.runtime.arena.address, m.runtime.host.__array_interface__["data"][0]
+    said = {
+        (name, turn): Said(loaded.schedule, m.device, Place(arena, host, loaded.host_base, turn), m.debug)
+        for name, loaded in m.loaded.items()
+        for turn in range(len(loaded.bound))
+    }
+    steps, graph_of, ran = Counter(), {}, set()
+    for name, mode, part in _steps(trace):
+        steps[name] += 1
+        key = name, steps[name] % len(m.loaded[name].bound)
+        where = f"step {steps[name]} of {name}"
+        if mode == "trace":
+            part = [e for e in part if e.what != ("timed",)]
+            follow(part, captured(said[key])[1:], streams)
+            counts["timed calls"] += len(part)
+            continue
+        if mode == "check":
+            part = [e for e in part if e.index is not None]  # what is read in between is no call of the schedule
+            follow(part, said[key].entries, streams)
+            counts["checked calls"] += len(part)
+            continue
+        *part, last = part
+        if (last.kind, last.stream, last.index) != ("record", streams["compute"], None):
+            raise Unfaithful(f"{where} does not end with a record of its end: {last}")
+        if key not in ran or not m.runtime.graphs:
+            ran.add(key)
+            follow(part, captured(said[key]), streams)
+            counts["eager calls"] += len(part)
+        else:
+            if key not in graphs:
+                ends = [k for k, e in enumerate(part) if e.kind == "end capture"]
+                if part[0].kind != "begin capture" or part[0].stream != streams["compute"] or len(ends) != 1:
+                    raise Unfaithful(f"{where} is not captured")
+                graphs[key], graph_of[key] = part[1 : ends[0]], part[ends[0]].event
+                follow(graphs[key], captured(said[key]), streams)
+                counts["captured calls"] += len(graphs[key])
+                part = part[ends[0] + 1 :]
+            if [(e.kind, e.stream, e.event) for e in part] != [("replay", streams["compute"], graph_of[key])]:
+                raise Unfaithful(f"{where} is not one replay of its graph: {part}")
+            counts["replays"] += 1
+    return Followed(life, said, graphs, graph_of, counts)
+
+
+def _steps(trace: Sequence[Entry]) -> Iterator[tuple[str, str, list[Entry]]]:
+    """What each step asked of CUDA."""
+    step, part = None, None
+    for e in trace:
+        if e.kind == "step":
+            step = e.what
+        elif e.kind == "run" and step:
+            part = []
+        elif e.kind == "ended" and step:
+            yield *step, part
+            step, part = None, None
+        elif part is not None and e.kind not in ("main", "loader", "beside", "run", "synchronize", "reach"):
+            part.append(e)
+
+
+@contextmanager
+def lived(arrangement: Arrangement, device: CudaDevice, **options: Any) -> Iterator[Followed]:
+    life = live(device, arrangement, **options)
+    try:
+        yield followed(life)
+    finally:
+        life.api.beside = None
+        life.machine.close()

@@ -1,0 +1,141 @@
+"""Mutations of a schedule, most of which break it."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections import Counter
+from dataclasses import replace
+
+from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Schedule, Stay, Wait
+
+
+def without(s: Schedule, i: int) -> Schedule:
+    return with_instructions(s, [x for k, x in enumerate(s.instructions) if k != i], lambda k: k - (k > i))
+
+
+def with_instructions(s: Schedule, instructions, renumber=lambda k: k) -> Schedule:
+    """Runs are counted anew: what is wrong with the list, its numbers shall not give away."""
+    out, runs = copy.copy(s), Counter()
+    made = []
+    for x in instructions:
+        if isinstance(x, Wait):
+            x = replace(x, on=renumber(x.on))
+        elif isinstance(x, Compute):
+            x = replace(x, run=runs[x.op])
+            runs[x.op] += 1
+        made.append(x)
+    out.instructions = tuple(made)
+    return out
+
+
+KINDS = ["drop", "drop wait", "swap", "move", "shift", "swap places", "retarget", "wait's stream", "algorithm", "stay"]
+
+
+KINDS += ["drop wait", "stream", "operand", "drop run", "run again", "host place", "buffer"]
+
+
+def mutate(s: Schedule, r: random.Random) -> Schedule:
+    """One random change of a kind that a faulty lowering or placement could make."""
+    return mutated(s, r, r.choice(KINDS))
+
+
+def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
+    """Itself where it has nothing of the kind."""
+    n = len(s.instructions)
+    at = {cls: [i for i, x in enumerate(s.instructions) if isinstance(x, cls)] for cls in (Wait, Compute, Offload)}
+    copies = [i for i, x in enumerate(s.instructions) if isinstance(x, (Offload, Prefetch))]
+    stays = [stay for b in s.buffers for stay in b.stays]
+
+    def changed(i, **fields) -> Schedule:
+        xs = list(s.instructions)
+        xs[i] = replace(xs[i], **fields)
+        return with_instructions(s, xs)
+
+    def inserted(i, x) -> Schedule:
+        return with_instructions(s, [*s.instructions[:i], x, *s.instructions[i:]], lambda k: k + (k >= i))
+
+    if kind == "drop":
+        return without(s, r.randrange(n))
+    if kind == "drop wait" and at[Wait]:
+        return without(s, r.choice(at[Wait]))
+    if kind == "drop run":
+        again = [i for i in at[Compute] if s.instructions[i].run]
+        return without(s, r.choice(again)) if again else s
+    if kind == "run again":
+        i = r.choice(at[Compute])
+        return inserted(r.randint(i + 1, min(n, i + r.choice([2, 8, 40]))), s.instructions[i])
+    if kind in ("swap", "move"):
+        i, j = sorted(r.sample(range(n), 2))
+        if kind == "swap":
+            j = min(i + 1, n - 1)
+        order = list(range(n))
+        order.insert(j, order.pop(i))
+        new = {old: k for k, old in enumerate(order)}
+        return with_instructions(s, [s.instructions[k] for k in order], new.__getitem__)
+    if kind == "retarget" and at[Wait]:
+        i = r.choice(at[Wait])
+        return changed(i, on=r.randrange(max(i, 1)))
+    if kind == "wait's stream" and at[Wait]:
+        return changed(r.choice(at[Wait]), stream=r.choice(["compute", "out", "in"]))
+    if kind == "stream":
+        return changed(r.choice([*at[Compute], *copies, *copies]), stream=r.choice(["compute", "out", "in"]))
+    if kind == "algorithm":
+        i = r.choice(at[Compute])
+        return changed(i, algorithm=replace(s.instructions[i].algorithm, name="other"))
+    if kind == "stay":
+        return changed(r.choice(copies), stay=r.choice(stays))
+    if kind == "operand":
+        i = r.choice(at[Compute])
+        x = s.instructions[i]
+        field = r.choice(["reads", "writes", "workspace"])
+        if field == "workspace":
+            return changed(i, workspace=r.choice([None, *stays]))
+        old = r.choice(getattr(x, field))
+        same = [stay for stay in stays if stay.tensor == old.tensor and stay is not old]
+        new = r.choice(same if same and r.random() < 0.8 else stays)
+        return changed(i, **{field: tuple(new if stay is old else stay for stay in getattr(x, field))})
+    out = copy.copy(s)
+    out.offset, out.host_offset = dict(s.offset), dict(s.host_offset)
+    b, c = r.choice(s.buffers), r.choice(s.buffers)
+    if kind == "shift":
+        out.offset[b] += 256 * r.choice([-64, -8, -1, 1, 8, 64, 300])
+    elif kind == "swap places":
+        out.offset[b], out.offset[c] = s.offset[c], s.offset[b]
+    elif kind == "host place":
+        t, u = r.choice(list(s.host_offset)), r.choice(list(s.host_offset))
+        out.host_offset[t] = r.choice([s.host_offset[u], s.host_offset[t] + 256 * r.choice([-64, -1, 1, 64])])
+    elif kind == "buffer":  # a stay in the bytes of another's: a slot that is not free, a share that is not allowed
+        at_b = [stay for stay in b.stays if not b.home]
+        if at_b and not c.home and c.nbytes >= max(stay.tensor.nbytes for stay in at_b):
+            return _moved(s, r.choice(at_b), b, c)
+    return out
+
+
+def _moved(s: Schedule, stay: Stay, b: Buffer, c: Buffer) -> Schedule:
+    """The schedule with `stay` moved from buffer b to c; all of it is made anew."""
+    buffers = {old: copy.copy(old) for old in s.buffers}
+    new = {id(x): copy.copy(x) for old in s.buffers for x in old.stays}
+    for old, made in buffers.items():
+        made.stays = [new[id(x)] for x in old.stays if x is not stay] + ([new[id(stay)]] if old is c else [])
+        for x in made.stays:
+            x.buffer = made
+
+    def of(x):
+        if isinstance(x, (Alloc, Free)):
+            return replace(x, buffer=buffers[x.buffer])
+        if isinstance(x, (Offload, Prefetch)):
+            return replace(x, stay=new[id(x.stay)])
+        if isinstance(x, Compute):
+            reads, writes = (tuple(new[id(y)] for y in ys) for ys in (x.reads, x.writes))
+            return replace(x, reads=reads, writes=writes, workspace=new[id(x.workspace)] if x.workspace else None)
+        return x
+
+    empty = {made for made in buffers.values() if not made.stays}
+    gone = [isinstance(x, (Alloc, Free)) and buffers[x.buffer] in empty for x in s.instructions]
+    out = with_instructions(
+        s, [of(x) for x, drop in zip(s.instructions, gone, strict=True) if not drop], lambda k: k - sum(gone[:k])
+    )
+    out.buffers = tuple(made for made in buffers.values() if made not in empty)
+    out.offset = {made: s.offset[old] for old, made in buffers.items()}
+    return out

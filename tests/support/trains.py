@@ -1,0 +1,41 @@
+"""Small nets trained for a few steps, and all that they end with."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+import minidnn
+from tests.support.paths import NET_FILES
+
+STEPS = 3
+
+
+def train(net, device, policy, **options):
+    random = np.random.default_rng(7)
+    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+    parameters = dict(
+        base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="step", gamma=0.5, stepsize=2, max_iter=9
+    )
+    file = NET_FILES / f"{net}.yaml"
+    with minidnn.Solver(
+        minidnn.load(file), policy=policy, device=device, seed=3, data=data, **parameters, **options
+    ) as solver:
+        before = {name: array.copy() for name, array in solver.values().items()}
+        losses = []
+        for _ in range(STEPS):
+            losses.append(solver.step().loss)
+            if "test_data" in options:
+                losses += solver.test().outputs.values()
+        values = solver.values()
+        algorithms = {op.name: a for op, a in solver.arrangement.schedules["TRAIN"].plan.algorithm.items()}
+    assert all(np.isfinite(losses))
+    changed = sum(not np.array_equal(before[name], values[name]) for name in values)
+    assert changed > len(values) * 0.8, "training changes the weights"
+    return {name: array.tobytes() for name, array in values.items()}, losses, algorithms
+
+
+@lru_cache
+def baseline(net, device, algorithms, fuse=True):
+    return train(net, device, f"baseline:{algorithms}", fuse=fuse)

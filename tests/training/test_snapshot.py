@@ -1,0 +1,225 @@
+"""A snapshot is whole or not there: round trips, torn and corrupt files, a full disk, the newest valid."""
+
+import contextlib
+import json
+import os
+import stat
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from minidnn.training import snapshot
+from minidnn.training.snapshot import SaveError, Snapshot, SnapshotError
+from tests.support.paths import ROOT
+from tests.support.snapshots import sample
+
+
+def same(a, b):
+    assert a.weights.keys() == b.weights.keys() and a.state.keys() == b.state.keys()
+    for x, y in ((a.weights, b.weights), (a.state, b.state)):
+        assert all(x[name].tobytes() == y[name].tobytes() and x[name].shape == y[name].shape for name in x)
+    assert (a.iteration, a.position, a.seed, a.facts) == (b.iteration, b.position, b.seed, b.facts)
+
+
+def test_round_trip_under_the_name_it_says(tmp_path):
+    path = snapshot.save(tmp_path / "new" / "net", sample())
+    assert path == tmp_path / "new" / "net_iter_30.safetensors"
+    same(snapshot.load(path), sample())
+    assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_same_snapshot_is_the_same_file(tmp_path):
+    files = {snapshot.save(tmp_path / str(k), sample()).read_bytes() for k in range(20)}
+    assert len(files) == 1
+
+
+def test_any_reader_can_use_it(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    assert load_file(path)["conv1/w"].shape == (2, 1, 3, 3)
+    assert set(snapshot.load_weights(path)) == {"conv1/w", "conv1/b"}
+
+
+def test_a_view_that_is_not_contiguous(tmp_path):
+    strided = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2).transpose(0, 3, 1, 2)
+    path = snapshot.save(tmp_path / "net", Snapshot({"a/w": strided}, {}, 1, 0, 0))
+    assert np.array_equal(snapshot.load(path).weights["a/w"], strided)
+
+
+def test_every_torn_length_is_refused(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    whole = path.read_bytes()
+    for length in (*range(0, len(whole), 37), len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(SnapshotError, match=rf"net_iter_30.*\({length} bytes\)"):
+            snapshot.load(path)
+
+
+def test_every_flipped_byte_is_refused(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    whole = bytearray(path.read_bytes())
+    for k in range(0, len(whole), 5):
+        whole[k] ^= 4
+        path.write_bytes(whole)
+        with pytest.raises(SnapshotError, match="net_iter_30"):
+            snapshot.load(path)
+        whole[k] ^= 4
+
+
+def test_weights_alone_do_not_resume(tmp_path):
+    save_file({"conv1/w": np.zeros(3, np.float32)}, tmp_path / "w.safetensors")
+    assert snapshot.load_weights(tmp_path / "w.safetensors")["conv1/w"].shape == (3,)
+    with pytest.raises(SnapshotError, match="use --weights"):
+        snapshot.load(tmp_path / "w.safetensors")
+
+
+def test_who_may_read_it_is_the_users_choice(tmp_path):
+    before = os.umask(0o027)
+    try:
+        path = snapshot.save(tmp_path / "net", sample())
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o640
+
+
+def test_numbers_that_numpy_lacks(tmp_path):
+    header = json.dumps({"conv1/w": {"dtype": "BF16", "shape": [2], "data_offsets": [0, 4]}}).encode()
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(4))
+    for _ in range(2):
+        with pytest.raises(SnapshotError, match=r"w\.safetensors: conv1/w holds BF16 numbers"):
+            snapshot.load_weights(path)
+        with contextlib.suppress(ImportError):  # which tells NumPy of them
+            import ml_dtypes  # noqa: F401
+
+
+def test_a_folder_is_no_snapshot(tmp_path):
+    with pytest.raises(SnapshotError, match="not a regular file"):
+        snapshot.load(tmp_path)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(SnapshotError, match=r"no\.safetensors: No such file"):
+        snapshot.load(tmp_path / "no.safetensors")
+
+
+def test_latest_is_the_newest_whole_one(tmp_path):
+    prefix = tmp_path / "n[1]*"
+    assert snapshot.latest(prefix) == (None, None, [])
+    for iteration in (9, 10, 100):
+        snapshot.save(prefix, sample(iteration))
+    snapshot.save(tmp_path / "n[1]*other", sample(500))
+    torn = snapshot.path_of(prefix, 100)
+    torn.write_bytes(torn.read_bytes()[:-7])
+    path, found, rejected = snapshot.latest(prefix)
+    assert path == snapshot.path_of(prefix, 10) and found.iteration == 10
+    assert len(rejected) == 1 and str(torn) in rejected[0]
+
+
+def test_a_crash_while_writing_leaves_the_old_one(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    partial = path.with_name(path.name + ".partial")
+    partial.mkdir()
+    (partial / ".tmpXyz").write_bytes(b"half of a file")
+    same(snapshot.latest(tmp_path / "net")[1], sample())
+    snapshot.save(tmp_path / "net", sample(fill=2.5))
+    same(snapshot.load(path), sample(fill=2.5))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+FULL = """
+import resource, sys
+sys.path.insert(0, {root!r})
+from minidnn.training import snapshot
+from tests.support.snapshots import sample
+resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))  # as a full disk: writing stops in the middle
+try:
+    snapshot.save({prefix!r}, sample(fill=9))
+except snapshot.SaveError as error:
+    print(error)
+"""
+
+
+def test_a_disk_that_fills_up(tmp_path):
+    before = snapshot.save(tmp_path / "net", sample())
+    script = FULL.format(root=str(ROOT), prefix=str(tmp_path / "net"))
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "net_iter_30.safetensors: could not be written" in done.stdout
+    assert "Earlier snapshots are intact" in done.stdout
+    same(snapshot.load(before), sample())
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_folder_that_is_a_file(tmp_path):
+    (tmp_path / "a").write_text("")
+    with pytest.raises(SaveError, match="could not be written"):
+        snapshot.save(tmp_path / "a" / "net", sample())
+    with pytest.raises(SaveError, match=r"/a: File exists; name another prefix"):
+        snapshot.check_writable(tmp_path / "a" / "net")
+    snapshot.check_writable(tmp_path / "b" / "net")
+    assert not list((tmp_path / "b").iterdir())
+
+
+def test_a_name_too_long_at_the_end_is_said_at_the_beginning(tmp_path):
+    prefix = tmp_path / ("x" * (255 - len("_iter_0.safetensors.partial")))
+    snapshot.check_writable(prefix)
+    with pytest.raises(SaveError, match="File name too long; name another prefix"):
+        snapshot.check_writable(prefix, 10)
+
+
+def test_a_prefix_that_ends_in_a_slash(tmp_path):
+    path = snapshot.save(f"{tmp_path}/a/", sample())
+    assert path == tmp_path / "a" / "_iter_30.safetensors"
+    assert snapshot.latest(f"{tmp_path}/a/")[0] == path
+
+
+SAVING = """
+import sys
+sys.path.insert(0, {root!r})
+from minidnn.training import snapshot
+from tests.support.snapshots import sample
+for _ in range(60):
+    snapshot.save({prefix!r}, sample(fill=9))
+"""
+
+
+def test_runs_of_one_prefix_take_turns(tmp_path):
+    script = SAVING.format(root=str(ROOT), prefix=str(tmp_path / "net"))
+    both = [subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [run.communicate()[1] for run in both] == ["", ""]
+    same(snapshot.load(tmp_path / "net_iter_30.safetensors"), sample(fill=9))
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_link_in_the_partial_folders_place_is_left_alone(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("")
+    (tmp_path / "net_iter_30.safetensors.partial").symlink_to("mine")
+    with pytest.raises(SaveError, match="Not a directory"):
+        snapshot.save(tmp_path / "net", sample())
+    assert (tmp_path / "mine" / "file").exists()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("iteration", "x"), ("iteration", None), ("position", -1), ("position", 2**63), ("seed", 2**64), ("facts", [1])],
+)
+def test_metadata_that_cannot_be_is_refused_by_name(tmp_path, key, value):
+    meta = {"version": 1, "iteration": 3, "position": 9, "seed": 1, "facts": {}, key: value}
+    tensors = {"a/w": np.ones(2, np.float32)}
+    metadata = {"minidnn": json.dumps({**meta, "checksum": snapshot._checksum(tensors, meta)})}
+    save_file(tensors, tmp_path / "a.safetensors", metadata)
+    with pytest.raises(SnapshotError, match=f"corrupt: its {key} "):
+        snapshot.load(tmp_path / "a.safetensors")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
+def test_a_file_that_may_not_be_read_is_not_called_absent(tmp_path):
+    path = snapshot.save(tmp_path / "net", sample())
+    path.chmod(0)
+    tmp_path.chmod(0o755)
+    code = "import os, sys; from minidnn.training import snapshot; os.seteuid(65534); snapshot.load(sys.argv[1])"
+    done = subprocess.run([sys.executable, "-c", code, path.name], capture_output=True, text=True, cwd=tmp_path)
+    assert f"{path.name}: Permission denied" in done.stderr
