@@ -49,7 +49,7 @@ def test_table_names_the_refused_and_why():
     text = out.getvalue()
     assert "a title" in text and "baseline:m" in text
     assert re.search(r"baseline:m +refused", text) and re.search(r"vdnn_all:m +yes", text)
-    assert "refused: baseline needs" in text
+    assert "refused: baseline:m needs" in text
     assert "weights equal" not in text and "recomputed" not in text  # columns that would say nothing
 
 
@@ -127,11 +127,13 @@ def test_picture_stands_alone():
 def test_says_what_happened():
     lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
     words = page.says(panels(budget=lean, policies=["baseline:m", "vdnn_all:m"]), lean)
-    assert words.startswith("baseline:m needs") and "is refused" in words and "vdnn_all:m trains the same network" in words
+    assert (
+        words.startswith("baseline:m needs") and "is refused" in words and "vdnn_all:m trains the same network" in words
+    )
     assert page.says([], None) == ""
     least = sizes.text(lean)
     words = page.says(panels(budget=1, policies=["baseline:m", "vdnn_all:m"]), 1)
-    assert "No policy compared here is accepted" in words and f"vdnn_all needs least of the device: {least}" in words
+    assert "No policy compared here is accepted" in words and f"vdnn_all:m needs least of the device: {least}" in words
 
 
 def test_says_nothing_of_the_device_where_the_host_refuses():
