@@ -31,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.errors import InvalidInput
+    from minidnn.report import policies as report
     from minidnn.report import table
     from minidnn.study.compare import simulated
 
@@ -57,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
         table.dump({"rows": rows, "device": where, "format": setting.format})
     else:
         allowed = f", budget {sizes.text(budget)}" if budget else ""
-        table.show(rows, f"{about.titled()}{allowed}. {notes}")
+        report.show(rows, f"{about.titled()}{allowed}. {notes}")
         if args.report:
             print(f"report: {args.report}")
     return 1 if any(r.identical is False for r in results) else 0
@@ -80,8 +81,8 @@ def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget
 
 def _write(path: Path, results, rows, budget: int | None, about: subject.Subject, notes: str) -> None:
     """Write the report; a full disk leaves an older one whole."""
+    from minidnn.report.compare import page
     from minidnn.report.draw import picture
-    from minidnn.report.page import page
     from minidnn.report.panel import panel
 
     panels = [panel(r.policy, row, r.schedule, r.trace) for r, row in zip(results, rows, strict=True)]

@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.costs import gpu, gpus
-    from minidnn.measuring.link import described
+    from minidnn.report import devices as report
     from minidnn.report import table
 
     devices = [_device(name) for name in ([args.name] if args.name else DEVICES)]
@@ -40,34 +40,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         table.dump({"devices": devices, "gpus": profiles})
         return code
-    lines = [
-        [
-            d["name"],
-            "yes" if d["available"] else "no",
-            sizes.text(d["memory_bytes"]) if d["available"] else "–",
-            f"{d['bandwidth_out'] / 1e9:.1f} / {d['bandwidth_in'] / 1e9:.1f} GB/s" if d["available"] else "–",
-            d["description"] if d["available"] else d["why"],
-        ]
-        for d in devices
-    ]
-    table.plain(["device", "available", "memory", "copies out / in", "what"], lines, "To run on (--device)")
-    for d in devices:
-        if d["available"]:
-            print(f"{d['name']}: {described(d['beside_compute'])}")
+    report.show_devices(devices)
     if args.name:
         return code
-    lines = [
-        [
-            p["name"],
-            sizes.text(p["memory_bytes"]),
-            f"{p['peak_flops'] / 1e12:.3g} TFLOP/s",
-            f"{p['memory_bandwidth'] / 1e9:.0f} GB/s",
-            f"{p['link_out'] / 1e9:.1f} GB/s",
-            p["title"],
-        ]
-        for p in profiles
-    ]
-    table.plain(["gpu", "memory", "float32", "memory speed", "link", "what"], lines, "To simulate (--gpu)")
+    report.show_gpus(profiles)
     return 0
 
 

@@ -24,6 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.report import policies as report
     from minidnn.report import table
     from minidnn.study.compare import simulated
 
@@ -47,9 +48,9 @@ def run(args: argparse.Namespace) -> int:
                 print(f"# {r.policy}")
                 print(schedule)
     else:
-        table.show(rows, f"{about.titled()}. {subject.notes(costs, about.setting.format)}")
+        report.show(rows, f"{about.titled()}. {subject.notes(costs, about.setting.format)}")
         for r in results:
-            _worst(r)
+            report.show_peak(r.policy, r.schedule)
     return 0  # that a policy is refused is an answer, not a failure
 
 
@@ -73,18 +74,3 @@ def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str],
         size = sizes.text(arrangement.arena)
         print(f"{path}: {arrangement.policy} for {about.titled()} on {costs.device}, {size}, proved")
     return 0
-
-
-def _worst(result) -> None:
-    """The tensors that live when most bytes do."""
-    from minidnn.report import table
-
-    schedule = result.schedule
-    live = schedule.live(schedule.peak_point)
-    named, rest = live[:8], live[8:]
-    lines = [[b.label, sizes.text(b.nbytes)] for b in named]
-    if rest:
-        lines.append([f"and {len(rest)} more", sizes.text(sum(b.nbytes for b in rest))])
-    op = schedule.plan.order[schedule.peak_point]
-    title = f"{result.policy}: most bytes live, {sizes.text(schedule.live_peak)}, at {op.name}"
-    table.plain(["tensor", "bytes"], lines, title)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
-from minidnn import sizes
 from minidnn.cli import subject
-from minidnn.costs import Costs, Measurements
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,38 +13,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--again", action="store_true", help="measure anew what is known already")
 
 
-def measuring(about: subject.Subject, again: bool = False) -> tuple[Costs, Measurements, int]:
-    """Costs of the subject's programs on its device, with how many had to be measured now: what is not known yet, or
-    (`again`) all. Shows how far it is on a terminal."""
-    from minidnn.backends import open_device
-    from minidnn.costs import measurements
-    from minidnn.formats import usable
-    from minidnn.measuring.ops import measure
-
-    usable(about.setting.format)
-    device = open_device(about.setting.device)
-    known = measurements(device)
-    if known.problem:
-        print(f"minidnn: {known.problem}", file=sys.stderr)
-    before = 0 if again else len(known.seconds)
-
-    def tell(done: int, of: int, name: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[Kmeasuring {done + 1} of {of}: {name}", end="", file=sys.stderr, flush=True)
-
-    costs = measure(device, about.programs, known, again, tell)
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)
-    return costs, known, len(known.seconds) - before
-
-
 def run(args: argparse.Namespace) -> int:
     from minidnn.costs import key
-    from minidnn.measuring.link import described
+    from minidnn.report import profile as report
     from minidnn.report import table
 
     about = subject.read(args)
-    costs, known, count = measuring(about, args.again)
+    costs, known, count = subject.measured_costs(about, args.again)
     rows: list[dict[str, Any]] = []
     for program in about.programs:
         for op in program.ops:
@@ -78,21 +50,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         table.dump({**facts, "rows": rows})
         return 0
-    lines = [
-        [
-            row["op"],
-            row["algorithm"],
-            sizes.text(row["workspace_bytes"]) if row["workspace_bytes"] else "0",
-            table.duration(row["seconds"]),
-            f"{row['flops'] / row['seconds'] / 1e9:.1f}",
-            f"{row['bytes'] / row['seconds'] / 1e9:.1f}",
-        ]
-        for row in rows
-        if row["program"] == about.train.name
-    ]
-    headings = ["op", "algorithm", "workspace", "time", "GFLOP/s", "GB/s"]
-    table.plain(headings, lines, f"{about.titled()} on {known.device}")
-    rate = f"copies: {known.bandwidth_out / 1e9:.1f} GB/s out, {known.bandwidth_in / 1e9:.1f} GB/s in"
-    print(described(known.beside))
-    print(f"{rate}; {facts['measured']} measured now, {len(known.seconds)} kept in {known.path}")
+    mine = [row for row in rows if row["program"] == about.train.name]
+    report.show(facts, mine, len(known.seconds), f"{about.titled()} on {known.device}")
     return 0

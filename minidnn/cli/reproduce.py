@@ -27,7 +27,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.errors import InvalidInput
-    from minidnn.report import figures, table
+    from minidnn.report import reproduce as report
+    from minidnn.report import table
     from minidnn.study.reproduce import SYSTEMS, rows
 
     if unknown := [s for s in args.systems if s not in (*SYSTEMS, "all")]:
@@ -51,12 +52,12 @@ def run(args: argparse.Namespace) -> int:
     status()
     if args.report:
         with replacing(Path(args.report)) as file:
-            file.write(figures.page(found, NOTES, minidnn.__version__))
+            file.write(report.page(found, NOTES, minidnn.__version__))
     if args.json:
         table.dump({"rows": found})
     else:
-        figures.show(found)
-        print(f"{figures.summary(found)}. {NOTES}")
+        report.show(found)
+        print(f"{report.summary(found)}. {NOTES}")
         if args.report:
             print(f"report: {args.report}")
     if interrupted:

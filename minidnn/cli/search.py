@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from minidnn import sizes
@@ -12,11 +12,6 @@ from minidnn.cli import subject
 from minidnn.cli.options import positive
 
 SECONDS = 600
-MEANING = (
-    "Found is the largest tried that was placed within the budget, and its plan was proved. Next is the smallest tried"
-    " above it, which was not: placement is greedy, so that beyond it some may fit again."
-)
-ENDED = "* ended by --seconds: what lies between found and next was not tried."
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.memory.policies import names
+    from minidnn.report import search as report
     from minidnn.report import table
 
     policies = subject.policies_of(args) or names()
@@ -51,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             table.dump({"rows": rows, "format": about.setting.format, "host_budget": host_budget})
         else:
             title = model if args.max == "batch" else f"{model}, batch {about.batch}"
-            _show(rows, args.max, f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.setting.format)}")
+            report.show(rows, args.max, f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.setting.format)}")
 
     try:
         for policy in policies:
@@ -154,29 +150,3 @@ def _row(found: Any, what: str, model: str, about: subject.Subject, costs: Any, 
         "ended": found.ended,
         "seconds": found.seconds,
     }
-
-
-def _show(rows: Sequence[dict[str, Any]], what: str, title: str) -> None:
-    from minidnn.report import table
-
-    lines = [
-        [
-            r["policy"],
-            ("none" if r[what] is None else str(r[what])) + ("*" if r["ended"] else ""),
-            table.size(r["peak_bytes"]),
-            table.size(r["host_bytes"]),
-            table.duration(r["step_seconds"]),
-            "–" if r["next"] is None else str(r["next"]),
-            table.size(r["next_bytes"])
-            if r["next"] is None or r["next_bytes"] > r["budget"]
-            else f"{table.size(r['next_host_bytes'])} on the host",
-            str(r["tried"]),
-            table.duration(r["seconds"]),
-        ]
-        for r in rows
-    ]
-    headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
-    table.plain(headings, lines, title, spare=("searched", "plans", "host", "one step"))
-    print(MEANING)
-    if any(r["ended"] for r in rows):
-        print(ENDED)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import common, given, opened
-from minidnn.costs import Costs
+from minidnn.costs import Costs, Measurements
 from minidnn.program import Program
 from minidnn.programs.fusion import Fuses
 
@@ -148,6 +148,31 @@ def costs_of(subject: Subject, gpu: str | None) -> Costs:
         print(f"minidnn: {known.problem}", file=sys.stderr)
     ops = [op for program in subject.programs for op in program.ops]
     return measured(device, known) if known.covers(ops, device.algorithms) else estimate(device)
+
+
+def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurements, int]:
+    """Costs of the subject's programs on its device, with how many had to be measured now: what is not known yet, or
+    (`again`) all. Shows how far it is on a terminal."""
+    from minidnn.backends import open_device
+    from minidnn.costs import measurements
+    from minidnn.formats import usable
+    from minidnn.measuring.ops import measure
+
+    usable(about.setting.format)
+    device = open_device(about.setting.device)
+    known = measurements(device)
+    if known.problem:
+        print(f"minidnn: {known.problem}", file=sys.stderr)
+    before = 0 if again else len(known.seconds)
+
+    def tell(done: int, of: int, name: str) -> None:
+        if sys.stderr.isatty():
+            print(f"\r\x1b[Kmeasuring {done + 1} of {of}: {name}", end="", file=sys.stderr, flush=True)
+
+    costs = measure(device, about.programs, known, again, tell)
+    if sys.stderr.isatty():
+        print("\r\x1b[K", end="", file=sys.stderr)
+    return costs, known, len(known.seconds) - before
 
 
 def notes(costs: Costs, format: str = "float32") -> str:

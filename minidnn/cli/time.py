@@ -25,6 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
+    from minidnn.report import time as report
     from minidnn.study.compare import planned
     from minidnn.study.time import layers
 
@@ -61,29 +62,15 @@ def run(args: argparse.Namespace) -> int:
         total |= {"device": where, "format": about.setting.format}
         table.dump({"rows": rows, **total})
         return 0
-    lines = [
-        [
-            row["layer"],
-            *(
-                table.duration(row[k]) if row[k] else "–"
-                for k in ("forward_seconds", "backward_seconds", "update_seconds")
-            ),
-            f"{100 * row['share']:.1f} %",
-        ]
-        for row in rows
-    ]
-    sums = [sum(row[k] for row in rows) for k in ("forward_seconds", "backward_seconds", "update_seconds")]
-    lines.append(["all layers", *(table.duration(s) for s in sums), "100 %"])
-    table.plain(["layer", "forward", "backward", "update", "share"], lines, f"{about.titled()}, {policy}. {notes}")
-    print(f"one step: {table.duration(seconds)}")
+    report.show_layers(rows, seconds, f"{about.titled()}, {policy}. {notes}")
     return 0
 
 
 def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
-    from minidnn.cli.profile import measuring
     from minidnn.costs import profile
     from minidnn.errors import InvalidInput
     from minidnn.report import table
+    from minidnn.report import time as report
     from minidnn.study.algorithms import algorithms, sums
     from minidnn.study.compare import planned
 
@@ -96,7 +83,7 @@ def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
         costs = profile(args.gpu)
         where, notes = f"simulated {costs.device}", subject.notes(costs, about.setting.format)
     else:
-        costs, _, _ = measuring(about)
+        costs, _, _ = subject.measured_costs(about)
         where = subject.described(about)
         notes = f"Measured on {where}."
     arrangement, refused = planned(about.programs, policy, costs, budget)
@@ -107,30 +94,5 @@ def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
     if args.json:
         table.dump({"rows": rows, **totals, "policy": policy, "device": where, "format": about.setting.format})
         return 0
-    best: dict[str, float] = {}
-    for row in rows:
-        best[row["op"]] = min(row["seconds"], best.get(row["op"], row["seconds"]))
-    lines, layer, op = [], None, None
-    for row in rows:
-        lines.append(
-            [
-                row["layer"] if row["layer"] != layer else "",
-                row["pass"] if row["op"] != op else "",
-                row["algorithm"],
-                table.size(row["workspace_bytes"]),
-                table.duration(row["seconds"]),
-                f"{row['seconds'] / best[row['op']]:.2f}×",
-                "chosen" if row["chosen"] else "",
-            ]
-        )
-        layer, op = row["layer"], row["op"]
-    headings = ["layer", "what", "algorithm", "workspace", "time", "of the fastest", policy]
-    table.plain(headings, lines, f"{about.titled()}. {notes}")
-    for which, words in (
-        ("chosen", f"as {policy} takes them"),
-        ("fastest", "fastest"),
-        ("least", "of least workspace"),
-    ):
-        space = table.size(totals[which]["workspace_bytes"])
-        print(f"all, {words}: {table.duration(totals[which]['seconds'])}, workspace up to {space}")
+    report.show_algorithms(rows, totals, policy, f"{about.titled()}. {notes}")
     return 0

@@ -1,13 +1,12 @@
 """`minidnn tune MODEL --budget 12GB`: the minibatch of the highest throughput, and the learning rate that goes with it.
 
-AccUDNN-style: how the paper's tuner does it is not known (study/tune.py has what is).
+AccUDNN-style: how the paper's tuner does it is not known (minidnn/study/tune.py has what is).
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import minidnn
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive, size
+from minidnn.costs import Costs
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,9 +41,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.errors import InvalidInput
     from minidnn.files import replacing, unwritable
-    from minidnn.report import curve as drawn
     from minidnn.report import table
-    from minidnn.study.tune import Cluster, gradient_bytes, sweep
+    from minidnn.report import tune as report
 
     if args.report and (problem := unwritable(Path(args.report), ".html", ".svg")):
         raise InvalidInput(f"--report {args.report}: {problem}")
@@ -53,71 +52,80 @@ def run(args: argparse.Namespace) -> int:
     policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or "accudnn"
     subject.check_policies([policy], sizes=True)
     costs = subject.costs_of(about, args.gpu)
-    budget, host_budget = about.setting.budget, about.setting.host_budget
-    samples, epoch = _epoch(about, args.samples)
-    first = about.batch
-    if first is None:
-        raise InvalidInput(f"{about.path} has no input with a first dimension of samples: nothing to tune")
-    tell = _progress(policy)
-    found = sweep(about.at_batch, first, policy, costs, budget, host_budget, args.grid, about.train.name, tell)
-    cluster = Cluster(args.gpus, float(args.link or min(costs.bandwidth_out, costs.bandwidth_in)), costs.latency)
-    shared = gradient_bytes(about.train)
-    checked = _measured(args, about, found, policy, budget, host_budget) if args.measure else []
-    rows = []
-    for p in found.points:
-        row = {**asdict(p), "fits": p.fits, "samples_per_second": p.rate}
-        row["moved_bytes"], row["peak_bytes"], row["host_bytes"] = row.pop("moved"), row.pop("arena"), row.pop("host")
-        row["stall_seconds"] = row.pop("stall")
-        row["epoch_seconds"] = cluster.epoch(p, shared, samples) if p.fits else None
-        row["efficiency"] = cluster.efficiency(p, shared) if p.fits else None
-        row.pop("measured")
-        rows.append(row)
-    best, unmoved = found.best, found.unmoved
-    match, why = _matched(about, best.batch * args.gpus, samples, args.gpus) if best is not None else (None, "")
-    ratio = best.batch / unmoved.batch if best is not None and unmoved is not None else None
+    document, derived, epoch = _tuned(args, about, policy, costs)
+    says = [*report.sentences(document), epoch]
+    if document["solver"] is not None:
+        says.append(f"Solver fields for it{derived}: {_fields(document['solver'])}.")
+    says += [*report.checks(document), subject.notes(costs, about.setting.format)]
+    budget = about.setting.budget
     title = f"{about.name}, {policy}, {sizes.text(costs.memory if budget is None else budget)} of {costs.device}"
-    said = [*_sentences(found, ratio, cluster, shared, samples), epoch]
-    if match is not None:
-        said.append(f"Solver fields for it{why}: {_fields(match)}.")
-    said += [_error(p) for p in checked]
-    said.append(subject.notes(costs, about.setting.format))
-    lines = (_HEADINGS, [_line(r) for r in rows])
     if args.report:
-        at = best.batch if best is not None else None, unmoved.batch if unmoved is not None else None
         with replacing(Path(args.report)) as file:
             if Path(args.report).suffix == ".svg":
-                file.write(drawn.picture(rows, *at, title))
+                file.write(report.picture(document, title))
             else:
-                file.write(drawn.page(rows, *at, title, said, lines, minidnn.__version__))
+                file.write(report.page(document, title, says, minidnn.__version__))
     if args.json:
-        facts = {
-            "policy": policy, "budget": budget, "device": costs.device, "origin": costs.origin,
-            "format": about.setting.format,
-            "best": best and best.batch, "largest_unswapped": unmoved and unmoved.batch, "ratio": ratio,
-            "grid": found.grid, "samples": samples, "gpus": args.gpus, "link": cluster.bandwidth,
-            "gradient_bytes": shared, "solver": match,
-            "measured": [
-                {"batch": p.batch, "predicted_seconds": p.seconds, "measured_seconds": p.measured} for p in checked
-            ],
-        }  # fmt: skip
-        table.dump({"rows": rows, **facts})
+        table.dump(document)
     else:
-        table.plain(*lines, title, spare=("efficiency", "stalled", "one iteration", "moved"))
-        for sentence in said:
-            print(sentence)
-        refused = next((r for r in rows if not r["fits"]), None)
-        if refused is not None:
-            print(f"Batch {refused['batch']} is refused: {refused['why']}")
+        report.show(document, title, says)
         if args.report:
             print(f"report: {args.report}")
     return 0  # that nothing fits is an answer, not a failure
+
+
+def _tuned(
+    args: argparse.Namespace, about: subject.Subject, policy: str, costs: Costs
+) -> tuple[dict[str, Any], str, str]:
+    """The document of `--json`; what its solver fields are derived from, and its epoch, in words."""
+    from minidnn.errors import InvalidInput
+    from minidnn.study.scaling import Cluster, gradient_bytes
+    from minidnn.study.tune import sweep
+
+    samples, epoch = _epoch(about, args.samples)
+    if about.batch is None:
+        raise InvalidInput(f"{about.path} has no input with a first dimension of samples: nothing to tune")
+    budgets = about.setting.budget, about.setting.host_budget
+    found = sweep(
+        about.at_batch, about.batch, policy, costs, *budgets, args.grid, about.train.name, _progress(policy)
+    )  # fmt: skip
+    cluster = Cluster(args.gpus, float(args.link or min(costs.bandwidth_out, costs.bandwidth_in)), costs.latency)
+    shared = gradient_bytes(about.train)
+    checked = _measured(about, found, policy) if args.measure else []
+    best, why = found.best, ""
+    match = None
+    if best is not None:
+        match, why = _matched(about, best.batch * args.gpus, samples, args.gpus)
+    document = {
+        "rows": [p.row(cluster, shared, samples) for p in found.points],
+        "policy": policy,
+        "budget": budgets[0],
+        "device": costs.device,
+        "origin": costs.origin,
+        "format": about.setting.format,
+        "best": best and best.batch,
+        "largest_unswapped": found.unmoved and found.unmoved.batch,
+        "ratio": found.ratio,
+        "grid": found.grid,
+        "samples": samples,
+        "gpus": args.gpus,
+        "link": cluster.bandwidth,
+        "gradient_bytes": shared,
+        "sync_seconds": cluster.sync(shared),
+        "solver": match,
+        "measured": [
+            {"batch": p.batch, "predicted_seconds": p.seconds, "measured_seconds": p.measured, "why": p.why}
+            for p in checked
+        ],
+    }
+    return document, why, epoch
 
 
 def _epoch(about: Any, asked: int | None) -> tuple[int, str]:
     """Samples of an epoch, and whence that is known: --samples, else what the data has. Data that is made up stands
     for ImageNet's, as does a net's bare input."""
     from minidnn.data import parse
-    from minidnn.study.tune import SAMPLES
+    from minidnn.study.scaling import SAMPLES
 
     if asked is not None:
         return asked, f"An epoch is {asked} samples."
@@ -129,70 +137,12 @@ def _epoch(about: Any, asked: int | None) -> tuple[int, str]:
     return len(data), f"An epoch is the {len(data)} samples of {data.name}."
 
 
-_HEADINGS = ["batch", "fits", "peak", "moved", "one iteration", "stalled", "samples/s", "efficiency", "epoch"]
-
-
-def _line(r: dict[str, Any]) -> list[str]:
-    from minidnn.report.table import duration, rate
-    from minidnn.report.table import size as text
-
-    if not r["fits"]:
-        return [str(r["batch"]), "refused", *["–"] * 7]
-    moved = text(r["moved_bytes"])
-    return [
-        str(r["batch"]), "yes", text(r["peak_bytes"]), moved, duration(r["seconds"]), duration(r["stall_seconds"]),
-        rate(r["samples_per_second"]), f"{r['efficiency']:.3f}", _long(r["epoch_seconds"]),
-    ]  # fmt: skip
-
-
-def _long(seconds: float) -> str:
-    from minidnn.report.table import duration
-
-    return (
-        duration(seconds)
-        if seconds < 120
-        else f"{seconds / 60:.1f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
-
-
-def _sentences(found: Any, ratio: float | None, cluster: Any, shared: int, samples: int) -> list[str]:
-    from minidnn.report.table import rate
-
-    best, unmoved = found.best, found.unmoved
-    if best is None:
-        return ["No batch fits."]
-    said = [f"The efficiency-optimal batch is {best.batch} (to within {found.grid}): {rate(best.rate)} samples/s."]
-    if unmoved is None:
-        said.append("Every batch that fits swaps.")
-    else:
-        gain = best.rate / unmoved.rate
-        said.append(
-            f"Without swapping at most {unmoved.batch} fit: the best has {ratio:.2f} times that, at {gain:.3f} times"
-            " its throughput."
-        )
-    if cluster.devices > 1:
-        said.append(
-            f"{cluster.devices} devices, by model ({sizes.text(shared)} of gradients in a ring at"
-            f" {cluster.bandwidth / 1e9:.1f} GB/s take {_long(cluster.sync(shared))}, and nothing overlaps with that):"
-        )
-        for p, words in ((best, "the best batch"), (unmoved, "the largest without swapping")):
-            if p is not None:
-                fast, epoch = cluster.devices * cluster.efficiency(p, shared), _long(cluster.epoch(p, shared, samples))
-                said.append(
-                    f"  with {words}, {p.batch} each, they are {fast:.2f} times as fast as one, and {samples} samples"
-                    f" take {epoch}."
-                )
-    return said
-
-
 COUNTS = ("max_iter", "stepsize", "stepvalue", "test_interval", "snapshot")  # solver fields that count iterations
 
 
 def _matched(about: Any, minibatch: int, samples: int, devices: int) -> tuple[dict[str, Any], str]:
     """Solver fields for `minibatch` samples an update, and what they are derived from, in words."""
-    from minidnn.study.tune import REFERENCE, matched
+    from minidnn.study.scaling import REFERENCE, matched
 
     p = about.solver
     if p is None:
@@ -219,38 +169,22 @@ def _fields(match: dict[str, Any]) -> str:
     return ", ".join(f"{k}: {v:g}" if isinstance(v, float) else f"{k}: {v}" for k, v in match.items())
 
 
-def _measured(
-    args: argparse.Namespace, about: Any, found: Any, policy: str, budget: int | None, host_budget: int | None
-) -> list[Any]:
+def _measured(about: subject.Subject, found: Any, policy: str) -> list[Any]:
     """The best batch and the largest that does not swap: planned with measured costs, and run."""
     from minidnn.backends import open_device
     from minidnn.costs import measurements
     from minidnn.measuring.ops import measure
     from minidnn.study.tune import planned, ran
 
+    budgets = about.setting.budget, about.setting.host_budget
     checked = []
     for batch in dict.fromkeys(p.batch for p in (found.best, found.unmoved) if p is not None):
         device = open_device(about.setting.device)
         programs = about.at_batch(batch)
         costs = measure(device, programs, measurements(device))
-        point = planned(programs, batch, policy, costs, budget, host_budget, about.train.name)
-        if not point.fits:
-            checked.append(point)
-            continue
-        checked.append(ran(about.runner(batch), point, policy, costs, budget))
+        point = planned(programs, batch, policy, costs, *budgets, about.train.name)
+        checked.append(ran(about.runner(batch), point, policy, costs, budgets[0]) if point.fits else point)
     return checked
-
-
-def _error(p: Any) -> str:
-    from minidnn.report.table import duration, rate
-
-    if p.measured is None:
-        return f"Batch {p.batch} with measured costs: {p.why}"
-    off = 100 * (p.seconds / p.measured - 1)
-    return (
-        f"Batch {p.batch} run: {duration(p.measured)} an iteration, predicted {duration(p.seconds)} from measured costs"
-        f" ({off:+.1f} %), {rate(p.batch / p.measured)} samples/s."
-    )
 
 
 def _progress(policy: str) -> Any:

@@ -61,16 +61,6 @@ class Link:
         ]
 
 
-def described(beside: Sequence[dict[str, Any]]) -> str:
-    """What `Link.beside` says, in a line."""
-    found = "; ".join(
-        f"{b['bandwidth_out'] / 1e9:.1f} / {b['bandwidth_in'] / 1e9:.1f} GB/s beside an op bound by {b['bound_by']}, "
-        f"which takes {b['slower']:.2f} times as long"
-        for b in beside
-    )
-    return f"copies out / in while the device computes: {found}"
-
-
 def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Link:
     """How the machine's copies fare on this device."""
     with opened(device, 2 * nbytes, 2 * nbytes) as runtime:

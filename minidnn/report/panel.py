@@ -9,6 +9,7 @@ from typing import Any
 
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Compute, Fetch, Offload, Prefetch, Schedule, Stash
+from minidnn.program import Pass
 
 # kinds of spans, in the order of the legend: name -> what it says there
 KINDS = {
@@ -65,7 +66,7 @@ def panel(policy: str, row: Mapping[str, Any], schedule: Schedule, trace: Trace)
     bars, turn = [], None
     for span in trace.spans:
         x = schedule.instructions[span.index]
-        if isinstance(x, Compute) and turn is None and x.op.during.value == "backward":
+        if isinstance(x, Compute) and turn is None and x.op.during is Pass.BACKWARD:
             turn = span.start
         if isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)):
             bars.append(Bar(span.stream, _kind(x), span.name, span.start, span.end))
@@ -81,5 +82,6 @@ def _kind(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
         return "in"
     if x.run:
         return "again"
-    family = x.op.family
-    return {"convolution": "convolution", "inner_product": "inner", "sgd": "update"}.get(family, "other")
+    if x.op.during is Pass.UPDATE:
+        return "update"
+    return {"convolution": "convolution", "inner_product": "inner"}.get(x.op.family, "other")

@@ -1,15 +1,13 @@
-"""Rows as tables for people, and as JSON for programs. Sizes are binary (MiB, GiB), times three figures."""
+"""Any table for people, and JSON for programs. Sizes are binary (MiB, GiB), times have three figures."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
-
-Row = Mapping[str, Any]
 
 
 def duration(seconds: float | None) -> str:
@@ -24,6 +22,13 @@ def duration(seconds: float | None) -> str:
     raise AssertionError
 
 
+def long(seconds: float) -> str:
+    """Three figures up to two minutes, then minutes and hours: "1.24 s", "3.5 min", "2.1 h"."""
+    if seconds < 120:
+        return duration(seconds)
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
 def size(nbytes: float | None) -> str:
     return "–" if nbytes is None else "0" if nbytes == 0 else sizes.text(nbytes)
 
@@ -31,94 +36,6 @@ def size(nbytes: float | None) -> str:
 def rate(per_second: float) -> str:
     """Four figures, and as many more as a whole number has: "48.20", "521300"."""
     return f"{per_second:#.4g}" if per_second < 999.95 else f"{per_second:.0f}"
-
-
-def _identical(row: Row) -> str:
-    return {True: "yes", False: "NO", None: "–"}[row.get("identical")]
-
-
-REFUSED = "The numbers of a refused policy are those it has under the smallest budget that it could keep."
-
-# heading -> what stands there
-COLUMNS: dict[str, Callable[[Row], str]] = {
-    "policy": lambda r: r["policy"],
-    "fits": lambda r: "yes" if r["fits"] else "refused",
-    "peak": lambda r: size(r["peak_bytes"]),
-    "average": lambda r: size(r["average_bytes"]),
-    "offload": lambda r: size(r["offload_bytes"]),
-    "prefetch": lambda r: size(r["prefetch_bytes"]),
-    "host": lambda r: size(r["host_bytes"]),
-    "pinned": lambda r: size(r["pinned_bytes"]),
-    "stored": lambda r: size(r.get("stored_bytes") or 0),
-    "recomputed": lambda r: str(r["recomputed_ops"]),
-    "time": lambda r: duration(r["seconds"]),
-    "slowdown": lambda r: "–" if r["slowdown"] is None else f"{r['slowdown']:.2f}×",
-    "stalled": lambda r: duration(r["stall_seconds"]) if r["stall_seconds"] else "0",
-    "algorithms": lambda r: r["algorithms"],
-    "weights equal": _identical,
-}
-
-
-def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells, without the columns that say nothing here."""
-    columns = dict(COLUMNS)
-    if all(r.get("identical") is None for r in rows):
-        del columns["weights equal"]
-    if not any(r.get("pageable_bytes") for r in rows):
-        del columns["pinned"]
-    if not any(r.get("stored_bytes") for r in rows):
-        del columns["stored"]
-    if not any(r["recomputed_ops"] for r in rows):
-        del columns["recomputed"]
-    if all(r["algorithms"] == "default" for r in rows):
-        del columns["algorithms"]
-    return list(columns), [[text(r) for text in columns.values()] for r in rows]
-
-
-# What a narrow terminal does without, the least telling first.
-SPARED = ("prefetch", "algorithms", "host", "average", "stalled", "offload", "recomputed")
-
-
-def spared(headings: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Columns to leave out, so that no cell of the others is cut in `width` characters."""
-    taken = {h: max(len(h), *map(len, column)) for h, *column in zip(headings, *lines, strict=True)}
-    if "algorithms" in taken:  # may be folded, at its commas
-        i = headings.index("algorithms")
-        taken["algorithms"] = max(len(part) + 1 for line in lines for part in line[i].split(", "))
-    out: list[str] = []
-    for heading in SPARED:
-        if 2 + sum(taken.values()) + 3 * (len(taken) - 1) <= width:
-            break
-        if taken.pop(heading, None):
-            out.append(heading)
-    return out
-
-
-def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> None:
-    """Print rows as a table, and under it why a policy was refused."""
-    from rich import box
-    from rich.table import Table
-
-    console = _console(file)
-    headings, lines = cells(rows)
-    without = spared(headings, lines, console.width)
-    kept = [i for i, heading in enumerate(headings) if heading not in without]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for heading in (headings[i] for i in kept):
-        left = heading in ("policy", "fits", "algorithms", "weights equal")
-        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "algorithms")
-    for row, line in zip(rows, lines, strict=True):
-        table.add_row(*(line[i] for i in kept), style=None if row["fits"] else "red")
-    if title:
-        console.print(title, style="bold", soft_wrap=True)
-    console.print(table)
-    if without:
-        console.print(_left_out(without), style="dim")
-    for row in rows:
-        if row.get("why"):
-            console.print(f"refused: {row['why']}", style="red", soft_wrap=True)
-    if any(row.get("why") for row in rows):
-        console.print(REFUSED, soft_wrap=True)
 
 
 LONGEST = 24  # of a word that is not folded
@@ -147,7 +64,7 @@ def plain(
     def taken() -> int:
         return 2 + sum(least[i] for i in kept) + 3 * (len(kept) - 1)
 
-    width = _console(file).width
+    width = console_of(file).width
     for heading in spare:
         if taken() > width:
             kept.remove(headings.index(heading))
@@ -158,15 +75,16 @@ def plain(
         table.add_column(headings[i], justify=justify, no_wrap=not words[i], overflow="fold", min_width=least[i])
     for line in lines:
         table.add_row(*(line[i] for i in kept))
-    console = _console(file, at_least=taken())
+    console = console_of(file, at_least=taken())
     if title:
         console.print(title, style="bold", soft_wrap=True)
     console.print(table)
     if without:
-        console.print(_left_out(without), style="dim", soft_wrap=True)
+        console.print(left_out(without), style="dim", soft_wrap=True)
 
 
-def _left_out(headings: Sequence[str]) -> str:
+def left_out(headings: Sequence[str]) -> str:
+    """What is printed under a table that lacks these columns."""
     return f"left out for want of width: {', '.join(headings)} (--json has all)"
 
 
@@ -175,8 +93,8 @@ def dump(value: Any, file: TextIO | None = None) -> None:
     print(json.dumps(value, indent=1, ensure_ascii=False), file=file or sys.stdout)
 
 
-def _console(file: TextIO | None, at_least: int = 0) -> Any:
-    """`at_least`: characters below which a line is left to the terminal to fold."""
+def console_of(file: TextIO | None, at_least: int = 0) -> Any:
+    """Where tables are printed. `at_least`: characters below which a line is left to the terminal to fold."""
     from rich.console import Console
 
     target = file or sys.stdout

@@ -2,34 +2,29 @@
 
 Of AccUDNN's hyperparameter tuner (Guo et al., ICCD 2019) it is known that, once swapping is applied, it looks for the
 minibatch of the highest throughput and matches the learning rate to it. Here throughput is that of planned schedules on
-the simulator, or of steps that were run; the learning rate follows the linear scaling rule with gradual warm-up of
-Goyal et al. ("Accurate, Large Minibatch SGD: Training ImageNet in 1 Hour", arXiv 1706.02677, sections 2.1 and 2.2);
-and N devices are a model: each takes a minibatch of its own, then they sum their gradients in a ring.
+the simulator, or of steps that were run. `study/scaling.py` has the learning rate, and the model of several devices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from math import ceil
 from statistics import median
 from time import perf_counter
+from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.planning import arrange
-from minidnn.program import Program, Role, nbytes
+from minidnn.program import Program
 from minidnn.schema.caffe import LARGEST
 from minidnn.study.run import Open
+from minidnn.study.scaling import Cluster
 
 Make = Callable[[int], Sequence[Program]]  # the programs at a batch size
-
-REFERENCE = (0.1, 256)  # Goyal et al., section 2.1: a rate of 0.1 for 256 images
-WARM_EPOCHS = 5  # section 2.2
-SAMPLES = 1_281_167  # ImageNet's training images
 
 
 @dataclass(frozen=True)
@@ -59,6 +54,17 @@ class Point:
         """Samples per second."""
         return self.batch / self.seconds if self.seconds else 0.0
 
+    def row(self, cluster: Cluster, gradients: int, samples: int) -> dict[str, Any]:
+        """As a row of `--json`. The cluster agrees on `gradients` bytes an iteration; an epoch is `samples`."""
+        row = {**asdict(self), "fits": self.fits, "samples_per_second": self.rate}
+        for old, new in (("moved", "moved_bytes"), ("arena", "peak_bytes"), ("host", "host_bytes")):
+            row[new] = row.pop(old)
+        row["stall_seconds"] = row.pop("stall")
+        row["epoch_seconds"] = cluster.epoch(self.batch, self.seconds, gradients, samples) if self.fits else None
+        row["efficiency"] = cluster.efficiency(self.seconds, gradients) if self.fits else None
+        del row["measured"]
+        return row
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -76,6 +82,11 @@ class Curve:
     def unmoved(self) -> Point | None:
         """The largest batch at which nothing is swapped."""
         return max((p for p in self.points if p.unmoved), key=lambda p: p.batch, default=None)
+
+    @property
+    def ratio(self) -> float | None:
+        """The best batch in terms of the largest that does not swap."""
+        return self.best.batch / self.unmoved.batch if self.best is not None and self.unmoved is not None else None
 
 
 def sweep(
@@ -165,71 +176,3 @@ def ran(open_runner: Open, point: Point, policy: str, costs: Costs, budget: int 
     finally:
         runner.close()
     return replace(point, measured=median(taken))
-
-
-# ---- the learning rate
-
-
-@dataclass(frozen=True)
-class Matched:
-    """Solver fields that go with a minibatch. `scaled`: those that count iterations, made to mean the same epochs."""
-
-    base_lr: float
-    rampup_lr: float
-    rampup_interval: int  # iterations; 0: no warm-up is needed
-    scaled: dict[str, int | list[int]]
-
-    def fields(self) -> dict[str, object]:
-        warm = {"rampup_lr": self.rampup_lr, "rampup_interval": self.rampup_interval} if self.rampup_interval else {}
-        return {"base_lr": self.base_lr, **warm, **self.scaled}
-
-
-def matched(
-    rate: float,
-    reference: int,
-    minibatch: int,
-    samples: int = SAMPLES,
-    counts: dict[str, int | list[int]] | None = None,
-    epochs: int = WARM_EPOCHS,
-) -> Matched:
-    """The learning rate for `minibatch` samples an update, given that `rate` is right for `reference`: k times the
-    minibatch takes k times the rate (Goyal et al., 2.1). Where k > 1 it begins at `rate` and rises evenly over the
-    first `epochs` (2.2). `counts`: solver fields that count iterations of `reference` samples."""
-    k = minibatch / reference
-    warm = ceil(epochs * samples / minibatch) if k > 1 else 0
-    scaled: dict[str, int | list[int]] = {}
-    for name, value in (counts or {}).items():
-        each = [max(1, round(v / k)) for v in (value if isinstance(value, list) else [value])]
-        scaled[name] = each if isinstance(value, list) else each[0]
-    return Matched(rate * k, rate, warm, scaled)
-
-
-# ---- several devices, by model
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """Devices that train in step, each on minibatches of its own, with one sum of gradients after each iteration that
-    overlaps with nothing: a ring all-reduce, in which each device sends and receives 2 (N - 1) / N of the bytes."""
-
-    devices: int
-    bandwidth: float  # bytes per second of each link of the ring, each way
-    latency: float = 0.0  # seconds of each of the 2 (N - 1) rounds
-
-    def sync(self, nbytes: int) -> float:
-        """Seconds until every device has the sum of so many bytes."""
-        rounds = 2 * (self.devices - 1)
-        return rounds * (nbytes / self.devices / self.bandwidth + self.latency)
-
-    def efficiency(self, point: Point, nbytes: int) -> float:
-        """What part of an iteration is not spent on the sum: speed-up over one device, per device."""
-        return point.seconds / (point.seconds + self.sync(nbytes))
-
-    def epoch(self, point: Point, nbytes: int, samples: int = SAMPLES) -> float:
-        """Seconds in which all devices together see every sample once."""
-        return samples / (self.devices * point.batch) * (point.seconds + self.sync(nbytes))
-
-
-def gradient_bytes(program: Program) -> int:
-    """What devices have to agree on after an iteration: as many bytes as the weights have."""
-    return nbytes(t for t in program.carried if t.role is Role.PARAM)

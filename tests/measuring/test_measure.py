@@ -13,6 +13,7 @@ from minidnn.measuring import ops as study
 from minidnn.memory.execution.runtime import Bound
 from minidnn.memory.execution.threads import Threads
 from minidnn.program import Op, Pass, Program, Tensor
+from minidnn.report import devices
 from tests.support.cuda.fake import fake_device
 
 
@@ -102,7 +103,7 @@ def test_copies_beside_compute():
         "bound_by": "arithmetic", "op": "inner_product.forward", "bandwidth_out": found[1].out,
         "bandwidth_in": found[1].back, "slower": found[1].slower,
     }  # fmt: skip
-    assert "beside an op bound by arithmetic, which takes" in link.described(beside)
+    assert "beside an op bound by arithmetic, which takes" in devices.beside(beside)
 
 
 def test_the_device_computes_for_as_long_as_copies_go_on(monkeypatch):

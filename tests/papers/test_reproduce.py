@@ -7,7 +7,7 @@ import json
 import pytest
 
 from minidnn.cli.main import main
-from minidnn.report import figures
+from minidnn.report import reproduce as figures
 from minidnn.study.reproduce import rows
 from minidnn.study.reproduce.row import Row
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from minidnn import sizes
-from minidnn.report import draw, page, table
+from minidnn.report import compare, draw, policies, table
 from minidnn.report.panel import Bar, Panel, panel
 from minidnn.study.compare import simulated
 from tests.support.policies import KINDS as POLICIES
@@ -45,7 +45,7 @@ def test_table_names_the_refused_and_why():
     lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
     rows = [p.row for p in panels(budget=lean, policies=["baseline:m", "vdnn_all:m"])]
     out = io.StringIO()
-    table.show(rows, "a title", out)
+    policies.show(rows, "a title", out)
     text = out.getvalue()
     assert "a title" in text and "baseline:m" in text
     assert re.search(r"baseline:m +refused", text) and re.search(r"vdnn_all:m +yes", text)
@@ -56,7 +56,7 @@ def test_table_names_the_refused_and_why():
 def test_table_shows_weights_that_differ():
     rows = [dict(p.row, identical=p.policy != "vdnn_all:m") for p in panels()]
     out = io.StringIO()
-    table.show(rows, file=out)
+    policies.show(rows, file=out)
     assert "weights equal" in out.getvalue() and "NO" in out.getvalue()
 
 
@@ -75,7 +75,7 @@ def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, columns):
     algorithms = "nhwc.brgconv 38, nhwc.brgconv_1x1 78, nhwc.jit 21, nhwc.jit_1x1 39"
     rows = [dict(p.row, identical=True, algorithms=algorithms, peak_bytes=123 << 20) for p in panels()]
     out = Terminal()
-    table.show(rows, file=out)
+    policies.show(rows, file=out)
     text = out.text()
     assert "…" not in text and max(map(len, text.splitlines())) <= columns
     assert all(re.search(rf"{p} +yes +123 MiB .*yes", text) for p in POLICIES)
@@ -108,7 +108,7 @@ def test_panel_knows_stalls_kinds_and_the_turn():
 
 def test_page_is_self_contained_and_well_formed():
     lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
-    html = page.page(panels(budget=lean), lean, "chain & <co>", "made by hand", "1.0")
+    html = compare.page(panels(budget=lean), lean, "chain & <co>", "made by hand", "1.0")
     assert "chain &amp; &lt;co&gt;" in html
     for word in ("<script", "http:", "https:", "src=", "href=", "@import", "url("):
         assert word not in html.replace('xmlns="http://www.w3.org/2000/svg"', "")
@@ -126,19 +126,19 @@ def test_picture_stands_alone():
 
 def test_says_what_happened():
     lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
-    words = page.says(panels(budget=lean, policies=["baseline:m", "vdnn_all:m"]), lean)
+    words = compare.says(panels(budget=lean, policies=["baseline:m", "vdnn_all:m"]), lean)
     assert (
         words.startswith("baseline:m needs") and "is refused" in words and "vdnn_all:m trains the same network" in words
     )
-    assert page.says([], None) == ""
+    assert compare.says([], None) == ""
     least = sizes.text(lean)
-    words = page.says(panels(budget=1, policies=["baseline:m", "vdnn_all:m"]), 1)
+    words = compare.says(panels(budget=1, policies=["baseline:m", "vdnn_all:m"]), 1)
     assert "No policy compared here is accepted" in words and f"vdnn_all:m needs least of the device: {least}" in words
 
 
 def test_says_nothing_of_the_device_where_the_host_refuses():
     results = simulated([chain()], ["baseline:m", "vdnn_all:m"], costs(), 10**9, 1)
-    words = page.says([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
+    words = compare.says([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
     assert words.startswith("baseline:m is refused.") and "at a budget" not in words
 
 
@@ -153,9 +153,9 @@ def test_no_line_crosses_a_word_and_nothing_is_measured_against_itself():
     ]
     assert len(words) == 2 and all(not x <= line <= x + 6.6 * len(word) for x, word in words)
     assert 'class="soft bad over"' in draw.draw_panel(found[1], draw.Scale(found, budget), budget, found[0], 0)
-    html = page.page(found, budget, "chain", "run", "1.0")
+    html = compare.page(found, budget, "chain", "run", "1.0")
     assert html.count("× baseline") == html.count("weights byte-equal to baseline") == 1  # vdnn_all's
-    assert "the last is drawn" in html and "the last is drawn" not in page.page(panels(), None, "chain", "", "1.0")
+    assert "the last is drawn" in html and "the last is drawn" not in compare.page(panels(), None, "chain", "", "1.0")
 
 
 def deep(n):

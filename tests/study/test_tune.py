@@ -10,7 +10,8 @@ from minidnn.costs import profile
 from minidnn.nets.net import Net
 from minidnn.programs.build import programs
 from minidnn.study import tune
-from minidnn.study.tune import Cluster, Curve, Point, gradient_bytes, matched, sweep
+from minidnn.study.scaling import Cluster, gradient_bytes, matched
+from minidnn.study.tune import Curve, Point, sweep
 from minidnn.training.solver_file import understand
 from minidnn.zoo import find
 from tests.support.texts import NET
@@ -115,11 +116,11 @@ def test_the_solver_takes_the_fields(folder):
 
 def test_a_ring_by_hand():
     """4 devices, 400 bytes in four parts of 100, 6 rounds at 100 bytes/s and 0.5 s each: 9 s beside 3 s of work."""
-    ring, point = Cluster(4, 100.0, 0.5), Point(10, 3.0)
-    assert ring.sync(400) == 9 and ring.efficiency(point, 400) == 0.25
-    assert ring.epoch(point, 400, samples=80) == 80 / 40 * 12
+    ring = Cluster(4, 100.0, 0.5)
+    assert ring.sync(400) == 9 and ring.efficiency(3.0, 400) == 0.25
+    assert ring.epoch(10, 3.0, 400, samples=80) == 80 / 40 * 12
     alone = Cluster(1, 100.0, 0.5)
-    assert alone.sync(400) == 0 and alone.efficiency(point, 400) == 1 and alone.epoch(point, 400, 80) == 24
+    assert alone.sync(400) == 0 and alone.efficiency(3.0, 400) == 1 and alone.epoch(10, 3.0, 400, 80) == 24
 
 
 def test_gradients_are_as_large_as_weights():

@@ -3,7 +3,7 @@ Networks", ICCD 2019, arXiv 1901.06773).
 
 This is a reconstruction. Known of the original are two sentences' worth: its memory optimizer swaps "appropriate data",
 guided by a performance model, first so that a network is trainable at all, then so that it loses as little speed as
-possible; its tuner then looks for the most efficient minibatch (study/tune.py). How it chooses was not to be found, and
+possible; its tuner then looks for the most efficient minibatch (minidnn/study/tune.py). How it chooses was not to be found, and
 there is no public code. What follows from those sentences here:
 
   1. windows.py is the performance model: per-op seconds, link bandwidths, copies that serialise per direction.

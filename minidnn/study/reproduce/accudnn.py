@@ -20,8 +20,9 @@ from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
 from minidnn.study.reproduce.layrub import caffes
 from minidnn.study.reproduce.row import MIB, Row, Tell
+from minidnn.study.scaling import Cluster, gradient_bytes
 from minidnn.study.search import Series, largest
-from minidnn.study.tune import Cluster, Curve, Point, gradient_bytes, sweep
+from minidnn.study.tune import Curve, sweep
 from minidnn.training.solver_file import understand
 
 SYSTEM = "accudnn"
@@ -111,8 +112,8 @@ def _cluster(caffe: int, curve: Curve, costs: Costs) -> Iterator[Row]:
     ring = Cluster(8, min(costs.bandwidth_out, costs.bandwidth_in), costs.latency)
     model = RING.format(ring.bandwidth / 1e9)
     small = arrange(_programs(caffe), CAFFE, costs, 12 * GIB)
-    before = ring.efficiency(Point(caffe, simulate(small.schedules["TRAIN"], costs).seconds), shared)
-    after = ring.efficiency(best, shared)
+    before = ring.efficiency(simulate(small.schedules["TRAIN"], costs).seconds, shared)
+    after = ring.efficiency(best.seconds, shared)
     case = f"{NETWORK} ({best.batch}) on 8 GPUs"
     yield Row(SYSTEM, "abstract", case, "speed-up over one GPU", 7.7, 8 * after, model)
     what = f"scaling efficiency over that of original Caffe ({caffe})"

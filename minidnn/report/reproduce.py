@@ -9,14 +9,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from itertools import groupby
-from pathlib import Path
 from typing import Any, TextIO
 
-from minidnn.report.draw import STYLE, WIDTH
+from minidnn.report.draw import WIDTH
+from minidnn.report.page import page as framed
 from minidnn.report.table import plain
 
 Row = Mapping[str, Any]
-PAGE_STYLE = Path(__file__).with_name("page.css").read_text()
 
 TITLES = {
     "vdnn": "vDNN (MICRO 2016)",
@@ -116,18 +115,13 @@ def page(rows: Sequence[Row], notes: str, version: str) -> str:
         parts.append(f'<h2 class="system">{escape(TITLES.get(system, system))}</h2><p class="dim">{summary(mine)}.</p>')
         for (_, figure), group in _figures(mine):
             parts.append(f"<section><h2>{escape(figure)}</h2>{_charts(group)}{_notes(group)}</section>")
-    return f"""<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>The papers' figures, theirs and ours</title><style>{PAGE_STYLE}{STYLE}
-h2.system {{ font-size: 22px; margin: 34px 0 0; }}</style></head>
-<body><main>
-<h1>The papers' figures, theirs and ours</h1>
-<p class="says">{escape(summary(rows))}.</p>
+    body = f"""<p class="says">{escape(summary(rows))}.</p>
 <p class="dim">{escape(notes)}</p>
-{"".join(parts)}
-<footer>Made by minidnn {escape(version)} (<code>minidnn reproduce</code>).</footer>
-</main></body></html>
-"""
+{"".join(parts)}"""
+    made = f"Made by minidnn {escape(version)} (<code>minidnn reproduce</code>)."
+    return framed(
+        "The papers' figures, theirs and ours", body, made, "h2.system { font-size: 22px; margin: 34px 0 0; }"
+    )
 
 
 def _place(row: Row) -> int:

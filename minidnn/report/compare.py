@@ -1,0 +1,118 @@
+"""A comparison of policies as a page: a sentence, the table, the worst moment, and one step of each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from minidnn import sizes
+from minidnn.report.draw import (
+    WIDTH,
+    Scale,
+    draw_panel,
+    draw_roles,
+    kinds_legend,
+    panel_height,
+)
+from minidnn.report.page import page as framed
+from minidnn.report.panel import Panel
+from minidnn.report.policies import REFUSED, cells
+
+LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
+
+
+def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, version: str) -> str:
+    """The whole page. `heading` says what was compared, `notes` where its seconds come from."""
+    scale = Scale(panels, budget)
+    base = next((p for p in panels if p.policy.startswith("baseline")), None)
+    roles, roles_height = draw_roles(panels, budget, 24)
+    key, extra = kinds_legend(panels, 2)
+    drawn, top = [key], extra + 12
+    for p in panels:
+        drawn.append(draw_panel(p, scale, budget, base, top))
+        top += panel_height(p)
+    steps = "\n".join(drawn)
+    body = f"""<p class="dim">{escape(notes)}</p>
+<p class="says">{escape(says(panels, budget))}</p>
+<section><h2>Policies</h2><div class="scroll">{_table(panels)}</div>
+{_reasons(panels)}</section>
+<section><h2>On the device at the worst moment</h2>
+<p class="dim">The bytes live when most are, by what they are for.</p>
+<div class="scroll">
+<svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
+<section><h2>One step</h2>
+<p class="dim">Bytes live on the device over time, above what its streams do: compute, copies out to the
+host and copies back in. All policies have one scale.{_drawn_note(base, panels)} Point at anything for its name.</p>
+<div class="scroll"><svg class="mini" viewBox="0 0 {WIDTH} {top:g}" role="img">{steps}</svg></div></section>"""
+    return framed(heading, body, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
+
+
+def _drawn_note(base: Panel | None, panels: Sequence[Panel]) -> str:
+    note = " The dashed curve is baseline's." if base is not None and len(panels) > 1 else ""
+    if any(p.row.get("identical") is not None for p in panels):
+        note += " Of steps that were really run, the last is drawn; the table's times are medians of those before."
+    return note
+
+
+def says(panels: Sequence[Panel], budget: int | None) -> str:
+    """The comparison in a sentence or two."""
+    if not panels:
+        return ""
+    words = []
+    base = next((p for p in panels if p.policy.startswith("baseline")), None)
+    kept = [p for p in panels if p.row["fits"]]
+    if base is not None:
+        need = sizes.text(base.row["peak_bytes"])
+        if base.row["fits"]:
+            words.append(f"{base.policy} takes {need}.")
+        elif budget is not None and base.row["peak_bytes"] > budget:
+            words.append(f"{base.policy} needs {need} and is refused at a budget of {sizes.text(budget)}.")
+        else:  # the host's budget was too small
+            words.append(f"{base.policy} is refused.")
+    if not kept and len(panels) > 1:
+        least = min(panels, key=lambda p: p.row["peak_bytes"])
+        peak = sizes.text(least.row["peak_bytes"])
+        words.append(f"No policy compared here is accepted; {least.policy} needs least of the device: {peak}.")
+    others = [p for p in kept if p is not base]
+    if others:
+        least = min(others, key=lambda p: p.row["peak_bytes"])
+        quickest = min(others, key=lambda p: p.row["seconds"])
+        words.append(f"{least.policy} trains the same network in {sizes.text(least.row['peak_bytes'])}{_cost(least)}.")
+        if quickest is not least and quickest.row["seconds"] < 0.98 * least.row["seconds"]:
+            peak = sizes.text(quickest.row["peak_bytes"])
+            words.append(f"{quickest.policy} is the quickest that saves: {peak}{_cost(quickest)}.")
+    equal = [p for p in kept if p.row.get("identical") is not None]
+    if equal and all(p.row["identical"] for p in equal):
+        words.append("Every policy ended with byte-equal weights.")
+    return " ".join(words)
+
+
+def _cost(p: Panel) -> str:
+    return "" if p.row["slowdown"] is None else f", at {p.row['slowdown']:.2f} times baseline's time"
+
+
+def _table(panels: Sequence[Panel]) -> str:
+    headings, lines = cells([p.row for p in panels])
+    out = ["<table><thead><tr>"]
+    out += [f'<th class="{"l" if h in LEFT_ALIGNED else ""}">{h}</th>' for h in headings]
+    out.append("</tr></thead><tbody>")
+    for p, line in zip(panels, lines, strict=True):
+        out.append(f'<tr class="{"" if p.row["fits"] else "refused"}">')
+        for heading, text in zip(headings, line, strict=True):
+            kinds = ["l"] if heading in LEFT_ALIGNED else []
+            if heading == "algorithms":
+                kinds.append("wrap")
+            if heading in ("fits", "weights equal"):
+                kinds += {"yes": ["yes"], "NO": ["no"], "refused": ["no"]}.get(text, [])
+            out.append(f'<td class="{" ".join(kinds)}">{escape(text)}</td>')
+        out.append("</tr>")
+    return "".join((*out, "</tbody></table>"))
+
+
+def _reasons(panels: Sequence[Panel]) -> str:
+    details = "".join(
+        f"<details><summary>Why {escape(p.policy)} was refused</summary><pre>{escape(p.row['why'])}</pre></details>"
+        for p in panels
+        if p.row.get("why")
+    )
+    return details and f'{details}<p class="dim note">{REFUSED}</p>'

@@ -1,0 +1,55 @@
+"""What there is to run on and to simulate, as tables; and what a device's copies do beside compute, in a line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minidnn import sizes
+from minidnn.report.table import plain
+
+Row = Mapping[str, Any]
+
+
+def show_devices(devices: Sequence[Row]) -> None:
+    """Print devices to run on, as `minidnn devices --json` has them."""
+    lines = [
+        [d["name"], "yes", sizes.text(d["memory_bytes"]), rates(d), d["description"]]
+        if d["available"]
+        else [d["name"], "no", "–", "–", d["why"]]
+        for d in devices
+    ]
+    plain(["device", "available", "memory", "copies out / in", "what"], lines, "To run on (--device)")
+    for d in devices:
+        if d["available"]:
+            print(f"{d['name']}: {beside(d['beside_compute'])}")
+
+
+def show_gpus(gpus: Sequence[Row]) -> None:
+    """Print GPUs to simulate, as `minidnn devices --json` has them."""
+    lines = [
+        [
+            g["name"],
+            sizes.text(g["memory_bytes"]),
+            f"{g['peak_flops'] / 1e12:.3g} TFLOP/s",
+            f"{g['memory_bandwidth'] / 1e9:.0f} GB/s",
+            f"{g['link_out'] / 1e9:.1f} GB/s",
+            g["title"],
+        ]
+        for g in gpus
+    ]
+    plain(["gpu", "memory", "float32", "memory speed", "link", "what"], lines, "To simulate (--gpu)")
+
+
+def rates(row: Row) -> str:
+    """Bytes per second out and in: "12.1 / 11.9 GB/s"."""
+    return f"{row['bandwidth_out'] / 1e9:.1f} / {row['bandwidth_in'] / 1e9:.1f} GB/s"
+
+
+def beside(computing: Sequence[Row]) -> str:
+    """What copies do while the device computes, and how much longer compute takes then (`Link.beside`), in a line."""
+    found = "; ".join(
+        f"{rates(row)} beside an op bound by {row['bound_by']}, which takes {row['slower']:.2f} times as long"
+        for row in computing
+    )
+    return f"copies out / in while the device computes: {found}"

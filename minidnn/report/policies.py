@@ -1,0 +1,110 @@
+"""Rows of policies as a table: what each takes, moves and costs, and why a budget refused it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TextIO
+
+from minidnn import sizes
+from minidnn.memory.schedule import Schedule
+from minidnn.report.table import console_of, duration, left_out, plain, size
+
+Row = Mapping[str, Any]
+
+
+def _identical(row: Row) -> str:
+    return {True: "yes", False: "NO", None: "–"}[row.get("identical")]
+
+
+REFUSED = "The numbers of a refused policy are those it has under the smallest budget that it could keep."
+
+# heading -> what stands there
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "policy": lambda r: r["policy"],
+    "fits": lambda r: "yes" if r["fits"] else "refused",
+    "peak": lambda r: size(r["peak_bytes"]),
+    "average": lambda r: size(r["average_bytes"]),
+    "offload": lambda r: size(r["offload_bytes"]),
+    "prefetch": lambda r: size(r["prefetch_bytes"]),
+    "host": lambda r: size(r["host_bytes"]),
+    "pinned": lambda r: size(r["pinned_bytes"]),
+    "stored": lambda r: size(r.get("stored_bytes") or 0),
+    "recomputed": lambda r: str(r["recomputed_ops"]),
+    "time": lambda r: duration(r["seconds"]),
+    "slowdown": lambda r: "–" if r["slowdown"] is None else f"{r['slowdown']:.2f}×",
+    "stalled": lambda r: duration(r["stall_seconds"]) if r["stall_seconds"] else "0",
+    "algorithms": lambda r: r["algorithms"],
+    "weights equal": _identical,
+}
+
+# What a narrow terminal does without, the least telling first.
+SPARED = ("prefetch", "algorithms", "host", "average", "stalled", "offload", "recomputed")
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings and cells, without the columns that say nothing here."""
+    columns = dict(COLUMNS)
+    if all(r.get("identical") is None for r in rows):
+        del columns["weights equal"]
+    if not any(r.get("pageable_bytes") for r in rows):
+        del columns["pinned"]
+    if not any(r.get("stored_bytes") for r in rows):
+        del columns["stored"]
+    if not any(r["recomputed_ops"] for r in rows):
+        del columns["recomputed"]
+    if all(r["algorithms"] == "default" for r in rows):
+        del columns["algorithms"]
+    return list(columns), [[text(r) for text in columns.values()] for r in rows]
+
+
+def spared(headings: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Columns to leave out, so that no cell of the others is cut in `width` characters."""
+    taken = {h: max(len(h), *map(len, column)) for h, *column in zip(headings, *lines, strict=True)}
+    if "algorithms" in taken:  # may be folded, at its commas
+        i = headings.index("algorithms")
+        taken["algorithms"] = max(len(part) + 1 for line in lines for part in line[i].split(", "))
+    out: list[str] = []
+    for heading in SPARED:
+        if 2 + sum(taken.values()) + 3 * (len(taken) - 1) <= width:
+            break
+        if taken.pop(heading, None):
+            out.append(heading)
+    return out
+
+
+def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> None:
+    """Print rows as a table, and under it why a policy was refused."""
+    from rich import box
+    from rich.table import Table
+
+    console = console_of(file)
+    headings, lines = cells(rows)
+    without = spared(headings, lines, console.width)
+    kept = [i for i, heading in enumerate(headings) if heading not in without]
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in (headings[i] for i in kept):
+        left = heading in ("policy", "fits", "algorithms", "weights equal")
+        table.add_column(heading, justify="left" if left else "right", no_wrap=heading != "algorithms")
+    for row, line in zip(rows, lines, strict=True):
+        table.add_row(*(line[i] for i in kept), style=None if row["fits"] else "red")
+    if title:
+        console.print(title, style="bold", soft_wrap=True)
+    console.print(table)
+    if without:
+        console.print(left_out(without), style="dim")
+    for row in rows:
+        if row.get("why"):
+            console.print(f"refused: {row['why']}", style="red", soft_wrap=True)
+    if any(row.get("why") for row in rows):
+        console.print(REFUSED, soft_wrap=True)
+
+
+def show_peak(policy: str, schedule: Schedule) -> None:
+    """Print the tensors that live when most bytes do."""
+    live = schedule.live(schedule.peak_point)
+    named, rest = live[:8], live[8:]
+    lines = [[b.label, sizes.text(b.nbytes)] for b in named]
+    if rest:
+        lines.append([f"and {len(rest)} more", sizes.text(sum(b.nbytes for b in rest))])
+    op = schedule.plan.order[schedule.peak_point]
+    plain(["tensor", "bytes"], lines, f"{policy}: most bytes live, {sizes.text(schedule.live_peak)}, at {op.name}")

@@ -1,0 +1,31 @@
+"""What `minidnn profile` measured, as a table: seconds and rates of each op and algorithm."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minidnn.report.devices import beside, rates
+from minidnn.report.table import duration, plain, size
+
+HEADINGS = ("op", "algorithm", "workspace", "time", "GFLOP/s", "GB/s")
+
+
+def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], kept: int, title: str) -> None:
+    """Print these of the document's rows, then its copies. `kept`: measurements that its cache file holds."""
+    lines = [
+        [
+            row["op"],
+            row["algorithm"],
+            size(row["workspace_bytes"]),
+            duration(row["seconds"]),
+            f"{row['flops'] / row['seconds'] / 1e9:.1f}",
+            f"{row['bytes'] / row['seconds'] / 1e9:.1f}",
+        ]
+        for row in rows
+    ]
+    plain(HEADINGS, lines, title)
+    print(beside(document["beside_compute"]))
+    print(
+        f"copies out / in: {rates(document)}; {document['measured']} measured now, {kept} kept in {document['cache']}"
+    )

@@ -1,0 +1,41 @@
+"""The largest batch or depth that each policy places, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minidnn.report.table import duration, plain, size
+
+Row = Mapping[str, Any]
+
+MEANING = (
+    "Found is the largest tried that was placed within the budget, and its plan was proved. Next is the smallest tried"
+    " above it, which was not: placement is greedy, so that beyond it some may fit again."
+)
+ENDED = "* ended by --seconds: what lies between found and next was not tried."
+SPARED = ("searched", "plans", "host", "one step")
+
+
+def show(rows: Sequence[Row], what: str, title: str) -> None:
+    """Print a row a policy, and what the columns mean. `what`: "batch" or "depth"."""
+    headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
+    plain(headings, [_line(r, what) for r in rows], title, spare=SPARED)
+    print(MEANING)
+    if any(r["ended"] for r in rows):
+        print(ENDED)
+
+
+def _line(r: Row, what: str) -> list[str]:
+    on_device = r["next"] is None or r["next_bytes"] > r["budget"]
+    return [
+        r["policy"],
+        ("none" if r[what] is None else str(r[what])) + ("*" if r["ended"] else ""),
+        size(r["peak_bytes"]),
+        size(r["host_bytes"]),
+        duration(r["step_seconds"]),
+        "–" if r["next"] is None else str(r["next"]),
+        size(r["next_bytes"]) if on_device else f"{size(r['next_host_bytes'])} on the host",
+        str(r["tried"]),
+        duration(r["seconds"]),
+    ]

@@ -1,0 +1,48 @@
+"""Seconds of each layer, and of each convolution pass by each of its algorithms, as tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from minidnn.report.table import duration, plain, size
+
+Row = Mapping[str, Any]
+PARTS = ("forward_seconds", "backward_seconds", "update_seconds")
+SUMS = {"chosen": "as {policy} takes them", "fastest": "fastest", "least": "of least workspace"}
+
+
+def show_layers(rows: Sequence[Row], seconds: float, title: str) -> None:
+    """Print a row a layer and their sum. `seconds`: of one step."""
+    lines = [
+        [row["layer"], *(duration(row[k]) if row[k] else "–" for k in PARTS), f"{100 * row['share']:.1f} %"]
+        for row in rows
+    ]
+    lines.append(["all layers", *(duration(sum(row[k] for row in rows)) for k in PARTS), "100 %"])
+    plain(["layer", "forward", "backward", "update", "share"], lines, title)
+    print(f"one step: {duration(seconds)}")
+
+
+def show_algorithms(rows: Sequence[Row], sums: Mapping[str, Row], policy: str, title: str) -> None:
+    """Print a row an algorithm, and what it comes to as the policy takes them, fastest, and of least workspace."""
+    best: dict[str, float] = {}
+    for row in rows:
+        best[row["op"]] = min(row["seconds"], best.get(row["op"], row["seconds"]))
+    lines, layer, op = [], None, None
+    for row in rows:
+        lines.append(
+            [
+                row["layer"] if row["layer"] != layer else "",
+                row["pass"] if row["op"] != op else "",
+                row["algorithm"],
+                size(row["workspace_bytes"]),
+                duration(row["seconds"]),
+                f"{row['seconds'] / best[row['op']]:.2f}×",
+                "chosen" if row["chosen"] else "",
+            ]
+        )
+        layer, op = row["layer"], row["op"]
+    plain(["layer", "what", "algorithm", "workspace", "time", "of the fastest", policy], lines, title)
+    for which, words in SUMS.items():
+        space, seconds = size(sums[which]["workspace_bytes"]), duration(sums[which]["seconds"])
+        print(f"all, {words.format(policy=policy)}: {seconds}, workspace up to {space}")

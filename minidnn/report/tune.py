@@ -1,0 +1,177 @@
+"""What `minidnn tune` found: a table and sentences for a terminal, and throughput against minibatch as a picture and a
+page. All of it is drawn from the document that `--json` prints (minidnn/cli/tune.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from minidnn import sizes
+from minidnn.report.draw import STYLE, WIDTH, ticks
+from minidnn.report.page import page as framed
+from minidnn.report.table import duration, long, plain, rate
+from minidnn.report.table import size as bytes_of
+
+LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 60, 40, 300, 44
+Row = Mapping[str, Any]  # "batch", "fits", "samples_per_second", "moved_bytes", ...
+Document = Mapping[str, Any]  # "rows", "best", "largest_unswapped", ...
+
+HEADINGS = ("batch", "fits", "peak", "moved", "one iteration", "stalled", "samples/s", "efficiency", "epoch")
+SPARED = ("efficiency", "stalled", "one iteration", "moved")
+
+
+def show(document: Document, title: str, says: Sequence[str]) -> None:
+    """Print the table, what it comes to, and why the smallest refused batch was refused."""
+    plain(HEADINGS, [_line(r) for r in document["rows"]], title, spare=SPARED)
+    for sentence in says:
+        print(sentence)
+    refused = next((r for r in document["rows"] if not r["fits"]), None)
+    if refused is not None:
+        print(f"Batch {refused['batch']} is refused: {refused['why']}")
+
+
+def sentences(document: Document) -> list[str]:
+    """What the curve comes to: the best batch, what swapping gains, and what several devices gain."""
+    rows = {r["batch"]: r for r in document["rows"]}
+    if document["best"] is None:
+        return ["No batch fits."]
+    best = rows[document["best"]]
+    speed = rate(best["samples_per_second"])
+    said = [f"The efficiency-optimal batch is {best['batch']} (to within {document['grid']}): {speed} samples/s."]
+    unmoved = None if document["largest_unswapped"] is None else rows[document["largest_unswapped"]]
+    if unmoved is None:
+        said.append("Every batch that fits swaps.")
+    else:
+        gain = best["samples_per_second"] / unmoved["samples_per_second"]
+        said.append(
+            f"Without swapping at most {unmoved['batch']} fit: the best has {document['ratio']:.2f} times that, at"
+            f" {gain:.3f} times its throughput."
+        )
+    if document["gpus"] > 1:
+        said += _devices(document, {"the best batch": best, "the largest without swapping": unmoved})
+    return said
+
+
+def _devices(document: Document, batches: Mapping[str, Row | None]) -> list[str]:
+    gpus, shared = document["gpus"], sizes.text(document["gradient_bytes"])
+    said = [
+        f"{gpus} devices, by model ({shared} of gradients in a ring at {document['link'] / 1e9:.1f} GB/s take"
+        f" {long(document['sync_seconds'])}, and nothing overlaps with that):"
+    ]
+    for words, row in batches.items():
+        if row is not None:
+            said.append(
+                f"  with {words}, {row['batch']} each, they are {gpus * row['efficiency']:.2f} times as fast as one,"
+                f" and {document['samples']} samples take {long(row['epoch_seconds'])}."
+            )
+    return said
+
+
+def checks(document: Document) -> list[str]:
+    """How far off the prediction is, for each batch that was run."""
+    said = []
+    for run in document["measured"]:
+        if run["measured_seconds"] is None:
+            said.append(f"Batch {run['batch']} with measured costs: {run['why']}")
+            continue
+        off = 100 * (run["predicted_seconds"] / run["measured_seconds"] - 1)
+        said.append(
+            f"Batch {run['batch']} run: {duration(run['measured_seconds'])} an iteration, predicted"
+            f" {duration(run['predicted_seconds'])} from measured costs ({off:+.1f} %),"
+            f" {rate(run['batch'] / run['measured_seconds'])} samples/s."
+        )
+    return said
+
+
+def _line(r: Row) -> list[str]:
+    if not r["fits"]:
+        return [str(r["batch"]), "refused", *["–"] * 7]
+    return [
+        str(r["batch"]),
+        "yes",
+        bytes_of(r["peak_bytes"]),
+        bytes_of(r["moved_bytes"]),
+        duration(r["seconds"]),
+        duration(r["stall_seconds"]),
+        rate(r["samples_per_second"]),
+        f"{r['efficiency']:.3f}",
+        long(r["epoch_seconds"]),
+    ]
+
+
+def picture(document: Document, heading: str | None = None) -> str:
+    """Samples per second (up) of each batch that fits (to the right); hollow where nothing moves, filled where tensors
+    are swapped. Two dashed lines: the largest batch at which nothing moves, and the one of the highest throughput.
+
+    heading: of a picture that stands alone; None where it is part of a page."""
+    rows, best, unmoved = document["rows"], document["best"], document["largest_unswapped"]
+    kept = [r for r in rows if r["fits"]]
+    widest = max((r["batch"] for r in rows), default=1)
+    highest = max((r["samples_per_second"] for r in kept), default=0.0) * 1.08 or 1.0
+
+    def x(batch: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * batch / widest
+
+    def y(rate: float) -> float:
+        return TOP + HEIGHT * (1 - rate / highest)
+
+    out = []
+    for value in ticks(highest, 5):
+        out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
+        out.append(f'<text class="soft" x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g}</text>')
+    out.append(f'<text class="soft" x="{LEFT - 8}" y="{TOP - 16}" text-anchor="end">samples/s</text>')
+    bottom = TOP + HEIGHT
+    for value in ticks(widest, 8):
+        label = f'<text class="soft" x="{x(value):.1f}" y="{bottom + 16}" text-anchor="middle">{value:g}</text>'
+        out += [f'<line class="axis" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{bottom}" y2="{bottom + 4}"/>', label]
+    out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
+    out.append(f'<text class="soft" x="{WIDTH - RIGHT}" y="{bottom + 34}" text-anchor="end">minibatch</text>')
+    for row, (at, words) in enumerate(((unmoved, "largest without swapping"), (best, "efficiency-optimal"))):
+        if at is not None:
+            end = at > widest * 0.7
+            out.append(f'<line class="turn" x1="{x(at):.1f}" x2="{x(at):.1f}" y1="{TOP - 8}" y2="{bottom}"/>')
+            anchor, dx = ("end", -6) if end else ("start", 6)
+            place = f'x="{x(at) + dx:.1f}" y="{bottom - 12 - 18 * row}" text-anchor="{anchor}"'
+            out.append(f'<text class="soft over" {place}>{words}: {at}</text>')
+    if kept:
+        path = "L".join(f"{x(r['batch']):.1f} {y(r['samples_per_second']):.1f}" for r in kept)
+        out.append(f'<path class="curve" d="M{path}"/>')
+    for r in kept:
+        fill = "var(--area)" if r["moved_bytes"] else "var(--paper)"
+        moved = f"{sizes.text(r['moved_bytes'])} moved" if r["moved_bytes"] else "nothing moves"
+        speed = rate(r["samples_per_second"])
+        title = f"{r['batch']}: {speed} samples/s, {duration(r['seconds'])} an iteration, {moved}"
+        out.append(
+            f'<circle cx="{x(r["batch"]):.1f}" cy="{y(r["samples_per_second"]):.1f}" r="4" fill="{fill}" '
+            f'stroke="var(--area)" stroke-width="1.6"><title>{escape(title)}</title></circle>'
+        )
+    for r in rows:
+        if not r["fits"]:
+            place = f'x="{x(r["batch"]):.1f}" y="{bottom - 6}" text-anchor="middle"'
+            out.append(f'<text class="bad" {place}>×<title>{r["batch"]}: {escape(r["why"])}</title></text>')
+    height = bottom + BELOW
+    size = style = ""
+    if heading is not None:
+        size = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}"'
+        style = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'
+        style += f'<text x="{LEFT + 12}" y="{TOP - 16}" font-weight="600">{escape(heading)}</text>'
+    body = "\n".join(out)
+    return f'<svg class="mini" {size} viewBox="0 0 {WIDTH} {height}" role="img">{style}\n{body}\n</svg>\n'
+
+
+def page(document: Document, heading: str, says: Sequence[str], version: str) -> str:
+    """The picture above its table. `says`: what it comes to, a sentence each, the source of seconds last."""
+    head = "".join(f"<th>{escape(h)}</th>" for h in HEADINGS)
+    body = "".join(
+        f'<tr class="{"" if r["fits"] else "refused"}">' + "".join(f"<td>{escape(c)}</td>" for c in _line(r)) + "</tr>"
+        for r in document["rows"]
+    )
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in says)
+    sections = f"""<section><h2>Throughput against minibatch</h2>
+<p class="dim">Filled where tensors are swapped. Point at anything for its numbers.</p>
+<div class="scroll">{picture(document)}</div></section>
+<section><h2>What it comes to</h2>{said}</section>
+<section><h2>What was tried</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
+</div></section>"""
+    return framed(heading, sections, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
