@@ -24,6 +24,7 @@ from torch.utils.checkpoint import checkpoint
 
 from minidnn.nets.graph import Blob, Graph, Node
 from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
 from minidnn.programs.updates import TrainSpec
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
@@ -286,8 +287,11 @@ class Trainer:
         self, peer: Peer, batch: Mapping[str, np.ndarray], train: TrainSpec, rate: float, warm: int = 3
     ) -> None:
         self.peer, self.cuda = peer, peer.place == "cuda"
-        groups = peer.groups(rate, train.weight_decay)
-        self.optimizer = torch.optim.SGD(groups, lr=rate, momentum=train.momentum, fused=self.cuda or None)
+        rule = train.optimizer
+        if not isinstance(rule, SGD) or rule.regularization != "L2":
+            raise Unsupported(f"the peer trains with SGD and L2 regularization, not {rule}")
+        groups = peer.groups(rate, rule.weight_decay)
+        self.optimizer = torch.optim.SGD(groups, lr=rate, momentum=rule.momentum, fused=self.cuda or None)
         self.host = [self._pinned(batch[b.name]) for b in peer.inputs]
         self.losses = []
         for _ in range(warm):

@@ -31,7 +31,7 @@ def sanitized(*words: str) -> subprocess.CompletedProcess:
     options = "detect_leaks=0:abort_on_error=0:exitcode=66"
     env = {**os.environ, "LD_PRELOAD": str(RUNTIME), "ASAN_OPTIONS": options, "PYTHONPATH": str(ROOT),
            "OPENBLAS_NUM_THREADS": "1"}  # fmt: skip
-    command = [sys.executable, "-W", "ignore", str(ROOT / "tests" / "sanitized.py"), *words]
+    command = [sys.executable, "-W", "ignore", str(ROOT / "tests" / "support" / "cuda" / "sanitized.py"), *words]
     return subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
