@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, positive_axis
+from minidnn.layers.base import Layer, Shape, ShapeError, Site, positive_axis
 from minidnn.layers.softmax import check_labels
-from minidnn.program import Pass
+from minidnn.program import Op, Pass
 
 
 @dataclass(frozen=True)
@@ -24,11 +25,11 @@ class Accuracy(Layer):
     bottoms = (2, 2)
     labels = 1
 
-    def attrs(self, shape):
+    def attrs(self, shape: Shape) -> AccuracyAttrs:
         p = self.param
         return AccuracyAttrs(p.top_k, positive_axis(p.axis, shape), p.ignore_label)
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         scores, labels = bottoms
         axis = positive_axis(self.param.axis, scores)
         check_labels(scores, labels, axis)
@@ -36,11 +37,11 @@ class Accuracy(Layer):
             raise ShapeError(f"top_k {self.param.top_k} exceeds the {scores[axis]} classes")
         return [(1,)]
 
-    def dtypes(self, bottoms):
+    def dtypes(self, bottoms: Sequence[str]) -> list[str]:
         return ["float32"]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         yield s.op("accuracy.forward", s.x, s.y, self.attrs(s.x[0].shape), flops=s.x[0].size, during=Pass.LOSS)
 
-    def backward(self, s):
+    def backward(self, s: Site) -> Iterable[Op]:
         raise ValueError(f"layer {self.name}: Accuracy has no gradient")

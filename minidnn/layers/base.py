@@ -54,16 +54,26 @@ class Site:
     x: list[Tensor]
     y: list[Tensor]
     p: dict[str, Tensor]
+    iteration: Tensor  # int64 (1,), a CONTROL input: the step's number, for counter-based random numbers
     dy: list[Tensor | None] = field(default_factory=list)
     dx: list[Tensor | None] = field(default_factory=list)
     dp: dict[str, Tensor | None] = field(default_factory=dict)
     survivor: list[Tensor] = field(default_factory=list)  # what backward finds in y's place: see Layer.keeps_sign
-    iteration: Tensor | None = None  # int64 (1,), a CONTROL input: the step's number, for counter-based random numbers
     seed: int = 0
     extras: dict[str, Tensor] = field(default_factory=dict)  # shared by forward and backward
 
     def __post_init__(self) -> None:
         self.survivor = self.survivor or list(self.y)
+
+    @property
+    def arriving(self) -> list[Tensor]:
+        """The gradients that reach tops, in the tops' order."""
+        return [t for t in self.dy if t is not None]
+
+    @property
+    def wanted(self) -> list[Tensor]:
+        """The gradients of bottoms that are wanted, in the bottoms' order."""
+        return [t for t in self.dx if t is not None]
 
     def extra(self, name: str, shape: Shape, dtype: str = "float32", role: Role = Role.EXTRA) -> Tensor:
         """The tensor `<layer>.<name>` that forward keeps for backward; the same one on both sides."""

@@ -6,10 +6,11 @@ recomputation never repeats; TEST takes sum / factor.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, Parameter, ShapeError, text
-from minidnn.program import Pass
+from minidnn.layers.base import Layer, Parameter, Shape, ShapeError, Site, text
+from minidnn.program import Op, Pass, Tensor
 
 SUMS = ("mean_sum", "variance_sum", "factor")
 
@@ -29,28 +30,28 @@ class BatchNorm(Layer):
     field_name = "batch_norm_param"
     in_place = True
 
-    def running(self):
+    def running(self) -> bool:
         """Whether the running statistics are what x is normalized by."""
         given = self.param.use_global_stats
         return self.phase == "TEST" if given is None else given
 
-    def attrs(self, x):
+    def attrs(self, x: Tensor) -> BatchNormAttrs:
         p = self.param
         return BatchNormAttrs(p.eps, p.moving_average_fraction, x.size // x.shape[1])
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         if len(bottoms[0]) < 2:
             raise ShapeError(f"expected a bottom of 2 or more axes (N, C, ...), got {text(bottoms[0])}")
         return [bottoms[0]]
 
-    def parameters(self, bottoms):
+    def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
         c = bottoms[0][1]
         return [
             Parameter(name, shape, lr_mult=0.0, decay_mult=0.0, learnable=False)
             for name, shape in zip(SUMS, [(c,), (c,), (1,)], strict=True)
         ]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (x,), (y,) = s.x, s.y
         attrs, sums = self.attrs(x), [s.p[name] for name in SUMS]
         if self.running():
@@ -61,8 +62,8 @@ class BatchNorm(Layer):
         if s.train:
             yield s.op("batch_norm.statistics", [*batch, *sums], sums, attrs, flops=2 * batch[0].size)
 
-    def backward(self, s):
-        (x,), (dy,), (dx,) = s.x, s.dy, s.dx
+    def backward(self, s: Site) -> Iterable[Op]:
+        (x,), (dy,), (dx,) = s.x, s.arriving, s.wanted
         if self.running():
             yield s.op(
                 "batch_norm.inference_backward", [s.p["variance_sum"], s.p["factor"], dy], [dx],
@@ -72,10 +73,10 @@ class BatchNorm(Layer):
             reads = [*(self.copy(s) or [x]), *self.batch(s), dy]
             yield s.op("batch_norm.backward", reads, [dx], self.attrs(x), [(dy, dx)], x.size)
 
-    def copy(self, s):
+    def copy(self, s: Site) -> list[Tensor]:
         """What Caffe keeps so as to work in place: the normalized x."""
         return [s.extra("normalized", s.x[0].shape)] if s.facts.norm == "copy" and s.train else []
 
-    def batch(self, s):
+    def batch(self, s: Site) -> list[Tensor]:
         c = s.x[0].shape[1]
         return [s.extra("mean", (c,)), s.extra("variance", (c,))]

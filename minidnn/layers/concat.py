@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from minidnn.layers.base import Layer, ShapeError, positive_axis, text
+from minidnn.layers.base import Layer, Shape, ShapeError, Site, positive_axis, text
+from minidnn.program import Op
 
 
 @dataclass(frozen=True)
@@ -24,7 +26,7 @@ class Concat(Layer):
     field_name = "concat_param"
     bottoms = (1, None)
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         first = bottoms[0]
         axis = positive_axis(self.param.axis, first)
         for i, shape in enumerate(bottoms):
@@ -37,13 +39,13 @@ class Concat(Layer):
                 )
         return [(*first[:axis], sum(shape[axis] for shape in bottoms), *first[axis + 1 :])]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (y,) = s.y
         yield s.op("concat.forward", s.x, [y], ConcatAttrs(positive_axis(self.param.axis, y.shape)), flops=y.size)
 
-    def backward(self, s):
+    def backward(self, s: Site) -> Iterable[Op]:
         """One op for all wanted gradients: each reads its own part of dy."""
-        (dy,) = s.dy
+        (dy,) = s.arriving
         axis = positive_axis(self.param.axis, dy.shape)
         starts = accumulate([x.shape[axis] for x in s.x], initial=0)
         wanted = [(start, dx) for start, dx in zip(starts, s.dx, strict=False) if dx]

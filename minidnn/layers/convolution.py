@@ -3,9 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, addressable, images, padded, parametric_backward, text
+from minidnn.layers.base import (
+    Layer,
+    Parameter,
+    Shape,
+    ShapeError,
+    Site,
+    addressable,
+    images,
+    padded,
+    parametric_backward,
+    text,
+)
+from minidnn.program import Op
 
 
 @dataclass(frozen=True)
@@ -23,11 +36,11 @@ class Convolution(Layer):
     type = "Convolution"
     field_name = "convolution_param"
 
-    def attrs(self):
+    def attrs(self) -> ConvolutionAttrs:
         p = self.param
         return ConvolutionAttrs(p.pair("kernel"), p.pair("stride"), p.pair("pad"), p.pair("dilation"), p.group)
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         n, c, *size = images(bottoms[0])
         a, out = self.attrs(), []
         if c % a.group:
@@ -43,15 +56,15 @@ class Convolution(Layer):
         addressable(padded(bottoms[0], a.pad), "its padded bottom")
         return [(n, self.param.num_output, *out)]
 
-    def parameters(self, bottoms):
+    def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
         p = self.param
         return self.weight_and_bias((p.num_output, bottoms[0][1] // p.group, *p.pair("kernel")))
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (x,), (y,) = s.x, s.y
         yield s.op("convolution.forward", [x, *s.p.values()], [y], self.attrs(), flops=_flops(s))
 
-    def backward(self, s):
+    def backward(self, s: Site) -> Iterable[Op]:
         return parametric_backward(s, "convolution", self.attrs(), _flops(s))
 
 

@@ -6,9 +6,11 @@ Which ones is a function of (seed, iteration, layer, position), so no mask is st
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer
+from minidnn.layers.base import Layer, Shape, Site
+from minidnn.program import Op
 
 
 @dataclass(frozen=True)
@@ -24,19 +26,19 @@ class Dropout(Layer):
     in_place = True
     keeps_sign = True
 
-    def attrs(self, s):
+    def attrs(self, s: Site) -> DropoutAttrs:
         return DropoutAttrs(self.param.dropout_ratio, s.seed, zlib.crc32(self.name.encode()))
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         return [bottoms[0]]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (x,), (y,) = s.x, s.y
         if s.train:
             yield s.op("dropout.forward", [x, s.iteration], [y], self.attrs(s), [(x, y)], x.size)
         else:
             yield s.op("identity.forward", [x], [y], inplace=[(x, y)], flops=x.size)
 
-    def backward(self, s):
-        (dy,), (dx,) = s.dy, s.dx
+    def backward(self, s: Site) -> Iterable[Op]:
+        (dy,), (dx,) = s.arriving, s.wanted
         yield s.op("dropout.backward", [dy, s.iteration], [dx], self.attrs(s), [(dy, dx)], dy.size)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, text
+from minidnn.layers.base import Layer, Shape, ShapeError, Site, text
+from minidnn.program import Op
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,12 @@ class Eltwise(Layer):
     bottoms = (2, None)
     in_place = True
 
-    def attrs(self, index=None):
+    def attrs(self, index: int | None = None) -> EltwiseAttrs:
         p = self.param
         coeff = tuple(p.coeff) or (1.0,) * len(self.spec.bottom)
         return EltwiseAttrs(p.operation, coeff if p.operation == "SUM" else (), index)
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         coeff, n = self.param.coeff, len(bottoms)
         if coeff and (len(coeff) != n or self.param.operation != "SUM"):
             raise ShapeError(
@@ -43,14 +45,14 @@ class Eltwise(Layer):
                 )
         return [bottoms[0]]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (y,), attrs = s.y, self.attrs()
         which = [_which(s)] if attrs.operation == "MAX" and s.train else []
         inplace = [(x, y) for x in dict.fromkeys(s.x)] if attrs.operation == "SUM" else []
         yield s.op("eltwise.forward", s.x, [y, *which], attrs, inplace, flops=len(s.x) * y.size)
 
-    def backward(self, s):
-        (dy,) = s.dy
+    def backward(self, s: Site) -> Iterable[Op]:
+        (dy,) = s.arriving
         for i, dx in enumerate(s.dx):
             if dx is None:
                 continue

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
-from minidnn.layers.base import Layer, ShapeError, positive_axis
+from minidnn.layers.base import Layer, Shape, ShapeError, Site, positive_axis
+from minidnn.program import Op
 
 
 class Flatten(Layer):
@@ -14,7 +16,7 @@ class Flatten(Layer):
     type = "Flatten"
     field_name = "flatten_param"
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         shape = bottoms[0]
         first = positive_axis(self.param.axis, shape)
         last = positive_axis(self.param.end_axis, shape, "end_axis")
@@ -22,8 +24,8 @@ class Flatten(Layer):
             raise ShapeError(f"end_axis {self.param.end_axis} comes before axis {self.param.axis}")
         return [(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         yield s.op("flatten.forward", s.x, s.y, flops=s.x[0].size)
 
-    def backward(self, s):
-        yield s.op("flatten.backward", s.dy, s.dx, flops=s.x[0].size)
+    def backward(self, s: Site) -> Iterable[Op]:
+        yield s.op("flatten.backward", s.arriving, s.wanted, flops=s.x[0].size)

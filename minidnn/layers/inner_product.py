@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
-from minidnn.layers.base import Layer, ShapeError, parametric_backward, text
+from minidnn.layers.base import Layer, Parameter, Shape, ShapeError, Site, parametric_backward, text
+from minidnn.program import Op
 
 
 class InnerProduct(Layer):
@@ -16,21 +18,21 @@ class InnerProduct(Layer):
     type = "InnerProduct"
     field_name = "inner_product_param"
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         if len(bottoms[0]) < 2:
             raise ShapeError(f"expected a bottom of 2 or more axes (N, ...), got {text(bottoms[0])}")
         return [(bottoms[0][0], self.param.num_output)]
 
-    def parameters(self, bottoms):
+    def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
         o, inner = self.param.num_output, bottoms[0][1:]
         blob = (o, math.prod(inner))
         return self.weight_and_bias((o, *inner) if len(inner) == 3 else blob, blob)
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (x,), (y,) = s.x, s.y
         yield s.op("inner_product.forward", [x, *s.p.values()], [y], flops=_flops(s))
 
-    def backward(self, s):
+    def backward(self, s: Site) -> Iterable[Op]:
         return parametric_backward(s, "inner_product", None, _flops(s))
 
 

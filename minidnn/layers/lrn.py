@@ -6,9 +6,12 @@ n x n window around). Beyond the edge stand zeros, which count in n.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, addressable, images
+from minidnn.layers.base import Layer, Shape, Site, addressable, images
+from minidnn.layers.facts import Facts
+from minidnn.program import Op
 
 
 @dataclass(frozen=True)
@@ -27,23 +30,23 @@ class LRN(Layer):
     type = "LRN"
     field_name = "lrn_param"
 
-    def attrs(self, facts):
+    def attrs(self, facts: Facts) -> LRNAttrs:
         p = self.param
         return LRNAttrs(p.local_size, p.alpha, p.beta, p.k, p.norm_region, facts.lrn)
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         n, c, h, w = images(bottoms[0])
         size, across = self.param.local_size, self.param.norm_region == "ACROSS_CHANNELS"
         reach = (n, c + size - 1, h, w) if across else (n, c, h + size - 1, w + size - 1)
         addressable(reach, f"its bottom among the zeros that local_size {size} meets")
         return [bottoms[0]]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (x,), (y,) = s.x, s.y
         yield s.op("lrn.forward", [x], [y], self.attrs(s.facts), flops=x.size)
 
-    def backward(self, s):
-        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.dy, s.dx
+    def backward(self, s: Site) -> Iterable[Op]:
+        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.arriving, s.wanted
         attrs = self.attrs(s.facts)
         saved = {"x": [x], "xy": [x, y]}[attrs.saved]
         # Each dx needs the dy of several channels, so our kernels do not write over it; a paper's may.

@@ -8,9 +8,12 @@ the kernel, it would pool nothing at all. We leave it out there too.)
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, addressable, images, padded, text
+from minidnn.layers.base import Layer, Shape, ShapeError, Site, addressable, images, padded, text
+from minidnn.layers.facts import Facts
+from minidnn.program import Op
 
 PLACES = 2**31 - 1  # the index of a maximum is an int32
 
@@ -30,12 +33,12 @@ class Pooling(Layer):
     type = "Pooling"
     field_name = "pooling_param"
 
-    def attrs(self, shape, facts=None):
+    def attrs(self, shape: Shape, facts: Facts | None = None) -> PoolingAttrs:
         p = self.param
         saved = facts.pool if facts and p.pool == "MAX" else None
         return PoolingAttrs(p.pool, p.pair("kernel") or tuple(shape[2:]), p.pair("stride"), p.pair("pad"), saved)
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         n, c, *size = images(bottoms[0])
         a, out = self.attrs(bottoms[0]), []
         for h, k, s, p in zip(size, a.kernel, a.stride, a.pad, strict=True):
@@ -55,14 +58,14 @@ class Pooling(Layer):
             raise ShapeError(f"a window of {text(a.kernel)} has more places than the {PLACES} of its index")
         return [(n, c, *out)]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (x,), (y,) = s.x, s.y
         attrs = self.attrs(x.shape, s.facts if s.train else None)
         index = [_index(s, attrs)] if attrs.saved == "index" else []
         yield s.op("pooling.forward", [x], [y, *index], attrs, flops=y.size * math.prod(attrs.kernel))
 
-    def backward(self, s):
-        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.dy, s.dx
+    def backward(self, s: Site) -> Iterable[Op]:
+        (x,), (y,), (dy,), (dx,) = s.x, s.y, s.arriving, s.wanted
         attrs = self.attrs(x.shape, s.facts)
         saved = [_index(s, attrs)] if attrs.saved == "index" else {"x": [x], "xy": [x, y], None: []}[attrs.saved]
         flops = y.size * (math.prod(attrs.kernel) if attrs.method == "AVE" else 1)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer
+from minidnn.layers.base import Layer, Shape, Site
+from minidnn.layers.facts import Facts
+from minidnn.program import Op
 
 
 @dataclass(frozen=True)
@@ -21,20 +24,20 @@ class ReLU(Layer):
     field_name = "relu_param"
     in_place = True
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         return [bottoms[0]]
 
-    def attrs(self, facts):
+    def attrs(self, facts: Facts) -> ReLUAttrs:
         return ReLUAttrs(self.param.negative_slope, facts.relu if self.param.negative_slope >= 0 else "xy")
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (x,), (y,) = s.x, s.y
         attrs = self.attrs(s.facts)
         masks = [s.extra("mask", y.shape, "uint8")] if attrs.saved == "mask" and s.train else []
         yield s.op("relu.forward", [x], [y, *masks], attrs, inplace=[(x, y)], flops=x.size)
 
-    def backward(self, s):
-        (x,), (dy,), (dx,) = s.x, s.dy, s.dx
+    def backward(self, s: Site) -> Iterable[Op]:
+        (x,), (dy,), (dx,) = s.x, s.arriving, s.wanted
         (y,) = s.y if s.facts.relu == "xy" else s.survivor
         attrs = self.attrs(s.facts)
         reads = {"y": [y], "xy": [x, y], "mask": [s.extra("mask", y.shape, "uint8")]}[attrs.saved]

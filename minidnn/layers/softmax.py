@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, ShapeError, positive_axis, text
-from minidnn.program import Pass
+from minidnn.layers.base import Layer, Shape, ShapeError, Site, positive_axis, text
+from minidnn.program import Op, Pass, Tensor
 
 
 @dataclass(frozen=True)
@@ -30,19 +31,19 @@ class Softmax(Layer):
     in_place = True
     probabilities = True
 
-    def attrs(self, shape):
+    def attrs(self, shape: Shape) -> SoftmaxAttrs:
         return SoftmaxAttrs(positive_axis(self.param.axis, shape))
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         self.attrs(bottoms[0])
         return [bottoms[0]]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         (x,), (y,) = s.x, s.y
         yield s.op("softmax.forward", [x], [y], self.attrs(x.shape), [(x, y)], x.size)
 
-    def backward(self, s):
-        (y,), (dy,), (dx,) = s.y, s.dy, s.dx
+    def backward(self, s: Site) -> Iterable[Op]:
+        (y,), (dy,), (dx,) = s.y, s.arriving, s.wanted
         yield s.op("softmax.backward", [y, dy], [dx], self.attrs(y.shape), [(dy, dx)], y.size)
 
 
@@ -57,44 +58,44 @@ class SoftmaxWithLoss(Layer):
     loss = True
     labels = 1
 
-    def attrs(self, shape):
+    def attrs(self, shape: Shape) -> SoftmaxLossAttrs:
         loss = self.spec.loss_param
         axis = positive_axis(self.param.axis, shape)
         return SoftmaxLossAttrs(axis, loss.ignore_label, loss.mode, self.loss_weight())
 
-    def classes(self, bottoms):
+    def classes(self, bottoms: Sequence[Shape]) -> int | None:
         return bottoms[0][self.param.axis] if self.spec.loss_param.ignore_label is None else None
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         scores, labels = bottoms
         check_labels(scores, labels, positive_axis(self.param.axis, scores))
         return [(1,), bottoms[0]][: len(self.spec.top)]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         x, label = s.x
         yield s.op(
             "softmax_loss.forward", [x, label], [s.y[0], self.probability(s)], self.attrs(x.shape),
             flops=x.size, during=Pass.LOSS,
         )  # fmt: skip
 
-    def backward(self, s):
+    def backward(self, s: Site) -> Iterable[Op]:
         x, label = s.x
         if s.dx[1] or any(s.dy):
             raise ValueError(
                 f"layer {self.name}: no gradient flows into labels ({self.spec.bottom[1]}) nor out of "
                 f"the tops of SoftmaxWithLoss"
             )
-        probability = self.probability(s)
+        probability, (dx,) = self.probability(s), s.wanted
         yield s.op(
-            "softmax_loss.backward", [probability, label], s.dx[:1], self.attrs(x.shape),
-            [(probability, s.dx[0])], x.size,
+            "softmax_loss.backward", [probability, label], [dx], self.attrs(x.shape),
+            [(probability, dx)], x.size,
         )  # fmt: skip
 
-    def probability(self, s):
+    def probability(self, s: Site) -> Tensor:
         return s.y[1] if len(s.y) > 1 else s.extra("prob", s.x[0].shape)
 
 
-def check_labels(scores, labels, axis):
+def check_labels(scores: Shape, labels: Shape, axis: int) -> None:
     """One label for each position beside the classes: (N,) for (N, classes)."""
     wanted = scores[:axis] + scores[axis + 1 :]
     if math.prod(labels) != math.prod(wanted):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from minidnn.layers.base import Layer, Shape, ShapeError
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from minidnn.layers.base import Layer, SampleShape, Shape, ShapeError, Site
+from minidnn.program import Op
 
 
 class Input(Layer):
@@ -19,16 +23,16 @@ class Input(Layer):
         shapes = tuple(s.model_copy(update={"dim": (batch, *s.dim[1:])}) for s in spec.input_param.shape)
         return spec.model_copy(update={"input_param": spec.input_param.model_copy(update={"shape": shapes})})
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         given, tops = self.param.shape, len(self.spec.top)
         if len(given) not in (1, tops):
             raise ShapeError(f"expected one input_param.shape, or {tops} for {tops} tops; got {len(given)}")
         return [tuple(given[i if len(given) > 1 else 0].dim) for i in range(tops)]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         return ()
 
-    def backward(self, s):
+    def backward(self, s: Site) -> Iterable[Op]:
         return ()
 
 
@@ -49,21 +53,21 @@ class Data(Layer):
         return spec.model_copy(update={"data_param": spec.data_param.model_copy(update={"batch_size": batch})})
 
     @property
-    def source(self):
+    def source(self) -> tuple[Any, Any]:
         return self.param, self.spec.transform_param
 
-    def ask(self, sample_shape):
+    def ask(self, sample_shape: SampleShape) -> None:
         self.sample = sample_shape(*self.source, self.phase)
 
-    def shapes(self, bottoms):
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         n = self.param.batch_size
         return [(n, *self.sample), (n,)][: len(self.spec.top)]
 
-    def dtypes(self, bottoms):
+    def dtypes(self, bottoms: Sequence[str]) -> list[str]:
         return ["float32", "int32"][: len(self.spec.top)]
 
-    def forward(self, s):
+    def forward(self, s: Site) -> Iterable[Op]:
         return ()
 
-    def backward(self, s):
+    def backward(self, s: Site) -> Iterable[Op]:
         return ()
