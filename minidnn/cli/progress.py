@@ -76,7 +76,8 @@ def memory(solver: Solver) -> str:
 
 def outputs(which: str, values: Mapping[str, float], solver: Solver, phase: str) -> Iterator[str]:
     """Caffe's lines of the net's outputs; a loss shows its weight."""
-    weights = solver.session.loss_weights(phase)
+    layers = solver.session.graphs[phase].layers
+    weights = {blob.name: node.layer.loss_weight(i) for node in layers for i, blob in enumerate(node.tops)}
     for i, (name, value) in enumerate(values.items()):
         weight = weights.get(name, 0.0)
         share = f" (* {weight:g} = {weight * value:.6g} loss)" if weight else ""

@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
             "format": solver.session.setting.format,
             "seed": solver.seed,
             "peak_bytes": arrangement.arena,
-            "host_bytes": arrangement.host + arrangement.store,
+            "host_bytes": arrangement.off_device,
             "pinned_bytes": arrangement.host,
             "pageable_bytes": arrangement.store,
             "seconds": seconds,

@@ -76,18 +76,15 @@ def _arrange(
 ) -> Arrangement:
     limit = costs.memory if budget is None else budget
     schedules = unproved(programs, policy, costs, limit)
-    arena = max(s.arena for s in schedules.values())
-    ring = max(s.ring for s in schedules.values())
-    store = max(s.store_bytes for s in schedules.values())
-    host = sum(s.host_bytes for s in schedules.values()) + ring
-    if arena > limit:
-        least = unproved(programs, policy, costs, 0)
-        raise refusal(policy, schedules, limit, budget is None, costs, max(s.arena for s in least.values()))
-    if host_budget is not None and host + store > host_budget:
-        raise host_refusal(policy, schedules.values(), host + store, host_budget)
+    found = Arrangement.of(policy, schedules, budget)
+    if found.arena > limit:
+        least = Arrangement.of(policy, unproved(programs, policy, costs, 0), 0)
+        raise refusal(policy, schedules, limit, budget is None, costs, least.arena)
+    if host_budget is not None and found.off_device > host_budget:
+        raise host_refusal(policy, schedules.values(), found.off_device, host_budget)
     if proof:
         verify_all(schedules.values(), limit)
-    return Arrangement(policy, schedules, arena, host, budget, ring, store)
+    return found
 
 
 @_collecting_nothing()

@@ -207,6 +207,20 @@ class Arrangement:
     ring: int = 0  # pinned bytes at the end of `host`; the programs share it, since no two run at once
     store: int = 0  # pageable bytes, shared likewise
 
+    @classmethod
+    def of(cls, policy: str, schedules: Mapping[str, Schedule], budget: int | None) -> Arrangement:
+        """What these schedules take together."""
+        every = schedules.values()
+        ring = max(s.ring for s in every)
+        host = sum(s.host_bytes for s in every) + ring
+        store = max(s.store_bytes for s in every)
+        return cls(policy, schedules, max(s.arena for s in every), host, budget, ring, store)
+
+    @property
+    def off_device(self) -> int:
+        """Bytes on the host, pinned and pageable: what a host budget limits."""
+        return self.host + self.store
+
 
 def aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT

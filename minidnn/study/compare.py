@@ -65,7 +65,10 @@ class Result:
         return self.refused.smallest if beyond and self.refused is not None else None
 
     def row(self) -> dict[str, object]:
-        """The result as it is printed: bytes as integers, times in seconds."""
+        """The result as it is printed: bytes as integers, times in seconds.
+
+        `peak_bytes` is the arena that all programs of the net share: what a budget limits, and what the device gives
+        away. `arena_bytes` is what this one program needs of it, and `live_peak_bytes` the most that is live in it."""
         schedule = self.schedule
         moved = copied(schedule.instructions, schedule)
         return {
@@ -77,7 +80,7 @@ class Result:
             "arena_bytes": schedule.arena,
             "average_bytes": self.trace.average_bytes,
             **moved,
-            "host_bytes": self.arrangement.host + self.arrangement.store,
+            "host_bytes": self.arrangement.off_device,
             "recomputed_ops": sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions),
             "seconds": self.time,
             "slowdown": self.slowdown,

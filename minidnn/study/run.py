@@ -156,7 +156,7 @@ def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free
 
 def _of_host(arrangement: Arrangement, costs: Costs) -> int:
     """Bytes of this machine's memory that it takes to run."""
-    return arrangement.host + arrangement.store + (0 if costs.own_memory else arrangement.arena)
+    return arrangement.off_device + (0 if costs.own_memory else arrangement.arena)
 
 
 def _algorithms(arrangement: Arrangement) -> Taken:

@@ -12,14 +12,14 @@ with the size above it that was tried and did not.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import floor, inf
 
 from minidnn.costs import Costs
 from minidnn.memory.planning import unproved
 from minidnn.memory.proof.verify import verify_all
-from minidnn.memory.schedule import Arrangement, Schedule
+from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program
 
 Make = Callable[[int], Sequence[Program]]  # the programs of a size
@@ -110,7 +110,7 @@ class _Search:
         self.budget, self.host_budget, self.seconds, self.watch = budget, host_budget, seconds, watch
         self.began = time.monotonic()
         self.tried: list[Try] = []
-        self.best: Mapping[str, Schedule] = {}  # of the largest that fits
+        self.best: Arrangement | None = None  # of the largest that fits
 
     def run(self, probes: tuple[int, int]) -> Largest:
         top = self.series.top
@@ -149,14 +149,14 @@ class _Search:
         """Whether a size fits, if its policy is told so many bytes."""
         began = self.elapsed
         schedules = unproved(self.make(size), self.policy, self.costs, told)
-        arena = max(s.arena for s in schedules.values())
-        host = sum(s.host_bytes for s in schedules.values())
-        fits = arena <= self.budget and (self.host_budget is None or host <= self.host_budget)
-        done = Try(size, told, arena, host, fits, self.elapsed - began)
+        found = Arrangement.of(self.policy, schedules, self.budget)
+        host = found.off_device
+        fits = found.arena <= self.budget and (self.host_budget is None or host <= self.host_budget)
+        done = Try(size, told, found.arena, host, fits, self.elapsed - began)
         self.tried.append(done)
         self.watch(done)
         if fits and told:
-            self.best = schedules
+            self.best = found
         return fits
 
     def estimate(self) -> int:
@@ -182,11 +182,7 @@ class _Search:
     def result(self, low: int, high: int) -> Largest:
         refused = next((t for t in reversed(self.tried) if t.budget and t.size == self.series[high]), None)
         size = self.series[low] if low >= 0 else None
-        arrangement = None
-        if size is not None:
-            verify_all(self.best.values(), self.budget)
-            arena = max(s.arena for s in self.best.values())
-            host = sum(s.host_bytes for s in self.best.values())
-            arrangement = Arrangement(self.policy, dict(self.best), arena, host, self.budget)
+        if self.best is not None:
+            verify_all(self.best.schedules.values(), self.budget)
         ended = high - low > 1
-        return Largest(self.policy, size, arrangement, refused, tuple(self.tried), self.elapsed, ended)
+        return Largest(self.policy, size, self.best, refused, tuple(self.tried), self.elapsed, ended)

@@ -164,17 +164,6 @@ class Session:
         read = self.machine.read
         return {b.name: float(read(b.tensor, program)[0]) for b in self.outputs(program) if b.tensor.shape == (1,)}
 
-    def loss_weights(self, phase: str) -> dict[str, float]:
-        """How much each output counts in the objective, where it does."""
-        found = {}
-        for node in self.graphs[phase].layers:
-            given = node.layer.spec.loss_weight
-            for i, blob in enumerate(node.tops):
-                weight = given[i] if i < len(given) else float(node.layer.loss and i == 0)
-                if weight:
-                    found[blob.name] = weight
-        return found
-
     def objective(self, program: str) -> float:
         """What the last step minimised: the weighted sum of the losses."""
         tensor = next(t for t in self.programs[program].outputs if t.name == "objective")
@@ -193,7 +182,7 @@ class Session:
         """Run TEST on samples, however many, and return what it says about each: {blob: (n, ...)}.
 
         Inputs are by blob name, or one array for a net of one input. Without labels, what needs them (loss,
-        accuracy) is left out; what it is computed from, the scores, is returned instead.
+        accuracy) is left out; what it is computed from, the scores, is returned instead. Raises InvalidInput.
         """
         if "TEST" not in self.programs:
             raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
@@ -201,18 +190,7 @@ class Session:
         data = {t.name: t for t in program.inputs if t.role is Role.INPUT}
         if not data:
             raise InvalidInput("the net has no input in phase TEST")
-        if not isinstance(inputs, Mapping):
-            if len(data) != 1:
-                raise InvalidInput(f"the net has inputs {', '.join(data)}: give a dict of arrays by these names")
-            inputs = {next(iter(data)): inputs}
-        if data.keys() - inputs.keys():
-            raise InvalidInput(f"no value for input {', '.join(sorted(data.keys() - inputs.keys()))}")
-        inputs = {name: np.asarray(inputs[name]) for name in data}
-        counts = {name: len(array) if array.ndim else 0 for name, array in inputs.items()}
-        count = min(counts.values())
-        if not count or count != max(counts.values()):
-            found = ", ".join(f"{name} {array.shape}" for name, array in inputs.items())
-            raise InvalidInput(f"expected samples, as many of each input, one or more; got {found}")
+        inputs, count = _samples(inputs, list(data))
         batch = next(iter(data.values())).shape[0]
         rows = [b for b in self.outputs("TEST") if b.tensor.shape[0] == batch and len(b.tensor.shape) > 1]
         outputs = {b.name: b.tensor for b in rows}
@@ -249,6 +227,23 @@ def _unfit(given: np.ndarray, shape: tuple[int, ...]) -> str | None:
     with np.errstate(over="ignore"):
         finite = np.isfinite(given.astype(np.float32, copy=False)).all()
     return None if finite else "is given with values that are not finite in float32"
+
+
+def _samples(inputs: np.ndarray | Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
+    """The arrays of these input blobs, and how many samples each holds. Raises InvalidInput where one is missing, or
+    they do not hold equally many."""
+    if not isinstance(inputs, Mapping):
+        if len(names) != 1:
+            raise InvalidInput(f"the net has inputs {', '.join(names)}: give a dict of arrays by these names")
+        inputs = {names[0]: inputs}
+    if missing := sorted(set(names) - inputs.keys()):
+        raise InvalidInput(f"no value for input {', '.join(missing)}")
+    arrays = {name: np.asarray(inputs[name]) for name in names}
+    counts = [len(array) if array.ndim else 0 for array in arrays.values()]
+    if not min(counts) or min(counts) != max(counts):
+        found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
+        raise InvalidInput(f"expected samples, as many of each input, one or more; got {found}")
+    return arrays, counts[0]
 
 
 def _filled(array: np.ndarray, start: int, tensor: Tensor) -> np.ndarray:

@@ -3,10 +3,10 @@ Networks", ICCD 2019, arXiv 1901.06773).
 
 This is a reconstruction. Known of the original are two sentences' worth: its memory optimizer swaps "appropriate data",
 guided by a performance model, first so that a network is trainable at all, then so that it loses as little speed as
-possible; its tuner then looks for the most efficient minibatch (minidnn/study/tune.py). How it chooses was not to be found, and
-there is no public code. What follows from those sentences here:
+possible; its tuner then looks for the most efficient minibatch (minidnn/study/tune.py). How it chooses was not to be
+found, and there is no public code. What follows from those sentences here:
 
-  1. windows.py is the performance model: per-op seconds, link bandwidths, copies that serialise per direction.
+  1. accudnn_model.py is the performance model: per-op seconds, link bandwidths, copies that serialise per direction.
   2. Where the network fits, nothing moves.
   3. Else the smallest set of tensors moves whose copies are all hidden: the longest idle windows first, as many as the
      limit needs, less those that turn out not to be needed. Each has a window of its own length.
