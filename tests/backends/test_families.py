@@ -1,5 +1,4 @@
-"""Who looks for a kernel finds it at the first guess: every kind of op belongs to one family, and each backend has its
-kernels for a family in the file of that name."""
+"""Every kind of op belongs to one family, and each backend has its kernels for a family in the file of that name."""
 
 from __future__ import annotations
 
@@ -9,6 +8,8 @@ from importlib import import_module
 
 import pytest
 
+from minidnn.backends import cuda
+from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.families import FAMILIES
 from minidnn.backends.reference import KERNELS
 from minidnn.programs import fusion
@@ -16,6 +17,7 @@ from minidnn.programs import fusion
 FAMILY = {kind: family for family, kinds in FAMILIES.items() for kind in kinds}
 TABLES = {  # package -> the tables of its family files
     "reference": ("KINDS",),
+    "cuda": ("KINDS",),
 }
 
 
@@ -59,7 +61,7 @@ def test_a_kind_s_kernel_is_in_the_file_of_its_family(package):
 
 def whole(package: str) -> Mapping[str, object]:
     """The package's tables as its device sees them."""
-    return {"reference": KERNELS}[package]
+    return {"reference": KERNELS, "cuda": {**cuda.KINDS, **OF_CUDNN}}[package]
 
 
 @pytest.mark.parametrize("package", TABLES)

@@ -1,8 +1,8 @@
 """Inner product by cuDNN: a convolution of 1 x 1 on the bytes as they lie.
 
-A 4-D bottom and its weights both lie with channels innermost, all others as C has them: either way x is N rows and w
-O rows of the same K values in the same order. cuDNN is asked in two ways that mean the same bytes, as it has other
-kernels for them: N images of one pixel (`images`), and one image of N pixels in a line (`line`).
+A 4-D bottom and its weights both lie with channels innermost, all others in C order. Either way x is N rows and w O
+rows of the same K values in the same order. For that product cuDNN is asked in two ways, as it has other kernels for
+each. One way has N images of one pixel (`images`), the other one image of N pixels in a line (`line`).
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ def backward_filter(cudnn: Cudnn, op: Op) -> list[Recipe]:
 
 
 def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack, bias: bool = False) -> list[Recipe]:
-    """Those of the way whose best plan needs less workspace come first, which is the way that has a kernel for these
-    bytes: the other moves them about."""
+    """The way whose best plan needs less workspace comes first: cuDNN has a kernel for these bytes as they lie. For the
+    other way it moves the bytes about."""
     if (len(x.shape) == 4) != (len(w.shape) == 4):  # no layer makes such an op
         raise NoPlan(
             f"layer {op.layer}, {op.name}: {x.name} {list(x.shape)} and {w.name} {list(w.shape)} lie in different "
