@@ -9,6 +9,7 @@ from importlib import import_module
 import pytest
 
 from minidnn.backends import cuda
+from minidnn.backends.cpu import onednn, uncompiled
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.families import FAMILIES
 from minidnn.backends.reference import KERNELS
@@ -17,6 +18,8 @@ from minidnn.programs import fusion
 FAMILY = {kind: family for family, kinds in FAMILIES.items() for kind in kinds}
 TABLES = {  # package -> the tables of its family files
     "reference": ("KINDS",),
+    "cpu.onednn": ("KINDS",),
+    "cpu.uncompiled": ("KINDS",),
     "cuda": ("KINDS",),
 }
 
@@ -61,7 +64,12 @@ def test_a_kind_s_kernel_is_in_the_file_of_its_family(package):
 
 def whole(package: str) -> Mapping[str, object]:
     """The package's tables as its device sees them."""
-    return {"reference": KERNELS, "cuda": {**cuda.KINDS, **OF_CUDNN}}[package]
+    return {
+        "reference": KERNELS,
+        "cpu.onednn": onednn.KINDS,
+        "cpu.uncompiled": uncompiled.KINDS,
+        "cuda": {**cuda.KINDS, **OF_CUDNN},
+    }[package]
 
 
 @pytest.mark.parametrize("package", TABLES)

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
+from minidnn.backends.cpu.layout import address, flat
 from minidnn.program import Algorithm
 
 ALIGNMENT = 256
 BLOCK = 1 << 16  # elements that NumPy kernels take at a time: a few such blocks stay in the second-level cache
 
+Call = Callable[[], Any]  # a step that is bound to its addresses
 Arrays = Sequence[np.ndarray]
 Bind = Callable[[Arrays, Arrays, np.ndarray], list[Call]]  # reads, writes, workspace bytes -> the steps of the call
 
@@ -65,3 +68,8 @@ def blocks(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
     """Corresponding blocks of runs of equal length."""
     size = arrays[0].size
     return [tuple(a[i : i + BLOCK] for a in arrays) for i in range(0, size, BLOCK)]
+
+
+def copied(source: np.ndarray, target: np.ndarray) -> list[Call]:
+    """target = source; nothing to do where they are the same bytes."""
+    return [] if address(source) == address(target) else [partial(np.copyto, flat(target), flat(source))]

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.native import Native, Recipes, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
 NAME = "implicit_gemm"

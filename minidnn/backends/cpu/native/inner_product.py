@@ -1,8 +1,8 @@
 """Inner products (inner_product.c): on all threads, where NumPy's BLAS would run on one; W, the most of their bytes, is
 read from memory once.
 
-x and W lie alike (dense.py says when), rows of `inputs` elements; y is N x outputs. To backward-filter, a convolution
-of 1x1 is an inner product whose rows are pixels.
+x and W lie alike (layout.product_sizes says when), rows of `inputs` elements; y is N x outputs. To backward-filter, a
+convolution of 1x1 is an inner product whose rows are pixels.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cpu.dense import alike, sizes
-from minidnn.backends.cpu.dnnl import Call
-from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.layout import address, product_sizes
 from minidnn.backends.cpu.native.native import NAME, Native, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 
 GEMM = "gemm"  # the algorithm of a 1x1 convolution
@@ -44,9 +42,9 @@ class Matrices(ctypes.Structure):
 
 def forward(native: Native, op: Op) -> list[Recipe]:
     x, w = op.reads[:2]
-    if not alike(x, w):
+    if (sizes := product_sizes(x, w)) is None:
         return []
-    n, outputs, inputs = sizes(x, w)
+    n, outputs, inputs = sizes
     geometry = Geometry(n, inputs, outputs, op.kind.endswith("relu"), native.threads)
     run = native.function("inner_product_forward")
 
@@ -60,18 +58,18 @@ def forward(native: Native, op: Op) -> list[Recipe]:
 def backward_data(native: Native, op: Op) -> list[Recipe]:
     """dx (n x inputs) = dy (n x outputs) W (outputs x inputs)"""
     (w, _), (dx,) = op.reads, op.writes
-    if not alike(dx, w):
+    if (sizes := product_sizes(dx, w)) is None:
         return []
-    n, outputs, inputs = sizes(dx, w)
+    n, outputs, inputs = sizes
     return [_product(native, n, outputs, inputs, down=outputs, along=1)]
 
 
 def backward_filter(native: Native, op: Op) -> list[Recipe]:
     """dW (outputs x inputs) = dy' (outputs x n) x (n x inputs)"""
     (x, _), (dw,) = op.reads, op.writes
-    if not alike(x, dw):
+    if (sizes := product_sizes(x, dw)) is None:
         return []
-    n, outputs, inputs = sizes(x, dw)
+    n, outputs, inputs = sizes
     return [_product(native, outputs, n, inputs, down=1, along=outputs)]
 
 

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.native import NAME, Native, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
 

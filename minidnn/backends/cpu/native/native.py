@@ -6,8 +6,7 @@ import ctypes
 from collections.abc import Callable
 from functools import partial
 
-from minidnn.backends.cpu.dnnl import Call
-from minidnn.backends.cpu.recipe import Recipe
+from minidnn.backends.cpu.recipe import Call, Recipe
 from minidnn.program import Op
 
 NAME = "native"  # of an algorithm that is offered alone: better, and of no larger workspace to speak of

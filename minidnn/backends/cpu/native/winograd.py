@@ -20,10 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.native import Native, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
 # Tiles that are transformed, multiplied and transformed back together: as many as make the filters' way from

@@ -1,5 +1,4 @@
-"""Dropout where no C compiler is: Philox's words by NumPy, a block at a time in the workspace, and the mask in
-logical order.
+"""Dropout: Philox's words by NumPy, a block at a time in the workspace, and the mask in logical order.
 
 The mask is a function of (seed, iteration, layer, position), so backward makes the same one again.
 """
@@ -9,8 +8,8 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends import philox
-from minidnn.backends.cpu import dnnl as d
 from minidnn.backends.cpu.layout import flat
+from minidnn.backends.cpu.onednn import dnnl as d
 from minidnn.backends.cpu.recipe import Recipe, Scratch
 from minidnn.program import Op
 

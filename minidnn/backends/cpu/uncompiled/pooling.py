@@ -1,23 +1,27 @@
 """Pooling by oneDNN on NHWC tensors.
 
 MAX: the library's own workspace is our index tensor: position within the window that is not clipped, a byte (or
-an int32 for large windows) per output, in the order of y. Checked against the tensor's type when built.
+an int32 for large windows) per output, in the order of y. Checked against the tensor's type when built. The library
+passes over NaN, and a run that has diverged would train on with a loss that looks right; so its result is looked at.
 AVE: Caffe divides by the window clipped to the padded image; oneDNN by the whole kernel. They differ only where
 ceil mode lets a window hang over the padding; those rows and columns are rescaled.
 """
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 import numpy as np
 
-from minidnn.backends.cpu import dnnl as d
-from minidnn.backends.cpu import hidden
-from minidnn.backends.cpu.layout import address, physical
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends import reference
+from minidnn.backends.cpu.layout import address, flat, physical
+from minidnn.backends.cpu.onednn import dnnl as d
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import strides
 from minidnn.program import Op
+
+LOWEST = np.finfo(np.float32).min  # what the library's max pooling begins with, where -inf belongs
 
 
 class Geometry:
@@ -51,9 +55,9 @@ class Geometry:
         n, c, *size = self.shape
         return max((n * c * size[2 - axis] * 4 for axis, _, _ in self.rescaled), default=0)
 
-    def rescale(self, y: np.ndarray, line: np.ndarray) -> list[d.Call]:
+    def rescale(self, y: np.ndarray, line: np.ndarray) -> list[Call]:
         """Steps that turn y / kernel into y / clipped window, in place."""
-        steps: list[d.Call] = []
+        steps: list[Call] = []
         for axis, i, factor in self.rescaled:
             there = physical(y)[(slice(None),) * axis + (i,)]
             here = line[: there.size]  # on strided operands a ufunc would allocate buffers; a copy does not
@@ -70,12 +74,12 @@ def _overhang(h: int, o: int, k: int, s: int, p: int) -> int:
     return max((o - 1) * s + k - h - p, 0)
 
 
-def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     (x,), (y, *index) = op.reads, op.writes
     g = Geometry(dnnl, op.attrs, x.shape, y.shape)
     p = g.forward(dnnl, d.TRAINING if index else d.INFERENCE)
     if index and not dnnl.equal(p.desc(d.WORKSPACE), dnnl.desc(y.shape, strides(y.shape), index[0].dtype)):
-        return None  # the library turns to int32 at a window of 255, we at 257
+        return []  # the library turns to int32 at a window of 255, we at 257
     average = g.algorithm == d.POOLING_AVERAGE
     scratch = Scratch()
     pad, line = scratch.take(p.scratchpad), scratch.take(g.line_nbytes() if average else 0)
@@ -86,20 +90,35 @@ def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
             arguments[d.WORKSPACE] = (p.desc(d.WORKSPACE), address(writes[1]))
         pool = p.bind(arguments, pad.address(workspace))
         if not average:
-            return [hidden.max_pooling(op.attrs, reads, writes, pool)]
+            return [_unhidden(op.attrs, reads, writes, pool)]
         return [pool, *g.rescale(writes[0], line.array(workspace))]
 
     return [scratch.recipe("nhwc", bind)]
 
 
-def backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+def _unhidden(attrs, reads, writes, fast: Call) -> Call:
+    """`fast`, then the reference if there is a NaN, or a window of nothing but -inf."""
+    x, y = flat(reads[0]), flat(writes[0])
+    slow = partial(reference.KERNELS["pooling.forward"], attrs, list(reads), list(writes))
+
+    def call() -> None:
+        fast()
+        with np.errstate(invalid="ignore"):
+            hides = math.isnan(np.maximum.reduce(x)) or np.minimum.reduce(y) <= LOWEST
+        if hides:
+            slow()
+
+    return call
+
+
+def backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     (*saved, dy), (dx,) = op.reads, op.writes
     if op.attrs.method == "MAX" and op.attrs.saved != "index":
-        return None
+        return []
     g = Geometry(dnnl, op.attrs, dx.shape, dy.shape)
     p = g.backward(dnnl)
     if saved and not dnnl.equal(p.desc(d.WORKSPACE), dnnl.desc(dy.shape, strides(dy.shape), saved[0].dtype)):
-        return None
+        return []
     rescaled = not saved and bool(g.rescaled)
     scratch = Scratch()
     pad = scratch.take(p.scratchpad)
@@ -107,7 +126,7 @@ def backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
 
     def bind(reads, writes, workspace):
         dy = reads[-1]
-        steps: list[d.Call] = []
+        steps: list[Call] = []
         if rescaled:
             nhwc = scaled.array(workspace).reshape(physical(dy).shape)
             steps.append(partial(np.copyto, nhwc, physical(dy)))

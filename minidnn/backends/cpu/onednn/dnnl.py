@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, cached_property, partial
 from typing import Any
 
-from minidnn.backends.cpu.library import Loaded
+from minidnn.backends.cpu.onednn.library import Loaded
+from minidnn.backends.cpu.recipe import Call
 from minidnn.backends.layout import contiguous
 
 # dnnl_data_type_t, dnnl_format_tag_t
@@ -43,7 +44,6 @@ _UNIMPLEMENTED = 3
 Pointer = ctypes.c_void_p
 AXES = 12  # DNNL_MAX_NDIMS
 Dims = ctypes.c_int64 * AXES
-Call = Callable[[], Any]
 
 
 class DnnlError(RuntimeError):

@@ -1,4 +1,4 @@
-"""SGD and clipping where no C compiler is: NumPy over blocks that stay in cache, in Caffe's order of operations."""
+"""SGD and clipping: NumPy over blocks that stay in cache, in Caffe's order of operations."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
-from minidnn.backends.cpu import dnnl as d
 from minidnn.backends.cpu.layout import flat
+from minidnn.backends.cpu.onednn import dnnl as d
 from minidnn.backends.cpu.recipe import BLOCK, Recipe, Scratch, blocks
 from minidnn.program import Op
 

@@ -1,4 +1,4 @@
-"""Softmax, its loss, accuracy, and the objective that adds losses up.
+"""Softmax with labels: its loss, and accuracy.
 
 Softmax is oneDNN's; what reads labels is NumPy into the workspace. Channels must be innermost (axis 1 of a 2-D
 or 4-D tensor, or the last axis of any other), else the reference's route is taken.
@@ -7,15 +7,13 @@ or 4-D tensor, or the last axis of any other), else the reference's route is tak
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 
-from minidnn.backends.cpu import dnnl as d
-from minidnn.backends.cpu import hidden
-from minidnn.backends.cpu.layout import address, flat
-from minidnn.backends.cpu.recipe import BLOCK, Recipe, Scratch, plain
-from minidnn.backends.layout import strides
+from minidnn.backends.cpu.layout import flat
+from minidnn.backends.cpu.onednn import dnnl as d
+from minidnn.backends.cpu.onednn.loss import Softmax
+from minidnn.backends.cpu.recipe import BLOCK, Recipe, Scratch, copied
 from minidnn.program import Op, Tensor
 
 TINY = np.float32(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least probability whose log is taken
@@ -24,43 +22,6 @@ TINY = np.float32(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least proba
 def _innermost(axis: int, shape: tuple[int, ...]) -> bool:
     axis %= len(shape)
     return axis == (1 if len(shape) == 4 else len(shape) - 1)
-
-
-def softmax_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    scratch = Scratch()
-    softmax = _Softmax(dnnl, op.reads[0], op.attrs, scratch)
-    return [scratch.recipe("onednn", lambda reads, writes, ws: [softmax.bind(reads[0], writes[0], ws)])]
-
-
-class _Softmax:
-    def __init__(self, dnnl: d.Dnnl, x: Tensor, attrs, scratch: Scratch) -> None:
-        self.attrs, self.desc = attrs, dnnl.desc(x.shape, strides(x.shape))
-        axis = attrs.axis % len(x.shape)
-        self.p = dnnl.best("softmax_forward", d.INFERENCE, d.SOFTMAX, self.desc, self.desc, axis, dnnl.attr)
-        self.pad = scratch.take(self.p.scratchpad)
-
-    def bind(self, x: np.ndarray, y: np.ndarray, ws: np.ndarray) -> d.Call:
-        ends = {d.SRC: (self.desc, address(x)), d.DST: (self.desc, address(y))}
-        return hidden.softmax(self.attrs, x, y, self.p.bind(ends, self.pad.address(ws)))
-
-
-def softmax_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """y dy -> dx"""
-    scratch = Scratch()
-    axis = op.attrs.axis % len(op.reads[0].shape)
-    hint = _Softmax(dnnl, op.reads[0], op.attrs, Scratch())
-    desc = hint.desc
-    p = dnnl.best("softmax_backward", d.SOFTMAX, desc, desc, desc, axis, hint.p.pd, dnnl.attr)
-    pad = scratch.take(p.scratchpad)
-
-    def bind(reads, writes, ws):
-        y, dy = reads
-        arguments = {
-            d.DST: (desc, address(y)), d.DIFF_DST: (desc, address(dy)), d.DIFF_SRC: (desc, address(writes[0]))
-        }  # fmt: skip
-        return [p.bind(arguments, pad.address(ws))]
-
-    return [scratch.recipe("onednn", bind)]
 
 
 class _Labels:
@@ -116,13 +77,13 @@ def _normalizer(a, rows: int, counted: int, batch: int) -> float:
     return float(max(divisor, 1))
 
 
-def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """x label -> loss prob"""
     (x, label), a = op.reads, op.attrs
     if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
-        return None
+        return []
     scratch = Scratch()
-    softmax = _Softmax(dnnl, x, a, scratch)
+    softmax = Softmax(dnnl, x, a, scratch)
     labels = _Labels(x, a.axis, scratch)
     batch = math.prod(x.shape[: a.axis])
 
@@ -143,11 +104,11 @@ def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     return [scratch.recipe("onednn", bind)]
 
 
-def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """prob label -> dx = weight / normalizer * (prob - 1 at the label)"""
     (prob, label), a = op.reads, op.attrs
     if not _innermost(a.axis, prob.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
-        return None
+        return []
     scratch = Scratch()
     labels = _Labels(prob, a.axis, scratch)
     batch = math.prod(prob.shape[: a.axis])
@@ -155,7 +116,7 @@ def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     def bind(reads, writes, ws):
         found = labels.bind(reads[1], a.ignore_label, ws)
         dx, rows = flat(writes[0]), flat(writes[0]).reshape(-1, labels.classes)
-        move = copy_unless_same(reads[0], writes[0])
+        move = copied(reads[0], writes[0])
 
         def call() -> None:
             for step in move:
@@ -173,15 +134,11 @@ def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     return [scratch.recipe("numpy", bind)]
 
 
-def copy_unless_same(source: np.ndarray, target: np.ndarray) -> list[d.Call]:
-    return [] if address(source) == address(target) else [partial(np.copyto, flat(target), flat(source))]
-
-
-def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """x label -> the share of rows where fewer than top_k others score as high as the label, ties counting against"""
     (x, label), a = op.reads, op.attrs
     if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
-        return None
+        return []
     scratch = Scratch()
     labels = _Labels(x, a.axis, scratch)
     at_once = max(1, min(labels.count, BLOCK // labels.classes))  # rows
@@ -216,26 +173,8 @@ def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     return [scratch.recipe("numpy", bind)]
 
 
-def objective_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """The weighted sum of the losses, in the order of the net."""
-    weights = op.attrs.weights
-
-    def bind(reads, writes, _):
-        losses, result = [flat(r) for r in reads], flat(writes[0])
-
-        def call() -> None:
-            result[0] = sum(float(loss[0]) * weight for loss, weight in zip(losses, weights, strict=True))
-
-        return [call]
-
-    return [plain(bind)]
-
-
 KINDS = {
-    "softmax.forward": softmax_forward,
-    "softmax.backward": softmax_backward,
     "softmax_loss.forward": softmax_loss_forward,
     "softmax_loss.backward": softmax_loss_backward,
     "accuracy.forward": accuracy_forward,
-    "objective.forward": objective_forward,
 }

@@ -1,79 +1,16 @@
-"""Batch normalization and Scale's gamma, by oneDNN with channels innermost."""
+"""Scale, and the parts of BatchNorm that are cheap: running sums, and the gradient of inference."""
 
 from __future__ import annotations
 
-import ctypes
 from functools import partial
 
 import numpy as np
 
-from minidnn.backends.cpu import dnnl as d
 from minidnn.backends.cpu.layout import address, flat
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.cpu.onednn import dnnl as d
+from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
 from minidnn.backends.layout import channels_last, four, strides
 from minidnn.program import Op, Tensor
-
-_f = ctypes.c_float
-
-
-class _BatchNorm:
-    def __init__(self, dnnl: d.Dnnl, x: Tensor, eps: float) -> None:
-        shape = four(x.shape)
-        self.dnnl = dnnl
-        self.x, self.c = dnnl.desc(shape, strides(shape)), dnnl.desc((shape[1],))
-        self.eps = _f(eps)
-
-    def forward(self, prop: int, flags: int) -> d.Primitive:
-        return self.dnnl.best(
-            "batch_normalization_forward", prop, self.x, self.x, self.eps, ctypes.c_uint(flags), self.dnnl.attr
-        )
-
-    def backward(self) -> d.Primitive:
-        hint = self.forward(d.TRAINING, 0).pd
-        return self.dnnl.best(
-            "batch_normalization_backward", d.BACKWARD, self.x, self.x, self.x, self.eps, ctypes.c_uint(0),
-            hint, self.dnnl.attr,
-        )  # fmt: skip
-
-    def arguments(self, **places: np.ndarray) -> dict[int, tuple[d.Desc, int]]:
-        which = {"x": d.SRC, "y": d.DST, "mean": d.MEAN, "variance": d.VARIANCE, "dy": d.DIFF_DST, "dx": d.DIFF_SRC}
-        return {
-            which[name]: (self.c if name in ("mean", "variance") else self.x, address(array))
-            for name, array in places.items()
-        }
-
-
-def batch_norm_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
-    """x -> y mean variance"""
-    if not channels_last(op.reads[0].shape):
-        return None
-    g = _BatchNorm(dnnl, op.reads[0], op.attrs.eps)
-    p = g.forward(d.TRAINING, 0)
-    scratch = Scratch()
-    pad = scratch.take(p.scratchpad)
-
-    def bind(reads, writes, ws):
-        y, mean, variance = writes
-        return [p.bind(g.arguments(x=reads[0], y=y, mean=mean, variance=variance), pad.address(ws))]
-
-    return [scratch.recipe("nhwc", bind)]
-
-
-def batch_norm_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
-    """x mean variance dy -> dx"""
-    if not channels_last(op.reads[0].shape):
-        return None
-    g = _BatchNorm(dnnl, op.reads[0], op.attrs.eps)
-    p = g.backward()
-    scratch = Scratch()
-    pad = scratch.take(p.scratchpad)
-
-    def bind(reads, writes, ws):
-        x, mean, variance, dy = reads
-        arguments = g.arguments(x=x, mean=mean, variance=variance, dy=dy, dx=writes[0])
-        return [p.bind(arguments, pad.address(ws))]
-
-    return [scratch.recipe("nhwc", bind)]
 
 
 def batch_norm_statistics(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
@@ -100,7 +37,7 @@ def batch_norm_statistics(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     return [scratch.recipe("numpy", bind)]
 
 
-def _average(total: np.ndarray, factor: np.ndarray, out: np.ndarray) -> None:
+def average(total: np.ndarray, factor: np.ndarray, out: np.ndarray) -> None:
     """total / factor; nothing has been added up yet where the factor is 0"""
     if factor[0]:
         np.divide(total, factor[0], out=out)
@@ -108,32 +45,11 @@ def _average(total: np.ndarray, factor: np.ndarray, out: np.ndarray) -> None:
         out.fill(0)
 
 
-def batch_norm_inference(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
-    """x mean_sum variance_sum factor -> y"""
-    if not channels_last(op.reads[0].shape):
-        return None
-    g = _BatchNorm(dnnl, op.reads[0], op.attrs.eps)
-    p = g.forward(d.INFERENCE, d.GLOBAL_STATISTICS)
-    scratch = Scratch()
-    pad, *pieces = scratch.take(p.scratchpad), *(scratch.take(op.reads[1].nbytes) for _ in range(2))
-
-    def bind(reads, writes, ws):
-        x, mean_sum, variance_sum, factor = reads
-        mean, variance = (piece.array(ws) for piece in pieces)
-        return [
-            partial(_average, mean_sum, factor, mean),
-            partial(_average, variance_sum, factor, variance),
-            p.bind(g.arguments(x=x, y=writes[0], mean=mean, variance=variance), pad.address(ws)),
-        ]
-
-    return [scratch.recipe("nhwc", bind)]
-
-
-def batch_norm_inference_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+def batch_norm_inference_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """variance_sum factor dy -> dx = dy / sqrt(variance + eps)"""
     variance, _, dy = op.reads
     if not channels_last(dy.shape):
-        return None
+        return []
     c = dy.shape[1]
     matrix, row = dnnl.desc((dy.size // c, c)), dnnl.desc((1, c))
     p = dnnl.best("binary", d.MULTIPLY, matrix, row, matrix, dnnl.attr)
@@ -145,7 +61,7 @@ def batch_norm_inference_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
         variance_sum, factor, dy = reads
         t = piece.array(ws)
         return [
-            partial(_average, variance_sum, factor, t),
+            partial(average, variance_sum, factor, t),
             partial(np.add, t, eps, out=t),
             partial(np.sqrt, t, out=t),
             partial(np.divide, np.float32(1), t, out=t),
@@ -157,11 +73,47 @@ def batch_norm_inference_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
     return [scratch.recipe("nhwc", bind)]
 
 
-def scale_backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
+def scale_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """y = x * gamma (+ beta), by channel"""
+    x, _, *beta = op.reads
+    if not channels_last(x.shape):
+        return []
+    return [_by_channel(dnnl, x, bool(beta))]
+
+
+def scale_backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """dx = dy * gamma"""
+    _, dy = op.reads
+    if not channels_last(dy.shape):
+        return []
+    recipe = _by_channel(dnnl, dy, False)
+    return [Recipe(recipe.algorithm, lambda reads, writes, ws: recipe.bind(reads[::-1], writes, ws))]
+
+
+def _by_channel(dnnl: d.Dnnl, x: Tensor, shift: bool) -> Recipe:
+    """reads: x, factors, (shifts)"""
+    c = x.shape[1]
+    matrix, row = dnnl.desc((x.size // c, c)), dnnl.desc((1, c))
+    p = dnnl.best("binary", d.MULTIPLY, matrix, row, matrix, dnnl.attributes([(d.ADD, row)] if shift else []))
+
+    def bind(reads, writes, _):
+        arguments = {
+            d.SRC: (matrix, address(reads[0])),
+            d.SRC_1: (row, address(reads[1])),
+            d.DST: (matrix, address(writes[0])),
+        }
+        if shift:
+            arguments[d.post_op(0)] = (row, address(reads[2]))
+        return [p.bind(arguments)]
+
+    return plain(bind)
+
+
+def scale_backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """dgamma = the sum of x * dy by channel: the filter gradient of a depthwise 1 x 1 convolution"""
     x = op.reads[0]
     if not channels_last(x.shape):
-        return None
+        return []
     shape = four(x.shape)
     c = shape[1]
     image, weight, gamma = dnnl.desc(shape, strides(shape)), dnnl.any((c, 1, 1, 1, 1)), dnnl.desc((c, 1, 1, 1, 1))
@@ -187,10 +139,9 @@ def scale_backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe] | None:
 
 
 KINDS = {
-    "batch_norm.forward": batch_norm_forward,
-    "batch_norm.backward": batch_norm_backward,
     "batch_norm.statistics": batch_norm_statistics,
-    "batch_norm.inference": batch_norm_inference,
     "batch_norm.inference_backward": batch_norm_inference_backward,
+    "scale.forward": scale_forward,
+    "scale.backward_data": scale_backward_data,
     "scale.backward_filter": scale_backward_filter,
 }

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from minidnn.backends.cpu import dnnl as d
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.cpu.onednn import dnnl as d
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import strides
 from minidnn.program import Op
 
@@ -138,8 +138,8 @@ def _recipe(g: Geometry, which, name: str, p: d.Primitive, bias: bool) -> Recipe
     def bind(arrays, outputs, workspace):
         given = dict(zip(reads, arrays, strict=False))  # a bias, if any, is the last and taken below
         given[result] = outputs[0]
-        before: list[d.Call] = []
-        after: list[d.Call] = []
+        before: list[Call] = []
+        after: list[Call] = []
         arguments = {}
         for argument, array in given.items():
             ours = (_side(g, argument), address(array))
