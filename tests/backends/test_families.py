@@ -9,7 +9,7 @@ from importlib import import_module
 import pytest
 
 from minidnn.backends import cuda
-from minidnn.backends.cpu import onednn, uncompiled
+from minidnn.backends.cpu import native, onednn, uncompiled
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.families import FAMILIES
 from minidnn.backends.reference import KERNELS
@@ -20,6 +20,7 @@ TABLES = {  # package -> the tables of its family files
     "reference": ("KINDS",),
     "cpu.onednn": ("KINDS",),
     "cpu.uncompiled": ("KINDS",),
+    "cpu.native": ("FIRST", "MORE"),
     "cuda": ("KINDS",),
 }
 
@@ -68,6 +69,7 @@ def whole(package: str) -> Mapping[str, object]:
         "reference": KERNELS,
         "cpu.onednn": onednn.KINDS,
         "cpu.uncompiled": uncompiled.KINDS,
+        "cpu.native": {**native.FIRST, **native.MORE},
         "cuda": {**cuda.KINDS, **OF_CUDNN},
     }[package]
 

@@ -6,7 +6,7 @@ allocating, and `description` says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from minidnn.backends import layout, reference
 from minidnn.backends.choice import chosen
 from minidnn.backends.cpu import native, onednn, uncompiled
-from minidnn.backends.cpu.native import compiled, relu
+from minidnn.backends.cpu.native import activation, compiled
 from minidnn.backends.cpu.onednn.dnnl import Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.onednn.library import Unavailable, load
 from minidnn.backends.cpu.recipe import Call, Recipe, plain
@@ -117,11 +117,11 @@ class CpuDevice(Device):
         found = [recipe for kinds in tables if plain in kinds for recipe in kinds[plain](dnnl, op)]
         if plain == op.kind:
             return found
-        return [relu.behind(self.native, r, op.writes[0].size) for r in found] if self.native else []
+        return [activation.behind(self.native, r, op.writes[0].size) for r in found] if self.native else []
 
-    def _own(self, tables: Sequence[Mapping[str, native.Recipes]], op: Op) -> list[Recipe]:
-        """By our own kernels, of every family that has the kind."""
-        return [r for t in tables if self.native and op.kind in t for r in t[op.kind](self.native, op)]
+    def _own(self, table: Mapping[str, native.Recipes], op: Op) -> list[Recipe]:
+        """By our own kernels."""
+        return table[op.kind](self.native, op) if self.native and op.kind in table else []
 
     def fuses(self, op: Op) -> bool:
         """Whether there is a kernel for a fused op (fusion.py)."""

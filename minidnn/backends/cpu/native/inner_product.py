@@ -1,8 +1,7 @@
 """Inner products (inner_product.c): on all threads, where NumPy's BLAS would run on one; W, the most of their bytes, is
 read from memory once.
 
-x and W lie alike (layout.product_sizes says when), rows of `inputs` elements; y is N x outputs. To backward-filter, a
-convolution of 1x1 is an inner product whose rows are pixels.
+x and W lie alike (layout.product_sizes says when), rows of `inputs` elements; y is N x outputs.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address, product_sizes
-from minidnn.backends.cpu.native.native import NAME, Native, bound
+from minidnn.backends.cpu.native.binding import NAME, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 
-GEMM = "gemm"  # the algorithm of a 1x1 convolution
 FEW = 12  # rows of A that do not make it worth to pack B
 # Rows and columns of B that are taken at a time: where it is read as it lies, a row is a stream of memory, and those
 # are few but long; packed, a block is what the second-level cache holds.
@@ -61,7 +59,7 @@ def backward_data(native: Native, op: Op) -> list[Recipe]:
     if (sizes := product_sizes(dx, w)) is None:
         return []
     n, outputs, inputs = sizes
-    return [_product(native, n, outputs, inputs, down=outputs, along=1)]
+    return [product(native, n, outputs, inputs, down=outputs, along=1)]
 
 
 def backward_filter(native: Native, op: Op) -> list[Recipe]:
@@ -70,20 +68,10 @@ def backward_filter(native: Native, op: Op) -> list[Recipe]:
     if (sizes := product_sizes(x, dw)) is None:
         return []
     n, outputs, inputs = sizes
-    return [_product(native, outputs, n, inputs, down=1, along=outputs)]
+    return [product(native, outputs, n, inputs, down=1, along=outputs)]
 
 
-def pixelwise_filter(native: Native, op: Op) -> list[Recipe]:
-    """dW of a 1x1 convolution: its pixels are the rows of an inner product."""
-    a, (x, dy) = op.attrs, op.reads
-    if (a.kernel, a.stride, a.pad, a.group) != ((1, 1), (1, 1), (0, 0), 1):
-        return []
-    n, inputs, h, w = x.shape
-    outputs = dy.shape[1]
-    return [_product(native, outputs, n * h * w, inputs, down=1, along=outputs, name=GEMM)]
-
-
-def _product(native: Native, rows: int, depth: int, columns: int, down: int, along: int, name: str = NAME) -> Recipe:
+def product(native: Native, rows: int, depth: int, columns: int, down: int, along: int, name: str = NAME) -> Recipe:
     """What is written = A B, of B and A as they are read."""
     packed = rows > FEW
     deep, wide = PACKED if packed else LYING
@@ -102,8 +90,6 @@ def _product(native: Native, rows: int, depth: int, columns: int, down: int, alo
     return scratch.recipe(name, bind)
 
 
-# Before oneDNN's, measured on one thread of a Zen 3 on ResNet-50's: 0.95 to 1.5 of its speed, with less workspace.
-FIRST = {"convolution.backward_filter": pixelwise_filter}
 # Behind oneDNN's, which from AVX-512 on has a product of its own; below, these are the only ones.
 MORE = {
     "inner_product.forward": forward,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import NAME, Native, bound
+from minidnn.backends.cpu.native.binding import NAME, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 

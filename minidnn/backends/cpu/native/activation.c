@@ -4,7 +4,7 @@
 #include "bytes.h"
 #include "pieces.h"
 
-/* Mirrored by relu.py. */
+/* Mirrored by activation.py. */
 typedef struct {
     int64_t size, threads;
     float slope;

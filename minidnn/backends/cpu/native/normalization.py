@@ -1,5 +1,5 @@
-"""Batch normalization (batch_norm.c), alone or as one op with the Scale and the ReLU behind it (fusion.py): two passes
-over memory in each direction.
+"""BatchNorm (normalization.c), alone or as one op with the Scale and the ReLU behind it (fusion.py): two passes over
+memory in each direction.
 
 Forward reads x twice and writes y. The normalized x, which Scale's backward reads, is nowhere: backward makes it again
 from x, and so it does the sign of what the ReLU saw.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import NAME, Native, bound
+from minidnn.backends.cpu.native.binding import NAME, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
@@ -23,7 +23,7 @@ SHARES = 8  # pieces are a multiple of this, all alike: so many threads have as 
 
 
 class Geometry(ctypes.Structure):
-    """As in batch_norm.c."""
+    """As in normalization.c."""
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "c", "height", "rectified", "threads")),

@@ -1,4 +1,4 @@
-"""ReLU (relu.c), forward and backward, by whatever backward reads."""
+"""ReLU (activation.c), forward and backward, by whatever backward reads."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import NAME, Native, bound
+from minidnn.backends.cpu.native.binding import NAME, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, plain
 from minidnn.program import Op
 
 
 class Geometry(ctypes.Structure):
-    """As in relu.c."""
+    """As in activation.c."""
 
     _fields_ = (("size", ctypes.c_int64), ("threads", ctypes.c_int64), ("slope", ctypes.c_float))
 

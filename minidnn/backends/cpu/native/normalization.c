@@ -11,7 +11,7 @@
 
 #include "pieces.h"
 
-/* Mirrored by batch_norm.py. */
+/* Mirrored by normalization.py. */
 typedef struct {
     int64_t rows, c, height; /* rows of a piece; the last may have fewer */
     int64_t rectified, threads;
