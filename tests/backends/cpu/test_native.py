@@ -6,6 +6,7 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import compiled, winograd
+from minidnn.backends.cpu.native.binding import Native
 from tests.support.convolutions import example
 from tests.support.op_examples import Maker
 
@@ -67,3 +68,16 @@ def test_what_a_compiler_says_is_told(source, tmp_path, monkeypatch):
     source.write_text("int broken(void) { return nothing; }\n")
     with pytest.raises(compiled.NotCompiled, match=r"does not compile .*\.c: .*nothing"):
         compiled.load(tmp_path)
+
+
+class Wrong(dict):
+    """A library whose structs have a byte each."""
+
+    def __missing__(self, name):
+        self[name] = lambda: 1
+        return self[name]
+
+
+def test_a_struct_that_c_spells_otherwise_is_refused():
+    with pytest.raises(TypeError, match=r"native\.\w+\.\w+ has \d+ bytes, but '\w+' in C has 1: their fields differ"):
+        Native(Wrong(), 1)

@@ -2,13 +2,14 @@
  * bytes. Outputs may lie on inputs. With a slope of 0 what is elsewhere is x - x: +0, or NaN where x is not finite.
  */
 #include "bytes.h"
+#include "mirrored.h"
 #include "pieces.h"
 
-/* Mirrored by activation.py. */
 typedef struct {
     int64_t size, threads;
     float slope;
 } Geometry;
+MIRRORED(activation, Geometry)
 
 ALWAYS vec rectified(bits positive, vec x, float slope) { return choose(positive, x, slope == 0 ? x - x : slope * x); }
 

@@ -8,13 +8,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.binding import NAME, Native, bound
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, plain
 from minidnn.program import Op
 
 
-class Geometry(ctypes.Structure):
-    """As in activation.c."""
+class Geometry(Mirrored):
+    twin = "activation"
 
     _fields_ = (("size", ctypes.c_int64), ("threads", ctypes.c_int64), ("slope", ctypes.c_float))
 

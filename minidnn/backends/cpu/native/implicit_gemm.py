@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.binding import Native, bound
+from minidnn.backends.cpu.native.binding import Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
@@ -25,8 +25,8 @@ RUN = 256  # floats of a window that lie together: of so many and a panel of fil
 PIECES, SUM_BYTES = 16, 8 << 20
 
 
-class Geometry(ctypes.Structure):
-    """As in implicit_gemm.c."""
+class Geometry(Mirrored):
+    twin = "implicit_gemm"
 
     _fields_ = tuple(
         (name, ctypes.c_int64)

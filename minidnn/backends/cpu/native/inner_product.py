@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address, product_sizes
-from minidnn.backends.cpu.native.binding import NAME, Native, bound
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 
@@ -23,14 +23,14 @@ LYING, PACKED = (8, 4096), (128, 1024)
 PANEL = 32  # a multiple of every CPU's
 
 
-class Geometry(ctypes.Structure):
-    """As in inner_product.c."""
+class Geometry(Mirrored):
+    twin = "inner_product"
 
     _fields_ = tuple((name, ctypes.c_int64) for name in ("n", "inputs", "outputs", "relu", "threads"))
 
 
-class Matrices(ctypes.Structure):
-    """As in inner_product.c."""
+class Matrices(Mirrored):
+    twin = "matrices"
 
     _fields_ = tuple(
         (name, ctypes.c_int64)

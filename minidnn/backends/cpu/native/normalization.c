@@ -9,14 +9,15 @@
  */
 #include <math.h>
 
+#include "mirrored.h"
 #include "pieces.h"
 
-/* Mirrored by normalization.py. */
 typedef struct {
     int64_t rows, c, height; /* rows of a piece; the last may have fewer */
     int64_t rectified, threads;
     double eps;
 } Geometry;
+MIRRORED(normalization, Geometry)
 
 static int64_t pieces(const Geometry *g) { return up(g->rows, g->height) / g->height; }
 static int64_t start(const Geometry *g, int64_t piece) {

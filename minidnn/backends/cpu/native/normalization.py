@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.binding import NAME, Native, bound
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
@@ -22,8 +22,8 @@ HEIGHT = 128  # rows of a piece at most: its sums are float32
 SHARES = 8  # pieces are a multiple of this, all alike: so many threads have as much to do as each other
 
 
-class Geometry(ctypes.Structure):
-    """As in normalization.c."""
+class Geometry(Mirrored):
+    twin = "normalization"
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "c", "height", "rectified", "threads")),

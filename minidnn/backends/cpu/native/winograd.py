@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.binding import Native, bound
+from minidnn.backends.cpu.native.binding import Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
@@ -57,8 +57,8 @@ THREE, FIVE = Size("winograd4", 3, 16), Size("winograd2", 5, 32)
 SIZES = {(s.filter, s.filter): s for s in (THREE, FIVE)}
 
 
-class Geometry(ctypes.Structure):
-    """As in winograd.h."""
+class Geometry(Mirrored):
+    twin = "winograd"
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
