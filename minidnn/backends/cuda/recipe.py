@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.memory.schedule import aligned
+from minidnn.backends.workspace import Space, Workspace
 from minidnn.program import Algorithm, Op
 
 BLOCK = 256  # threads of a block, unless a kernel says otherwise
@@ -32,14 +32,6 @@ class Write:
 
     index: int
     offset: int = 0
-
-
-@dataclass(frozen=True)
-class Space:
-    """A piece of the workspace. Its contents do not outlive the op."""
-
-    offset: int
-    nbytes: int
 
 
 Pointer = Read | Write | Space
@@ -83,16 +75,8 @@ def storage(op: Op) -> str:
     return next((STORAGE[t.dtype] for t in op.tensors if t.dtype in STORAGE), "float")
 
 
-class Scratch:
-    """Adds up the pieces of a workspace."""
-
-    def __init__(self) -> None:
-        self.nbytes = 0
-
-    def take(self, nbytes: int) -> Space:
-        piece = Space(self.nbytes, nbytes)
-        self.nbytes += aligned(nbytes)
-        return piece
+class Scratch(Workspace):
+    """A workspace that ends as a recipe's."""
 
     def recipe(self, name: str, *steps: Launch | Execute) -> Recipe:
         return Recipe(Algorithm(name, self.nbytes), steps)
