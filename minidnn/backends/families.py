@@ -2,7 +2,7 @@
 
 A backend has its kernels for a family in the file of that name, with a table from kind to kernel. That holds for
 `reference/`, for `cuda/`, and for each folder of `cpu/`; files in C and CUDA have the same names. So on any backend the
-kernel of `batch_norm.forward` is in a file called `normalization`.
+kernel of `batch_norm.forward` is in a file called `normalization`. Files of other names hold parts that families use.
 
 A kind that fusion makes (programs/fusion.py) belongs to the family of its first part; but each sum for a bias, fused
 or not, belongs to `bias`.
