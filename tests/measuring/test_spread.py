@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from minidnn.study.spread import Spread
+from minidnn.measuring.spread import Spread
 
 
 @pytest.mark.parametrize(
