@@ -50,21 +50,20 @@ class CpuDevice(Device):
         try:
             loaded = load()
         except Unavailable as reason:
-            self.description = f"NumPy (the plain fallback, slow): {reason}"
+            self.description, self.found = "NumPy (the plain fallback, slow)", str(reason)
             return
         self.dnnl = Dnnl(loaded, threads)
         plural = "" if self.dnnl.threads == 1 else "s"
-        self.description = (
-            f"oneDNN {loaded.version} ({loaded.runtime}, {self.dnnl.threads} thread{plural}), "
-            f"{loaded.path} ({loaded.source})"
-        )
+        self.description = f"oneDNN {loaded.version} ({loaded.runtime}, {self.dnnl.threads} thread{plural})"
+        self.found = f"oneDNN is {loaded.path} ({loaded.source})"
         try:
             library = compiled.load()
             self.native = native.Native(library, self.dnnl.threads)
             # Costs are measured for a device as it describes itself, so not for other kernels of the same names.
             self.description += f"; our kernels {Path(library._name).stem[-8:]}"
         except compiled.NotCompiled as reason:
-            self.description += f"; none of our own kernels: {reason}"
+            self.description += "; none of our own kernels"
+            self.found += f"; none of our own kernels: {reason}"
 
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
         """The deterministic ways to compute an op, the default first."""

@@ -229,7 +229,9 @@ def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDev
         f"{card.name} (compute capability {card.capability[0]}.{card.capability[1]}, driver for CUDA {driver}), "
         f"{found.description}, TF32 {'allowed' if tf32 else 'forbidden'}"
     )
-    return CudaDevice(api, cudnn, description, graphs, _rates(api, card.capability, tf32))
+    device = CudaDevice(api, cudnn, description, graphs, _rates(api, card.capability, tf32))
+    device.found = f"cuDNN is {found.paths['cudnn']}"
+    return device
 
 
 def _rates(api: Any, capability: tuple[int, int], tf32: bool) -> Rates:

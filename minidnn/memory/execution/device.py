@@ -19,8 +19,8 @@ from minidnn.program import Algorithm, Op, Tensor
 
 
 class Device:
-    """What runs ops. `memory` is in bytes; `description` names all that its numbers and its speed depend on: the
-    library, its version, threads."""
+    """What runs ops. `memory` is in bytes; `description` names all that its numbers and its speed depend on, and
+    nothing else: the library, its version, threads. Results and snapshots show it."""
 
     name: str
     description: str
@@ -46,6 +46,7 @@ class Device:
     # ---- optional
 
     rates: Rates = CPU  # for an estimate of what is not measured
+    found: str = ""  # for the user of this machine: where the libraries lie, and what is missing
     own_memory: bool = False  # whether the arena is the device's, and not a part of the host's memory
 
     def view(self, buffer: Any, tensor: Tensor) -> Any:
