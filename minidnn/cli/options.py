@@ -12,11 +12,8 @@ from minidnn.formats import FORMATS
 if TYPE_CHECKING:
     from minidnn.training.setting import Given, Setting
 
-# Variants of a policy, which its own document tells of, are left out here: an error names them all.
-POLICIES = (
-    "baseline, liveness, vdnn_all, vdnn_conv, vdnn_pp, layrub, accudnn, sqrt_n, recompute_all, recompute_cheap "
-    "(each also :m or :p), vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md explains them"
-)
+# What is in braces is a list of help.py's, written where help is printed.
+POLICIES = "{policies}; docs/policies.md explains them"
 
 
 def size(text: str) -> int:
@@ -58,7 +55,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "policy": (
         "--policy",
-        dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: the file's, or liveness)"),
+        dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: the file's, or {{default_policy}})"),
     ),
     "policies": (
         "--policies",
@@ -109,14 +106,11 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gpu": (
         "--gpu",
-        dict(metavar="NAME", help="simulate this GPU instead of running: k40, titan_x, v100, a100, h200"),
+        dict(metavar="NAME", help="simulate this GPU instead of running: {gpus}, or a FILE.yaml"),
     ),
     "facts": (
         "--facts",
-        dict(
-            metavar="NAME",
-            help="a paper's memory facts: layrub; or, for planning only, vdnn2016, superneurons, caffe, layrub2018",
-        ),
+        dict(metavar="NAME", help="a paper's memory facts: {facts}"),
     ),
     "seed": (
         "--seed",

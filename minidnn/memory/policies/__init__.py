@@ -60,6 +60,11 @@ def names() -> list[str]:
     return [*POLICIES, *CHOOSING]
 
 
+def variant(name: str) -> bool:
+    """Whether it is a variant of another policy, whose name its own begins with: vdnn_pp_alt is one of vdnn_pp."""
+    return any(name.startswith(f"{other}_") for other in names())
+
+
 def find(name: str) -> Policy:
     """The policy of that name. Raises NoSuchPolicy with the names there are, PlanError or OSError for a file."""
     if name.endswith(plan_file.SUFFIX):
