@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 # What is in braces is a list of help.py's, written where help is printed.
 POLICIES = "{policies}; docs/policies.md explains them"
+TUNED = "accudnn"  # the policy that batches are tuned under, where neither file nor option names one
 
 
 def size(text: str) -> int:
@@ -48,15 +49,18 @@ def names(text: str) -> list[str]:
     return found
 
 
+def _policy(default: str) -> tuple[str, dict[str, Any]]:
+    return "--policy", dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: {default})")
+
+
 _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     "batch": (
         "--batch",
         dict(type=positive, metavar="N", help="use this batch size instead of the file's"),
     ),
-    "policy": (
-        "--policy",
-        dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: the file's, or {{default_policy}})"),
-    ),
+    "policy": _policy("the file's, or {default_policy}"),
+    "policy_searched": _policy("each of them, and each variant"),
+    "policy_tuned": _policy(f"the file's, or {TUNED}"),
     "policies": (
         "--policies",
         dict(type=names, metavar="A,B,C", help=f"the policies to compare: {POLICIES}"),

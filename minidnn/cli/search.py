@@ -16,7 +16,7 @@ SECONDS = 600
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
-        parser, "policy", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json"
+        parser, "policy_searched", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json"
     )  # fmt: skip
     parser.add_argument(
         "--max", required=True, choices=("batch", "depth"),

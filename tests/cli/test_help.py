@@ -53,6 +53,17 @@ def test_policies(printed, verb, flag):
     assert flag == "--policies" or said.endswith(f"(default: the file's, or {policies.DEFAULT})")
 
 
+@pytest.mark.parametrize(
+    "verb, default",
+    [
+        ("train", "the file's, or liveness"), ("tune", "the file's, or accudnn"),
+        ("search", "each of them, and each variant"),
+    ],
+)  # fmt: skip
+def test_which_policy_is_the_default(printed, verb, default):
+    assert option(printed(verb), "--policy").endswith(f"(default: {default})")
+
+
 def test_gpus_facts_systems_and_families(printed):
     plan = printed("plan")
     assert f"instead of running: {', '.join(costs.gpus())}, or a FILE.yaml" in option(plan, "--gpu NAME")
