@@ -22,12 +22,12 @@ class Formatter(argparse.HelpFormatter):
 
 def policies() -> str:
     """Without variants, which docs/policies.md explains, and which an error names."""
-    from minidnn.memory.policies import CHOOSING, POLICIES, SUFFIXES, variant
+    from minidnn.memory.policies import CHOOSING, POLICIES, variant
     from minidnn.memory.policies.plan_file import SUFFIX
 
     plain, choosing = ([name for name in table if not variant(name)] for table in (POLICIES, CHOOSING))
-    either = " or ".join(f":{suffix}" for suffix in SUFFIXES if suffix != "f")  # a plain name means :f
-    return f"{', '.join(plain)} (each also {either}), {', '.join(choosing)}, or a FILE{SUFFIX}"
+    how = "each with the fastest algorithms that fit the budget, with :m the leanest, with :p the fastest"
+    return f"{', '.join(plain)} ({how}), {', '.join(choosing)}, or a FILE{SUFFIX}"
 
 
 def default_policy() -> str:

@@ -49,7 +49,8 @@ def test_policies(printed, verb, flag):
     for name in policies.names():
         variant = any(name.startswith(f"{other}_") for other in policies.names())
         assert (re.search(rf"\b{name}\b", said) is None) == variant, name
-    assert "recompute_cheap (each also :m or :p), vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md" in said
+    assert "recompute_cheap (each with the fastest algorithms that fit the budget, with :m the leanest, " in said
+    assert "with :p the fastest), vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md" in said
     assert flag == "--policies" or said.endswith(f"(default: the file's, or {policies.DEFAULT})")
 
 
