@@ -17,7 +17,7 @@ class WeightsError(BadInput, ValueError):
 
 
 class Parameters(Mapping[str, "Blobs"]):
-    """`params["conv1"]["w"]`: the live parameters of a machine, by layer."""
+    """`params["conv1"]["w"]`: the live parameters of a machine, by layer; `tensors` lists their tensors, each once."""
 
     def __init__(self, machine: Machine, graphs: Iterable[Graph], carried: Mapping[str, Tensor]) -> None:
         self._layers: dict[str, Blobs] = {}
@@ -43,8 +43,9 @@ class Parameters(Mapping[str, "Blobs"]):
 
 
 class Blobs(MutableMapping[str, np.ndarray]):
-    """A layer's blobs as NumPy arrays in Caffe's shapes, by name or, as in Caffe, by number. A read is a copy;
-    to change a blob, assign it."""
+    """A layer's blobs as float32 arrays in Caffe's shapes, by name or, as in Caffe, by number.
+
+    A read returns a copy; to change a blob, assign it: that raises WeightsError if the shape differs."""
 
     def __init__(self, machine: Machine, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
         self._machine, self._tensors, self._shapes = machine, tensors, shapes
