@@ -280,7 +280,7 @@ class Solver:
 
     @contextlib.contextmanager
     def _until_interrupted(self) -> Iterator[None]:
-        """Within this context Ctrl-C sets `_stop`, so that the run ends after the step; a second one ends it at once."""
+        """In this context Ctrl-C sets `_stop`, so that the run ends after the step; a second one ends it at once."""
         self._stop = False
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread may take signals
