@@ -74,7 +74,7 @@ class BatchNorm(Layer):
             yield s.op("batch_norm.backward", reads, [dx], self.attrs(x), [(dy, dx)], x.size)
 
     def copy(self, s: Site) -> list[Tensor]:
-        """The normalized x, kept for backward as Caffe does so that it can work in place; empty unless the facts ask."""
+        """The normalized x, kept for backward so that forward can work in place, as in Caffe; empty by default."""
         return [s.extra("normalized", s.x[0].shape)] if s.facts.norm == "copy" and s.train else []
 
     def batch(self, s: Site) -> list[Tensor]:

@@ -49,7 +49,7 @@ class LRN(Layer):
         (x,), (y,), (dy,), (dx,) = s.x, s.y, s.arriving, s.wanted
         attrs = self.attrs(s.facts)
         saved = {"x": [x], "xy": [x, y]}[attrs.saved]
-        # Each dx needs the dy of several channels, so minidnn's kernels do not overwrite dy; under a paper's facts an op
-        # may do so.
+        # Each dx needs the dy of several channels, so minidnn's kernels do not overwrite dy. Under a paper's facts an
+        # op may overwrite it.
         inplace = [(dy, dx)] if s.facts.in_place else []
         yield s.op("lrn.backward", [*saved, dy], [dx], attrs, inplace, flops=x.size)

@@ -35,5 +35,5 @@ class Scale(Layer):
         return parametric_backward(s, "scale", None, s.x[0].size, inplace=True, x=next(iter(self.copy(s)), None))
 
     def copy(self, s: Site) -> list[Tensor]:
-        """A copy of x, kept for backward as Caffe does so that it can work in place; empty unless the facts ask."""
+        """A copy of x, kept for backward so that forward can work in place, as in Caffe; empty by default."""
         return [s.extra("bottom", s.x[0].shape)] if s.facts.norm == "copy" and s.train else []
