@@ -27,7 +27,7 @@ Types = Mapping[str, Any]
 _NOT_DONE = "Caffe's, but minidnn does not do it"
 NOT_DONE: dict[str, dict[str, str]] = {
     "NetParameter": {"layers": "Caffe's old format (V1); write layer, with types as in Convolution"},
-    "NetState": {"phase": "said by whoever uses the net, not here"},
+    "NetState": {"phase": "no field of a file; the command or the Solver chooses the phase"},
     "LayerParameter": dict.fromkeys(("phase", "blobs"), _NOT_DONE),
     "ParamSpec": {"share_mode": _NOT_DONE},
     "FillerParameter": {},
