@@ -2,6 +2,7 @@
 
 g = dw * clip * scale;  g += decay * w (L2) or decay * sign(w) (L1)
 h = momentum * h + rate * lr_mult * g;  w -= h
+where decay is weight_decay * decay_mult, and h is the state "momentum".
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ class SGDAttrs:
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
+    """Caffe's SGD. Without momentum it keeps no state."""
+
     momentum: float = 0.0
     weight_decay: float = 0.0
     regularization: str = "L2"
