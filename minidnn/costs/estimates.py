@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 class Rates:
     """A rough description of a device by a few numbers. `launch`: the least seconds of an op or a copy."""
 
-    flops: float  # per second
-    bandwidth: float  # bytes per second, of its memory
-    copy: float  # bytes per second, to the host and back
+    flops: float  # operations per second
+    bandwidth: float  # bytes per second of the device's memory
+    copy: float  # bytes per second of a copy to the host or back
     launch: float
-    products: Mapping[str, float] = field(default_factory=dict)  # flops of convolutions and inner products, by format
+    # operations per second of convolutions and inner products, by number format; a format without an entry: `flops`
+    products: Mapping[str, float] = field(default_factory=dict)
 
     def arithmetic(self, op: Op) -> float:
         """Operations per second of this op."""

@@ -77,7 +77,7 @@ class GPU:
     float16_flops: Number | None = None
     bfloat16_flops: Number | None = None
     tensor: Number | None = None
-    tf32: bool = False  # whether TF32 is allowed
+    tf32: bool = False  # whether float32 ops may round their operands to TF32
 
     def __post_init__(self) -> None:
         if self.workspace_of not in ("spectral", "plain"):

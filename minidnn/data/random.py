@@ -1,6 +1,7 @@
 """Counter-based random numbers: each is a function of (seed, counter, lane), so a run may begin anywhere.
 
-They come from SplitMix64's output function over these three keys. No state is kept from one draw to the next.
+They come from SplitMix64's output function over these three keys. No state is kept from one draw to the next. Each use
+has a lane of its own, so that two uses draw different numbers.
 """
 
 from __future__ import annotations

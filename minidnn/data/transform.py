@@ -13,7 +13,7 @@ import numpy as np
 from minidnn.data.dataset import DataError
 from minidnn.data.random import below
 
-_ROW, _COLUMN, _MIRROR = 1, 2, 3  # lanes of the random numbers
+_ROW, _COLUMN, _MIRROR = 1, 2, 3  # lanes of the random numbers (data/random.py)
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Transform:
     """Raw samples -> float32 samples as the net reads them. The defaults change only the type."""
 
     crop: int = 0  # height and width of the crop; 0: none
-    mean: tuple[float, ...] = ()  # one value, or one per channel
+    mean: tuple[float, ...] = ()  # none, one value, or one per channel
     scale: float = 1.0
     mirror: bool = False
     train: bool = True

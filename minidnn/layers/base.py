@@ -32,7 +32,7 @@ class Parameter:
 
     name: str  # "w", "b", "gamma", "mean"; the tensor is "<layer>.<name>"
     shape: Shape
-    filler: Any = None  # schema.FillerParameter, or None for zeros
+    filler: Any = None  # a FillerParameter (schema/caffe.py), or None for zeros
     lr_mult: float = 1.0
     decay_mult: float = 1.0
     learnable: bool = True
@@ -70,7 +70,7 @@ class Site:
 
     @property
     def arriving(self) -> list[Tensor]:
-        """The gradients that reach tops, in the tops' order."""
+        """The gradients of those tops that one reaches, in the tops' order."""
         return [t for t in self.dy if t is not None]
 
     @property

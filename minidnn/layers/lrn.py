@@ -21,7 +21,7 @@ class LRNAttrs:
     beta: float
     k: float = 1.0
     region: str = "ACROSS_CHANNELS"  # | "WITHIN_CHANNEL"
-    saved: str = "x"  # what backward reads beside dy: "x" or "xy"
+    saved: str = "x"  # what backward reads, apart from dy: "x" or "xy"
 
 
 class LRN(Layer):

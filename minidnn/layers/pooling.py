@@ -15,7 +15,7 @@ from minidnn.layers.base import Layer, Shape, ShapeError, Site, addressable, ima
 from minidnn.layers.facts import Facts
 from minidnn.program import Op
 
-PLACES = 2**31 - 1  # the index of a maximum is an int32
+PLACES = 2**31 - 1  # the most places in a window, since the index of a maximum is an int32
 
 
 @dataclass(frozen=True)

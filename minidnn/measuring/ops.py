@@ -104,7 +104,7 @@ def timed(runtime: Runtime, call: Call, best: float = math.inf, repeats: int = R
 
     best: the best seconds of other ways to do the same; a call that is much slower is not measured again"""
     prepared = runtime.bind([Bound(0, "compute", call)])
-    first, second = runtime.seconds(prepared), runtime.seconds(prepared)  # the first warms
+    first, second = runtime.seconds(prepared), runtime.seconds(prepared)  # the first run warms the caches
     if min(first, second) > SLOW * best:
         return min(first, second)
     times = max(1, min(MOST, int(GROUP / max(second, 1e-9))))

@@ -1,4 +1,4 @@
-"""The Python source of a net: a class whose `define` writes the same layers."""
+"""The Python source of a net: a class whose `define` gives the same layers."""
 
 from __future__ import annotations
 

@@ -14,6 +14,8 @@ from minidnn.optimizers.base import Optimizer, state_tensor
 
 @dataclass(frozen=True)
 class SGDAttrs:
+    """The numbers of one update, for kernels. `decay` includes decay_mult; `clipped`: the op reads a clip factor."""
+
     momentum: float
     decay: float
     regularization: str

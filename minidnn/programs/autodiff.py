@@ -34,6 +34,8 @@ class NotTrainable(BadInput, ValueError):
 
 @dataclass(frozen=True)
 class ObjectiveAttrs:
+    """The weights of the tops whose weighted sum is the objective, in the order of the op's reads."""
+
     weights: tuple[float, ...]
 
 
@@ -49,7 +51,7 @@ class _Lowered:
     casts: list[Op]
     learned: list[Parameter]
     into: list[bool] = field(default_factory=list)  # per bottom, whether its gradient is wanted
-    backward: bool = False  # whether a gradient reaches this layer and something in or below it wants it
+    backward: bool = False  # whether the layer has a backward: see _plan
 
 
 def differentiate(
@@ -68,6 +70,8 @@ def differentiate(
 
 
 class _Differentiation:
+    """The state of one call of `differentiate`; `program` does the work in order."""
+
     def __init__(self, graph: Graph, facts: Facts, train: TrainSpec | None, keep: Sequence[Tensor]) -> None:
         self.graph, self.facts, self.train = graph, facts, train
         self.training = graph.phase == "TRAIN"
@@ -115,6 +119,7 @@ class _Differentiation:
         return {t: Tensor(f"{t.name}_split", t.shape, t.dtype) for t in forked if t.role is Role.ACTIVATION}
 
     def _site(self, node: Node) -> _Lowered:
+        """The node with its Site, ready for forward, and the casts of what it reads in another format."""
         bottoms = [b.tensor for b in node.bottoms]
         parameters = {p.name: parameter_tensor(node, p) for p in node.parameters}
         found = (t.dtype for t in bottoms if floating(t.dtype))
@@ -257,6 +262,7 @@ class _Differentiation:
     # ---- the whole
 
     def _assemble(self) -> Program:
+        """The Program of all ops: inputs are those that ops read, outputs the ends of the net and `keep`."""
         read = {t for op in self.ops for t in op.reads}
         sources = [t for low in self.lowered if not low.bottoms for t in low.site.y]
         for t in self.keep:

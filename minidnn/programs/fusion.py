@@ -31,7 +31,7 @@ from typing import Any
 
 from minidnn.program import Op, Program, Tensor
 
-Fuses = Callable[[Op], bool]  # whether a device has a kernel for this fused op
+Fuses = Callable[[Op], bool]  # says whether a device has a kernel for this fused op
 
 FORWARD = {
     "convolution.forward": "convolution.forward_relu",
@@ -201,7 +201,7 @@ def _normalizations(program: Program) -> Iterator[list[Part]]:
 
     for norm in program.ops:
         scale = reader(norm.writes[0], "scale.forward") if norm.kind in NORMALIZED else None
-        if scale is None or len(scale.reads) < 3 or len(scale.writes) > 1:  # without beta; with a copy of its bottom
+        if scale is None or len(scale.reads) < 3 or len(scale.writes) > 1:  # no Scale; no beta; it keeps a copy of x
             continue
         dgamma = reader(norm.writes[0], "scale.backward_filter")
         if not hidden(norm.writes[0], scale, dgamma):

@@ -50,6 +50,8 @@ class TrainSpec:
 
 @dataclass(frozen=True)
 class ClipAttrs:
+    """The op writes a factor for all gradients: 1, and smaller if their norm exceeds the threshold."""
+
     threshold: float
 
 

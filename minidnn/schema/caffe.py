@@ -243,7 +243,7 @@ class LRNParameter(Message):
 
 
 class BatchNormParameter(Message):
-    use_global_stats: bool | None = None  # None: in TEST only
+    use_global_stats: bool | None = None  # None: true in TEST, false in TRAIN
     moving_average_fraction: float = 0.999
     eps: float = 1e-5
 

@@ -268,7 +268,7 @@ def _takes(kind: Any) -> tuple[str, ...]:
     return (*((field,) if field else ()), *getattr(kind, "also", ()))
 
 
-# -- how layers hang together --------------------------------------------------------------------------------
+# -- the wiring of layers ------------------------------------------------------------------------------------
 
 
 def _wiring(
@@ -319,7 +319,7 @@ def wiring(
     problems: list[Problem] = []
     names: set[str] = set()
     makers: dict[str, str] = {}  # blob -> the layer that made it first
-    shared: dict[str, str] = {}  # name of a parameter -> layer
+    shared: dict[str, str] = {}  # name of a parameter in `param` -> the first layer that has it
     for layer, path in layers:
         if not layer.included(phase, state):
             continue

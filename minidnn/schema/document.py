@@ -226,7 +226,7 @@ def _scalar(node: Any, path: Path_, document: Document) -> Any:
             return float(lower.replace(".", ""))
         return float(text.replace("_", ""))
     if tag in ("str", "timestamp"):
-        if "\0" in text:  # "\0" in double quotes; no file's name may hold one
+        if "\0" in text:  # YAML permits "\0" in double quotes, but a file's name cannot hold it
             document.error(path, "the character '\\x00' may not stand in it")
         return text
     what = f"the tag {node.tag}" if len(text) <= 100 else f"a number of {len(text)} characters"

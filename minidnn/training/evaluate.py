@@ -32,7 +32,7 @@ def evaluate(
     batches = batches or -(-len(feeds) // feeds.batch)
     for k in range(batches):
         images += feeds.write(session.machine, session.programs["TEST"], k * feeds.batch)
-        with np.errstate(all="ignore"):  # as in training
+        with np.errstate(all="ignore"):  # as in training: Diverged says more
             session.step("TEST")
             for name, value in session.scalars("TEST").items():
                 if not math.isfinite(value):

@@ -27,6 +27,7 @@ class Feed:
 
     @property
     def name(self) -> str:
+        """The dataset's name, for messages."""
         return self.loader.dataset.name
 
 
@@ -92,6 +93,7 @@ class Feeds:
                     machine.write(tensor, values, program.name)
 
     def close(self) -> None:
+        """End the thread that writes batches, and the loaders' threads."""
         self._thread.shutdown()
         for feed in self.feeds:
             feed.loader.close()

@@ -54,6 +54,7 @@ class Blobs(MutableMapping[str, np.ndarray]):
         return list(self._tensors)[key] if isinstance(key, int) else key
 
     def shape(self, key: str | int) -> tuple[int, ...]:
+        """Caffe's shape of that blob."""
         return self._shapes[self._name(key)]
 
     def __getitem__(self, key: str | int) -> np.ndarray:

@@ -42,6 +42,10 @@ class Loaded:
 
 
 class Session:
+    """A net on a device, ready to run: `params` has its live parameters, `forward` runs it on samples.
+
+    Use it in a `with` statement, or call `close` at the end."""
+
     def __init__(
         self,
         net: Net,

@@ -62,14 +62,15 @@ class Given(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Setting:
-    """How a net is run. Sizes are bytes; a budget of None is all the device's memory."""
+    """How a net is run, complete; `Given` explains the fields. Sizes are bytes; a budget of None is all the device's
+    memory."""
 
     device: str | Device = "cpu"
     policy: str = DEFAULT
     budget: int | None = None
     host_budget: int | None = None
-    staging: Staging | None = None  # None: as `costs` say
-    costs: Costs | None = None  # None: the device's estimate
+    staging: Staging | None = None  # None: that of the costs
+    costs: Costs | None = None  # None: the device's estimate (costs/estimates.py)
     seed: int = 0
     format: str = "float32"
     facts: Facts = FACTS["default"]

@@ -56,10 +56,11 @@ class Snapshot:
     iteration: int
     position: int  # training samples consumed
     seed: int
-    facts: Mapping[str, object] = field(default_factory=dict)  # for people and for checks: net, device, algorithms
+    facts: Mapping[str, object] = field(default_factory=dict)  # the last bits depend on these: device, algorithms
 
 
 def path_of(prefix: str | Path, iteration: int) -> Path:
+    """The path of the snapshot of that iteration."""
     return Path(f"{prefix}_iter_{iteration}.safetensors")
 
 
@@ -213,11 +214,12 @@ def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
 
 
 def _tensor(path: str | Path, file: Any, name: str) -> np.ndarray:
+    """One tensor of an open safetensors file. Raises SnapshotError if NumPy has no type for it."""
     try:
         array = file.get_tensor(name)
         if array.dtype.kind != "V":  # "V": a type of ml_dtypes, if that has been imported
             return array
-    except (TypeError, ValueError):  # NumPy has no such numbers: BF16, F8_E4M3
+    except (TypeError, ValueError):  # NumPy has no type for these numbers: BF16, F8_E4M3
         pass
     kind = file.get_slice(name).get_dtype()
     raise SnapshotError(f"{path}: {name} holds {kind} numbers, which NumPy lacks; convert it to F32")

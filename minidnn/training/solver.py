@@ -114,10 +114,12 @@ class Solver:
 
     @property
     def arrangement(self) -> Arrangement:
+        """The proved schedules of the programs, and the bytes that they need."""
         return self.session.arrangement
 
     @property
     def params(self) -> Mapping[str, Any]:
+        """The live parameters: `params["conv1"]["w"]` (training/parameters.py)."""
         return self.session.params
 
     def values(self) -> dict[str, np.ndarray]:
@@ -299,6 +301,8 @@ class Solver:
     # ---- going on from a snapshot
 
     def _find(self, resume: str | Path | None) -> tuple[Path | None, snapshot.Snapshot | None]:
+        """The snapshot that `resume` asks for, and its path; (None, None) without one. Adds notes if "latest" rejects
+        snapshots. Raises SnapshotError."""
         if resume is None:
             return None, None
         if str(resume) != "latest":
@@ -310,6 +314,7 @@ class Solver:
         return path, found
 
     def _restore(self, before: snapshot.Snapshot) -> None:
+        """Continue from this snapshot. Adds a note for each fact that may change the numbers. Raises SnapshotError."""
         try:
             self.session.restore(before.weights, before.state)
         except ValueError as error:

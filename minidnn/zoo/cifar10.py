@@ -1,4 +1,4 @@
-"""Caffe's small net for CIFAR-10."""
+"""Caffe's small net for CIFAR-10, cifar10_quick."""
 
 from __future__ import annotations
 
