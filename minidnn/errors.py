@@ -7,7 +7,7 @@ line prints the message and nothing else. Any other exception is a bug of minidn
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class _Readable(Exception):
@@ -36,3 +36,8 @@ def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     lower = {word.lower(): word for word in known}
     close = difflib.get_close_matches(name.lower(), lower, 1, cutoff)
     return f" (did you mean {lower[close[0]]!r}?)" if close and lower[close[0]] != name else ""
+
+
+def few(names: Sequence[str], most: int = 5) -> str:
+    """The first of these names, and how many more there are: "conv1, conv2 and 3 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

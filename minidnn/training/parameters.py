@@ -42,6 +42,15 @@ class Parameters(Mapping[str, "Blobs"]):
         return len(self._layers)
 
 
+def all_zero(graph: Graph, params: Mapping[str, Blobs]) -> list[str]:
+    """The layers that learn and whose weights, blob "w", are all zero: gradients do not pass such a layer."""
+    return [
+        node.name
+        for node in graph.layers
+        if any(p.name == "w" and p.lr_mult != 0 for p in node.parameters) and not params[node.name]["w"].any()
+    ]
+
+
 class Blobs(MutableMapping[str, np.ndarray]):
     """A layer's blobs as float32 arrays in Caffe's shapes, by name or, as in Caffe, by number.
 

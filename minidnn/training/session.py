@@ -14,7 +14,7 @@ import numpy as np
 
 from minidnn.backends import open_device
 from minidnn.costs import estimate
-from minidnn.errors import InvalidInput
+from minidnn.errors import InvalidInput, few
 from minidnn.formats import usable, widened
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
@@ -276,11 +276,8 @@ def _filled(array: np.ndarray, start: int, tensor: Tensor) -> np.ndarray:
 
 def _difference(missing: Iterable[str], unused: Iterable[str]) -> str:
     """The part of an error message that names missing and superfluous weights."""
-    parts = [f"it has no {_few(missing)}" if missing else "", f"it alone has {_few(unused)}" if unused else ""]
+    parts = [
+        f"it has no {few(sorted(missing))}" if missing else "",
+        f"it alone has {few(sorted(unused))}" if unused else "",
+    ]
     return ", and ".join(filter(None, parts))
-
-
-def _few(names: Iterable[str], most: int = 5) -> str:
-    """The first names, sorted, and how many more there are: "a, b and 3 more"."""
-    names = sorted(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minidnn.errors import InvalidInput
+from minidnn.errors import InvalidInput, few
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.program import Role
@@ -33,6 +33,7 @@ from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.evaluate import evaluate
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.feeds import Feeds, Pair
+from minidnn.training.parameters import all_zero
 from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
@@ -104,6 +105,11 @@ class Solver:
         except BaseException:
             self.close()
             raise
+        if zero := all_zero(self.session.graphs["TRAIN"], self.params):
+            self.notes.append(
+                f"warning: all weights of {few(zero)} are zero, and no gradient passes them: give each a "
+                f"weight_filler, for example weight_filler: {{type: xavier}}; Caffe's default is constant 0"
+            )
         # The file's test_iter is for its own batch size; with another, a test shows all samples once.
         self._test_iter = None if batch else next(iter(p.test_iter), None)
         self._saved = self.iteration if before else None  # the iteration of the last snapshot
