@@ -119,7 +119,7 @@ class _Differentiation:
         return {t: Tensor(f"{t.name}_split", t.shape, t.dtype) for t in forked if t.role is Role.ACTIVATION}
 
     def _site(self, node: Node) -> _Lowered:
-        """The node with its Site, ready for forward, and the casts of what it reads in another format."""
+        """The node with its Site, ready for forward, and the casts of the tensors that it reads in another format."""
         bottoms = [b.tensor for b in node.bottoms]
         parameters = {p.name: parameter_tensor(node, p) for p in node.parameters}
         found = (t.dtype for t in bottoms if floating(t.dtype))

@@ -3,9 +3,10 @@
 A weight is updated as soon as its gradient is complete, so that gradients need not all live at once. Clipping and the
 loss's scale need all gradients first (their norm; whether all are finite). With either, all updates come last.
 
-The smallest number of float16 is 6e-8. In that format the gradients of the losses are therefore multiplied by a scale,
-and updates divide by it (Micikevicius et al., "Mixed Precision Training", ICLR 2018). The scale lives on the device. If
-a gradient is not finite, the update is skipped and the scale halved; after enough good steps it is doubled.
+The smallest positive number of float16 is 6e-8. In that format the gradients of the losses are therefore multiplied by
+a scale, and updates divide by it (Micikevicius et al., "Mixed Precision Training", ICLR 2018). The scale lives on the
+device. If a gradient is not finite, the update is skipped and the scale halved; after enough good steps the scale is
+doubled.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ class ClipAttrs:
 @dataclass(frozen=True)
 class UnscaleAttrs:
     """The op writes a factor for all gradients: 1 / scale, and smaller if their norm exceeds the threshold (negative:
-    no threshold). If a gradient is not finite, the factor is NaN, and the scale is halved, but not below `least`.
-    After `period` good steps the scale is doubled, up to `most`. Gradients that are not finite even at `least` are used
-    as they are, so that the loss becomes non-finite and shows it."""
+    no threshold). If a gradient is not finite, the factor is NaN, and the scale is halved, but not below `least`. After
+    `period` good steps the scale is doubled, up to `most`. Gradients that are not finite even at `least` are applied to
+    the weights, so that the loss shows them."""
 
     threshold: float
     period: int = 2000
