@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
+from minidnn.measuring.spread import Spread
 from minidnn.memory.schedule import Schedule
 from minidnn.report.table import console_of, duration, left_out, plain, size
-from minidnn.study.spread import Spread
 
 Row = Mapping[str, Any]
 

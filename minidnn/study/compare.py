@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from minidnn.costs import Costs
+from minidnn.measuring.spread import Spread
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace, copied
@@ -18,7 +19,6 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
 from minidnn.program import Algorithm, Op, Program, Role, nbytes
-from minidnn.study.spread import Spread
 
 ROLES = {
     Role.PARAM: "weights",

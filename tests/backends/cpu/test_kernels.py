@@ -11,8 +11,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from minidnn.backends.cpu import CpuDevice, library
-from minidnn.backends.cpu.device import KINDS
+from minidnn.backends.cpu import CpuDevice, onednn, uncompiled
+from minidnn.backends.cpu.onednn import library
 from minidnn.backends.reference import KERNELS, ReferenceDevice
 from minidnn.program import Algorithm, Op, Pass, Tensor
 from tests.support.cpu_kinds import ALL, by_kind, close, spoiled
@@ -37,7 +37,7 @@ def ways(device: CpuDevice, e: Example) -> list[tuple[CpuDevice, Algorithm]]:
 
 
 def test_every_kind_has_examples():
-    assert {e.op.kind for e in ALL} == set(KINDS) | set(KERNELS)
+    assert {e.op.kind for e in ALL} == set(onednn.KINDS) | set(uncompiled.KINDS) | set(KERNELS)
 
 
 @pytest.mark.parametrize("kind", sorted({e.op.kind for e in ALL}))
