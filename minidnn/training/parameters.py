@@ -43,7 +43,7 @@ class Parameters(Mapping[str, "Blobs"]):
 
 
 def all_zero(graph: Graph, params: Mapping[str, Blobs]) -> list[str]:
-    """The layers that learn and whose weights, blob "w", are all zero: gradients do not pass such a layer."""
+    """The names of learning layers whose weights, blob "w", are all zero: no gradient passes such a layer."""
     return [
         node.name
         for node in graph.layers
