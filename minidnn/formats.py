@@ -1,8 +1,7 @@
-"""Number formats: what a network's activations, their gradients and the weights that layers read are stored as.
+"""Number formats, in which activations, their gradients and the weights that layers read are stored.
 
-float32 is NumPy's own, and so is float16. bfloat16 is that of the package ml_dtypes, which is needed only where values
-are touched: planning gets by without. Whatever the format, arithmetic is float32, and so are the weights that are
-updated, their momenta, statistics, losses and what is computed of them.
+float32 and float16 are NumPy's. bfloat16 comes from the package ml_dtypes, which is needed only to handle values, not
+to plan. In each format arithmetic is float32. Updated weights, their momenta, statistics and losses are float32, too.
 """
 
 from __future__ import annotations
@@ -16,21 +15,21 @@ HALF = ("bfloat16", "float16")  # of 16 bits
 
 
 class InvalidFormat(BadInput, ValueError):
-    """A number format that there is not, or that this machine, or this device, cannot do."""
+    """A number format that does not exist, or that this machine or this device does not support."""
 
 
 def named(name: str) -> str:
-    """The format of that name. Raises InvalidFormat."""
+    """The name itself. Raises InvalidFormat unless it is one of FORMATS."""
     if name not in FORMATS:
         raise InvalidFormat(f"there is no number format {name!r}{near(name, FORMATS)}; there are {', '.join(FORMATS)}")
     return name
 
 
 def usable(name: str) -> str:
-    """The format of that name, which NumPy knows from now on. Raises InvalidFormat."""
+    """The name itself; from now on NumPy knows the format. Raises InvalidFormat if that is not possible here."""
     if named(name) == "bfloat16":
         try:
-            import ml_dtypes  # noqa: F401  (it tells NumPy)
+            import ml_dtypes  # noqa: F401  (the import adds bfloat16 to NumPy)
         except ImportError:
             raise InvalidFormat(
                 "bfloat16 needs the package ml_dtypes: pip install 'minidnn[bfloat16]'; or use float16 or float32"
@@ -44,10 +43,10 @@ def itemsize(dtype: str) -> int:
 
 
 def floating(dtype: str) -> bool:
-    """Whether values of this type are no whole numbers."""
+    """Whether this is a type of floating-point numbers."""
     return dtype in FORMATS or dtype == "float64"
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """The same numbers as float32, where they are of 16 bits."""
+    """The array as float32 if its numbers have 16 bits; else the array itself."""
     return array.astype(np.float32) if str(array.dtype) in HALF else array

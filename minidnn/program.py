@@ -1,7 +1,7 @@
 """What a step computes: tensors, ops and programs. Plain values; nothing here decides or runs anything.
 
-A Program is a linear list of ops in an order that is correct as it stands. It says what must be computed;
-when bytes come and go is a Plan's business (memory/plan.py), where they lie a Schedule's.
+A Program is a linear list of ops in an order that is correct as it is. It says what must be computed. A Plan
+(memory/plan.py) decides when bytes come and go, and a Schedule (memory/schedule.py) where they lie.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Op:
 
     @cached_property
     def family(self) -> str:
-        """What the kind begins with: "convolution", whatever the pass and the fusion."""
+        """The first part of the kind: "convolution", whatever the pass and the fusion."""
         return self.kind.partition(".")[0]
 
     @cached_property
@@ -106,7 +106,7 @@ class Op:
 
     @property
     def nbytes(self) -> int:
-        """Bytes the kernel touches at least once: what bounds it when memory does."""
+        """The bytes that the kernel touches at least once: they bound its speed when memory does."""
         return sum(t.nbytes for t in self.reads) + sum(t.nbytes for t in self.writes)
 
     def __repr__(self) -> str:

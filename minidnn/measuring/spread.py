@@ -1,4 +1,4 @@
-"""The median of repeated measurements, and the interval that the true median lies in."""
+"""The median of repeated measurements, and the confidence interval of the true median."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Spread:
-    """A median with its 95 % confidence interval, in the unit of what was measured."""
+    """A median with its 95 % confidence interval, in the unit of the measurements."""
 
     median: float
     low: float
@@ -20,11 +20,12 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Spread:
-        """Of independent measurements, whatever their distribution: the interval lies between two order statistics
-        (Conover, Practical Nonparametric Statistics, section 3.2). Fewer than six measurements cannot reach 95 %:
-        then it is the smallest and the largest."""
+        """The spread of independent measurements of any distribution.
+
+        The interval's ends are two order statistics (Conover, Practical Nonparametric Statistics, section 3.2). Fewer
+        than six measurements cannot reach 95 %: then the ends are the smallest and the largest one."""
         ordered, count = sorted(values), len(values)
-        cut = 0  # measurements that the interval leaves out on each side
+        cut = 0  # the number of measurements outside the interval on each side
         below = 1.0  # of the 2 ** count ways to lie about the median, those with at most `cut` below it
         while below + comb(count, cut + 1) <= (1 - CONFIDENCE) / 2 * 2**count:
             cut += 1
