@@ -1,7 +1,4 @@
-"""ReLU: oneDNN's, and NumPy over blocks where a mask is saved.
-
-All of them permit the output on the bytes of any input, with the same result as apart.
-"""
+"""ReLU by oneDNN, and by NumPy over blocks for masks. The output may lie on the bytes of any input."""
 
 from __future__ import annotations
 
