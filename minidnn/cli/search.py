@@ -1,4 +1,5 @@
-"""`minidnn search --max batch MODEL`, `--max depth FAMILY`: the largest that a policy still places within a budget."""
+"""`minidnn search --max batch MODEL`: the largest batch that a policy places within a budget; `--max depth FAMILY`:
+the largest depth."""
 
 from __future__ import annotations
 
@@ -53,12 +54,12 @@ def run(args: argparse.Namespace) -> int:
         for policy in policies:
             found = look(policy, costs, budget, host_budget, args.seconds, _progress(args.max, policy, budget))
             rows.append(_row(found, args.max, model, about, costs, budget))
-    except BaseException:  # Ctrl-C, above all: what was found until then took its time
+    except BaseException:  # mostly Ctrl-C: show the rows found so far, since they took long to find
         if rows:
             say()
         raise
     say()
-    return 0  # that nothing fits is an answer, not a failure
+    return 0  # also if nothing fits: that is a result, not a failure
 
 
 Look = Callable[..., Any]
