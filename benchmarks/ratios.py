@@ -22,7 +22,7 @@ LARGEST = 2.0  # the bar of a larger ratio is cut off here; its text gives the r
 class Bar:
     """One ratio, drawn as a bar."""
 
-    kind: str  # a class of minidnn/report/draw.css, for its colour
+    kind: str  # a class of report/draw.css, for its colour
     ratio: float
     text: str  # drawn to the right of the bar
     title: str  # shown by a browser under the pointer

@@ -120,7 +120,7 @@ def check(device: CudaDevice, of: list[Example], precision: Precision = PRECISIO
         bench.close()
     values = {"examples": len(of), "runs": runs, "worst": worst, "where": where, "tolerance": limit}
     values["no_plan"] = refused
-    if of and of[0].op.kind.endswith("_relu"):  # whether cuDNN's ReLU hides NaN (minidnn/backends/cuda/nan.py)
+    if of and of[0].op.kind.endswith("_relu"):  # whether cuDNN's ReLU hides NaN (backends/cuda/nan.py)
         values |= {"hide_nan": device.nan.hiding(), "not_run": dict(list(device.nan.refused.items())[:5])}
     if wrong:
         raise Wrong(f"{len(wrong)} of {runs} runs: {'; '.join(wrong[:4])}", {**values, "wrong": wrong[:40]})
