@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser, "policies", "budget", "host_budget", "ring", "device", "format", "gpu", "facts", "seed", "json"
     )
     parser.add_argument(
-        "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 60, the more the shorter they are)"
+        "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 60; more if a step is short)"
     )
     parser.add_argument(
         "--report", metavar="FILE", help="write a page (.html), or the timelines alone as a picture (.svg)"

@@ -26,10 +26,10 @@ VERBS = {
     "compare": "compare policies: memory, traffic, time, and that weights are the same",
     "search": "find the largest batch or depth that each policy places within a budget",
     "tune": "find the minibatch of the highest throughput under a budget, and its learning rate",
-    "reproduce": "the papers' tables and figures, theirs beside ours",
-    "time": "seconds of each layer, forward and backward",
+    "reproduce": "compare the papers' tables and figures with ours",
+    "time": "show the seconds of each layer, forward and backward",
     "profile": "measure this machine's costs, and keep them for planning",
-    "devices": "what there is to run on or to simulate",
+    "devices": "list the devices to run on and the GPUs to simulate",
 }
 
 CUDA = ("cupy", "cupy_backends")  # if a kernel fails, an exception of one of these packages is raised as the step ends

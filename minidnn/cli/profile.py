@@ -10,7 +10,7 @@ from minidnn.cli import subject
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser, "device", "format", "json")
-    parser.add_argument("--again", action="store_true", help="measure anew what is known already")
+    parser.add_argument("--again", action="store_true", help="also measure ops that were measured before")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""`minidnn reproduce [SYSTEM ...]`: the papers' tables and figures, theirs beside ours."""
+"""`minidnn reproduce [SYSTEM ...]`: the papers' tables and figures, compared with ours."""
 
 from __future__ import annotations
 

@@ -21,12 +21,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--max", required=True, choices=("batch", "depth"),
-        help="what is to be large: the batch of a net, or the depth (then FILE is {families})",
+        help="find the largest batch of a net, or the largest depth (then FILE is {families})",
     )  # fmt: skip
     parser.add_argument("--step", type=positive, metavar="N", help="try multiples of N only (default: every size)")
     parser.add_argument(
         "--seconds", type=positive, default=SECONDS, metavar="S",
-        help=f"per policy: after so many seconds try nothing further (default: {SECONDS})",
+        help=f"time limit per policy, after which no further size is tried (default: {SECONDS})",
     )  # fmt: skip
 
 

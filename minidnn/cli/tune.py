@@ -22,18 +22,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grid", type=positive, metavar="N", help="find batches to within N (default: a quarter of the first)"
     )
-    parser.add_argument("--gpus", type=positive, default=1, metavar="N", help="devices that train in step, by model")
+    parser.add_argument(
+        "--gpus", type=positive, default=1, metavar="N", help="devices that train together; their speed is modelled"
+    )
     parser.add_argument(
         "--link", type=size, metavar="BYTES",
-        help="bytes per second between two of them, each way, such as 10GB (default: as to the host)",
+        help="bytes per second between two devices, each way, such as 10GB (default: as to the host)",
     )  # fmt: skip
     parser.add_argument(
         "--samples", type=positive, metavar="N",
-        help="samples of an epoch (default: as many as the data has; ImageNet's 1281167 where it is synthetic)",
+        help="samples of an epoch (default: as many as the data has; ImageNet's 1281167 if it is synthetic)",
     )  # fmt: skip
     parser.add_argument(
         "--measure", action="store_true",
-        help="time the ops of the batches that were found, run them, and say how far off the prediction is",
+        help="measure the ops at the batches that were found, run these, and compare with the prediction",
     )  # fmt: skip
     parser.add_argument("--report", metavar="FILE", help="write a page (.html), or the curve alone as a picture (.svg)")
 

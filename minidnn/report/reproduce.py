@@ -68,7 +68,7 @@ def summary(rows: Sequence[Row]) -> str:
     both = sum(r["paper"] is not None and r["ours"] is not None for r in rows)
     text = f"{both} figures: {equal} equal, {close - equal} more within {CLOSE:.0%}, {both - close} further off"
     if missing:
-        text += f"; {missing} that cannot be had here"
+        text += f"; {missing} that cannot be computed here"
     return text + (f"; {len(rows) - both - missing} that the paper does not give" if len(rows) > both + missing else "")
 
 

@@ -40,8 +40,8 @@ ABSTRACT = (
     "the abstract gives only the largest gain, of a network and a budget that it does not name; "
     "ours is against a vDNN whose copies run at the link's full rate"
 )
-NO_TABLE = "the paper's tables were not to be had"
-ALL_STAYS = "so much memory that nothing leaves: what is gained is all that vDNN, which moves it anyway, loses"
+NO_TABLE = "the paper's tables were not available"
+ALL_STAYS = "with so much memory nothing leaves: the gain is all the time that vDNN loses, since it moves maps anyway"
 CARD = "in 12 GiB"
 RING = (
     "ours is the smallest ring with which a step is no slower than vDNN's in the same bytes of the device; that fewer "
