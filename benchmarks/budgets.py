@@ -1,14 +1,16 @@
-"""Seconds of a training iteration against the bytes it may use: planned, foreseen, and run on this CPU.
+"""Seconds of a training iteration against the bytes that it may use: planned, predicted, and run on this CPU.
 
     python benchmarks/budgets.py                            vgg16, batch 8, the policies of vDNN
     python benchmarks/budgets.py --network vgg16:16 --policies vdnn_all:m,vdnn_all:p,liveness:p --json
     python benchmarks/budgets.py --save                     also writes benchmarks/results/budgets-<net>-<machine>.*
 
 Each policy is asked for plans at budgets from the smallest that any of them can keep to more than any needs. Plans that
-are the same under several budgets are run once. What runs takes turns, in rounds; medians count. Foreseen is what the
-simulator says of a plan when its ops take what they take in its twin, liveness with the same algorithms, just before
-or behind: others use this machine, too, and within seconds it is half as fast, or twice. So turns are compared with
-their neighbours, and not medians. Plans are made with costs that are measured first, unless they are known.
+are the same under several budgets are run once. The plans take turns in rounds, and medians count.
+
+Each plan has a twin: liveness with the same algorithms, run just before or after it. A plan's predicted seconds are the
+simulator's, with each op's seconds as measured in the twin. Other programs use this machine, too, so within seconds it
+can become half or twice as fast. So a turn is compared with its neighbour, and medians are not compared with each
+other. Plans are made with costs that are measured first, unless they are known.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from statistics import fmean, median
 from time import perf_counter
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, too
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
 from benchmarks import machine, nets
 from benchmarks.cpu import RESULTS, Wrong, asked
@@ -51,31 +53,31 @@ from minidnn.report import table
 from minidnn.training.session import Session
 
 POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"
-POINTS = 16  # budgets that are asked for
+POINTS = 16  # evenly spaced budgets
 ROUNDS = 6
-SITTING = 2  # rounds, behind which all is opened anew: by where its memory lies a session is 10 % slower for good
+SITTING = 2  # rounds, after which all sessions are opened anew: one whose memory lies badly stays 10 % slower
 WARM = 1  # steps
-TURN = 3.0  # seconds of steps in a turn, at least; what they take on the average counts
-CLOSE = 0.10  # of what was measured: how near the simulator should be
+TURN = 3.0  # seconds that the steps of a turn take at least; their mean counts
+CLOSE = 0.10  # how near the prediction should be, as a part of the measured seconds
 
 Row = dict[str, Any]
 
 
 @dataclass(eq=False)
 class Case:
-    """A policy's plan, and the budgets under which it is the one."""
+    """A policy's plan, the budgets under which the policy makes it, and its measurements."""
 
     policy: str
     arrangement: Arrangement
     costs: Costs
     budgets: list[int] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)  # by rounds
-    foreseen: list[float] = field(default_factory=list)
-    twin: list[float] = field(default_factory=list)  # liveness with the same algorithms
+    seconds: list[float] = field(default_factory=list)  # of an iteration, by rounds
+    foreseen: list[float] = field(default_factory=list)  # predicted, by rounds
+    twin: list[float] = field(default_factory=list)  # of liveness with the same algorithms, by rounds
 
     @cached_property
     def chosen(self) -> tuple[Choice, ...]:
-        """What each op of the program takes, as the costs have it."""
+        """The algorithm that each op of the program uses, with the seconds that the costs give for it."""
         schedule = self.arrangement.schedules["TRAIN"]
         took = {x.op: x.algorithm for x in schedule.instructions if isinstance(x, Compute)}
         return tuple(next(c for c in self.costs.choices(op) if c.algorithm == took[op]) for op in schedule.program.ops)
@@ -96,7 +98,7 @@ class Case:
 
 
 def planned(program: Program, wanted: Sequence[str], costs: Costs, points: int, tell: Tell) -> list[Case]:
-    """Every different plan, by policy, at budgets that are evenly apart."""
+    """A Case for each different plan of a policy, at `points` evenly spaced budgets and each policy's smallest."""
     smallest, largest = {}, 0
     for i, policy in enumerate(wanted):
         tell(i, len(wanted), f"{policy}: its smallest budget")
@@ -122,7 +124,7 @@ def planned(program: Program, wanted: Sequence[str], costs: Costs, points: int, 
 
 
 def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, points: int, rounds: int, tell: Tell):
-    """Plan, open, warm, and take turns: (cases with their seconds, the device's description)."""
+    """Plan the cases, and run them in turns. Returns the cases with their seconds, and the device's description."""
     device = CpuDevice(threads)
     net = nets.remembering(nets.found(network, batch))
     program = programs(net, nets.TRAIN, ("TRAIN",), fuses=device.fuses)["TRAIN"]
@@ -159,7 +161,7 @@ def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, po
 
 
 def _meet(case: Case, session: Session, twin: Steps, twin_first: bool) -> None:
-    """A turn of each, one behind the other."""
+    """Run a turn of the case and one of its twin, one right after the other, and note seconds and prediction."""
     if twin_first:
         case.twin.append(_turn(twin.step))
     case.seconds.append(_turn(lambda: _step(session)))
@@ -174,7 +176,7 @@ def _meet(case: Case, session: Session, twin: Steps, twin_first: bool) -> None:
 
 
 def _turn(step: Callable[[], float]) -> float:
-    """Seconds of a step, of as many as fill a turn."""
+    """Seconds of one step: the mean over as many steps as fill a turn."""
     taken = [step()]
     while sum(taken) < TURN:
         taken.append(step())
@@ -182,7 +184,7 @@ def _turn(step: Callable[[], float]) -> float:
 
 
 def _groups(cases: Sequence[Case], room: int) -> Iterator[list[Case]]:
-    """Cases whose memory is there at once."""
+    """Groups of cases that together need at most `room` bytes."""
     group: list[Case] = []
     taken = 0
     for case in cases:
@@ -202,7 +204,7 @@ def _step(session: Session) -> float:
     return perf_counter() - began
 
 
-# ---- what it shows
+# ---- results
 
 
 def show(document: Row) -> None:
@@ -223,7 +225,7 @@ def show(document: Row) -> None:
 
 
 def save(document: Row) -> list[Path]:
-    """Written whole or not at all."""
+    """Write the .json and .svg files, each whole or not at all. Returns their paths."""
     m = document["machine"]
     stem = f"budgets-{document['network']}-{machine.slug(m['cpu'])}-{m['cores']}"
     paths = []

@@ -1,18 +1,19 @@
-"""A training iteration on the CPU beside PyTorch's: seconds, and bytes at the peak.
+"""A training iteration on the CPU compared with PyTorch's: seconds, and bytes at the peak.
 
     python benchmarks/cpu.py                                              the nets and policies below
     python benchmarks/cpu.py --networks vgg16:4,lenet:64 --policies liveness:p --json
     python benchmarks/cpu.py --save                                       also writes benchmarks/results/cpu-<machine>.*
 
-The peer is PyTorch, eager, with its default settings, in the faster of its two layouts: the same net, layer by layer
-(peer.py), the same batch from memory, as many threads, SGD with momentum and weight decay, gradients set to None. An
-iteration is forward, backward and update. First both have to compute the same losses from the same weights over a few
-updates, dropout left out. Then they take turns, each in a process of its own (turns.py), in rounds of alternating
-order; the median over all steps of all rounds counts.
+The peer is PyTorch, eager, with its default settings, in the faster of its two layouts. It trains the same net, layer
+by layer (benchmarks/peer.py), on the same batch from memory, with as many threads, by SGD with momentum and weight
+decay; gradients are set to None. An iteration is forward, backward and update. First both have to compute the same
+losses from the same weights over a few updates, without dropout. Then they take turns, each in a process of its own
+(benchmarks/turns.py), in rounds of alternating order. The median over all steps of all rounds counts.
 
-Ours is planned with costs that are measured here first, unless they are known (--again measures them anew). Its peak
-is the arena, which holds weights, momenta, gradients, activations, the batch and workspaces; PyTorch's the same from
-its profiler's memory events (peer.Trainer.cpu_peak). The next batch, which ours keeps ready beside, is in neither.
+Our iteration is planned with costs that are measured here first, unless they are known (--again measures them anew).
+Its peak is the arena, which holds weights, momenta, gradients, activations, the batch and workspaces. PyTorch's peak
+counts the same, from its profiler's memory events (`Trainer.cpu_peak`). The next batch, which minidnn keeps
+ready, is in neither.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from statistics import median
 from time import perf_counter, sleep
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, too
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
 from benchmarks import machine, nets
 from benchmarks.gpu_check.journal import commit
@@ -44,18 +45,18 @@ POLICIES = [name for name in ("liveness:p", "recompute_cheap:p") if name.partiti
 LAYOUTS = ("contiguous", "channels_last")
 ROUNDS = 7
 PAUSE = 0.05  # seconds between turns: OpenMP's threads spin for a while before they sleep
-BUSY = 0.05  # of the machine: where others take more, times say little
+BUSY = 0.05  # a share of the machine's cores; if other processes take more, the report warns about the times
 RESULTS = Path(__file__).with_name("results")
 
 Row = dict[str, Any]
 
 
 class Wrong(ValueError):
-    """What was asked for cannot be run; the message is for people."""
+    """The command's arguments cannot be run. The message is for users."""
 
 
 def asked(text: str) -> tuple[str, int | None]:
-    """NET or NET:BATCH. Raises Wrong."""
+    """The net's name and batch (None: the file's) in "NET" or "NET:BATCH". Raises Wrong."""
     name, colon, batch = text.rpartition(":")
     if not colon:
         name, batch = text, ""
@@ -71,7 +72,7 @@ def asked(text: str) -> tuple[str, int | None]:
 def compared(
     name: str, batch: int | None, wanted: Sequence[str], threads: int, rounds: int, again: bool, tell: Tell
 ) -> Iterator[Row]:
-    """A row for each policy. Raises Failed."""
+    """A row of the results for each policy in `wanted`. Raises Failed."""
     sides: list[Side] = []
     try:
         ours = Side(Ours, name, batch, threads)
@@ -119,7 +120,7 @@ def _agree(policy: str, mine: Sequence[float], layout: str, theirs: Sequence[flo
 
 
 def _rounds(cases: Sequence[tuple[Side, str]], rounds: int, tell: Tell) -> tuple[dict[str, list[Turn]], float | None]:
-    """The turns of each case, and what share of the machine other processes took meanwhile."""
+    """The turns of each case, and the share of the machine's cores that other processes took; None if unknown."""
     turns: dict[str, list[Turn]] = {case: [] for _, case in cases}
     passed = others = 0.0
     for i in range(rounds):
@@ -168,7 +169,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(wanted: Sequence[tuple[str, int | None]], args: argparse.Namespace) -> tuple[list[Row], int]:
-    """All rows that could be had, and the exit code."""
+    """The rows of the nets that could be compared, and the exit code."""
     rows: list[Row] = []
     code = 0
     with watched() as (console, say):

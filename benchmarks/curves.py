@@ -1,4 +1,4 @@
-"""Seconds of an iteration against bytes of the arena, as a standalone SVG: what benchmarks/budgets.py draws."""
+"""The picture of benchmarks/budgets.py: seconds of an iteration against bytes of the arena, in one SVG file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 40, 104, 330, 52
 
 
 def picture(document: dict[str, Any]) -> str:
-    """Measured seconds as filled points, foreseen ones hollow; a line holds to the next plan of the same policy."""
+    """An SVG file: measured seconds are filled points, predicted ones hollow.
+
+    A policy's line stays at a plan's seconds up to the bytes of its next larger plan."""
     rows = document["rows"]
     peaks = [r["peak_bytes"] for r in rows]
     beyond = (max(peaks) - min(peaks)) * 0.06 or 0.1 * max(peaks)

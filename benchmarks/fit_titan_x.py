@@ -1,16 +1,17 @@
-"""The profile titan_x beside the bars that it was fitted to, and fitted anew.
+"""The profile titan_x compared with the published figures that it was fitted to, and a new fit to them.
 
     python benchmarks/fit_titan_x.py [--json]
 
-Four numbers of the profile are free. The bars are seconds of a training step, from public benchmarks (titan_x.yaml),
-and the vDNN paper's Figures 4 and 14 (minidnn/study/reproduce/vdnn.py). docs/costs.md explains the model. Two fits:
+Four numbers of the profile are free. The bars are published figures: seconds of a training step from public benchmarks
+(benchmarks/titan_x.yaml), and the vDNN paper's Figures 4 and 14 (study/reproduce/vdnn.py). docs/costs.md explains the
+model. There are two fits:
 
   workspace_maps, workspace_filters   the least sum of squared MiB over the bars of Figure 4
   implicit_gemm, fast                 the least sum of squared errors over all seconds and the bars of Figure 14, with
                                       the workspaces of the first fit
 
-Each searches a coarse grid, then a fine one around its best point. The error of the second fit is the relative error;
-the coarse grid is also searched by the logarithm of ours over the bar. The script never writes the profile.
+Each fit searches a coarse grid, then a fine one around its best point. The second fit minimizes relative errors. On the
+coarse grid it is also done with the logarithm of the model's figure over the bar. The script never writes the profile.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # run as a file, too
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
 
 from ruamel.yaml import YAML
 
@@ -44,15 +45,15 @@ PROFILE = "titan_x"
 PUBLIC = Path(__file__).with_name("titan_x.yaml")
 MIB = 2**20
 
-Numbers = Mapping[str, float]  # of the profile, by name
+Numbers = Mapping[str, float]  # name -> a number of the profile
 Grid = Mapping[str, Sequence[float]]
 
 
-# ---- nets of the benchmarks that are not in the zoo
+# ---- nets of the public benchmarks that are not in the zoo
 
 
 class OverFeatFast(Net):
-    """OverFeat, the fast model (Sermanet 2013). Its classifier is cut short: only the layers before it count here."""
+    """OverFeat, the fast model (Sermanet 2013), with a shorter classifier: only the layers before it count here."""
 
     def define(self, batch: int = 128) -> None:
         x, label = imagenet(batch, 231)
@@ -84,7 +85,7 @@ def timed(net: str, batch: int) -> tuple[Op, ...]:
     return tuple(op for op in program.ops if op.layer in layers)
 
 
-# ---- bars, and what the model says of each
+# ---- bars, and the model's figure for each
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +112,7 @@ class Bar:
 
 
 def bars() -> list[Bar]:
-    """All of them: public seconds, then the paper's Figure 14, then its Figure 4."""
+    """All bars: public seconds, then the paper's Figure 14, then its Figure 4."""
     public = YAML(typ="safe").load(PUBLIC.read_text())
     wanted = {(b["net"], b["batch"]) for b in public} | set(NETS)
     ops = {case: timed(*case) for case in wanted}
@@ -136,7 +137,7 @@ def steps(first: float, last: float, step: float) -> list[float]:
 
 WORKSPACES = {"workspace_maps": steps(0.3, 1.2, 0.05), "workspace_filters": steps(0.2, 3.0, 0.2)}
 EFFICIENCIES = {"implicit_gemm": steps(0.30, 0.50, 0.02), "fast": steps(0.70, 1.30, 0.05)}
-FINER = 5  # fine steps in a coarse one
+FINER = 5  # how many fine steps make a coarse one
 
 
 def relative(ours: float, published: float) -> float:
@@ -165,7 +166,7 @@ def squared(card: GPU, of: Iterable[Bar], error: Error) -> float:
 
 
 def best(card: GPU, grid: Grid, of: Sequence[Bar], error: Error) -> Numbers:
-    """The point of a grid whose sum of squared errors is the least."""
+    """The point of a grid with the least sum of squared errors."""
     points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
     return min(points, key=lambda point: squared(changed(card, point), of, error))
 
@@ -202,7 +203,7 @@ def committed(card: GPU) -> Numbers:
     return {name: getattr(card, name).value for name in (*EFFICIENCIES, *WORKSPACES)}
 
 
-# ---- what is printed
+# ---- output
 
 TITLES = {
     "seconds": "Seconds of the layers before the classifier, one step",
@@ -212,7 +213,7 @@ TITLES = {
 
 
 def rows(card: GPU, found: Sequence[Bar], fitted: Fit) -> list[dict[str, Any]]:
-    """Each bar, with the committed profile's figure and the best fit's."""
+    """A row per bar, with the committed profile's figure and the best fit's."""
     ours, other = (changed(card, numbers).costs(PROFILE) for numbers in (fitted.committed, fitted.fine))
     listed = []
     for bar in found:
@@ -228,7 +229,7 @@ def rows(card: GPU, found: Sequence[Bar], fitted: Fit) -> list[dict[str, Any]]:
 
 
 def errors(card: GPU, found: Sequence[Bar], numbers: Numbers) -> dict[str, float]:
-    """What each fit makes least."""
+    """The sums of squared errors of the profile with these numbers: those that the fits minimize."""
     one = changed(card, numbers)
     space = [bar for bar in found if bar.kind == "workspace"]
     time = [bar for bar in found if bar.kind != "workspace"]
@@ -240,7 +241,7 @@ def errors(card: GPU, found: Sequence[Bar], numbers: Numbers) -> dict[str, float
 
 
 def apart(fitted: Fit) -> dict[str, float]:
-    """The best fit's numbers over the committed ones, less one."""
+    """{name: the best fit's number over the committed one, less 1}"""
     return {name: fitted.fine[name] / value - 1 for name, value in fitted.committed.items()}
 
 
@@ -281,7 +282,7 @@ def _line(row: Mapping[str, Any]) -> list[str]:
 
 
 def verdict(result: Mapping[str, Any]) -> str:
-    """How far apart the committed numbers and the best fit are."""
+    """Sentences that say how far apart the committed numbers and the best fit are."""
     numbers, sums = result["numbers"], result["errors"]
     same = [name for name in ("coarse", "coarse_by_logarithm") if numbers[name] == numbers["committed"]]
     where = f"the best point of a coarse grid ({same[0].replace('_', ' ')})" if same else "best on no coarse grid"

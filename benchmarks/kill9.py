@@ -1,10 +1,10 @@
-"""Kill -9 at a random moment of training, then resume: does it end with the bytes of an undisturbed run?
+"""Kills training by signal 9 at a random moment, resumes it, and compares the end with that of an undisturbed run.
 
     python benchmarks/kill9.py [--kills 20] [--device cpu] [--seed 1]
 
-Each trial trains a small net (momentum, dropout, batch norm, random crops) in a process of its own, kills it after
-a random iteration and a random part of a second (sometimes while a snapshot is being written), resumes it under
-another policy, and compares every byte of the last snapshot with the undisturbed run's.
+Each trial trains a small net (momentum, dropout, batch norm, random crops) in a process of its own. It kills the
+process after a random iteration and a random part of a second, so sometimes while a snapshot is being written. Then it
+resumes training under another policy, and compares every byte of the last snapshot with the undisturbed run's.
 """
 
 from __future__ import annotations
@@ -51,22 +51,22 @@ snapshot_prefix: {prefix}
 max_iter: {iterations}
 random_seed: 7
 """
-POLICIES = ("liveness:m", "vdnn_all:m", "vdnn_conv:m", "baseline:m")  # the same algorithms under all
+POLICIES = ("liveness:m", "vdnn_all:m", "vdnn_conv:m", "baseline:m")  # all use the same algorithms
 
 
 @dataclass(frozen=True)
 class Row:
-    """One trial: what it had printed when it was killed, where it went on, and whether the bytes are equal."""
+    """The result of one trial."""
 
-    killed_after: int
-    resumed_from: int
+    killed_after: int  # the last iteration that it had printed
+    resumed_from: int  # the iteration of the snapshot; 0: there was none
     half_written: int  # partial snapshots that the kill left
-    policies: tuple[str, str]
-    equal: bool
+    policies: tuple[str, str]  # before and after the kill
+    equal: bool  # whether it ended with the undisturbed run's bytes
 
 
 def write_case(folder: Path, name: str, iterations: int) -> Path:
-    """A solver file whose snapshots go into a folder of their own."""
+    """Write a solver file whose snapshots go into a folder of that name. Returns its path."""
     (folder / "model.yaml").write_text(MODEL)
     path = folder / f"{name}.yaml"
     path.write_text(SOLVER.format(prefix=folder / name / "run", iterations=iterations))
@@ -85,7 +85,7 @@ def undisturbed(folder: Path, iterations: int, device: str) -> snapshot.Snapshot
 
 
 def trial(folder: Path, name: str, iterations: int, device: str, rng: random.Random, whole: snapshot.Snapshot) -> Row:
-    """Train, kill, resume, compare."""
+    """Train, kill the process at a random moment, resume, and compare the last snapshot with `whole`."""
     solver = write_case(folder, name, iterations)
     before, after = rng.choice(POLICIES), rng.choice(POLICIES)
     last = rng.randrange(iterations - 1)
@@ -109,7 +109,7 @@ def trial(folder: Path, name: str, iterations: int, device: str, rng: random.Ran
 
 
 def equal(a: snapshot.Snapshot, b: snapshot.Snapshot) -> bool:
-    """Every tensor's bytes, and where the runs stand."""
+    """Whether every tensor's bytes, the iteration, the data's position and the seed are equal."""
     return (a.iteration, a.position, a.seed) == (b.iteration, b.position, b.seed) and all(
         x.keys() == y.keys() and all(x[name].tobytes() == y[name].tobytes() for name in x)
         for x, y in ((a.weights, b.weights), (a.state, b.state))

@@ -1,4 +1,4 @@
-"""What was measured on: the machine, in words, and how much of it others took meanwhile."""
+"""The machine that measures: its description, and the processor time that all processes have taken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def slug(name: str) -> str:
-    """The name as part of a file's."""
+    """The name in a form that can be part of a file name."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "unnamed"
 
 
@@ -34,7 +34,7 @@ def described() -> dict[str, Any]:
 
 
 def taken() -> float | None:
-    """Seconds that all processes together have computed since the machine's start; None: the system does not say."""
+    """Processor seconds that all processes together have taken since the machine's start; None if unknown."""
     try:
         fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
         user, nice, system, _, _, irq, soft, steal = map(int, fields[1:9])

@@ -1,5 +1,7 @@
-"""What both sides of a comparison begin with: a net, its first values and one batch, the same in every process; and
-how far apart the losses may be that come of them."""
+"""The start that both sides of a comparison share: a net, its first weights and one batch, the same in every process.
+
+It also says how far apart the two sides' losses may be.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +18,21 @@ from minidnn.programs.updates import TrainSpec
 
 TRAIN = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1)
 RATE = 1e-3
-COMPARED, GENTLE = 3, 1e-5  # updates that are compared, and their learning rate
-# Of the loss before any update, and behind one. (Few images through many layers of BatchNorm, and steps that halve the
-# loss, make much of the last bits: resnet50's third loss moves by 2e-3 at ten times this rate.)
+COMPARED, GENTLE = 3, 1e-5  # how many updates are compared, and their learning rate
+# The largest allowed difference of losses before any update, and after one or more, as `apart` computes it. (BatchNorm
+# in many layers on few images, and steps that halve the loss, amplify the last bits: at ten times this rate resnet50's
+# third loss moves by 2e-3.)
 AGREE, AGREE_LATER = {"float32": 2e-4, "bfloat16": 2e-2}, {"float32": 5e-3, "bfloat16": 5e-2}
 
 
 def found(name: str, batch: int | None) -> Net:
-    """A net of the zoo, or of a file. Raises zoo.NoSuchModel with the names there are."""
+    """The net of that name in the zoo, or in a file. Raises zoo.NoSuchModel, which lists the known names."""
     net = zoo.find(name, batch)
     return net if isinstance(net, Net) else Net.from_yaml(net, batch)
 
 
 def remembering(net: Net) -> Net:
-    """The net, whose first values are made once: vgg16's 138 million random numbers take five seconds."""
+    """`net`, changed to compute its first weights only once: vgg16's 138 million random numbers take five seconds."""
     net.initial = cache(net.initial)  # type: ignore[method-assign]
     return net
 
@@ -47,7 +50,7 @@ def without_dropout(net: Net) -> Net:
 
 
 def batch_of(program: Program, rate: float = RATE) -> dict[Tensor, np.ndarray]:
-    """A value for each input: noise, labels that the net has classes for, and a learning rate."""
+    """A value for each input of the program: noise as data, labels among the net's classes, `rate` as learning rate."""
     random = np.random.default_rng(0)
     classes = {op.reads[1]: op.reads[0].shape[1] for op in program.ops if op.kind == "softmax_loss.forward"}
     values = {}
@@ -62,6 +65,8 @@ def batch_of(program: Program, rate: float = RATE) -> dict[Tensor, np.ndarray]:
 
 
 def apart(mine: Sequence[float], theirs: Sequence[float]) -> tuple[float, float]:
-    """How far the first losses are apart, and the later ones at most, relative to theirs where that is above 1."""
+    """The difference of the first losses, and the largest difference of the later ones, as the comparison judges them.
+
+    A difference is divided by the loss in `theirs` if that is above 1."""
     first, *later = (abs(a - b) / max(1.0, abs(b)) for a, b in zip(mine, theirs, strict=True))
     return first, max(later, default=0.0)

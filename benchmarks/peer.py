@@ -1,11 +1,13 @@
-"""The same net in PyTorch, layer by layer from minidnn's own graph, so that both train the same thing: eager,
-channels_last or contiguous, SGD with momentum. On a GPU cudnn.benchmark, fused SGD, and batches page-locked and copied
-in each step; on a CPU whatever PyTorch does by itself, on as many threads as the caller set.
+"""The same net in PyTorch, made layer by layer from minidnn's own graph, so that both train the same net.
 
-As PyTorch's users write it: BatchNorm and the Scale behind it are one batch_norm, ReLUs work in place. And in bfloat16
-as they run it: under torch.autocast, with float32 weights, so that both keep float32 weights, momenta and statistics,
-and compute products in bfloat16. (Autocast leaves a few functions, such as the powers within LRN, in float32.) Its
-batches come from the host in bfloat16, as ours do.
+It runs in eager mode, channels_last or contiguous, with SGD with momentum. On a GPU it uses cudnn.benchmark and fused
+SGD, and copies a page-locked batch in each step. On a CPU it uses PyTorch's defaults, with as many threads as the
+caller set.
+
+The net is written as PyTorch's users write it: BatchNorm and the Scale after it are one batch_norm, and ReLUs work in
+place. In bfloat16 it runs as users run it: under torch.autocast, with float32 weights. So both sides keep float32
+weights, momenta and statistics, and compute products in bfloat16. (Autocast leaves a few functions, such as the powers
+within LRN, in float32.) Its batches come from the host in bfloat16, as ours do.
 """
 
 from __future__ import annotations
@@ -28,11 +30,12 @@ from minidnn.optimizers import SGD
 from minidnn.programs.updates import TrainSpec
 
 LAYOUTS = {"contiguous": torch.contiguous_format, "channels_last": torch.channels_last}
-OVERWRITTEN = ("Convolution", "InnerProduct", "BatchNorm", "Scale", "Concat")  # whose backward reads no output
+# Layers whose backward does not read their output, so that a ReLU may overwrite it.
+OVERWRITTEN = ("Convolution", "InnerProduct", "BatchNorm", "Scale", "Concat")
 
 
 class Unsupported(ValueError):
-    """A layer that has no counterpart here."""
+    """The net or the optimizer has a part that is not implemented in the peer."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,11 @@ class Peer(torch.nn.Module):
         format: str = "float32",
         layout: str = "channels_last",
     ) -> None:
-        """weights: as first_weights gives them. `drop`: False leaves dropout out, to compare numbers. `layout`: of
-        images and filters, one of LAYOUTS."""
+        """weights: as `first_weights` returns them. drop: False turns dropout off, to compare numbers. layout: a key of
+        LAYOUTS, for images and filters."""
         super().__init__()
         self.place, self.drop, self.layout = device, drop, LAYOUTS[layout]
-        self.statistics: list[torch.Tensor] = []  # that BatchNorm keeps
+        self.statistics: list[torch.Tensor] = []  # BatchNorm's running means and variances
         self.half = None if format == "float32" else getattr(torch, format)
         self.multipliers: dict[torch.nn.Parameter, tuple[float, float]] = {}
         self.inputs: list[Blob] = []
@@ -81,16 +84,16 @@ class Peer(torch.nn.Module):
                     raise Unsupported(f"layer {node.name}: PyTorch has no {node.layer.type} like ours here")
                 self.steps.append(Step(node.bottoms, node.tops[0], call(node, weights)))
         self.segments = segments(self.steps, self.inputs, [b for pair in self.losses for b in pair[:2]])
-        self.borders = {b for segment in self.segments for b in segment.reads}  # a checkpoint keeps them as they are
+        self.borders = {b for segment in self.segments for b in segment.reads}  # checkpoint reads them again
 
-    # ---- layers: each gives a function of the bottoms' values
+    # ---- layers: each method returns a function of the bottoms' values
 
     def _parameter(self, node: Node, name: str, weights: Mapping[str, np.ndarray], i: int) -> torch.nn.Parameter | None:
         if f"{node.name}/{name}" not in weights:
             return None
         value = torch.from_numpy(np.array(weights[f"{node.name}/{name}"])).to(self.place)
         if value.dim() == 4:
-            value = value.to(memory_format=self.layout)  # unlike `contiguous`, also where there is one channel
+            value = value.to(memory_format=self.layout)  # `contiguous` would skip filters of one channel
         rate, decay = node.layer.mults(i)
         parameter = torch.nn.Parameter(value, requires_grad=rate != 0)
         self.register_parameter(f"{node.name}/{name}".replace(".", "_"), parameter)
@@ -233,7 +236,7 @@ class Peer(torch.nn.Module):
             values.pop(b, None)
 
     def groups(self, rate: float, decay: float) -> list[dict[str, Any]]:
-        """For torch.optim.SGD: the net's own multipliers."""
+        """Parameter groups for torch.optim.SGD, with the net's own multipliers of learning rate and weight decay."""
         found: dict[tuple[float, float], list[torch.nn.Parameter]] = {}
         for parameter, multipliers in self.multipliers.items():
             if parameter.requires_grad:
@@ -243,17 +246,19 @@ class Peer(torch.nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Segment:
-    """Steps between two points of a net at which few blobs live: what is checkpointed as one."""
+    """The steps between two points of a net at which few blobs live. A segment is checkpointed as a whole."""
 
     steps: tuple[Step, ...]
     reads: tuple[Blob, ...]
-    writes: tuple[Blob, ...]  # what later segments, or the losses, read
-    dead: dict[Step, tuple[Blob, ...]]  # what nobody reads after a step
-    last: tuple[Blob, ...]  # of the reads, those that nobody reads later
+    writes: tuple[Blob, ...]  # blobs that later segments, or the losses, read
+    dead: dict[Step, tuple[Blob, ...]]  # step -> blobs that are not read after it
+    last: tuple[Blob, ...]  # those of `reads` that later segments do not read
 
 
 def segments(steps: Sequence[Step], inputs: Sequence[Blob], losses: Sequence[Blob]) -> list[Segment]:
-    """About the square root of the number of steps many, cut where as few blobs live as anywhere nearby."""
+    """The net's segments, each of about as many steps as the square root of their number.
+
+    Each cut is where fewest blobs live nearby."""
     last_use = {b: k for k, step in enumerate(steps) for b in step.reads}
     last_use |= {b: len(steps) for b in losses}
     made = {b: -1 for b in inputs} | {step.writes: k for k, step in enumerate(steps)}
@@ -281,7 +286,7 @@ def segments(steps: Sequence[Step], inputs: Sequence[Blob], losses: Sequence[Blo
 
 
 class Trainer:
-    """A Peer with its optimizer and its batch, page-locked."""
+    """A Peer with its optimizer and its batch, which is page-locked if the Peer is on a GPU."""
 
     def __init__(
         self, peer: Peer, batch: Mapping[str, np.ndarray], train: TrainSpec, rate: float, warm: int = 3
@@ -297,13 +302,13 @@ class Trainer:
         for _ in range(warm):
             self.losses.append(float(self.step()))
         self.synchronize()
-        if self.cuda:  # what cudnn.benchmark tried out is not held against it
+        if self.cuda:  # the memory that cudnn.benchmark took for its trials must not count
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
 
     def _pinned(self, value: np.ndarray) -> torch.Tensor:
         value = np.ascontiguousarray(value)
-        if value.dtype.name == "bfloat16":  # which torch.from_numpy does not know
+        if value.dtype.name == "bfloat16":  # torch.from_numpy does not know this dtype
             tensor = torch.from_numpy(value.view(np.int16)).view(torch.bfloat16)
         else:
             tensor = torch.from_numpy(value)
@@ -321,7 +326,7 @@ class Trainer:
         return loss.detach()
 
     def seconds(self, count: int) -> float:
-        """Of one step, on the average of so many: nothing waits between them."""
+        """Seconds of one step: the mean of `count` steps, between which nothing is waited for."""
         self.synchronize()
         began = perf_counter()
         for _ in range(count):
@@ -334,10 +339,13 @@ class Trainer:
             torch.cuda.synchronize()
 
     def cpu_peak(self) -> int:
-        """Bytes at the highest moment of one step, on the CPU: what lives from step to step, and on top of it what
-        PyTorch's profiler saw come and go. Everything is in it that is taken from PyTorch's allocator: gradients,
-        activations, copies in another layout, oneDNN's scratchpads. What a library takes from malloc itself is not."""
-        self.optimizer.zero_grad(set_to_none=True)  # freed while the profiler looks on, they would not be seen
+        """The peak of bytes in one step on the CPU: tensors that live from step to step, plus the highest sum of the
+        allocations that PyTorch's profiler reports during the step.
+
+        It counts all memory from PyTorch's allocator: gradients, activations, copies in another layout, oneDNN's
+        scratchpads. It does not count memory that a library takes from malloc itself."""
+        # The profiler must not see old gradients being freed, since it did not see their allocation.
+        self.optimizer.zero_grad(set_to_none=True)
         alive = [*self.peer.parameters(), *self.peer.statistics, *self.host]
         alive += [t for state in self.optimizer.state.values() for t in state.values() if torch.is_tensor(t)]
         cpu = torch.profiler.ProfilerActivity.CPU
@@ -354,7 +362,7 @@ class Trainer:
         return _bytes(alive) + max(accumulate(changes, initial=0))
 
     def memory(self) -> dict[str, int]:
-        """The peak of what its tensors took, and of what its allocator took for them."""
+        """Peaks in bytes: of PyTorch's tensors, and of the memory that its allocator reserved. 0 on a CPU."""
         if not self.cuda:
             return {"torch_allocated_bytes": 0, "torch_reserved_bytes": 0}
         return {
@@ -364,12 +372,12 @@ class Trainer:
 
 
 def _bytes(tensors: Sequence[torch.Tensor]) -> int:
-    """Of their storages, each counted once."""
+    """Bytes of the tensors' storages, each counted once."""
     return sum({s.data_ptr(): s.nbytes() for s in (t.untyped_storage() for t in tensors)}.values())
 
 
 def first_weights(net: Net) -> dict[str, np.ndarray]:
-    """What a Session of this net begins with: "<layer>/<blob>", in Caffe's shapes."""
+    """{"<layer>/<blob>": the first value that a Session of this net gives it, in Caffe's shape}"""
     values = net.initial(1, "TRAIN")
     return {
         f"{node.name}/{p.name}": values[f"{node.name}.{p.name}"].reshape(p.blob_shape or p.shape)
@@ -379,13 +387,13 @@ def first_weights(net: Net) -> dict[str, np.ndarray]:
 
 
 def settle(tf32: bool) -> None:
-    """PyTorch's switches, as ours are."""
+    """Set PyTorch's switches: cudnn.benchmark on, and TF32 as `tf32` says."""
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = tf32
 
 
 def forget() -> None:
-    """Give PyTorch's memory back."""
+    """Free the memory that PyTorch holds without need, and reset its peaks."""
     import gc
 
     gc.collect()

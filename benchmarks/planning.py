@@ -2,8 +2,9 @@
 
     python benchmarks/planning.py [--json]
 
-For ResNets of growing depth and each policy: CPU seconds (one thread; medians of three runs) from a written net to
-proved schedules, and the exponent k of seconds ~ ops^k, with the k that n log n has over the same points.
+For ResNets of growing depth and each policy it measures CPU seconds (one thread; medians of three runs) from reading
+the net to proved schedules. From these it fits the exponent k of seconds ~ ops^k, and for comparison the k of n log n
+over the same points.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A line on the terminal that says what is at work and how far it is; nothing where there is no terminal."""
+"""A progress line on the terminal: the work at hand, and how much of it is done. Without a terminal, nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.turns import Tell
 
 @contextmanager
 def watched() -> Iterator[tuple[Any, Tell]]:
-    """The console, to print above the line, and what is told."""
+    """(a console that prints above the progress line, a function that updates the line)"""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

@@ -1,4 +1,4 @@
-"""Ratios as bars, a pair or so a row, with goals as lines: a standalone SVG, as report/draw.py draws."""
+"""A chart of ratios: one or more bars per row, goals as lines, in one SVG file in the style of report/draw.py."""
 
 from __future__ import annotations
 
@@ -8,19 +8,25 @@ from html import escape
 
 from minidnn.report.draw import LEFT, RIGHT, STYLE, WIDTH, ticks
 
-NAMES, ROW, THICK, TOP, WORDS = 250, 30, 10, 92, 90  # pixels: beside bars, of a row, of a bar, above and behind them
-LARGEST = 2.0  # ratios beyond are cut off, and say what they are
+NAMES, ROW, THICK, TOP, WORDS = (
+    250,
+    30,
+    10,
+    92,
+    90,
+)  # pixels: of names, rows, bars, the head, texts after bars
+LARGEST = 2.0  # the bar of a larger ratio is cut off here; its text gives the ratio
 
 
 @dataclass(frozen=True)
 class Bar:
-    """kind: a class of draw.css. text: behind it; title: what a browser shows under the pointer. goal: of this bar."""
+    """One ratio, drawn as a bar."""
 
-    kind: str
+    kind: str  # a class of report/draw.css, for its colour
     ratio: float
-    text: str
-    title: str
-    goal: float | None = None
+    text: str  # drawn to the right of the bar
+    title: str  # shown by a browser under the pointer
+    goal: float | None = None  # the ratio that is to be reached, drawn as a line across the bar
 
 
 @dataclass(frozen=True)
@@ -32,7 +38,7 @@ class Row:
 def picture(
     heading: str, note: str, key: Sequence[tuple[str, str]], rows: Sequence[Row], lines: Sequence[float] = (1.0,)
 ) -> str:
-    """key: (kind, words). lines: goals of all rows."""
+    """The chart as an SVG file. key: the legend's (kind, words). lines: goals drawn through all rows."""
     top = min(LARGEST, max([1.1, *(b.ratio for row in rows for b in row.bars)]))
     plot = WIDTH - LEFT - RIGHT - NAMES - WORDS
     tops = [TOP]
@@ -68,7 +74,7 @@ def picture(
                 g = x(bar.goal)
                 out.append(f'<path d="M{g:.1f} {level - 1}v{THICK + 2}" style="stroke:var(--ink);stroke-width:2"/>')
                 if end < g + 2 and g < end + 12 + 6 * len(bar.text):
-                    end = g  # the words would lie on it
+                    end = g  # move the text right of the goal's line, which would cross it
             words.append(f'<text class="soft over" x="{end + 6:.1f}" y="{level + 9}">{escape(bar.text)}</text>')
     for line in lines:
         out.append(f'<line class="budget" x1="{x(line):.1f}" x2="{x(line):.1f}" y1="{TOP - 6}" y2="{bottom}"/>')

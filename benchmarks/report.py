@@ -1,4 +1,4 @@
-"""What benchmarks/cpu.py found: as a table, as a picture, and as files beside those of other machines."""
+"""The results of benchmarks/cpu.py as a table, as a picture, and as files named after the machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from minidnn import sizes
 from minidnn.files import replacing
 from minidnn.report import table
 
-# What is to be reached on two threads (issue 5): (seconds, bytes) over PyTorch's.
+# Goals on two threads (issue 5): (network, batch) -> (seconds, bytes) over PyTorch's.
 LIVENESS = {
     ("vgg16", 4): (0.55, 0.85), ("resnet18", 8): (0.65, 1.0), ("resnet50", 8): (0.75, 1.0),
     ("alexnet", 32): (0.75, 0.85), ("googlenet", 8): (0.70, 1.0), ("lenet", 64): (0.60, 1.0),
@@ -28,7 +28,7 @@ Row = Mapping[str, Any]
 
 
 def goals(row: Row) -> tuple[float | None, float | None]:
-    """Of seconds and of bytes over PyTorch's."""
+    """The goals of a row: seconds and bytes over PyTorch's; None where there is no goal."""
     found = GOALS.get(row["policy"].partition(":")[0], {})
     return found.get((row["network"], row["batch"]), (None, None))
 
@@ -54,7 +54,7 @@ def _goal(value: float | None) -> str:
 
 
 def about(document: Document) -> list[str]:
-    """Sentences on where and how."""
+    """Sentences that say on which machine and how the results were measured."""
     m, rows = document["machine"], document["rows"]
     found = [
         f"{m['cpu']}, {m['cores']} cores, {sizes.text(m['memory_bytes'])}; {m['system']}, Python {m['python']}. "
@@ -108,13 +108,13 @@ def picture(document: Document) -> str:
 
 
 def stem(document: Document) -> str:
-    """Of the files of this machine."""
+    """The file name, without ending, of the results of the document's machine."""
     m = document["machine"]
     return f"cpu-{slug(m['cpu'])}-{m['cores']}"
 
 
 def save(document: Document, folder: Path) -> Sequence[Path]:
-    """Written whole or not at all: .json, .md, .svg."""
+    """Write the .json, .md and .svg files, each whole or not at all. Returns their paths."""
     paths = []
     for ending in ("json", "md", "svg"):
         path = folder / f"{stem(document)}.{ending}"

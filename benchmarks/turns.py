@@ -1,8 +1,9 @@
-"""Two programs that train the same net and take turns, each in a process of its own: minidnn, and PyTorch.
+"""Two programs, minidnn and PyTorch, that train the same net and take turns, each in a process of its own.
 
-Processes of their own, so that neither's OpenMP threads, which spin for a while before they sleep, nor its heap can
-disturb the other. (With lenet both took the same in one process, as far as could be seen.) A side that waits for its
-turn waits at a pipe, which takes nothing. The parent (benchmarks/cpu.py) asks through it, and hears what is being done.
+They have their own processes so that neither disturbs the other by its heap, or by its OpenMP threads, which spin for a
+while before they sleep. (With lenet no difference to one common process could be seen.) A side waits for its turn at a
+pipe, which costs no processor time. Through the pipe the parent (benchmarks/cpu.py) sends requests, and receives
+progress and answers.
 """
 
 from __future__ import annotations
@@ -20,25 +21,26 @@ from typing import Any
 from benchmarks import nets
 from benchmarks.nets import COMPARED, GENTLE, TRAIN
 
-TURN = 0.5  # seconds of steps in a turn, at least
-SHORT = 0.25  # seconds: where a step takes less, the first of a turn, whose caches are cold, is not counted
-WARM = 2  # steps, before any is counted
+TURN = 0.5  # seconds that the steps of a turn take at least
+SHORT = 0.25  # seconds; if a step takes less, the first of a turn is not counted, since its caches are cold
+WARM = 2  # steps that are run before any is counted
 
-Tell = Callable[[int, int, str], object]  # done, of how many, what is at work
+Tell = Callable[[int, int, str], object]  # called with (how many are done, of how many, a name of the work at hand)
 
 
 @dataclass(frozen=True)
 class Turn:
-    """Seconds of each step; and of all of the process's threads together in one, on the average, and in the turn."""
+    """The times of one turn."""
 
-    seconds: list[float]
-    cpu: float
-    whole: float
+    seconds: list[float]  # of each counted step
+    cpu: float  # processor seconds of all the process's threads together, mean per counted step
+    whole: float  # the same of the whole turn
 
 
 class Ours:
-    """The net under some policies, planned with costs that were measured here. Batches lie on the host and are copied
-    into the arena in each step; the loss is read behind each."""
+    """minidnn's side: the net under some policies, planned with costs that were measured here.
+
+    The batch lies on the host. Each step copies it into the arena; the loss is read after each step."""
 
     def __init__(self, tell: Tell, network: str, batch: int | None, threads: int) -> None:
         from minidnn.backends.cpu import CpuDevice
@@ -49,8 +51,9 @@ class Ours:
         self.sessions: dict[str, Any] = {}
 
     def load(self, policies: Sequence[str], again: bool) -> dict[str, Any]:
-        """Measure what is not known yet, plan, compare, warm. For each policy the losses of the comparison, and what
-        the plan takes."""
+        """Measure missing costs (all, if `again`), then load the net under each policy and run the first steps.
+
+        Returns for each policy the losses to compare, the plan's bytes and its predicted seconds."""
         from minidnn.memory.execution.simulator import simulate
         from minidnn.programs.build import programs
 
@@ -82,7 +85,7 @@ class Ours:
 
 
 def costs_of(device: Any, programs: Sequence[Any], again: bool, tell: Tell) -> Any:
-    """Measured here, unless they are known. Raises NotKept where they could not be kept."""
+    """Costs of the programs' ops, measured here unless they are known. Raises NotKept if they cannot be saved."""
     from minidnn.costs import measurements
     from minidnn.measuring.ops import measure
 
@@ -92,7 +95,7 @@ def costs_of(device: Any, programs: Sequence[Any], again: bool, tell: Tell) -> A
 def opened(
     net: Any, device: Any, policy: str, costs: Any, steps: int, budget: int | None = None
 ) -> tuple[Any, list[float]]:
-    """A session with its batch on the host, and the losses of its first steps."""
+    """A session with its batch on the host, and the losses of its first `steps` steps."""
     from minidnn.training.session import Session
 
     session = Session(net, TRAIN, ("TRAIN",), device=device, policy=policy, costs=costs, budget=budget, seed=1)
@@ -102,13 +105,13 @@ def opened(
 
 
 def shut(session: Any) -> None:
-    """Give its memory back, too, which `close` keeps readable."""
+    """Close the session and free its memory, which `close` alone keeps readable."""
     session.close()
     session.machine.homes.clear()
 
 
 def train(session: Any) -> float:
-    """One iteration as the solver runs it."""
+    """Run one iteration as the solver does. Returns its loss."""
     session.launch("TRAIN")
     loss = session.objective("TRAIN")
     session.machine.settle()
@@ -116,10 +119,10 @@ def train(session: Any) -> float:
 
 
 class Theirs:
-    """PyTorch's eager mode in each layout (peer.py), with what it does by default and as many threads."""
+    """PyTorch's side: eager mode in each layout (benchmarks/peer.py), with default settings and `threads` threads."""
 
     def __init__(self, tell: Tell, network: str, batch: int | None, threads: int) -> None:
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # its profiler's lines, before it is imported
+        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # silences PyTorch's profiler; set before the import
         import torch
 
         torch.set_num_threads(threads)
@@ -151,7 +154,9 @@ class Theirs:
 
 
 def _timed(step: Callable[[], float]) -> Turn:
-    """Steps for TURN seconds, one at least; their losses have to be finite, or kernels work on what nobody trains."""
+    """The times of at least one step and TURN seconds of steps.
+
+    Raises ArithmeticError if the last loss is not finite: kernels may take another time on infinities and NaNs."""
     began, first = perf_counter(), process_time()
     loss = step()
     taken, counted = [perf_counter() - began], first
@@ -171,7 +176,7 @@ def _timed(step: Callable[[], float]) -> Turn:
 
 
 class Failed(RuntimeError):
-    """A side could not do what it was asked; the message is for people, `where` for those who mend it."""
+    """A side could not answer a request. The message is for users; `where` is a traceback for developers."""
 
     def __init__(self, message: str, where: str = "") -> None:
         super().__init__(message)
@@ -179,7 +184,7 @@ class Failed(RuntimeError):
 
 
 class Side:
-    """One of the two in its process: `ask` it what its class can do."""
+    """A process with an object of class Ours or Theirs in it, whose methods `ask` calls."""
 
     def __init__(self, kind: type[Ours] | type[Theirs], *arguments: Any) -> None:
         context = get_context("spawn")
@@ -190,7 +195,7 @@ class Side:
         other.close()
 
     def ask(self, what: str, *arguments: Any, tell: Tell = lambda done, of, text: None) -> Any:
-        """The answer; `tell` hears what goes on until it is there. Raises Failed."""
+        """The result of the method `what` with these arguments. `tell` is called with its progress. Raises Failed."""
         try:
             self.pipe.send((what, arguments))
             while True:
@@ -207,7 +212,7 @@ class Side:
             raise Failed(f"its process has ended ({why})") from None
 
     def close(self) -> None:
-        """End it: at once where it waits; where it is at work, by Ctrl-C, which lets it keep what it measured."""
+        """End the process. If it is busy, it gets the signal of Ctrl-C first, so that it can save its measurements."""
         self.pipe.close()
         self.process.join(1)
         if self.process.is_alive() and self.process.pid is not None:
@@ -218,8 +223,8 @@ class Side:
 
 
 def _serve(pipe: Connection, kind: Callable[..., Any], arguments: Iterable[Any]) -> None:
-    """Answer until the other end is closed."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs begin with it ignored
+    """Answer requests until the other end of the pipe is closed."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts background jobs with SIGINT ignored
     side = None
     try:
         while True:

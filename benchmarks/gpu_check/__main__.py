@@ -1,4 +1,4 @@
-"""The command: each item in a process of its own, under a limit of its own and one for all; then the table."""
+"""The command: it runs each item in a process of its own, within the item's and the command's time; then the table."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from benchmarks.gpu_check.place import Place, Rehearsal, card, slug
 from benchmarks.gpu_check.run import BROKEN, GROUP, Run
 from benchmarks.gpu_check.table import write
 
-# letter -> (module, seconds that it may take), most important first. Together they are MINUTES, so that none is left
-# without its part; what an item does not use the later ones may (SPARE).
+# letter -> (module, seconds that it may take), most important first. The sum of seconds is MINUTES, so that each item
+# gets its part. Seconds that an item does not use go to later ones (SPARE).
 ITEMS = {
     "s": ("start", 40),
     "a": ("operations", 70),
@@ -32,11 +32,11 @@ ITEMS = {
     "h": ("properties", 15),
     "k": ("compiled", 22),
 }
-MINUTES = 8.7  # in all: less than nine, with the table
-SPARE = ("d", "f", "e", "k")  # items that take what earlier ones have left over, a half of it, the last all
-LEAST = 8.0  # seconds: with less, no item begins
-PATIENCE = 3.0  # times what a case needs, about: one that is ended by force later than that may be hanging
-AGAIN = 4  # processes that an item may lose to CUDA
+MINUTES = 8.7  # of all items: with the table, less than nine
+SPARE = ("d", "f", "e", "k")  # items that get half of the seconds that earlier ones left over; the last gets all
+LEAST = 8.0  # seconds; if fewer are left, no item begins
+PATIENCE = 3.0  # a case that is killed after so many times its expected seconds counts as hanging, so as failed
+AGAIN = 4  # the most processes that are started for an item, if cases end them
 PROGRAM = [sys.executable, "-m", "benchmarks.gpu_check"]
 RESULTS = ROOT / "benchmarks" / "results"
 
@@ -45,7 +45,7 @@ def main() -> int:
     o = options()
     if o.item:
         return one(o)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what runs is ended, too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the running item is ended, too
     place = Rehearsal() if o.rehearse else Place()
     if o.rehearse:
         name, folder = "rehearsal", Path(o.results or ROOT / "out" / "gpu_check")
@@ -86,7 +86,7 @@ def main() -> int:
 
 
 def _share(letter: str, only: list[str], left: float) -> float:
-    """Seconds for an item, of those that are left for it and all later ones."""
+    """Seconds for an item. left: the seconds for it and all later ones together."""
     own = ITEMS[letter][1]
     later = only[only.index(letter) + 1 :]
     spare = left - own - sum(ITEMS[x][1] for x in later)
@@ -103,7 +103,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of all items together ({MINUTES})")
     parser.add_argument("--rehearse", action="store_true", help="without a GPU, in small: does the script work?")
     parser.add_argument("--results", help="the folder in which the card's folder is")
-    parser.add_argument("--item", help=argparse.SUPPRESS)  # the rest: of a child
+    parser.add_argument("--item", help=argparse.SUPPRESS)  # this and the rest are for the items' processes
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--invocation", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
@@ -115,7 +115,7 @@ def options() -> argparse.Namespace:
 
 
 def one(o: argparse.Namespace) -> int:
-    """An item, in its own process."""
+    """Run an item in this process. Returns the exit code."""
     place = Rehearsal() if o.rehearse else Place()
     run = Run(o.item, place, Journal(o.folder / "results.jsonl"), o.invocation, o.until, o.again)
     importlib.import_module(f"benchmarks.gpu_check.{ITEMS[o.item][0]}").item(run)
@@ -126,8 +126,9 @@ def one(o: argparse.Namespace) -> int:
 def supervise(
     o: argparse.Namespace, letter: str, folder: Path, invocation: str, until: float, journal: Journal
 ) -> bool:
-    """Run an item, and again where a case took its process down: that case is noted and left alone. Whether it came to
-    its end."""
+    """Run an item in a process of its own. Returns whether the item came to its end.
+
+    If a case ends the process, that case is recorded as failed, and a new process goes on with the next."""
     command = [*PROGRAM, "--item", letter, "--folder", str(folder.resolve())]
     command += ["--invocation", invocation, "--until", str(until)]
     command += ["--again"] * o.again + ["--rehearse"] * o.rehearse
@@ -146,7 +147,7 @@ def supervise(
         if begun:
             case, seconds = begun["case"], time.time() - begun["time"]
             note = {"item": letter, "case": case, "state": "failed", "why": why, "invocation": invocation}
-            if status is None and seconds < PATIENCE * begun["needs"]:  # it may well be whole
+            if status is None and seconds < PATIENCE * begun["needs"]:  # it may be right
                 note = {**note, "state": "left out", "values": {"cases": [case]}}
                 why = f"cut off after {seconds:.0f} s by the end of the item's time"
             journal.append(note)
@@ -162,7 +163,7 @@ def supervise(
 
 
 def _watched(child: subprocess.Popen, until: float, folder: Path) -> int | None:
-    """The exit code; None where the child had to be ended. Results are brought to $OUT as they come."""
+    """The child's exit code; None if it had to be killed. Meanwhile results are copied to $OUT as they come."""
     while time.time() < until:
         try:
             return child.wait(min(2.0, max(0.05, until - time.time())))
@@ -173,14 +174,14 @@ def _watched(child: subprocess.Popen, until: float, folder: Path) -> int | None:
 
 
 def _kill(child: subprocess.Popen) -> None:
-    """With all that it started: it leads a process group of its own."""
+    """Kill the child with all that it started: it leads a process group of its own."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
 
 
 def _unfinished(journal: Journal, letter: str, invocation: str) -> Record | None:
-    """The record of the case that was begun last and has no outcome."""
+    """The record of the case that was begun last, if it has no result; else None."""
     begun = None
     for record in journal:
         if record["item"] == letter and record.get("invocation") == invocation:
@@ -189,7 +190,7 @@ def _unfinished(journal: Journal, letter: str, invocation: str) -> Record | None
 
 
 def bring(folder: Path) -> None:
-    """A copy of the results to $OUT, where that is set: flat, in one folder, as the lent machines want it."""
+    """Copy the results into one folder in $OUT, if that is set: lent machines return the files there."""
     out = os.environ.get("OUT")
     if not out or not folder.is_dir():
         return

@@ -1,4 +1,4 @@
-"""The nets of (d) as bars: ours over PyTorch's, in seconds and in bytes of the card, with the goals as lines."""
+"""A chart of item d: seconds and bytes of the card over PyTorch's, a bar each per net, with the goals as lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from benchmarks.ratios import Bar, Row
 
 
 def picture(records: Iterable[Record], name: str, rehearsal: bool) -> str:
-    """A standalone SVG."""
+    """The chart as an SVG file. name: the card's."""
     values = {r["case"]: r["values"] for r in records if r["item"] == "d" and isinstance(r.get("values"), dict)}
     rows = []
     for case, v in values.items():

@@ -1,5 +1,7 @@
-"""(k) torch.compile of what (d) ran eagerly: our iteration over its. A process each, ended when its time is over, since
-compiling takes a minute or more and cannot be interrupted; what is not ready then is left out, and no failure.
+"""(k) Our iteration over that of PyTorch's torch.compile, for nets that item d ran in eager mode.
+
+Each net is compiled in a process of its own, because compiling takes a minute or more and cannot be interrupted. The
+process is ended when its time is over; a net that is not ready then is left out, which is no failure.
 
     python3 -m benchmarks.gpu_check.compiled resnet50 256 bfloat16 [--rehearse]      prints one line of JSON
 """
@@ -27,7 +29,7 @@ MARK = "compiled: "
 
 def item(run: Run) -> None:
     if importlib.util.find_spec("torch") is None:
-        return  # (d) says so
+        return  # item d has reported that PyTorch is missing
     beside = {case: r.get("values") for (of, case), r in run.journal.latest().items() if of == "d"}
     for name, batch, form in run.place.compiled:
         case = f"{name}, {batch}, {form}"
@@ -46,7 +48,7 @@ def child(run: Run, name: str, batch: int, form: str, ours: dict[str, Any]) -> d
         try:
             output, _ = process.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)  # and what compiles for it
+            os.killpg(process.pid, signal.SIGKILL)  # with the compilers that it started
             process.communicate()
             raise TimeoutError(f"not compiled in {limit:.0f} s") from None
     line = next((x for x in output.splitlines() if x.startswith(MARK)), None)
@@ -72,7 +74,7 @@ def main(name: str, batch: int, form: str, place: Place) -> dict[str, Any]:
     net = place.net(name, batch)
     given = {t.name: v for t, v in batch_of(programs(net, TRAIN, ("TRAIN",), format=form)["TRAIN"]).items()}
     peer = Peer(net.graph("TRAIN"), first_weights(net), place.torch, format=form)
-    peer.compile(backend="eager" if place.small else "inductor")  # rehearsed: traced, and not compiled
+    peer.compile(backend="eager" if place.small else "inductor")  # a rehearsal traces, but does not compile
     began = time.perf_counter()
     trainer = Trainer(peer, given, TRAIN, RATE)
     compiling = time.perf_counter() - began

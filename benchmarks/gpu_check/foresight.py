@@ -1,5 +1,6 @@
-"""(f) What the simulator foresees from measured costs, and what happens: seconds of a step, bytes of the card, and the
-bytes per second at which what a policy copies is copied while it trains, beside the link's own. A case per policy.
+"""(f) The simulator's predictions from measured costs against measurements: seconds of a step, and bytes of the card.
+
+Also the rate of a policy's copies while it trains, against the link's own rate. A case per policy.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from minidnn.memory.schedule import Schedule
 from minidnn.programs.build import programs
 
 FIRST = ("liveness:p", "vdnn_all:p", "vdnn_dyn", "superneurons", "vdnn_conv:p", "sqrt_n", "layrub", "baseline:p")
-LARGE = 1 << 20  # bytes: copies that are large enough for their rate to be the link's
+LARGE = 1 << 20  # bytes of a copy from which on its rate is the link's, not its latency's
 
 
 def item(run: Run) -> None:
@@ -39,7 +40,7 @@ def both(run: Run, name: str, batch: int, form: str, policy: str, batches: dict[
     costs = costs_of(run, device, list(programs(net, TRAIN, ("TRAIN",), format=form, fuses=device.fuses).values()))
     try:
         with Loaded(device, net, policy, costs, batches.get((name, form)), format=form) as ours:
-            batches.clear()  # of one net at a time
+            batches.clear()  # keep the batch of one net at a time
             batches[name, form] = ours.batch
             predicted = simulate(ours.schedule, costs)
             count = 1 if run.place.small else int(np.clip(0.4 / ours.seconds(1), 2, 20))
@@ -58,7 +59,7 @@ def both(run: Run, name: str, batch: int, form: str, policy: str, batches: dict[
 
 
 def rates(schedule: Schedule, spans: Sequence[Span]) -> dict[str, float]:
-    """Bytes per second of the large copies of a step, each way, where there are some."""
+    """Bytes, and bytes per second, of a step's large copies in each direction; no entry if there are none."""
     found = {}
     for way in ("out", "in"):
         moved = [

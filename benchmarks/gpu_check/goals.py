@@ -1,6 +1,4 @@
-"""What the cuda backend is meant to reach, beside what was found. Each goal is judged where it was measured, and is not
-listed where it was not.
-"""
+"""The goals of the cuda backend, compared with the measurements. A goal is listed only if it was measured."""
 
 from __future__ import annotations
 
@@ -10,9 +8,9 @@ from typing import Any
 
 from benchmarks.gpu_check.journal import Record
 
-TIME_RATIO, PEAK_RATIO = 0.9, 0.7  # of PyTorch eager's
-COPIES = 0.9  # of the link's measured bytes per second
-GAPS, GAPS_OF = 0.02, "resnet50"  # of an iteration
+TIME_RATIO, PEAK_RATIO = 0.9, 0.7  # the most seconds and bytes, over those of PyTorch's eager mode
+COPIES = 0.9  # the least rate of copies, over the link's measured rate
+GAPS, GAPS_OF = 0.02, "resnet50"  # the most time in launch gaps, as a part of an iteration, and the net it is judged by
 
 
 @dataclass(frozen=True)
@@ -49,7 +47,8 @@ def _speed(cases: list[tuple[str, dict[str, Any]]]) -> Iterator[Goal]:
 
 
 def _copies(cases: list[tuple[str, dict[str, Any]]]) -> Iterator[Goal]:
-    """Of all policies that copy much, the slowest: within traced steps, beside compute and the other direction."""
+    """For each direction the slowest rate of large copies of all cases, in traced steps: during compute and copies of
+    the other direction."""
     for way in ("out", "in"):
         key = f"{way}_bytes_per_second"
         shares = [(v[key] / v[f"link_{way}"], case) for case, v in cases if key in v]
@@ -61,7 +60,7 @@ def _copies(cases: list[tuple[str, dict[str, Any]]]) -> Iterator[Goal]:
 
 
 def _arena(cases: list[tuple[str, dict[str, Any]]]) -> Iterator[Goal]:
-    """The card gives memory in steps (of 2 MiB): what is taken may exceed the plan by less than one."""
+    """The card gives memory in steps (of 2 MiB): the bytes taken may exceed the plan by less than one step."""
     for case, v in cases:
         if "beyond_arena_bytes" in v:
             beyond, step = v["beyond_arena_bytes"], max(v["granule_bytes"], 1)

@@ -1,7 +1,8 @@
-"""What was found, a JSON line a case, appended as soon as it is there: whole or not at all, whenever the process ends.
+"""The journal of results: a JSON line per case, appended as soon as the case is done. A line is written whole or not at
+all, even if the process is killed.
 
-Records name the code they were found with (a hash of the sources, because the machine may have no git), so that a
-later run knows what it need not do again.
+A record names the code that made it by a hash of the sources, because the machine may have no git. So a later run knows
+which cases it need not run again.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ SOURCES += ("benchmarks/nets.py", "benchmarks/peer.py")
 SOURCES += ("tests/support/**/*.py", "tests/support/nets/*.yaml")  # the examples of ops, the nets of the policies
 
 CODE = "GPU_CHECK_CODE"
-TIME = "time of the item"  # a case of each that is no check
+TIME = "time of the item"  # a case of each item that only records its seconds
 
-LATELY = 3.0  # hours: a loan of a machine, in which code is mended between one run and the next
+LATELY = 3.0  # hours that a machine is lent at most, in which the code may change from one run to the next
 
 Record = dict[str, Any]
 
 
 @cache
 def code() -> str:
-    """A fingerprint of all that a result depends on: in an item's process, as it was when the command began."""
+    """A hash of all files that a result depends on. In an item's process it is the hash when the command began."""
     if given := os.environ.get(CODE):
         return given
     found = hashlib.sha256()
@@ -43,7 +44,7 @@ def code() -> str:
 
 @cache
 def commit() -> str | None:
-    """git's name of the code, where there is git."""
+    """git's name of the code; None without git."""
     try:
         asked = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=10"]
         return subprocess.run(asked, capture_output=True, text=True, check=True, timeout=10).stdout.strip() or None
@@ -56,7 +57,9 @@ class Journal:
         self.path = path
 
     def append(self, record: Record) -> Record:
-        """One write of one line, on disk when this returns. What a former process left of a line is cut off before."""
+        """Append a record as one line, in one write; it is on disk when this returns.
+
+        If an earlier process left an incomplete line, that is cut off before."""
         record = {"time": round(time.time(), 2), "code": code(), "commit": commit(), **record}
         line = json.dumps(_plain(record), allow_nan=False).encode() + b"\n"
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,7 +78,7 @@ class Journal:
         return record
 
     def __iter__(self) -> Iterator[Record]:
-        """All records, the oldest first; lines that are damaged are no records."""
+        """All records, oldest first. Damaged lines are skipped."""
         try:
             text = self.path.read_bytes()
         except FileNotFoundError:
@@ -89,7 +92,8 @@ class Journal:
                 yield record
 
     def latest(self, any_code: bool = False) -> dict[tuple[str, str], Record]:
-        """(item, case) -> its newest outcome; of this code alone, unless any of the last LATELY hours will do."""
+        """(item, case) -> its newest result. Only results of this code, unless `any_code`: then also those of other
+        code within LATELY hours before the newest."""
         found: dict[tuple[str, str], Record] = {}
         records = [r for r in self if r.get("state") != "began"]
         newest = max((r.get("time", 0.0) for r in records), default=0.0)
@@ -102,7 +106,7 @@ class Journal:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's; what is not finite as text, because JSON has no word for it."""
+    """`value` with NumPy's numbers as Python's, and numbers that are not finite as text, since JSON has none."""
     if isinstance(value, dict):
         return {str(k): _plain(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

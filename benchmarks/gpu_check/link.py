@@ -1,6 +1,7 @@
-"""(g) Bytes per second between device and page-locked host memory: out, in, both at once, and each beside compute;
-what compute loses by it; whether all three still run at once in a replayed graph; and the seconds that a small copy
-takes. Medians, timed by events.
+"""(g) Bytes per second between device and page-locked host memory: out, in, both at once, and each during compute.
+
+Also: how much slower compute is then; whether compute and both copies still run at once in a replayed graph; and the
+seconds of small copies. All are medians, timed by events.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from minidnn.program import Op
 from minidnn.programs.autodiff import differentiate
 
 REPEATS = 5
-HIDDEN = 0.5  # of the copies' time, at least
+HIDDEN = 0.5  # the least part of the copies' time that must run during compute
 SIZES = (1 << 12, 1 << 16, 1 << 20, 1 << 24, 1 << 27)
 
 
@@ -44,7 +45,7 @@ def item(run: Run) -> None:
 
 
 def beside(device: CudaDevice, op: Op, nbytes: int) -> dict[str, Any]:
-    """As `minidnn profile` measures it (measuring/link.py)."""
+    """The rates of copies while `op` runs, as `minidnn profile` measures them (measuring/link.py)."""
     found = computing(device, op, nbytes)
     return {
         "op": op.kind, "bound_by": found.bound_by, "out_bytes_per_second": found.out,
@@ -74,14 +75,14 @@ class Link:
             self.api.release_stream(stream)
 
     def _copy(self, direction: Direction, nbytes: int | None = None) -> tuple[int, Callable[[], object]]:
-        """(its stream, what enqueues it)"""
+        """(the copy's stream, a function that enqueues the copy)"""
         nbytes, k = nbytes or self.nbytes, 0 if direction == "out" else 1
         there, here = self.there[k], self.here[k].__array_interface__["data"][0]
         to, source = (here, there) if direction == "out" else (there, here)
         return self.streams[k], lambda: self.api.copy(to, source, nbytes, direction, self.streams[k])
 
     def seconds(self, *works: tuple[int, Callable[[], object]], repeats: int = REPEATS) -> list[float]:
-        """Of each work of (stream, call), all begun together; medians."""
+        """Median seconds of each work (stream, function that enqueues it), all begun at the same time."""
         taken: list[list[float]] = []
         for k in range(repeats + 1):
             begin = self.api.event(timed=True)
@@ -94,7 +95,7 @@ class Link:
                 self.api.record(end, stream)
             for stream, _ in works:
                 self.api.synchronize(stream)
-            if k:  # the first warms
+            if k:  # the first round warms up
                 taken.append([self.api.elapsed(begin, end) for end in ends])
             for event in (begin, *ends):
                 self.api.release_event(event)
@@ -117,7 +118,7 @@ class Link:
 
     @contextlib.contextmanager
     def _computing(self, device: CudaDevice, op: Op) -> Iterator[tuple[str, int, Callable[[], None]]]:
-        """(the algorithm of a convolution, how often it runs to outlast copies, what enqueues it so often)"""
+        """(the algorithm of a convolution, how many runs outlast the copies, a function that enqueues these runs)"""
         algorithm = device.algorithms(op)[0]
         sizes = [-(-t.nbytes // 256) * 256 for t in op.tensors]
         bench = device.runtime(sum(sizes) + algorithm.workspace, 0, 0.0, 0)
@@ -126,11 +127,11 @@ class Link:
             for t, size in zip(op.tensors, sizes, strict=True):
                 views[t] = bench.arena[at : at + t.nbytes]
                 at += size
-            bench.fill(bench.arena, 0x3D)()  # 0x3d3d3d3d is 0.046 in float32: nothing is quick because all is zero
+            bench.fill(bench.arena, 0x3D)()  # 0x3d3d3d3d is 0.046 in float32; zeros could be quicker to multiply
             call = device.prepare(op, algorithm, views, bench.arena[at : at + algorithm.workspace])
             (one,) = self.seconds((self.compute, call))
             copying = max(*self.seconds(self._copy("out"), self._copy("in")))
-            most = 2000 if self.nbytes > 1 << 20 else 3  # rehearsed: no matter how long
+            most = 2000 if self.nbytes > 1 << 20 else 3  # in a rehearsal times do not matter
             count = int(np.clip(2 * copying / one, 2, most))
 
             def many() -> None:
@@ -142,7 +143,7 @@ class Link:
             bench.close()
 
     def beside(self, device: CudaDevice, op: Op) -> dict[str, Any]:
-        """Beside a convolution, repeated for longer than the copies last."""
+        """The rates of copies while a convolution is repeated for longer than they last, and how much it slows down."""
         with self._computing(device, op) as (algorithm, count, many):
             work = (self.compute, many)
             (alone,) = self.seconds(work, repeats=3)
@@ -157,8 +158,10 @@ class Link:
         }  # fmt: skip
 
     def replayed(self, device: CudaDevice, op: Op, small: bool) -> dict[str, Any]:
-        """The same as graphs, captured as cuda/runtime.py does: compute alone, the copies alone, all at once.
-        `hidden`: the part of the copies' time that the graph of all does not take, 1 where it is beside compute."""
+        """Seconds of replayed graphs, captured as in backends/cuda/runtime.py: compute alone, copies alone, and both.
+
+        `hidden` is the part of the copies' time that runs during compute: 1 if all of it does. Raises Wrong if it is
+        less than HIDDEN."""
         copies = [self._copy("out"), self._copy("in")]
         with self._computing(device, op) as (_, count, many):
             compute = self._graph(many, [])
@@ -174,7 +177,7 @@ class Link:
         return values
 
     def _graph(self, work: Callable[[], object], copies: list[tuple[int, Callable[[], object]]]) -> float:
-        """Seconds of a replay; the median."""
+        """Median seconds of a replay of a graph of `work` and the copies."""
         api, compute = self.api, self.compute
         edge, *ends = events = [api.event() for _ in range(1 + len(copies))]
         api.begin_capture(compute)

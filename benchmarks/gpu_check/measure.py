@@ -1,6 +1,6 @@
-"""Seconds of every (op, algorithm) on this card, each alone; and one net under one policy, loaded and timed.
+"""Seconds of every (op, algorithm) on this card, each run alone; and a net under a policy, loaded to be timed.
 
-What was measured is kept in the machine's temporary folder, so that items that need the same ops share them.
+Measurements are kept in the machine's temporary folder, so that items that need the same ops share them.
 """
 
 from __future__ import annotations
@@ -32,13 +32,14 @@ from minidnn.nets.net import Net
 from minidnn.program import Algorithm, Op, Program, Tensor
 from minidnn.training.session import Session
 
-TILE = 16 << 20  # values of noise that buffers are filled with, again and again
-WARM = 3  # steps: uncaptured, captured, replayed
+TILE = 16 << 20  # values of noise, with which buffers are filled repeatedly
+WARM = 3  # steps: one not captured, one captured, one replayed
 
 
 def costs_of(run: Run, device: CudaDevice, programs: Sequence[Program]) -> Costs:
-    """Costs of all that these programs may take, measured unless they were. Raises TimeoutError near the item's end,
-    with what it has so far kept for the next time."""
+    """Costs of every op of these programs by every algorithm; those that are not known yet are measured.
+
+    Raises TimeoutError near the item's end; the measurements so far are saved for the next time."""
     form = usable(next((t.dtype for program in programs for t in program.inputs if t.dtype in FORMATS), "float32"))
     known = measurements(device, Path(tempfile.gettempdir()) / f"gpu_check-{code()}")
     if not known.bandwidth_out:
@@ -61,7 +62,7 @@ def costs_of(run: Run, device: CudaDevice, programs: Sequence[Program]) -> Costs
             _measure(run, device, wanted, known, form)
     finally:
         known.save()
-        shutil.copyfile(known.path, run.folder / "costs.json")  # of use also where the card is not
+        shutil.copyfile(known.path, run.folder / "costs.json")  # for use on machines without the card, too
     return measured(device, known)
 
 
@@ -74,7 +75,7 @@ def _measure(
     best: dict[tuple, float] = {}
     try:
         values = _noise(run.place.small, form)
-        noise = device.api.allocate_host(values.nbytes)  # tens of gigabytes are written from it
+        noise = device.api.allocate_host(values.nbytes)  # page-locked, since tens of gigabytes are copied from it
         noise[:] = values
         for at in range(0, room, noise.nbytes):
             part = bench.arena[at : at + noise.nbytes]
@@ -103,13 +104,13 @@ def _room(op: Op, algorithm: Algorithm) -> int:
 
 @cache
 def _noise(small: bool, form: str) -> np.ndarray:
-    """Bytes of ordinary numbers of that format; two of 16 bits are an ordinary float32, too."""
+    """Bytes of ordinary numbers in that format. Two such numbers of 16 bits are an ordinary float32, too."""
     values = np.random.default_rng(0).standard_normal(1 << 16 if small else TILE, np.float32)
-    return np.abs(values + 0.1, out=values).astype(form).view(np.uint8)  # variances and their like are positive
+    return np.abs(values + 0.1, out=values).astype(form).view(np.uint8)  # variances must be positive
 
 
 def alone(device: CudaDevice, bench: Any, op: Op, algorithm: Algorithm, best: float) -> float:
-    """Seconds of one run, its tensors one behind the other in `bench`, on whose noise it computes."""
+    """Seconds of one run of an op. Its tensors lie one after another in `bench`, which is filled with noise."""
     at, views = 0, {}
     for t in op.tensors:
         views[t] = bench.arena[at : at + t.nbytes]
@@ -121,13 +122,14 @@ def alone(device: CudaDevice, bench: Any, op: Op, algorithm: Algorithm, best: fl
 
 
 def summed(schedule: Schedule, costs: Costs) -> float:
-    """Seconds of all of a schedule's ops, one after another without a gap."""
+    """The sum of the seconds of all ops of a schedule."""
     return sum(costs.seconds(x.op, x.algorithm) for x in schedule.instructions if isinstance(x, Compute))
 
 
 class Loaded:
-    """A net under a policy, its batch on the host, warm. Batches stay as they are, so that steps alone are timed: the
-    copy of the batch to the card is part of each."""
+    """A net loaded under a policy, with its batch on the host, after a few steps.
+
+    The batch stays the same, so only steps are timed. Each step copies the batch to the card."""
 
     def __init__(
         self,
@@ -161,8 +163,8 @@ class Loaded:
             raise
 
     def seconds(self, count: int) -> float:
-        """Of one step, on the average of so many, as they are trained: each has its loss read, and none is waited for
-        otherwise."""
+        """Seconds of one step: the mean of `count` steps, run as the solver trains. Each step's loss is read; the rest
+        of the step is not waited for."""
         began = perf_counter()
         for _ in range(count):
             self.session.launch("TRAIN")

@@ -1,11 +1,14 @@
-"""(a) Every op kind's examples (tests/support/op_examples.py and its like), by every algorithm that the device lists,
-against the reference, in every number format; rounding.py says what is allowed and why. float32 with TF32 forbidden
-first, then bfloat16, cuDNN's kinds again with TF32 allowed, float16.
+"""(a) Every op kind's examples, by every algorithm of the device, compared with the reference in every number format.
 
-Each runs three times and must give the same bytes: call by call, then elsewhere, in place and over other poison, and as
-a captured graph; so a plan that fails only in a capture is found here. What is only read must stay. The worst error of
-a kind is kept. And convolutions whose stride leaves some of x uncovered: its gradient is zero there, not what was there
-before.
+The examples are those of tests/support/op_examples.py, tests/support/cuda/op_examples.py and
+tests/support/cuda/reduction_examples.py; benchmarks/gpu_check/rounding.py says which errors are allowed and why. The
+order is float32 with TF32 forbidden, bfloat16, cuDNN's kinds again with TF32 allowed, float16.
+
+Each runs three times and must give the same bytes. The first is a call. The second is a call at other addresses, in
+place and over another poison. The third is a captured graph, so a plan that fails only in a capture is found here.
+Tensors that an op only reads must stay as they are. The worst error of a kind is kept.
+
+There are also convolutions whose stride leaves some of x uncovered. There the gradient must be written as zero.
 """
 
 from __future__ import annotations
@@ -28,7 +31,7 @@ from tests.support.op_examples import Example, Maker, attrs
 
 ALIGNED = 256
 PRECISIONS = (Precision("float32"), Precision("bfloat16"), Precision("float32", tf32=True), Precision("float16"))
-UNCOVERED = (  # x; outputs, kernel, stride: a stride beyond the kernel, or a last row that no window meets
+UNCOVERED = (  # x's shape, outputs, kernel, stride: the stride exceeds the kernel, or no window meets the last row
     ((2, 8, 15, 14), 16, (1, 1), (2, 2)),
     ((4, 256, 56, 56), 512, (1, 1), (2, 2)),  # resnet50's
     ((2, 8, 23, 21), 16, (3, 3), (4, 5)),
@@ -66,7 +69,7 @@ def _none(missing: list[str]) -> dict[str, Any]:
 
 
 def strided(small: bool) -> list[Example]:
-    """Gradients of convolutions some of whose x no window reaches."""
+    """Examples of gradients of convolutions whose windows do not reach all of x."""
     m, found = Maker(3), []
     for (n, c, h, w), o, kernel, stride in UNCOVERED[:: 3 if small else 1]:
         a = attrs(kernel=kernel, stride=stride, pad=(0, 0), dilation=(1, 1), group=1)
@@ -91,7 +94,7 @@ def check(device: CudaDevice, of: list[Example], precision: Precision = PRECISIO
                     for shift, together, poison, captured in _WAYS:
                         runs += 1
                         found.append(once(device, bench, e, algorithm, shift, together, poison, captured))
-                except KernelFailed as error:  # refused when it was called; what CUDA finds later ends the case
+                except KernelFailed as error:  # the call failed at once; an error that CUDA reports later ends the case
                     device.api.synchronize(device.compute)
                     in_capture = ", in a capture" if len(found) == 2 else ""
                     wrong.append(f"{what}{in_capture}: {error}")
@@ -111,13 +114,13 @@ def check(device: CudaDevice, of: list[Example], precision: Precision = PRECISIO
                     if g.tobytes() != r.tobytes():
                         wrong.append(f"{what}: {t.name} has other bytes in a replayed graph")
     except Exception as error:
-        bench.broken = True  # perhaps for good: nothing is given back
+        bench.broken = True  # CUDA may not work any more: do not release anything
         raise RuntimeError(f"{what}: {error}") from error
     finally:
         bench.close()
     values = {"examples": len(of), "runs": runs, "worst": worst, "where": where, "tolerance": limit}
     values["no_plan"] = refused
-    if of and of[0].op.kind.endswith("_relu"):  # what is known of cuDNN's ReLU so far (minidnn/backends/cuda/nan.py)
+    if of and of[0].op.kind.endswith("_relu"):  # whether cuDNN's ReLU hides NaN (backends/cuda/nan.py)
         values |= {"hide_nan": device.nan.hiding(), "not_run": dict(list(device.nan.refused.items())[:5])}
     if wrong:
         raise Wrong(f"{len(wrong)} of {runs} runs: {'; '.join(wrong[:4])}", {**values, "wrong": wrong[:40]})
@@ -128,8 +131,10 @@ _WAYS = ((0, False, 0xFF, False), (3, True, 0x7F, False), (0, False, 0x7F, True)
 
 
 def _planned(device: CudaDevice, of: list[Example]) -> tuple[list[Example], list[str]]:
-    """Those that the device can do, and what cuDNN says of the others: it lacks plans for odd geometries, which users
-    are told when they load a net. Raises Wrong where it lacks them all."""
+    """The examples that the device can run, and cuDNN's messages on the others.
+
+    cuDNN lacks plans for some odd geometries; a user gets such a message when loading a net. Raises Wrong if cuDNN has
+    a plan for none of the examples."""
     can, refused = [], []
     for e in of:
         try:
@@ -157,8 +162,10 @@ def once(
     poison: int,
     captured: bool,
 ) -> tuple[list[np.ndarray], bool]:
-    """(what it writes, whether what is only read stayed) in an arena full of `poison`; `shift` moves every offset by so
-    many times 256 bytes; `together` lets a write take the bytes of the read that its op permits."""
+    """Run an example once: (the arrays that it wrote, whether tensors that it only reads stayed as they were).
+
+    poison: the byte that fills the arena before. shift: moves every offset by so many times 256 bytes. together: writes
+    share bytes with reads as far as the op permits. captured: run it as a graph."""
     op = e.op
     taken: dict[Tensor, Tensor] = {}
     if together:
@@ -184,7 +191,7 @@ def once(
         _replayed(device, call)
     else:
         call()
-    after = bench.read(arena[0:at])  # on the same stream, so behind the op
+    after = bench.read(arena[0:at])  # on the same stream, so after the op
     results = [np.array(device.array(after[places[t] : places[t] + t.nbytes], t)) for t in op.writes]
     only_read = [t for t in op.reads if t not in op.writes and t not in taken.values()]
     stay = all(
@@ -195,18 +202,18 @@ def once(
 
 
 def _replayed(device: CudaDevice, call: Callable[[], object]) -> None:
-    """The call as a graph of its own, run once."""
+    """Capture the call as a graph, and run that once. Raises KernelFailed if the capture fails."""
     api, stream = device.api, device.compute
     api.begin_capture(stream)
     try:
         call()
     except BaseException:
-        with contextlib.suppress(Exception):  # it is spoiled, but until it ends the stream is of no other use
+        with contextlib.suppress(Exception):  # the capture is spoiled, but the stream cannot be used until it ends
             api.release_graph(api.end_capture(stream))
         raise
     try:
         graph = api.end_capture(stream)
-    except Exception as error:  # something that it did without an error has ended the capture
+    except Exception as error:  # the call did something, without an error, that ended the capture
         raise KernelFailed(f"its capture does not end well: {error}") from error
     try:
         api.replay(graph, stream)

@@ -1,7 +1,7 @@
-"""Where the items run: on the GPU of this machine, or, rehearsed, on a CUDA of the host's memory
+"""A Place, where the items run: the GPU of this machine, or, in a rehearsal, a CUDA in the host's memory
 (tests/support/cuda/fake.py).
 
-An item asks its place for devices, sizes and nets and for nothing else, so that what is rehearsed is what is run.
+An item takes devices, sizes and nets from its place and from nowhere else. So a rehearsal runs the same code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from minidnn.backends.cuda.nvrtc import Nvrtc
 from minidnn.memory import policies
 from minidnn.nets.net import Net
 
-PROCESSES = 8  # that compile at once
+PROCESSES = 8  # how many compile at once
 NETS = Path(__file__).parents[2] / "tests" / "support" / "nets"
 
 
@@ -34,18 +34,18 @@ class Place:
 
     small = False
     torch = "cuda"  # the name of PyTorch's device
-    formats = ("float32", "bfloat16")  # that are timed, the first with TF32 allowed
+    formats = ("float32", "bfloat16")  # that are timed, float32 with TF32 allowed
     link_bytes = 1 << 30
-    large = 64 << 30  # bytes of the card that item s takes at once
-    pinned = (1 << 30, 4 << 30)  # page-locked bytes whose taking item s times
-    staged = ("resnet50", 32)  # the net that item s loads, step by step
+    large = 64 << 30  # bytes of the card that item s allocates at once
+    pinned = (1 << 30, 4 << 30)  # bytes of page-locked memory whose allocation item s times
+    staged = ("resnet50", 32)  # the net that item s loads, stage by stage
     tight = 12 << 30  # the budget of item e
-    # (net, batch) of item d, beside PyTorch's on the same card; item f takes some of them, under every policy
+    # (net, batch) that item d compares with PyTorch; item f runs some of them under every policy
     speed = (("resnet50", 256), ("vgg16", 64), ("alexnet", 256), ("googlenet", 128), ("vgg19", 256))
     foresight = (("vgg16", 64), ("resnet50", 256))
     compiled = (("resnet50", 256, "bfloat16"), ("resnet50", 256, "float32"), ("vgg16", 64, "bfloat16"))
     tight_nets = (("vgg19", 256), ("resnet152", 64))
-    planned = ("vgg19", "resnet50", "googlenet", "alexnet")  # whose plans item h compares
+    planned = ("vgg19", "resnet50", "googlenet", "alexnet")  # nets whose cuDNN plans item h compares
     policy_nets: tuple[str, ...] = ("lenet", "residual", "inception", "chain", "diamond", "nested")
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Place:
         self._nets: dict[tuple[str, int | None], Net] = {}
 
     def device(self, tf32: bool = True) -> CudaDevice:
-        """Opened once. `device.graphs` may be set before a Session is made."""
+        """The device, opened once. A caller may set `device.graphs` before it makes a Session."""
         if tf32 not in self._devices:
             self._devices[tf32] = self._open(tf32)
         self._devices[tf32].graphs = True
@@ -65,7 +65,7 @@ class Place:
         return open_gpu(tf32=tf32)
 
     def answers(self) -> bool:
-        """Whether CUDA still does what it is asked, after something failed."""
+        """Whether CUDA still works after a failure."""
         try:
             for device in self._devices.values():
                 device.api.synchronize(device.compute)
@@ -75,8 +75,10 @@ class Place:
         return True
 
     def net(self, name: str, batch: int | None = None) -> Net:
-        """Of the zoo, or of tests/support/nets where it is called tests/NAME. Each is made once and remembers its first
-        values: vgg16's 138 million random numbers take five seconds, and it is loaded a dozen times."""
+        """The net of that name in the zoo; "tests/NAME" is tests/support/nets/NAME.yaml.
+
+        Each net is made once and remembers its first weights: vgg16's 138 million random numbers take five seconds, and
+        it is loaded a dozen times."""
         if (name, batch) not in self._nets:
             self._nets[name, batch] = nets.remembering(self._found(name, batch))
         return self._nets[name, batch]
@@ -87,13 +89,13 @@ class Place:
         return nets.found(name, batch)
 
     def policies(self, first: Sequence[str]) -> list[str]:
-        """All that there are: those of `first` that there are (also with ':p'), in that order, then the others."""
+        """All policies: first those of `first` that exist, in that order (with their ':p', if any), then the others."""
         known = policies.names()
         here = [name for name in first if name.partition(":")[0] in known]
         return [*here, *(name for name in known if name not in here)]
 
     def settle(self, tf32: bool) -> None:
-        """PyTorch's switches, as ours are."""
+        """Set PyTorch's switches; TF32 as `tf32` says."""
         from benchmarks.peer import settle
 
         settle(tf32)
@@ -101,16 +103,17 @@ class Place:
     # ---- memory and code
 
     def total_memory(self) -> int:
-        """Bytes of the card, whoever has taken them. Makes CUDA's context where there is none."""
+        """Bytes of the card's memory, free or not. Makes CUDA's context if there is none."""
         return packages.load().cupy.cuda.runtime.memGetInfo()[1]  # type: ignore[union-attr]
 
     def sources(self) -> tuple[str, ...]:
-        """Of kernels, all of them."""
+        """The names of all sources of kernels."""
         return compile.source_names()
 
     def compile(self, what: Sequence[tuple[str, str]]) -> list[float]:
-        """Seconds that each (source, storage) takes to compile; from then on they are in the cache. In processes: NVRTC
-        compiles one at a time, however many threads ask it."""
+        """Seconds that each (source, storage) takes to compile into the cache.
+
+        They are compiled in several processes, because NVRTC compiles one at a time for all threads of a process."""
         major, minor = packages.find_driver().cards[0].capability
         with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:
             return list(pool.map(compiled, *zip(*what, strict=True), repeat(10 * major + minor)))
@@ -118,13 +121,13 @@ class Place:
     # ---- cuDNN
 
     def properties(self) -> Mapping[str, Any]:
-        """The card's, as cuDNN lists them."""
+        """The card's properties, as cuDNN lists them."""
         from minidnn.backends.cuda import cudnn
 
         return cudnn.properties(self.device().cudnn.module)
 
     def deviceless(self, properties: Mapping[str, Any]) -> Any:
-        """A Cudnn for a card of these properties, which need not be here."""
+        """A Cudnn for a card with these properties, which need not be in this machine."""
         from minidnn.backends.cuda.cudnn import Cudnn, Target
 
         here = self.device().cudnn
@@ -134,7 +137,7 @@ class Place:
 
     @cached_property
     def sanitizer(self) -> list[str] | None:
-        """The command that looks for bad memory accesses; None where there is none."""
+        """The command that checks memory accesses (compute-sanitizer), before the command to check; None if missing."""
         for path in (shutil.which("compute-sanitizer"), "/usr/local/cuda/bin/compute-sanitizer"):
             if path and os.access(path, os.X_OK):
                 return [path, "--tool", "memcheck", "--error-exitcode", "9"]
@@ -142,8 +145,9 @@ class Place:
 
 
 class Rehearsal(Place):
-    """No GPU: sources run through g++, convolutions are the reference's, PyTorch runs on the CPU. Nothing that is timed
-    here means anything."""
+    """A place without a GPU: sources are compiled by g++, convolutions are the reference's, PyTorch runs on the CPU.
+
+    Times that are measured here mean nothing."""
 
     small = True
     torch = "cpu"
@@ -170,7 +174,7 @@ class Rehearsal(Place):
     def settle(self, tf32: bool) -> None:
         import torch
 
-        torch.set_num_threads(1)  # many threads for small arrays only wait for one another
+        torch.set_num_threads(1)  # on small arrays several threads only wait for one another
         super().settle(tf32)
 
     def total_memory(self) -> int:
@@ -192,11 +196,11 @@ class Rehearsal(Place):
 
     @cached_property
     def sanitizer(self) -> list[str] | None:
-        return ["env"]  # runs the command that follows, as the sanitizer would
+        return ["env"]  # runs the command that follows, as the sanitizer does
 
 
 def compiled(source: str, storage: str, arch: int) -> float:
-    """In a process of its own: seconds until the source's code is in the cache."""
+    """Seconds to compile a source into the cache; runs in a process of its own."""
     return _seconds(lambda: compile.cubin(_nvrtc(), source, arch, storage))
 
 
@@ -212,7 +216,7 @@ def _seconds(work: Callable[[], object]) -> float:
 
 
 def card() -> str:
-    """The name of the first GPU. Touches no memory of it. Raises CudaUnavailable."""
+    """The name of the first GPU. Takes no memory on it. Raises CudaUnavailable."""
     return packages.find_driver().cards[0].name
 
 

@@ -1,6 +1,8 @@
-"""(b) Every policy that there is leaves the bytes that baseline leaves when it takes the same algorithms: replayed as a
-graph and call by call, with all the memory there is and under the smallest budget that it can keep, in float32 and in
-16 bits. And the arena is the only memory taken. compute-sanitizer's memcheck over a small net, where the tool is there.
+"""(b) Every policy ends with the same bytes as baseline with the same algorithms.
+
+Each policy runs as a replayed graph and call by call, with all of the card's memory and under the smallest budget that
+it can keep, in float32 and in 16 bits. It is also recorded how much memory besides the arena is taken. If
+compute-sanitizer is installed, its memcheck watches a small net.
 """
 
 from __future__ import annotations
@@ -32,16 +34,17 @@ from minidnn.programs.updates import TrainSpec
 from minidnn.training.session import Session
 from tests.support.cpu_step import feed
 
-STEPS = 4  # two bindings, each once before it is captured and once replayed
-TRAIN = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)  # so that no step in float16 is skipped
+STEPS = 4  # two bindings of the program, each run once before it is captured and replayed once
+# The loss scale is so small that no step in float16 is skipped.
+TRAIN = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)
 FIRST = ("vdnn_all", "superneurons", "vdnn_dyn", "vdnn_conv:p", "sqrt_n", "liveness", "layrub", "accudnn", "vdnn_pp")
-SANITIZED = 60.0  # seconds, at most
+SANITIZED = 60.0  # the most seconds for memcheck
 
 Digest = dict[str, str]
 
 
 def item(run: Run) -> None:
-    """Every policy in float32 and in bfloat16, then the tool, then other nets and formats."""
+    """Every policy on one net in float32 and in bfloat16, then memcheck, then other nets and formats."""
     nets, place = run.place.policy_nets, run.place
     every_policy(run, nets[0], "float32")
     every_policy(run, nets[-1 if place.small else 1], "bfloat16")
@@ -56,7 +59,7 @@ def item(run: Run) -> None:
 
 
 def every_policy(run: Run, name: str, form: str, tf32: bool = True) -> None:
-    """A case per policy that there is, so that the next run goes on in the middle of a net."""
+    """Run a case per policy, so that the next run of the command can go on in the middle of a net."""
     subject = Subject(run, name, form, tf32)
     for policy in run.place.policies(FIRST):
         case = f"{name}, {form}{'' if form != 'float32' or tf32 else ', TF32 forbidden'}: {policy}"
@@ -64,7 +67,7 @@ def every_policy(run: Run, name: str, form: str, tf32: bool = True) -> None:
 
 
 class Subject:
-    """A net in a format on a device, and the bytes that baseline leaves with one choice of algorithms or another."""
+    """A net in a format on a device, with baseline's bytes at the end for each choice of algorithms."""
 
     def __init__(self, run: Run, name: str, form: str, tf32: bool) -> None:
         self.net, self.device, self.form = run.place.net(f"tests/{name}"), run.place.device(tf32), usable(form)
@@ -79,7 +82,9 @@ class Subject:
         return list(programs(self.net, TRAIN, ("TRAIN",), format=self.form, fuses=self.device.fuses).values())
 
     def same_bytes(self, policy: str) -> dict[str, Any]:
-        """As a graph and call by call, with all the memory there is and with the least that the policy can do with."""
+        """Compare the policy with baseline: as a graph and call by call, without a budget and under the smallest one.
+
+        Raises Wrong if the bytes at the end differ."""
         budgets: list[int | None] = [None]
         try:
             arrange(self.lowered, policy, self.costs, 1)
@@ -107,7 +112,7 @@ class Subject:
         return values
 
     def _reference(self, arrangement: Arrangement) -> Digest:
-        """What baseline leaves with the same algorithms."""
+        """The digest of baseline's values at the end, with the algorithms that `arrangement` uses."""
         chosen = arrangement.schedules["TRAIN"].plan.algorithm
         taken = tuple(sorted((op.name, a.name, a.workspace) for op, a in chosen.items()))
         if taken not in self.references:
@@ -119,7 +124,9 @@ class Subject:
 def trained(
     net: Net, device: CudaDevice, policy: str, costs: Costs, budget: int | None, graphs: bool, form: str = "float32"
 ) -> tuple[Digest, dict[str, int]]:
-    """Fingerprints of all that lives on after a few steps, and what memory was taken beside the arena."""
+    """Hashes of all carried tensors and the losses after a few steps, and the memory that was taken besides the arena.
+
+    Raises Wrong if a value is not finite, or a weight did not change."""
     device.graphs = graphs
     before = device.api.free_memory()
     with Session(
@@ -131,7 +138,7 @@ def trained(
         feed(session.machine, 0)
         for k in range(STEPS):
             following = partial(feed, session.machine, k + 1)
-            if graphs:  # as a solver trains: the next step is launched when the loss is there
+            if graphs:  # as a solver trains: it launches the next step when the loss has arrived
                 session.launch("TRAIN", following)
             else:
                 session.step("TRAIN", meanwhile=following)
@@ -140,7 +147,7 @@ def trained(
         after = device.api.free_memory()
         carried = session.programs["TRAIN"].carried
         values = {t.name: session.machine.get(t) for t in carried} | {"losses": np.array(losses)}
-        arena = session.machine.arena.nbytes  # the budget's bytes, where there is one
+        arena = session.machine.arena.nbytes  # the budget's bytes, if there is a budget
     if bad := [name for name, value in values.items() if not np.isfinite(value).all()]:
         raise Wrong(f"{policy}: {', '.join(bad[:3])} not finite")
     if still := [name for name, value in first.items() if name.endswith(".w") and np.array_equal(value, values[name])]:
@@ -150,7 +157,7 @@ def trained(
 
 
 def same_algorithms(costs: Costs, arrangement: Arrangement) -> Costs:
-    """Costs that know only what was taken there, so that any policy takes it, and no end of memory."""
+    """Costs that offer only the algorithms that `arrangement` uses, so that any policy uses them; unlimited memory."""
     taken = {op.name: a for op, a in arrangement.schedules["TRAIN"].plan.algorithm.items()}
 
     def choices(op: Op) -> tuple[Choice, ...]:
@@ -163,7 +170,7 @@ def same_algorithms(costs: Costs, arrangement: Arrangement) -> Costs:
 
 
 def memcheck(run: Run) -> dict[str, Any]:
-    """Few steps of a small net under it: policy and graph as they are trained with, in a process of its own."""
+    """Run compute-sanitizer's memcheck on a few steps of a small net (benchmarks/gpu_check/small.py)."""
     tool = run.place.sanitizer
     if tool is None:
         return {"ran": False, "why": "compute-sanitizer is not on this machine"}
@@ -175,7 +182,7 @@ def memcheck(run: Run) -> dict[str, Any]:
         try:
             output, _ = child.communicate(timeout=limit)
         except subprocess.TimeoutExpired:
-            os.killpg(child.pid, signal.SIGKILL)  # the tool and what it runs
+            os.killpg(child.pid, signal.SIGKILL)  # the tool and the program that it runs
             output, _ = child.communicate()
             return {"ran": False, "why": f"not done in {limit:.0f} s", "output": output[-1500:]}
     values = {"ran": True, "rc": child.returncode, "tool": " ".join(tool), "output": output[-1500:]}

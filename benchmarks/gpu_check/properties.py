@@ -1,5 +1,7 @@
-"""(h) The card's real properties, in the form that cuDNN takes on a machine without it, kept as properties.json for
-the offline tests; and whether the plans found from them alone (name and workspace, in order) are those of the card.
+"""(h) The card's real properties, and whether cuDNN finds the same plans from them alone as on the card.
+
+The properties are saved as properties.json for the offline tests, in the form that cuDNN takes on a machine without the
+card. Plans are compared by name and workspace, in order.
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def item(run: Run) -> None:
 
 
 def compare(run: Run, name: str, here: Any, without: Any, plans: dict[str, Any]) -> dict[str, Any]:
-    """Lists for every convolution and product of a net: equal, of equal members, or different."""
+    """How many lists of plans, one per convolution and product of a net, are equal, equal but for order, or different.
+
+    Adds the card's lists to `plans`."""
     net = run.place.net(name, None if run.place.small else BATCH)
     counts = {"equal": 0, "same_members": 0, "different": 0, "left_out": 0}
     listed, differences, best = 0, [], 0
@@ -71,11 +75,11 @@ def compare(run: Run, name: str, here: Any, without: Any, plans: dict[str, Any])
 
 
 def problems(net: Any) -> Iterator[Convolution]:
-    """Each once, in the order of the net's ops."""
+    """The convolutions and products that cuDNN is asked for, each once, in the order of the net's ops."""
     seen: dict[Convolution, None] = {}
 
     class Listing:
-        """A Cudnn that is asked for plans and notes for what."""
+        """Stands in for a Cudnn: notes each problem that plans are asked for, and returns none."""
 
         def plans(self, problem: Convolution) -> tuple:
             seen.setdefault(problem)
@@ -90,7 +94,7 @@ def problems(net: Any) -> Iterator[Convolution]:
 def _asked(recipes: Callable[[Any, Op], list], listing: Any, op: Op) -> None:
     try:
         recipes(listing, op)
-    except IndexError:  # inner_product.py sorts by the first plan's workspace, and here there is none
+    except IndexError:  # backends/cuda/inner_product.py looks at the first plan, and Listing returns none
         return
 
 

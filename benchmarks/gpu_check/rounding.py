@@ -1,13 +1,15 @@
-"""An op's example in each number format, and how far off its results may be: a part of their largest value (or of 1).
+"""An op's example in each number format, and the error that its results may have.
 
-float32, TF32 forbidden. Ours add in another order than NumPy: 2e-5. cuDNN may use Winograd's transform: 2e-4.
-float32, TF32 allowed.   Products round each operand to 11 bits, so a product is off by up to 2^-10; over a sum of many
-                         such errors of both signs add up like the sum itself does: 5 times that, 5e-3.
-bfloat16, float16.       Operands are the same 16 bits on both sides, and sums are float32's: what differs is rounding.
-                         A result that is stored once is off by half a spacing of its largest value (2^-8, 2^-11); each
-                         kernel that a kind stores in between, and Winograd's transformed tiles, add halves (ROUNDINGS).
-                         On top of that comes what float32 is allowed. What stays float32 is allowed no more than that.
-Kinds that only move values, or round once what both compute exactly, must give the very bits (Example.exact).
+An error is relative to the largest value of the result, or to 1 if that is larger.
+
+float32, TF32 forbidden. Our kernels add in another order than NumPy: 2e-5. cuDNN may use Winograd's transform: 2e-4.
+float32, TF32 allowed.   Products round each operand to 11 bits, so a product is off by up to 2^-10. In a sum of many
+                         products, such errors of both signs grow as the sum itself does: 5 times that, 5e-3.
+bfloat16, float16.       Operands are the same 16 bits on both sides, and sums are in float32. So only rounding differs.
+                         A result that is stored once is off by half a spacing of its largest value (2^-8, 2^-11). Each
+                         result that a kind's kernels store in between, and Winograd's transformed tiles, add halves
+                         (ROUNDINGS, WINOGRAD). float32's allowance is added. Tensors that stay float32 have only that.
+Kinds that only move values, or round an exact result once, must give the same bits (Example.exact).
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from tests.support.op_examples import Example
 OURS, CUDNN, TF32 = 2e-5, 2e-4, 5e-3
 HALF_SPACING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
-# What is float32 whatever the net's format is: kind -> these reads (r) and writes (w). (programs/autodiff.py, layers/)
+# kind -> the reads (r) and writes (w) that are float32 in any format of the net (programs/autodiff.py, layers/)
 FLOAT32 = {
     "gradient.accumulate": ("r0",),
     "batch_norm.forward": ("w1", "w2"),
@@ -37,7 +39,7 @@ FLOAT32 = {
     "gradient.clip": ("w0",),
     "gradient.unscale": ("r0", "r1", "w1"),
 }
-# Kinds that meet no value of 16 bits: losses work in float32, and so do statistics.
+# Kinds without any value of 16 bits: losses and statistics are computed in float32.
 NEVER = {
     "batch_norm.statistics",
     "softmax_loss.forward",
@@ -45,14 +47,14 @@ NEVER = {
     "objective.forward",
     "gradient.clear",
 }
-CASTS = ("cast.forward", "cast.backward")  # there and back; with a scale (the second read) there alone
-ROUNDINGS = {"lrn.forward": 4, "lrn.backward": 4}  # stored values between x and the result, counted as halves
-WINOGRAD = 4
+CASTS = ("cast.forward", "cast.backward")  # tested in both directions; with a scale (the second read) only to 16 bits
+ROUNDINGS = {"lrn.forward": 4, "lrn.backward": 4}  # kind -> half spacings of error, one for each value that it stores
+WINOGRAD = 4  # half spacings of error of cuDNN's kinds
 
 
 @dataclass(frozen=True)
 class Precision:
-    """What (a) checks, by the name that its cases bear."""
+    """A number format, and whether TF32 is allowed. Its text is part of the names of item a's cases."""
 
     format: str
     tf32: bool = False
@@ -61,13 +63,15 @@ class Precision:
         return f"{self.format}, TF32 allowed" if self.tf32 else self.format
 
     def of(self, kind: str) -> bool:
-        """Whether it makes a difference to this kind."""
+        """Whether this kind is checked in this precision: with TF32 allowed, only cuDNN's kinds are."""
         return not self.tf32 or kind in OF_CUDNN
 
 
 def examples_in(precision: Precision, of: list[Example]) -> list[Example]:
-    """The same geometries with numbers of that format; those left out whose numbers it does not hold, or whose kind
-    never meets it. Raises formats.InvalidFormat where it cannot be used."""
+    """The same examples with numbers in the precision's format.
+
+    An example is left out if the format cannot hold its numbers, or if its kind has no values of 16 bits. Raises
+    formats.InvalidFormat if the format cannot be used."""
     if usable(precision.format) == "float32":
         return of
     return [e for each in of for e in _stored(each, precision.format)]
@@ -92,7 +96,7 @@ def _stored(e: Example, format: str) -> Iterator[Example]:
 
 
 def _float32(op: Op) -> tuple[str, ...]:
-    """The names of an example's tensors that stay float32. Of an optimizer's update that is all but the gradient."""
+    """The names of an op's tensors that stay float32. In an optimizer's update all but the gradient stay float32."""
     if op.kind.endswith(".update"):
         return tuple(t.name for t in op.tensors if t != op.reads[1])
     return FLOAT32.get(op.kind, ())
@@ -105,7 +109,7 @@ def _renamed(op: Op, names: dict[Tensor, Tensor]) -> Op:
 
 
 def wanted(e: Example) -> list[np.ndarray]:
-    """What the reference makes of the same numbers as float32, not rounded."""
+    """The reference's results in float32 from the same numbers, not rounded to 16 bits."""
     arrays = {t: np.array(widened(x)) for t, x in e.data.items()}
     for t in e.op.writes:
         arrays.setdefault(t, np.zeros(t.shape, "float32" if t.dtype in HALF else t.dtype))
@@ -115,8 +119,9 @@ def wanted(e: Example) -> list[np.ndarray]:
 
 
 def allowed(e: Example, written: Tensor, precision: Precision, launches: int = 1) -> float:
-    """How far off what this op writes there may be. `launches`: of its recipe; element-wise ones of many operands store
-    a result each."""
+    """The error that a result may have: a part of its largest value.
+
+    launches: how many kernels the op's recipe launches; an Eltwise of many operands stores a result in each."""
     if e.exact:
         return 0.0
     cudnn = e.op.kind in OF_CUDNN
@@ -130,9 +135,10 @@ def allowed(e: Example, written: Tensor, precision: Precision, launches: int = 1
 
 
 def distance(got: np.ndarray, want: np.ndarray, exact: bool) -> float:
-    """The largest error as a part of the largest value (or of 1); infinite where NaN and infinities differ, or where
-    what is no number does. `want` is the reference's float32, not rounded yet; `exact`: zero where all bits of its
-    rounded value are there."""
+    """The largest error as a part of the largest value (or of 1).
+
+    It is infinite if NaNs or infinities differ, or if integers do. want: the reference's float32 result, not rounded.
+    exact: the error is zero if `got` has all bits of the rounded `want`."""
     if want.dtype.kind != "f":
         return 0.0 if np.array_equal(got, want) else float("inf")
     with np.errstate(over="ignore"):

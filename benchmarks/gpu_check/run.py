@@ -1,4 +1,4 @@
-"""One item in its process: cases are done in turn, each noted in the journal before the next begins."""
+"""One item in its process: it runs its cases in turn, and records each in the journal before the next begins."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from typing import Any
 from benchmarks.gpu_check.journal import Journal, Record
 from benchmarks.gpu_check.place import Place
 
-BROKEN = 3  # the exit code that asks for a new process: CUDA answers nothing any more in this one
-# For Popen: a process group, that it may be ended with all that it started; where Python can, in this session, which a
-# lent machine ends with its command.
+BROKEN = 3  # the exit code that asks for a new process: in this one CUDA does not work any more
+# For Popen: a process group of its own, so that a process can be ended with all that it started. From Python 3.11 on
+# the group stays in this session, which a lent machine ends with its command.
 GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
-RESERVE = 3.0  # seconds before the end of an item in which no case begins
+RESERVE = 3.0  # the last seconds of an item's time, in which no case begins
 
 
 class Wrong(AssertionError):
-    """A case that ran and whose outcome is not what it must be. `values` are kept."""
+    """A case ran, but its result is not as it must be. The journal keeps `values`."""
 
     def __init__(self, why: str, values: dict[str, Any] | None = None) -> None:
         super().__init__(why)
@@ -28,8 +28,10 @@ class Wrong(AssertionError):
 
 
 class Run:
-    """`until`: the moment (time.time()) at which the item is ended from outside. `again`: no record counts as done but
-    those of this very invocation."""
+    """The run of one item's cases.
+
+    until: the moment (time.time()) at which the item's process is ended. again: run all cases again that an earlier
+    invocation of the command has done."""
 
     def __init__(self, item: str, place: Place, journal: Journal, invocation: str, until: float, again: bool) -> None:
         self.item, self.place, self.journal, self.invocation, self.until = item, place, journal, invocation, until
@@ -48,9 +50,9 @@ class Run:
         print(f"  {self.item}  {text}", flush=True)
 
     def case(self, name: str, work: Callable[[], dict[str, Any]], needs: float = 0.0) -> dict[str, Any] | None:
-        """Do `work` unless it was done before; its values, or None where it failed or there is no time for it.
+        """Do `work` unless it was done before. Returns its values; None if it failed or there is no time for it.
 
-        needs: seconds that it takes, about."""
+        needs: about how many seconds it takes."""
         if name in self.done:
             return self.done[name].get("values") if self.done[name]["state"] == "ok" else None
         if self.left() < needs:
@@ -83,7 +85,8 @@ class Run:
         return None
 
     def end(self) -> None:
-        """Say what was not begun for want of time, also where that is no more so."""
+        """Record the cases that were not begun for want of time; also that there are none, if an earlier record has
+        some."""
         if self.left_out:
             self.say(f"left out for want of time: {', '.join(self.left_out)}")
         if self.left_out or (self.item, "left out") in self.journal.latest():

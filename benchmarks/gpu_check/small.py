@@ -1,4 +1,4 @@
-"""What compute-sanitizer watches: three steps of a LeNet under vdnn_all, call by call and as a graph."""
+"""The program that compute-sanitizer watches: a few steps of a LeNet under vdnn_all, call by call and as a graph."""
 
 from __future__ import annotations
 

@@ -1,11 +1,13 @@
-"""(d) Seconds of an iteration and peak memory, beside PyTorch on the same card with the same batch in page-locked
-memory and the same TF32 setting (allowed). Both are loaded at once and take turns; medians. float32 beside float32;
-bfloat16, with float32 weights, beside torch.autocast, which is what PyTorch's users run (peer.py).
+"""(d) Seconds of an iteration and peak memory, compared with PyTorch's on the same card.
 
-First every net under `liveness:p` with measured costs. Then the policy of the smallest peak that is no slower than
-PyTorch, which is what counts for memory: all are planned and simulated with measured costs, and of those foreseen to be
-quick enough the leanest is timed, then the next, until one is. And the two compute the same: equal losses over a few
-updates, dropout left out, TF32 forbidden.
+Both have the same batch in page-locked memory and the same TF32 setting (allowed). They are loaded at once and take
+turns; medians count. Our float32 is compared with PyTorch's float32. Our bfloat16, with float32 weights, is compared
+with torch.autocast, which PyTorch's users run (benchmarks/peer.py).
+
+First every net runs under `liveness:p` with measured costs. Then the leanest policy that is no slower than PyTorch is
+looked for, since its peak is the one to compare. All policies are planned and simulated with measured costs. Of those
+that are predicted to be quick enough, the leanest is timed, then the next, until one is quick enough. Last, both must
+compute the same: equal losses over a few updates, without dropout, TF32 forbidden.
 """
 
 from __future__ import annotations
@@ -31,10 +33,10 @@ from minidnn.programs.build import programs
 
 FASTEST = "liveness:p"
 LIKELY = ("liveness", "vdnn_conv:p", "superneurons", "sqrt_n", "layrub", "accudnn", "vdnn_all:p", "vdnn_pp")
-PLANNING = 15.0  # seconds for plans of one net
-TRIED = 3  # policies that are loaded for one net, at most
-QUICK = 1.02  # times PyTorch's seconds: foreseen to be within that, a policy is tried
-TURNS, TURN = 4, 0.5  # how often each is timed, and for about how many seconds
+PLANNING = 15.0  # seconds for the plans of one net
+TRIED = 3  # the most policies that are loaded for one net
+QUICK = 1.02  # a policy is tried if its predicted seconds are at most so many times PyTorch's
+TURNS, TURN = 4, 0.5  # how often each side is timed, and for about how many seconds
 
 
 def item(run: Run) -> None:
@@ -107,7 +109,7 @@ def in_turn(run: Run, ours: Loaded, trainer: Any) -> tuple[list[float], list[flo
 
 
 def smallest(run: Run, name: str, batch: int, form: str, before: dict[str, Any]) -> dict[str, Any]:
-    """The leanest that is no slower than PyTorch was. `before`: what `beside` found."""
+    """The leanest policy that is no slower than PyTorch. before: the values that `beside` returned."""
     device, net, theirs = run.place.device(), run.place.net(name, batch), before["torch_seconds"]
     lowered = list(programs(net, TRAIN, ("TRAIN",), format=form, fuses=device.fuses).values())
     costs = costs_of(run, device, lowered)
@@ -147,12 +149,14 @@ def smallest(run: Run, name: str, batch: int, form: str, before: dict[str, Any])
     }  # fmt: skip
 
 
-# ---- the same thing is computed
+# ---- both sides compute the same
 
 
 def agrees(run: Run, net: Net, form: str) -> dict[str, Any]:
-    """Losses of a few updates from the same weights, without dropout, TF32 forbidden. In bfloat16 the two round at
-    other places (autocast computes LRN and more in float32): some hundredths, for a sign that is wrong."""
+    """The losses of a few updates from the same weights, without dropout, TF32 forbidden. Raises Wrong if they differ.
+
+    In bfloat16 the two round at different places (autocast computes LRN and more in float32). So a difference of a few
+    hundredths is allowed, which still finds a wrong sign."""
     from benchmarks.peer import forget
 
     device = run.place.device(tf32=False)
@@ -170,7 +174,7 @@ def agrees(run: Run, net: Net, form: str) -> dict[str, Any]:
 
 
 def losses(net: Net, device: Any, torch_device: str, form: str = "float32") -> tuple[list[float], list[float]]:
-    """Ours on a device, and PyTorch's, of the same updates."""
+    """Our losses on a device, and PyTorch's, of the same updates."""
     from benchmarks.peer import Peer, Trainer, first_weights
 
     usable(form)

@@ -1,13 +1,13 @@
-"""(s) What has to be looked at first on a card that nobody has run on: seconds that it takes to begin, bytes that CUDA
-and its libraries take at each stage, and whether an arena takes what the plan says.
+"""(s) The first look at a new card: seconds to begin, bytes that CUDA and its libraries take at each stage, and whether
+an arena takes as many bytes as planned.
 
-    opening        seconds until a device is open, and what its context and cuDNN's handle take of the card
-    kernels        seconds that NVRTC takes for each source and format, eight at once; what their code takes of the card
-    device memory  seconds of taking and giving back; in what steps the card gives it
-    page-locked    seconds of taking, first use and giving back: hosts are slow at it
-    stages         a net under vdnn_all, loaded twice: seconds and free memory when it is planned, loaded, has run call
-                   by call, was captured, was replayed, was closed. The second time nothing is taken but the arena, to
-                   the granule in which the card gives memory; and steps take nothing that could run out (MARGIN).
+    opening        seconds until a device is open, and the bytes that its context and cuDNN's handle take on the card
+    kernels        seconds that NVRTC takes for each source and format, eight at once; bytes of their code on the card
+    device memory  seconds to allocate and release; the granule in which the card gives memory
+    page-locked    seconds to allocate, first use and release: hosts are slow at this
+    stages         a net under vdnn_all, loaded twice: seconds and free memory after it was planned, loaded, run call by
+                   call, captured, replayed and closed. The second loading must take nothing but the arena, within one
+                   granule. Steps may take at most MARGIN bytes, which are left free for them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def item(run: Run) -> None:
 
 def opening(run: Run) -> dict[str, Any]:
     began = time.perf_counter()
-    total = run.place.total_memory()  # which loads CuPy and makes the context
+    total = run.place.total_memory()  # this loads CuPy and makes the context
     context = time.perf_counter() - began
     device = run.place.device()
     seconds = time.perf_counter() - began
@@ -52,7 +52,7 @@ def opening(run: Run) -> dict[str, Any]:
 
 
 def kernels(run: Run) -> dict[str, Any]:
-    """Compiled in several processes (afterwards they are in the cache), and loaded one after another."""
+    """Seconds to compile all kernels in several processes, then to load them one after another; bytes of their code."""
     place, api = run.place, run.place.device().api
     what = list(product(place.sources(), STORAGES))
     began = time.perf_counter()
@@ -70,9 +70,11 @@ def kernels(run: Run) -> dict[str, Any]:
 
 
 def device_memory(run: Run) -> dict[str, Any]:
-    """The step is what one byte takes, as the card reports it: of several, the most."""
+    """The granule of device memory, and seconds to allocate and release a large block.
+
+    The granule is the most that the card's free memory falls for one of several small blocks."""
     api, steps, held = run.place.device().api, [], []
-    for _ in range(4):  # the first ones may fit in a step that is begun
+    for _ in range(4):  # the first blocks may fit into a granule that is already taken
         before = api.free_memory()
         held.append(api.allocate(1 << 20))
         steps.append(before - api.free_memory())
@@ -131,7 +133,7 @@ def stages(run: Run, granule: int) -> dict[str, Any]:
 
 
 def once(device: Any, net: Any) -> dict[str, Any]:
-    """Stage -> its seconds, and what is taken of the card since the beginning when it ends."""
+    """Stage -> its seconds, and the bytes of the card taken since the beginning when it ends; and the net's bytes."""
     api, found = device.api, {}
     device.graphs = True
     before, began = api.free_memory(), time.perf_counter()
@@ -146,12 +148,12 @@ def once(device: Any, net: Any) -> dict[str, Any]:
     arrange(list(lowered.values()), POLICY, costs)
     stage("planned")
     with Session(net, TRAIN, ("TRAIN",), device=device, policy=POLICY, costs=costs, seed=1) as session:
-        stage("session")  # which plans once more, binds, and writes the first weights
+        stage("session")  # a Session plans once more, binds, and writes the first weights
         arena, host = session.arrangement.arena, session.arrangement.host
         for t, value in batch_of(lowered["TRAIN"]).items():
             session.machine.write(t, value)
         stage("batch")
-        for name in ("called", "captured", "replayed"):  # the first run is not captured; memory/execution/runtime.py
+        for name in ("called", "captured", "replayed"):  # the first run is not captured (memory/execution/runtime.py)
             session.step("TRAIN")
             stage(name)
     session.machine.homes.clear()

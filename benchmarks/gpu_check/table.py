@@ -1,7 +1,8 @@
-"""What results.jsonl says: for people as results.md, for programs as results.json, and as a picture (chart.py).
+"""The results as files made from results.jsonl: results.md for people, results.json for programs, and a picture
+(benchmarks/gpu_check/chart.py).
 
-Made anew each time, from the newest record of each case. A loan of a card may span several runs between which code is
-mended, so those of other code of the last hours count too, and are marked with it.
+They are made anew each time from the newest record of each case. While a card is lent, there may be several runs with
+changes of the code in between. So records of the last hours that were made by other code count too, and are marked.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ def _well(records: list[Record]) -> list[Record]:
 
 
 def _plain(records: list[Record]) -> list[str]:
-    """Any item: a line a case, its numbers and short words."""
+    """The section of an item without a table of its own: a line per case, with its numbers and short texts."""
     lines = []
     for r in _well(records):
         short = {k: v for k, v in r["values"].items() if isinstance(v, (int, float, str)) and len(str(v)) < 200}
@@ -193,7 +194,7 @@ def _speed(records: list[Record]) -> list[str]:
 
 
 def _policies(records: list[Record]) -> list[str]:
-    """A row a policy, a column a net."""
+    """The section of item b: a table with a row per policy and a column per net."""
     cells: dict[str, dict[str, str]] = {}
     plain = []
     for r in records:

@@ -1,6 +1,8 @@
-"""(e) Nets that need more than a budget: each policy's seconds over those of liveness without a budget, beside what
-PyTorch does in as much memory: as it is, with torch.utils.checkpoint, with save_on_cpu; over PyTorch's own without one.
-The likeliest policies first, then PyTorch, then the other policies.
+"""(e) Nets that need more than a budget: each policy's seconds over those of liveness without a budget.
+
+For comparison, PyTorch's seconds in as much memory over its own without a limit: in eager mode, with
+torch.utils.checkpoint, and with save_on_cpu. The most promising policies run first, then PyTorch, then the other
+policies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`minidnn compare FILE.yaml`: policies side by side, run for real, or simulated for a GPU that is not here."""
+"""`minidnn compare FILE.yaml`: policies side by side, run on a device, or simulated on a GPU's profile."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from minidnn.cli.options import positive
 from minidnn.cli.status import status
 from minidnn.files import replacing, unwritable
 
-# What is compared unless --policies says otherwise: every system. A simulated GPU has a choice of algorithms, and the
-# papers' measure is baseline with the fastest ones.
+# The policies that are compared without --policies: one or more of each system. A simulated GPU offers several
+# algorithms per op, and the papers measure against baseline with the fastest ones (":p").
 RUN = ["baseline", "liveness", "vdnn_all", "vdnn_dyn", "vdnn_pp", "superneurons", "layrub", "accudnn"]
 SIMULATED = ["baseline:p", "liveness:p", "vdnn_all:p", "vdnn_dyn", "vdnn_pp:p", "superneurons", "layrub:p", "accudnn:p"]
 
@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser, "policies", "budget", "host_budget", "ring", "device", "format", "gpu", "facts", "seed", "json"
     )
     parser.add_argument(
-        "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 60, the more the shorter they are)"
+        "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 60; more if a step is short)"
     )
     parser.add_argument(
         "--report", metavar="FILE", help="write a page (.html), or the timelines alone as a picture (.svg)"
@@ -83,7 +83,7 @@ def _ran(about: subject.Subject, policies: list[str], costs, budget, host_budget
 
 
 def _write(path: Path, results, rows, budget: int | None, about: subject.Subject, notes: str) -> None:
-    """Write the report; a full disk leaves an older one whole."""
+    """Write the report. If the disk is full, an older report of that name stays as it was."""
     from minidnn.report.compare import page
     from minidnn.report.draw import picture
     from minidnn.report.panel import panel

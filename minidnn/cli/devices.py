@@ -1,4 +1,4 @@
-"""`minidnn devices`: what there is to run on, and what can be simulated."""
+"""`minidnn devices`: the devices that can be used here, and the GPUs that can be simulated."""
 
 from __future__ import annotations
 

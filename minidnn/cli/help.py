@@ -1,6 +1,6 @@
-"""Lists in help texts, from the tables that they list: policies, GPU profiles, memory facts, systems, families.
+"""Lists in help texts (policies, GPU profiles, memory facts, systems, families), made from the tables themselves.
 
-A help text has the list's name in braces. The tables are imported where help is printed, and by no other command.
+A help text contains the list's name in braces. The tables are imported only when help is printed.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 
 class Formatter(argparse.HelpFormatter):
-    """Puts lists where help texts name them."""
+    """Replaces the names in braces in help texts by their lists."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text = action.help
@@ -21,7 +21,7 @@ class Formatter(argparse.HelpFormatter):
 
 
 def policies() -> str:
-    """Without variants, which docs/policies.md explains, and which an error names."""
+    """The policies without variants. docs/policies.md explains the variants, and an error message lists them."""
     from minidnn.memory.policies import CHOOSING, POLICIES, variant
     from minidnn.memory.policies.plan_file import SUFFIX
 
@@ -43,7 +43,7 @@ def gpus() -> str:
 
 
 def facts() -> str:
-    """Those that nets run with, then those that plans alone may have."""
+    """The memory facts that nets run with, then those that are for planning only."""
     from minidnn.layers import FACTS
 
     named = [name for name in FACTS if name != "default"]

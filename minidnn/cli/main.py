@@ -1,7 +1,7 @@
 """`minidnn VERB ...`: one file per verb, imported only when that verb is used.
 
-What a user did wrong, or what went wrong outside, ends in one message and an exit code, never a traceback:
-2 for input that cannot be used (a file, an option, a budget), 1 for what failed while running.
+A user's mistake, or a failure outside minidnn, ends in one message and an exit code, never in a traceback. The exit
+code is 2 if an input cannot be used (a file, an option, a budget), 1 if something failed while running.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import minidnn
 from minidnn.cli.help import Formatter
 from minidnn.errors import BadInput, Failed
 
-# verb: what it does; each is the module minidnn.cli.<verb> with `arguments(parser)` and `run(args)`
+# verb -> its help text; a verb is a module minidnn.cli.<verb> with the functions `arguments(parser)` and `run(args)`
 VERBS = {
     "train": "train a network as a solver file says",
     "test": "measure a trained network on its test data",
@@ -26,13 +26,13 @@ VERBS = {
     "compare": "compare policies: memory, traffic, time, and that weights are the same",
     "search": "find the largest batch or depth that each policy places within a budget",
     "tune": "find the minibatch of the highest throughput under a budget, and its learning rate",
-    "reproduce": "the papers' tables and figures, theirs beside ours",
-    "time": "seconds of each layer, forward and backward",
+    "reproduce": "compare the papers' tables and figures with ours",
+    "time": "show the seconds of each layer, forward and backward",
     "profile": "measure this machine's costs, and keep them for planning",
-    "devices": "what there is to run on or to simulate",
+    "devices": "list the devices to run on and the GPUs to simulate",
 }
 
-CUDA = ("cupy", "cupy_backends")  # packages whose errors come when a step ends: a kernel failed
+CUDA = ("cupy", "cupy_backends")  # if a kernel fails, an exception of one of these packages is raised as the step ends
 NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
 
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("minidnn: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # the reader of a pipe has seen enough
+    except BrokenPipeError:  # the program that reads our output has ended
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:

@@ -1,4 +1,4 @@
-"""`minidnn plan FILE.yaml`: what a policy does with memory, without running; `--listing` prints the schedule."""
+"""`minidnn plan FILE.yaml`: show what a policy does with memory, without running; `--listing` prints the schedule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minidnn.cli import subject
 from minidnn.costs import Costs
 from minidnn.files import unwritable
 
-REFUSED = 2  # the exit code where no policy keeps the budget; that one of several does not is an answer
+REFUSED = 2  # the exit code if no policy keeps the budget; if some policies keep it and others do not, it is 0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -57,7 +57,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str], costs: Costs) -> int:
-    """Plan, prove and write. A plan that does not keep the budget is not written."""
+    """Make the plan, prove it and write it. A plan that does not keep the budget is not written."""
     from minidnn.errors import InvalidInput
     from minidnn.memory.planning import arrange
     from minidnn.memory.policies import plan_file

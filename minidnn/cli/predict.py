@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     setting = opened(args, Setting.of({**given(args), "keep": [scores]}, solver))
     with Session(net, setting=setting) as session:
         session.load(args.weights, complete=True)
-        with np.errstate(all="ignore"):  # the check below says more
+        with np.errstate(all="ignore"):  # the check below gives a better message than NumPy's warnings
             found = session.forward(prepared(graph, args.input))[scores]
     for i in np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(1)):
         raise DataError(f"{args.input}: the net's scores of sample {i} are not finite: its values are too large")
@@ -57,8 +57,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def scores_of(graph) -> tuple[str, bool]:
-    """The blob that says what a sample is, and whether it is probabilities already: Softmax's top, else what the
-    loss or the accuracy is computed from."""
+    """The name of the blob with a score per class, and whether its values are probabilities already.
+
+    It is the top of the last Softmax. A net without Softmax: the first bottom of the last layer that reads labels
+    (SoftmaxWithLoss or Accuracy). A net without these either: its last top."""
     from minidnn.errors import InvalidInput
 
     for node in reversed(graph.layers):
@@ -74,7 +76,7 @@ def scores_of(graph) -> tuple[str, bool]:
 
 
 def prepared(graph, path: str) -> np.ndarray:
-    """The file's samples as the net's Data layer would give them, mirroring apart."""
+    """The file's samples, transformed as by the net's Data layer in phase TEST, but never mirrored."""
     import numpy as np
 
     from minidnn.data import DataError, transform
@@ -91,7 +93,7 @@ def prepared(graph, path: str) -> np.ndarray:
         if node.layer.source:
             _, param = node.layer.source
             change = transform(param.model_copy(update={"mirror": False}), "TEST")
-            change.shape(images.shape[1:], path)  # raises where it does not fit
+            change.shape(images.shape[1:], path)  # raises if the samples do not have the shape that the net needs
             return change(images, np.arange(len(images)))
         if not node.bottoms:
             return images
@@ -99,7 +101,7 @@ def prepared(graph, path: str) -> np.ndarray:
 
 
 def probabilities(scores: np.ndarray, normal: bool) -> np.ndarray:
-    """Softmax of raw scores."""
+    """Probabilities of the classes, a row per sample: `scores` if they are `normal` already, else their softmax."""
     import numpy as np
 
     if normal:

@@ -1,4 +1,4 @@
-"""`minidnn profile FILE.yaml`: measure this machine's seconds for each op and algorithm, and keep them."""
+"""`minidnn profile FILE.yaml`: measure the seconds of each op by each algorithm on this machine, and store them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minidnn.cli import subject
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser, "device", "format", "json")
-    parser.add_argument("--again", action="store_true", help="measure anew what is known already")
+    parser.add_argument("--again", action="store_true", help="also measure ops that were measured before")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,6 +1,6 @@
 """How training is shown: a progress bar on a terminal, Caffe's log lines everywhere else.
 
-The lines are those that Caffe's own tools look for (parse_log.py and its kin), glog's prefix included.
+The lines have the form that Caffe's own tools (its `parse_log` script and others) look for, with glog's prefix.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from minidnn.training.solver import Solver
 
 
 class Lines:
-    """What Caffe would log of each event. Speeds are means since the line before."""
+    """Caffe's log lines for each event. A speed is the mean over the steps since the last line that gave one."""
 
     def __init__(self, solver: Solver) -> None:
         self.solver = solver
@@ -49,7 +49,7 @@ class Lines:
 
 
 def heading(event: Began, solver: Solver) -> Iterator[str]:
-    """The run's setting: where, under which policy, in how many bytes, from which seed."""
+    """Lines that say how the net is trained: device, policy, bytes, seed, and the weights that it begins with."""
     arrangement, device = solver.session.arrangement, solver.session.device
     yield f"Solving {solver.net.name or 'net'} from iteration {event.iteration} to {event.max_iter}, seed {event.seed}"
     yield f"Device {device.name}: {device.description}"
@@ -67,7 +67,7 @@ def heading(event: Began, solver: Solver) -> Iterator[str]:
 
 
 def memory(solver: Solver) -> str:
-    """Device bytes in use, of how many, and the host's."""
+    """The arena's bytes, the device budget if there is one, and the bytes on the host, in words."""
     a = solver.session.arrangement
     budget = f" of {sizes.text(a.budget)}" if a.budget else ""
     behind = f", {sizes.text(a.store)} behind a ring of {sizes.text(a.ring)} in it" if a.store else ""
@@ -75,7 +75,7 @@ def memory(solver: Solver) -> str:
 
 
 def outputs(which: str, values: Mapping[str, float], solver: Solver, phase: str) -> Iterator[str]:
-    """Caffe's lines of the net's outputs; a loss shows its weight."""
+    """Caffe's log lines for the net's outputs, one each; the line of a loss shows its weight."""
     layers = solver.session.graphs[phase].layers
     weights = {blob.name: node.layer.loss_weight(i) for node in layers for i, blob in enumerate(node.tops)}
     for i, (name, value) in enumerate(values.items()):
@@ -85,17 +85,17 @@ def outputs(which: str, values: Mapping[str, float], solver: Solver, phase: str)
 
 
 def shown(event: Step, solver: Solver) -> bool:
-    """Whether `display` asks for this iteration."""
+    """Whether this iteration is shown: every `display`-th is (a solver field; 0: none)."""
     return bool(solver.parameters.display) and event.iteration % solver.parameters.display == 0
 
 
 def glog(line: str) -> str:
-    """The line as glog would print it: level, date, time, process, place."""
+    """The line with glog's prefix: level, date, time, process id, source file and line."""
     return f"I{datetime.now():%m%d %H:%M:%S.%f} {os.getpid()} solver.py:1] {line}"
 
 
 class Log:
-    """Lines on a stream, for files and pipes."""
+    """Prints log lines to a stream: a file or a pipe."""
 
     def __init__(self, solver: Solver, stream: Any) -> None:
         self.lines, self.stream = Lines(solver), stream
@@ -112,7 +112,7 @@ class Log:
 
 
 class Bar:
-    """A progress bar on a terminal: loss, rate, images per second and memory, tests and snapshots above it."""
+    """A progress bar on a terminal, with loss, learning rate, images per second and memory; log lines scroll above."""
 
     def __init__(self, solver: Solver, stream: Any) -> None:
         from rich.console import Console
@@ -150,7 +150,9 @@ class Bar:
 
 
 def watching(solver: Solver, quiet: bool) -> Log | Bar:
-    """What suits standard output; with `quiet` (a JSON document goes there) the lines go to standard error."""
+    """The display for standard output: a Bar if it is a terminal, else a Log.
+
+    If `quiet`, it is a Log on standard error, because standard output carries a JSON document."""
     if quiet:
         return Log(solver, sys.stderr)
     return Bar(solver, sys.stdout) if sys.stdout.isatty() else Log(solver, sys.stdout)

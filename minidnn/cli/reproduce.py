@@ -1,4 +1,4 @@
-"""`minidnn reproduce [SYSTEM ...]`: the papers' tables and figures, theirs beside ours."""
+"""`minidnn reproduce [SYSTEM ...]`: the papers' tables and figures, compared with ours."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
         for system in wanted:
             for row in rows(system, tell):
                 found.append(row.as_dict())
-    except KeyboardInterrupt:  # what is found is shown all the same
+    except KeyboardInterrupt:  # show the rows found so far before the interrupt is raised again
         interrupted = True
     status()
     if args.report:

@@ -1,4 +1,5 @@
-"""`minidnn search --max batch MODEL`, `--max depth FAMILY`: the largest that a policy still places within a budget."""
+"""`minidnn search --max batch MODEL`: the largest batch that a policy places within a budget; `--max depth FAMILY`:
+the largest depth."""
 
 from __future__ import annotations
 
@@ -20,12 +21,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--max", required=True, choices=("batch", "depth"),
-        help="what is to be large: the batch of a net, or the depth (then FILE is {families})",
+        help="find the largest batch of a net, or the largest depth (then FILE is {families})",
     )  # fmt: skip
     parser.add_argument("--step", type=positive, metavar="N", help="try multiples of N only (default: every size)")
     parser.add_argument(
         "--seconds", type=positive, default=SECONDS, metavar="S",
-        help=f"per policy: after so many seconds try nothing further (default: {SECONDS})",
+        help=f"time limit per policy, after which no further size is tried (default: {SECONDS})",
     )  # fmt: skip
 
 
@@ -53,12 +54,12 @@ def run(args: argparse.Namespace) -> int:
         for policy in policies:
             found = look(policy, costs, budget, host_budget, args.seconds, _progress(args.max, policy, budget))
             rows.append(_row(found, args.max, model, about, costs, budget))
-    except BaseException:  # Ctrl-C, above all: what was found until then took its time
+    except BaseException:  # mostly Ctrl-C: show the rows found so far, since they took long to find
         if rows:
             say()
         raise
     say()
-    return 0  # that nothing fits is an answer, not a failure
+    return 0  # also if nothing fits: that is a result, not a failure
 
 
 Look = Callable[..., Any]

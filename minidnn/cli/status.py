@@ -1,4 +1,4 @@
-"""One line of a terminal that says what is being worked on."""
+"""One line on a terminal that names the work in progress."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ import sys
 
 
 def status(text: str = "") -> None:
-    """Overwrite the line; nothing clears it. What is no terminal gets nothing."""
+    """Replace the line on standard error by `text`; without text clear it. Does nothing if that is not a terminal."""
     if sys.stderr.isatty():
         print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)

@@ -1,7 +1,7 @@
-"""What plan, compare, time and profile are about: a model file or a solver file, as programs and as costs.
+"""The file that a verb works on (compare, plan, profile, search, time, tune): read, and turned into programs and costs.
 
-A model file means weights and their gradients; a solver file adds its optimizer's state, its iter_size, and its
-TEST program if it tests.
+It is a model file or a solver file. The programs of a model file hold weights and their gradients. A solver file adds
+the optimizer's state, its iter_size, and a TEST program if the solver tests.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Subject:
-    """A file that was read. `programs` are in the order in which they are loaded."""
+    """A model or solver file, read, with its programs in the order in which they are loaded."""
 
     path: str
     net: Any
@@ -34,7 +34,7 @@ class Subject:
     programs: tuple[Program, ...]
     setting: Setting
     asked: int | None  # the batch size that the arguments name
-    fuses: Fuses | None  # what of its programs was fused: what the device, or the simulated GPU, offers
+    fuses: Fuses | None  # which ops the device, or the simulated GPU, can fuse: those were fused; None: none
 
     @property
     def name(self) -> str:
@@ -50,13 +50,13 @@ class Subject:
         return next((t.shape[0] for t in self.train.inputs if len(t.shape) > 1), None)
 
     def at_batch(self, batch: int) -> tuple[Program, ...]:
-        """The programs at another batch size, without reading the file again."""
+        """The programs at batch size `batch`, made without reading the file again."""
         test_net = self.test_net and self.test_net.with_batch(batch)
         net = self.net.with_batch(batch)
         return _programs(net, test_net, self.solver, self.setting, self.fuses)
 
     def runner(self, batch: int | None = None) -> Open:
-        """What trains it for real, at another batch size if one is given."""
+        """A function that opens the net for running under a policy, with `batch` samples, or the file's if None."""
         from minidnn.study.runners import net_runner, solver_runner
 
         if self.solver is not None:
@@ -74,7 +74,7 @@ def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
 
 
 def read(args: argparse.Namespace) -> Subject:
-    """The subject that the arguments name."""
+    """The subject: the file that the arguments name, with the setting that they ask for."""
     from minidnn.training.setting import Setting
     from minidnn.training.solver_file import understand
 
@@ -88,7 +88,7 @@ def read(args: argparse.Namespace) -> Subject:
 
 
 def _fuses(setting: Setting, gpu: str | None) -> Fuses:
-    """What is fused on a simulated GPU, or on the device."""
+    """Which ops can be fused: on the simulated GPU if one is given, else on the setting's device."""
     from minidnn.backends import open_device
     from minidnn.programs.fusion import as_cudnn
 
@@ -107,7 +107,7 @@ def _programs(net: Any, test_net: Any, solver: Any, setting: Setting, fuses: Fus
 
 
 def described(about: Subject) -> str:
-    """The device and all that its numbers depend on: libraries, threads, whether TF32 is allowed."""
+    """The device's name and description: libraries, threads, whether TF32 is allowed. The results depend on these."""
     from minidnn.backends import open_device
 
     device = open_device(about.setting.device)
@@ -115,7 +115,7 @@ def described(about: Subject) -> str:
 
 
 def policies_of(args: argparse.Namespace) -> list[str]:
-    """Those of --policies or --policy; empty where neither was given."""
+    """The policies that --policies or --policy names; empty if neither was given."""
     from minidnn.errors import InvalidInput
 
     if args.policies and args.policy:
@@ -124,7 +124,9 @@ def policies_of(args: argparse.Namespace) -> list[str]:
 
 
 def check_policies(policies: Sequence[str], sizes: bool = False) -> None:
-    """Raise NoSuchPolicy for one that there is not. `sizes`: many sizes of the net are planned, so no file will do."""
+    """Raise NoSuchPolicy if a policy does not exist.
+
+    sizes: the net will be planned at many sizes; then a plan file, which holds one size, raises InvalidInput."""
     from minidnn.errors import InvalidInput
     from minidnn.memory.policies import find
     from minidnn.memory.policies.plan_file import SUFFIX
@@ -136,7 +138,9 @@ def check_policies(policies: Sequence[str], sizes: bool = False) -> None:
 
 
 def costs_of(subject: Subject, gpu: str | None) -> Costs:
-    """The profile of `gpu`; else what was measured on the device, if that covers the programs; else the estimate."""
+    """The costs to plan with: the profile of `gpu` if one is given, else the device's.
+
+    A device's costs are the measured ones if every op of the programs was measured, else estimates."""
     from minidnn.backends import open_device
     from minidnn.costs import estimate, measured, measurements, profile
 
@@ -151,8 +155,9 @@ def costs_of(subject: Subject, gpu: str | None) -> Costs:
 
 
 def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurements, int]:
-    """Costs of the subject's programs on its device, with how many had to be measured now: what is not known yet, or
-    (`again`) all. Shows how far it is on a terminal."""
+    """The costs of the subject's programs on its device, all its measurements, and how many were made now.
+
+    Measures the ops that were never measured, or all of them if `again`. Shows progress on a terminal."""
     from minidnn.backends import open_device
     from minidnn.costs import measurements
     from minidnn.formats import usable
@@ -176,7 +181,7 @@ def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurem
 
 
 def notes(costs: Costs, format: str = "float32") -> str:
-    """Where seconds come from, for people."""
+    """Where the seconds of `costs` come from, in a sentence or two."""
     if costs.origin == "profile":
         from minidnn.costs import gpu
 

@@ -1,5 +1,7 @@
-"""`minidnn time FILE.yaml`: seconds of each layer, forward and backward, as `caffe time` prints them; or, with
-`--algorithms`, of each convolution pass by each of its algorithms."""
+"""`minidnn time FILE.yaml`: seconds of each layer, forward and backward, as `caffe time` prints them.
+
+With `--algorithms`: seconds of each convolution pass by each of its algorithms.
+"""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
             for event in solver.run():
                 try:
                     watch(event)
-                except OSError:  # a full disk or a closed pipe: nobody hears of what goes on; what was trained is kept
+                except OSError:  # a full disk or a closed pipe: progress cannot be shown, so save the training and end
                     if solver.unsaved:
                         solver.save()
                     raise

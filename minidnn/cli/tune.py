@@ -1,6 +1,6 @@
-"""`minidnn tune MODEL --budget 12GB`: the minibatch of the highest throughput, and the learning rate that goes with it.
+"""`minidnn tune MODEL --budget 12GB`: the minibatch of the highest throughput, and a learning rate to match.
 
-AccUDNN-style: how the paper's tuner does it is not known (minidnn/study/tune.py has what is).
+It is AccUDNN-style: of the paper's own tuner little is known (study/tune.py).
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--grid", type=positive, metavar="N", help="find batches to within N (default: a quarter of the first)"
     )
-    parser.add_argument("--gpus", type=positive, default=1, metavar="N", help="devices that train in step, by model")
+    parser.add_argument(
+        "--gpus", type=positive, default=1, metavar="N", help="devices that train together; their speed is modelled"
+    )
     parser.add_argument(
         "--link", type=size, metavar="BYTES",
-        help="bytes per second between two of them, each way, such as 10GB (default: as to the host)",
+        help="bytes per second between two devices, each way, such as 10GB (default: as to the host)",
     )  # fmt: skip
     parser.add_argument(
         "--samples", type=positive, metavar="N",
-        help="samples of an epoch (default: as many as the data has; ImageNet's 1281167 where it is synthetic)",
+        help="samples of an epoch (default: as many as the data has; ImageNet's 1281167 if it is synthetic)",
     )  # fmt: skip
     parser.add_argument(
         "--measure", action="store_true",
-        help="time the ops of the batches that were found, run them, and say how far off the prediction is",
+        help="measure the ops at the batches that were found, run these, and compare with the prediction",
     )  # fmt: skip
     parser.add_argument("--report", metavar="FILE", help="write a page (.html), or the curve alone as a picture (.svg)")
 
@@ -71,13 +73,13 @@ def run(args: argparse.Namespace) -> int:
         report.show(document, title, says)
         if args.report:
             print(f"report: {args.report}")
-    return 0  # that nothing fits is an answer, not a failure
+    return 0  # also if nothing fits: that is a result, not a failure
 
 
 def _tuned(
     args: argparse.Namespace, about: subject.Subject, policy: str, costs: Costs
 ) -> tuple[dict[str, Any], str, str]:
-    """The document of `--json`; what its solver fields are derived from, and its epoch, in words."""
+    """The document of `--json`, and two texts: where its solver fields come from, and how long an epoch is."""
     from minidnn.errors import InvalidInput
     from minidnn.study.scaling import Cluster, gradient_bytes
     from minidnn.study.tune import sweep
@@ -122,8 +124,9 @@ def _tuned(
 
 
 def _epoch(about: Any, asked: int | None) -> tuple[int, str]:
-    """Samples of an epoch, and whence that is known: --samples, else what the data has. Data that is made up stands
-    for ImageNet's, as does a net's bare input."""
+    """The samples of an epoch, and a sentence that says so: `asked` (--samples), else as many as the data has.
+
+    If the data is synthetic, or the net names no data, an epoch is ImageNet's."""
     from minidnn.data import parse
     from minidnn.study.scaling import SAMPLES
 
@@ -141,7 +144,7 @@ COUNTS = ("max_iter", "stepsize", "stepvalue", "test_interval", "snapshot")  # s
 
 
 def _matched(about: Any, minibatch: int, samples: int, devices: int) -> tuple[dict[str, Any], str]:
-    """Solver fields for `minibatch` samples an update, and what they are derived from, in words."""
+    """Solver fields for updates of `minibatch` samples, and a text that says where they come from."""
     from minidnn.study.scaling import REFERENCE, matched
 
     p = about.solver
@@ -157,7 +160,7 @@ def _matched(about: Any, minibatch: int, samples: int, devices: int) -> tuple[di
         why = f", from the file's {rate:g} for {reference} samples"
     fields = matched(rate, reference, minibatch, samples, counts).fields()
     if devices > 1 or (p is not None and p.iter_size > 1):
-        fields["iter_size"] = devices  # one device runs the others' minibatches in turn: the same updates
+        fields["iter_size"] = devices  # if one device runs all minibatches in turn, the updates are the same
     return {"batch_size": minibatch // devices, **fields}, why
 
 
@@ -170,7 +173,8 @@ def _fields(match: dict[str, Any]) -> str:
 
 
 def _measured(about: subject.Subject, found: Any, policy: str) -> list[Any]:
-    """The best batch and the largest that does not swap: planned with measured costs, and run."""
+    """Points for the best batch and for the largest that does not swap, planned with measured costs, and run if they
+    fit."""
     from minidnn.backends import open_device
     from minidnn.costs import measurements
     from minidnn.measuring.ops import measure

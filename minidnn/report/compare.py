@@ -1,4 +1,4 @@
-"""A comparison of policies as a page: a sentence, the table, the worst moment, and one step of each."""
+"""A comparison of policies as an HTML page: a summary, a table, the bytes at the peak, and one step of each policy."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
 
 
 def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, version: str) -> str:
-    """The whole page. `heading` says what was compared, `notes` where its seconds come from."""
+    """The whole page as HTML. heading: names the net and the budget. notes: where the seconds come from."""
     scale = Scale(panels, budget)
     base = next((p for p in panels if p.policy.startswith("baseline")), None)
     roles, roles_height = draw_roles(panels, budget, 24)
@@ -58,7 +58,7 @@ def _drawn_note(base: Panel | None, panels: Sequence[Panel]) -> str:
 
 
 def says(panels: Sequence[Panel], budget: int | None) -> str:
-    """The comparison in a sentence or two."""
+    """The comparison's result in a few sentences."""
     if not panels:
         return ""
     words = []
@@ -70,7 +70,7 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
             words.append(f"{base.policy} takes {need}.")
         elif budget is not None and base.row["peak_bytes"] > budget:
             words.append(f"{base.policy} needs {need} and is refused at a budget of {sizes.text(budget)}.")
-        else:  # the host's budget was too small
+        else:  # refused, but not for a device budget
             words.append(f"{base.policy} is refused.")
     if not kept and len(panels) > 1:
         least = min(panels, key=lambda p: p.row["peak_bytes"])

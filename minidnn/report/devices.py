@@ -1,4 +1,4 @@
-"""What there is to run on and to simulate, as tables; and what a device's copies do beside compute, in a line."""
+"""Tables of the devices to run on and of the GPUs to simulate, and a line on copies while a device computes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Row = Mapping[str, Any]
 
 
 def show_devices(devices: Sequence[Row]) -> None:
-    """Print devices to run on, as `minidnn devices --json` has them."""
+    """Print a table of the devices to run on. devices: the rows that `minidnn devices --json` prints."""
     lines = [
         [d["name"], "yes", sizes.text(d["memory_bytes"]), rates(d), d["description"]]
         if d["available"]
@@ -28,7 +28,7 @@ def show_devices(devices: Sequence[Row]) -> None:
 
 
 def show_gpus(gpus: Sequence[Row]) -> None:
-    """Print GPUs to simulate, as `minidnn devices --json` has them."""
+    """Print a table of the GPUs to simulate. gpus: the rows that `minidnn devices --json` prints."""
     lines = [
         [
             g["name"],
@@ -44,12 +44,14 @@ def show_gpus(gpus: Sequence[Row]) -> None:
 
 
 def rates(row: Row) -> str:
-    """Bytes per second out and in: "12.1 / 11.9 GB/s"."""
+    """The rates of copies out and in, in GB per second: "12.1 / 11.9 GB/s"."""
     return f"{row['bandwidth_out'] / 1e9:.1f} / {row['bandwidth_in'] / 1e9:.1f} GB/s"
 
 
 def beside(computing: Sequence[Row]) -> str:
-    """What copies do while the device computes, and how much longer compute takes then (`Link.beside`), in a line."""
+    """A line: the rates of copies while the device computes, and how much longer an op takes then.
+
+    computing: rows of `Link.beside` (measuring/link.py)."""
     found = "; ".join(
         f"{rates(row)} beside an op bound by {row['bound_by']}, which takes {row['slower']:.2f} times as long"
         for row in computing

@@ -1,7 +1,7 @@
-"""Panels as SVG: bytes over time above what each stream does, all policies on one scale of time and of bytes.
+"""Panels as SVG: a curve of bytes over time, and below it a lane per stream. All policies share one scale.
 
-No script and no network: names and numbers stand in <title>s, which a browser shows under the pointer.
-Colours are CSS classes (`STYLE`), so that one drawing is right on a light and on a dark page.
+The SVG needs no script and loads nothing: a browser shows an element's <title> (a name and numbers) under the pointer.
+Colours are CSS classes (`STYLE`), so that one drawing suits a light and a dark page.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from minidnn.report.panel import KINDS, LANES, Bar, Panel
 from minidnn.report.table import duration
 
 WIDTH = 1080
-LEFT, RIGHT = 74, 18  # beside the plot
+LEFT, RIGHT = 74, 18  # pixels to the left and to the right of the plot
 PLOT = WIDTH - LEFT - RIGHT
-HEAD, HEIGHT = 42, 132  # of the heading, of the bytes
-LANE, GAP = 13, 4
+HEAD, HEIGHT = 42, 132  # pixels of a panel's heading, and of its curve of bytes
+LANE, GAP = 13, 4  # pixels of a lane, and between two lanes
 ROLES = {
     "weights": "weights",
     "weight_gradients": "weight gradients",
@@ -35,7 +35,7 @@ STYLE = Path(__file__).with_name("draw.css").read_text()
 
 
 def ticks(top: float, about: int = 6) -> list[float]:
-    """Round values from 0 to `top`, about so many: steps of 1, 2 or 5 times a power of ten."""
+    """About `about` round values from 0 to `top`, in steps of 1, 2 or 5 times a power of ten."""
     if top <= 0:
         return [0.0]
     power = math.floor(math.log10(top))
@@ -45,7 +45,7 @@ def ticks(top: float, about: int = 6) -> list[float]:
 
 
 def byte_ticks(top: float, about: int = 4) -> list[float]:
-    """Round values in the binary unit that suits `top`."""
+    """About `about` numbers of bytes from 0 to `top` that are round in KiB, MiB or GiB, as suits `top`."""
     unit = 1.0
     while top / unit >= 1024:
         unit *= 1024
@@ -53,7 +53,7 @@ def byte_ticks(top: float, about: int = 4) -> list[float]:
 
 
 class Scale:
-    """From seconds and bytes to pixels, the same for every panel of one picture."""
+    """Turns seconds and bytes into pixels, in the same way for every panel of one picture."""
 
     def __init__(self, panels: Sequence[Panel], budget: int | None) -> None:
         self.seconds = max((p.seconds for p in panels), default=0.0) or 1.0
@@ -68,7 +68,8 @@ class Scale:
 
 
 def steps(memory: Sequence[tuple[float, int]], seconds: float, scale: Scale) -> str:
-    """A step curve as a path, with at most one rise and one fall for each half pixel, its peaks kept."""
+    """A curve of bytes over time as an SVG path: per half pixel its first, highest, lowest and last value, so that no
+    peak is lost."""
     columns: dict[int, list[float]] = {}  # half pixel -> first, highest, lowest, last
     for at, nbytes in memory:
         y = scale.y(nbytes)
@@ -87,7 +88,7 @@ def steps(memory: Sequence[tuple[float, int]], seconds: float, scale: Scale) -> 
 
 
 def merged(bars: Iterable[Bar], scale: Scale) -> list[tuple[Bar, int]]:
-    """Bars with how many ops each stands for: neighbours of a kind too small to be seen become one."""
+    """(bar, number of ops that it shows): neighbours of one kind that are too narrow to be seen are joined."""
     found: list[tuple[Bar, int]] = []
     least = 1.2 * scale.seconds / PLOT
     for bar in bars:
@@ -107,7 +108,9 @@ def panel_height(p: Panel) -> int:
 
 
 def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, top: float, axis: bool = True) -> str:
-    """One policy: a heading, bytes over time, a lane for each stream, a time axis; its top left corner at (0, top)."""
+    """One policy's panel as SVG: a heading, bytes over time, a lane per stream, and a time axis if `axis`.
+
+    base: the panel whose curve is drawn dashed, for comparison. top: y of the panel's upper edge, in pixels."""
     refused = not p.row.get("fits", True)
     out = [f'<g transform="translate(0 {top:g})">', *_heading(p, refused, p is base)]
     out.append(f'<g transform="translate(0 {HEAD})" class="{"refused" if refused else "kept"}">')
@@ -147,7 +150,8 @@ def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, t
 
 
 def _heading(p: Panel, refused: bool, measure: bool = False) -> list[str]:
-    """What a policy did, in a line; `measure`: it is the baseline that the others are measured against."""
+    """The policy's name, and its memory, traffic and time in a line. measure: True for the baseline itself, which is
+    not compared with itself."""
     facts = [f"peak {sizes.text(p.row['peak_bytes'])}"]
     if p.row.get("offload_bytes"):
         facts.append(f"{sizes.text(p.row['offload_bytes'])} out")
@@ -184,7 +188,7 @@ def _lanes(p: Panel, scale: Scale) -> list[str]:
                     )
         for bar, n in merged((b for b in p.bars if b.lane == lane), scale):
             w = max(PLOT * (bar.end - bar.start) / scale.seconds, 0.35)
-            gap = 0.5 if w > 2.5 else 0.0  # a hair between neighbours, so that single ops can be seen
+            gap = 0.5 if w > 2.5 else 0.0  # half a pixel between neighbours, so that single ops can be seen
             many = f" ({n} ops)" if n > 1 else ""
             out.append(
                 f'<rect class="{bar.kind}" x="{scale.x(bar.start):.2f}" y="{y}" width="{w - gap:.2f}" height="{LANE}">'
@@ -199,16 +203,16 @@ def _peak(p: Panel) -> str:
 
 
 def _short(text: str) -> str:
-    """Axis labels without needless zeros: "2.00 GiB" -> "2 GiB"."""
+    """An axis label without needless zeros: "2.00 GiB" -> "2 GiB"."""
     number, _, unit = text.partition(" ")
     return f"{float(number):g} {unit}" if "." in number else text
 
 
 def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple[str, float]:
-    """What is on the device at each policy's worst moment, as stacked bars; and the height drawn."""
+    """Stacked bars, one per policy, of the bytes on the device at its peak, by role; and the height in pixels."""
     widest = max((sum(p.row["by_role"].values()) for p in panels), default=0) or 1
     widest = max(widest, min(budget or 0, 4 * widest)) * 1.02
-    names = [p.policy if len(p.policy) <= 40 else "…" + p.policy[-39:] for p in panels]  # a file's may be long
+    names = [p.policy if len(p.policy) <= 40 else "…" + p.policy[-39:] for p in panels]  # a file's path may be long
     left = max(150.0, 20 + 7.2 * max(map(len, names), default=0))
     plot = WIDTH - left - 90
     row = 26
@@ -230,7 +234,7 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
         total = sizes.text(sum(p.row["by_role"].values()))
         bad = "" if p.row.get("fits", True) else " bad"
         if line is not None and x <= line < x + 7 + 6.6 * len(total):
-            x = line  # the budget's line would cross the words
+            x = line  # move the label right, because the budget's line would cross it
         out.append(f'<text class="soft{bad}" x="{x + 7:.1f}" y="{y + 16}">{total}</text>')
     if budget is not None and line is not None:
         out.append(f'<line class="budget" x1="{line:.1f}" x2="{line:.1f}" y1="-4" y2="{height}"/>')
@@ -242,7 +246,7 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
 
 
 def legend(entries: Sequence[tuple[str, str]], left: float, top: float) -> tuple[str, float]:
-    """Coloured squares with words, folded at the right edge; and the height drawn."""
+    """A legend: coloured squares with words, in as many rows as it needs; and its height in pixels."""
     x, y = left, top
     out = []
     for kind, word in entries:
@@ -264,7 +268,7 @@ def kinds_legend(panels: Sequence[Panel], top: float) -> tuple[str, float]:
 
 
 def picture(panels: Sequence[Panel], budget: int | None, heading: str, notes: str = "") -> str:
-    """One standalone SVG: a heading and every policy's panel."""
+    """One SVG file: the heading, the notes, a legend and every policy's panel."""
     scale = Scale(panels, budget)
     base = next((p for p in panels if p.policy.startswith("baseline")), None)
     key, extra = kinds_legend(panels, 62)

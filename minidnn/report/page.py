@@ -1,4 +1,4 @@
-"""The frame of every page: one self-contained HTML document. It loads nothing, and no script runs in it."""
+"""The frame of every page: one HTML document that loads nothing else and runs no script."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ PAGE_STYLE = Path(__file__).with_name("page.css").read_text()
 
 
 def page(title: str, body: str, footer: str, style: str = "") -> str:
-    """An HTML document of this title.
+    """An HTML document with this title.
 
-    body: HTML that follows the heading. footer: HTML that says who made it. style: CSS besides what every page has."""
+    body: HTML below the heading. footer: HTML at the end of the page. style: CSS besides that of every page."""
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{escape(title)}</title><style>{PAGE_STYLE}{STYLE}{style}</style></head>

@@ -1,4 +1,4 @@
-"""What a picture of one policy is drawn from: a step's bytes over time and what its streams did."""
+"""A panel: the data for the picture of one policy's step, bytes over time and a bar for each instruction."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Compute, Fetch, Offload, Prefetch, Schedule, Stash
 from minidnn.program import Pass
 
-# kinds of spans, in the order of the legend: name -> what it says there
+# kinds of bars: CSS class -> its words in the legend, in the legend's order
 KINDS = {
     "convolution": "convolution",
     "inner": "inner product",
@@ -27,34 +27,34 @@ LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store"}
 
 @dataclass(frozen=True)
 class Bar:
-    """One instruction on its lane."""
+    """One instruction, drawn as a bar on the lane of its stream."""
 
     lane: str  # a key of LANES
     kind: str  # a key of KINDS
     name: str
-    start: float
+    start: float  # seconds since the step began
     end: float
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One policy's step, ready to be drawn. `turn` is when backward begins."""
+    """One policy's step, ready to be drawn."""
 
     policy: str
-    row: Mapping[str, Any]
-    seconds: float
+    row: Mapping[str, Any]  # as `Result.row` gives it (study/compare.py)
+    seconds: float  # of the step
     memory: Sequence[tuple[float, int]]  # (seconds, bytes live from then on)
     bars: Sequence[Bar]
-    turn: float | None = None
+    turn: float | None = None  # seconds after which backward begins; None: there is no backward
 
     @property
     def lanes(self) -> list[str]:
-        """Which lanes it has: the store's only where something passes through it."""
+        """The lanes to draw. The store's lane is drawn only if it has a bar."""
         return [lane for lane in LANES if lane != "store" or any(b.lane == "store" for b in self.bars)]
 
     @property
     def stalls(self) -> list[tuple[float, float]]:
-        """When compute stood still between two ops."""
+        """(start, end) of each time in which the compute stream was idle before an op, in seconds."""
         ends = [b for b in self.bars if b.lane == "compute"]
         gaps = [(a.end, b.start) for a, b in pairwise(ends) if b.start > a.end]
         if ends and ends[0].start > 0:

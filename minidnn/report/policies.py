@@ -1,4 +1,4 @@
-"""Rows of policies as a table: what each takes, moves and costs, and why a budget refused it."""
+"""A table of policies: the memory, traffic and time of each, and why a budget refused it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ REFUSED = "The numbers of a refused policy are those it has under the smallest b
 
 
 def slowdown(row: Row) -> str:
-    """Times baseline's time: "1.25×", and of what was run the interval: "1.25× (1.18–1.33)"."""
+    """Time over baseline's: "1.25×"; with the interval if the policy was run: "1.25× (1.18–1.33)"."""
     if row["slowdown"] is None:
         return "–"
     found = _spread(row, "slowdown")
@@ -30,7 +30,7 @@ def slowdown(row: Row) -> str:
 
 
 def groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows by time, quickest first; in one group are those whose intervals overlap that of its quickest."""
+    """The rows in groups by time, quickest first: a group is a row and the slower ones whose intervals overlap its."""
     found: list[list[Row]] = []
     for row in sorted(rows, key=lambda r: r["seconds"]):
         if found and _overlap(found[-1][0], row):
@@ -41,7 +41,9 @@ def groups(rows: Sequence[Row]) -> list[list[Row]]:
 
 
 def _overlap(a: Row, b: Row) -> bool:
-    """Whether their times are too noisy to rank: by the slowdowns, which are surer than the seconds, where known."""
+    """Whether the two rows' times are too noisy to rank them.
+
+    Slowdowns are compared if both rows have intervals of them, since they vary less than seconds; else seconds."""
     for what in ("slowdown", "seconds"):
         one, other = _spread(a, what), _spread(b, what)
         if one and other:
@@ -62,7 +64,7 @@ def noise(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-# heading -> what stands there
+# heading -> the text of its cell in a row
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "policy": lambda r: r["policy"],
     "fits": lambda r: "yes" if r["fits"] else "refused",
@@ -81,12 +83,12 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "weights equal": _identical,
 }
 
-# What a narrow terminal does without, the least telling first.
+# Columns that are left out on a narrow terminal, the least useful first.
 SPARED = ("prefetch", "algorithms", "host", "average", "stalled", "offload", "recomputed")
 
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
-    """Headings and cells, without the columns that say nothing here."""
+    """Headings, and the cells of each row, without the columns that are empty or the same in all of these rows."""
     columns = dict(COLUMNS)
     if all(r.get("identical") is None for r in rows):
         del columns["weights equal"]
@@ -102,9 +104,9 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
 
 
 def spared(headings: Sequence[str], lines: Sequence[Sequence[str]], width: int) -> list[str]:
-    """Columns to leave out, so that no cell of the others is cut in `width` characters."""
+    """Headings of columns to leave out, so that the others fit into `width` characters uncut."""
     taken = {h: max(len(h), *map(len, column)) for h, *column in zip(headings, *lines, strict=True)}
-    if "algorithms" in taken:  # may be folded, at its commas
+    if "algorithms" in taken:  # this column may be folded, at its commas
         i = headings.index("algorithms")
         taken["algorithms"] = max(len(part) + 1 for line in lines for part in line[i].split(", "))
     out: list[str] = []
@@ -117,7 +119,7 @@ def spared(headings: Sequence[str], lines: Sequence[Sequence[str]], width: int) 
 
 
 def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> None:
-    """Print rows as a table, and under it why a policy was refused."""
+    """Print rows as a table, and below it which policies are too close to rank and why any was refused."""
     from rich import box
     from rich.table import Table
 
@@ -146,7 +148,7 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> No
 
 
 def show_peak(policy: str, schedule: Schedule) -> None:
-    """Print the tensors that live when most bytes do."""
+    """Print the largest tensors that are live at the peak, the point of the step where most bytes are live."""
     live = schedule.live(schedule.peak_point)
     named, rest = live[:8], live[8:]
     lines = [[b.label, sizes.text(b.nbytes)] for b in named]

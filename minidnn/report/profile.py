@@ -1,4 +1,4 @@
-"""What `minidnn profile` measured, as a table: seconds and rates of each op and algorithm."""
+"""A table of the seconds and rates of each op and algorithm that `minidnn profile` measured."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ HEADINGS = ("op", "algorithm", "workspace", "time", "GFLOP/s", "GB/s")
 
 
 def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], kept: int, title: str) -> None:
-    """Print these of the document's rows, then its copies. `kept`: measurements that its cache file holds."""
+    """Print these rows, then the rates of copies from `document`. kept: how many measurements its cache file holds."""
     lines = [
         [
             row["op"],

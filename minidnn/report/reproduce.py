@@ -1,6 +1,6 @@
-"""A paper's figures beside ours: tables for a terminal, and one page of paired bars that loads nothing from anywhere.
+"""The papers' figures compared with ours: tables for a terminal, and one HTML page of paired bars.
 
-Rows are mappings as `study.reproduce.row.Row.as_dict` gives them.
+Rows are mappings as `Row.as_dict` returns them (study/reproduce/row.py).
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ TITLES = {
     "layrub": "Layrub (TACO 2018)",
     "accudnn": "AccUDNN (ICCD 2019), AccUDNN-style",
 }
-CLOSE = 0.05  # deviations up to which figures are called the same, give or take a reading
-EXACT = 0.0005
+CLOSE = 0.05  # figures count as close up to this deviation: a bar in a paper cannot be read more precisely
+EXACT = 0.0005  # figures count as equal below this deviation
 
 
 # ---- in words
 
 
 def number(value: float | None) -> str:
-    """As many figures as a paper prints: 2189.437, 16121, 0.818."""
+    """A number with about as many digits as a paper prints: 16121, 118.2, 0.818; "–" for None."""
     if value is None:
         return "–"
     if value == int(value) and abs(value) < 1e9:
@@ -42,7 +42,8 @@ def number(value: float | None) -> str:
 
 
 def exact(paper: float | None, ours: float | None) -> tuple[str, str]:
-    """Both; ours with as many decimals as the paper's has, and with three figures at least where they differ."""
+    """Both figures as text. Ours has as many decimals as the paper's; if it is below 100 and still differs then, it is
+    written by `number`."""
     if paper is None or ours is None:
         return number(paper), number(ours)
     decimals = len(f"{paper:.6f}".rstrip("0").partition(".")[2])
@@ -60,19 +61,19 @@ def deviation(row: Row) -> str:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """How many figures agree, and how well."""
+    """A sentence: how many figures are equal, close, further off, or missing."""
     offs = [abs(r["deviation"]) for r in rows if r["deviation"] is not None]
     missing = sum(r["ours"] is None for r in rows)
     equal, close = sum(o < EXACT for o in offs), sum(o <= CLOSE for o in offs)
     both = sum(r["paper"] is not None and r["ours"] is not None for r in rows)
     text = f"{both} figures: {equal} equal, {close - equal} more within {CLOSE:.0%}, {both - close} further off"
     if missing:
-        text += f"; {missing} that cannot be had here"
+        text += f"; {missing} that cannot be computed here"
     return text + (f"; {len(rows) - both - missing} that the paper does not give" if len(rows) > both + missing else "")
 
 
 def show(rows: Sequence[Row], file: TextIO | None = None) -> None:
-    """A table for each figure, and under it the reasons for what differs."""
+    """Print a table for each figure of a paper, and below it the reasons for differences."""
     for (system, figure), group in _figures(rows):
         lines = [
             [r["case"], r["quantity"], *exact(r["paper"], r["ours"]), deviation(r), _mark(r, group)] for r in group
@@ -91,7 +92,7 @@ def _figures(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, str], list[Row]]]
 
 
 def _reasons(group: Sequence[Row]) -> dict[str, str]:
-    """{mark: reason}, in order of appearance, of rows that are off or missing."""
+    """{mark: reason} for the rows that differ or are missing, in order of appearance."""
     found = dict.fromkeys(r["reason"] for r in group if r["reason"] and not _equal(r))
     return {str(k): reason for k, reason in enumerate(found, 1)}
 
@@ -108,7 +109,7 @@ def _equal(row: Row) -> bool:
 
 
 def page(rows: Sequence[Row], notes: str, version: str) -> str:
-    """All figures of all systems: paired bars, the paper's above ours, and the reasons."""
+    """An HTML page of all figures of all systems: paired bars, the paper's above ours, and the reasons."""
     parts = []
     for system, of_system in groupby(sorted(rows, key=_place), key=lambda r: r["system"]):
         mine = list(of_system)
@@ -137,7 +138,7 @@ LABEL, VALUE, ROW = 330, 210, 34
 
 
 def _charts(group: Sequence[Row]) -> str:
-    """One chart for each quantity, since bars of one scale must be of one unit."""
+    """HTML with one chart per quantity, since bars on one scale must have one unit."""
     out = []
     quantities = Counter(r["quantity"] for r in group)
     for quantity in quantities:

@@ -1,4 +1,4 @@
-"""The largest batch or depth that each policy places, as a table."""
+"""A table of the largest batch or depth that each policy places within a budget."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPARED = ("searched", "plans", "host", "one step")
 
 
 def show(rows: Sequence[Row], what: str, title: str) -> None:
-    """Print a row a policy, and what the columns mean. `what`: "batch" or "depth"."""
+    """Print a row per policy, and below them the meaning of the columns. what: "batch" or "depth"."""
     headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
     plain(headings, [_line(r, what) for r in rows], title, spare=SPARED)
     print(MEANING)

@@ -1,4 +1,4 @@
-"""Any table for people, and JSON for programs. Sizes are binary (MiB, GiB), times have three figures."""
+"""Tables for people, and JSON for programs. Sizes are binary (MiB, GiB); times have three digits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from minidnn import sizes
 
 
 def duration(seconds: float | None) -> str:
-    """Three figures and a unit: "1.24 s", "35.2 ms", "871 µs"."""
+    """Seconds with three digits and a unit: "1.24 s", "35.2 ms", "871 µs"; "–" for None."""
     if seconds is None:
         return "–"
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
@@ -23,7 +23,7 @@ def duration(seconds: float | None) -> str:
 
 
 def long(seconds: float) -> str:
-    """Three figures up to two minutes, then minutes and hours: "1.24 s", "3.5 min", "2.1 h"."""
+    """Like `duration` up to two minutes, then minutes and hours: "1.24 s", "3.5 min", "2.1 h"."""
     if seconds < 120:
         return duration(seconds)
     return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
@@ -34,11 +34,11 @@ def size(nbytes: float | None) -> str:
 
 
 def rate(per_second: float) -> str:
-    """Four figures, and as many more as a whole number has: "48.20", "521300"."""
+    """A rate with four digits, or as a whole number from 1000 on: "48.20", "521300"."""
     return f"{per_second:#.4g}" if per_second < 999.95 else f"{per_second:.0f}"
 
 
-LONGEST = 24  # of a word that is not folded
+LONGEST = 24  # characters; a longer word may be folded
 
 
 def plain(
@@ -48,13 +48,15 @@ def plain(
     file: TextIO | None = None,
     spare: Sequence[str] = (),
 ) -> None:
-    """Print any table: the first column and words to the left, folded between words; numbers, never cut, to the right.
-    `spare`: headings that a narrow terminal does without, the least telling first."""
+    """Print a table. The first column and columns of words are aligned left and folded between words; columns of
+    numbers are aligned right and never cut.
+
+    spare: headings of columns that are left out on a narrow terminal, the least useful first."""
     from rich import box
     from rich.table import Table
 
     words = [not i or heading in ("what", "algorithm", "available") for i, heading in enumerate(headings)]
-    least = []  # characters that a column has to have: its numbers', or its words' unless one is very long
+    least = []  # each column's least width in characters: its longest number or word, or less if that word is very long
     for i, heading in enumerate(headings):
         column = [heading, *(line[i] for line in lines)]
         longest = max(len(part) for cell in column for part in (cell.split() if words[i] else [cell]) or [""])
@@ -84,7 +86,7 @@ def plain(
 
 
 def left_out(headings: Sequence[str]) -> str:
-    """What is printed under a table that lacks these columns."""
+    """A note below a table that lacks these columns."""
     return f"left out for want of width: {', '.join(headings)} (--json has all)"
 
 
@@ -94,11 +96,13 @@ def dump(value: Any, file: TextIO | None = None) -> None:
 
 
 def console_of(file: TextIO | None, at_least: int = 0) -> Any:
-    """Where tables are printed. `at_least`: characters below which a line is left to the terminal to fold."""
+    """A rich Console that prints to `file`, or to standard output if None, and is `at_least` characters wide.
+
+    If the terminal is narrower than that, the terminal folds the lines itself."""
     from rich.console import Console
 
     target = file or sys.stdout
-    # into a pipe or a file nothing is folded; and "vdnn_all:m:" is no emoji
+    # Lines in a pipe or a file may be 200 characters wide. emoji=False: "vdnn_all:m:" must stay text.
     width = None if target.isatty() else 200
     console = Console(file=target, width=width, markup=False, emoji=False, highlight=False)
     if console.width < at_least:

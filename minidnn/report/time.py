@@ -1,4 +1,4 @@
-"""Seconds of each layer, and of each convolution pass by each of its algorithms, as tables."""
+"""Tables of the seconds of each layer, and of each convolution pass by each of its algorithms."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SUMS = {"chosen": "as {policy} takes them", "fastest": "fastest", "least": "of l
 
 
 def show_layers(rows: Sequence[Row], seconds: float, title: str) -> None:
-    """Print a row a layer and their sum. `seconds`: of one step."""
+    """Print a row per layer, and their sum. seconds: the time of one step."""
     lines = [
         [row["layer"], *(duration(row[k]) if row[k] else "–" for k in PARTS), f"{100 * row['share']:.1f} %"]
         for row in rows
@@ -24,7 +24,9 @@ def show_layers(rows: Sequence[Row], seconds: float, title: str) -> None:
 
 
 def show_algorithms(rows: Sequence[Row], sums: Mapping[str, Row], policy: str, title: str) -> None:
-    """Print a row an algorithm, and what it comes to as the policy takes them, fastest, and of least workspace."""
+    """Print a row per algorithm, then sums of seconds over all ops.
+
+    The sums are with the algorithms that the policy chose, the fastest ones, and those of least workspace."""
     best: dict[str, float] = {}
     for row in rows:
         best[row["op"]] = min(row["seconds"], best.get(row["op"], row["seconds"]))

@@ -1,5 +1,5 @@
-"""What `minidnn tune` found: a table and sentences for a terminal, and throughput against minibatch as a picture and a
-page. All of it is drawn from the document that `--json` prints (minidnn/cli/tune.py)."""
+"""The result of `minidnn tune`: a table and sentences for a terminal, and a picture and a page of throughput against
+minibatch. All are made from the document that `--json` prints (cli/tune.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SPARED = ("efficiency", "stalled", "one iteration", "moved")
 
 
 def show(document: Document, title: str, says: Sequence[str]) -> None:
-    """Print the table, what it comes to, and why the smallest refused batch was refused."""
+    """Print the table, the sentences `says`, and why the smallest refused batch was refused."""
     plain(HEADINGS, [_line(r) for r in document["rows"]], title, spare=SPARED)
     for sentence in says:
         print(sentence)
@@ -32,7 +32,7 @@ def show(document: Document, title: str, says: Sequence[str]) -> None:
 
 
 def sentences(document: Document) -> list[str]:
-    """What the curve comes to: the best batch, what swapping gains, and what several devices gain."""
+    """Sentences on the curve: the best batch, the gain by swapping, and the gain by several devices."""
     rows = {r["batch"]: r for r in document["rows"]}
     if document["best"] is None:
         return ["No batch fits."]
@@ -69,7 +69,7 @@ def _devices(document: Document, batches: Mapping[str, Row | None]) -> list[str]
 
 
 def checks(document: Document) -> list[str]:
-    """How far off the prediction is, for each batch that was run."""
+    """A sentence for each batch that was run: how far the prediction is from the measured seconds."""
     said = []
     for run in document["measured"]:
         if run["measured_seconds"] is None:
@@ -101,10 +101,11 @@ def _line(r: Row) -> list[str]:
 
 
 def picture(document: Document, heading: str | None = None) -> str:
-    """Samples per second (up) of each batch that fits (to the right); hollow where nothing moves, filled where tensors
-    are swapped. Two dashed lines: the largest batch at which nothing moves, and the one of the highest throughput.
+    """An SVG of samples per second (y) against batch size (x). A batch at which tensors are swapped is a filled circle,
+    else it is hollow; a refused batch is a cross. Two dashed lines mark the largest batch without swapping, and the
+    batch of the highest throughput.
 
-    heading: of a picture that stands alone; None where it is part of a page."""
+    heading: the title of a picture in a file of its own; None if the picture is part of a page."""
     rows, best, unmoved = document["rows"], document["best"], document["largest_unswapped"]
     kept = [r for r in rows if r["fits"]]
     widest = max((r["batch"] for r in rows), default=1)
@@ -161,7 +162,7 @@ def picture(document: Document, heading: str | None = None) -> str:
 
 
 def page(document: Document, heading: str, says: Sequence[str], version: str) -> str:
-    """The picture above its table. `says`: what it comes to, a sentence each, the source of seconds last."""
+    """An HTML page: the picture, the sentences `says`, and the table."""
     head = "".join(f"<th>{escape(h)}</th>" for h in HEADINGS)
     body = "".join(
         f'<tr class="{"" if r["fits"] else "refused"}">' + "".join(f"<td>{escape(c)}</td>" for c in _line(r)) + "</tr>"

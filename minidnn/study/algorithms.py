@@ -1,4 +1,4 @@
-"""The algorithms of each op side by side: what each takes, in seconds and workspace, and which of them a plan takes."""
+"""The seconds and workspace bytes of every algorithm of each op, and which algorithm a plan chose."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from minidnn.program import Op, Program
 
 
 def algorithms(program: Program, plan: Plan, costs: Costs) -> list[dict[str, Any]]:
-    """A row per algorithm of each convolution pass, and of every other op that has a choice; by layer, in the order of
-    forward."""
+    """A row per algorithm of each convolution pass, and of every other op with more than one algorithm.
+
+    The rows are sorted by layer, in the order of forward."""
     place = {layer: k for k, layer in enumerate(program.layers)}
     rows = []
     for op in sorted(program.ops, key=lambda op: place.get(op.layer, len(place))):
@@ -37,8 +38,9 @@ def _convolves(op: Op) -> bool:
 
 
 def sums(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Seconds of all these ops, and the largest workspace, with the chosen algorithms, with the fastest, and with those
-    of least workspace."""
+    """The sum of seconds over all ops and the largest workspace, for three choices of algorithms.
+
+    These are the plan's ("chosen"), the fastest ("fastest"), and those of least workspace ("least")."""
     ops: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         ops.setdefault(row["op"], []).append(row)

@@ -1,13 +1,15 @@
-"""How many bytes a schedule's buffers take in a pool, allocation by allocation, beyond those that live at once.
+"""Fragmentation: how much larger than the live peak a pool must be if a schedule's buffers are allocated one by one.
 
-vDNN++ names fragmentation as vDNN's third bottleneck and compares ways to allocate: first, best and worst fit, from one
-end of the pool or from both, in several orders. Its tables were not to be had; this is the same question put to our
-schedules, answered by its authors' procedure: begin with a pool of the live peak, allocate and free through one step,
-and where a request finds no gap, add what it lacks to the largest one (and half a per cent at least) and begin again.
+vDNN++ names fragmentation as vDNN's third bottleneck and compares ways to allocate. These are first, best and worst
+fit, from one end of the pool or from both, in several orders. Its tables were not available. Here our schedules are
+measured by its authors' procedure. It begins with a pool of the live peak and allocates and frees through one step. If
+a request finds no gap, the pool grows by the bytes that the largest gap lacks (at least half a per cent), and the step
+begins again.
 
-From both ends means: what lives from the forward pass into the backward pass is put at the right end, and what comes
-and goes at the left, so that short lives leave no holes between long ones. The order "start" is the one that a pool has
-at run time; the others know the whole step beforehand, as our own placement does (memory/lowering/placement.py).
+From both ends, a buffer that lives from the forward pass into the backward pass is put at the right end, any other at
+the left. So short-lived buffers leave no holes between long-lived ones. A pool at run time sees requests in the order
+"start". The other orders need to know the whole step beforehand, as our own placement does
+(memory/lowering/placement.py).
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from minidnn.memory.lowering.placement import ORDERS, live_peak
 from minidnn.memory.schedule import Buffer, Schedule, aligned
 from minidnn.program import Pass
 
-# Which of the gaps that are large enough, given their sizes from the end at which the buffer is put.
+# fit -> the index of the gap to use. `sizes` are the bytes of the gaps that are large enough, in order from the end of
+# the pool at which the buffer is put.
 FITS: dict[str, Callable[[np.ndarray], int]] = {
     "first": lambda sizes: 0,
     "best": lambda sizes: int(np.argmin(sizes)),
@@ -29,18 +32,18 @@ FITS: dict[str, Callable[[np.ndarray], int]] = {
 }
 
 
-GRAIN = 200  # a pool grows by half a per cent of the live peak at least
+GRAIN = 200  # a pool grows by at least 1 / GRAIN of the live peak
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One way to allocate, and what it takes; bytes are aligned, and without what lives for the whole step."""
+    """One way to allocate, and the pool that it needs. Bytes are aligned, without buffers that live the whole step."""
 
-    fit: str  # "": the schedule's own placement, which `order` names
+    fit: str  # "first", "best", "worst"; "": the schedule's own placement, which `order` names
     two_ended: bool
     order: str
-    needed: int
-    live_peak: int
+    needed: int  # bytes of the pool
+    live_peak: int  # bytes
 
     @property
     def overhead(self) -> float:
@@ -49,7 +52,7 @@ class Cell:
 
 
 def table(schedule: Schedule, orders: Iterable[str] = tuple(ORDERS)) -> Iterator[Cell]:
-    """Every fit, one end and two, in these orders, for the buffers of one schedule."""
+    """A Cell for each of these orders with each fit, from one end and from both, for the buffers of one schedule."""
     buffers, peak = coming_and_going(schedule)
     lasting = lasting_maps(schedule)
     for order in orders:
@@ -60,28 +63,30 @@ def table(schedule: Schedule, orders: Iterable[str] = tuple(ORDERS)) -> Iterator
 
 
 def placed(schedule: Schedule) -> Cell:
-    """What the schedule's own placement takes."""
+    """The Cell of the schedule's own placement."""
     buffers, peak = coming_and_going(schedule)
     lowest = min(schedule.offset[b] for b in buffers)
     return Cell("", False, f"placed by {schedule.placement}", schedule.arena - lowest, peak)
 
 
 def coming_and_going(schedule: Schedule) -> tuple[list[Buffer], int]:
-    """The buffers that come and go, and their live peak in aligned bytes."""
+    """The buffers that do not live the whole step, and their live peak in aligned bytes."""
     end = len(schedule.plan.order)
     buffers = [b for b in schedule.buffers if not b.home and b.hi - b.lo < end]
     return buffers, live_peak(buffers, end, lambda b: aligned(b.nbytes))[0]
 
 
 def lasting_maps(schedule: Schedule) -> set[Buffer]:
-    """What lives on the device from the forward pass into the backward pass."""
+    """The buffers that live on the device from the forward pass into the backward pass."""
     order = schedule.plan.order
     turn = next((p for p, op in enumerate(order) if op.during is Pass.BACKWARD), len(order))
     return {b for b in schedule.buffers if not b.home and b.lo < turn < b.hi}
 
 
 def pool_size(buffers: Sequence[Buffer], order: str, fit: str, right: Collection[Buffer], at_least: int) -> int:
-    """The pool that it takes, from `at_least` bytes on. `right`: buffers put at the pool's right end."""
+    """Bytes of the pool in which all these buffers find a place; at least `at_least`.
+
+    right: the buffers that are put at the pool's right end."""
     pool, sequence = at_least, sorted(buffers, key=ORDERS[order])
     while lacking := _lacking(sequence, FITS[fit], right, pool):
         pool += max(lacking, aligned(at_least // GRAIN))
@@ -89,7 +94,8 @@ def pool_size(buffers: Sequence[Buffer], order: str, fit: str, right: Collection
 
 
 def _lacking(sequence: Sequence[Buffer], fit: Callable, right: Collection[Buffer], pool: int) -> int:
-    """How many bytes the first buffer that finds no gap in `pool` bytes lacks; 0: all are placed."""
+    """Bytes by which the largest gap is too small for the first buffer that finds no place in a pool of `pool` bytes;
+    0 if all find one."""
     n = len(sequence)
     lo, hi, off, top = (np.zeros(n, np.int64) for _ in range(4))  # of placed buffers, sorted by offset
     for count, b in enumerate(sequence):

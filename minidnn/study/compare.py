@@ -1,7 +1,7 @@
-"""What policies do to one net, side by side: planned and simulated here, or run for real (study/run.py).
+"""A comparison of policies on one net: planned and simulated here, or run on a device (study/run.py).
 
-A policy that cannot keep the budget still has a row: `fits` is false, `why` says what stands in the way, and
-its numbers are those it would have under the smallest budget that it could keep.
+A policy that cannot keep the budget still has a row: `fits` is false, and `why` gives the reason. The numbers of such a
+row are those under the smallest budget that the policy can keep.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ ROLES = {
 
 @dataclass(eq=False)
 class Result:
-    """One policy's outcome. `trace` is simulated or measured; `arrangement` is what was planned."""
+    """The result of one policy. `trace` is simulated or measured; `arrangement` holds the planned schedules."""
 
     policy: str
     arrangement: Arrangement
@@ -45,10 +45,10 @@ class Result:
     name: str = "TRAIN"  # the program that is compared
     refused: BudgetError | None = None
     steps: Sequence[float] = ()  # seconds of each timed step, of a policy that was run
-    slowdown: float | None = None
+    slowdown: float | None = None  # time over baseline's; None: there is no baseline
     slowdowns: Spread | None = None  # of a policy that was run: the slowdown with its interval
-    identical: bool | None = None
-    more: dict[str, int] = field(default_factory=dict)
+    identical: bool | None = None  # whether it ended with the same bytes as baseline; None: not compared
+    more: dict[str, int] = field(default_factory=dict)  # further columns of the row
 
     @property
     def schedule(self) -> Schedule:
@@ -60,11 +60,11 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Of one step: the median of the timed ones, or what the simulator says."""
+        """Seconds of one step: the median of the timed steps, or the simulator's if none was run."""
         return Spread.of(self.steps).median if self.steps else self.trace.seconds
 
     def _intervals(self) -> dict[str, object]:
-        """How sure the times are, of a policy that was run: 95 % confidence intervals of the medians."""
+        """95 % confidence intervals of the medians, as columns of the row; empty if the policy was not run."""
         if not self.steps:
             return {}
         found: dict[str, object] = {"timed_steps": len(self.steps)}
@@ -78,10 +78,11 @@ class Result:
         return self.refused.smallest if beyond and self.refused is not None else None
 
     def row(self) -> dict[str, object]:
-        """The result as it is printed: bytes as integers, times in seconds.
+        """The result as a row of `--json`: bytes as integers, times in seconds.
 
-        `peak_bytes` is the arena that all programs of the net share: what a budget limits, and what the device gives
-        away. `arena_bytes` is what this one program needs of it, and `live_peak_bytes` the most that is live in it."""
+        `peak_bytes` is the arena that all programs of the net share: the device allocates it, and a budget limits it.
+        `arena_bytes` is this program's part of it, and `live_peak_bytes` the most bytes live at once in this program.
+        """
         schedule = self.schedule
         moved = copied(schedule.instructions, schedule)
         return {
@@ -117,7 +118,7 @@ CHOSEN = (
 
 
 def describe(algorithm: Mapping[Op, Algorithm]) -> str:
-    """How often each algorithm was taken for a pass of a convolution: "fast 40, implicit_gemm 7"."""
+    """How many passes of convolutions use each algorithm: "fast 40, implicit_gemm 7"."""
     counts = Counter(a.name for op, a in algorithm.items() if op.kind in CHOSEN)
     if set(counts) <= {"default"}:
         return "default"
@@ -125,7 +126,9 @@ def describe(algorithm: Mapping[Op, Algorithm]) -> str:
 
 
 def by_role(schedule: Schedule) -> dict[str, int]:
-    """Bytes of each kind at the live peak; they sum to it. A slot counts as what it holds then, or held last."""
+    """Bytes by role at the live peak; their sum is the live peak.
+
+    A buffer that several tensors share counts for the tensor that it holds then, or held last."""
     found = dict.fromkeys(ROLES.values(), 0)
     point = schedule.peak_point
     for b in schedule.live(point):
@@ -136,10 +139,11 @@ def by_role(schedule: Schedule) -> dict[str, int]:
 
 
 def paper_peak(schedule: Schedule, policy: str) -> int:
-    """Peak as the vDNN paper counts it (its section IV, Figures 2 and 11): feature and gradient maps over time,
-    and weights; weight gradients, workspaces, labels and the softmax's own output apart.
+    """The peak in bytes as the vDNN paper counts it (its section IV, Figures 2 and 11).
 
-    Its baseline counts every weight; what it shows for vDNN is the feature-extraction part, and its weights.
+    It counts weights and the most bytes of feature and gradient maps that live at once. It does not count weight
+    gradients, workspaces, labels and the softmax's own output. For baseline it counts every weight, for vDNN only those
+    of the feature-extraction layers.
     """
     maps = schedule.curve(frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT}))
     weights = [t for t in schedule.program.carried if t.role is Role.PARAM]
@@ -157,8 +161,9 @@ def planned(
     budget: int | None = None,
     host_budget: int | None = None,
 ) -> tuple[Arrangement, BudgetError | None]:
-    """What the policy would do, and why it may not: refused, it is planned again under its smallest budget, or with
-    the smallest ring."""
+    """The policy's arrangement, and the refusal if it cannot keep a budget (else None).
+
+    A refused policy is planned again under the smallest budget that it can keep, or with the smallest ring."""
     try:
         return arrange(programs, policy, costs, budget, host_budget), None
     except RingError as error:
@@ -167,7 +172,7 @@ def planned(
         return planned(programs, policy, larger, budget, host_budget)[0], error
     except BudgetError as error:
         refused = error
-    for allowed in (budget, refused.smallest, refused.needed):  # the first: only the host's budget was exceeded
+    for allowed in (budget, refused.smallest, refused.needed):  # `budget` works if only the host budget was exceeded
         try:
             return arrange(programs, policy, costs, allowed), refused
         except BudgetError:
@@ -184,8 +189,9 @@ def simulated(
     facts: str = "default",
     name: str = "TRAIN",
 ) -> list[Result]:
-    """Each policy planned and run on the simulator. Slowdown is against the first baseline among them, which
-    is taken as if it had the memory it needs."""
+    """A Result per policy, planned and run on the simulator.
+
+    Slowdowns are relative to the first baseline among the policies, even if that is refused."""
     results = []
     for policy in policies:
         arrangement, refused = planned(programs, policy, costs, budget, host_budget)
@@ -199,8 +205,10 @@ def simulated(
 
 
 def against_baseline(results: Sequence[Result], interleaved: bool = False) -> None:
-    """Set each slowdown, where there is a baseline to compare with. Of interleaved steps it is the median of the
-    ratios within a round, which whatever slows a whole round leaves as they are."""
+    """Set each result's slowdown relative to the first baseline, if there is one.
+
+    If the policies' steps were interleaved, the slowdown is the median over rounds of the ratio within a round. A load
+    that slows a whole round does not change that ratio."""
     base = next((r for r in results if r.policy.split(":")[0] == "baseline"), None)
     if base is None or not base.seconds:
         return

@@ -1,8 +1,8 @@
 """Memory as SuperNeurons counts it (Wang et al., PPoPP 2018, section 3.1): one step a layer, forward then backward.
 
-With N layers, layer k runs forward at step k and backward at step 2N + 1 - k. A step holds at once all that its layer
-touches, whatever kernels it is made of. Counted are feature maps and their gradients: no parameters, labels or
-workspaces, nor the scalars that leave at the end.
+With N layers, layer k runs forward at step k and backward at step 2N + 1 - k. A step may consist of several kernels;
+its bytes are those of all tensors that live during any part of it. Only feature maps and their gradients are counted:
+no parameters, labels or workspaces, and no outputs of the program (scalars such as the loss).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ MAPS = (Role.ACTIVATION, Role.GRADIENT)
 
 @dataclass(frozen=True)
 class LayerSteps:
-    """bytes[k - 1] is what step k holds at its most; `tensors` how many buffers are counted in all."""
+    """The bytes that each layer-wise step of a schedule holds."""
 
     layers: tuple[str, ...]
-    bytes: tuple[int, ...]
-    tensors: int
-    again: int  # forward passes of layers that ran again
+    bytes: tuple[int, ...]  # bytes[k - 1] are the most that step k holds
+    tensors: int  # how many buffers are counted
+    again: int  # how many forward ops ran again
 
     @property
     def peak(self) -> int:
@@ -36,13 +36,15 @@ class LayerSteps:
 
 
 def counted(listing: Listing) -> list[Buffer]:
-    """The buffers that hold a feature map or a gradient of one; a softmax counts by the gradient laid over it."""
+    """The buffers that hold a feature map or a gradient of one. A softmax's output is counted through the gradient that
+    shares its buffer."""
     outputs = set(listing.program.outputs)
     return [b for b in listing.buffers if any(s.tensor.role in MAPS and s.tensor not in outputs for s in b.stays)]
 
 
 def layer_steps(listing: Listing) -> LayerSteps:
-    """A step's re-runs are steps of their own, each execution one, and count to the step that they serve."""
+    """The bytes of each step. A forward op that runs again is a step of its own; its bytes count for the step that
+    follows, which needs its result."""
     ops = listing.program.ops
     layers = tuple(dict.fromkeys(op.layer for op in ops if op.during in FORWARD and op.layer != "objective"))
     number = {layer: k for k, layer in enumerate(layers, 1)}
@@ -57,8 +59,8 @@ def layer_steps(listing: Listing) -> LayerSteps:
     held = [0] * (2 * len(layers))
     again = 0
     seen: set[Op] = set()
-    waiting = 0  # the most that a re-run held since the last step
-    first = 0
+    waiting = 0  # the most bytes that a re-run held since the last step
+    first = 0  # the position of the step's first op in `order`
     for p, op in enumerate(order):
         if op in seen:
             again += 1

@@ -1,11 +1,12 @@
-"""Policies run for real, side by side: the same start, the same data, and at the end the same bytes or not.
+"""A comparison of policies that are run, from the same start and on the same data: their times, and whether they end
+with the same bytes.
 
-Steps are interleaved (one of each policy, then again), so that a busy machine slows all of them alike. A result holds
-the median of its steps, a confidence interval, and the trace of a median step. The reference of `identical` is baseline
-without a budget, made to take the same algorithm for every op: so a refused baseline still has its say, and no policy
-is blamed for a choice of algorithm.
+Steps are interleaved (one of each policy, then again), so that a busy machine slows all policies alike. A result holds
+the median of its steps, a confidence interval, and the trace of a median step. `identical` compares with baseline
+without a budget, which is made to use the same algorithm for every op. So a policy can be compared although baseline
+was refused, and a different choice of algorithms is not taken for an error.
 
-A refused policy is run too, under the smallest budget it could keep, unless this machine has not the memory; then
+A refused policy is run too, under the smallest budget that it can keep. If this machine has too little memory for that,
 its times are simulated.
 """
 
@@ -31,7 +32,7 @@ from minidnn.study.compare import Result, against_baseline, planned
 
 
 class Runner(Protocol):
-    """A net loaded under one policy, its data at hand. `step` trains once; `values` is all that lives on."""
+    """A net loaded under one policy, with its data. `step` runs one iteration; `values` are the arrays to compare."""
 
     arrangement: Arrangement
 
@@ -40,7 +41,7 @@ class Runner(Protocol):
     def values(self) -> Mapping[str, np.ndarray]: ...
 
     def stored(self) -> int:
-        """Bytes that what was stashed took in ordinary memory, packed or not, in the last step."""
+        """Bytes of ordinary host memory that stashed tensors took in the last step, packed or not."""
         ...
 
     def close(self) -> None: ...
@@ -51,8 +52,8 @@ Digest = dict[str, bytes]
 Taken = tuple[tuple[str, str, str], ...]  # (program, op, algorithm), sorted
 Tell = Callable[[str], object]
 
-# Steps of a comparison that names no number: as many as fit in so many seconds of rounds (a round is a step of every
-# policy), but not fewer than STEPS[0] and not more than STEPS[1].
+# A comparison that is given no number of steps runs as many rounds as fit into SECONDS, but at least STEPS[0] and at
+# most STEPS[1]. A round is one step of every policy.
 SECONDS, STEPS = 5.0, (8, 60)
 
 
@@ -67,8 +68,9 @@ def ran(
     name: str = "TRAIN",
     tell: Tell = lambda text: None,
 ) -> list[Result]:
-    """Each policy for `steps` steps; None: the shorter the steps, the more of them. The first is not timed, and the
-    last three (of fewer than eight: the last) are traced instead."""
+    """A Result per policy, each run for `steps` steps; None: the shorter the steps, the more are run.
+
+    The first step is not timed. The last three (of fewer than eight steps, the last) are traced and not timed."""
     results: dict[str, Result] = {}
     for policy in policies:
         tell(f"planning {policy}")
@@ -81,7 +83,7 @@ def ran(
     together = sum(needs[policy] for policy in able) < 0.6 * free
     ends: dict[str, Digest] = {}
     if together:
-        # A device with memory of its own says only when it is asked whether it holds all of them at once.
+        # Whether a device's own memory holds all policies at once is known only after an attempt to load them.
         with contextlib.suppress(MemoryError):
             ends, steps = _train(open_runner, able, results, costs, steps, tell)
     interleaved = bool(ends)
@@ -114,15 +116,16 @@ def _train(
     steps: int | None,
     tell: Tell,
 ) -> tuple[dict[str, Digest], int]:
-    """Run these policies in turn and note times and traces in `results`. Returns what each policy ended with, and how
-    many steps each took."""
+    """Run these policies in turn, and write their times and traces into `results`.
+
+    Returns the digest of each policy's values at the end, and how many steps each ran."""
     runners: dict[str, Runner] = {}
     timed: dict[str, list[float]] = {policy: [] for policy in policies}
     traces: dict[str, list[Trace]] = {policy: [] for policy in policies}
     try:
         for policy in policies:
             tell(f"loading {policy}")
-            planned_with = replace(costs, staging=results[policy].schedule.staging)  # a refused one has another ring
+            planned_with = replace(costs, staging=results[policy].schedule.staging)  # a refused policy's ring differs
             runners[policy] = open_runner(policy, planned_with, results[policy].arrangement.budget)
         done = 0
         while steps is None or done < steps:
@@ -151,25 +154,27 @@ def _train(
 
 
 def _traced(steps: int) -> int:
-    """How many of so many steps are traced."""
+    """How many of `steps` steps are traced."""
     return 3 if steps >= STEPS[0] else 1
 
 
 def _enough(seconds: float) -> int:
-    """Steps of each policy, where a round takes `seconds`."""
+    """How many steps of each policy to run if a round takes `seconds`."""
     return min(max(ceil(SECONDS / max(seconds, 1e-9)), STEPS[0]), STEPS[1])
 
 
 def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free: int, tell: Tell) -> Digest | None:
-    """What baseline without a budget ends with, if it takes the algorithms of `result`. None: there is no memory for
-    it, or two programs take other algorithms for the same op, which costs cannot say."""
+    """The digest that baseline without a budget ends with, made to use the algorithms of `result`.
+
+    None if the memory does not suffice, or if two programs use different algorithms for the same op, since Costs cannot
+    express that."""
     tell(f"baseline with the algorithms of {result.policy}")
     forced = _forced(costs, result.arrangement)
     if forced is None:
         return None
     try:
         runner = open_runner("baseline:p", forced, None)
-    except MemoryError:  # of a device that has its own
+    except MemoryError:  # the device's own memory does not suffice
         return None
     try:
         if _of_host(runner.arrangement, costs) > 0.8 * free:
@@ -182,7 +187,7 @@ def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free
 
 
 def _of_host(arrangement: Arrangement, costs: Costs) -> int:
-    """Bytes of this machine's memory that it takes to run."""
+    """Bytes of this machine's memory that running the arrangement takes."""
     return arrangement.off_device + (0 if costs.own_memory else arrangement.arena)
 
 
@@ -197,11 +202,12 @@ def _algorithms(arrangement: Arrangement) -> Taken:
 
 
 def _forced(costs: Costs, arrangement: Arrangement) -> Costs | None:
-    """Costs that know only the algorithms taken there, so that any policy takes them, and no end of memory; None where
-    ops that look alike took different ones."""
+    """Costs that offer only the algorithms that `arrangement` uses, so that any policy uses them, and unlimited memory.
+
+    None if two ops that Costs cannot tell apart use different algorithms."""
 
     def key(op: Op) -> tuple[object, ...]:
-        """TRAIN and TEST have ops of one name that differ in kind (dropout) or in batch."""
+        """Identifies an op: TRAIN and TEST have ops of the same name that differ in kind (dropout) or in batch."""
         return op.name, op.kind, *(t.shape for t in op.tensors)
 
     taken: dict[tuple[object, ...], Algorithm] = {}
@@ -218,7 +224,7 @@ def _forced(costs: Costs, arrangement: Arrangement) -> Costs | None:
 
 
 def digest(values: Mapping[str, np.ndarray]) -> Digest:
-    """A fingerprint of every array's bytes, type and shape."""
+    """{name: SHA-256 of the array's dtype, shape and bytes}"""
     return {
         name: sha256(f"{a.dtype} {a.shape} ".encode() + np.ascontiguousarray(a).tobytes()).digest()
         for name, a in values.items()

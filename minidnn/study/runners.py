@@ -1,4 +1,4 @@
-"""What a comparison runs: a solver file's training on its data, or a net's forward and backward on random batches."""
+"""Runners for a comparison: a solver file's training on its data, or a net's forward and backward on random batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from minidnn.training.solver import Solver
 
 
 class _Trained:
-    """A Solver as a Runner: real data, real updates."""
+    """A Solver as a Runner: it trains on the solver file's data."""
 
     def __init__(self, solver: Solver) -> None:
         self.solver = solver
@@ -38,7 +38,7 @@ class _Trained:
 
 
 class _Differentiated:
-    """A net without a solver as a Runner: forward and backward on random batches, the gradients kept."""
+    """A net without a solver as a Runner: forward and backward on random batches, without updates."""
 
     def __init__(self, session: Session, seed: int) -> None:
         self.session, self.machine = session, session.machine
@@ -74,7 +74,7 @@ class _Differentiated:
 
 
 def solver_runner(path: str, batch: int | None, setting: Setting) -> Open:
-    """Trains what a solver file says, each time from the same start."""
+    """A function that opens the training of a solver file under a policy, each time from the same start."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
         return _Trained(Solver(path, batch=batch, setting=_under(setting, policy, costs, budget)))
@@ -83,7 +83,7 @@ def solver_runner(path: str, batch: int | None, setting: Setting) -> Open:
 
 
 def net_runner(net: Net, setting: Setting) -> Open:
-    """Runs a net's forward and backward on random batches, each time the same ones."""
+    """A function that opens a net under a policy, to run forward and backward each time on the same random batches."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
         session = Session(net, None, ("TRAIN",), setting=_under(setting, policy, costs, budget))
@@ -93,5 +93,5 @@ def net_runner(net: Net, setting: Setting) -> Open:
 
 
 def _under(setting: Setting, policy: str, costs: Costs, budget: int | None) -> Setting:
-    """The same, under another policy and budget; `costs` say how bytes lie on the host."""
+    """`setting` with this policy, these costs and this budget. The staging is that of `costs`."""
     return replace(setting, policy=policy, costs=costs, budget=budget, host_budget=None, staging=None)

@@ -1,8 +1,8 @@
-"""What goes with a larger minibatch: its learning rate, and a model of several devices that train in step.
+"""The learning rate for a larger minibatch, and a model of several devices that train together.
 
 The learning rate follows the linear scaling rule with gradual warm-up of Goyal et al. ("Accurate, Large Minibatch SGD:
-Training ImageNet in 1 Hour", arXiv 1706.02677, sections 2.1 and 2.2). Of N devices each takes a minibatch of its own;
-then they sum their gradients in a ring.
+Training ImageNet in 1 Hour", arXiv 1706.02677, sections 2.1 and 2.2). Each of N devices computes on a minibatch of its
+own; then they sum their gradients by a ring all-reduce.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ SAMPLES = 1_281_167  # ImageNet's training images
 
 @dataclass(frozen=True)
 class Matched:
-    """Solver fields that go with a minibatch. `scaled`: those that count iterations, made to mean the same epochs."""
+    """Solver fields for a minibatch."""
 
     base_lr: float
-    rampup_lr: float
+    rampup_lr: float  # the rate at which the warm-up begins
     rampup_interval: int  # iterations; 0: no warm-up is needed
-    scaled: dict[str, int | list[int]]
+    scaled: dict[str, int | list[int]]  # fields that count iterations, scaled so that they last as many epochs
 
     def fields(self) -> dict[str, object]:
         warm = {"rampup_lr": self.rampup_lr, "rampup_interval": self.rampup_interval} if self.rampup_interval else {}
@@ -39,9 +39,12 @@ def matched(
     counts: dict[str, int | list[int]] | None = None,
     epochs: int = WARM_EPOCHS,
 ) -> Matched:
-    """The learning rate for `minibatch` samples an update, given that `rate` is right for `reference`: k times the
-    minibatch takes k times the rate (Goyal et al., 2.1). Where k > 1 it begins at `rate` and rises evenly over the
-    first `epochs` (2.2). `counts`: solver fields that count iterations of `reference` samples."""
+    """The solver fields for updates of `minibatch` samples, if `rate` is right for updates of `reference` samples.
+
+    k times the minibatch takes k times the rate (Goyal et al., 2.1). If k > 1, the rate begins at `rate` and rises
+    linearly over the first `epochs` (2.2).
+
+    samples: those of an epoch. counts: solver fields that count iterations of `reference` samples."""
     k = minibatch / reference
     warm = ceil(epochs * samples / minibatch) if k > 1 else 0
     scaled: dict[str, int | list[int]] = {}
@@ -53,28 +56,33 @@ def matched(
 
 @dataclass(frozen=True)
 class Cluster:
-    """Devices that train in step, each on minibatches of its own, with one sum of gradients after each iteration that
-    overlaps with nothing: a ring all-reduce, in which each device sends and receives 2 (N - 1) / N of the bytes."""
+    """N devices that train together, each on minibatches of its own.
+
+    After each iteration a ring all-reduce sums their gradients. It overlaps with nothing, and each device sends and
+    receives 2 (N - 1) / N of the gradients' bytes."""
 
     devices: int
     bandwidth: float  # bytes per second of each link of the ring, each way
     latency: float = 0.0  # seconds of each of the 2 (N - 1) rounds
 
     def sync(self, nbytes: int) -> float:
-        """Seconds until every device has the sum of so many bytes."""
+        """Seconds until every device has the sum of gradients of `nbytes` bytes."""
         rounds = 2 * (self.devices - 1)
         return rounds * (nbytes / self.devices / self.bandwidth + self.latency)
 
     def efficiency(self, seconds: float, nbytes: int) -> float:
-        """The part of an iteration that is not spent on the sum of so many bytes: speed-up over one device, per
-        device. `seconds`: of an iteration on one device."""
+        """The speed-up over one device, divided by the number of devices (0 to 1).
+
+        seconds: of an iteration on one device. nbytes: of the gradients."""
         return seconds / (seconds + self.sync(nbytes))
 
     def epoch(self, batch: int, seconds: float, nbytes: int, samples: int = SAMPLES) -> float:
-        """Seconds in which all devices together see `samples` samples once, each `batch` of them in `seconds`."""
+        """Seconds of an epoch of `samples` samples on all devices together.
+
+        One device takes `seconds` for an iteration on `batch` samples. nbytes: of the gradients."""
         return samples / (self.devices * batch) * (seconds + self.sync(nbytes))
 
 
 def gradient_bytes(program: Program) -> int:
-    """What devices have to agree on after an iteration: as many bytes as the weights have."""
+    """Bytes of gradients that the devices sum after an iteration: as many as the weights have."""
     return nbytes(t for t in program.carried if t.role is Role.PARAM)

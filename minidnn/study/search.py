@@ -1,12 +1,12 @@
-"""The largest of a series of sizes, batches or depths, whose plan keeps a budget.
+"""The search for the largest size in a series (of batches or depths) whose plan keeps a budget.
 
-Planning a deep net takes seconds, so few sizes are tried. Bytes grow about linearly with a batch and with a depth:
-where a policy at its leanest would meet the budget is estimated from what it took before, and corrected by each try;
-then sizes on both sides are tried until they are neighbours. A try is a whole plan, lowered and placed. Only the
-result's is proved, but that always is.
+Planning a deep net takes seconds, so few sizes are tried. A plan's bytes grow about linearly with the batch and with
+the depth. So the search draws a line through the bytes of earlier plans and tries the size at which it meets the
+budget. It ends when the largest size that fits and the smallest that does not are neighbours. Each try makes a whole
+plan, lowers it and places it. Only the result's plan is proved, but that always is.
 
-Placement is greedy, so a size may fit though a smaller one did not: what is found is the largest *tried* that fits,
-with the size above it that was tried and did not.
+Placement is greedy, so a size may fit although a smaller one does not. The result is therefore the largest *tried* size
+that fits, with the next larger tried size, which does not.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Make = Callable[[int], Sequence[Program]]  # the programs of a size
 
 @dataclass(frozen=True)
 class Series:
-    """The sizes that there are: `first`, and then every `step`, up to `last`."""
+    """The sizes to choose from: `first`, then every `step`, up to `last`. A size's number counts from 0."""
 
     first: int
     step: int
@@ -35,14 +35,14 @@ class Series:
 
     @property
     def top(self) -> int:
-        """The number of the last, from 0."""
+        """The number of the last size."""
         return (self.last - self.first) // self.step
 
     def __getitem__(self, number: int) -> int:
         return self.first + number * self.step
 
     def number(self, size: float) -> int:
-        """Of the largest that is no larger than `size`; of the first, or the last, where that is none of these."""
+        """The number of the largest size that is at most `size`; 0 if all sizes are larger."""
         if size >= self.last:
             return self.top
         return max(0, floor((size - self.first) / self.step))
@@ -50,10 +50,10 @@ class Series:
 
 @dataclass(frozen=True)
 class Try:
-    """One plan. `budget` is what the policy was told; 0 asks for its leanest plan, which is to estimate with."""
+    """One plan that was made."""
 
     size: int
-    budget: int
+    budget: int  # bytes that the policy was given; 0: its leanest plan was asked for, only to estimate from
     arena: int  # bytes on the device
     host: int  # bytes on the host
     fits: bool
@@ -62,16 +62,15 @@ class Try:
 
 @dataclass(eq=False)
 class Largest:
-    """What a search came to. `size` is None where nothing that was tried fits; `ended`: it ran out of time, so that
-    sizes between `size` and `refused` are untried (or nothing above `size` is known, where `refused` is None)."""
+    """The result of a search."""
 
     policy: str
-    size: int | None
-    arrangement: Arrangement | None  # proved
-    refused: Try | None
+    size: int | None  # None: no size that was tried fits
+    arrangement: Arrangement | None  # that of `size`, proved
+    refused: Try | None  # the smallest size above `size` that was tried and does not fit; None: there is none
     tried: tuple[Try, ...]
-    seconds: float
-    ended: bool
+    seconds: float  # of the whole search
+    ended: bool  # the time was up: sizes between `size` and `refused` (or above `size`) were not tried
 
 
 def largest(
@@ -85,11 +84,12 @@ def largest(
     seconds: float = inf,
     watch: Callable[[Try], None] = lambda _: None,
 ) -> Largest:
-    """The largest size of `series` whose programs, by `make`, the policy places within `budget` bytes (and the host's).
+    """The largest size of `series` at which the policy needs at most `budget` bytes (and `host_budget` on the host).
 
-    probes: two sizes whose leanest plans are made first, to estimate from.
-    seconds: after so many no further size is tried; a plan that is being made is finished. `watch` hears of each try.
-    Raises ScheduleError where the result's schedule cannot be proved (a bug), NoSuchPolicy for an unknown policy.
+    make: the programs of a size. probes: two sizes whose leanest plans are made first, to estimate from.
+    seconds: a time limit; when it is reached, the current plan is finished and no further size is tried.
+    watch: called with each Try.
+    Raises ScheduleError if the result's schedule cannot be proved (a bug), NoSuchPolicy for an unknown policy.
     """
     return _Search(make, series, policy, costs, budget, host_budget, seconds, watch).run(probes)
 
@@ -110,16 +110,18 @@ class _Search:
         self.budget, self.host_budget, self.seconds, self.watch = budget, host_budget, seconds, watch
         self.began = time.monotonic()
         self.tried: list[Try] = []
-        self.best: Arrangement | None = None  # of the largest that fits
+        self.best: Arrangement | None = None  # that of the largest size that fits
 
     def run(self, probes: tuple[int, int]) -> Largest:
         top = self.series.top
-        low, high = -1, top + 1  # numbers of sizes: of the largest that fits, of the smallest above it that does not
+        low, high = -1, top + 1  # size numbers: the largest tried that fits, the smallest tried above it
         for size in dict.fromkeys(probes):
             if self.time_is_up:
                 break
             self.plan(size, 0)
-        stride, wide = 0, 0  # how far from the last; how often an estimate left more than half of the sizes between
+        # stride: the least distance of the next try from the last, while only one of `low` and `high` was tried.
+        # wide: how many tries in a row left more than half of the sizes in between.
+        stride, wide = 0, 0
         while high - low > 1 and not self.time_is_up:
             guess, width = self.estimate(), high - low
             if low >= 0 and high > top:
@@ -146,7 +148,7 @@ class _Search:
         return self.elapsed > self.seconds
 
     def plan(self, size: int, told: int) -> bool:
-        """Whether a size fits, if its policy is told so many bytes."""
+        """Plan `size` with a budget of `told` bytes; whether the result keeps the search's budgets."""
         began = self.elapsed
         schedules = unproved(self.make(size), self.policy, self.costs, told)
         found = Arrangement.of(self.policy, schedules, self.budget)
@@ -160,8 +162,10 @@ class _Search:
         return fits
 
     def estimate(self) -> int:
-        """The number of the size that would just fit: on the line through the last two plans made under pressure, on
-        the device's bytes or, where these tell more, on the host's."""
+        """The number of the size that would just fit, by a line through the bytes of two earlier plans.
+
+        These are the last two under pressure: plans that were asked to be lean, or that did not fit. With a host budget
+        there are two lines, of bytes on the device and of bytes on the host; the smaller size counts."""
         pressed = [t for t in self.tried if not t.budget or not t.fits]
         limits = [(self.budget, [t.arena for t in pressed])]
         if self.host_budget is not None:
@@ -172,7 +176,9 @@ class _Search:
 
     @staticmethod
     def meets(limit: int, sizes: Sequence[int], taken: Sequence[int]) -> float | None:
-        """Where the line through the last plan and the one before it of another size meets the limit."""
+        """The size at which the line through the last plan, and the plan before it of another size, meets `limit`.
+
+        None if there is no such plan, or if the line does not rise."""
         before = next((i for i in range(len(sizes) - 2, -1, -1) if sizes[i] != sizes[-1]), None)
         if before is None or (taken[-1] - taken[before]) * (sizes[-1] - sizes[before]) <= 0:
             return None

@@ -1,4 +1,4 @@
-"""Seconds by layer, out of the traces of steps."""
+"""The seconds of each layer, from the traces of steps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Compute, Schedule
 
-# where an op's phase counts; a recomputed op counts as backward, where it happens
+# an op's pass -> the column that its seconds are added to; a recomputed op counts as backward, since it runs then
 COLUMNS = {
     "forward": "forward_seconds",
     "loss": "forward_seconds",
@@ -19,7 +19,7 @@ COLUMNS = {
 
 
 def layers(schedule: Schedule, traces: Sequence[Trace]) -> list[dict[str, Any]]:
-    """A row per layer in forward order; each op's time is its median over the traces."""
+    """A row per layer in forward order. A layer's seconds are the sum over its ops of their medians over the traces."""
     taken: dict[int, list[float]] = {}
     for trace in traces:
         for span in trace.spans:

@@ -1,6 +1,6 @@
-"""The efficiency-optimal minibatch under a budget, and what goes with it: AccUDNN-style tuning (a reconstruction).
+"""The efficiency-optimal minibatch under a budget: AccUDNN-style tuning (a reconstruction).
 
-Of AccUDNN's hyperparameter tuner (Guo et al., ICCD 2019) it is known that, once swapping is applied, it looks for the
+AccUDNN's hyperparameter tuner (Guo et al., ICCD 2019) is known only in outline. With swapping applied, it looks for the
 minibatch of the highest throughput and matches the learning rate to it. Here throughput is that of planned schedules on
 the simulator, or of steps that were run. `study/scaling.py` has the learning rate, and the model of several devices.
 """
@@ -29,14 +29,14 @@ Make = Callable[[int], Sequence[Program]]  # the programs at a batch size
 
 @dataclass(frozen=True)
 class Point:
-    """One batch size. Where it is refused, `why` says what stands in the way and its numbers are 0."""
+    """The result of one batch size. If it is refused, `why` says why, and its numbers are 0."""
 
     batch: int
     seconds: float = 0.0  # of one iteration
-    stall: float = 0.0  # of them, seconds that compute waits for copies
-    moved: int = 0  # bytes copied in a step, both ways, besides the batch and the loss
-    arena: int = 0
-    host: int = 0
+    stall: float = 0.0  # of these seconds, those in which compute waits for copies
+    moved: int = 0  # bytes that swapping copies in a step, both ways: without the batch and the loss
+    arena: int = 0  # bytes on the device
+    host: int = 0  # bytes of pinned memory on the host
     why: str = ""
     measured: float | None = None  # seconds of an iteration that was run
 
@@ -46,7 +46,7 @@ class Point:
 
     @property
     def unmoved(self) -> bool:
-        """Whether it fits without swapping."""
+        """Whether the batch fits without swapping."""
         return self.fits and not self.moved
 
     @property
@@ -55,7 +55,9 @@ class Point:
         return self.batch / self.seconds if self.seconds else 0.0
 
     def row(self, cluster: Cluster, gradients: int, samples: int) -> dict[str, Any]:
-        """As a row of `--json`. The cluster agrees on `gradients` bytes an iteration; an epoch is `samples`."""
+        """The point as a row of `--json`.
+
+        gradients: bytes that the cluster's devices sum in each iteration. samples: those of an epoch."""
         row = {**asdict(self), "fits": self.fits, "samples_per_second": self.rate}
         for old, new in (("moved", "moved_bytes"), ("arena", "peak_bytes"), ("host", "host_bytes")):
             row[new] = row.pop(old)
@@ -68,24 +70,24 @@ class Point:
 
 @dataclass(frozen=True)
 class Curve:
-    """Throughput against batch size, ascending; sizes between two neighbours were not tried."""
+    """The points that were tried, by ascending batch size."""
 
     points: tuple[Point, ...]
-    grid: int  # sizes are looked for to within this many samples
+    grid: int  # the best batch and the largest without swapping were found to within this many samples
 
     @property
     def best(self) -> Point | None:
-        """The efficiency-optimal batch: the highest throughput, the smaller one of equals."""
+        """The efficiency-optimal batch: that of the highest throughput, the smallest among equals."""
         return max((p for p in self.points if p.fits), key=lambda p: (p.rate, -p.batch), default=None)
 
     @property
     def unmoved(self) -> Point | None:
-        """The largest batch at which nothing is swapped."""
+        """The largest batch that fits without swapping."""
         return max((p for p in self.points if p.unmoved), key=lambda p: p.batch, default=None)
 
     @property
     def ratio(self) -> float | None:
-        """The best batch in terms of the largest that does not swap."""
+        """The best batch over the largest that fits without swapping."""
         return self.best.batch / self.unmoved.batch if self.best is not None and self.unmoved is not None else None
 
 
@@ -100,9 +102,11 @@ def sweep(
     name: str = "TRAIN",
     watch: Callable[[Point], object] = lambda point: None,
 ) -> Curve:
-    """Throughput at `first` samples, twice as many, and so on until the budget is refused or there is no larger batch.
-    Then two places are looked for by halving, to within `grid` (a quarter of `first`): the largest batch at which
-    nothing moves, and the one of the highest throughput. Every schedule is proved."""
+    """Throughput against batch size, with the two batches of interest found to within `grid` (a quarter of `first`).
+
+    The batch is doubled from `first` until one is refused (or halved, if `first` is refused, until one fits). Then
+    bisection finds the largest batch that fits without swapping, and the one of the highest throughput. Every schedule
+    is proved. watch: called with each new Point."""
     step = max(1, first // 4) if grid is None else grid
     seen: dict[int, Point] = {}
 
@@ -150,7 +154,7 @@ def planned(
     host_budget: int | None = None,
     name: str = "TRAIN",
 ) -> Point:
-    """One batch planned, proved and simulated."""
+    """The Point of one batch: planned, proved and simulated."""
     try:
         found = arrange(programs, policy, costs, budget, host_budget)
     except BudgetError as error:
@@ -164,7 +168,7 @@ def planned(
 
 
 def ran(open_runner: Open, point: Point, policy: str, costs: Costs, budget: int | None, steps: int = 4) -> Point:
-    """The same batch run for real: the median seconds of `steps` iterations after a first one."""
+    """`point` with measured seconds: the median of `steps` iterations that are run after a first one."""
     runner = open_runner(policy, costs, budget)
     try:
         runner.step()

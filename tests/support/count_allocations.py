@@ -1,5 +1,7 @@
-"""Run under count_allocations.so: counts what is allocated while prepared calls of every kind run, one by one, and
-during whole training steps that offload and prefetch."""
+"""A program that runs with tests/support/count_allocations.c loaded and counts large allocations on the cpu device.
+
+It counts them in prepared calls of every kind of op, and in whole training steps that offload and prefetch.
+"""
 
 import ctypes
 import gc
@@ -47,7 +49,7 @@ def main() -> int:
 
 
 def allocates(name: str, call, counter) -> bool:
-    call()  # threads start, lazy things are made
+    call()  # the first call starts threads and makes values that are made on demand
     counter.allocations_arm()
     call()
     call()

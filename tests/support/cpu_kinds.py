@@ -1,4 +1,4 @@
-"""The examples of ops by kind, also with values that are not finite, and how near a result must be."""
+"""The examples of ops by kind, the same with values that are not finite, and the tolerance of results."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.support.op_examples import Example, examples
 ALL = list(examples())
 
 
-TOLERANCE = 2e-5  # of the largest value: sums of a few thousand products in float32, in another order
+TOLERANCE = 2e-5  # relative to the largest value; float32 sums of a few thousand products differ so with their order
 
 
 def by_kind(kind: str) -> list[Example]:
@@ -24,7 +24,7 @@ def close(got: np.ndarray, want: np.ndarray, exact: bool) -> bool:
 
 
 def spoiled(kind: str) -> list[tuple[Example, Tensor]]:
-    """The kind's examples with values that are not finite in one read: one, some, all."""
+    """(example, tensor): the kind's examples in which one tensor has values that are not finite: one, some or all."""
     found = []
     for e in by_kind(kind):
         random = np.random.default_rng(0)
@@ -32,7 +32,7 @@ def spoiled(kind: str) -> list[tuple[Example, Tensor]]:
             if t.dtype != "float32" or t.size > 1 << 14:
                 continue
             some, linear = -(-t.size // 9), kind.startswith(("convolution", "inner_product"))
-            for value in (np.nan,) if linear else (np.nan, np.inf, -np.inf):  # sums treat the three alike
+            for value in (np.nan,) if linear else (np.nan, np.inf, -np.inf):  # sums treat all three alike
                 for count in {some} if linear else {1, some, t.size}:
                     x = e.data[t].copy()
                     x.reshape(-1)[random.choice(t.size, count, replace=False)] = value

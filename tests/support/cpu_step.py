@@ -1,4 +1,4 @@
-"""A whole training step of a net file on the cpu, without a solver: what its tests run and count allocations in."""
+"""A whole training step of a net file on the cpu without a solver, for tests that run it or count its allocations."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tests.support.paths import NET_FILES
 
 
 def machine(net: str, device, policy: str, format: str = "float32", fuse: bool = True, **options) -> Machine:
-    """A machine with the net's initial weights and one batch of noise on its way in; fused as the device says."""
+    """A machine with the net's initial weights and a batch of noise. fuse: whether ops are fused as the device can."""
     loaded = load(NET_FILES / f"{net}.yaml")
-    spec = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)  # no step is skipped
+    spec = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)  # so small that no step is skipped
     program = differentiate(loaded.graph("TRAIN", format=format), train=spec)
     program = fused(program, device.fuses if fuse else None)
     made = Machine(device, arrange([program], policy, estimate(device)), **options)
@@ -33,7 +33,7 @@ def machine(net: str, device, policy: str, format: str = "float32", fuse: bool =
 
 
 def feed(made: Machine, iteration: int = 0) -> None:
-    """The same batch for the same iteration, whatever the machine."""
+    """Write a batch of noise to the machine; it depends on the iteration alone."""
     random = np.random.default_rng(iteration)
     for t in made.arrangement.schedules["TRAIN"].program.inputs:
         if t.role == Role.CONTROL:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.gpu_check` with one item, whose second case ends its process and whose fourth never ends."""
+"""`python -m benchmarks.gpu_check` with one faulty item: its second case ends the process, its fourth never ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers and resolved graphs from snippets of YAML, for tests of layers and of differentiation."""
+"""Layers and graphs from snippets of YAML, for tests of layers and of differentiation."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.support.paths import NET_FILES
 
 
 def layer(text: str, phase: str = "TRAIN", sample=(3, 8, 8)):
-    """One layer, called `it`, from the inside of a YAML mapping."""
+    """A layer with the name "it". text: its other fields, as inside the braces of a YAML mapping."""
     spec = LayerParameter.model_validate({"name": "it", **YAML(typ="safe").load("{" + text + "}")})
     kind = LAYERS[spec.type]
     made = kind(spec, getattr(spec, kind.field_name), phase)
-    made.sample = sample  # the net asks the data for it
+    made.sample = sample  # a net would get the sample's shape from its data
     return made
 
 
@@ -28,10 +28,10 @@ def graph(layers: str, phase: str = "TRAIN", head: str = "name: net") -> Graph:
 
 
 def net(name: str, phase: str = "TRAIN") -> Graph:
-    """One of tests/support/nets."""
+    """The graph of a net in tests/support/nets."""
     return load(NET_FILES / f"{name}.yaml").graph(phase)
 
 
 def tensor(graph: Graph, blob: str) -> Tensor:
-    """The last version of a blob."""
+    """The tensor of the last version of a blob."""
     return next(b.tensor for n in reversed(graph.layers) for b in n.tops if b.name == blob)

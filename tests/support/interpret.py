@@ -1,7 +1,7 @@
-"""The plainest machine: a program's ops one after another, each tensor in an array of its own, no memory manager.
+"""The plainest machine: it runs a program's ops one after another, each tensor in an array of its own.
 
-Arrays are poisoned until written, reads that an op does not also write are locked, and every pair that an op
-declares in place is tried in place: it must give the same bytes as apart.
+Arrays are poisoned until they are written. While an op runs, arrays that it only reads are locked. Every pair that an
+op declares in place is also run in place, and must give the same bytes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Values = dict[str, np.ndarray]
 
 
 def run(program: Program, values: Mapping[str, np.ndarray], real: str = "float32") -> Values:
-    """All tensors' final values by name. `values`: inputs and carried tensors; `real` stands for float32."""
+    """All tensors' final values by name. values: inputs and carried tensors. real: the dtype to use for float32."""
     program.check()
     missing = [t.name for t in (*program.inputs, *program.carried) if t.name not in values]
     assert not missing, f"no values for {missing}"

@@ -1,4 +1,4 @@
-"""A device whose kernels mix bytes: any wrong, late or stale byte changes what they make."""
+"""A device whose kernels mix bytes: any wrong, late or stale byte changes their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.programs import costs
 
 
 class Mixer(Device):
-    """A device of bytes: each write becomes a mixture of all reads and the op's name, in place or not."""
+    """A device on which each op writes a mixture of all bytes that it reads and its name, in place or not."""
 
     name, memory = "mixer", 1 << 34
 
@@ -33,5 +33,5 @@ def mix(op, reads, writes, workspace):
     for k, w in enumerate(writes):
         seed = crc32(f"{op.name}{k}".encode()) % 251
         bytes_ = sum(((i + 3) * t for i, t in enumerate(total)), np.arange(4096, dtype=np.uint32)) * 7 + seed
-        # exponents are kept small, so that every float is finite
+        # & 0x3F keeps exponents small, so that every float is finite
         w.reshape(-1).view(np.uint8)[:] = np.resize(bytes_, w.nbytes).astype(np.uint8) & 0x3F

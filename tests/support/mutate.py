@@ -1,4 +1,4 @@
-"""Mutations of a schedule, most of which break it."""
+"""Random changes of a schedule, most of which break it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ def without(s: Schedule, i: int) -> Schedule:
 
 
 def with_instructions(s: Schedule, instructions, renumber=lambda k: k) -> Schedule:
-    """Runs are counted anew: what is wrong with the list, its numbers shall not give away."""
+    """The schedule with these instructions. Each Compute's run is counted anew, so that its number does not reveal the
+    change.
+
+    renumber: returns the new index of the instruction that a Wait refers to."""
     out, runs = copy.copy(s), Counter()
     made = []
     for x in instructions:
@@ -41,7 +44,7 @@ def mutate(s: Schedule, r: random.Random) -> Schedule:
 
 
 def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
-    """Itself where it has nothing of the kind."""
+    """One random change of this kind; the schedule itself if it has nothing to change in that way."""
     n = len(s.instructions)
     at = {cls: [i for i, x in enumerate(s.instructions) if isinstance(x, cls)] for cls in (Wait, Compute, Offload)}
     copies = [i for i, x in enumerate(s.instructions) if isinstance(x, (Offload, Prefetch))]
@@ -105,7 +108,7 @@ def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
     elif kind == "host place":
         t, u = r.choice(list(s.host_offset)), r.choice(list(s.host_offset))
         out.host_offset[t] = r.choice([s.host_offset[u], s.host_offset[t] + 256 * r.choice([-64, -1, 1, 64])])
-    elif kind == "buffer":  # a stay in the bytes of another's: a slot that is not free, a share that is not allowed
+    elif kind == "buffer":  # move a stay into another buffer, where its bytes may not be free
         at_b = [stay for stay in b.stays if not b.home]
         if at_b and not c.home and c.nbytes >= max(stay.tensor.nbytes for stay in at_b):
             return _moved(s, r.choice(at_b), b, c)
@@ -113,7 +116,7 @@ def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
 
 
 def _moved(s: Schedule, stay: Stay, b: Buffer, c: Buffer) -> Schedule:
-    """The schedule with `stay` moved from buffer b to c; all of it is made anew."""
+    """The schedule with `stay` moved from buffer b to c. All of its buffers and stays are copied."""
     buffers = {old: copy.copy(old) for old in s.buffers}
     new = {id(x): copy.copy(x) for old in s.buffers for x in old.stays}
     for old, made in buffers.items():

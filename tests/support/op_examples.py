@@ -1,7 +1,7 @@
-"""Ops of every kind in odd geometries, with data: what the tests of the cpu backend run on. Of each kind at
-least one is large, so that a temporary array could not hide below the noise where allocations are counted.
+"""Ops of every kind in odd geometries, with data, for tests of the backends.
 
-An Example knows nothing of a device; `place` lays its tensors into an arena the way a machine does.
+At least one example of each kind is large, so that a temporary array would be noticed where allocations are counted. An
+Example does not depend on a device; `place` puts its tensors into an arena as a machine does.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def _attrs_class(fields: tuple[str, ...]) -> type:
 
 
 def attrs(**values):
-    """Attributes by name, hashable as a layer's are."""
+    """Attributes of an op by name, hashable like a layer's."""
     return _attrs_class(tuple(values))(**values)
 
 
@@ -30,8 +30,8 @@ def attrs(**values):
 class Example:
     name: str
     op: Op
-    data: dict[Tensor, np.ndarray]  # of what is read
-    exact: bool = False  # indices, copies: no rounding is excused
+    data: dict[Tensor, np.ndarray]  # the values of the tensors that the op reads
+    exact: bool = False  # results must have the same bits, as indices and copies do
 
 
 class Maker:
@@ -66,8 +66,10 @@ class Maker:
 
 
 def place(device, example: Example, algorithm: Algorithm, shift: int = 0, together: bool = False, poison: int = 0xFF):
-    """(call, {tensor: logical view}) in an arena filled with `poison`, by default NaN; `shift` moves every offset by so
-    many times 256 bytes; `together` lets each write take the bytes of the read its op permits."""
+    """Put the example's tensors into an arena and prepare its op. Returns (call, {tensor: logical view}).
+
+    shift: moves every offset by so many times 256 bytes. together: writes share bytes with reads as far as the op
+    permits. poison: the byte that fills the arena before, by default that of NaN."""
     op = example.op
     taken: dict[Tensor, Tensor] = {}
     if together:
@@ -91,7 +93,7 @@ def place(device, example: Example, algorithm: Algorithm, shift: int = 0, togeth
 
 @cache
 def bare():
-    """The cpu device where no C compiler is: oneDNN and NumPy alone."""
+    """The cpu device as it is without a C compiler: oneDNN and NumPy alone."""
     from minidnn.backends.cpu import CpuDevice
 
     device = CpuDevice()
@@ -100,7 +102,7 @@ def bare():
 
 
 def compiled(threads: int = 1):
-    """The cpu device with our own kernels; a test that wants it is skipped, with the reason, where they are not."""
+    """The cpu device with our own kernels. If they cannot be compiled, the test is skipped, with the reason."""
     import pytest
 
     from minidnn.backends.cpu import CpuDevice
@@ -112,7 +114,7 @@ def compiled(threads: int = 1):
 
 
 def guarded(device, e: Example, algorithm: Algorithm) -> bool:
-    """Whether bytes around each tensor and the workspace stay as they were."""
+    """Run the example; whether the bytes around each tensor and the workspace stay as they were."""
     room = {t: np.full(t.nbytes + 8192, 0xA5, np.uint8) for t in e.op.tensors}
     workspace = np.full(algorithm.workspace + 8192, 0xA5, np.uint8)
     at = {t: -raw.ctypes.data % 256 + 256 for t, raw in room.items()}
@@ -133,7 +135,7 @@ def run(device, example: Example, algorithm: Algorithm, **how) -> list[np.ndarra
 
 
 def expected(kernels, example: Example) -> list[np.ndarray]:
-    """What the reference's kernel makes of it."""
+    """The example's results by `kernels`, the reference's."""
     arrays = {t: x.copy() for t, x in example.data.items()}
     for t in example.op.writes:
         arrays.setdefault(t, np.zeros(t.shape, t.dtype))
@@ -144,7 +146,7 @@ def expected(kernels, example: Example) -> list[np.ndarray]:
 
 
 def examples(seed: int = 0) -> Iterator[Example]:
-    """Every kind, several geometries each."""
+    """Examples of every kind, in several geometries each."""
     m = Maker(seed)
     yield from convolutions(m)
     yield from poolings(m)
@@ -227,7 +229,7 @@ def _ceil_mode(h: int, k: int, s: int, p: int) -> int:
 
 
 def _some_index(m: Maker, size, o, k, s, p, shape, dtype) -> np.ndarray:
-    """Positions within windows that fall on the image."""
+    """Random positions within windows, as MAX pooling's index, that lie on the image and not in its padding."""
     index = np.empty(shape, dtype)
     for i in range(o[0]):
         for j in range(o[1]):
@@ -373,7 +375,8 @@ def joins(m: Maker) -> Iterator[Example]:
 
 
 def fused(m: Maker) -> Iterator[Example]:
-    """What fusion.py makes: a forward with its ReLU, and a ReLU's backward with a bias gradient or behind pooling's."""
+    """Fused ops of programs/fusion.py: a forward with its ReLU; a ReLU's backward with a bias gradient or pooling's
+    backward."""
     for e in [e for made in (convolutions(m), products(m)) for e in made if e.op.kind.endswith(".forward")]:
         if len(e.op.reads) == 3:
             reads, shapes = [e.data[t] for t in e.op.reads], [t.shape for t in e.op.writes]
@@ -391,7 +394,7 @@ def fused(m: Maker) -> Iterator[Example]:
 
 
 def scaled(m: Maker) -> Iterator[Example]:
-    """And a BatchNorm with the Scale, or the Scale and the ReLU, behind it."""
+    """More fused ops: a BatchNorm with the Scale after it, or with the Scale and the ReLU after it."""
     for shape in [(3, 5, 6, 7), (2, 16, 5, 5), (7, 13), (2, 3, 4), (2, 64, 28, 28), (2000, 17)]:
         c, rows = shape[1], tuple(i for i in range(len(shape)) if i != 1)
         x, dy, gamma, beta = m.normal(*shape) + 1, m.normal(*shape), m.normal(c), m.normal(c)
@@ -439,7 +442,7 @@ def losses(m: Maker) -> Iterator[Example]:
 
 
 def channels(m: Maker) -> Iterator[Example]:
-    """What goes by vectors of channels, with fewer and with a few more of them than vectors have lanes."""
+    """Ops that are computed by vectors of channels, with fewer channels than lanes and with a few more."""
     for c in (1, 3, 9, 17, 69):
         k, s, p, size = (3, 2), (2, 3), (1, 1), (9, 11)
         o = tuple(_ceil_mode(*axis) for axis in zip(size, k, s, p, strict=True))
@@ -458,7 +461,7 @@ def channels(m: Maker) -> Iterator[Example]:
             a = attrs(size=n, alpha=0.3, beta=beta, k=2.0, region="ACROSS_CHANNELS", saved="x")
             yield m.example("lrn.forward", [dy], [shape], a, note=f"size {n}")
             yield m.example("lrn.backward", [dy, m.normal(*shape)], [shape], a, note=f"size {n}")
-        for spread in (1, 60):  # of the larger ones, some have no probability that a float32 holds
+        for spread in (1, 60):  # with 60, some probabilities are too small for float32
             rows, a = m.normal(7, c) * spread, attrs(axis=1)
             e = np.exp(rows - rows.max(1, keepdims=True))
             yield m.example("softmax.forward", [rows], [rows.shape], a, inplace=[(0, 0)], note=f"spread {spread}")

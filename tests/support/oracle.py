@@ -1,7 +1,7 @@
-"""An obviously correct, quadratic judge of schedules: what verify must agree with where a schedule is broken.
+"""A judge of schedules that is quadratic and obviously correct, for tests of memory/proof/verify.py.
 
-It builds the whole happens-before relation as sets, compares every pair of accesses to overlapping bytes, and
-replays values cell by cell. It knows nothing of buffers, stays' lives, Allocs or Frees.
+It builds the whole happens-before relation as sets, compares every pair of accesses to overlapping bytes, and replays
+values cell by cell. It does not look at buffers, the lives of stays, Allocs or Frees.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ CELL = ALIGNMENT
 
 def broken(s: Schedule) -> str | None:
     """Why a step of this schedule could go wrong under some timing of the streams, or None."""
-    before: dict[int, int] = {}  # instruction -> bit set of those surely finished when it starts
+    before: dict[int, int] = {}  # instruction -> bit set of the instructions that have surely finished when it starts
     now = dict.fromkeys(STREAMS, 0)
     accesses: list[tuple[int, str, int, int, bool]] = []  # (instruction, place, first cell, last cell, writes)
 

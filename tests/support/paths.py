@@ -1,4 +1,4 @@
-"""Where files that tests read are."""
+"""The paths of files that tests read."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ NET_FILES = SUPPORT / "nets"
 GOLDEN = ROOT / "tests" / "golden"
 MODELS = ROOT / "models"
 
-SMALL_NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]  # of NET_FILES: a few layers each
+SMALL_NETS = ["chain", "diamond", "residual", "inception", "nested", "lenet"]  # in NET_FILES, of a few layers each

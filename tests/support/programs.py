@@ -11,7 +11,9 @@ KB = 1024
 
 
 class Builder:
-    """Layers by name over tensors by name; `program()` adds a backward for any DAG. Sizes are in KiB."""
+    """Builds a program layer by layer; a bottom is named by its layer. `program()` adds the backward pass of any DAG.
+
+    Sizes are in KiB."""
 
     def __init__(self, data: int = 64) -> None:
         self.data = Tensor("data", (data * KB // 4,), role=Role.INPUT)
@@ -99,7 +101,7 @@ def chain(n: int = 4, size: int = 64) -> Program:
 
 
 def normed(blocks: int = 3) -> Program:
-    """A residual net whose convolutions are followed by what is cheap."""
+    """A residual net whose convolutions are followed by cheap ops."""
     b = Builder()
     x = b.add("stem", "convolution", "data")
     for i in range(blocks):
@@ -166,7 +168,7 @@ def costs(memory: int = 1 << 40, bandwidth: float = 1e9) -> Costs:
 
 
 def random_graph(seed: int, layers: int = 12) -> Program:
-    """Any DAG: each layer reads one to three of the blobs before it; what nobody reads is summed at the end."""
+    """A random DAG: each layer reads one to three earlier blobs. At the end blobs that no layer reads are joined."""
     r = random.Random(seed)
     b, read = Builder(r.choice([16, 64])), {"data"}
     blobs = [b.add("stem", "convolution", "data", size=r.choice([16, 32, 64]))]
@@ -183,9 +185,10 @@ def random_graph(seed: int, layers: int = 12) -> Program:
 
 
 def wild_graph(seed: int, layers: int = 10) -> Program:
-    """A DAG of what real programs have and `random_graph` has not: several inputs (one of them read by backward alone),
-    outputs (one of them a map that backward reads), statistics and gradients that are updated in place, masks and means
-    kept beside maps, chains of ops in place, results that nobody reads."""
+    """A random DAG with features of real programs that `random_graph` lacks.
+
+    These are several inputs, several outputs (one of them a map that backward reads), statistics and gradients that are
+    updated in place, masks and means kept for backward, chains of ops in place, and results that no op reads."""
     r = random.Random(seed)
     data, other, label, rate = (
         Tensor(name, (r.choice([16, 64]) * KB // 4 if role is Role.INPUT else 1,), role=role)
@@ -225,7 +228,7 @@ def wild_graph(seed: int, layers: int = 10) -> Program:
             op(name, "forward", Pass.FORWARD, x, [y], ((x[0], y),) if same else ())
         blobs.append(y)
         done.append((name, kind, x, y, w, extra))
-    seen = r.choice(blobs[2:])  # an output that is used besides
+    seen = r.choice(blobs[2:])  # an output that ops read, too
     ends = [b for b in blobs if b not in read]
     loss, unread = Tensor("loss", (1,)), Tensor("probabilities", (16,), role=Role.EXTRA)
     op("loss", "forward", Pass.LOSS, [*ends, label], [loss, unread])
@@ -273,7 +276,7 @@ def wild_graph(seed: int, layers: int = 10) -> Program:
 
 
 def forward_only(program: Program) -> Program:
-    """Its forward pass as a program of its own: it carries what it reads, and the first output leaves."""
+    """The program's forward pass as a program of its own, with the first output alone. It carries what it reads."""
     ops = tuple(op for op in program.ops if op.during in FORWARD and not set(op.reads) & set(op.writes))
     read = {t for op in ops for t in op.reads}
     carried, inputs = (tuple(t for t in ts if t in read) for ts in (program.carried, program.inputs))

@@ -1,4 +1,4 @@
-"""A snapshot to write and read."""
+"""A small snapshot for tests that write and read it."""
 
 from __future__ import annotations
 

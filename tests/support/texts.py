@@ -1,4 +1,4 @@
-"""Files of nets, as texts."""
+"""The texts of net files."""
 
 from __future__ import annotations
 

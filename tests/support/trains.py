@@ -1,4 +1,4 @@
-"""Small nets trained for a few steps, and all that they end with."""
+"""Small nets trained for a few steps: the bytes of their values at the end, their losses and their algorithms."""
 
 from __future__ import annotations
 

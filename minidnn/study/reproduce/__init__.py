@@ -1,7 +1,7 @@
-"""The papers' figures, theirs beside ours: one system, one file, each with `rows(tell)`.
+"""The papers' figures compared with ours: one file per system, each with a function `rows(tell)`.
 
-A file asks for networks by name, plans them with the paper's memory facts where it declares some, and yields a Row for
-each number that the paper gives. Nothing here decides anything about memory: that is the policies' business.
+A file asks for networks by name, plans them with the memory facts of its paper, and yields a Row for each number in the
+paper. Decisions about memory are the policies', never made here.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ SYSTEMS = ("vdnn", "vdnnpp", "superneurons", "layrub", "accudnn")
 
 
 def rows(system: str, tell: Tell = lambda what: None) -> Iterator[Row]:
-    """The rows of one system, as they are found. Raises KeyError for a name that is not in SYSTEMS."""
+    """The rows of one system, each as soon as it is computed. Raises KeyError for a name that is not in SYSTEMS."""
     if system not in SYSTEMS:
         raise KeyError(f"there is no system {system!r} (there are {', '.join(SYSTEMS)})")
     found: Iterator[Row] = importlib.import_module(f"minidnn.study.reproduce.{system}").rows(tell)

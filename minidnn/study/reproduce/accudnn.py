@@ -1,8 +1,9 @@
-"""AccUDNN (Guo et al., ICCD 2019, arXiv 1901.06773): the four figures of its abstracts. Its text was not to be had.
+"""AccUDNN (Guo et al., ICCD 2019, arXiv 1901.06773): the four figures of its abstracts. Its text was not available.
 
-So its hardware, the batch of its ResNet-152 and its network are not known. Here it is the profile of the Titan X, whose
-12 GB the abstract names as a budget. Original Caffe is the data and diff of all blobs for the whole step, with the
-memory facts of Caffe and at most 8 MiB of workspace for a convolution; AccUDNN, which was built on Caffe, has the same.
+So its GPU, the batch of its ResNet-152 and the links of its cluster are not known. Here the GPU is the profile of the
+Titan X, because the abstract names 12 GB as a budget. Original Caffe keeps the data and diff of all blobs for the whole
+step, with Caffe's memory facts. A convolution takes at most 8 MiB of workspace. AccUDNN was built on Caffe, so its
+facts and workspaces are the same here.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ SYSTEM = "accudnn"
 NETWORK = "resnet152"
 GPU = "titan_x"
 GIB = 1024 * MIB
-FIRST, GRID = 32, 8  # batches that are tried
+FIRST, GRID = 32, 8  # the first batch that is tried, and how closely the best one is found
 CAFFE, SWAPPING = "baseline_caffe:p", "accudnn:p"
 TRAINING = TrainSpec(SGD(momentum=0.9, weight_decay=1e-4))
 
@@ -68,7 +69,7 @@ def _programs(batch: int) -> Sequence[Program]:
 
 
 def _largest(costs: Costs, budget: int) -> int:
-    """The largest batch that original Caffe trains in so many bytes; 0: none."""
+    """The largest batch that original Caffe trains in `budget` bytes; 0: none."""
     found = largest(_programs, Series(1, 1, 1 << 20), CAFFE, costs, budget, (FIRST, 2 * FIRST))
     return found.size or 0
 

@@ -1,9 +1,9 @@
 """Layrub (Jin et al., TACO 15(3), 2018): Figures 9 to 13 and Tables 5 to 8, on the profile of its K40 with its facts.
 
-Bars were measured from raster pictures (10 MB, where a bar is in GB 10 GB/1024). Its MB are MiB. What Figures 9 to 11
-count is data and diff of all blobs; what layers keep for themselves (Caffe's BatchNorm and Scale do), parameters and
-workspaces stand apart. Tables 6 and 7 are of whole training runs. Convolutions have what Caffe lets cuDNN take: the
-fastest algorithm that needs 8 MiB or less.
+Bars were measured in raster pictures, to 10 MB (bars in GB: to 10 GB/1024). Its MB are MiB. Figures 9 to 11 count data
+and diff of all blobs. They do not count parameters, workspaces, and the tensors that a layer keeps for itself (as
+Caffe's BatchNorm and Scale do). Tables 6 and 7 are of whole training runs. A convolution uses the algorithm that Caffe
+chooses from cuDNN's: the fastest that needs 8 MiB of workspace or less.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from minidnn.training.solver_file import understand
 
 SYSTEM = "layrub"
 MAPS = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT})
-WORKSPACE = 8 * MIB  # what Caffe lets a convolution's algorithm take
-K40 = 11580 * MIB  # what the paper's card offered
+WORKSPACE = 8 * MIB  # the most that Caffe allows a convolution's algorithm
+K40 = 11580 * MIB  # the memory of the paper's card
 GB = 1024  # MiB, where the paper's scale is in GB
 TRAINING = TrainSpec(SGD(momentum=0.9, weight_decay=1e-4))
 
@@ -138,7 +138,7 @@ def lowered(name: str, batch: int, facts: str, train: TrainSpec | None = None) -
 
 
 def caffes(costs: Costs) -> Costs:
-    """The same, but that convolutions may take no more workspace than Caffe lets them."""
+    """`costs` without algorithms that need more workspace than Caffe allows (WORKSPACE)."""
 
     def choices(op: Op) -> tuple[Choice, ...]:
         all_ = costs.choices(op)
@@ -148,14 +148,14 @@ def caffes(costs: Costs) -> Costs:
 
 
 def arranged(name: str, batch: int, policy: str, train: TrainSpec | None = None) -> Arrangement:
-    """What one of POLICIES does with a net, with the memory facts that the paper has for it."""
+    """The arrangement of a net under one of POLICIES, with the paper's memory facts for that policy."""
     facts = "caffe" if policy == CAFFE else "layrub2018"
     arrangement, _ = planned(lowered(name, batch, facts, train), policy, caffes(profile("k40")))
     return arrangement
 
 
 def data_and_diff(schedule: Schedule) -> int:
-    """Bytes of what the paper calls intermediate data: maps and their gradients, with the batch, where most live."""
+    """The most bytes live at once of the paper's "intermediate data": the batch, feature maps and their gradients."""
     return int(schedule.curve(MAPS).max())
 
 

@@ -1,4 +1,4 @@
-"""One figure of a paper beside ours."""
+"""One figure of a paper, and ours for the same case."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-Tell = Callable[[str], object]  # what is being worked on, for people who wait
+Tell = Callable[[str], object]  # called with a name of the work in progress, to be shown to the user
 
 MIB = 2**20
 
 
 @dataclass(frozen=True)
 class Row:
-    """`paper` is what the paper prints, in the unit that `quantity` names ("peak, MiB"); None where it gives none.
-    `ours` is what this software finds for the same; None where it cannot, and then `reason` says why."""
+    """One number of a paper and ours, both in the unit that `quantity` names ("peak, MiB").
+
+    `paper` is None if the paper gives no number. `ours` is None if there is none, and then `reason` says why."""
 
     system: str  # "superneurons"
     figure: str  # "Table 1", "Figure 11", "section III-C"
@@ -26,7 +27,7 @@ class Row:
 
     @property
     def deviation(self) -> float | None:
-        """Ours over the paper's, less one."""
+        """Ours over the paper's, less 1; None if either is missing, or if only the paper's is 0."""
         if self.paper is None or self.ours is None:
             return None
         if self.paper == self.ours:

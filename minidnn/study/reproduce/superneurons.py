@@ -1,8 +1,8 @@
 """SuperNeurons (Wang et al., PPoPP 2018): section 3's series, Tables 1 to 5 and Figures 11 to 14, on the profile of its
 K40 of 12 GB.
 
-Its MB are MiB, and what it sums are feature maps and gradients (study/layer_steps.py), of programs with its memory
-facts. What it trains, under Tables 4 and 5, is planned with the facts that run, with momentum, and proved.
+Its MB are MiB. It sums feature maps and gradients (study/layer_steps.py), here of programs with its memory facts.
+Tables 4 and 5 are about nets that train: these are planned with the default facts and with momentum, and proved.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def program(name: str, batch: int, facts: str = "superneurons", train: TrainSpec
 
 
 def one_norm(name: str, batch: int) -> Program:
-    """With BatchNorm and Scale as one layer, which the paper's BN is: Scale left out."""
+    """The program of a net without its Scale layers, because the paper's BN is one layer: BatchNorm with Scale."""
     net, _, _ = understand(name, batch=batch)
     layers = [layer for layer in net.parameter.layer if layer.type != "Scale"]
     net = Net.from_parameter(net.parameter.model_copy(update={"layer": layers}))
@@ -64,13 +64,13 @@ def one_norm(name: str, batch: int) -> Program:
 
 
 def schedule(p: Program, policy: str, budget: int = ALL) -> Schedule:
-    """With the algorithms of least workspace, unless the policy says others or chooses them itself."""
+    """The schedule of `p` under a policy; if that names and chooses no algorithms, with those of least workspace."""
     name = policy if ":" in policy or policy in CHOOSING else f"{policy}:m"
     return arrange([p], name, COSTS, budget).schedules["TRAIN"]
 
 
 def moved(s: Schedule) -> int:
-    """Bytes out and back; inputs and outputs apart."""
+    """Bytes that swapping copies in a step, out and back: without the program's inputs and outputs."""
     found = copied(s.instructions, s)
     return found["offload_bytes"] + found["prefetch_bytes"]
 
@@ -173,7 +173,7 @@ def figure_12(tell: Tell) -> Found:
 
 
 def fits(name: str, batch: int) -> bool:
-    """Whether superneurons trains it in 12 GB: planned and proved."""
+    """Whether a plan of superneurons for training the net fits into 12 GB, and is proved."""
     try:
         arrange([program(name, batch, "default", TRAINED)], "superneurons", COSTS, K40)
     except BudgetError:
@@ -222,7 +222,7 @@ def table_5(tell: Tell) -> Found:
 
 
 def caffes(name: str) -> int:
-    """The largest batch of Caffe's own allocation in 12 GB: what it takes is linear in the batch."""
+    """The largest batch for which Caffe's own allocation fits into 12 GB: its bytes are linear in the batch."""
     few, many = (
         schedule(program(name, batch, "caffe", TRAINED), "baseline_caffe").arena for batch in (16, 32)
     )  # fmt: skip

@@ -1,8 +1,9 @@
 """vDNN (Rhu et al., MICRO 2016): Figures 1, 4, 11, 12, 14 and 15, on the profile of its Titan X with its memory facts.
 
-Bars were measured from the paper's vector drawings, where one pixel is some 10 to 25 MB. Its MB are MiB. Memory is what
-the paper counts: feature maps, gradient maps and workspaces over time, and the weights of what they belong to; weight
-gradients are in none of its bars. Only the feature extraction is timed. Our vgg19 is the paper's VGG-16.
+Bars were measured in the paper's vector drawings, where one pixel is some 10 to 25 MB. Its MB are MiB. Memory is
+counted as in the paper: feature maps, gradient maps and workspaces over time, plus weights (under vDNN, only those of
+the feature extraction). Weight gradients are in none of its bars. Only the feature extraction is timed. Our vgg19 is
+the paper's VGG-16.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ FEATURE_MAPS = frozenset({Role.INPUT, Role.ACTIVATION})
 GRADIENT_MAPS = frozenset({Role.GRADIENT})
 WORKSPACES = frozenset({Role.WORKSPACE})
 
-ORACLE = "baseline:p"  # taken as if it had the memory it needs, which is the paper's oracle
+ORACLE = "baseline:p"  # planned with as much memory as it needs: the paper's oracle
 
 # Figure 11 (average and maximum, MB) and Figure 14 (performance relative to the oracle)
 NETS: dict[tuple[str, int], dict[str, tuple[float, float, float]]] = {
@@ -74,7 +75,7 @@ PARTS = {
 }
 # Figure 15: GPU under vDNN_dyn, CPU side, baseline, MB, at batch 32
 DEEP = {"vgg116": (3001, 16968, 21032), "vgg316": (3859, 46815, 51738), "vgg416": (4268, 61780, 67111)}
-FITS = {"vdnn_all:m", "vdnn_dyn"}  # of vgg19 at 256 in 12 GB; the others do not (section V)
+FITS = {"vdnn_all:m", "vdnn_dyn"}  # the policies that train vgg19 at batch 256 in 12 GB (section V)
 
 MODEL = "workspaces and seconds are the profile's, fitted to Figures 4 and 14 as a whole (docs/costs.md)"
 PREFETCH = "Figure 10 taken literally prefetches one map earlier than the paper's largest layer holds"
@@ -117,12 +118,12 @@ def _planned(name: str, batch: int, policies: Iterable[str]) -> dict[str, _Found
 
 @dataclass(frozen=True, eq=False)
 class _Found:
-    """A policy's result and what the paper would have measured of it."""
+    """A policy's result, and its memory and time as the paper counts them."""
 
     result: Result
     most: float  # bytes
-    average: float
-    seconds: float
+    average: float  # bytes
+    seconds: float  # of the feature extraction
 
     @property
     def schedule(self) -> Schedule:
@@ -136,13 +137,13 @@ def _found(r: Result) -> _Found:
     curve = schedule.curve(FEATURE_MAPS | GRADIENT_MAPS | WORKSPACES)
     took = np.array([s.end - s.start for s in r.trace.spans if s.stream == "compute"])
     managed = np.array([op.layer in features and op.during is not Pass.UPDATE for op in schedule.plan.order])
-    # The mean over ops, not over seconds: it is this one that gives the paper's bars, to a per cent for (m).
+    # The mean over ops, not over seconds: this mean gives the paper's bars, to a per cent for (m).
     average = curve[managed].mean() if r.policy.startswith("vdnn") else curve.max()
     return _Found(r, float(curve.max()) + weights, float(average) + weights, r.trace.seconds - took[~managed].sum())
 
 
 def _weights(program: Program, of: set[str] | None) -> int:
-    """Bytes of the weights that these layers read; of all, if None."""
+    """Bytes of the weights that the layers `of` read; of all layers, if None."""
     owner = {t: op.layer for op in program.ops for t in op.reads if t.role is Role.PARAM}
     return nbytes(t for t, layer in owner.items() if of is None or layer in of)
 

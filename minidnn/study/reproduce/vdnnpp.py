@@ -1,11 +1,12 @@
 """vDNN++ (Shriram et al., IPDPS 2019): the claims of its abstract, on the networks of its authors' code.
 
-The paper's tables were not to be had, so that only the abstract's two numbers stand on its side: up to 60 % faster than
-vDNN, and up to 60 % less pinned memory. What stands on ours is on the Titan X's profile with vDNN's memory facts.
-The authors' code knows AlexNet at 128 and 256 and VGG at 64, and linear networks only; GoogLeNet is ours.
+The paper's tables were not available, so only the abstract's two numbers can be compared: up to 60 % faster than vDNN,
+and up to 60 % less pinned memory. Ours are computed on the Titan X's profile with vDNN's memory facts. The authors'
+code has AlexNet at batch 128 and 256 and VGG at 64, and only linear networks; GoogLeNet was added here.
 
-Its second number was reached by packing ReLU's outputs on the host. How much they shrink is measured here, on a small
-network that really trains. Beside it stands what a pinned ring does: only a part of what travels is ever pinned.
+The authors reached the second number by packing ReLU's outputs on the host. How much these shrink is measured here on a
+small network that is trained. A second row shows the saving by a pinned ring, which pins only as many bytes as the ring
+holds.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ PAIRS = (("vdnn_all", "vdnn_pp"), ("vdnn_conv", "vdnn_pp_conv"))
 FASTER = 60.0  # "up to 60 %", the abstract
 LESS_PINNED = 60.0  # likewise
 
-ANY = 1 << 60  # a budget that stands in nobody's way
+ANY = 1 << 60  # a budget that is large enough for every plan
 ABSTRACT = (
     "the abstract gives only the largest gain, of a network and a budget that it does not name; "
     "ours is against a vDNN whose copies run at the link's full rate"
 )
-NO_TABLE = "the paper's tables were not to be had"
-ALL_STAYS = "so much memory that nothing leaves: what is gained is all that vDNN, which moves it anyway, loses"
+NO_TABLE = "the paper's tables were not available"
+ALL_STAYS = "with so much memory nothing leaves: the gain is all the time that vDNN loses, since it moves maps anyway"
 CARD = "in 12 GiB"
 RING = (
     "ours is the smallest ring with which a step is no slower than vDNN's in the same bytes of the device; that fewer "
@@ -89,7 +90,7 @@ def _seconds(lowered: tuple[Program, ...], policy: str, card: Costs, budget: int
 
 
 def _pinned(tell: Tell) -> Iterator[Row]:
-    """How much less is pinned than vDNN pins, by a ring and by packing."""
+    """Rows of the pinned memory saved relative to vDNN, by a ring and by packing."""
     less: dict[str, float] = {}
     for (name, batch), title in NETS.items():
         for vdnn, pp in PAIRS:
@@ -107,7 +108,7 @@ def _pinned(tell: Tell) -> Iterator[Row]:
 
 
 def _ring(lowered: tuple[Program, ...], vdnn: str, pp: str) -> float:
-    """How many per cent of vDNN's pinned bytes a ring saves while a step takes no longer."""
+    """Per cent of vDNN's pinned memory saved by the smallest ring tried with which a step is no slower than vDNN's."""
     card = profile("titan_x")
     theirs = arrange(lowered, vdnn, card, ANY)
     slow = simulate(theirs.schedules["TRAIN"], card).seconds
@@ -123,11 +124,13 @@ def _ring(lowered: tuple[Program, ...], vdnn: str, pp: str) -> float:
         found = ours(ring)
         if simulate(found.schedules["TRAIN"], card).seconds <= slow:
             return 100 * (1 - found.host / theirs.host)
-        ring = ring * 5 // 4  # at last it holds all that travels, and vDNN++ is never slower than vDNN
+        ring = ring * 5 // 4  # ends: once the ring holds all tensors that travel, vDNN++ is never slower than vDNN
 
 
 def _packed(steps: int = 40) -> tuple[float | None, str]:
-    """How many per cent packing saves of the maps that LeNet stashes while it trains on digits; None, and why not."""
+    """Per cent that packing saves of the maps that LeNet stashes while it trains on digits, and a reason for the Row.
+
+    None, with the reason, if scikit-learn is missing."""
     if find_spec("sklearn") is None:
         return None, "needs scikit-learn, whose digits are trained on: pip install 'minidnn[data]'"
     with Solver("digits_solver", policy="vdnn_all:m", host_ring=1 << 20, compress=True, device="cpu") as solver:
@@ -138,11 +141,11 @@ def _packed(steps: int = 40) -> tuple[float | None, str]:
 
 
 def _fragmentation(title: str, lowered: tuple[Program, ...]) -> Iterator[Row]:
-    """The pool that a step takes at run time over the bytes that live at once, and our placement beside it."""
+    """Rows of the pool that a step needs at run time over its live peak, and the same of our own placement."""
     card = profile("titan_x")
     for policy in ("liveness:p", "vdnn_conv:p", "vdnn_all:p"):
         schedule = arrange(lowered, policy, card, ANY).schedules["TRAIN"]
-        # At run time a pool sees requests in the order of time; what other orders do is shown on one case.
+        # At run time a pool sees requests in the order of time. The other orders are shown for one case only.
         orders = ORDERS if (title, policy) == (NETS["alexnet", 128], "vdnn_all:p") else ("start",)
         for cell in (*table(schedule, orders), placed(schedule)):
             how = f"{cell.fit} fit, {'two ends' if cell.two_ended else 'one end'}, by {cell.order}"

@@ -1,15 +1,15 @@
-"""What NVRTC makes of a kernel, as text."""
+"""The code that NVRTC makes of a kernel, as text."""
 
 from __future__ import annotations
 
 from minidnn.backends.cuda import compile as c
 from minidnn.backends.cuda.nvrtc import Nvrtc
 
-VIRTUAL = ("--gpu-architecture=compute_90", "--std=c++17")  # the last one given counts
+VIRTUAL = ("--gpu-architecture=compute_90", "--std=c++17")  # of several architectures the last one counts
 
 
 def ptx(nvrtc: Nvrtc, source: str, storage: str) -> dict[str, str]:
-    """Kernel -> its code for a virtual architecture, in text."""
+    """{kernel: its code for a virtual architecture, as text}"""
     ends = {"ProgramLog": "ProgramLog", "CUBIN": "PTX"}
     read = nvrtc._bytes
     nvrtc._bytes = lambda program, what: read(program, ends[what])

@@ -1,7 +1,7 @@
-"""A CUDA on the host's memory: what is enqueued runs late, in any order that CUDA would allow, and what CUDA forbids
-is an error. Kernels are the real sources through g++ (cuda_host.py); cuDNN's convolutions are the reference's.
+"""A CUDA on the host's memory, on which the whole cuda backend runs (device, runtime, captured graphs).
 
-So the whole cuda backend (device, runtime, captured graphs) runs here but for CUDA's own code.
+Enqueued work runs late, in a random order of those that CUDA allows. A call that CUDA forbids raises Illegal. Kernels
+are the real sources, compiled by g++ (tests/support/cuda/host.py); cuDNN's convolutions are the reference's.
 """
 
 from __future__ import annotations
@@ -26,46 +26,48 @@ from tests.support.op_examples import attrs
 
 
 class Illegal(AssertionError):
-    """What CUDA would refuse, or leave undefined."""
+    """CUDA would refuse this call, or its effect would be undefined."""
 
 
 @dataclass(eq=False)
 class Work:
-    """Something enqueued. `before`: what must have ended when it begins."""
+    """A piece of work that was enqueued on a stream."""
 
     number: int
     stream: int
-    run: Any  # a call, or None for what only orders
-    before: tuple[Work, ...]
+    run: Any  # a call; None if the work only orders others, as a record or a wait
+    before: tuple[Work, ...]  # works that must have ended when this one begins
     what: str
-    index: int | None = None  # the instruction that it belongs to, where a test says so
+    index: int | None = None  # the schedule's instruction that it belongs to, if a test sets it
     done: bool = False
-    host: Any = None  # of a copy, its end on the host
-    kept: Any = None  # and what lay there when it was enqueued
+    host: Any = None  # for a copy: the host's bytes
+    kept: Any = None  # for a copy in: the host's bytes when it was enqueued
 
 
 @dataclass(eq=False)
 class Event:
     timed: bool
     behind: tuple[Work, ...] | None = None  # None: never recorded
-    captured: Capture | None = None  # the one that it was recorded in
+    captured: Capture | None = None  # the capture in which it was recorded
 
 
 @dataclass(eq=False)
 class Capture:
     origin: int
-    last: dict[int, Work] = field(default_factory=dict)  # stream -> its last captured work; a stream in it takes part
+    last: dict[int, Work] = field(default_factory=dict)  # participating stream -> its last captured work
     works: list[Work] = field(default_factory=list)
-    tells: dict[Work, int] = field(default_factory=dict)  # events for the host, which each replay records
+    tells: dict[Work, int] = field(default_factory=dict)  # work -> the event that each replay records for the host
 
 
 class FakeApi:
-    """seed: of the order in which what is enqueued runs. `log` holds all work ever enqueued, in order of enqueueing.
-    `busy`: of each replay, how much that was enqueued before it had not run yet."""
+    """Stands in for the Api of backends/cuda/api.py.
+
+    seed: determines the order in which enqueued work runs. `log` holds all work ever enqueued, in that order. `busy`
+    holds, for each replay, how many pieces of earlier work had not run yet."""
 
     def __init__(self, memory: int = 1 << 30, seed: int = 0) -> None:
         self.memory, self.random = memory, Random(seed)
-        self.threads = {get_ident()}  # that work on this GPU
+        self.threads = {get_ident()}  # the threads that may use this GPU
         self.allocated: dict[int, np.ndarray] = {}
         self.pending: list[Work] = []
         self.last: dict[int, Work] = {}
@@ -199,7 +201,7 @@ class FakeApi:
             raise Illegal(f"{what} during a capture")
 
     def _finish(self, wanted: Sequence[Work]) -> None:
-        """Run what is pending, anything that is ready next, until all of `wanted` has ended."""
+        """Run pending work, each time a random piece that is ready, until all of `wanted` has ended."""
         left = [w for w in wanted if not w.done]
         while left:
             ready = [w for w in self.pending if all(b.done for b in w.before)]
@@ -221,7 +223,9 @@ class FakeApi:
         self._keep(work)
 
     def _keep(self, work: Work) -> None:
-        """What a copy in is to bring, unless a copy out is on its way there: nobody may change it meanwhile."""
+        """Remember the bytes that a copy in is to bring, to check that they do not change before it runs.
+
+        If a pending copy out writes to the same bytes, they may change."""
         if work.what == "copy in" and work not in (self.capture.works if self.capture else ()):
             earlier = (w for w in self.pending if w.what == "copy out" and w is not work)
             if not any(np.may_share_memory(w.host, work.host) for w in earlier):
@@ -289,7 +293,8 @@ def _bytes(address: int, nbytes: int) -> np.ndarray:
 
 
 class FakeCudnn:
-    """Convolutions by the reference, late as all work is. Two plans: one without workspace, one that uses some."""
+    """A cuDNN whose convolutions are the reference's, enqueued like all work. It has two plans: with and without
+    workspace."""
 
     def __init__(self, api: FakeApi) -> None:
         self.api, self.stream = api, 0

@@ -1,8 +1,9 @@
-"""The cuda backend's own kernels on this machine's CPU: g++ compiles kernels/*.cu with shim.h before them.
+"""The cuda backend's own kernels on this machine's CPU, compiled by g++ with tests/support/cuda/shim.h before them.
 
-`HostCuda` is a device for op_examples.py's `place` and `run`: it takes the same recipes as the GPU and calls the same
-kernels with the same grid, block, shared memory and arguments. Before it binds a launch it compares the recipe's
-arguments with the types that the compiler saw, so that a wrong width or a read that a kernel writes is found here.
+`HostCuda` is a device for `place` and `run` of tests/support/op_examples.py. It uses the same recipes as the GPU, and
+calls the same kernels with the same grid, block, shared memory and arguments. Before it binds a launch, it compares the
+recipe's arguments with the kernel's parameter types. So it finds arguments of a wrong width, and reads that a kernel
+could write.
 """
 
 from __future__ import annotations
@@ -38,13 +39,13 @@ FLAGS = [
 ]
 SANITIZE = ["-O1", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"]
 
-# `extern __shared__ float x[];` has no counterpart in C++: a pointer to the launch's bytes instead.
+# `extern __shared__ float x[];` does not exist in C++. It is replaced by a pointer to the launch's bytes.
 DYNAMIC = re.compile(r"\bextern\s+__shared__\s+(?:__align__\(\d+\)\s+)?([\w ]+?)\s*\b(\w+)\s*\[\s*\]\s*;")
 GLOBAL = re.compile(r"\bSHIM_GLOBAL\s+(?:SHIM_GLOBAL\s+)*void\s+(\w+)\s*\(")
 
 
 class KernelError(Exception):
-    """A kernel or a launch that would fail on a GPU."""
+    """A kernel or a launch would fail on a GPU."""
 
 
 def sources() -> list[str]:
@@ -53,12 +54,12 @@ def sources() -> list[str]:
 
 
 def kinds() -> dict[str, Callable[[Op], list[Recipe]]]:
-    """Those that our own kernels compute; cuDNN's are left out."""
+    """The recipes of kinds that our own kernels compute; cuDNN's kinds are left out."""
     return dict(KINDS)
 
 
 def kernel_names(path: Path, options: tuple[str, ...] = ()) -> list[str]:
-    """Of all __global__ functions, those that macros write included: what the preprocessor leaves is searched."""
+    """The names of all __global__ functions after the preprocessor, so also of those that macros define."""
     marks = ["-D__global__=SHIM_GLOBAL", "-D__launch_bounds__(...)="]
     command = [COMPILER, "-E", "-P", "-x", "c++", "-std=c++17", *marks, *options, f"-I{KERNELS}", "-"]
     done = subprocess.run(command, input=path.read_text(), capture_output=True, text=True, check=False)
@@ -68,7 +69,7 @@ def kernel_names(path: Path, options: tuple[str, ...] = ()) -> list[str]:
 
 
 def build(path: Path, sanitize: bool = False, options: tuple[str, ...] = ()) -> Path:
-    """A shared library of the source's kernels, cached by all that goes into it."""
+    """The path of a shared library of the source's kernels, cached by a hash of all its sources and flags."""
     flags = [*FLAGS, *(SANITIZE if sanitize else []), *options]
     parts = [path.read_text(), SHIM.read_text(), *(p.read_text() for p in sorted(KERNELS.glob("*.cuh")))]
     key = hashlib.sha256("\0".join([*parts, *flags, path.name, _compiler_version()]).encode()).hexdigest()[:24]
@@ -107,7 +108,7 @@ class Library:
         self.index = {name: i for i, name in enumerate(self.signatures)}
 
     def bind(self, name: str, values: list[np.generic | int], grid: int, block: int, shared: int, falling: bool):
-        """A call of the kernel; an address is a plain int."""
+        """A function that runs the kernel with these arguments: an int is an address, other numbers are NumPy's."""
         cells = [np.array(v, np.uint64 if isinstance(v, int) else v.dtype) for v in values]
         pointers = (ctypes.c_void_p * max(1, len(cells)))(*(c.ctypes.data for c in cells))
         launch = (self.index[name], pointers, grid, block, shared, falling)
@@ -121,14 +122,16 @@ class Library:
 
 @cache
 def library(source: str, sanitize: bool = False, storage: str = "float") -> Library:
-    """Of kernels/<source>.cu."""
+    """The Library of the source of that name."""
     return Library(build(KERNELS / f"{source}.cu", sanitize, () if storage == "float" else (f"-DSTORAGE={storage}",)))
 
 
 class HostCuda:
-    """falling: threads and blocks run in the opposite order; where that changes a byte, there is a race.
-    storage: what the op's tensors say; or "float", "fp16" (tensors of float16) or "bf16" (of uint16: its bits).
-    blocks: no launch has more, so that loops over the grid go round several times, as they do over large tensors."""
+    """A device that runs the cuda backend's own kernels on the CPU.
+
+    falling: threads and blocks run in the opposite order; if that changes a byte, there is a race.
+    storage: "float", "fp16" (tensors of float16) or "bf16" (of uint16, its bits); "": as the op's tensors say.
+    blocks: the most blocks of a launch, so that loops over the grid repeat, as they do for large tensors."""
 
     def __init__(self, sanitize: bool = False, falling: bool = False, storage: str = "", blocks: int = 1 << 30) -> None:
         self.sanitize, self.falling, self.storage, self.blocks = sanitize, falling, storage, blocks
@@ -174,7 +177,7 @@ def _address(p: Pointer, op: Op, views: Mapping[Tensor, np.ndarray], workspace: 
 
 
 def mismatches(op: Op, recipe: Recipe, launch: Launch, signatures: Mapping[str, list[str]]) -> Iterator[str]:
-    """How a launch disagrees with its kernel, its op or its workspace."""
+    """A sentence for each disagreement of a launch with its kernel, its op or its workspace."""
     where = f"{op.kind}, {recipe.algorithm}, {launch.source}.{launch.kernel}"
     if launch.kernel not in signatures:
         yield f"{where}: {launch.source}.cu has no such kernel"
@@ -197,7 +200,7 @@ def mismatches(op: Op, recipe: Recipe, launch: Launch, signatures: Mapping[str, 
                 continue
             tensor = tensors[argument.index]
             got = np.dtype(tensor.dtype).str[1:]
-            got = {"f2": "V2", "u2": "V2"}.get(got, got)  # structs of two bytes, to the kernel
+            got = {"f2": "V2", "u2": "V2"}.get(got, got)  # the kernel sees structs of two bytes
             if want not in (f"*{got}", f"c*{got}", "*v", "c*v"):
                 yield f"{where}: argument {i} points to {got} ({tensor}), the parameter is {want}"
             if reads and not want.startswith("c") and tensor not in op.writes:

@@ -1,4 +1,5 @@
-"""Examples beyond tests/support/op_examples.py: what only the cuda kernels do, and sizes at which their vectors end."""
+"""Examples besides those of tests/support/op_examples.py: ops of the cuda kernels alone, and sizes at which their
+vectors, threads and blocks end."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.support.op_examples import Example, Maker, _ceil_mode, attrs, example
 
 
 def all_examples() -> list[Example]:
-    """Of all kinds that there are kernels for."""
+    """The examples of all kinds that the cuda backend has kernels for."""
     return [e for e in (*examples(), *more()) if e.op.kind not in SCALED | {POOLED}]
 
 
@@ -26,8 +27,8 @@ def more(seed: int = 1) -> Iterator[Example]:
 
 
 def _elementwise(m: Maker) -> Iterator[Example]:
-    for size in (1, 3, 4, 5, 255, 256, 1023, 1024, 1027, 3001):  # where groups of four, threads and blocks end
-        x, y = np.round(m.normal(size) * 2) / 2, m.normal(size)  # zeros among them
+    for size in (1, 3, 4, 5, 255, 256, 1023, 1024, 1027, 3001):  # around the ends of groups of four, threads and blocks
+        x, y = np.round(m.normal(size) * 2) / 2, m.normal(size)  # some are zero
         a = attrs(negative_slope=0.25, saved="mask")
         dtypes = {1: "uint8"}
         yield m.example("relu.forward", [x], [(size,)] * 2, a, inplace=[(0, 0)], dtypes=dtypes, note="mask", exact=True)
@@ -53,7 +54,7 @@ def _elementwise(m: Maker) -> Iterator[Example]:
             yield m.example("eltwise.forward", ties, [(size,)], a, inplace=[(count - 1, 0)], note=note, exact=True)
             a = attrs(operation="PROD", coeff=(1.0,) * count, index=count - 1)
             yield m.example("eltwise.backward", xs, [(size,)], a, inplace=[(count - 1, 0)], note=f"PROD of {count}")
-    for shape in [(3, 4, 5), (2, 3, 2, 2, 2), (5, 1), (2, 5, 4, 4), (2, 12, 3, 3), (1, 2048)]:  # channels inside or not
+    for shape in [(3, 4, 5), (2, 3, 2, 2, 2), (5, 1), (2, 5, 4, 4), (2, 12, 3, 3), (1, 2048)]:  # channels last or not
         c = shape[1]
         x, gamma, beta = m.normal(*shape), m.normal(c), m.normal(c)
         yield m.example("scale.forward", [x, gamma, beta], [shape], inplace=[(0, 0)])
@@ -68,7 +69,7 @@ def _poolings(m: Maker) -> Iterator[Example]:
         ((2, 5, (7, 7), (3, 3), (2, 2), (0, 0))),
         ((1, 12, (6, 9), (2, 3), (1, 1), (0, 2))),
         ((1, 4, (20, 20), (17, 17), (3, 2), (8, 8))),
-        ((1, 2, (12, 5), (2, 2), (5, 1), (1, 0))),  # places that no window meets
+        ((1, 2, (12, 5), (2, 2), (5, 1), (1, 0))),  # some places of x are in no window
     ]:
         x = np.round(m.normal(n, c, *size) * 4) / 4
         for out in {tuple(_ceil_mode(*axis) for axis in zip(size, k, s, p, strict=True)),
@@ -94,8 +95,8 @@ def _poolings(m: Maker) -> Iterator[Example]:
 
 def _joins(m: Maker) -> Iterator[Example]:
     for axis, shapes in [
-        (1, [(2, c, 3, 3) for c in (4, 8, 12, 4)]),  # all fours
-        (1, [(2, c, 3, 3) for c in (4, 6, 8)]),  # a start off the fours
+        (1, [(2, c, 3, 3) for c in (4, 8, 12, 4)]),  # all starts are multiples of four
+        (1, [(2, c, 3, 3) for c in (4, 6, 8)]),  # one start is not a multiple of four
         (3, [(2, 3, 4, w) for w in (1, 5, 2)]),
         (0, [(n, 8, 2, 2) for n in (1, 2)]),
         (-1, [(3, 4), (3, 8)]),
@@ -136,6 +137,6 @@ def _dropouts(m: Maker) -> Iterator[Example]:
             for kind in ("dropout.forward", "dropout.backward"):
                 yield m.example(kind, [x, at], [shape], a, inplace=[(0, 0)], note=f"ratio {ratio}", exact=True)
         word = int(words(int(np.prod(shape)), 5, 3, 9)[-1])
-        a = attrs(ratio=word / 2**32, seed=5, key=9)  # the last one's word is the very limit: it is kept
+        a = attrs(ratio=word / 2**32, seed=5, key=9)  # the last value's random word equals the limit: it is kept
         reads = [m.normal(*shape), np.array([3], np.int64)]
         yield m.example("dropout.forward", reads, [shape], a, note="at the limit", exact=True)

@@ -1,7 +1,9 @@
-"""The judge of mutants for tests/support/cuda/races.py: slow and plain, and no code shared with the check.
+"""The judge of mutants for tests/support/cuda/races.py: slow and plain, without code in common with that check.
 
-A capture is enacted on FakeApi, which refuses what CUDA refuses and gives each work those that it must be behind. All
-that is behind all that is one set of works per work (a bit each). Every pair of accesses is compared."""
+A capture is run on FakeApi, which refuses calls that CUDA refuses, and gives each work its direct predecessors. From
+these follows for each work the set of all works that end before it begins (a bit each). Every pair of accesses is
+compared.
+"""
 
 from __future__ import annotations
 
@@ -13,25 +15,27 @@ from tests.support.cuda.recorder import Entry
 
 
 def meet(a: Entry, b: Entry) -> bool:
-    """Whether both touch a byte that one of them writes."""
+    """Whether both entries touch a byte that at least one of them writes."""
     return any((w or v) and max(lo, at) < min(hi, end) for lo, hi, w in a.accesses for at, end, v in b.accesses)
 
 
 class Judge:
-    """Of all captures with the same works in the same order as this one. `beside`: what the host touches meanwhile."""
+    """Judges captures that have the same works in the same order as `graph`.
+
+    beside: the accesses of the host while the graph is replayed."""
 
     def __init__(self, graph: Sequence[Entry], origin: int, beside: Sequence[Entry]) -> None:
         self.origin = origin
         self.works = [e for e in graph if e.kind == "work"]
         self.events = {e.event for e in graph if e.kind != "work"}
-        self.needed = [0] * len(self.works)  # of each work, those before it that it must be behind
+        self.needed = [0] * len(self.works)  # for each work, the bit set of works that must have ended when it begins
         for (i, a), (j, b) in combinations(enumerate(self.works), 2):
             if meet(a, b):
                 self.needed[j] |= 1 << i
         self.always = any(meet(e, host) for host in beside for e in self.works)
 
     def broken(self, graph: Sequence[Entry]) -> str | None:
-        """How an iteration could go wrong: "illegal", where CUDA refuses the capture, or "race"."""
+        """How an iteration could go wrong: "illegal" if CUDA refuses the capture, "race", or None."""
         assert [e for e in graph if e.kind == "work"] == self.works
         api = FakeApi()
         outside = Work(0, 0, None, (), "what an event was recorded behind before the capture", done=True)

@@ -1,10 +1,12 @@
-"""What is asked of cuDNN's plans, without a GPU. backends/cuda/test_cudnn.py runs each check in a process of its own,
-because cuDNN ends the process when it is unhappy. A check asserts, and prints what it counted.
+"""Checks of cuDNN's plans, without a GPU.
+
+tests/backends/cuda/test_cudnn.py runs each check in a process of its own, because cuDNN ends the process on some
+errors. A check asserts, and prints its counts.
 
     python -m tests.support.cuda.plans DRIVER CHECK [ARGUMENT...]
 
-DRIVER: the library made of driver.c, so that cuDNN lists the plans that it would have to compile, too, as it
-does on a GPU; or "none".
+DRIVER: the library made of tests/support/cuda/driver.c, with which cuDNN also lists plans that it would have to
+compile, as on a GPU; or "none".
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ KINDS = {**convolution.KINDS, **inner_product.KINDS}
 GPUS = YAML(typ="safe").load(Path(__file__).with_name("gpus.yaml"))["gpus"]
 NETS = {"vgg19": 64, "resnet50": 32, "googlenet": 32}
 POLICIES = ("baseline:m", "baseline:p", "liveness:m", "vdnn_all:m", "vdnn_all:p", "vdnn_dyn")
-EVERY = 10**6  # plans: more than there are
+EVERY = 10**6  # plans: more than exist
 
 
 def library(card: str, **settings) -> Cudnn:
@@ -51,7 +53,7 @@ def library(card: str, **settings) -> Cudnn:
 
 @cache
 def lowered(net: str, format: str = "float32") -> tuple[Program, ...]:
-    """The programs that training a net runs."""
+    """The programs for training a net, TRAIN and TEST."""
     found, _, _ = understand(net, batch=NETS[net])
     train = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4))
     return tuple(programs(found, train, ("TRAIN", "TEST"), format=format, fuses=as_cudnn).values())
@@ -62,7 +64,7 @@ def computed(net: str) -> list[Op]:
 
 
 def whole(op: Op, recipes: list[Recipe]) -> int:
-    """Check what any op's recipes are; how many there are."""
+    """Check an op's recipes for properties that all must have. Returns how many there are."""
     assert recipes, op
     names = [r.algorithm.name for r in recipes]
     assert len(set(names)) == len(names), (op, names)
@@ -95,7 +97,7 @@ def tensor(op: Op, pointer: Pointer) -> Tensor:
 
 
 def best_first(recipes: list[Recipe]) -> bool:
-    """cuDNN's order is kept within each way of asking it."""
+    """Whether the recipes of each problem are in cuDNN's order."""
     ways: dict[object, list[int]] = {}
     for recipe in recipes:
         plan = recipe.steps[0].plan
@@ -107,7 +109,7 @@ def best_first(recipes: list[Recipe]) -> bool:
 
 
 def nets(card: str) -> None:
-    """Every convolution and product of real nets, all passes: some plans, best first, one without workspace."""
+    """Every convolution and product of real nets, all passes, has plans in cuDNN's order, one with little workspace."""
     for tf32, net in product((True, False), NETS):
         cudnn = library(card, tf32=tf32)
         start, plans, ops = perf_counter(), 0, computed(net)
@@ -129,7 +131,7 @@ def nets(card: str) -> None:
 
 
 def limits(card: str) -> None:
-    """A limit of workspace is obeyed, and leaves something."""
+    """A limit of workspace is obeyed, and some plans remain."""
     for limit in (LITTLE, 64 << 20):
         cudnn = library(card, limit=limit)
         plans = 0
@@ -141,7 +143,7 @@ def limits(card: str) -> None:
 
 
 def same_each_time(card: str) -> None:
-    """Names and workspaces, which plans and caches remember, do not change."""
+    """The names and workspaces of plans do not change from one time to the next: files and caches keep them."""
     first, second = library(card), library(card)
     for op in computed("resnet50"):
         a, b = ([r.algorithm for r in KINDS[op.kind](c, op)] for c in (first, second))
@@ -149,7 +151,7 @@ def same_each_time(card: str) -> None:
 
 
 def barred(card: str) -> None:
-    """Without TF32 there are fewer plans, and no new ones; so with deterministic ones only."""
+    """Without TF32 there are fewer plans and no new ones; the same if only deterministic ones are allowed."""
     every = library(card, deterministic=False, most=EVERY)
     for what, fewer in {
         "without TF32": library(card, deterministic=False, tf32=False, most=EVERY),
@@ -166,7 +168,7 @@ def barred(card: str) -> None:
 
 
 def compiled() -> None:
-    """Plans that cuDNN would compile are recognised before they are built, and taken only where there is no other."""
+    """Plans that cuDNN would compile are recognised before they are built, and used only if there are no others."""
     cudnn, seen = library("h200"), []
     is_compiled = cudnn._is_compiled
 
@@ -183,7 +185,7 @@ def compiled() -> None:
     print(f"float16: {len(ops)} ops, {len(seen)} plans in {seconds:.2f} s, {sum(seen)} of them would be compiled")
     assert sum(seen) > 0, "none to recognise"
     assert "RUNTIME_COMPILATION" not in names
-    # With nothing else to choose from, the first ones are compiled.
+    # If all plans have to be compiled, the first ones are.
     alone = library("h200")
     alone._is_compiled = lambda graph, index: True  # type: ignore[method-assign]
     assert [len(KINDS[op.kind](alone, op)) for op in ops[:2]] == [2, 2]
@@ -259,7 +261,7 @@ def halved(card: str) -> None:
 
 
 def refusals() -> None:
-    """A geometry without a plan: the op, the geometry, the card, and what to do."""
+    """The message for a geometry without a plan names the op, the geometry, the card, and a remedy."""
     op = conv("convolution.forward", (2, 8, 9, 9), 16, (3, 3), (1, 1), (1, 1), (1, 1), 1, "float32")
     nothing = library("a100", limit=-1)  # no plan has that little workspace
     for cudnn, advice in ((nothing, "allow more workspace"), (library("t4", tf32=False, limit=-1), "allow TF32")):
@@ -293,14 +295,14 @@ def schedules(card: str) -> None:
         proved, most = 0, 0
         for op in {op for program in lowered(net) for op in program.ops}:
             workspaces = [a.workspace for a in device.algorithms(op)]
-            if op.kind not in KINDS:  # of our own kernels, whose workspace holds sums
+            if op.kind not in KINDS:  # computed by our own kernels, whose workspace holds sums
                 most = max(most, *workspaces)
                 assert max(workspaces) <= max(t.nbytes for t in op.tensors), op
         for policy in POLICIES:
             arrangement = arrange(lowered(net), policy, costs)
             arenas[policy] = arrangement.arena
             proved += within(arrangement, costs)
-        # what the greediest algorithms take while everything leaves: for vdnn_dyn to keep with the fastest it can
+        # vdnn_dyn must keep the budget that vdnn_all needs with the fastest algorithms
         arrangement = arrange(lowered(net), "vdnn_dyn", costs, arenas["vdnn_all:p"])
         assert arrangement.arena <= arenas["vdnn_all:p"]
         proved += within(arrangement, costs)
@@ -320,8 +322,9 @@ def schedules(card: str) -> None:
 
 
 def within(arrangement: Arrangement, costs: Costs) -> int:
-    """What `arrange` proved, and besides that each op has an algorithm that the device offers, and room for its
-    workspace. How many schedules there are."""
+    """Check that each op has an algorithm that the device offers, and room for its workspace.
+
+    `arrange` has proved the schedules. Returns how many there are."""
     for schedule in arrangement.schedules.values():
         for op, algorithm in schedule.plan.algorithm.items():
             assert algorithm in {c.algorithm for c in costs.choices(op)}, op
@@ -331,8 +334,9 @@ def within(arrangement: Arrangement, costs: Costs) -> int:
 
 
 def fusing(card: str) -> None:
-    """Each forward pass that adds a bias has the very plans with its ReLU that it has without: fusing costs no choice.
-    And one image, on which a GPU shows what becomes of NaN, has plans of the same engines."""
+    """A forward pass with a bias has the same plans with its ReLU as without: fusing does not reduce the choice.
+
+    One image, with which a GPU shows how cuDNN treats NaN, has plans of the same engines."""
     for format in FORMATS if card != "t4" else ("float32", "float16"):
         cudnn, plans, named, engines = library(card), 0, 0, 0
         ops = [op for net in ("vgg19", "googlenet") for p in lowered(net, format) for op in p.ops]
@@ -364,7 +368,7 @@ def fusing(card: str) -> None:
 
 
 def known_geometries() -> list[Op]:
-    """AlexNet's (with its two groups), first layers, a dilated VGG, factored kernels, depthwise; all passes."""
+    """Convolutions of known nets, all passes: AlexNet's (two groups), first layers, dilated, factored, depthwise."""
     table = [  # x, outputs, kernel, stride, pad, dilation, group
         ((128, 3, 227, 227), 96, (11, 11), (4, 4), (0, 0), (1, 1), 1),
         ((128, 96, 27, 27), 256, (5, 5), (1, 1), (2, 2), (1, 1), 2),
@@ -409,7 +413,7 @@ def in_format(op: Op, dtype: str) -> Op:
 
 
 def without_cublas() -> None:
-    """cuDNN without libcublasLt would abort: that is found out before."""
+    """Without libcublasLt cuDNN would end the process; loading refuses before that."""
     folders = packages.folders
     packages.folders = lambda cuda: (f for f in folders(cuda) if not _has(f, "libcublasLt"))  # type: ignore[assignment]
     try:
@@ -425,7 +429,7 @@ def _has(folder: str, stem: str) -> bool:
 
 
 def in_pieces() -> None:
-    """A cuDNN of which parts are missing is named."""
+    """If libraries of cuDNN are missing, the refusal names one."""
     import shutil
     import tempfile
 

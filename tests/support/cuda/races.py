@@ -1,9 +1,10 @@
-"""Whether all that the cuda backend enqueues is ordered wherever it must be: vector clocks over the real byte ranges.
+"""A check that all work of the cuda backend is ordered where it must be, by vector clocks over the real byte ranges.
 
-A lane is what CUDA or a thread keeps in order by itself: each of the host's threads, each stream, and for a captured
-graph the branch of each side stream (a replay keeps only the order that the capture saw). Whatever touches a byte gets
-its lane's next number; per range of bytes the last write and the last read of each lane are remembered, so that all
-takes about n log n. Two that touch the same byte, one writing, must be ordered.
+A lane is a sequence of work that CUDA or a thread keeps in order by itself. Each of the host's threads is a lane, and
+each stream, and in a captured graph the branch of each side stream (a replay keeps only the order that the capture
+saw). Each access of bytes gets its lane's next number. For each range of bytes the check remembers the last write, and
+the last read of each lane, so it takes about n log n. Two accesses to the same byte, of which one writes, must be
+ordered.
 
     python -m tests.support.cuda.races --mutants 5000    # waits and records lost or misplaced in captured steps
     python -m tests.support.cuda.races --mutants 5000 --of resnet18 --policies vdnn_all
@@ -43,11 +44,11 @@ Clock = list[int]
 
 
 class Race(AssertionError):
-    """Two accesses to one byte that nothing orders."""
+    """Two accesses to one byte, of which one writes, are not ordered."""
 
 
 class IllegalCapture(AssertionError):
-    """CUDA would refuse it."""
+    """CUDA would refuse the capture."""
 
 
 # ---- bytes -----------------------------------------------------------------------------------------------------
@@ -62,7 +63,8 @@ class Ranges:
         self.states: list[tuple[tuple[int, int, Entry] | None, dict[int, tuple[int, Entry]]]] = []
 
     def _cut(self, at: int) -> int:
-        """Let a range begin at this byte if one lies over it; the number of ranges that begin before it."""
+        """Split the range around this byte, if there is one, so that a range begins here. Returns how many ranges begin
+        before this byte."""
         k = bisect_right(self.starts, at - 1)
         if k and self.ends[k - 1] > at:
             wrote, reads = self.states[k - 1]
@@ -73,7 +75,7 @@ class Ranges:
         return k
 
     def touch(self, lo: int, hi: int, writes: bool, lane: int, clock: Clock, entry: Entry) -> None:
-        """Raises Race. `clock`: of the lane, this access counted."""
+        """Record an access to bytes [lo, hi). clock: the lane's, with this access counted. Raises Race."""
         a = self._cut(lo)
         b = self._cut(hi)
         for wrote, reads in self.states[a:b]:
@@ -90,7 +92,7 @@ class Ranges:
         while at < hi:
             if k < len(self.starts) and self.starts[k] == at:
                 self.states[k][1][lane] = (clock[lane], entry)
-            else:  # bytes that nobody has touched
+            else:  # bytes that were not touched before
                 end = min(hi, self.starts[k]) if k < len(self.starts) else hi
                 self.starts.insert(k, at)
                 self.ends.insert(k, end)
@@ -113,7 +115,7 @@ class Graph:
 
 
 class Check:
-    """Takes a trace entry by entry. Raises Race or IllegalCapture."""
+    """The check of one trace, entry by entry. Raises Race or IllegalCapture."""
 
     MAIN, LOADER = 0, 1
 
@@ -121,7 +123,8 @@ class Check:
         self.lane = {s: 2 + k for k, s in enumerate(streams)}
         self.branch = {s: 2 + len(streams) + k for k, s in enumerate(streams)}  # within graphs
         self.size = 2 + 2 * len(streams)
-        self.clocks: list[Clock] = [[0] * self.size for _ in range(self.size)]  # what each lane knows to have ended
+        # clocks[a][b]: the number up to which lane b's work has surely ended when lane a goes on
+        self.clocks: list[Clock] = [[0] * self.size for _ in range(self.size)]
         self.numbers = [0] * self.size
         self.ranges = Ranges()
         self.events: dict[int, Clock | None] = {}  # None: recorded in a capture
@@ -186,7 +189,9 @@ class Check:
             self.touch(e, lane, mine)
 
     def walk(self, graph: Graph, start: Clock, touch: bool) -> Clock:
-        """One replay that begins when `start` has ended, or its order alone; what its end knows to have ended."""
+        """Follow one replay that begins when the work in `start` has ended. Returns the clock at its end.
+
+        touch: also record its accesses; else only its order is checked."""
         origin = graph.origin
         clocks: dict[int, Clock] = {origin: list(start)}
         events: dict[int, Clock] = {}
@@ -230,11 +235,11 @@ def join(mine: Clock, other: Clock) -> None:
     mine[:] = map(max, mine, other)
 
 
-# ---- captured steps that have lost something -------------------------------------------------------------------
+# ---- captured steps with mutations -----------------------------------------------------------------------------
 
 
 def iteration(graph: Sequence[Entry], origin: int, life: Sequence[Entry]) -> list[Entry]:
-    """Two replays of a captured step, as a machine runs them; `life`: what the host touches beside and after."""
+    """A trace of two replays of a captured step, as a machine runs them. life: the host's accesses during and after."""
     loads = [e for e in life if e.kind == "loader"]
     reads = [e for e in life if e.kind == "main"]
     once = [Entry("step"), Entry("beside"), Entry("replay", origin, 1), *loads, Entry("synchronize", origin), *reads]
@@ -242,7 +247,7 @@ def iteration(graph: Sequence[Entry], origin: int, life: Sequence[Entry]) -> lis
 
 
 def found(trace: Iterable[Entry], streams: Sequence[int]) -> str | None:
-    """What the check says: None, "illegal" or "race"."""
+    """The result of the check: "illegal", "race", or None if it finds no fault."""
     try:
         Check(streams).run(trace)
     except Race:
@@ -260,7 +265,8 @@ def _one(entries: Sequence[Entry], kind: str, r: Random) -> int:
 
 
 def _on_stream(entries: Sequence[Entry], k: int, step: int, count: int) -> int:
-    """The place of the count-th entry before (step -1) or after (1) entry k on its stream, as far as there is one."""
+    """The index of the count-th entry before (step -1) or after (1) entry k on its stream; of the last if there are
+    fewer."""
     at = k
     while count and 0 <= k + step < len(entries):
         k += step
@@ -288,7 +294,7 @@ def drop_record(entries: list[Entry], r: Random) -> list[Entry] | None:
 
 
 def drop_edge(entries: list[Entry], r: Random) -> list[Entry] | None:
-    """One of the calls of the fork (the first three) or the join (the last four)."""
+    """Drop one of the calls of the fork (the first three) or the join (the last four)."""
     k = r.choice([*range(3), *range(len(entries) - 4, len(entries))])
     return entries[:k] + entries[k + 1 :]
 
@@ -304,7 +310,7 @@ def hasten_wait(entries: list[Entry], r: Random) -> list[Entry] | None:
 
 
 def hasten_record(entries: list[Entry], r: Random) -> list[Entry] | None:
-    """Before the call that it should follow."""
+    """Move a record before the call that it should follow."""
     k = _one(entries, "record", r)
     return _moved(entries, k, _on_stream(entries, k, -1, r.randint(1, 3)))
 
@@ -329,7 +335,7 @@ MUTATIONS: list[Mutation] = [
 
 
 def drops(entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
-    """Every wait and every record lost, one at a time."""
+    """(name, mutant) for every wait and every record dropped, one at a time."""
     for k, e in enumerate(entries):
         if e.kind in ("wait", "record"):
             yield f"drop_{e.kind}", entries[:k] + entries[k + 1 :]
@@ -337,14 +343,13 @@ def drops(entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
 
 @dataclass
 class Tally:
-    """What became of mutants. `missed`: broken, and the check said nothing; `cried`: sound, and it did; `other`:
-    broken in another way than the check said."""
+    """The judge's and the check's verdicts on mutants, compared."""
 
-    broken: Counter = field(default_factory=Counter)  # (mutation, how) -> how many
+    broken: Counter = field(default_factory=Counter)  # (mutation, "race" or "illegal") -> how many
     sound: Counter = field(default_factory=Counter)  # mutation -> how many
-    missed: list[str] = field(default_factory=list)
-    cried: list[str] = field(default_factory=list)
-    other: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)  # broken mutants in which the check found no fault
+    cried: list[str] = field(default_factory=list)  # sound mutants in which the check found a fault
+    other: list[str] = field(default_factory=list)  # mutants that are broken in another way than the check found
 
     def of(self, how: str) -> int:
         return sum(n for (_, h), n in self.broken.items() if h == how)
@@ -374,7 +379,7 @@ class Tally:
 
 @dataclass
 class Subject:
-    """A captured step to be broken."""
+    """A captured step to be mutated."""
 
     where: str
     graph: list[Entry]
@@ -389,7 +394,7 @@ class Subject:
 
 
 def subject(where: str, life: Followed, key: tuple[str, int]) -> Subject:
-    """The graph, and what the host did in the last step that replayed it."""
+    """The Subject of a captured graph, with the host's accesses in the last step that replayed it."""
     trace = life.trace
     begins = [k for k, e in enumerate(trace) if e.kind == "step"] + [len(trace)]
     (a, b) = next(
@@ -406,7 +411,7 @@ def subject(where: str, life: Followed, key: tuple[str, int]) -> Subject:
 
 
 def hunt(subjects: Sequence[Subject], count: int, seed: int = 2016) -> Tally:
-    """Every wait and record dropped, then random mutations until there are so many mutants."""
+    """Check every wait and record dropped, then random mutations, until there are `count` mutants."""
     tally, r, made = Tally(), Random(seed), 0
     for s in subjects:
         for name, mutant in drops(s.graph):
@@ -430,14 +435,14 @@ SOLVER = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1)
 
 @cache
 def lowered(net: str, phases: Sequence[str]) -> tuple[Program, ...]:
-    """Of tests/support/nets, else of models/ at batch 2."""
+    """The programs of a net in tests/support/nets, or else in models/ at batch 2."""
     file = NET_FILES / f"{net}.yaml"
     found = load(file) if file.exists() else understand(net, batch=2)[0]
     return tuple(programs(found, SOLVER, phases, fuses=as_cudnn).values())
 
 
 def arranged(net: str, policy: str, device: CudaDevice, phases: Sequence[str] = ("TRAIN",)) -> Arrangement:
-    """vdnn_dyn gets a budget between what vdnn_all and liveness take, or it would move nothing."""
+    """The net's arrangement. vdnn_dyn gets a budget between vdnn_all's and liveness's arenas, so that it offloads."""
     made, costs, budget = lowered(net, phases), estimate(device), None
     if policy == "vdnn_dyn":
         budget = sum(arrange(made, p, costs, proof=False).arena for p in ("vdnn_all:m", "liveness:p")) // 2

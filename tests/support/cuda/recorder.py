@@ -1,11 +1,11 @@
-"""What the cuda backend asks of CUDA in a machine's whole life, written down, and compared with its schedules.
+"""A trace of all calls of CUDA in a machine's whole life, and its comparison with the machine's schedules.
 
-`Recorder` is a CUDA that computes nothing: it refuses what CUDA refuses (fake.py) and keeps a trace. `Life` is a
-real machine on it, whose host threads' own accesses to page-locked memory are in the trace, too. `follow` compares the
-part of the trace that one step enqueued, call by call, with what the schedule says, and notes the bytes that each
-call reads and writes. It computes addresses from schedule.offset and the recipes' pointers, not from what was bound.
+`Recorder` is a CUDA that computes nothing. It refuses calls that CUDA refuses (tests/support/cuda/fake.py) and keeps a
+trace. `Life` is a real machine on it; the host threads' own accesses to page-locked memory are in the trace, too.
+`follow` compares the calls of one step with its schedule, one by one, and notes the bytes that each call reads and
+writes. It computes addresses from schedule.offset and the recipes' pointers, not from the addresses that were bound.
 
-Needs neither a GPU nor g++.
+This needs neither a GPU nor g++.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from minidnn.memory.schedule import (
 )
 from tests.support.cuda.fake import FakeApi, FakeCudnn
 
-Access = tuple[int, int, bool]  # bytes [lo, hi), device's or host's: CUDA has one address space for both; writes
+Access = tuple[int, int, bool]  # bytes [lo, hi) of device or host, which share one address space; whether it writes
 Happening = Literal[
     "work", "record", "wait",  # on a stream
-    "tell", "reach",  # a record for the host, on a stream; the host's main thread waits for it, or for a record
+    "tell", "reach",  # a record for the host, on a stream; the host's main thread waits for that, or for a record
     "begin capture", "end capture", "replay",
     "synchronize",  # the host's main thread waits for a stream
-    "main", "loader",  # what one of the host's threads reads and writes itself; the loader runs beside a step
+    "main", "loader",  # a host thread's own access to memory; the loader runs during a step
     "step", "beside",  # the main thread waits for the loader; the loader may write the next batch
-    "run", "ended",  # of what the runtime is asked for
+    "run", "ended",  # the beginning and the end of a call of the runtime
 ]  # fmt: skip
 
 
 @dataclass(eq=False, slots=True)
 class Entry:
-    """One line of the trace. `index`: the schedule's instruction. `what`: all that CUDA is told of a work."""
+    """One line of the trace. `index`: the schedule's instruction. `what`: the arguments of the call of CUDA."""
 
     kind: Happening
     stream: int = 0
@@ -62,7 +62,7 @@ class Entry:
 
 
 class Unfaithful(AssertionError):
-    """What is enqueued is not what the schedule says."""
+    """The calls of CUDA are not those that the schedule says."""
 
 
 class _Names(dict):
@@ -74,7 +74,7 @@ class Recorder(FakeApi):
     def __init__(self, memory: int = 1 << 40) -> None:
         super().__init__(memory)
         self.trace: list[Entry] = []
-        self.beside: Any = None  # what other threads do while a step is waited for: called once all is enqueued
+        self.beside: Any = None  # stands for other threads: called once, when all of a step is enqueued
 
     def note(self, kind: Happening, stream: int = 0, event: int = 0, **more: Any) -> None:
         self.trace.append(Entry(kind, stream, event, self.index, **more))
@@ -83,7 +83,7 @@ class Recorder(FakeApi):
         self.enqueue(stream, None, what[0])
         self.note("work", stream, what=what, accesses=accesses)
 
-    # What FakeApi fills with a pattern, and would compute, is left alone: arenas of real nets are large.
+    # Memory is not filled with a pattern and nothing is computed, unlike in FakeApi, since real nets' arenas are large.
 
     def allocate(self, nbytes: int) -> int:
         raw = np.empty(nbytes + 4096, np.uint8)
@@ -103,7 +103,7 @@ class Recorder(FakeApi):
 
     def copy(self, to: int, source: int, nbytes: int, direction: str, stream: int) -> None:
         if self.index is None and direction == "out":
-            ctypes.memset(to, 0, nbytes)  # what the machine reads between steps: numbers that it can look at
+            ctypes.memset(to, 0, nbytes)  # the machine looks at values that it reads between steps
         ends = (source, source + nbytes, False), (to, to + nbytes, True)
         self.work(stream, ("copy", direction, to, source, nbytes), *ends)
 
@@ -162,7 +162,7 @@ class RecordingCudnn(FakeCudnn):
 
 
 def recording_device(memory: int = 1 << 40, graphs: bool = True, plans: Any = None) -> CudaDevice:
-    """plans: those of a real cuDNN (problem -> plans), instead of made-up ones."""
+    """A device on a Recorder. plans: the function problem -> plans of a real cuDNN, instead of made-up plans."""
     api = Recorder(memory)
     cudnn = RecordingCudnn(api)
     cudnn.plans = plans or cudnn.plans  # type: ignore[method-assign]
@@ -175,7 +175,7 @@ def recording_device(memory: int = 1 << 40, graphs: bool = True, plans: Any = No
 
 
 class Life:
-    """A machine that takes steps as a training program does, and the trace of it."""
+    """A machine that runs steps as in training, with its trace."""
 
     def __init__(self, device: CudaDevice, arrangement: Arrangement, debug: bool = False) -> None:
         self.api: Recorder = device.api  # type: ignore[assignment]
@@ -196,7 +196,7 @@ class Life:
         self.api.index = None
 
     def _noted_host(self, loaded: Any, t: Any, place: int = 0) -> np.ndarray:
-        """Where the machine touches the host's memory itself, it asks for the place first."""
+        """Stands in for the machine's `_host`, which it calls before it touches the host's memory itself."""
         array = self._host(loaded, t, place)
         lo = array.__array_interface__["data"][0]
         writes = self._writing or (self._turning and place != loaded.place)
@@ -211,15 +211,17 @@ class Life:
         return result
 
     def write(self, program: str, but: int = 0) -> None:
-        """The loader writes a batch, all but so many of its inputs."""
+        """The loader writes a batch, without its first `but` inputs."""
         self._thread, self._writing = "loader", True
         for t in self.machine.loaded[program].schedule.program.inputs[but:]:
             self.machine.write(t, np.zeros(t.shape, t.dtype), program)
         self._thread, self._writing = "main", False
 
     def step(self, program: str, next_program: str, but: int = 0, mode: str = "") -> None:
-        """The loader writes the next batch beside it; the outputs are read at its end. mode: "trace", "check"; "ahead":
-        it is launched, and its outputs are read when they are there."""
+        """Run a step, during which the loader writes the next batch, and read its outputs at the end.
+
+        mode: "trace" or "check" as for `Machine.step`; "ahead" launches the step and reads its outputs as soon as they
+        are there."""
         self.api.note("step", what=(program, mode))
         self._turning = True
         write = partial(self.write, next_program, but)
@@ -227,7 +229,7 @@ class Life:
         def beside() -> None:
             self.api.note("beside")
             if mode == "ahead":
-                write()  # what it is in order with is what counts, not where it stands in the trace
+                write()  # only its order relative to other work counts, not its position in the trace
             else:
                 self.api.beside = write
 
@@ -242,9 +244,12 @@ class Life:
 def live(
     device: CudaDevice, arrangement: Arrangement, rounds: int = 4, debug: bool = False, ahead: bool = False
 ) -> Life:
-    """Parameters are set; each program takes its steps in turn, eagerly first and then as graphs, from both places, a
-    timed one and a checked one in between; one batch is written in part; parameters are read and set meanwhile.
-    ahead: each of the other steps is launched while the one before runs."""
+    """A life with every kind of step. Parameters are set first, and read and set again between two steps.
+
+    The programs run in turn, from both places of their inputs: first call by call, then as graphs. Some steps in
+    between are timed or checked. One batch is written only in part.
+
+    ahead: steps that are neither timed nor checked are launched while the step before runs."""
     life = Life(device, arrangement, debug)
     m, names = life.machine, list(arrangement.schedules)
     touched = list(m.homes)[:4]
@@ -265,22 +270,21 @@ def live(
     return life
 
 
-# ---- what a schedule says --------------------------------------------------------------------------------------
+# ---- the calls that a schedule demands -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Place:
-    """Addresses of the arena and the host store; `base` and `turn`: of the program's host bytes, and which of the two
-    places of inputs."""
+    """The addresses of a program's bytes."""
 
-    arena: int
-    host: int
-    base: int
-    turn: int
+    arena: int  # its address
+    host: int  # the address of the host's page-locked bytes
+    base: int  # offset of the program's bytes on the host
+    turn: int  # which of the two places of inputs the step reads
 
 
 class Said:
-    """What one step of a schedule must enqueue: entries whose events are named by what they stand for."""
+    """The entries that one step of a schedule must enqueue. An event's number is the instruction that records it."""
 
     def __init__(self, schedule: Schedule, device: CudaDevice, place: Place, debug: bool = False) -> None:
         self.s, self.device, self.place = schedule, device, place
@@ -326,7 +330,8 @@ class Said:
         return self.place.host + self.place.base + self.s.host_offset[t] + turn
 
     def poisonable(self, i: int, freed: Buffer) -> bool:
-        """No copy back into these bytes is issued before compute's next op: it would not wait for the poison."""
+        """Whether freed bytes may be poisoned: not if a copy into them is issued before compute's next op, because it
+        would not wait for the poison."""
         lo, hi = self.s.offset[freed], self.s.offset[freed] + freed.nbytes
         for x in self.s.instructions[i + 1 :]:
             if isinstance(x, Compute):
@@ -338,9 +343,9 @@ class Said:
         return True
 
     def computed(self, x: Compute) -> Iterator[tuple[tuple, tuple[Access, ...]]]:
-        """The works of an op, and which bytes each touches: of the op's tensors those that it is given."""
+        """(call, accesses) of each work of an op. A work accesses all of each tensor that it gets a pointer to."""
         recipe = self.recipe(x)
-        space = self.at(x.workspace) if x.workspace else self.place.arena  # of no bytes
+        space = self.at(x.workspace) if x.workspace else self.place.arena  # any address: it has no bytes
         room = x.workspace.tensor.nbytes if x.workspace else 0
         if room != recipe.algorithm.workspace:
             raise Unfaithful(f"{x.op.name}: a workspace of {room} B for {recipe.algorithm}")
@@ -385,7 +390,7 @@ class Said:
             raise Unfaithful(f"{x.op.name}: no launch is given {whole - same - named}")
 
     def recipe(self, x: Compute) -> Recipe:
-        """The one of the algorithm that the plan says."""
+        """The recipe of the algorithm that the plan chose."""
         found = [r for r in self.device.recipes(x.op) if r.algorithm == x.algorithm == self.s.plan.algorithm[x.op]]
         if len(found) != 1:
             raise Unfaithful(f"{x.op.name}: {len(found)} recipes for {x.algorithm}")
@@ -394,7 +399,7 @@ class Said:
 
 
 def captured(said: Said) -> list[Entry]:
-    """The same between the edges of a run. Events below zero are not the schedule's."""
+    """The entries between the fork and the join of a run. Events below zero are not the schedule's."""
     fork = [Entry("record", "compute", -1), *(Entry("wait", side, -1) for side in ("out", "in"))]  # type: ignore[arg-type]
     join = [
         e
@@ -405,7 +410,9 @@ def captured(said: Said) -> list[Entry]:
 
 
 def follow(done: Sequence[Entry], said: Sequence[Entry], streams: dict[str, int]) -> None:
-    """Raise Unfaithful unless `done` is what is said, call by call. Notes the bytes that kernels touch."""
+    """Compare the calls `done` with those in `said`, one by one, and note in `done` the bytes that kernels touch.
+
+    Raises Unfaithful if they differ."""
     event_of: dict[int, int] = {}
     for k, (got, want) in enumerate(zip(done, said, strict=False)):
         stream = streams[want.stream]  # type: ignore[index]
@@ -424,12 +431,12 @@ def follow(done: Sequence[Entry], said: Sequence[Entry], streams: dict[str, int]
 
 @dataclass
 class Followed:
-    """One life, compared with its schedules; `graphs`: the calls of each captured step, by program and place."""
+    """A life that agrees with its schedules. Keys are (program, place of inputs)."""
 
     life: Life
     said: dict[tuple[str, int], Said]
-    graphs: dict[tuple[str, int], list[Entry]]
-    graph_of: dict[tuple[str, int], int]
+    graphs: dict[tuple[str, int], list[Entry]]  # the calls of each captured step
+    graph_of: dict[tuple[str, int], int]  # the number of each captured graph
     counts: Counter
 
     @property
@@ -438,10 +445,11 @@ class Followed:
 
 
 def followed(life: Life) -> Followed:
-    """Compare all that a life's steps enqueued with what the schedules say.
+    """Compare all calls of a life's steps with its schedules. Raises Unfaithful if they differ.
 
-    A program's steps read the two places of its inputs in turn; the first from each place is eager, the next is
-    captured, and all further ones are replays of that graph. Timed and checked steps are neither."""
+    A program's steps read the two places of its inputs in turn. The first step from each place runs call by call, the
+    next is captured, and all further ones are replays of that graph. Timed and checked steps are neither captured nor
+    replayed."""
     m, counts, graphs = life.machine, Counter(), {}
     streams, trace = m.runtime.streams, life.api.trace
     arena, host = m.runtime.arena.address, m.runtime.host.__array_interface__["data"][0]
@@ -461,7 +469,7 @@ def followed(life: Life) -> Followed:
             counts["timed calls"] += len(part)
             continue
         if mode == "check":
-            part = [e for e in part if e.index is not None]  # what is read in between is no call of the schedule
+            part = [e for e in part if e.index is not None]  # reads in between are no calls of the schedule
             follow(part, said[key].entries, streams)
             counts["checked calls"] += len(part)
             continue
@@ -488,7 +496,7 @@ def followed(life: Life) -> Followed:
 
 
 def _steps(trace: Sequence[Entry]) -> Iterator[tuple[str, str, list[Entry]]]:
-    """What each step asked of CUDA."""
+    """(program, mode, its calls of CUDA) of each step in the trace."""
     step, part = None, None
     for e in trace:
         if e.kind == "step":

@@ -1,5 +1,5 @@
-"""Examples beyond those of support/op_examples.py for the cuda kernels that sum: other numbers of axes, many rows
-and few, every axis, labels that lie otherwise, many gradients."""
+"""Examples besides those of tests/support/op_examples.py for the cuda kernels that sum: other numbers of axes, many and
+few rows, every axis, labels of other shapes, many gradients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ COLUMNS = [
     (1, 516, 2, 2),
     (2, 1, 90, 90),
     (8, 96, 27, 27),
-    (2, 3, 4),  # where channels are not innermost
+    (2, 3, 4),  # in shapes of three or five axes channels are not innermost
     (3, 70, 11),
     (3, 1, 2000),
     (2, 3, 2, 3, 2),
@@ -31,8 +31,8 @@ WINDOWS = [
     ((2, 7, 3, 4), 1),
     ((2, 7, 3, 4), 3),
     ((2, 7, 5, 4), 7),
-    ((1, 3, 6, 5), 13),  # beyond the edge on either side
-    ((2, 4, 3, 3), 9),  # in registers: one four of channels, many, and every half of a window
+    ((1, 3, 6, 5), 13),  # the window reaches beyond both edges
+    ((2, 4, 3, 3), 9),  # computed in registers: one or many groups of four channels, every half window
     ((2, 8, 3, 3), 1),
     ((2, 8, 3, 3), 3),
     ((2, 8, 3, 3), 5),
@@ -84,7 +84,7 @@ def lrn(m: Maker) -> Iterator[Example]:
                 x, dy = m.normal(*shape), m.normal(*shape)
                 note = f"{region} {size} {beta}"
                 if size > 100 and (beta != 0.75 or region == "WITHIN_CHANNEL"):
-                    continue  # there to be too large for shared memory
+                    continue  # one example is enough for windows too large for shared memory
                 for saved in ("x", "xy"):
                     a = attrs(size=size, alpha=0.7, beta=beta, k=k, region=region, saved=saved)
                     reads = [x, x * 0, dy] if saved == "xy" else [x, dy]
@@ -107,7 +107,7 @@ def softmaxes(m: Maker) -> Iterator[Example]:
 
 
 def labelled(m: Maker, x: np.ndarray, prob: np.ndarray, axis: int) -> Iterator[Example]:
-    """Losses and accuracies, with labels of every shape that has so many."""
+    """Losses and accuracies, with labels of every shape that has the right number of values."""
     shape = x.shape
     left = shape[:axis] + shape[axis + 1 :]
     classes, count = shape[axis], int(np.prod(left))

@@ -1,7 +1,10 @@
-"""Every example through kernels compiled with AddressSanitizer and UndefinedBehaviorSanitizer, each tensor in an
-allocation of just its size: run by test_sanitized.py with AddressSanitizer loaded first. Prints what it ran.
+"""Runs every example by kernels that are compiled with AddressSanitizer and UndefinedBehaviorSanitizer.
 
-    sanitized.py KIND ...    or    sanitized.py --overrun | --misaligned | --overflow   (must be found)
+Each tensor is in an allocation of just its size. tests/backends/cuda/test_sanitized.py runs this program with
+AddressSanitizer loaded first. It prints how many examples it ran.
+
+    python tests/support/cuda/sanitized.py KIND ...
+    python tests/support/cuda/sanitized.py --overrun | --misaligned | --overflow    commits a fault that must be found
 """
 
 from __future__ import annotations
@@ -18,14 +21,14 @@ from tests.support.cuda.host import HostCuda
 from tests.support.cuda.op_examples import all_examples
 from tests.support.op_examples import Example, expected
 
-LARGEST = 200_000  # elements: with the large ones it would take minutes
+LARGEST = 200_000  # elements; larger examples are left out, since they would take minutes
 libc = ctypes.CDLL(None)
 libc.posix_memalign.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
 libc.free.argtypes = (ctypes.c_void_p,)
 
 
 class Alone:
-    """Allocations that end where their tensors do."""
+    """Allocations that end where their tensors end, so that an overrun is found."""
 
     def __init__(self) -> None:
         self.addresses: list[int] = []
@@ -78,7 +81,7 @@ def examples(kinds: set[str]) -> None:
 
 
 def fault(which: str) -> None:
-    """One that the sanitizers must stop: that they are there."""
+    """Commit a fault that the sanitizers must stop, to show that they are active."""
     x, y = Tensor("x", (101,)), Tensor("y", (101,))
     op = Op("copy", "identity.forward", "layer", Pass.FORWARD, (x,), (y,))
     device, alone = HostCuda(sanitize=True), Alone()

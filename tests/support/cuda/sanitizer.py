@@ -1,4 +1,4 @@
-"""AddressSanitizer's run-time library, where there is one."""
+"""The path of AddressSanitizer's run-time library, if there is one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.support.cuda import host as cuda_host
 
 
 def runtime() -> str | None:
-    """Of AddressSanitizer, which must be loaded before all else."""
+    """The path of AddressSanitizer's run-time library, which must be loaded before any other; None without one."""
     if cuda_host.COMPILER is None:
         return None
     command = [cuda_host.COMPILER, "-print-file-name=libasan.so"]

@@ -1,4 +1,4 @@
-"""Values of 16 bits as kernels store them."""
+"""Values of 16 bits as the cuda backend's kernels store them: from float32 and back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 DTYPE = {"fp16": "float16", "bf16": "uint16"}
 
 
-SPACING = {"fp16": 2.0**-10, "bf16": 2.0**-7}  # between 1 and the next number
+SPACING = {"fp16": 2.0**-10, "bf16": 2.0**-7}  # from 1 to the next larger number
 
 
 def narrow(x: np.ndarray, storage: str) -> np.ndarray:
