@@ -55,6 +55,17 @@ def test_readme_s_refusal_is_what_the_program_prints():
     assert summary.split()[1:3] == needs.split() and f"allowed    {allowed}" in summary
 
 
+def test_design_s_listing_is_what_the_program_prints():
+    text = (ROOT / "DESIGN.md").read_text()
+    (command,) = re.findall(r"`minidnn (plan [^`]*--listing)`", text)
+    words = [sys.executable, "-m", "minidnn", *shlex.split(command)]
+    printed = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    shown = [
+        line for block in blocks(ROOT / "DESIGN.md", "") for line in block.splitlines() if re.match(r" +\d+ \w", line)
+    ]
+    assert len(shown) > 10 and [line for line in shown if line not in printed] == []
+
+
 def test_a_layer_of_ones_own_trains(tmp_path):
     pytest.importorskip("sklearn")
     (code,) = blocks(ROOT / "CONTRIBUTING.md", "python")
