@@ -115,11 +115,8 @@ def test_every_policy_is_explained():
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_links_and_files_are_there(path):
+def test_links_lead_somewhere(path):
     text = path.read_text()
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         if "://" not in target:
             assert (path.parent / target).exists(), target
-    for name in re.findall(r"`((?:tests|docs|benchmarks|models|minidnn)/[\w/.-]+)`", text):
-        if name != "models/NAME.yaml" and name != "models/NAME_solver.yaml":
-            assert (ROOT / name).exists(), name
