@@ -157,7 +157,7 @@ class Link:
         }  # fmt: skip
 
     def replayed(self, device: CudaDevice, op: Op, small: bool) -> dict[str, Any]:
-        """The same as graphs, captured as cuda/runtime.py does: compute alone, the copies alone, all at once.
+        """The same as graphs, captured as backends/cuda/runtime.py does: compute alone, the copies alone, all at once.
         `hidden`: the part of the copies' time that the graph of all does not take, 1 where it is beside compute."""
         copies = [self._copy("out"), self._copy("in")]
         with self._computing(device, op) as (_, count, many):

@@ -1,5 +1,5 @@
 """A CUDA on the host's memory: what is enqueued runs late, in any order that CUDA would allow, and what CUDA forbids
-is an error. Kernels are the real sources through g++ (cuda_host.py); cuDNN's convolutions are the reference's.
+is an error. Kernels are the real sources through g++ (host.py); cuDNN's convolutions are the reference's.
 
 So the whole cuda backend (device, runtime, captured graphs) runs here but for CUDA's own code.
 """

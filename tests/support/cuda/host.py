@@ -1,4 +1,4 @@
-"""The cuda backend's own kernels on this machine's CPU: g++ compiles kernels/*.cu with shim.h before them.
+"""The cuda backend's own kernels on this machine's CPU: g++ compiles backends/cuda/kernels/*.cu behind shim.h.
 
 `HostCuda` is a device for op_examples.py's `place` and `run`: it takes the same recipes as the GPU and calls the same
 kernels with the same grid, block, shared memory and arguments. Before it binds a launch it compares the recipe's
@@ -48,7 +48,7 @@ class KernelError(Exception):
 
 
 def sources() -> list[str]:
-    """The names of kernels/*.cu, without the ending."""
+    """The names of backends/cuda/kernels/*.cu, without the ending."""
     return sorted(p.stem for p in KERNELS.glob("*.cu"))
 
 

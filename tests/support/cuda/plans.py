@@ -1,5 +1,5 @@
-"""What is asked of cuDNN's plans, without a GPU. backends/cuda/test_cudnn.py runs each check in a process of its own,
-because cuDNN ends the process when it is unhappy. A check asserts, and prints what it counted.
+"""Checks of cuDNN's plans, without a GPU. tests/backends/cuda/test_cudnn.py runs each in a process of its own, because
+cuDNN ends the process when it is unhappy. A check asserts, and prints what it counted.
 
     python -m tests.support.cuda.plans DRIVER CHECK [ARGUMENT...]
 

@@ -1,4 +1,4 @@
-"""Examples beyond those of support/op_examples.py for the cuda kernels that sum: other numbers of axes, many rows
+"""Examples beyond those of tests/support/op_examples.py for the cuda kernels that sum: other numbers of axes, many rows
 and few, every axis, labels that lie otherwise, many gradients."""
 
 from __future__ import annotations
