@@ -461,7 +461,7 @@ def test_without_updates_and_with_clipping_or_accumulation():
 
 @pytest.mark.parametrize("net", ["chain", "diamond", "residual", "inception", "nested", "lenet"])
 def test_the_same_values_op_by_op(net):
-    """All that is still there has the same bytes (in no machine: tests/interpret.py tries each op in place, too)."""
+    """All that is still there has the same bytes (tests/support/interpret.py also tries each op in place)."""
     loaded = load(NET_FILES / f"{net}.yaml")
     for before in programs(loaded, SPEC, ("TRAIN", "TEST")).values():
         after, random, values = fused(before, every), np.random.default_rng(1), {}

@@ -2,7 +2,7 @@
 the same bits for any number of threads, backward sure of what forward let through.
 
 That they equal the reference's wherever their tensors lie, allocate nothing and hide nothing that is not finite,
-test_cpu_backend.py shows of every algorithm; what is fused, test_fusion.py.
+test_kernels.py shows of every algorithm; what is fused, test_fusion.py.
 """
 
 from __future__ import annotations

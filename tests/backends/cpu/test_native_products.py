@@ -2,7 +2,7 @@
 the workspace they declare.
 
 That they equal the reference's wherever their tensors lie, hide nothing that is not finite and allocate nothing,
-test_cpu_backend.py shows of every algorithm.
+test_kernels.py shows of every algorithm.
 """
 
 from __future__ import annotations

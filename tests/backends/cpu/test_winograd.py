@@ -1,7 +1,7 @@
 """Winograd's convolutions on the cpu: near to float64 in every geometry, the same bits for any number of threads,
 nothing that is not finite lost.
 
-That they equal the reference's wherever their tensors lie, and allocate nothing, test_cpu_backend.py shows of every
+That they equal the reference's wherever their tensors lie, and allocate nothing, test_kernels.py shows of every
 algorithm.
 """
 
