@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:  # what editors and type checkers see; at run time a name is imported when it is first used
+if TYPE_CHECKING:  # for editors and type checkers; at run time a name is imported when it is first used
     from minidnn.nets.define import L as L
     from minidnn.nets.net import Net as Net
     from minidnn.training.session import Session as Session
@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # what editors and type checkers see; at run time a name is i
 
 __version__ = "0.1.0"
 
-# What `minidnn.<name>` is, and the module it comes from.
+# {name: module}: `minidnn.<name>` comes from that module.
 _EXPORTS = {
     "L": "nets.define", "Net": "nets.net", "Session": "training.session", "Solver": "training.solver", "load": "zoo",
 }  # fmt: skip

@@ -1,7 +1,7 @@
-"""The two ways in which a command may end badly, and the hint that goes with a misspelled name.
+"""The base classes of all errors that users read, and the hint for a misspelled name.
 
-Every error that a user is meant to read derives from `BadInput` or from `Failed`. Its message stands by itself: the
-command line prints it and nothing else. Any other exception is a bug of minidnn and is reported as one.
+Every error that a user is meant to read derives from `BadInput` or from `Failed`. The command line prints its message
+and nothing else, so the message must be complete. Any other exception is a bug of minidnn and is reported as one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Iterable
 
 class _Readable(Exception):
     def __str__(self) -> str:
-        """The message, also of classes that derive from KeyError or OSError, which print theirs otherwise."""
+        """The bare message. KeyError and OSError, from which some subclasses derive, would change it."""
         return str(self.args[0]) if self.args else ""
 
 
 class BadInput(_Readable):
-    """The user's input cannot be used: a file, an option, a budget, a device that is not here. Exit code 2."""
+    """The user's input cannot be used: a file, an option, a budget, or a device that is not here. Exit code 2."""
 
 
 class Failed(_Readable):
@@ -25,13 +25,13 @@ class Failed(_Readable):
 
 
 class InvalidInput(BadInput, ValueError):
-    """Arguments that do not make a run; the message says which and why."""
+    """The arguments cannot be used, or not together; the message says which ones and why."""
 
 
 def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """` (did you mean 'conv1'?)` where something known resembles `name`, whatever the case; else nothing.
+    """` (did you mean 'conv1'?)` with the known name most similar to `name`, ignoring case; "" if none is similar.
 
-    cutoff: how much it must resemble it, from 0 to 1 (difflib.get_close_matches).
+    cutoff: the least similarity that counts, from 0 to 1 (see difflib.get_close_matches)
     """
     lower = {word.lower(): word for word in known}
     close = difflib.get_close_matches(name.lower(), lower, 1, cutoff)

@@ -1,4 +1,4 @@
-"""Writing a file whole or not at all: what was there before stays until its successor is complete."""
+"""Files that are written whole or not at all: the old file stays until the new one is complete."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from typing import IO, Any
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """A new file beside `path`, flushed to disk, that takes its name where the block ends well; else nothing is left
-    of it. Raises OSError where the folder, which must be there, cannot be written to or is full."""
+    """Open a new file next to `path` for writing; it replaces `path` when the block ends.
+
+    The new file is flushed to disk first. If the block raises, the new file is removed and `path` stays as it was.
+    Raises OSError if the folder does not exist, is full or cannot be written to.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
     try:
         with os.fdopen(handle, mode) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # mkstemp gives it to its owner alone
+        os.chmod(name, 0o666 & ~_umask())  # mkstemp lets only the owner read and write it
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -35,7 +38,7 @@ def _umask() -> int:
 
 
 def unwritable(path: Path, *suffixes: str) -> str | None:
-    """Why no file of these suffixes can be written there: better said before a long run than after it."""
+    """Why no file with one of these suffixes can be written at `path`, or None. Commands ask before a long run."""
     if path.suffix not in suffixes:
         return f"expected a name that ends in {' or '.join(suffixes)}"
     if not path.parent.is_dir():
