@@ -1,4 +1,4 @@
-"""Budgets that a policy cannot keep, and what to say of them: what takes the bytes, and what would work."""
+"""Errors for budgets that a policy cannot keep. They name the largest tensors, and a budget that would do."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from minidnn.memory.schedule import Schedule
 from minidnn.program import Tensor
 from minidnn.sizes import text
 
-NAMED = 6  # tensors a refusal lists by name
+NAMED = 6  # tensors that a refusal names at most
 
 
 class BudgetError(BadInput):
-    """A policy cannot keep a budget. `needed` and `smallest` are bytes: what this plan takes, and what the policy
-    would take at its leanest; on the host, if `host`, else on the device."""
+    """A policy cannot keep a budget of bytes: on the host if `host`, else on the device.
+
+    needed:   bytes that this plan takes
+    smallest: bytes that the policy's leanest plan takes
+    """
 
     def __init__(self, message: str, needed: int, smallest: int, host: bool = False) -> None:
         super().__init__(message)
@@ -23,12 +26,18 @@ class BudgetError(BadInput):
 
 
 class RingError(BudgetError):
-    """A ring is too small for what a policy moves. `needed` is its size, `smallest` that of one that would do."""
+    """A ring is too small for a tensor that travels. `needed`: bytes of the ring; `smallest`: bytes of one that would
+    do."""
 
 
 def refusal(
     policy: str, schedules: Mapping[str, Schedule], limit: int, whole: bool, costs: Costs, smallest: int
 ) -> BudgetError:
+    """The error for plans that take more than `limit` bytes of the device.
+
+    whole:    nobody asked for a budget, so the limit is all of the device's memory
+    smallest: bytes that the policy's leanest plans take
+    """
     worst = max(schedules.values(), key=lambda s: s.arena)
     point = worst.peak_point
     live = worst.live(point)
@@ -53,6 +62,7 @@ def refusal(
 
 
 def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_budget: int) -> BudgetError:
+    """The error for plans that take `host` bytes of the host, more than `host_budget`."""
     sizes: dict[Tensor, int] = {}
     for s in schedules:
         for t in s.host_offset:
@@ -70,6 +80,6 @@ def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bud
 
 
 def _apart(needed: int, allowed: int) -> tuple[str, str]:
-    """Two sizes for people, in bytes where three figures would not tell them apart."""
+    """Two sizes for people; in bytes if both would round to the same three figures."""
     short = text(needed), text(allowed)
     return short if short[0] != short[1] else (f"{needed} bytes", f"{allowed} bytes")
