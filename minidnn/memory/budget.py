@@ -26,8 +26,10 @@ class BudgetError(BadInput):
 
 
 class RingError(BudgetError):
-    """A ring is too small for a tensor that travels. `needed`: bytes of the ring; `smallest`: bytes of one that would
-    do."""
+    """A ring is too small for a tensor that travels.
+
+    `needed`: bytes of the ring; `smallest`: bytes of one that would do.
+    """
 
 
 def refusal(

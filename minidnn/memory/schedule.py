@@ -196,7 +196,8 @@ class Schedule(Listing):
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """The schedules of one net's programs (TRAIN, ACCUMULATE, TEST), for one arena and one part of the host's memory."""
+    """The schedules of one net's programs (TRAIN, ACCUMULATE, TEST), for one arena and one part of the host's
+    memory."""
 
     policy: str
     schedules: Mapping[str, Schedule]
