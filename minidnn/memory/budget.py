@@ -73,7 +73,7 @@ def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bud
     names = ", ".join(f"{t.name} {text(t.nbytes)}" for t in largest)
     keeps, allowed = _apart(host, host_budget)
     return BudgetError(
-        f"{policy} keeps {keeps} on the host, the host budget is {allowed}; the largest that travel: "
+        f"{policy} keeps {keeps} on the host, the host budget is {allowed}; the largest tensors that travel: "
         f"{names}; the smallest host budget {policy} can keep is {host} bytes ({text(host)})",
         host,
         host,

@@ -88,8 +88,8 @@ class Machine:
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
         if arrangement.store and device.own_memory:
             raise NoStore(
-                f"the ring is smaller than what travels, and the streams of {device.name} cannot wait for the host's "
-                "own work on the rest: run without a ring, or with a larger one"
+                f"the ring is smaller than the tensors that travel, and the streams of {device.name} cannot wait for "
+                "the host to copy the others: run without a ring, or with a larger one"
             )
         self.runtime = device.runtime(arena, arrangement.host, delays, seed)
         self.store = page_aligned(arrangement.store)

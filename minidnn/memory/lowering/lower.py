@@ -142,7 +142,7 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
             b = slots[to]
         elif to is not None:
             if to not in latest:
-                raise ValueError(f"{s.tensor.name} is to share the bytes of {to.name}, which is not there yet")
+                raise ValueError(f"{s.tensor.name} is to share the bytes of {to.name}, which is not on the device yet")
             b = latest[to]
         else:
             b = Buffer(0, s.lo, s.hi, home=s.tensor in carried and s.lo == 0 and s.hi == end)
@@ -274,7 +274,7 @@ def lower(program: Program, plan: Plan) -> Listing:
                 leaves[s.hi].append(s)
         if s.arrives is not None:
             if s.arrives.arrive is None:
-                raise ValueError(f"a trip of {s.tensor.name} comes back at {s.lo} but says not when it arrives")
+                raise ValueError(f"a trip of {s.tensor.name} comes back at {s.lo} but does not say when it arrives")
             comes[s.lo if s.arrives.back is None else s.arrives.back].append(s)
             arrivals[s.arrives.arrive].append(s)
     emitter = _Lowering()

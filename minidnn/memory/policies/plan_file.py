@@ -240,7 +240,9 @@ class _Reader:
     def _trip(self, values: dict[str, Any]) -> Trip:
         known = {f.name for f in fields(Trip)}
         if missing := {"tensor", *POINTS} - values.keys() or values.keys() - known:
-            raise PlanError(f"{self.path}: a trip {values} has no, or an unknown, {', '.join(sorted(missing))}")
+            raise PlanError(
+                f"{self.path}: a trip {values} lacks a field, or has an unknown one: {', '.join(sorted(missing))}"
+            )
         points = {
             p: None if values[p] is None else self._named(self.points, values[p], f"execution (a trip's {p})")
             for p in POINTS

@@ -82,11 +82,11 @@ def wrong_home(s: Schedule) -> str | None:
     for b in s.buffers:
         for stay in b.stays:
             if stay.buffer is not b:
-                return f"{stay!r} takes itself to be in {stay.buffer.label}, it is in {b.label}"
+                return f"{stay!r} names {stay.buffer.label} as its buffer, but it is in {b.label}"
         if b.home:
             t = b.stays[0].tensor
             if len(b.stays) > 1 or t not in carried:
-                return f"{b.label} lives across steps, which only a carried tensor by itself does"
+                return f"{b.label} lives across steps, but it is not the buffer of a single carried tensor"
             if t in at_home:
                 return f"{t.name} has two homes"
             at_home.add(t)
@@ -124,5 +124,5 @@ def _meeting(s: Schedule, buffers: Iterable[Buffer], spans: Sequence[tuple[int, 
         lo = s.offset[b]
         i = bisect_right(spans, lo + b.nbytes - 1, key=lambda span: span[0]) - 1
         if i >= 0 and spans[i][1] > lo:
-            return f"{b.label} lies over {spans[i][2]}"
+            return f"{b.label} overlaps {spans[i][2]}"
     return None

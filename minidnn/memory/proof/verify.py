@@ -179,7 +179,7 @@ class _Proof:
             lo = self.s.offset[b]
             for _, _, then in self.freed.over(lo, lo + b.nbytes):
                 if any(mine[s] < then[s] for s in STREAMS):
-                    raise self.fail(f"{stay!r} takes bytes whose former user may not be done")
+                    raise self.fail(f"{stay!r} takes bytes that their former user may still use")
         if bytes_.write is not None and mine[bytes_.write[1]] < bytes_.write[0]:
             raise self.fail(f"{stay!r} races with instruction {bytes_.write[0]} ({bytes_.write[1]}), which writes it")
         if write:
@@ -210,7 +210,7 @@ class _Proof:
 
     def wait(self, x: Wait) -> None:
         if x.on not in self.stamp:
-            raise self.fail(f"{x.stream} waits for instruction {x.on}, which has not been issued before it")
+            raise self.fail(f"{x.stream} waits for instruction {x.on}, which is not issued before it")
         mine, theirs = self.clock[x.stream], self.stamp[x.on][1]
         for s in STREAMS:
             mine[s] = max(mine[s], theirs[s])
@@ -246,12 +246,12 @@ class _Proof:
     def into_ring(self, leg: Leg, t: Tensor, number: Number, stream: Stream) -> None:
         wrong = self.ring.write(leg, number, self.i, stream, self.clock[stream])
         if wrong or leg.tensor != t:
-            raise self.fail(wrong or f"{t.name} is copied to where {leg.tensor.name} goes")
+            raise self.fail(wrong or f"{t.name} is copied into the leg of {leg.tensor.name}")
 
     def from_ring(self, leg: Leg, t: Tensor, stream: Stream) -> Number:
         number, wrong = self.ring.read(leg, self.i, stream, self.clock[stream])
         if wrong or leg.tensor != t:
-            raise self.fail(wrong or f"{t.name} is copied from where {leg.tensor.name} is")
+            raise self.fail(wrong or f"{t.name} is copied from the leg of {leg.tensor.name}")
         return number
 
     def stash(self, x: Stash) -> None:
@@ -272,7 +272,7 @@ class _Proof:
         op = x.op
         want = self.expected[op]
         if len(x.reads) != len(op.reads) or len(x.writes) != len(op.writes):
-            raise self.fail(f"{op.name} is given other than what it reads and writes")
+            raise self.fail(f"{op.name} is given more or fewer tensors than it reads and writes")
         for t, stay, number in zip(op.reads, x.reads, want, strict=True):
             bytes_ = self.access(stay, "compute", write=False)
             if stay.tensor != t or t not in bytes_.numbers:
@@ -289,7 +289,7 @@ class _Proof:
             if stay.tensor != t:
                 raise self.fail(f"{op.name} writes {stay.tensor.name} instead of {t.name}")
             if t in op.reads and readers.get(b) != t:
-                raise self.fail(f"{op.name} updates {t.name} in place, but reads it elsewhere than it writes it")
+                raise self.fail(f"{op.name} updates {t.name} in place, but reads and writes different bytes")
             if b in writes:
                 raise self.fail(
                     f"{op.name} writes {t.name} and {getattr(writes[b], 'name', 'its workspace')} over each other"
@@ -308,7 +308,7 @@ class _Proof:
             self.access(x.workspace, "compute", write=True)
             b = self.owner[id(x.workspace)]
             if b in writes or b in readers:
-                raise self.fail(f"the workspace of {op.name} lies over a tensor it uses")
+                raise self.fail(f"the workspace of {op.name} overlaps a tensor that the op uses")
             if x.workspace.tensor != workspace_of(op, x.algorithm):
                 raise self.fail(f"{op.name} is given the workspace {x.workspace.tensor.name}")
             writes[b] = None
@@ -354,7 +354,7 @@ class _Proof:
                 self.fetch(x)
             else:
                 if x.run != done.get(x.op):
-                    raise self.fail(f"{x.op.name} runs as number {x.run}, expected {done.get(x.op)}")
+                    raise self.fail(f"{x.op.name} has the run number {x.run}, expected {done.get(x.op)}")
                 done[x.op] += 1
                 self.compute(x)
         self.i = len(self.s.instructions)
