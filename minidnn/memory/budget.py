@@ -46,7 +46,7 @@ def refusal(
     names = ", ".join(f"{b.label} {text(b.nbytes)}" for b in live[:NAMED])
     if len(live) > NAMED:
         names += f", and {len(live) - NAMED} more of {text(sum(b.nbytes for b in live[NAMED:]))} together"
-    needs, allowed = _apart(worst.arena, limit)
+    needs, allowed = _distinct(worst.arena, limit)
     what = f"{costs.device} has {allowed}" if whole else f"the budget is {allowed}"
     fragments = ""
     if worst.live_peak <= limit:
@@ -71,7 +71,7 @@ def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bud
             sizes[t] = max(sizes.get(t, 0), t.nbytes)
     largest = sorted(sizes, key=lambda t: -t.nbytes)[:NAMED]
     names = ", ".join(f"{t.name} {text(t.nbytes)}" for t in largest)
-    keeps, allowed = _apart(host, host_budget)
+    keeps, allowed = _distinct(host, host_budget)
     return BudgetError(
         f"{policy} keeps {keeps} on the host, the host budget is {allowed}; the largest tensors that travel: "
         f"{names}; the smallest host budget {policy} can keep is {host} bytes ({text(host)})",
@@ -81,7 +81,7 @@ def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bud
     )
 
 
-def _apart(needed: int, allowed: int) -> tuple[str, str]:
+def _distinct(needed: int, allowed: int) -> tuple[str, str]:
     """Two sizes for people; in bytes if both would round to the same three figures."""
     short = text(needed), text(allowed)
     return short if short[0] != short[1] else (f"{needed} bytes", f"{allowed} bytes")

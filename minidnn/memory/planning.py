@@ -24,7 +24,7 @@ from minidnn.sizes import text
 
 
 @contextmanager
-def _collecting_nothing() -> Iterator[None]:
+def _without_collector() -> Iterator[None]:
     """Switch Python's garbage collector off for a while.
 
     Planning makes very many values and no garbage in cycles. The collector would walk all of them each time their
@@ -39,7 +39,7 @@ def _collecting_nothing() -> Iterator[None]:
             gc.enable()
 
 
-@_collecting_nothing()
+@_without_collector()
 def arrange(
     programs: Sequence[Program],
     policy: str,
@@ -57,12 +57,12 @@ def arrange(
     Raises BudgetError if a budget is exceeded, NoSuchPolicy for an unknown policy, and PlanError for a plan file that
     contradicts itself or belongs to another net or device.
     """
-    with _edited(policy):
+    with _plan_file_errors(policy):
         return _arrange(programs, policy, costs, budget, host_budget, proof)
 
 
 @contextmanager
-def _edited(policy: str) -> Iterator[None]:
+def _plan_file_errors(policy: str) -> Iterator[None]:
     """Raise PlanError for errors in a file's plan: somebody may have edited it, so they are no bugs of minidnn."""
     try:
         yield
@@ -93,7 +93,7 @@ def _arrange(
     return found
 
 
-@_collecting_nothing()
+@_without_collector()
 def unproved(programs: Sequence[Program], policy: str, costs: Costs, limit: int) -> dict[str, Schedule]:
     """{program's name: schedule}, as the policy decides under a budget of `limit` bytes, without a proof.
 

@@ -210,7 +210,7 @@ class Machine:
         self.settle()
         loaded = self.loaded[name]
         if loaded.fresh and not again:
-            self._turn(loaded)
+            self._swap_inputs(loaded)
         if meanwhile is not None:
             meanwhile()
         bound = loaded.bound[loaded.place]
@@ -233,14 +233,14 @@ class Machine:
         """
         loaded = self.loaded[name]
         if loaded.fresh:
-            self._turn(loaded)
+            self._swap_inputs(loaded)
         self.runtime.launch(loaded.bound[loaded.place], meanwhile)
 
     def settle(self) -> None:
         """Return when no step is in flight. Raises the error of a step that has failed."""
         self.runtime.settle()
 
-    def _turn(self, loaded: _Loaded) -> None:
+    def _swap_inputs(self, loaded: _Loaded) -> None:
         """Switch to the inputs' other place. Inputs that were not written keep their values."""
         for t in loaded.schedule.program.inputs:
             if t not in loaded.fresh:

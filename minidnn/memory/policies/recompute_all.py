@@ -46,16 +46,16 @@ def halved(able: Repeatable) -> tuple[Op, ...]:
         for k in crossed:
             crossing[parts.starts[k]].add(t)
 
-    def around(place: Point, k: int = 0) -> set[Tensor]:
+    def to_keep(place: Point, k: int = 0) -> set[Tensor]:
         """Tensors to keep while backward is at `place`.
 
         These are all that cross a cut on the path to it, and those of its smallest part that backward layer k or a
         later one reads. Others are left out: recomputing them could use a weight that was updated meanwhile.
         """
         kept = {t for t in wanted.get(parts.smallest(place), ()) if last[t] >= k}
-        return kept.union(*(crossing[p] for p in parts.way(place)))
+        return kept.union(*(crossing[p] for p in parts.path(place)))
 
-    have = around(parts.end - 1)  # forward has just made these
+    have = to_keep(parts.end - 1)  # forward has just made these
     entered = set(have)
 
     number = {layer[0]: k for k, layer in enumerate(layers)}
@@ -64,7 +64,7 @@ def halved(able: Repeatable) -> tuple[Op, ...]:
         runs: list[Op] = []
         for t in dict.fromkeys(t for op in layer for t in op.reads if t in dropped):
             if t not in have:
-                kept = around(born[t], number[layer[0]])
+                kept = to_keep(born[t], number[layer[0]])
                 entered.update(wanted.get(parts.smallest(born[t]), ()))
                 more = able.runs(sorted(kept, key=born.__getitem__), dropped, have)
                 able.after(more, have)
@@ -109,7 +109,7 @@ class _Parts:
         """The start of the smallest part that contains `place`."""
         return self.starts[bisect_right(self.starts, place) - 1]
 
-    def way(self, place: Point) -> list[Point]:
+    def path(self, place: Point) -> list[Point]:
         """The cuts before `place` that halving made on the path to it."""
         a, b, found = 0, self.end, []
         while (m := self.cut[a, b]) is not None:

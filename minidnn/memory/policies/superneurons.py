@@ -36,22 +36,24 @@ SIMULATED = 3000  # ops; for longer programs the second and third way are not bo
 def superneurons(program: Program, costs: Costs, budget: int) -> Plan:
     share = in_place_sharing(program)
     least = choose(program, costs, "m")
-    kept = _Rung(program, costs, Plan(order=program.ops, algorithm=least, share=share), budget)
+    kept = _CachedOrder(program, costs, Plan(order=program.ops, algorithm=least, share=share), budget)
     if kept.still and (plan := kept.within()) and not plan.trips:
         return plan
-    again = _Rung(program, costs, Plan(order=route(Repeatable(program, share)), algorithm=least, share=share), budget)
+    again = _CachedOrder(
+        program, costs, Plan(order=route(Repeatable(program, share)), algorithm=least, share=share), budget
+    )
     found = []
-    for rung in (again, kept):
-        if plan := rung.within():
+    for way in (again, kept):
+        if plan := way.within():
             found.append(plan)
             if len(program.ops) > SIMULATED:
                 break
     if found:
         return found[0] if len(found) == 1 else min(found, key=lambda plan: seconds(program, costs, plan))
-    return min((rung.leanest() for rung in (again, kept)), key=lambda plan: arena(program, costs, plan))
+    return min((way.leanest() for way in (again, kept)), key=lambda plan: arena(program, costs, plan))
 
 
-class _Rung:
+class _CachedOrder:
     """One order of a step, with the tensor cache under a cap of bytes.
 
     The cap begins at the budget, and goes down by the bytes that placement needs beyond it.
@@ -77,13 +79,13 @@ class _Rung:
                 return None
             over = self._over(self._moved())
             if over <= 0:
-                return self._quicker()
+                return self._with_faster_algorithms()
             self.cap = min(self.cap, self.cached.peak) - over - self.slack
             self.cached = self.cache.keep(self.cap)
             if self.cached.peak > self.cap or attempt == ATTEMPTS - 1:
                 break
         self.cached = self.cache.keep(self._floor())
-        return self._quicker() if self._over(self._moved()) <= 0 else None
+        return self._with_faster_algorithms() if self._over(self._moved()) <= 0 else None
 
     def leanest(self) -> Plan:
         """The plan with as few bytes on the device as this order allows."""
@@ -99,7 +101,7 @@ class _Rung:
     def _moved(self) -> Plan:
         return replace(self.plan, trips=self.cached.trips)
 
-    def _quicker(self) -> Plan:
+    def _with_faster_algorithms(self) -> Plan:
         """The plan with the fastest algorithms whose workspaces fit with the live bytes wherever their ops run."""
         least = self.plan.algorithm
         live = live_beside(self.plan.order, self.cached.live.tolist(), least, aligned)

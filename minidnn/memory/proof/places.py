@@ -28,13 +28,13 @@ def wrong_size(s: Schedule) -> str | None:
     """An error if a tensor has other bytes in the schedule than in the program. (Tensors are equal by name.)"""
     known = {t: t.nbytes for op in s.program.ops for t in op.tensors}
     known |= {workspace_of(op, a): a.workspace for op, a in s.plan.algorithm.items() if a.workspace}
-    for t in _spoken_of(s):
+    for t in _all_tensors(s):
         if known.setdefault(t, t.nbytes) != t.nbytes:
             return f"{t.name} has {known[t]} bytes in the program and {t.nbytes} in the schedule"
     return None
 
 
-def _spoken_of(s: Schedule) -> Iterator[Tensor]:
+def _all_tensors(s: Schedule) -> Iterator[Tensor]:
     """Every tensor of the program and the schedule."""
     yield from (t for op in s.program.ops for t in (*op.reads, *op.writes))
     yield from (*s.program.inputs, *s.program.carried, *s.program.outputs)
@@ -55,12 +55,12 @@ def wrong_place(s: Schedule) -> str | None:
     for t in inputs:
         if t not in s.host_offset and any(t in op.reads for op in s.program.ops):
             return f"input {t.name} has no place on the host"
-    return _apart(
+    return _misplaced(
         s.host_offset, lambda t: aligned(t.nbytes) * (2 if t in inputs else 1), s.host_bytes, "on the host"
-    ) or _apart(s.store_offset, lambda t: stored_bound(t, packed), s.store_bytes, "in the store")
+    ) or _misplaced(s.store_offset, lambda t: stored_bound(t, packed), s.store_bytes, "in the store")
 
 
-def _apart(where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int, what: str) -> str | None:
+def _misplaced(where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int, what: str) -> str | None:
     """An error unless all places are aligned, do not overlap, and end within `most` bytes."""
     spans: list[tuple[int, int, str]] = []
     for t, at in where.items():
@@ -106,7 +106,7 @@ def wrong_between(schedules: Sequence[Schedule]) -> str | None:
         for (_, end, a), (start, _, b) in pairwise(others):
             if start < end:
                 return f"{a} and {b}, which live across steps, overlap"
-        if touched := _meeting(s, s.buffers, others):
+        if touched := _overlap(s, s.buffers, others):
             return f"{s.program.name}: {touched}, which another program left there"
     return None
 
@@ -118,7 +118,7 @@ def _homes(s: Schedule) -> Iterator[tuple[Tensor, tuple[int, int]]]:
             yield b.stays[0].tensor, (s.offset[b], s.offset[b] + b.nbytes)
 
 
-def _meeting(s: Schedule, buffers: Iterable[Buffer], spans: Sequence[tuple[int, int, str]]) -> str | None:
+def _overlap(s: Schedule, buffers: Iterable[Buffer], spans: Sequence[tuple[int, int, str]]) -> str | None:
     """An error if one of these buffers overlaps one of the spans, which are sorted and do not overlap."""
     for b in buffers:
         lo = s.offset[b]
