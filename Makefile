@@ -22,7 +22,7 @@ help:
 	@echo "make gpu-check-wheels   the wheels that it needs there, for a GPU machine that fetches nothing"
 	@echo "make models  write the generated networks of models/ anew"
 	@echo "make pictures   draw the pictures of docs/ anew"
-	@echo "make clean   remove $(OUT) and the virtual environments"
+	@echo "make clean   remove $(OUT), the virtual environments, wheels and what pip built"
 
 # -- set-up: .run holds what the demo needs, .dev what the tests and linters need besides
 
@@ -135,4 +135,4 @@ pictures: $(VENV)/.run
 	$(foreach name,$(DRAWN),$(BIN)/minidnn compare $(SMALL) --policies $($(name)) --report docs/policies/$(name).svg > /dev/null;)
 
 clean:
-	rm -rf $(OUT) $(VENV) .venv-cuda12 .venv-cuda13
+	rm -rf $(OUT) $(VENV) .venv-cuda12 .venv-cuda13 .whl build dist *.egg-info

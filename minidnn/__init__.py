@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time a name is import
 
 __version__ = "0.1.0"
 
-# {name: module}: `minidnn.<name>` comes from that module.
+# The names `minidnn.<name>`, and the modules that they come from.
 _EXPORTS = {
     "L": "nets.define", "Net": "nets.net", "Session": "training.session", "Solver": "training.solver", "load": "zoo",
 }  # fmt: skip

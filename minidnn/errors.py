@@ -1,23 +1,23 @@
-"""The base classes of all errors that users read, and the hint for a misspelled name.
+"""The two ways in which a command may end badly, and the hint that goes with a misspelled name.
 
-Every error that a user is meant to read derives from `BadInput` or from `Failed`. The command line prints its message
-and nothing else, so the message must be complete. Any other exception is a bug of minidnn and is reported as one.
+Each error that a user is meant to read derives from `BadInput` or from `Failed`. Its message must suffice: the command
+line prints the message and nothing else. Any other exception is a bug of minidnn and is reported as one.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 
 class _Readable(Exception):
     def __str__(self) -> str:
-        """The bare message. KeyError and OSError, from which some subclasses derive, would change it."""
+        """The message as it is; KeyError and OSError, from which some subclasses derive, would print it differently."""
         return str(self.args[0]) if self.args else ""
 
 
 class BadInput(_Readable):
-    """The user's input cannot be used: a file, an option, a budget, or a device that is not here. Exit code 2."""
+    """The user's input cannot be used: a file, an option, a budget, a device that this machine lacks. Exit code 2."""
 
 
 class Failed(_Readable):
@@ -25,14 +25,19 @@ class Failed(_Readable):
 
 
 class InvalidInput(BadInput, ValueError):
-    """The arguments cannot be used, or not together; the message says which ones and why."""
+    """Arguments that cannot be used, alone or together; the message names them and the reason."""
 
 
 def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
-    """` (did you mean 'conv1'?)` with the known name most similar to `name`, ignoring case; "" if none is similar.
+    """` (did you mean 'conv1'?)` if a known name resembles `name`, upper or lower case; else an empty text.
 
-    cutoff: the least similarity that counts, from 0 to 1 (see difflib.get_close_matches)
+    cutoff: the least similarity, from 0 to 1 (difflib.get_close_matches)
     """
     lower = {word.lower(): word for word in known}
     close = difflib.get_close_matches(name.lower(), lower, 1, cutoff)
     return f" (did you mean {lower[close[0]]!r}?)" if close and lower[close[0]] != name else ""
+
+
+def few(names: Sequence[str], most: int = 5) -> str:
+    """The first of these names, and how many more there are: "conv1, conv2 and 3 more"."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

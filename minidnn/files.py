@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all: the old file stays until the new one is complete."""
+"""Writing a file as a whole or not at all: an existing file stays until the new one is complete."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from typing import IO, Any
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a new file next to `path` for writing; it replaces `path` when the block ends.
+    """A new file next to `path`, open in this mode. It replaces `path` when the block ends without an error.
 
-    The new file is flushed to disk first. If the block raises, the new file is removed and `path` stays as it was.
-    Raises OSError if the folder does not exist, is full or cannot be written to.
-    """
+    It is flushed to disk before that. After an error the new file is removed, and `path` is unchanged. Raises OSError
+    if the folder does not exist, cannot be written to, or is full."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
     try:
         with os.fdopen(handle, mode) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # mkstemp lets only the owner read and write it
+        os.chmod(name, 0o666 & ~_umask())  # only the owner may read a file of mkstemp
         os.replace(name, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -38,7 +37,7 @@ def _umask() -> int:
 
 
 def unwritable(path: Path, *suffixes: str) -> str | None:
-    """Why no file with one of these suffixes can be written at `path`, or None. Commands ask before a long run."""
+    """Why a file at `path` with one of these suffixes cannot be written; None if it can. Ask before a long run."""
     if path.suffix not in suffixes:
         return f"expected a name that ends in {' or '.join(suffixes)}"
     if not path.parent.is_dir():

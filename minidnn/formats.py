@@ -1,8 +1,7 @@
-"""Number formats: the types in which activations, their gradients, and the weights that layers read are stored.
+"""Number formats, in which activations, their gradients and the weights that layers read are stored.
 
-float32 and float16 are NumPy's own. bfloat16 comes from the package ml_dtypes. Only code that touches values needs that
-package; planning does not. In every format, arithmetic is float32. So are the weights that are updated, their momenta,
-statistics, losses, and the values computed from these.
+float32 and float16 are NumPy's. bfloat16 comes from the package ml_dtypes, which is needed only to handle values, not
+to plan. In each format arithmetic is float32. Updated weights, their momenta, statistics and losses are float32, too.
 """
 
 from __future__ import annotations
@@ -12,25 +11,25 @@ import numpy as np
 from minidnn.errors import BadInput, near
 
 FORMATS = ("float32", "bfloat16", "float16")
-HALF = ("bfloat16", "float16")  # the formats of 16 bits
+HALF = ("bfloat16", "float16")  # of 16 bits
 
 
 class InvalidFormat(BadInput, ValueError):
-    """The number format does not exist, or this machine or device does not support it."""
+    """A number format that does not exist, or that this machine or this device does not support."""
 
 
 def named(name: str) -> str:
-    """`name`, if it is a number format. Raises InvalidFormat."""
+    """The name itself. Raises InvalidFormat unless it is one of FORMATS."""
     if name not in FORMATS:
         raise InvalidFormat(f"there is no number format {name!r}{near(name, FORMATS)}; there are {', '.join(FORMATS)}")
     return name
 
 
 def usable(name: str) -> str:
-    """`name`, once NumPy knows the format. Raises InvalidFormat if it does not exist or ml_dtypes is missing."""
+    """The name itself; from now on NumPy knows the format. Raises InvalidFormat if that is not possible here."""
     if named(name) == "bfloat16":
         try:
-            import ml_dtypes  # noqa: F401  (the import registers bfloat16 with NumPy)
+            import ml_dtypes  # noqa: F401  (the import adds bfloat16 to NumPy)
         except ImportError:
             raise InvalidFormat(
                 "bfloat16 needs the package ml_dtypes: pip install 'minidnn[bfloat16]'; or use float16 or float32"
@@ -39,15 +38,15 @@ def usable(name: str) -> str:
 
 
 def itemsize(dtype: str) -> int:
-    """Bytes of one value of this type."""
+    """Bytes of one value."""
     return 2 if dtype in HALF else np.dtype(dtype).itemsize
 
 
 def floating(dtype: str) -> bool:
-    """Whether the type is a floating-point type."""
+    """Whether this is a type of floating-point numbers."""
     return dtype in FORMATS or dtype == "float64"
 
 
 def widened(array: np.ndarray) -> np.ndarray:
-    """The array as float32 if its values have 16 bits; else the array itself."""
+    """The array as float32 if its numbers have 16 bits; else the array itself."""
     return array.astype(np.float32) if str(array.dtype) in HALF else array

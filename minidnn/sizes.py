@@ -1,4 +1,4 @@
-"""Sizes in bytes as text. In input "12GB" is decimal and "12GiB" binary; printed sizes are binary."""
+"""Bytes as people write and read them: "12GB" is decimal, "12GiB" binary. Printed sizes are always binary."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _SIZE = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*([KMGT]?)(I?)B?\s*", re.IGNORECA
 
 
 def parse(text: str | int) -> int:
-    """Bytes that "12GB" (12·10⁹), "12GiB" (12·2³⁰) or a plain number means. Raises ValueError."""
+    """The bytes in "12GB" (12·10⁹), "12GiB" (12·2³⁰) or a plain number. Raises ValueError for any other text."""
     if isinstance(text, int) and not isinstance(text, bool):
         number, unit, binary = float(text), "", ""
     else:
@@ -28,7 +28,7 @@ def parse(text: str | int) -> int:
 
 
 def text(nbytes: float) -> str:
-    """A number of bytes for people: three figures and a binary unit, as "5.10 GiB"; exact below 1 KiB."""
+    """A size for people: three figures and a binary unit, "5.10 GiB"; exact below 1 KiB."""
     if abs(nbytes) < 1024:
         return f"{int(nbytes)} B"
     value, unit = float(nbytes), "B"

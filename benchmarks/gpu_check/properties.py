@@ -90,7 +90,7 @@ def problems(net: Any) -> Iterator[Convolution]:
 def _asked(recipes: Callable[[Any, Op], list], listing: Any, op: Op) -> None:
     try:
         recipes(listing, op)
-    except IndexError:  # dense.py sorts by the first plan's workspace, and here there is none
+    except IndexError:  # inner_product.py sorts by the first plan's workspace, and here there is none
         return
 
 

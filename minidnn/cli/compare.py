@@ -23,7 +23,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
         parser, "policies", "budget", "host_budget", "ring", "device", "format", "gpu", "facts", "seed", "json"
     )
-    parser.add_argument("--steps", type=positive, default=6, metavar="N", help="steps to run (default: %(default)s)")
+    parser.add_argument(
+        "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 60, the more the shorter they are)"
+    )
     parser.add_argument(
         "--report", metavar="FILE", help="write a page (.html), or the timelines alone as a picture (.svg)"
     )
@@ -49,7 +51,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         results = _ran(about, policies, costs, budget, host_budget, args)
         where = subject.described(about)
-        notes = f"Run for {args.steps} steps each, interleaved; medians. On {where}."
+        timed = max(len(r.steps) for r in results)
+        notes = f"{timed} timed steps each, in turn; medians, with 95 % intervals. On {where}."
     rows = [r.row() for r in results]
     limit = budget if budget is not None else costs.memory if args.gpu else None
     if args.report:

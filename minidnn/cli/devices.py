@@ -60,6 +60,7 @@ def _device(name: str) -> dict[str, Any]:
         "name": name,
         "available": True,
         "description": device.description,
+        "found": device.found,
         "memory_bytes": device.memory,
         "bandwidth_out": found.out,
         "bandwidth_in": found.back,

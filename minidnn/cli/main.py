@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import minidnn
+from minidnn.cli.help import Formatter
 from minidnn.errors import BadInput, Failed
 
 # verb: what it does; each is the module minidnn.cli.<verb> with `arguments(parser)` and `run(args)`
@@ -89,7 +90,9 @@ def _parser(argv: list[str]) -> argparse.ArgumentParser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     wanted = next((word for word in argv if not word.startswith("-")), None)
     for name, what in VERBS.items():
-        verb = verbs.add_parser(name, help=what, description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False)
+        verb = verbs.add_parser(
+            name, help=what, description=f"{what[0].upper()}{what[1:]}.", allow_abbrev=False, formatter_class=Formatter
+        )
         if name == wanted:
             importlib.import_module(f"minidnn.cli.{name}").arguments(verb)
     return parser

@@ -12,11 +12,9 @@ from minidnn.formats import FORMATS
 if TYPE_CHECKING:
     from minidnn.training.setting import Given, Setting
 
-# Variants of a policy, which its own document tells of, are left out here: an error names them all.
-POLICIES = (
-    "baseline, liveness, vdnn_all, vdnn_conv, vdnn_pp, layrub, accudnn, sqrt_n, recompute_all, recompute_cheap "
-    "(each also :m or :p), vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md explains them"
-)
+# What is in braces is a list of help.py's, written where help is printed.
+POLICIES = "{policies}; docs/policies.md explains them"
+TUNED = "accudnn"  # the policy that batches are tuned under, where neither file nor option names one
 
 
 def size(text: str) -> int:
@@ -51,15 +49,18 @@ def names(text: str) -> list[str]:
     return found
 
 
+def _policy(default: str) -> tuple[str, dict[str, Any]]:
+    return "--policy", dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: {default})")
+
+
 _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     "batch": (
         "--batch",
         dict(type=positive, metavar="N", help="use this batch size instead of the file's"),
     ),
-    "policy": (
-        "--policy",
-        dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: the file's, or liveness)"),
-    ),
+    "policy": _policy("the file's, or {default_policy}"),
+    "policy_searched": _policy("each of them, and each variant"),
+    "policy_tuned": _policy(f"the file's, or {TUNED}"),
     "policies": (
         "--policies",
         dict(type=names, metavar="A,B,C", help=f"the policies to compare: {POLICIES}"),
@@ -109,14 +110,11 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gpu": (
         "--gpu",
-        dict(metavar="NAME", help="simulate this GPU instead of running: k40, titan_x, v100, a100, h200"),
+        dict(metavar="NAME", help="simulate this GPU instead of running: {gpus}, or a FILE.yaml"),
     ),
     "facts": (
         "--facts",
-        dict(
-            metavar="NAME",
-            help="a paper's memory facts: layrub; or, for planning only, vdnn2016, superneurons, caffe, layrub2018",
-        ),
+        dict(metavar="NAME", help="a paper's memory facts: {facts}"),
     ),
     "seed": (
         "--seed",

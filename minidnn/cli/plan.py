@@ -12,6 +12,8 @@ from minidnn.cli import subject
 from minidnn.costs import Costs
 from minidnn.files import unwritable
 
+REFUSED = 2  # the exit code where no policy keeps the budget; that one of several does not is an answer
+
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
         report.show(rows, f"{about.titled()}. {subject.notes(costs, about.setting.format)}")
         for r in results:
             report.show_peak(r.policy, r.schedule)
-    return 0  # that a policy is refused is an answer, not a failure
+    return 0 if any(r.fits for r in results) else REFUSED
 
 
 def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str], costs: Costs) -> int:

@@ -18,9 +18,7 @@ NOTES = (
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "systems", nargs="*", metavar="SYSTEM", help="vdnn, vdnnpp, superneurons, layrub, accudnn, or all (the default)"
-    )
+    parser.add_argument("systems", nargs="*", metavar="SYSTEM", help="{systems}, or all (the default)")
     parser.add_argument("--report", metavar="FILE.html", help="write one page with pictures")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
 

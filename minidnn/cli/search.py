@@ -16,11 +16,11 @@ SECONDS = 600
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
-        parser, "policy", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json"
+        parser, "policy_searched", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json"
     )  # fmt: skip
     parser.add_argument(
         "--max", required=True, choices=("batch", "depth"),
-        help="what is to be large: the batch of a net, or the depth (then FILE is resnet, superneurons_resnet or vgg)",
+        help="what is to be large: the batch of a net, or the depth (then FILE is {families})",
     )  # fmt: skip
     parser.add_argument("--step", type=positive, metavar="N", help="try multiples of N only (default: every size)")
     parser.add_argument(

@@ -13,12 +13,12 @@ from typing import Any
 import minidnn
 from minidnn import sizes
 from minidnn.cli import subject
-from minidnn.cli.options import positive, size
+from minidnn.cli.options import TUNED, positive, size
 from minidnn.costs import Costs
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policy", "budget", "host_budget", "device", "format", "gpu", "facts", "json")
+    subject.arguments(parser, "policy_tuned", "budget", "host_budget", "device", "format", "gpu", "facts", "json")
     parser.add_argument(
         "--grid", type=positive, metavar="N", help="find batches to within N (default: a quarter of the first)"
     )
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.measure and args.gpu:
         raise InvalidInput(f"--measure runs on --device: leave out --gpu {args.gpu}")
     about = subject.read(args)
-    policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or "accudnn"
+    policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or TUNED
     subject.check_policies([policy], sizes=True)
     costs = subject.costs_of(about, args.gpu)
     document, derived, epoch = _tuned(args, about, policy, costs)

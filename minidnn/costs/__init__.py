@@ -1,10 +1,10 @@
-"""What ops and copies cost: seconds and workspace per (op, algorithm), link bandwidths, device memory.
+"""The costs of ops and copies: seconds and workspace per (op, algorithm), link bandwidths, device memory.
 
-Values only; nothing here runs an op. A Costs comes from one of three places, and says which:
-  profile("titan_x")   predicted for a GPU that need not be here: gpus/*.yaml, a roofline (docs/costs.md)
-  measured(device, …)  from seconds that measuring/ took on the machine at hand, kept in a cache file
-  estimate(device)     one fixed roofline for any CPU: right in order, not in number; the same on every
-                       machine, so that plans made with it are too
+This folder holds values only: nothing here runs an op. A Costs has one of three origins, and names it:
+  profile("titan_x")   predicted for a GPU, by a roofline from costs/gpus/*.yaml (docs/costs.md); no GPU is needed
+  measured(device, …)  measured on this machine by measuring/ops.py, and kept in a cache file
+  estimate(device)     one fixed roofline for any CPU. It ranks ops rightly, but its seconds are not those of the
+                       machine. It is the same on every machine, and so are the plans made with it.
 """
 
 from __future__ import annotations

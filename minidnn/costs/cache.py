@@ -1,4 +1,4 @@
-"""Seconds that were measured on a machine that is here, and the file that keeps them."""
+"""Measured seconds of this machine's devices, and the cache file that keeps them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def geometry(op: Op) -> str:
-    """What an op's seconds depend on besides the device and the algorithm: its kind, constants and shapes."""
+    """A text of all that an op's seconds depend on, device and algorithm apart: its kind, constants, types, shapes."""
 
     def shapes(tensors: Iterable[Tensor]) -> str:
         return " ".join(f"{t.dtype}{'x'.join(map(str, t.shape))}" for t in tensors)
@@ -29,32 +29,35 @@ def geometry(op: Op) -> str:
 
 
 def key(op: Op, algorithm: Algorithm) -> str:
+    """The name of an op's seconds with this algorithm in Measurements.seconds."""
     return f"{geometry(op)} [{algorithm.name} {algorithm.workspace}]"
 
 
 class NotKept(BadInput, OSError):
-    """What is measured could not be kept, and measuring takes minutes."""
+    """Measurements could not be saved. This is checked first, since measuring takes minutes."""
 
 
 @dataclass(eq=False)
 class Measurements:
-    """Seconds measured on one device (described with library, version and threads), kept in one file."""
+    """Seconds measured on one device, kept in one file. `seconds` has them by `key`."""
 
-    device: str  # name and description
+    device: str  # name and description: library, version, threads
     path: Path
     bandwidth_out: float = 0.0  # bytes per second; 0: not measured yet
     bandwidth_in: float = 0.0
     latency: float = 0.0
-    beside: list[dict[str, Any]] = field(default_factory=list)  # copies while it computes (measuring/link.py); not used
+    # how fast copies are while the device computes (measuring/link.py); for reports, no plan uses it
+    beside: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
-    problem: str | None = None  # why a file that was there could not be used, for people
+    problem: str | None = None  # a sentence for the user: why an existing file could not be used
 
     def covers(self, ops: Iterable[Op], algorithms: Callable[[Op], Iterable[Algorithm]]) -> bool:
+        """Whether the copies and each of these ops with each of its algorithms have been measured."""
         known = self.seconds
         return self.bandwidth_out > 0 and all(key(op, a) in known for op in ops for a in algorithms(op))
 
     def check_writable(self) -> None:
-        """Raise NotKept where `save` would fail."""
+        """Raise NotKept if `save` would fail now."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryFile(dir=self.path.parent):
@@ -64,7 +67,7 @@ class Measurements:
         raise NotKept(f"costs cannot be kept: {why}; XDG_CACHE_HOME names another folder for the cache")
 
     def save(self) -> None:
-        """Write the file whole or not at all."""
+        """Write the file as a whole or not at all."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         content = {name: getattr(self, name) for name in _SAVED}
         with replacing(self.path) as file:
@@ -76,7 +79,9 @@ _SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "beside", "secon
 
 
 def measurements(device: Device, directory: Path | None = None) -> Measurements:
-    """What was measured before on `device`, from the user's cache directory; empty if unusable."""
+    """The measurements of `device` from its file in the user's cache directory; empty without a usable file.
+
+    If there is a file that cannot be used, `problem` says why."""
     if directory is None:
         import platformdirs
 
@@ -106,7 +111,7 @@ def measurements(device: Device, directory: Path | None = None) -> Measurements:
 
 
 def _beside(found: Any) -> list[dict[str, Any]]:
-    """Copies while the device computes; a file of an older version has none."""
+    """The rates of copies while the device computes, checked; a file of an older version has none."""
     numbers = ("bandwidth_out", "bandwidth_in", "slower")
     return [
         {"bound_by": str(b["bound_by"]), "op": str(b["op"])} | {name: float(b[name]) for name in numbers} for b in found
@@ -114,7 +119,7 @@ def _beside(found: Any) -> list[dict[str, Any]]:
 
 
 def measured(device: Device, known: Measurements) -> Costs:
-    """Costs from measurements alone. Asking for an op that was not measured raises ValueError."""
+    """Costs from measurements alone. Their `choices` raises ValueError for an op that was not measured."""
 
     def choose(op: Op) -> tuple[Choice, ...]:
         try:

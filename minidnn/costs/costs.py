@@ -1,4 +1,4 @@
-"""The one value that planning and the simulator know a device by."""
+"""Costs: the one value that describes a device to planning and to the simulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minidnn.program import Algorithm, Op
 
 @dataclass(frozen=True)
 class Choice:
-    """One algorithm an op may use, and the seconds one run of it takes."""
+    """One algorithm that an op may use, and the seconds that the op takes with it."""
 
     algorithm: Algorithm
     seconds: float
@@ -18,30 +18,32 @@ class Choice:
 
 @dataclass(frozen=True)
 class Staging:
-    """How bytes lie on the host: a ring of pinned memory, and behind it ordinary memory (memory/lowering/staging.py).
+    """Host memory as a ring of pinned memory with ordinary memory behind it (memory/lowering/staging.py).
 
-    The rates are bytes of a tensor per second of the one thread that does this. They are assumed: some of any CPU of
-    the last ten years; a measured step counts what it takes.
+    One thread copies between the two. The rates are the bytes of a tensor that it handles per second. They are assumed,
+    for any CPU of the last ten years, and serve plans only; a step on a device takes its own time.
     """
 
-    ring: int  # bytes; what travels at once must fit
-    compress: bool = False  # what is stashed is packed without its zeros (memory/execution/compression.py)
+    ring: int  # bytes; all tensors that travel at the same time must fit
+    compress: bool = False  # whether tensors are stored without their zeros (memory/execution/compression.py)
     copy_rate: float = 6e9
     pack_rate: float = 2e9
     unpack_rate: float = 2e9
 
     def stash_seconds(self, nbytes: int) -> float:
+        """Seconds to bring so many bytes from the ring to ordinary memory."""
         return nbytes / (self.pack_rate if self.compress else self.copy_rate)
 
     def fetch_seconds(self, nbytes: int) -> float:
+        """Seconds to bring so many bytes back into the ring."""
         return nbytes / (self.unpack_rate if self.compress else self.copy_rate)
 
 
 @dataclass(frozen=True, eq=False)
 class Costs:
-    """Everything a policy or the simulator may know about a device.
+    """A device as policies and the simulator see it; they know nothing else about it.
 
-    `choices(op)` lists the op's algorithms; the first is the default. It never returns an empty tuple.
+    `choices(op)` lists the op's algorithms, one or more; the first is the default.
     """
 
     device: str
@@ -50,27 +52,28 @@ class Costs:
     bandwidth_in: float  # bytes per second, host to device
     choices: Callable[[Op], tuple[Choice, ...]]
     latency: float = 0.0  # seconds before a copy's first byte
-    own_memory: bool = False  # the arena is the device's, and not a part of the host's memory
-    origin: str = "given"  # "profile", "measured" or "estimated": what a report says of its seconds
-    staging: Staging | None = None  # None: everything that travels has a pinned place of its own
+    own_memory: bool = False  # whether the arena lies in memory of the device's own, not in the host's
+    origin: str = "given"  # "profile", "measured" or "estimated", for reports
+    staging: Staging | None = None  # None: each tensor that travels has a pinned place of its own on the host
 
     def seconds(self, op: Op, algorithm: Algorithm) -> float:
+        """The seconds of the op with this algorithm. Raises KeyError if the op does not have it."""
         for c in self.choices(op):
             if c.algorithm == algorithm:
                 return c.seconds
         raise KeyError(f"{self.device} has no algorithm {algorithm.name} for {op.name}")
 
     def least_memory(self, op: Op) -> Algorithm:
-        """The algorithm of least workspace; among equals the fastest (a paper's "(m)")."""
+        """The algorithm with the least workspace; of several, the fastest of these (the papers' "(m)")."""
         return min(self.choices(op), key=lambda c: (c.algorithm.workspace, c.seconds)).algorithm
 
     def fastest(self, op: Op) -> Algorithm:
-        """The fastest algorithm; among equals the one of least workspace (a paper's "(p)")."""
+        """The fastest algorithm; of several, the one with the least workspace (the papers' "(p)")."""
         return min(self.choices(op), key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm
 
 
 def remembering(choose: Callable[[Op], tuple[Choice, ...]]) -> Callable[[Op], tuple[Choice, ...]]:
-    """`choose`, worked out once per op: policies ask many times."""
+    """A function that calls `choose` once per op and remembers the result, since policies ask many times."""
     known: dict[Op, tuple[Choice, ...]] = {}
 
     def choices(op: Op) -> tuple[Choice, ...]:

@@ -1,4 +1,4 @@
-"""A guess for a machine that is here, of which nothing has been measured."""
+"""Estimated costs of this machine's devices, used when nothing has been measured."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rates:
-    """A device in a few numbers. `launch`: seconds of anything at least."""
+    """A rough description of a device by a few numbers. `launch`: the least seconds of an op or a copy."""
 
-    flops: float  # per second
-    bandwidth: float  # bytes per second, of its memory
-    copy: float  # bytes per second, to the host and back
+    flops: float  # operations per second
+    bandwidth: float  # bytes per second of the device's memory
+    copy: float  # bytes per second of a copy to the host or back
     launch: float
-    products: Mapping[str, float] = field(default_factory=dict)  # flops of convolutions and inner products, by format
+    # operations per second of convolutions and inner products, by number format; a format without an entry: `flops`
+    products: Mapping[str, float] = field(default_factory=dict)
 
     def arithmetic(self, op: Op) -> float:
         """Operations per second of this op."""
@@ -29,15 +30,15 @@ class Rates:
         return self.products.get(op.reads[0].dtype, self.flops) if product else self.flops
 
 
-# One core's worth, roughly, of any CPU of the last ten years. Fixed on purpose: see `estimate`.
+# Roughly one core of any CPU of the last ten years. These numbers are fixed on purpose: see `estimate`.
 CPU = Rates(40e9, 8e9, 4e9, 5e-6)
 
 
 def estimate(device: Device) -> Costs:
-    """A guess for the machine at hand that measures nothing, so that its plans are the same at every start.
+    """Costs from the device's `rates` alone. Nothing is measured, so that plans are the same at every start.
 
-    By the device's `rates`: a GPU has its own, by its kind. A backend lists the algorithm it would choose
-    first; each later one is taken to be 10 % slower.
+    Each kind of GPU has rates of its own; all CPUs share `CPU`. A backend lists the algorithm that it prefers first;
+    each later one is assumed to take another 10 % of the first one's time.
     """
     rates = device.rates
 

@@ -1,4 +1,4 @@
-"""GPUs that need not be here: a roofline each, read from gpus/NAME.yaml (docs/costs.md)."""
+"""Profiles of GPUs: a roofline for each, read from costs/gpus/NAME.yaml (docs/costs.md). No GPU is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ProfileError(BadInput, ValueError):
 
 @dataclass(frozen=True)
 class Number:
-    """One number of a profile, with where it comes from: a profile without sources is a guess in disguise."""
+    """One number of a profile and its source: a profile without sources is a guess in disguise."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  (read by pydantic, not a field)
 
@@ -32,7 +32,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Bytes:
-    """A size of a profile, as people write it ("12GiB"), with where it comes from."""
+    """A size in a profile, as people write it ("12GiB"), and its source."""
 
     __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
 
@@ -47,8 +47,8 @@ class Bytes:
 class GPU:
     """A profile: the roofline of one GPU. docs/costs.md says how each number is used and how it was fitted.
 
-    Convolutions have "implicit_gemm" (no workspace) and, where kernel > 1, stride 1 and dilation 1, "fast"
-    (Fourier or Winograd, or a layout change): quicker, for a workspace of
+    Convolutions have the algorithm "implicit_gemm", without workspace. With kernel > 1, stride 1 and dilation 1 they
+    also have "fast" (Fourier or Winograd, or a layout change). It is quicker and needs a workspace of
         workspace_maps * (size of x + size of y) + workspace_filters * size of w
     where size is the tensor's bytes ("plain") or those of its half spectrum ("spectral").
     """
@@ -70,13 +70,14 @@ class GPU:
     workspace_of: str  # "spectral" or "plain"
     workspace_maps: Number
     workspace_filters: Number
-    # Products on tensor cores: a peak per format of the operands, without sparsity, and the fraction of it that "fast"
-    # reaches; "gemm" and "implicit_gemm" in the proportion that they have to "fast", at most that. None: as in float32.
-    tf32_flops: Number | None = None  # float32, rounded to TF32: only where that is allowed
+    # Convolutions and inner products on tensor cores: a peak without sparsity for each format of the operands, and
+    # `tensor`, the fraction of the peak that "fast" reaches. "gemm" and "implicit_gemm" reach tensor * gemm / fast and
+    # tensor * implicit_gemm / fast, but at most `tensor`. A format whose peak is None runs as fast as float32.
+    tf32_flops: Number | None = None  # float32, rounded to TF32: used only if `tf32`
     float16_flops: Number | None = None
     bfloat16_flops: Number | None = None
     tensor: Number | None = None
-    tf32: bool = False  # whether TF32 is allowed
+    tf32: bool = False  # whether float32 ops may round their operands to TF32
 
     def __post_init__(self) -> None:
         if self.workspace_of not in ("spectral", "plain"):
@@ -91,7 +92,7 @@ class GPU:
             raise ValueError("it has no tensor cores for TF32: there is no tf32_flops")
 
     def peak(self, op: Op) -> float | None:
-        """Operations per second of the tensor cores that do this op; None: it is not for them."""
+        """The tensor cores' operations per second for this op; None: the op does not run on them."""
         if op.family not in PRODUCTS:
             return None
         format = op.reads[0].dtype
@@ -99,8 +100,10 @@ class GPU:
         return number.value if number is not None and (format != "float32" or self.tf32) else None
 
     def seconds(self, op: Op, efficiency: float, nbytes: float | None = None) -> float:
-        """The roofline: as long as the slower of arithmetic and memory takes, and a launch. `efficiency`: the fraction
-        of float32's peak."""
+        """The roofline's seconds: the larger of arithmetic's and memory's, plus a launch.
+
+        efficiency: the fraction of the float32 peak that the algorithm reaches
+        nbytes:     the bytes that it moves; None: the op's tensors"""
         peak = self.peak(op)
         if peak is None or self.tensor is None:
             rate = self.peak_flops.value * efficiency
@@ -110,13 +113,14 @@ class GPU:
         return max(op.flops / rate, traffic) + self.launch_latency.value
 
     def choices(self, op: Op) -> tuple[Choice, ...]:
+        """The op's algorithms with their seconds; the first is the default."""
         if op.kind not in _CONVOLUTIONS:
             return (Choice(Algorithm("default"), self.seconds(op, self.gemm.value)),)
         slow = Choice(Algorithm("implicit_gemm"), self.seconds(op, self.implicit_gemm.value))
         if not _transformable(op.attrs):
             return (slow,)
         space = self._workspace(op)
-        # what is transformed is written and read again
+        # the transformed tensors, which fill the workspace, are written once and read once
         seconds = self.seconds(op, self.fast.value, op.nbytes + 2 * space)
         return (slow, Choice(Algorithm("fast", space), seconds))
 
@@ -126,6 +130,7 @@ class GPU:
         return int(self.workspace_maps.value * (size(x) + size(y)) + self.workspace_filters.value * size(w))
 
     def costs(self, name: str) -> Costs:
+        """The Costs of this GPU; `name` is the device's name in reports."""
         return Costs(
             name,
             sizes.parse(self.memory.value),
@@ -137,7 +142,7 @@ class GPU:
         )
 
 
-# x, y, w of a convolution pass, whichever of them it writes
+# (x, y, w) or their gradients in each kind of convolution op, among its reads and writes
 _CONVOLUTIONS: dict[str, Callable[[Op], tuple[Tensor, Tensor, Tensor]]] = {
     "convolution.forward": lambda op: (op.reads[0], op.writes[0], op.reads[1]),
     "convolution.forward_relu": lambda op: (op.reads[0], op.writes[0], op.reads[1]),
@@ -147,7 +152,7 @@ _CONVOLUTIONS: dict[str, Callable[[Op], tuple[Tensor, Tensor, Tensor]]] = {
 
 
 def _transformable(attrs: Any) -> bool:
-    """Whether there is a transform that pays: FFT and Winograd want stride 1, no dilation, a real kernel."""
+    """Whether a transform pays: FFT and Winograd need stride 1, no dilation, and a kernel above 1."""
     return max(attrs.kernel) > 1 and set(attrs.stride) == {1} and set(attrs.dilation) == {1}
 
 
@@ -156,7 +161,7 @@ def _plain(t: Tensor) -> float:
 
 
 def _spectrum(op: Op, x: Tensor) -> Callable[[Tensor], float]:
-    """Bytes of a tensor whose every plane is a complex half spectrum of the padded map."""
+    """A function for the bytes of a tensor if each of its planes is a complex half spectrum of the padded x."""
     h, w = x.shape[2] + 2 * op.attrs.pad[0], x.shape[3] + 2 * op.attrs.pad[1]
     return lambda t: t.shape[0] * t.shape[1] * h * (w // 2 + 1) * 8.0
 
@@ -167,8 +172,9 @@ def gpus() -> list[str]:
 
 
 def gpu(name: str) -> GPU:
-    """The profile called `name`, or read from a file of one's own; with TF32 allowed where ":tf32" follows. Raises
-    ProfileError."""
+    """The profile called `name`, or the one in a file NAME.yaml of your own; ":tf32" at the end allows TF32.
+
+    Raises ProfileError if there is no such profile, or if its file is wrong."""
     from pydantic import TypeAdapter, ValidationError
     from ruamel.yaml import YAML, YAMLError
 
@@ -193,5 +199,5 @@ def gpu(name: str) -> GPU:
 
 
 def profile(name: str) -> Costs:
-    """What a program would cost on the GPU called `name`."""
+    """The Costs of the GPU that `gpu(name)` describes. Raises ProfileError."""
     return gpu(name).costs(name)

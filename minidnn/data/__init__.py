@@ -16,18 +16,18 @@ __all__ = [
 
 
 def sample_shape(data_param: Any, transform_param: Any, phase: str) -> tuple[int, ...]:
-    """One sample's shape as the net gets it, after the crop."""
+    """The shape of one sample after the crop, (C, H, W) or (K,). Raises DataError if the source cannot be used."""
     source = parse(data_param.source, phase)
     return transform(transform_param, phase).shape(source.sample_shape(), data_param.source)
 
 
 def open_loader(data_param: Any, transform_param: Any, phase: str, seed: int, batch: int | None = None) -> Loader:
-    """The batches of a Data layer; `batch` replaces the file's batch_size."""
+    """The Loader of a Data layer; `batch` replaces the file's batch_size. Raises DataError."""
     dataset = parse(data_param.source, phase).open()
     return Loader(dataset, batch or data_param.batch_size, transform(transform_param, phase, seed))
 
 
 def transform(param: Any, phase: str, seed: int = 0) -> Transform:
-    """A `transform_param` as it is applied in this phase."""
+    """The Transform that a `transform_param` describes in this phase."""
     train = phase == "TRAIN"
     return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed)

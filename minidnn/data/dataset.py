@@ -1,4 +1,4 @@
-"""What a reader returns: images and labels, taken by index. Values are raw; transforms come later."""
+"""The contracts of sources and datasets, and a dataset in memory. A dataset has raw values; transforms come later."""
 
 from __future__ import annotations
 
@@ -9,41 +9,43 @@ import numpy as np
 
 from minidnn.errors import BadInput
 
-_AT_ONCE = 256  # samples that are looked at together, so that a check needs little memory
+_AT_ONCE = 256  # samples that are checked together, so that the check needs little memory
 
 
 class DataError(BadInput, ValueError):
-    """Data that cannot be read or does not fit; the message names the file and the numbers."""
+    """Data that cannot be read or do not fit the net; the message names the file and the numbers."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """Where samples come from: what follows the first colon of `source: kind:...`, understood. A subclass is a kind; it
-    is looked up in `sources.SOURCES` by the word before the colon."""
+    """A place where samples come from, as `source: kind:...` describes it. Each kind is a subclass. `SOURCES`
+    (data/sources.py) has it under the word before the first colon."""
 
-    form: ClassVar[str]  # how it is written, for errors: "mnist:FOLDER"
-    splits: ClassVar[bool] = False  # whether ":train" or ":test" may end it; else it has one set of samples
-    suffix: ClassVar[str | None] = None  # a bare path that ends so is of this kind, too
-    made_up: ClassVar[bool] = False  # whether its samples stand for others, so that their number means nothing
+    form: ClassVar[str]  # the form of its text, for errors: "mnist:FOLDER"
+    splits: ClassVar[bool] = False  # whether the text may end with ":train" or ":test"; if not, there is one set
+    suffix: ClassVar[str | None] = None  # a path with this suffix is of this kind even without the word
+    made_up: ClassVar[bool] = False  # whether the samples are placeholders, so that their number means nothing
 
     split: str  # "train" or "test"
 
     @classmethod
     def parse(cls, text: str, split: str) -> Source | None:
-        """What the text after the colon says; None where it is not of the form. Raises DataError to say more."""
+        """The source that the text after the first colon describes; None if the text does not have the form.
+
+        May raise DataError instead of returning None, to say more."""
         raise NotImplementedError
 
     def sample_shape(self) -> tuple[int, ...]:
-        """One raw sample's shape, (C, H, W) or (K,), without reading the samples: planning does not need them."""
+        """The shape of one raw sample, (C, H, W) or (K,). This does not read the samples, since planning needs none."""
         raise NotImplementedError
 
     def open(self) -> Dataset:
-        """The samples. Raises DataError."""
+        """Read or open the samples. Raises DataError if that fails."""
         raise NotImplementedError
 
 
 class Dataset(Protocol):
-    """`name` is for messages, `shape` is one sample's: (C, H, W) or (K,)."""
+    """Samples with labels, by index. `name` is for messages; `shape` is the shape of one sample, (C, H, W) or (K,)."""
 
     @property
     def name(self) -> str: ...
@@ -53,19 +55,19 @@ class Dataset(Protocol):
 
     @property
     def classes(self) -> int:
-        """One more than the largest label."""
+        """The largest label plus one."""
         ...
 
     def __len__(self) -> int: ...
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Images (n, *shape) of any numeric type, and labels (n,) int32."""
+        """The images (n, *shape), of any numeric type, and the labels (n,) int32 at these n indices."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class Arrays:
-    """A dataset that lies in memory."""
+    """A dataset in memory. Make it with `of`, which checks the arrays."""
 
     name: str
     images: np.ndarray
@@ -73,7 +75,9 @@ class Arrays:
 
     @classmethod
     def of(cls, name: str, images: np.ndarray, labels: np.ndarray) -> Arrays:
-        """Check the arrays and give images their axes: (n, H, W) means one channel."""
+        """The dataset of images (n, C, H, W), (n, H, W) or (n, K) and labels (n,) or (n, 1).
+
+        Raises DataError if the arrays have other shapes or types, or values that cannot be samples or labels."""
         images = samples(name, images)
         labels = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
         if labels.ndim != 1 or labels.dtype.kind not in "iub":
@@ -104,7 +108,7 @@ class Arrays:
 
 
 def numbers(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
-    """Raises DataError unless an array of that shape and type can be samples."""
+    """Raise DataError unless an array of that shape and type can hold samples."""
     if len(shape) not in (2, 3, 4) or dtype.kind not in "fiub":
         raise DataError(
             f"{name}: images are {dtype} of shape {shape}; expected numbers of shape (n, C, H, W), (n, H, W) or (n, K)"
@@ -112,7 +116,9 @@ def numbers(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
 
 
 def samples(name: str, images: np.ndarray) -> np.ndarray:
-    """Images with their axes, (n, C, H, W) or (n, K). Raises DataError if they are none, or not finite in float32."""
+    """The images as (n, C, H, W) or (n, K); images (n, H, W) get an axis for one channel.
+
+    Raises DataError if there are no images, or if a value is not finite in float32."""
     numbers(name, images.shape, images.dtype)
     if len(images) == 0:
         raise DataError(f"{name}: there are no images")

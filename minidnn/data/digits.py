@@ -1,7 +1,7 @@
-"""scikit-learn's digits: 1797 real handwritten 8×8 digits that come with the library, so no download.
+"""scikit-learn's digits: 1797 real handwritten 8×8 digits. They come with the library, so nothing is downloaded.
 
-Every fifth image, beginning with the first, is a test image: 360 of them, 1437 for training. Raw values are
-0..16, as in the library; `transform_param: {scale: 0.0625}` makes them 0..1.
+Every fifth image, from the first on, is a test image: 360 for testing, 1437 for training. Raw values are 0..16, as in
+the library; `transform_param: {scale: 0.0625}` makes them 0..1.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ SHAPE = (1, 8, 8)
 
 
 class Digits(Source):
+    """`digits`: scikit-learn's digits, (1, 8, 8)."""
+
     form, splits = "digits", True
 
     @classmethod
@@ -28,6 +30,7 @@ class Digits(Source):
 
 
 def read(split: str) -> Arrays:
+    """The digits of one split, "train" or "test". Raises DataError if scikit-learn is not installed."""
     try:
         from sklearn.datasets import load_digits
     except ImportError as error:

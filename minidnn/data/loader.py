@@ -1,7 +1,7 @@
-"""Batches, each a pure function of (dataset, transform, seed, position), and the next one made on a thread.
+"""Batches, each a pure function of (dataset, transform, seed, position); a thread makes the next one ahead of time.
 
-A position counts samples since training began. In TRAIN every epoch has its own order, in TEST the dataset's;
-a batch may begin in one epoch and end in the next. So to resume is to ask for another position.
+A position counts samples since training began. In TRAIN each epoch has an order of its own, in TEST the dataset's
+order. A batch may begin in one epoch and end in the next. So a resumed run just asks for another position.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Batch = tuple[np.ndarray, np.ndarray]
 
 
 class Loader:
-    """`take(position)` returns a batch and lets a thread make the one that follows it."""
+    """`take(position)` returns a batch and lets a thread make the following one. `shape` is the shape of a batch."""
 
     def __init__(self, dataset: Dataset, batch: int, transform: Transform | None = None) -> None:
         self.dataset = dataset
@@ -27,16 +27,16 @@ class Loader:
         self.shape = (batch, *self.transform.shape(dataset.shape, dataset.name))
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-loader")
         self._next: tuple[int, Future[Batch]] | None = None
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # an epoch, and its order
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # (an epoch, its order)
 
     def batch(self, position: int) -> Batch:
-        """Samples (n, ...) float32 and labels (n,) int32, from this position on."""
+        """The batch from this position on, made here and now: samples (n, ...) float32 and labels (n,) int32."""
         numbers = np.arange(position, position + self.batch_size)
         images, labels = self.dataset.take(self._indices(numbers))
         return self.transform(images, numbers), labels
 
     def take(self, position: int) -> Batch:
-        """The batch at this position. What failed on the thread is raised here."""
+        """The batch at this position, from the thread; an error of the thread is raised here."""
         ready, self._next = self._next, None
         if ready and ready[0] == position:
             result = ready[1].result()
@@ -49,6 +49,7 @@ class Loader:
         return result
 
     def close(self) -> None:
+        """End the thread."""
         self._next = None
         self._thread.shutdown(wait=True, cancel_futures=True)
 
@@ -59,6 +60,7 @@ class Loader:
         self.close()
 
     def _indices(self, numbers: np.ndarray) -> np.ndarray:
+        """Sample numbers since training began -> indices into the dataset: in TRAIN by the order of their epoch."""
         n = len(self.dataset)
         indices = numbers % n
         if self.transform.train:

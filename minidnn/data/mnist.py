@@ -1,6 +1,7 @@
-"""MNIST's IDX files, plain or gzipped: a magic number that says type and rank, the sizes, then the values.
+"""MNIST's IDX files, plain or gzipped.
 
-Format: two zero bytes, a type code, the number of axes, each axis's length as a big-endian 32-bit integer.
+The format: two zero bytes, a byte for the type, a byte for the number of axes, the length of each axis as a big-endian
+32-bit integer, then the values.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ SHAPE = (1, 28, 28)
 
 @dataclass(frozen=True)
 class Mnist(Source):
+    """`mnist:FOLDER`: a folder with the four files as they are distributed."""
+
     form, splits = "mnist:FOLDER", True
 
     folder: str
@@ -39,7 +42,7 @@ class Mnist(Source):
 
 
 def read_idx(path: str | Path) -> np.ndarray:
-    """The array of one IDX file. Raises DataError with the path and the numbers if the file is torn."""
+    """The array in one IDX file, in the file's type. Raises DataError if the file is incomplete or no IDX file."""
     raw = _bytes(Path(path))
     if len(raw) < 4:
         raise DataError(f"{path}: torn: an IDX file begins with 4 bytes, this one holds {len(raw)}")
@@ -60,7 +63,7 @@ def read_idx(path: str | Path) -> np.ndarray:
 
 
 def read(folder: str | Path, split: str) -> Arrays:
-    """The images and labels of one split, from the four files as they are distributed."""
+    """The images and labels of one split, "train" or "test". Raises DataError if its files are absent or wrong."""
     images, labels = _find(Path(folder), split, "images-idx3"), _find(Path(folder), split, "labels-idx1")
     x, y = read_idx(images), read_idx(labels)
     if x.ndim != 3:
@@ -73,7 +76,7 @@ def read(folder: str | Path, split: str) -> Arrays:
 
 
 def sample_shape(folder: str | Path, split: str) -> tuple[int, ...]:
-    """One image's shape: what the file's header says, or MNIST's own where the file is not there yet."""
+    """The shape of one image, (1, H, W), from the header of its file; MNIST's own shape if there is no file yet."""
     try:
         path = _find(Path(folder), split, "images-idx3")
     except DataError:
@@ -85,11 +88,12 @@ def sample_shape(folder: str | Path, split: str) -> tuple[int, ...]:
             with gzip.open(path) as file:
                 start = file.read(16)
         except (EOFError, OSError, zlib.error):
-            return SHAPE  # torn: reading it will say so
+            return SHAPE  # the file is incomplete: `read` will raise the error
     return (1, *struct.unpack(">2I", start[8:16])) if len(start) == 16 else SHAPE
 
 
 def _find(folder: Path, split: str, kind: str) -> Path:
+    """The file of that split and kind, by any of its usual names. Raises DataError if there is none."""
     stem = f"{_PREFIX[split]}-{kind}-ubyte"
     names = [name + end for name in (stem, stem.replace("-idx", ".idx")) for end in ("", ".gz")]
     for name in names:
@@ -101,7 +105,7 @@ def _find(folder: Path, split: str, kind: str) -> Path:
 
 
 def _bytes(path: Path) -> bytes:
-    """The file's bytes; gzip is recognised by its first two bytes, not by the name."""
+    """The file's bytes, unpacked if its first two bytes are those of gzip. Raises DataError."""
     try:
         raw = path.read_bytes()
     except OSError as error:

@@ -14,6 +14,8 @@ from minidnn.data.dataset import Arrays, DataError, Source, numbers
 
 @dataclass(frozen=True)
 class Npz(Source):
+    """`npz:PATH`, or a PATH that ends in .npz."""
+
     form, suffix = "npz:PATH", ".npz"
 
     path: str
@@ -30,12 +32,13 @@ class Npz(Source):
 
 
 def read(path: str | Path) -> Arrays:
+    """The images and labels of an npz file. Raises DataError."""
     arrays = read_arrays(path)
     return Arrays.of(str(path), _pick(path, arrays, "x", "images"), _pick(path, arrays, "y", "labels"))
 
 
 def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
-    """All arrays of an npz file, or {"x": array} of an npy file."""
+    """All arrays of an npz file by name, or {"x": array} of an npy file. Raises DataError."""
     _regular(path)
     try:
         loaded = np.load(path, allow_pickle=False)
@@ -52,7 +55,7 @@ def read_arrays(path: str | Path) -> dict[str, np.ndarray]:
 
 
 def sample_shape(path: str | Path) -> tuple[int, ...]:
-    """One image's shape, from the header of its array alone."""
+    """The shape of one image, from the header of its array alone. Raises DataError if the file cannot be used."""
     _regular(path)
     try:
         with zipfile.ZipFile(path) as archive:
@@ -64,7 +67,7 @@ def sample_shape(path: str | Path) -> tuple[int, ...]:
                 )
                 shape, _, dtype = header(file)
     except (OSError, EOFError, ValueError, IndexError, zipfile.BadZipFile, zlib.error):
-        return read(path).shape  # reading it whole says what is wrong with it
+        return read(path).shape  # to read the whole file gives the right error
     numbers(str(path), shape, dtype)
     return (1, *shape[1:]) if len(shape) == 3 else tuple(shape[1:])
 
@@ -77,11 +80,12 @@ def _pick(path: str | Path, arrays: dict[str, np.ndarray], *names: str) -> np.nd
 
 
 def _regular(path: str | Path) -> None:
-    """A device or a pipe might never end."""
+    """Raise DataError for a device or a pipe, which one might read forever."""
     if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
         raise DataError(f"{path}: not a regular file")
 
 
 def _known(path: str | Path) -> bool:
+    """Whether the file begins like an npy or npz file."""
     with open(path, "rb") as file:
         return file.read(6).startswith((b"\x93NUMPY", b"PK"))

@@ -1,6 +1,7 @@
 """Counter-based random numbers: each is a function of (seed, counter, lane), so a run may begin anywhere.
 
-SplitMix64's output function over the three keys; nothing is remembered from one draw to the next.
+They come from SplitMix64's output function over these three keys. No state is kept from one draw to the next. Each use
+has a lane of its own, so that two uses draw different numbers.
 """
 
 from __future__ import annotations
@@ -11,19 +12,19 @@ _GAMMA = 0x9E3779B97F4A7C15
 
 
 def words(seed: int, counters: np.ndarray, lane: int = 0) -> np.ndarray:
-    """64 random bits per counter."""
+    """64 random bits per counter, uint64."""
     key = _mix(np.array([(seed * _GAMMA + lane) & (2**64 - 1)], np.uint64))
     return _mix(_mix(np.asarray(counters).astype(np.uint64) * np.uint64(_GAMMA) + key) ^ key)
 
 
 def below(seed: int, counters: np.ndarray, lane: int, bound: int) -> np.ndarray:
-    """A number in [0, bound) per counter; the bias of bound / 2**32 does not matter for crops."""
+    """A number in [0, bound) per counter, int64. Its bias of bound / 2**32 does not matter for crops."""
     high = words(seed, counters, lane) >> np.uint64(32)
     return (high * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
 
 
 def permutation(seed: int, epoch: int, n: int) -> np.ndarray:
-    """The order of one epoch: the same on every machine and NumPy version."""
+    """The order of one epoch: the numbers from 0 to n - 1, the same on all machines and versions of NumPy."""
     return np.argsort(words(seed, np.arange(n), lane=-1 - epoch), kind="stable")
 
 

@@ -1,12 +1,12 @@
-"""Which sources of samples there are, and what `data_param: {source: ...}` means.
+"""The sources of samples, and the meaning of `data_param: {source: ...}`:
 
     digits                                      scikit-learn's 8×8 digits
     mnist:FOLDER                                the four IDX files, plain or gzipped
     npz:PATH, or any PATH that ends in .npz     arrays x (or images) and y (or labels)
-    synthetic:3x224x224:classes=1000:count=5000 made up, learnable, no file
+    synthetic:3x224x224:classes=1000:count=5000 made-up images that a net can learn, no file
 
-The phase chooses the split, train or test; `digits:train`, `mnist:FOLDER:test` name it whatever the phase. A source of
-one's own is a subclass of Source and its line in the table: `SOURCES["mine"] = Mine`.
+The phase chooses the split, train or test, unless the text names one: `digits:train`, `mnist:FOLDER:test`. To add a
+source of your own, write a subclass of Source and enter it in the table: `SOURCES["mine"] = Mine`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SPLITS = {"TRAIN": "train", "TEST": "test"}
 
 
 def parse(text: str, phase: str = "TRAIN") -> Source:
-    """Understand a source string. Raises DataError that says what was expected."""
+    """The Source that a text describes. Raises DataError, which lists the known forms, if the text has none of them."""
     word, _, rest = text.partition(":")
     split, kind = SPLITS[phase], SOURCES.get(word)
     if kind is None:

@@ -1,6 +1,6 @@
-"""Images that need no file: each class is a smooth pattern, each image its class's pattern plus noise.
+"""Made-up images: each class has a coarse pattern, and each image is the pattern of its class plus noise.
 
-Nothing is stored: an image is a function of (seed, index), so ImageNet-sized data costs no memory.
+An image is a function of (seed, index) and is never stored, so data of ImageNet's size take no memory.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ import numpy as np
 from minidnn.data.dataset import DataError, Source
 from minidnn.data.random import below
 
-_CELLS = 4  # a pattern has so many cells along each axis
+_CELLS = 4  # cells of a pattern along height and along width
 _DEFAULTS = {"classes": 10, "count": 1024, "seed": 1}
 _MOST = 2**40
 
 
 @dataclass(frozen=True)
 class Patterns(Source):
-    """`synthetic:CxHxW`, with classes=, count= and seed= behind further colons."""
+    """`synthetic:CxHxW`, with classes=, count= and seed= after further colons."""
 
     form, made_up = "synthetic:3x32x32", True
 
@@ -49,13 +49,15 @@ class Patterns(Source):
         return self.shape
 
     def open(self):
-        first = _MOST if self.split == "test" else 0  # a test image is further than any training image
+        first = _MOST if self.split == "test" else 0  # so no test image has the index of a training image
         return Synthetic(self.shape, self.classes, self.count, self.seed, first)
 
 
 class Synthetic:
+    """A dataset of `count` made-up images of this shape, float32, with labels below `classes`."""
+
     def __init__(self, shape: tuple[int, ...], classes: int, count: int, seed: int = 0, first: int = 0):
-        """`first` is the index of the first image: a test set continues where its training set ends."""
+        """`first`: the index of the first image; test and training images have different indices."""
         self.name = f"synthetic {'×'.join(map(str, shape))} in {classes} classes"
         self.shape, self.classes = tuple(shape), classes
         self._count, self._seed, self._first = count, seed, first
@@ -78,7 +80,7 @@ class Synthetic:
         return images, labels
 
     def _spread(self, pattern: np.ndarray) -> np.ndarray:
-        """A pattern's cells repeated to the size of an image."""
+        """A pattern enlarged to the size of an image, by repetition of its cells."""
         if len(self.shape) != 3:
             return pattern
         rows, columns = (np.arange(size) * _CELLS // size for size in self.shape[1:])

@@ -1,7 +1,7 @@
-"""What Caffe does to a sample on its way in: crop, minus mean, times scale, perhaps mirrored; in this order.
+"""Caffe's transformation of samples: crop, subtract the mean, multiply by the scale, mirror; in this order.
 
-The crop is random in TRAIN and central in TEST; `mirror: true` mirrors every other sample, in TEST too (as
-Caffe does). What is random is a function of (seed, the sample's number since training began).
+The crop is random in TRAIN and central in TEST. `mirror: true` mirrors a random half of the samples, in TEST too, as
+in Caffe. The random numbers are a function of (seed, the sample's number since training began).
 """
 
 from __future__ import annotations
@@ -13,20 +13,22 @@ import numpy as np
 from minidnn.data.dataset import DataError
 from minidnn.data.random import below
 
-_ROW, _COLUMN, _MIRROR = 1, 2, 3  # lanes of the random numbers
+_ROW, _COLUMN, _MIRROR = 1, 2, 3  # lanes of the random numbers (data/random.py)
 
 
 @dataclass(frozen=True)
 class Transform:
-    crop: int = 0
-    mean: tuple[float, ...] = ()  # one value, or one per channel
+    """Raw samples -> float32 samples as the net reads them. The defaults change only the type."""
+
+    crop: int = 0  # height and width of the crop; 0: none
+    mean: tuple[float, ...] = ()  # none, one value, or one per channel
     scale: float = 1.0
     mirror: bool = False
     train: bool = True
     seed: int = 0
 
     def shape(self, sample: tuple[int, ...], name: str = "data") -> tuple[int, ...]:
-        """The shape of a transformed sample. Raises DataError if it cannot be transformed so."""
+        """The shape of a transformed sample, from its raw shape. Raises DataError if the transform does not fit it."""
         if len(sample) != 3:
             if self.crop or self.mirror:
                 raise DataError(f"{name}: crop_size and mirror need images (C, H, W), a sample is {sample}")
@@ -39,9 +41,9 @@ class Transform:
         return (channels, self.crop, self.crop) if self.crop else sample
 
     def __call__(self, images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """Float32 samples; `numbers` counts them since training began."""
+        """The transformed samples, a new float32 array. `numbers`: each sample's number since training began."""
         images = self._cropped(images, numbers) if self.crop else images
-        out = images.astype(np.float32, order="C")  # a copy always: the dataset's own values stay
+        out = images.astype(np.float32, order="C")  # always a copy, so that the dataset's values do not change
         if self.mean:
             out -= np.array(self.mean, np.float32).reshape(-1, *(1,) * (out.ndim - 2))
         if self.scale != 1.0:

@@ -1,4 +1,4 @@
-"""Layer types by name. A new one is a file here, or anywhere: `LAYERS["Mine"] = Mine`."""
+"""Layer types by name. Add your own from any file: `LAYERS["Mine"] = Mine`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ class AccuracyAttrs:
 
 
 class Accuracy(Layer):
-    """An equal score counts as better, as in Caffe: where all are equal, all are wrong."""
+    """Caffe's Accuracy. Another class with the same score as the label's counts as better: if all scores are equal, a
+    sample counts as wrong, unless top_k takes in all classes."""
 
     type = "Accuracy"
     field_name = "accuracy_param"

@@ -1,8 +1,8 @@
-"""The contract of a layer: shape rule + parameters + the ops it lowers to + what its backward reads.
+"""The contract of a layer: its shape rule, its parameters, and the ops of its forward and its backward.
 
-A layer file has the same parts in the same order, so that two can be read side by side:
-`attrs` dataclass(es), then one class per type with `shapes`, `parameters`, `forward`, `backward`.
-A layer never touches an array: kernels live in the backends, looked up by `Op.kind`.
+All layer files have the same parts in the same order, so that they are easy to compare. The parts are the `attrs`
+dataclass(es), then one class per type with `shapes`, `parameters`, `forward` and `backward`.
+A layer never touches an array: the kernels are in the backends, which find them by `Op.kind`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from minidnn.program import Op, Pass, Role, Tensor
 
 Shape = tuple[int, ...]
 SampleShape = Callable[[Any, Any, str], Shape]  # (data_param, transform_param, phase) -> one sample's shape
-ELEMENTS = 2**45  # of float32, in the 47 bits of a process's addresses
+ELEMENTS = 2**45  # the most float32 elements that a process can address with 47 bits
 
 
 class ShapeError(BadInput, ValueError):
-    """Bottoms that a layer cannot take; the message says which number is wrong and what would fit."""
+    """A layer cannot take bottoms of these shapes; the message names the wrong number and one that would fit."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Parameter:
 
     name: str  # "w", "b", "gamma", "mean"; the tensor is "<layer>.<name>"
     shape: Shape
-    filler: Any = None  # schema.FillerParameter, or None for zeros
+    filler: Any = None  # a FillerParameter (schema/caffe.py), or None for zeros
     lr_mult: float = 1.0
     decay_mult: float = 1.0
     learnable: bool = True
@@ -41,11 +41,14 @@ class Parameter:
 
 @dataclass(eq=False)
 class Site:
-    """Where a layer is lowered: its tensors, and what is wanted of it. Made by autodiff, read by layers.
+    """The tensors of one layer in one program: a layer's `forward` and `backward` make their ops from these.
+    programs/autodiff.py makes the sites.
 
-    dx[i] is None where no gradient of bottom i is wanted; dp[name] is None where a parameter is frozen.
-    In `backward`, dy[i] is None where no gradient reaches top i.
-    x and p are as ops read them: parameters in the number format of x, but statistics float32, and all of a loss.
+    x and y are the bottoms and tops, p are the parameters by name; dx, dy and dp are the gradients of these.
+    dx[i] is None if no gradient of bottom i is wanted; dp[name] is None if the parameter is frozen.
+    In `backward`, dy[i] is None if no gradient reaches top i.
+    x and p are the tensors that ops read. Learnable parameters have the number format of x; running statistics are
+    float32. In a loss all numbers are float32.
     """
 
     layer: str
@@ -54,11 +57,11 @@ class Site:
     x: list[Tensor]
     y: list[Tensor]
     p: dict[str, Tensor]
-    iteration: Tensor  # int64 (1,), a CONTROL input: the step's number, for counter-based random numbers
+    iteration: Tensor  # int64 (1,), a CONTROL input: the number of the step, for counter-based random numbers
     dy: list[Tensor | None] = field(default_factory=list)
     dx: list[Tensor | None] = field(default_factory=list)
     dp: dict[str, Tensor | None] = field(default_factory=dict)
-    survivor: list[Tensor] = field(default_factory=list)  # what backward finds in y's place: see Layer.keeps_sign
+    survivor: list[Tensor] = field(default_factory=list)  # y, or what overwrote y in place: see Layer.keeps_sign
     seed: int = 0
     extras: dict[str, Tensor] = field(default_factory=dict)  # shared by forward and backward
 
@@ -67,7 +70,7 @@ class Site:
 
     @property
     def arriving(self) -> list[Tensor]:
-        """The gradients that reach tops, in the tops' order."""
+        """The gradients of those tops that one reaches, in the tops' order."""
         return [t for t in self.dy if t is not None]
 
     @property
@@ -76,7 +79,7 @@ class Site:
         return [t for t in self.dx if t is not None]
 
     def extra(self, name: str, shape: Shape, dtype: str = "float32", role: Role = Role.EXTRA) -> Tensor:
-        """The tensor `<layer>.<name>` that forward keeps for backward; the same one on both sides."""
+        """The tensor `<layer>.<name>`, which forward keeps for backward. Both get the same one."""
         if name not in self.extras:
             self.extras[name] = Tensor(f"{self.layer}.{name}", tuple(shape), dtype, role)
         return self.extras[name]
@@ -92,7 +95,11 @@ class Site:
         name: str | None = None,
         during: Pass | None = None,
     ) -> Op:
-        """An op of this layer, called `<layer>.<verb>` after the kind's verb unless `name` is given."""
+        """An op of this layer, called `<layer>.<name>`. Without `name` that is the kind's verb: "forward" of
+        "relu.forward". Without `during` the verb decides between forward and backward.
+
+        inplace: (read, write) pairs that the kernel permits on the same bytes. The memory facts may forbid some, and a
+        pair of two number formats is left out."""
         verb = kind.split(".", 1)[1]
         if during is None:
             during = Pass.BACKWARD if verb.startswith("backward") else Pass.FORWARD
@@ -103,32 +110,32 @@ class Site:
         )  # fmt: skip
 
     def pass_through(self, i: int, gradient: Tensor) -> None:
-        """Say that bottom i's gradient IS `gradient` (no op, no copy), as for a sum of coefficient 1."""
+        """Use the tensor `gradient` itself as the gradient of bottom i: no op, no copy. A plain sum does so."""
         self.dx[i] = gradient
 
 
 class Layer:
-    """One layer of a net in one phase. Subclasses are looked up by `type` in `layers.LAYERS`.
+    """One layer of a net in one phase. `LAYERS` (layers/__init__.py) maps each `type` to its subclass.
 
-    `param` is the layer's own message of the schema (`convolution_param`, ...), already validated;
-    `spec` is the whole LayerParameter (name, bottom, top, param multipliers, loss_weight).
+    spec:  the whole LayerParameter (name, bottom, top, param multipliers, loss_weight), already validated
+    param: the message of the layer's type in it (`convolution_param`, ...)
     """
 
     type: ClassVar[str] = ""
     field_name: ClassVar[str | None] = None  # schema field that holds `param`, e.g. "convolution_param"
-    bottoms: ClassVar[tuple[int, int | None]] = (1, 1)  # least and most bottoms
-    tops: ClassVar[tuple[int, int | None]] = (1, 1)
-    in_place: ClassVar[bool] = False  # whether `top: same as bottom` is allowed in a file
-    # y > 0 only where x > 0, and elsewhere no gradient comes back: a ReLU below, whose top this layer overwrites in
-    # place, may read y instead of x in its backward
+    bottoms: ClassVar[tuple[int, int | None]] = (1, 1)  # (fewest, most) bottoms; None: no limit
+    tops: ClassVar[tuple[int, int | None]] = (1, 1)  # (fewest, most) tops
+    in_place: ClassVar[bool] = False  # whether a file may give the top the bottom's name
+    # True if each element of y has the sign of x, or lets no gradient back to x. A ReLU whose top this layer overwrites
+    # in place may then read y instead of its own top in its backward.
     keeps_sign: ClassVar[bool] = False
-    loss: ClassVar[bool] = False  # the first top carries loss_weight 1 by default
-    also: ClassVar[tuple[str, ...]] = ()  # further messages that the type takes; read from `spec`
-    message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, where the schema has none
-    batch_field: ClassVar[str | None] = None  # the field of `param` that is the batch size
+    loss: ClassVar[bool] = False  # whether the first top has loss_weight 1 by default
+    also: ClassVar[tuple[str, ...]] = ()  # further message fields of the type, which a layer reads from `spec`
+    message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, if the schema has none
+    batch_field: ClassVar[str | None] = None  # the field of `param` that holds the batch size
     labels: ClassVar[int | None] = None  # the bottom that holds class numbers; bottom 0 then holds a score per class
-    may_hold_labels: ClassVar[bool] = False  # of a layer without bottoms: its tops are labels where others read them so
-    probabilities: ClassVar[bool] = False  # the top holds a probability per class
+    may_hold_labels: ClassVar[bool] = False  # whether tops become labels if other layers read them as labels
+    probabilities: ClassVar[bool] = False  # whether the top holds a probability per class
 
     def __init__(self, spec: Any, param: Any, phase: str) -> None:
         self.spec = spec
@@ -138,7 +145,7 @@ class Layer:
 
     @classmethod
     def with_batch(cls, spec: Any, batch: int) -> Any:
-        """The LayerParameter with another batch size, where the layer decides it."""
+        """`spec` with another batch size, if the layer has one; else `spec` itself."""
         return spec
 
     @property
@@ -147,34 +154,36 @@ class Layer:
         return None
 
     def ask(self, sample_shape: SampleShape) -> None:
-        """Called before `shapes`. A layer that reads from a source asks for the shape of its samples."""
+        """Called before `shapes`: a layer that reads from a source asks `sample_shape` for its samples' shape."""
 
     def classes(self, bottoms: Sequence[Shape]) -> int | None:
-        """How many classes the labels may name, where the layer refuses more; None: it has no labels or takes any."""
+        """The number of classes that labels must stay below; None: the layer has no labels, or takes any label."""
         return None
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        """Shapes of the tops, from those of the bottoms (N, C, H, W). Raises ShapeError."""
+        """The tops' shapes from the bottoms' shapes (N, C, H, W). Raises ShapeError if the layer cannot take these."""
         raise NotImplementedError
 
     def dtypes(self, bottoms: Sequence[str]) -> list[str]:
-        """Types of the tops: the bottoms' number format, of losses float32."""
+        """The tops' dtypes from the bottoms' dtypes: the bottoms' number format; float32 if the layer is a loss."""
         found = None if self.loss else next((dtype for dtype in bottoms if floating(dtype)), None)
         return [found or "float32"] * len(self.spec.top)
 
     def parameters(self, bottoms: Sequence[Shape]) -> list[Parameter]:
+        """The layer's parameters for bottoms of these shapes, in the order of Caffe's blobs."""
         return []
 
     def forward(self, s: Site) -> Iterable[Op]:
-        """The ops that make s.y from s.x and s.p."""
+        """The ops that compute s.y from s.x and s.p."""
         raise NotImplementedError
 
     def backward(self, s: Site) -> Iterable[Op]:
-        """The ops that make the wanted s.dp and s.dx; filter before data, so that dx may take x's bytes."""
+        """The ops that compute those of s.dp and s.dx that are not None. Parameters come before data, so that dx may
+        take x's bytes."""
         raise NotImplementedError
 
     def loss_weight(self, i: int = 0) -> float:
-        """What top i counts in the objective."""
+        """The weight of top i in the objective; 0: the top is no part of it."""
         weights = self.spec.loss_weight
         if i < len(weights):
             return weights[i]
@@ -188,7 +197,7 @@ class Layer:
         return 1.0, 1.0
 
     def weight_and_bias(self, shape: Shape, blob_shape: Shape | None = None) -> list[Parameter]:
-        """The parameters w and, with `bias_term`, b of a layer that has num_output channels."""
+        """The parameters w of this shape and, with `bias_term`, b of shape (shape[0],)."""
         p = self.param
         blobs = [Parameter("w", shape, p.weight_filler, *self.mults(0), blob_shape=blob_shape)]
         if p.bias_term:
@@ -199,8 +208,11 @@ class Layer:
 def parametric_backward(
     s: Site, kind: str, attrs: Any, flops: int, inplace: bool = False, x: Tensor | None = None
 ) -> Iterable[Op]:
-    """filter, bias, data: the backward of y = f(x, weight) + bias. Filter comes before data, so that dx may take
-    x's bytes; `inplace` says that dx may take dy's. `x`: what was kept in the bottom's stead."""
+    """The ops of the backward of y = f(x, weight) + bias, those wanted: filter, bias, data.
+
+    Filter comes before data, so that dx may take x's bytes.
+    inplace: whether dx may take dy's bytes
+    x:       a tensor that was kept for backward, to read instead of the bottom"""
     (dy,), (dx,) = s.dy, s.dx
     x = x or s.x[0]
     assert dy is not None, f"{s.layer}: a layer with one top has a backward only where that top has a gradient"
@@ -216,19 +228,20 @@ def parametric_backward(
 
 
 def images(shape: Shape) -> Shape:
-    """The shape, if it is (N, C, H, W)."""
+    """The shape itself. Raises ShapeError unless it has 4 axes (N, C, H, W)."""
     if len(shape) != 4:
         raise ShapeError(f"expected a bottom of 4 axes (N, C, H, W), got {text(shape)}")
     return shape
 
 
 def padded(shape: Shape, pad: tuple[int, int]) -> Shape:
+    """A shape (N, C, H, W) with padding on all four sides of each image."""
     n, c, h, w = shape
     return n, c, h + 2 * pad[0], w + 2 * pad[1]
 
 
 def addressable(shape: Shape, what: str) -> Shape:
-    """The shape, if a machine could hold its elements: beyond that nothing can be planned, only counted."""
+    """The shape itself. Raises ShapeError if a process could not address so many float32 elements."""
     if math.prod(shape) > ELEMENTS:
         raise ShapeError(
             f"{what} of {text(shape)} is {math.prod(shape)} elements; a process can address {ELEMENTS} of them "
@@ -238,11 +251,12 @@ def addressable(shape: Shape, what: str) -> Shape:
 
 
 def positive_axis(axis: int, shape: Shape, what: str = "axis") -> int:
-    """An axis as the file gives it, from the end where negative, as a number from 0."""
+    """The number from 0 of an axis that a file gives; negative axes count from the end. Raises ShapeError."""
     if not -len(shape) <= axis < len(shape):
         raise ShapeError(f"{what} {axis} does not exist in a bottom of shape {text(shape)}")
     return axis % len(shape)
 
 
 def text(shape: Shape) -> str:
+    """A shape in a message, "64x3x28x28"; "()" if it has no axes."""
     return "x".join(map(str, shape)) or "()"

@@ -1,7 +1,7 @@
 """BatchNorm: y = (x - mean) / sqrt(variance + eps), per channel; a Scale layer does gamma and beta.
 
-TRAIN takes the batch's own mean and (biased) variance and adds them to running sums by an op of its own, which
-recomputation never repeats; TEST takes sum / factor.
+TRAIN normalizes by the batch's own mean and (biased) variance. A separate op, which recomputation never repeats, adds
+these to running sums. TEST normalizes by sum / factor.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ SUMS = ("mean_sum", "variance_sum", "factor")
 @dataclass(frozen=True)
 class BatchNormAttrs:
     eps: float
-    fraction: float  # what of the sums is kept when a batch is added
+    fraction: float  # the running sums are multiplied by this before a batch is added
     count: int  # values per channel in a batch: N*H*W
 
 
 class BatchNorm(Layer):
-    """Caffe's BatchNorm. With `use_global_stats: false` in TEST, Caffe also adds to the sums; here TEST changes
-    nothing."""
+    """Caffe's BatchNorm. With `use_global_stats: false` in TEST, Caffe adds to the running sums, too; minidnn's TEST
+    never changes them."""
 
     type = "BatchNorm"
     field_name = "batch_norm_param"
     in_place = True
 
     def running(self) -> bool:
-        """Whether the running statistics are what x is normalized by."""
+        """Whether x is normalized by the running statistics, not by the batch's."""
         given = self.param.use_global_stats
         return self.phase == "TEST" if given is None else given
 
@@ -74,9 +74,10 @@ class BatchNorm(Layer):
             yield s.op("batch_norm.backward", reads, [dx], self.attrs(x), [(dy, dx)], x.size)
 
     def copy(self, s: Site) -> list[Tensor]:
-        """What Caffe keeps so as to work in place: the normalized x."""
+        """The normalized x, kept for backward so that forward can work in place, as in Caffe; empty by default."""
         return [s.extra("normalized", s.x[0].shape)] if s.facts.norm == "copy" and s.train else []
 
     def batch(self, s: Site) -> list[Tensor]:
+        """The batch's mean and variance, each (C,), which forward keeps for backward."""
         c = s.x[0].shape[1]
         return [s.extra("mean", (c,)), s.extra("variance", (c,))]

@@ -1,4 +1,4 @@
-"""Concat: the bottoms one after another along an axis."""
+"""Concat: y holds the bottoms one after another along an axis."""
 
 from __future__ import annotations
 
@@ -18,10 +18,12 @@ class ConcatAttrs:
 @dataclass(frozen=True)
 class ConcatGradientAttrs:
     axis: int
-    starts: tuple[int, ...]  # where along the axis each written gradient begins in dy
+    starts: tuple[int, ...]  # per written gradient, the place along the axis where it begins in dy
 
 
 class Concat(Layer):
+    """Caffe's Concat. The bottoms' shapes may differ along the axis only."""
+
     type = "Concat"
     field_name = "concat_param"
     bottoms = (1, None)
@@ -44,7 +46,7 @@ class Concat(Layer):
         yield s.op("concat.forward", s.x, [y], ConcatAttrs(positive_axis(self.param.axis, y.shape)), flops=y.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        """One op for all wanted gradients: each reads its own part of dy."""
+        """One op writes all wanted gradients, each from its own part of dy."""
         (dy,) = s.arriving
         axis = positive_axis(self.param.axis, dy.shape)
         starts = accumulate([x.shape[axis] for x in s.x], initial=0)

@@ -1,4 +1,4 @@
-"""Convolution: y[n, o] = b[o] + the sum of w[o, c] * x[n, c] over windows and the channels of o's group."""
+"""Convolution: y[n, o] = b[o] + the sum of w[o, c] * x[n, c] over the window and over the channels c of o's group."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ class Convolution(Layer):
 
 
 def _flops(s):
-    """The same in all three passes: each weight meets each output position once, two operations a meeting."""
+    """Operations of forward, of backward_filter and of backward_data, each: a multiplication and an addition for each
+    pair of a weight and an output position."""
     (y,) = s.y
     return 2 * y.size * math.prod(s.p["w"].shape[1:])

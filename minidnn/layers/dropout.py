@@ -1,6 +1,7 @@
 """Dropout: in TRAIN each value is zeroed with probability `ratio` and otherwise divided by 1 - ratio.
 
-Which ones is a function of (seed, iteration, layer, position), so no mask is stored: backward makes it again.
+A function of (seed, iteration, layer, position) decides which values are zeroed. So no mask is stored: backward
+computes it again.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from minidnn.program import Op
 class DropoutAttrs:
     ratio: float
     seed: int
-    key: int  # of the layer, so that two layers draw different numbers
+    key: int  # from the layer's name, so that two layers draw different numbers
 
 
 class Dropout(Layer):
+    """Caffe's Dropout. In TEST y is x."""
+
     type = "Dropout"
     field_name = "dropout_param"
     in_place = True

@@ -1,4 +1,4 @@
-"""Eltwise: the bottoms element by element: coeff-weighted SUM, PROD or MAX."""
+"""Eltwise: combines bottoms of one shape element by element: SUM with coefficients, PROD or MAX."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from minidnn.program import Op
 @dataclass(frozen=True)
 class EltwiseAttrs:
     operation: str  # "SUM" | "PROD" | "MAX"
-    coeff: tuple[float, ...] = ()  # of SUM, one per bottom
-    index: int | None = None  # in backward: which bottom's gradient
+    coeff: tuple[float, ...] = ()  # one per bottom, for SUM
+    index: int | None = None  # in backward: the bottom whose gradient is computed
 
 
 class Eltwise(Layer):
-    """Caffe's Eltwise. The gradient of a plain sum is dy itself, for every bottom: no op, no copy."""
+    """Caffe's Eltwise. A bottom of coefficient 1 in a SUM has dy itself as its gradient: no op, no copy."""
 
     type = "Eltwise"
     field_name = "eltwise_param"
@@ -67,5 +67,5 @@ class Eltwise(Layer):
 
 
 def _which(s):
-    """The bottom that each maximum came from; of equals, Caffe's choice."""
+    """The number of the bottom that each maximum comes from, uint8; where bottoms are equal, Caffe's choice."""
     return s.extra("which", s.y[0].shape, "uint8")

@@ -1,4 +1,4 @@
-"""The papers' memory facts: what backward reads, what it computes, what may lie in place."""
+"""Memory facts, minidnn's own and the papers': what backward reads and computes, and which ops work in place."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from minidnn.program import Tensor
 
 @dataclass(frozen=True)
 class Facts:
-    """What backward reads, what it computes and what may lie in place: an argument of differentiation, never of a
-    policy.
+    """A choice of what backward reads and computes, and of the ops that may work in place. Facts are an argument of
+    differentiation, never of a policy.
 
-    pool:  what MAX pooling's backward reads beside dy: "index" (a byte per output), "x", or "xy"
-    relu:  "y", "xy", or "mask" (a byte per element)
-    lrn:   "x" or "xy"
-    norm:  what BatchNorm and Scale keep for backward: "x", or "copy": one of their own, so that they work in place
-    first_dx: whether layers on the data compute a gradient for it (Caffe's force_backward)
-    fork:  a map with several consumers: "view" (they all read it), or "copy" (they read one that a layer made of it)
-    sum:   the gradients of an Eltwise sum: "view" (dy itself), or "copy" (each a tensor of its own)
-    in_place: kinds of ops that may write over what they read; None: all whose kernels permit it
-    What has no kernels is for planning (`planning_only`): the papers' sets, so that their figures come out exactly.
+    pool:  what MAX pooling's backward reads, apart from dy: "index" (a byte per output), "x", or "xy"
+    relu:  the same for ReLU's backward: "y", "xy", or "mask" (a byte per element)
+    lrn:   the same for LRN's backward: "x" or "xy"
+    norm:  what BatchNorm and Scale keep for backward: "x", or "copy", a copy of their own so that they work in place
+    first_dx: whether layers that read the data compute a gradient for it (Caffe's force_backward)
+    fork:  what the consumers of an activation read if there are several: "view" (itself), or "copy" (a copy of it)
+    sum:   the gradients of an Eltwise sum: "view" (dy itself), or "copy" (a tensor for each)
+    in_place: the kinds of ops that may overwrite a tensor that they read; None: all kinds whose kernels permit it
+
+    No backend has kernels for some of the papers' facts (`planning_only`). Those are for plans that reproduce the
+    papers' figures exactly.
     """
 
     name: str = "default"
@@ -35,11 +37,11 @@ class Facts:
     in_place: frozenset[str] | None = None
 
     def pairs(self, kind: str, kernel: Iterable[tuple[Tensor, Tensor]]) -> tuple[tuple[Tensor, Tensor], ...]:
-        """Of the (read, write) pairs that may share bytes in an op of that kind, those that do."""
+        """The (read, write) pairs that may share bytes in an op of that kind, of those that its kernel permits."""
         return tuple(kernel) if self.in_place is None or kind in self.in_place else ()
 
     def planning_only(self) -> str:
-        """What of it no backend has kernels for, as text ("pool='x', lrn='xy'"); empty where a net runs with it."""
+        """The facts that no backend has kernels for, as text ("pool='x', lrn='xy'"); empty if a net can run so."""
         kept = replace(Facts(), name=self.name, relu=self.relu, first_dx=self.first_dx)
         differs = (f for f in fields(self) if getattr(self, f.name) != getattr(kept, f.name))
         return ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in differs)
@@ -47,10 +49,10 @@ class Facts:
 
 FACTS = {
     "default": Facts(),
-    # vDNN, section II: ACTV in place and reading Y, dY; POOL reads X, dY (its Figure 10 read literally)
+    # vDNN, section II: ACTV works in place and reads Y, dY; POOL reads X, dY (Figure 10 taken literally)
     "vdnn2016": Facts("vdnn2016", pool="x", relu="y", lrn="xy"),
-    # SuperNeurons, section 3.1 and its authors' code: every layer has tensors of its own, but for the gradients of
-    # ReLU, LRN and the softmax, which lie over what they are made of; FORK and JOIN are layers like others
+    # SuperNeurons, section 3.1 and its authors' code: no op works in place, except the backward of ReLU, LRN and the
+    # softmax loss, and sums of gradients. FORK and JOIN are layers with tensors of their own.
     "superneurons": Facts(
         "superneurons",
         pool="xy",
@@ -61,7 +63,8 @@ FACTS = {
         sum="copy",
         in_place=frozenset({"relu.backward", "lrn.backward", "softmax_loss.backward", "gradient.add"}),
     ),
-    # Caffe: neuron layers in place, as its files write them; a diff for every data, also at each end of a Split
+    # Caffe: ReLU, Dropout, BatchNorm and Scale work in place, as its files write them. Each blob has a gradient of its
+    # own, and so has each copy that a Split makes.
     "caffe": Facts(
         "caffe",
         norm="copy",
@@ -73,8 +76,8 @@ FACTS = {
         )
         | {"gradient.add"},
     ),
-    # Layrub, section 3.2: ReLU's backward reads a byte per element, so that nothing else needs y (it runs, too)
+    # Layrub, section 3.2: ReLU's backward reads a byte per element, so that no backward needs y. There are kernels.
     "layrub": Facts("layrub", relu="mask"),
 }
-# Layrub as its authors wrote it, on Caffe: that ReLU beside Caffe's other layers
+# Layrub as its authors implemented it, in Caffe: the ReLU of "layrub" with the other layers of "caffe"
 FACTS["layrub2018"] = replace(FACTS["caffe"], name="layrub2018", relu="mask")

@@ -1,7 +1,7 @@
-"""Caffe's fillers: a parameter's first values.
+"""Caffe's fillers: the first values of a parameter.
 
-Each is a function of (seed, key) alone, where the key names layer and parameter: adding a layer changes no other's
-values, and every machine with this NumPy draws the same.
+The values depend on (seed, key) alone, where the key names layer and parameter. So a new layer does not change the
+values of the others, and every machine with the same version of NumPy draws the same values.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ Shape = tuple[int, ...]
 
 
 def fill(filler: Any, shape: Shape, seed: int, key: str) -> np.ndarray:
-    """Float32 values of `shape` (Caffe's blob shape: fan_in = count / shape[0]). No filler: zeros, as in Caffe.
-    `seed` is any of 64 bits."""
+    """The first values of a parameter, float32. Raises ShapeError if the filler cannot fill this shape.
+
+    filler: a FillerParameter; None: zeros, as in Caffe
+    shape:  Caffe's blob shape, so that fan_in = count / shape[0]
+    seed:   a whole number from 0 to 2^64 - 1
+    key:    the name "<layer>.<parameter>", which decides the values together with the seed
+    """
     if filler is None:
         return np.zeros(shape, np.float32)
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, zlib.crc32(key.encode())], np.uint64)))
@@ -39,7 +44,7 @@ def _uniform(filler, shape, rng):
 
 def _gaussian(filler, shape, rng):
     values = _normal(filler.mean, filler.std, shape, rng)
-    if filler.sparse >= 0:  # so many inputs of each output, on average, are not zero
+    if filler.sparse >= 0:  # the number of nonzero weights per output, on average
         values *= rng.random(shape, np.float32) < filler.sparse / shape[0]
     return values
 
@@ -71,7 +76,7 @@ def _bilinear(filler, shape, rng):
 
 
 def _between(low, high, shape, rng):
-    """Float32 from the start and in place: a layer of VGG has 100 million."""
+    """Uniform float32 values. They are made without a float64 copy: a layer of VGG has 100 million weights."""
     values = rng.random(shape, np.float32)
     values *= high - low
     values += low

@@ -1,4 +1,4 @@
-"""Flatten: several axes become one; the elements keep their order."""
+"""Flatten: joins several axes into one; the elements keep their order."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from minidnn.program import Op
 
 
 class Flatten(Layer):
-    """Caffe's Flatten: axes `axis` to `end_axis`, both included. Where images are kept in another order than
-    (N, C, H, W) this moves bytes, so it is an op."""
+    """Caffe's Flatten: joins the axes from `axis` to `end_axis`, both included. It is an op, since it moves bytes on a
+    device that stores images in another order than (N, C, H, W)."""
 
     type = "Flatten"
     field_name = "flatten_param"

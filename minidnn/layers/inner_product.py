@@ -1,4 +1,4 @@
-"""InnerProduct: y = x w' + b, every output reads every input of its sample."""
+"""InnerProduct: y = x w' + b; each output depends on all inputs of its sample."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from minidnn.program import Op
 class InnerProduct(Layer):
     """Caffe's InnerProduct on all axes but the first.
 
-    On images the weights are (O, C, H, W), so that a backend may lay out x and w alike; in files (O, C*H*W).
+    On images the weights have shape (O, C, H, W), so that a backend may give x and w the same layout. In files their
+    shape is (O, C*H*W).
     """
 
     type = "InnerProduct"

@@ -1,7 +1,7 @@
-"""Local response normalization: y = x * s^-beta, with s from the squares of x's neighbours.
+"""Local response normalization: y = x * s^-beta, with s from the squares of x and its neighbours.
 
-ACROSS_CHANNELS: s = k + alpha/n * (sum over the n channels around). WITHIN_CHANNEL: s = 1 + alpha * (mean over the
-n x n window around). Beyond the edge stand zeros, which count in n.
+ACROSS_CHANNELS: s = k + alpha/n * (the sum of squares over the n channels around x). WITHIN_CHANNEL: s = 1 + alpha *
+(the mean of squares over the n x n window around x). Places beyond the edge count as zeros, and are counted in n.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class LRNAttrs:
     beta: float
     k: float = 1.0
     region: str = "ACROSS_CHANNELS"  # | "WITHIN_CHANNEL"
-    saved: str = "x"  # what backward reads beside dy: "x" or "xy"
+    saved: str = "x"  # what backward reads, apart from dy: "x" or "xy"
 
 
 class LRN(Layer):
-    """Caffe's LRN: alpha is divided by n, and WITHIN_CHANNEL does not use k."""
+    """Caffe's LRN: n is `local_size`, and WITHIN_CHANNEL does not use k."""
 
     type = "LRN"
     field_name = "lrn_param"
@@ -49,6 +49,7 @@ class LRN(Layer):
         (x,), (y,), (dy,), (dx,) = s.x, s.y, s.arriving, s.wanted
         attrs = self.attrs(s.facts)
         saved = {"x": [x], "xy": [x, y]}[attrs.saved]
-        # Each dx needs the dy of several channels, so our kernels do not write over it; a paper's may.
+        # Each dx needs the dy of several channels, so minidnn's kernels do not overwrite dy. Under a paper's facts an
+        # op may overwrite it.
         inplace = [(dy, dx)] if s.facts.in_place else []
         yield s.op("lrn.backward", [*saved, dy], [dx], attrs, inplace, flops=x.size)

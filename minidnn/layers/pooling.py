@@ -1,8 +1,8 @@
 """Pooling: the largest value (MAX) or the mean (AVE) of each window.
 
-Rounding is Caffe's: up by default, so that a last window may hang over the edge; one that would begin beyond the
-padded image is left out. (Caffe leaves it out only where there is padding; without it, and with a stride above
-the kernel, it would pool nothing at all. We leave it out there too.)
+The number of windows is rounded as in Caffe: up by default, so that the last window may extend over the edge. A window
+that would begin beyond the image is left out. (Caffe does so only if there is padding. Without padding, and with a
+stride above the kernel, such a window would hold no element; minidnn leaves it out there, too.)
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minidnn.layers.base import Layer, Shape, ShapeError, Site, addressable, ima
 from minidnn.layers.facts import Facts
 from minidnn.program import Op
 
-PLACES = 2**31 - 1  # the index of a maximum is an int32
+PLACES = 2**31 - 1  # the most places in a window, since the index of a maximum is an int32
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,12 @@ class PoolingAttrs:
     kernel: tuple[int, int]
     stride: tuple[int, int] = (1, 1)
     pad: tuple[int, int] = (0, 0)
-    saved: str | None = "index"  # what MAX's backward reads beside dy: "index", "x" or "xy"; AVE reads nothing
+    saved: str | None = "index"  # what MAX's backward reads, apart from dy: "index", "x" or "xy"; None for AVE
 
 
 class Pooling(Layer):
-    """Caffe's Pooling. AVE divides by the window clipped to the padded image: padding counts, overhang does not."""
+    """Caffe's Pooling. AVE divides by the size of the window within the padded image: padding counts, and places
+    beyond it do not."""
 
     type = "Pooling"
     field_name = "pooling_param"
@@ -73,5 +74,6 @@ class Pooling(Layer):
 
 
 def _index(s, attrs):
-    """Where in its window each maximum stood, row by row: window[index] of kh x kw, not clipped."""
+    """The place of each maximum in its window, counted row by row over the whole kh x kw window: uint8 if a byte is
+    enough, else int32."""
     return s.extra("index", s.y[0].shape, "uint8" if math.prod(attrs.kernel) <= 256 else "int32")

@@ -13,12 +13,13 @@ from minidnn.program import Op
 @dataclass(frozen=True)
 class ReLUAttrs:
     negative_slope: float = 0.0
-    saved: str = "y"  # what backward reads beside dy: "y", "xy" or "mask"
+    saved: str = "y"  # what backward reads, apart from dy: "y", "xy" or "mask"
 
 
 class ReLU(Layer):
-    """Caffe's ReLU. Its backward reads y, so that y may take x's bytes; that needs a slope that keeps signs. A Dropout
-    that works in place on y is read in its stead, as in Caffe: what it dropped gets no gradient anyway."""
+    """Caffe's ReLU. Its backward reads y, so that y may take x's bytes. Only with a negative slope, where y loses the
+    sign of x, does backward read both. If a Dropout overwrites y in place, backward reads the Dropout's top instead, as
+    in Caffe: dropped values get no gradient anyway."""
 
     type = "ReLU"
     field_name = "relu_param"

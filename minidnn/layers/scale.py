@@ -9,7 +9,7 @@ from minidnn.program import Op, Tensor
 
 
 class Scale(Layer):
-    """Caffe's Scale with one bottom and axis 1: what makes BatchNorm affine."""
+    """Caffe's Scale with one bottom and axis 1. Nets put it after BatchNorm, which has no gamma and beta."""
 
     type = "Scale"
     field_name = "scale_param"
@@ -35,5 +35,5 @@ class Scale(Layer):
         return parametric_backward(s, "scale", None, s.x[0].size, inplace=True, x=next(iter(self.copy(s)), None))
 
     def copy(self, s: Site) -> list[Tensor]:
-        """What Caffe keeps so as to work in place: x."""
+        """A copy of x, kept for backward so that forward can work in place, as in Caffe; empty by default."""
         return [s.extra("bottom", s.x[0].shape)] if s.facts.norm == "copy" and s.train else []

@@ -1,4 +1,4 @@
-"""Softmax, and its loss against labels, which are class numbers (int32)."""
+"""Softmax, and the softmax loss against labels, which are class numbers (int32)."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class SoftmaxAttrs:
 class SoftmaxLossAttrs:
     axis: int
     ignore_label: int | None = None
-    normalization: str = "VALID"  # what the sum is divided by: "VALID" | "FULL" | "BATCH_SIZE" | "NONE"
-    loss_weight: float = 1.0  # backward's factor
+    normalization: str = "VALID"  # the divisor of the sum: "VALID" | "FULL" | "BATCH_SIZE" | "NONE"
+    loss_weight: float = 1.0  # a factor of the gradient
 
 
 class Softmax(Layer):
@@ -48,7 +48,7 @@ class Softmax(Layer):
 
 
 class SoftmaxWithLoss(Layer):
-    """The mean of -log(softmax(x)[label]). A second top is the softmax itself, without a gradient of its own."""
+    """The mean of -log(softmax(x)[label]). The optional second top is softmax(x); it takes no gradient."""
 
     type = "SoftmaxWithLoss"
     field_name = "softmax_param"
@@ -92,11 +92,12 @@ class SoftmaxWithLoss(Layer):
         )  # fmt: skip
 
     def probability(self, s: Site) -> Tensor:
+        """softmax(x), which backward reads: the second top, or else a tensor kept for backward."""
         return s.y[1] if len(s.y) > 1 else s.extra("prob", s.x[0].shape)
 
 
 def check_labels(scores: Shape, labels: Shape, axis: int) -> None:
-    """One label for each position beside the classes: (N,) for (N, classes)."""
+    """Raise ShapeError unless there is one label for each vector of scores: (N,) for scores (N, classes)."""
     wanted = scores[:axis] + scores[axis + 1 :]
     if math.prod(labels) != math.prod(wanted):
         raise ShapeError(

@@ -1,4 +1,4 @@
-"""Layers without bottoms: what a step is given. They lower to nothing; their tops are the program's inputs."""
+"""Layers without bottoms, Input and Data: they have no ops, and their tops are the inputs of the program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minidnn.program import Op
 
 
 class Input(Layer):
-    """Caffe's Input: shapes as written in the file, one for all tops or one each."""
+    """Caffe's Input: the file gives the shapes of the tops, one for all of them or one for each."""
 
     type = "Input"
     field_name = "input_param"
@@ -37,7 +37,7 @@ class Input(Layer):
 
 
 class Data(Layer):
-    """Caffe's Data: a batch of samples and, if there is a second top, their labels."""
+    """Caffe's Data: the first top is a batch of samples, the optional second top (N,) int32 their labels."""
 
     type = "Data"
     field_name = "data_param"
@@ -46,7 +46,7 @@ class Data(Layer):
     tops = (1, 2)
     batch_field = "batch_size"
 
-    sample: Shape  # one sample after its transformation
+    sample: Shape  # of one transformed sample; `ask` sets it
 
     @classmethod
     def with_batch(cls, spec, batch):

@@ -1,8 +1,9 @@
-"""Bytes per second between a device and the host: alone, while copies go the other way, and while the device computes;
-and what its computing loses by that. On the host's threads it is one memory that all of them share.
+"""Measures the copies between a device and the host, in bytes per second: in one direction alone, in both directions at
+once, and while the device computes. It also measures how much slower the device computes meanwhile. On a device whose
+streams are the host's threads, copies and ops share one memory.
 
-Computing is one of two ops, over and over: one that waits for the device's memory (a sum of two gradients) and one that
-does arithmetic (an inner product). A net's ops lie in between.
+The device computes one of two ops, again and again. One waits for the device's memory (a sum of two gradients), the
+other does arithmetic (an inner product). The ops of nets lie in between.
 """
 
 from __future__ import annotations
@@ -22,20 +23,24 @@ from minidnn.program import Op, Pass, Tensor
 
 COPY_BYTES = 32 * 2**20
 REPEATS = 5
-ENOUGH = 0.5  # seconds: what took this long in all is not repeated further
-LONGER = 2.0  # computing lasts so many times as long as the copies beside it, as far as
-MOST = 2000  # so many runs of an op do
-SUMMED = 1 << 22  # values: more than caches hold
-SIDE = 1024  # of the matrices of the inner product
+ENOUGH = 0.5  # seconds: a measurement whose runs took this long together is not repeated further
+LONGER = 2.0  # the computing lasts so many times as long as the copies during it, but
+MOST = 2000  # it has at most so many runs of the op
+SUMMED = 1 << 22  # the values of each summand: more than caches hold
+SIDE = 1024  # the rows and columns of the inner product's matrices
 
 
 @dataclass(frozen=True)
 class Computing:
-    """Bytes per second of copies while an op runs on the compute stream, each direction by itself; `slower`: seconds of
-    many runs of the op over those that they take alone, when both directions are copied during the first half."""
+    """Copies while an op runs again and again on the compute stream.
+
+    out, back: bytes per second, each direction measured by itself
+    slower:    seconds of many runs of the op with copies in both directions, divided by their seconds without copies;
+               the copies last for about half of the runs
+    """
 
     bound_by: str  # "memory" or "arithmetic"
-    op: str  # its kind
+    op: str  # the op's kind
     out: float
     back: float
     slower: float
@@ -43,8 +48,13 @@ class Computing:
 
 @dataclass(frozen=True)
 class Link:
-    """Bytes per second between device and host: out and in alone, each while the other runs too, and each beside
-    compute. `latency`: seconds before a copy's first byte."""
+    """Bytes per second of copies between device and host.
+
+    out, back:               each direction alone
+    out_beside, back_beside: each direction while a copy in the other direction runs
+    latency:                 seconds before a copy's first byte
+    computing:               the same copies while the device computes
+    """
 
     out: float
     back: float
@@ -54,7 +64,7 @@ class Link:
     computing: tuple[Computing, ...] = ()
 
     def beside(self) -> list[dict[str, Any]]:
-        """`computing` as plain values, as files and `--json` have it."""
+        """`computing` as plain values, for files and for `--json`."""
         return [
             {"bound_by": c.bound_by, "op": c.op, "bandwidth_out": c.out, "bandwidth_in": c.back, "slower": c.slower}
             for c in self.computing
@@ -62,7 +72,7 @@ class Link:
 
 
 def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Link:
-    """How the machine's copies fare on this device."""
+    """Measure the copies between this device and the host, with copies of `nbytes` and medians of `repeats` runs."""
     with opened(device, 2 * nbytes, 2 * nbytes) as runtime:
         runtime.host.fill(1)
         for half in (runtime.arena[:nbytes], runtime.arena[nbytes : 2 * nbytes]):
@@ -83,8 +93,10 @@ def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Li
 
 
 def copies(runtime: Runtime, nbytes: int, size: int | None = None, at: int = 0) -> tuple[Bound, Bound]:
-    """One out and one in, of `size` bytes each, between the two halves (`nbytes` each) of the host and of the arena
-    from `at` on."""
+    """Two copies of `size` bytes (None: `nbytes`), one out and one in.
+
+    The arena from `at` on and the host have two halves of `nbytes` each. The copy out uses the first halves, the copy
+    in the second ones."""
     size = nbytes if size is None else size
     first, last = slice(0, size), slice(2 * nbytes - size, 2 * nbytes)
     there, here = runtime.arena[at : at + 2 * nbytes], runtime.host
@@ -95,7 +107,7 @@ def copies(runtime: Runtime, nbytes: int, size: int | None = None, at: int = 0) 
 
 
 def ops(summed: int = SUMMED, side: int = SIDE) -> tuple[Op, Op]:
-    """What waits for the device's memory, and what does arithmetic."""
+    """(an op that waits for the device's memory, an op that does arithmetic)."""
     a, b, total = (Tensor(name, (summed,)) for name in ("a", "b", "total"))
     x, w, y = (Tensor(name, (side, side)) for name in ("x", "w", "y"))
     return (
@@ -105,7 +117,7 @@ def ops(summed: int = SUMMED, side: int = SIDE) -> tuple[Op, Op]:
 
 
 def computing(device: Device, op: Op, nbytes: int, repeats: int = 3) -> Computing:
-    """Copies of `nbytes` beside this op."""
+    """Measure copies of `nbytes` while the device runs this op again and again."""
     algorithm = device.algorithms(op)[0]
     places, at = {}, 2 * aligned(nbytes)
     for t in op.tensors:
@@ -114,7 +126,7 @@ def computing(device: Device, op: Op, nbytes: int, repeats: int = 3) -> Computin
         runtime.host.fill(1)
         runtime.write(runtime.arena[: 2 * nbytes], runtime.host)
         for t in op.tensors:
-            values = np.linspace(0.1, 1, t.size, dtype=np.float32)  # nothing is quick because all is zero
+            values = np.linspace(0.1, 1, t.size, dtype=np.float32)  # no zeros, with which a kernel might be quicker
             runtime.write(runtime.arena[places[t] : places[t] + t.nbytes], values.view(np.uint8))
         views = {t: device.view(runtime.arena[at : at + t.nbytes], t) for t, at in places.items()}
         call = device.prepare(op, algorithm, views, runtime.arena[at : at + algorithm.workspace])
@@ -136,7 +148,9 @@ def computing(device: Device, op: Op, nbytes: int, repeats: int = 3) -> Computin
 
 
 def median_seconds(runtime: Runtime, bound: Sequence[Bound], repeats: int, stream: Stream) -> float:
-    """The median seconds of what runs on that stream, warm: first use of pages and of a library's caches is over."""
+    """The median seconds of the instructions on that stream.
+
+    A first run is not counted: in it pages and a library's caches are used for the first time."""
     prepared = runtime.bind(bound)
     runtime.run(prepared)
     taken: list[float] = []
@@ -148,6 +162,7 @@ def median_seconds(runtime: Runtime, bound: Sequence[Bound], repeats: int, strea
 
 @contextmanager
 def opened(device: Device, arena: int, host: int) -> Iterator[Runtime]:
+    """A runtime of the device with so many bytes in the arena and on the host; it is closed at the end."""
     runtime = device.runtime(arena, host)
     try:
         yield runtime

@@ -1,9 +1,9 @@
-"""Seconds of every (op, algorithm) of a program, and of copies, taken on the machine at hand.
+"""Measures the seconds of each (op, algorithm) of a program on this machine, and the copies.
 
-Each op runs alone, in buffers of its own filled with ordinary numbers, warm, and the median of a few runs counts:
-what one kernel takes when nothing else runs. A short one runs many times without a gap, so that what launching it takes
-does not count. Where the host's memory is the device's, what it takes within whole steps counts instead, if they find
-room (steps.py). Copies that run beside compute are not foreseen here (docs/costs.md).
+Each op runs alone, warm, in buffers of its own that hold ordinary numbers. The median of a few runs counts. A short op
+runs many times without a gap, so that the time of its launch does not count. On a device in the host's memory the
+seconds within whole steps count instead, if there is room for such steps (measuring/steps.py). Costs do not say how
+much copies and ops slow each other down (docs/costs.md).
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from minidnn.memory.execution.runtime import Bound, Call, Runtime
 from minidnn.memory.schedule import aligned
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
 
-REPEATS = 5  # of each op
-ENOUGH = 0.5  # seconds: an op that took this long in all is not repeated further
-SLOW = 3.0  # times the best of its like: an algorithm that is this slow is not measured again
-GROUP = 1e-3  # seconds that a group of short runs should last,
-MOST = 20  # and how many they are at most
-REPEATED = 1 << 20  # values of a large tensor
+REPEATS = 5  # runs of each op
+ENOUGH = 0.5  # seconds: an op whose runs took this long together is not repeated further
+SLOW = 3.0  # a way to do an op that takes so many times as long as the best one is not measured again
+GROUP = 1e-3  # seconds that a group of short runs should last
+MOST = 20  # the most runs in a group
+REPEATED = 1 << 20  # a tensor with more values than this repeats them
 
 Tell = Callable[[int, int, str], object]
 
@@ -41,9 +41,10 @@ def measure(
     again: bool = False,
     tell: Tell = lambda done, of, name: None,
 ) -> Costs:
-    """Fill `known` with what it lacks (with `again`: with everything), save it, and return the costs.
+    """Measure all that `known` lacks (with `again`: everything), add it to `known`, save it, and return the costs.
 
-    `tell(done, of, name)` is called before each measurement. Raises NotKept before any, if they could not be saved.
+    `tell(done, of, name)` is called before each measurement. Raises NotKept before the first one if `known` could not
+    be saved.
     """
     wanted: dict[str, tuple[Op, Algorithm]] = {}
     for program in programs:
@@ -65,7 +66,7 @@ def measure(
             known.seconds[k] = seconds(device, op, algorithm)
         if wanted and not device.own_memory:
             _within_steps(device, programs, known, wanted, tell)
-    finally:  # Ctrl-C, too, keeps what is measured
+    finally:  # after Ctrl-C, too, the measurements so far are saved
         if wanted or link_wanted:
             known.save()
     return measured(device, known)
@@ -74,7 +75,7 @@ def measure(
 def _within_steps(
     device: Device, programs: Sequence[Program], known: Measurements, wanted: Container[str], tell: Tell
 ) -> None:
-    """Where the host's memory is the device's: what was wanted anew as it is within steps of its program."""
+    """Replace the wanted seconds in `known` by those within steps of the programs, for a device in host memory."""
     for program in programs:
 
         def tell_steps(done: int, of: int, name: str = program.name) -> None:
@@ -85,7 +86,7 @@ def _within_steps(
 
 
 def seconds(device: Device, op: Op, algorithm: Algorithm, repeats: int = REPEATS) -> float:
-    """The median seconds of one run of `op`, alone, in memory of its own."""
+    """The median seconds of one run of `op` with this algorithm, alone, in memory of its own."""
     places, size = {}, 0
     for t in op.tensors:
         places[t], size = size, size + aligned(t.nbytes)
@@ -99,10 +100,11 @@ def seconds(device: Device, op: Op, algorithm: Algorithm, repeats: int = REPEATS
 
 
 def timed(runtime: Runtime, call: Call, best: float = math.inf, repeats: int = REPEATS) -> float:
-    """The median seconds of one run of what `call` does on the compute stream, warm. best: of other ways to do it; one
-    that is much slower is not measured again."""
+    """The median seconds of one run of `call` on the compute stream, warm.
+
+    best: the best seconds of other ways to do the same; a call that is much slower is not measured again"""
     prepared = runtime.bind([Bound(0, "compute", call)])
-    first, second = runtime.seconds(prepared), runtime.seconds(prepared)  # the first warms
+    first, second = runtime.seconds(prepared), runtime.seconds(prepared)  # the first run warms the caches
     if min(first, second) > SLOW * best:
         return min(first, second)
     times = max(1, min(MOST, int(GROUP / max(second, 1e-9))))
@@ -115,8 +117,10 @@ def timed(runtime: Runtime, call: Call, best: float = math.inf, repeats: int = R
 
 
 def _filled(t: Tensor, op: Op, random: np.random.Generator) -> np.ndarray:
-    """Bytes of values that an op may meet: no kernel is quick because all is zero. Where they lie does not matter, and
-    a large tensor repeats them: a GPU's are of gigabytes, and NumPy makes 0.1 GB of new ones a second."""
+    """Bytes with such values of `t` as the op gets in a net, since a kernel might be quicker with zeros.
+
+    A large tensor repeats its first values: on a GPU there are tensors of gigabytes, and NumPy makes 0.1 GB of random
+    numbers a second."""
     bytes_ = np.zeros(t.nbytes, np.uint8)  # labels, pooling indices, iterations: valid for every op
     if t in op.reads and floating(t.dtype):
         values = bytes_.view(t.dtype)

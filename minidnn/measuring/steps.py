@@ -1,8 +1,9 @@
-"""Seconds of ops as they take them within whole steps. Where the host's memory is the device's, what an op costs
-depends on what its neighbours leave in the caches; alone, in warm memory, it says little.
+"""Measures ops within whole steps. On a device in the host's memory the seconds of an op depend on the data that its
+neighbours leave in the caches. A measurement of the op alone, in warm memory, says little there.
 
-A net is trained for a few steps under liveness, once for each rank of algorithm: with every op's first, then with the
-second of those that have one, and so on. Values are such that nothing overflows and no weight changes.
+A net is trained for a few steps under liveness, once for each rank of algorithm. At the first rank each op uses its
+first algorithm, at the second rank its second one if it has one, and so on. The values are chosen so that nothing
+overflows and no weight changes.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Op, Program, Role, Tensor
 
-STEPS = 4  # that are counted, for each rank; one before warms
-ENOUGH = 4.0  # seconds: steps of a rank that took this long in all are not repeated further
-SLOW = 3.0  # times the best of its op: an algorithm that is this slow alone is not tried
+STEPS = 4  # steps that are counted, for each rank; one more before them warms the caches
+ENOUGH = 4.0  # seconds: a rank whose steps took this long together gets no more steps
+SLOW = 3.0  # an algorithm that takes so many times as long as its op's best, alone, is not tried
 POLICY = "liveness:p"
 
 
 class Steps:
-    """Steps of a net whose ops take one algorithm each, and what every op takes in them."""
+    """Runs steps of a schedule and collects the seconds of each instruction."""
 
     def __init__(self, device: Device, arrangement: Arrangement) -> None:
         (self.schedule,) = arrangement.schedules.values()
         self.machine = Machine(device, arrangement)
-        self.taken: dict[int, list[float]] = {}  # by instruction
+        self.taken: dict[int, list[float]] = {}  # seconds of each step, by instruction
         _fill(self.machine, self.schedule.program)
-        self._step()  # it warms
+        self._step()  # not counted: it warms the caches
 
     def _step(self, again: bool = False) -> Trace:
         trace = self.machine.step(self.schedule.program.name, trace=True, again=again)
@@ -45,7 +46,7 @@ class Steps:
         return trace
 
     def step(self) -> float:
-        """One more; the seconds of all of it."""
+        """Run one more step; return the seconds of the whole step."""
         trace = self._step(again=True)
         for span in trace.spans:
             self.taken.setdefault(span.index, []).append(span.end - span.start)
@@ -54,7 +55,9 @@ class Steps:
     def seconds(
         self, wanted: Container[Op], typical: Callable[[Sequence[float]], float] = median
     ) -> dict[str, list[float]]:
-        """`costs.key` -> what is typical of each op that has it, of those that are wanted."""
+        """Seconds of the wanted ops, by their key (costs/cache.py): a list with one number per op that has this key.
+
+        typical: makes the number from an op's seconds in all steps"""
         found: dict[str, list[float]] = {}
         for i, x in enumerate(self.schedule.instructions):
             if isinstance(x, Compute) and x.op in wanted:
@@ -63,11 +66,11 @@ class Steps:
 
     def close(self) -> None:
         self.machine.close()
-        self.machine.homes.clear()  # or they would keep the arena
+        self.machine.homes.clear()  # these are views, which would keep the arena alive
 
 
 def with_algorithms(program: Program, costs: Costs, chosen: Mapping[Op, Choice]) -> Arrangement:
-    """Liveness with these and no others."""
+    """The program's plan under liveness, with the chosen algorithm for each op. It is placed but not proved."""
     return arrange([program], POLICY, replace(costs, choices=lambda op: (chosen[op],)), proof=False)
 
 
@@ -78,9 +81,10 @@ def within_steps(
     room: int,
     tell: Callable[[int, int], object] = lambda done, of: None,
 ) -> dict[str, float]:
-    """`costs.key` -> median seconds, of what was run; empty where the step needs more than `room` bytes.
+    """Median seconds of ops within steps, by their key (costs/cache.py); empty if a step needs more than `room` bytes.
 
-    `costs` say what each op takes alone. `tell(done, of)` is called before each rank.
+    costs: the seconds of each op alone; an algorithm that is slow by these is not tried
+    tell:  called as tell(done, of) before each rank
     """
     offered = {op: _worthwhile(costs.choices(op)) for op in program.ops}
     found: dict[str, list[float]] = {}
@@ -109,8 +113,10 @@ def _worthwhile(choices: Sequence[Choice]) -> list[Choice]:
 
 
 def _fill(machine: Machine, program: Program) -> None:
-    """Inputs of noise and labels of class 0; weights as He and others draw them, so that what they make stays about as
-    large; statistics and momenta of 0, and a learning rate of 0 keeps them all."""
+    """Give inputs and carried tensors their values: noise as samples, and class 0 as labels.
+
+    Weights are drawn as by He and others, so that activations stay about equally large from layer to layer. Statistics
+    and momenta are 0, and a learning rate of 0 keeps all weights."""
     random = np.random.default_rng(0)
     for t in program.inputs:
         value = random.standard_normal(t.shape, np.float32) if t.role is Role.INPUT else np.zeros(t.shape)

@@ -1,4 +1,4 @@
-"""The Python source of a net: a class whose `define` writes the same layers."""
+"""The Python source of a net: a class whose `define` gives the same layers."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from minidnn.nets.define import COMMON, TOPS, home
 from minidnn.schema import LayerParameter, NetParameter, plain
 
 _WIDTH = 120
-_USED = ("minidnn", "L")  # names that the text itself uses
+_USED = ("minidnn", "L")  # names that the written source uses
 
 
 def source(net: NetParameter) -> str:
-    """The text of a module with one class."""
+    """The Python source of a module with one class, a Net with these layers."""
     batch = _batch(net)
     variables: dict[str, str] = {}
     body: list[str] = []
     for layer in net.layer:
         body += _call(layer, variables, batch)
     name = _identifier(net.name.title() if net.name.islower() else net.name, "TheNet")
-    if name in _USED:  # the class would hide what its own `define` calls
+    if name in _USED:  # else the class would hide a name that its own `define` uses
         name += "_"
     lines = ["import minidnn", "from minidnn import L", "", "", f"class {name}(minidnn.Net):"]
     lines += [f"    name = {_value(net.name)}"]
@@ -34,7 +34,7 @@ def source(net: NetParameter) -> str:
 
 
 def _call(layer: LayerParameter, variables: dict[str, str], batch: int | None) -> list[str]:
-    """The statement of one layer, on one line if it fits."""
+    """The lines of the statement that calls one layer: one line if it fits, else one per argument."""
     data = plain(layer)
     arguments = [variables[bottom] for bottom in layer.bottom]
     arguments.append(f"name={_value(layer.name)}")
@@ -47,7 +47,7 @@ def _call(layer: LayerParameter, variables: dict[str, str], batch: int | None) -
     for field, value in data.items():
         if field in ("name", "type", "bottom", "top", *COMMON):
             continue
-        # spread over the call, unless another message of the type would catch a field
+        # the message's fields become arguments, unless one of them would go to another message of the type
         if value and all(home(layer.type, inner) == field for inner in value):
             arguments += [f"{k}={_batched(layer, k, v, batch)}" for k, v in value.items()]
         else:
@@ -76,7 +76,7 @@ def _batched(layer: LayerParameter, field: str, value: Any, batch: int | None) -
 
 
 def _batch(net: NetParameter) -> int | None:
-    """The batch size, if all layers that say one say the same."""
+    """The batch size, if all layers that have one have the same; else None."""
     kinds = [(layer, LAYERS[layer.type]) for layer in net.layer]
     sizes = {
         getattr(getattr(layer, kind.field_name or ""), kind.batch_field) for layer, kind in kinds if kind.batch_field

@@ -1,4 +1,4 @@
-"""Nets written in Python: layers called on blobs inside `define`, written down as a file would say them.
+"""Nets written in Python: `define` calls layers on blobs, and each call is recorded as a layer of a file.
 
     class LeNet(minidnn.Net):
         def define(self, batch=64):
@@ -6,9 +6,9 @@
             x = L.Convolution(data, num_output=20, kernel_size=5, weight_filler=dict(type="xavier"))
             ...
 
-Every layer type is a function of `L` (a user's own too): blobs first, then fields, named as in Caffe. A field goes
-into the type's own message, or is one of a layer's own (name, top, include, exclude, param, loss_weight,
-propagate_down). Names are made up where none is given: conv1, conv2, relu1.
+Each layer type, a user's own too, is a function of `L`. It takes blobs first, then fields, named as in Caffe. A field
+belongs to the layer itself (name, top, include, exclude, param, loss_weight, propagate_down) or to the message of its
+type. A layer without a name gets one: conv1, conv2, relu1.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PREFIX = {
     "Convolution": "conv", "Pooling": "pool", "InnerProduct": "ip", "ReLU": "relu", "LRN": "norm", "Softmax": "prob",
     "BatchNorm": "bn", "Dropout": "drop", "SoftmaxWithLoss": "loss", "Accuracy": "accuracy", "Input": "data",
 }  # fmt: skip
-ONCE = ("SoftmaxWithLoss", "Accuracy", "Softmax", "Data", "Input")  # the first of a net has no number
-TOPS = {"Data": ("data", "label")}  # what it makes unless told otherwise
+ONCE = ("SoftmaxWithLoss", "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
+TOPS = {"Data": ("data", "label")}  # default tops of types that have more than one
 
 _writing: ContextVar[Writer | None] = ContextVar("writing", default=None)
 
 
 class Top:
-    """A blob inside `define`: what a layer returned, to be given to others."""
+    """A blob inside `define`: the result of a layer, to pass to other layers. `version` counts in-place changes."""
 
     __slots__ = ("layer", "name", "version", "writer")
 
@@ -47,15 +47,18 @@ class Top:
 
 
 class Writer:
-    """What `define` has called so far, as the layers of a file."""
+    """Records the calls of one `define` as `layers`, the layers of a file."""
 
     def __init__(self) -> None:
         self.layers: list[dict[str, Any]] = []
         self._names: set[str] = set()
-        self._versions: dict[str, tuple[int, str]] = {}  # blob -> how often it was overwritten, and last by whom
+        self._versions: dict[str, tuple[int, str]] = {}  # blob -> (times it was overwritten, the last layer to do so)
         self._counts: dict[str, int] = {}
 
     def call(self, kind: str, blobs: tuple[Any, ...], fields: dict[str, Any]) -> Top | tuple[Top, ...]:
+        """Record a layer of this type; return its top, or a tuple of its tops.
+
+        Raises TypeError for wrong arguments, and ValueError for a blob that another layer has overwritten."""
         fields = {field: _plain(value) for field, value in fields.items()}
         name = fields.pop("name", None) or self._name(kind)
         self._names.add(name)
@@ -130,7 +133,7 @@ L = Layers()
 
 
 def written(define: Callable[[], Any]) -> list[dict[str, Any]]:
-    """The layers that a call of `define` writes."""
+    """Call `define` and return the layers that it records, as plain values."""
     writer = Writer()
     token = _writing.set(writer)
     try:
@@ -141,7 +144,7 @@ def written(define: Callable[[], Any]) -> list[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    """NumPy's numbers as Python's, for the schema is strict."""
+    """The value with Python's numbers in place of NumPy's, which the strict schema would refuse."""
     if isinstance(value, dict):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -156,7 +159,9 @@ def _tops(kind: str, name: str, given: Any) -> list[str]:
 
 
 def home(kind: str, field: str) -> str | None:
-    """The message that a field belongs to: one that has it, or else the type's own, where the error will say so."""
+    """The name of the message that a field belongs to; None: the field belongs to the layer itself, or is a message.
+
+    An unknown field goes to the type's own message, whose check will refuse it."""
     layer = LAYERS[kind]
     takes = [f for f in (layer.field_name, *layer.also) if f]
     if field in takes or field.endswith("_param"):

@@ -1,7 +1,7 @@
 """A net resolved for one phase: layers with their tensors, shapes and parameters.
 
-Blobs are versioned: an in-place layer's top is a new Blob of the same name, so that a name may stand for several
-values and a Blob for one only. A Blob with several consumers is Caffe's implicit Split.
+Blobs are versioned: the top of an in-place layer is a new Blob of the same name. So a name may mean several values, but
+a Blob is one value. A Blob with several consumers is Caffe's implicit Split.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from minidnn.layers.base import Layer, Parameter, SampleShape, Shape, ShapeError
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
 
-RESERVED = ("rate", "iteration", "objective", "loss_scale")  # tensors that every training step may have
+RESERVED = ("rate", "iteration", "objective", "loss_scale")  # names of tensors that a training step adds
 
 
 @dataclass(eq=False)
 class Node:
-    """A layer in its place. `parameters` are in the order of Caffe's blobs."""
+    """A layer in a graph, with its bottoms and tops. `parameters` are in the order of Caffe's blobs."""
 
     layer: Layer
     bottoms: tuple[Blob, ...] = ()
@@ -37,7 +37,7 @@ class Node:
 
 @dataclass(eq=False)
 class Blob:
-    """One version of a named value: who makes it, and who reads it, in the file's order."""
+    """One version of a named value: its tensor, the layer that makes it, and the layers that read it, in file order."""
 
     name: str
     tensor: Tensor
@@ -50,21 +50,22 @@ class Blob:
 
 @dataclass(eq=False)
 class Graph:
-    """The layers of a phase in the file's order, which is an order to run them in."""
+    """The layers of a phase in the file's order, in which they can run."""
 
     name: str
     phase: str
     layers: tuple[Node, ...]
-    force_backward: bool = False  # gradients of the data too
-    format: str = "float32"  # the number format of activations, unless a layer says otherwise
+    force_backward: bool = False  # whether gradients of the data are computed, too
+    format: str = "float32"  # the number format of inputs, from which those of the other activations follow
 
     @property
     def blobs(self) -> list[Blob]:
+        """The tops of all layers, in order."""
         return [blob for node in self.layers for blob in node.tops]
 
     @property
     def outputs(self) -> list[Blob]:
-        """What no layer consumes."""
+        """The blobs without consumers."""
         return [blob for blob in self.blobs if not blob.consumers]
 
     def __getitem__(self, layer: str) -> Node:
@@ -94,11 +95,15 @@ def resolve(
     force_backward: bool = False,
     format: str = "float32",
 ) -> Graph:
-    """The graph of these layers, whose names and blobs fit together (schema.wiring says so).
+    """The graph of these layers. Their names and blobs must fit together, as `wiring` (schema/checks.py) checks.
 
-    `place` says where a layer stands, for errors; `sample` gives the shape of a source's samples; `format` is what the
-    samples are stored as, from which each layer's tops follow.
-    Raises ShapeError, naming the layer, its bottoms and their makers; InvalidFile, and what `sample` raises.
+    types:  layer classes by `type`
+    place:  the place of a layer in its file, for errors
+    sample: the shape of a source's samples
+    format: the number format of samples, from which the formats of all tops follow
+
+    Raises ShapeError, which names the layer, its bottoms and the layers that make them. Raises InvalidFile for reserved
+    names and wrong `param` lists, and passes errors of `sample` on.
     """
     current: dict[str, Blob] = {}
     nodes: list[Node] = []
@@ -146,7 +151,7 @@ def resolve(
 
 
 def _one_format(layer: Layer, bottoms: list[str]) -> list[str]:
-    """The bottoms' types, if the numbers among them have one format; a loss takes any."""
+    """The bottoms' dtypes. Raises ShapeError if they have two number formats, unless the layer is a loss."""
     found = sorted({dtype for dtype in bottoms if floating(dtype)})
     if len(found) > 1 and not layer.loss:
         raise ShapeError(f"its bottoms are {' and '.join(found)}, and a layer takes numbers of one format")
@@ -160,7 +165,7 @@ def _tensor_name(layer: Layer, top: str) -> str:
 
 
 def _is_label(top: str, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
-    """Whether a top holds class numbers: it is called label, or layers read it as their labels and as nothing else."""
+    """Whether a top holds class numbers: it is called "label", or all layers that read it read it as their labels."""
     if top == "label":
         return True
     uses = [types[other.type].labels == i for other in specs for i, bottom in enumerate(other.bottom) if bottom == top]
@@ -168,12 +173,13 @@ def _is_label(top: str, specs: Sequence[LayerParameter], types: dict[str, type[L
 
 
 def _count(top: str, shape: Shape) -> int:
+    """The number of labels in a top of this shape. Raises ShapeError unless there is one per sample."""
     if math.prod(shape) != shape[0]:
         raise ShapeError(f"{top} holds labels, one per sample: expected shape ({shape[0]},), got {shape}")
     return shape[0]
 
 
 def _described(node: Node) -> str:
-    """layer 'ip1' (InnerProduct) on 'pool1' (64, 20, 4, 4) from layer 'pool1'."""
+    """The node in an error message: layer 'ip1' (InnerProduct) on 'pool1' (64, 20, 4, 4) from layer 'pool1'."""
     on = ", ".join(f"{b.name!r} {b.tensor.shape} from layer {b.maker.name!r}" for b in node.bottoms)
     return f"layer {node.name!r} ({node.layer.type})" + (f" on {on}" if on else "")

@@ -1,7 +1,7 @@
-"""Net: layers by name, from YAML or from a Python class, the same object either way.
+"""Net: a checked list of layers, from a YAML file or from a Python class.
 
-A Net is a checked list of layers and nothing else; `graph(phase)` resolves it to tensors and shapes. Both ways end
-in the same specs, so either can be written as the other.
+Both ways give the same layer messages, so that each can be written as the other. `graph(phase)` resolves a Net to
+tensors and shapes.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ from minidnn.schema.caffe import LARGEST
 
 
 class Net:
-    """A network. Made by `Net.from_yaml(path)`, or by a subclass whose `define` calls layers on blobs (define.py)."""
+    """A network. Make it by `Net.from_yaml(path)`, or by a subclass whose `define` calls layers (nets/define.py).
 
-    name: str | None = None  # a subclass may say another name than its own, and:
-    force_backward: bool = False
-    state: ClassVar[Mapping[str, Any]] = {}  # {"stage": ["deploy"]}
+    Nets are equal if their layers and fields are."""
+
+    name: str | None = None  # a subclass may set these three; its name is the class's by default
+    force_backward: bool = False  # whether gradients of the data are computed, too
+    state: ClassVar[Mapping[str, Any]] = {}  # level and stages, such as {"stage": ["deploy"]}
 
     def __init__(self, *positional: Any, **arguments: Any) -> None:
-        """Arguments are `define`'s. Where it takes no `batch`, that replaces the batch sizes that it writes."""
+        """The arguments are those of `define`. If `define` takes no `batch`, a `batch` replaces the batch sizes that it
+        gives. Raises InvalidFile with every error, and TypeError if there is no `define`."""
         define = getattr(self, "define", None)
         if define is None:
             raise TypeError("a Net comes from Net.from_yaml(path), or from a subclass that has a method `define`")
@@ -61,17 +64,17 @@ class Net:
 
     @classmethod
     def from_yaml(cls, path: str | Path, batch: int | None = None) -> Net:
-        """The net of a file. Raises InvalidFile with every error and its place."""
+        """The net of a file; `batch` replaces its batch sizes. Raises InvalidFile with every error and its place."""
         return Net._of(check_net(read(path), LAYERS), batch)
 
     @classmethod
     def from_text(cls, text: str, batch: int | None = None, source: str = "net.yaml") -> Net:
-        """The net of a file's text; `source` is what errors call it."""
+        """The net of a file's text; `source` is its name in errors. Raises InvalidFile."""
         return Net._of(check_net(parse(text, source), LAYERS), batch)
 
     @classmethod
     def from_parameter(cls, parameter: NetParameter, batch: int | None = None) -> Net:
-        """The net of a message, such as a solver's `net_param`."""
+        """The net of a message, such as a solver's `net_param`. Raises InvalidFile."""
         return Net._of(check_net(Document(_file(parameter)), LAYERS), batch)
 
     @staticmethod
@@ -105,7 +108,7 @@ class Net:
         return Net._of(CheckedNet(self.parameter, self._document, self._paths), batch)
 
     def with_state(self, state: NetState) -> Net:
-        """This net at another level, in other stages."""
+        """This net with another level and other stages."""
         parameter = self.parameter.model_copy(update={"state": state})
         return Net._of(CheckedNet(parameter, self._document, self._paths), None)
 
@@ -122,10 +125,12 @@ class Net:
     # ---- resolved
 
     def graph(self, phase: str, state: NetState | None = None, format: str = "float32") -> Graph:
-        """The layers of a phase with their tensors and shapes; `state` (level, stages) goes before the file's.
+        """The layers of a phase, "TRAIN" or "TEST", with their tensors and shapes.
 
-        `format` is what activations are stored as (formats.py).
-        Raises InvalidFile where layers do not fit together in this phase, ShapeError where shapes do not.
+        state:  level and stages instead of the net's own
+        format: the number format of activations (formats.py)
+
+        Raises InvalidFile if layers do not fit together in this phase, and ShapeError if shapes do not.
         """
         if phase not in ("TRAIN", "TEST"):
             raise ValueError(f"there is no phase {phase!r}, only TRAIN and TEST")
@@ -156,7 +161,7 @@ class Net:
         )
 
     def _same_parameters(self, graph: Graph, other: Graph) -> None:
-        """Layers of one name share their parameters, so these must have one shape."""
+        """Raise ShapeError if a layer's parameter has different shapes in two phases, which share it."""
         theirs = {(n.name, p.name): p.shape for n in other.layers for p in n.parameters}
         for node in graph.layers:
             for p in node.parameters:
@@ -168,7 +173,7 @@ class Net:
                     )
 
     def initial(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, np.ndarray]:
-        """First values of the phase's parameters by tensor name, a function of seed and name alone."""
+        """The first values of the phase's parameters by tensor name, float32. They depend on seed and name alone."""
         return {
             f"{node.name}.{p.name}": _filled(node, p, seed)
             for node in self.graph(phase, state).layers
@@ -183,7 +188,7 @@ def _filled(node: Node, parameter: Parameter, seed: int) -> np.ndarray:
 
 
 def _file(parameter: NetParameter) -> dict[str, Any]:
-    """What a file of this net says: the layers last, as a list even if there is one."""
+    """The plain values of this net's file: the layers come last, always as a list."""
     data = plain(parameter)
     return {**{k: v for k, v in data.items() if k != "layer"}, "layer": [plain(layer) for layer in parameter.layer]}
 

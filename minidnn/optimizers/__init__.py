@@ -1,4 +1,4 @@
-"""Optimizers by a solver file's `type`. A new one is a file here, its line in this table, and a kernel per backend."""
+"""Optimizers by the `type` of a solver file. A new one needs a file here, a line below, and a kernel per backend."""
 
 from __future__ import annotations
 

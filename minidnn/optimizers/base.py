@@ -1,7 +1,7 @@
-"""The contract of an optimizer: the solver fields it reads, the state it keeps for a weight, the op that updates it.
+"""The contract of an optimizer: the solver fields that it reads, the state of a weight, the op that updates the weight.
 
-An optimizer never touches an array: its kernels live in the backends, looked up by the kind of its op. When a gradient
-is complete, how micro-batches add up, clipping and the scale of the loss are not its business (programs/updates.py).
+An optimizer never touches an array: its kernels are in the backends, which find them by the kind of its op. It gets
+complete gradients: programs/updates.py adds up micro-batches, clips, and divides by the loss's scale.
 """
 
 from __future__ import annotations
@@ -15,17 +15,18 @@ from minidnn.program import Op, Pass, Role, Tensor
 
 @dataclass(frozen=True)
 class Site:
-    """One weight at the point where its gradient is complete.
+    """The tensors and numbers for the update of one weight, whose gradient is complete.
 
-    w, dw:     the weight, float32, and its gradient, in the net's number format or, where it is a sum, float32
-    rate:      float32 (1,), this iteration's learning rate; iteration: int64 (1,), the micro-batch's number from 0
-    objective: float32 (1,); an update changes nothing where it is not finite
-    clip:      float32 (1,), a factor of all gradients; an update changes nothing where it is not finite; None: 1
-    scale:     1 / iter_size, a factor of the gradient
+    w, dw:     the weight, float32, and its gradient: in the net's number format, float32 if it is a sum over batches
+    rate:      float32 (1,), the learning rate of this iteration
+    iteration: int64 (1,), the number of the micro-batch from 0
+    objective: float32 (1,); if it is not finite, the update must change nothing
+    clip:      float32 (1,), a factor of all gradients; if it is not finite, the update must change nothing; None: 1
+    scale:     1 / iter_size, another factor of the gradient
     """
 
     layer: str
-    name: str  # of the parameter: "w", "gamma"
+    name: str  # the parameter's name: "w", "gamma"
     w: Tensor
     dw: Tensor
     rate: Tensor
@@ -39,7 +40,8 @@ class Site:
     def op(
         self, kind: str, attrs: Any, state: Sequence[Tensor] = (), more: Sequence[Tensor] = (), flops: int = 0
     ) -> Op:
-        """The op that updates w and `state`: w dw rate objective state.. more.. clip? -> w state.."""
+        """The op that updates w and `state`. It reads w, dw, rate, objective, the state, `more` and, if any, clip, in
+        this order. It writes w and the state."""
         clip = [self.clip] if self.clip is not None else []
         reads = (self.w, self.dw, self.rate, self.objective, *state, *more, *clip)
         return Op(
@@ -49,10 +51,10 @@ class Site:
 
 @dataclass(frozen=True)
 class Optimizer:
-    """What one update is. Subclasses are looked up by a solver file's `type` in `optimizers.OPTIMIZERS`; their fields
-    are the numbers that an update takes."""
+    """A rule for updates. `OPTIMIZERS` (optimizers/__init__.py) maps each `type` of a solver file to its subclass. The
+    fields of a subclass are the numbers of its rule."""
 
-    fields: ClassVar[tuple[str, ...]] = ()  # of the solver fields that not every optimizer reads, those that this does
+    fields: ClassVar[tuple[str, ...]] = ()  # the solver fields that it reads, of those that not all optimizers read
 
     @classmethod
     def of(cls, solver: Any) -> Optimizer:
@@ -61,18 +63,19 @@ class Optimizer:
 
     @classmethod
     def problems(cls, solver: Any) -> Iterator[tuple[str, str]]:
-        """(solver field, what is wrong with it) for values that are right by themselves and not together."""
+        """(solver field, error message) for each value that is valid alone but not with the others."""
         return iter(())
 
     def state(self, w: Tensor) -> tuple[Tensor, ...]:
-        """What lives on from step to step beside the weight. It is zero at first, and a part of snapshots."""
+        """The tensors that the optimizer keeps for a weight from step to step. They are zero at first, and are saved in
+        snapshots."""
         raise NotImplementedError
 
     def update(self, s: Site) -> Op:
-        """The op that takes one step."""
+        """The op that updates the weight of this site once."""
         raise NotImplementedError
 
 
 def state_tensor(w: Tensor, name: str) -> Tensor:
-    """A tensor of the weight's shape that lives on beside it: `<weight>.<name>`."""
+    """The tensor `<weight>.<name>`, of the weight's shape and dtype, for the state of an optimizer."""
     return Tensor(f"{w.name}.{name}", w.shape, w.dtype, Role.STATE)

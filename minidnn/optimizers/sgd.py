@@ -2,6 +2,7 @@
 
 g = dw * clip * scale;  g += decay * w (L2) or decay * sign(w) (L1)
 h = momentum * h + rate * lr_mult * g;  w -= h
+where decay is weight_decay * decay_mult, and h is the state "momentum".
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from minidnn.optimizers.base import Optimizer, state_tensor
 
 @dataclass(frozen=True)
 class SGDAttrs:
+    """The numbers of one update, for kernels. `decay` includes decay_mult; `clipped`: the op reads a clip factor."""
+
     momentum: float
     decay: float
     regularization: str
@@ -23,6 +26,8 @@ class SGDAttrs:
 
 @dataclass(frozen=True)
 class SGD(Optimizer):
+    """Caffe's SGD. Without momentum it keeps no state."""
+
     momentum: float = 0.0
     weight_decay: float = 0.0
     regularization: str = "L2"

@@ -1,11 +1,11 @@
 """Differentiation: a resolved graph becomes a Program, forward, loss, backward and updates in one linear list.
 
-What backward reads is each layer's to say (layers/base.py, under the given Facts). Decided here: which gradients
-are wanted, and how they add up at forks. What becomes of the gradients of weights is programs/updates.py's to say.
+Each layer decides what its backward reads, under the given Facts (layers/base.py). This module decides which gradients
+are wanted, and how they add up at forks. programs/updates.py decides what happens to the gradients of weights.
 
-In a graph whose numbers have 16 bits (formats.py) parameters stay float32, and layers read a copy of them in the
-graph's format, made by an op of its own. A loss is computed in float32 of a copy of the scores, and its gradient goes
-back to the format by another. Gradients of parameters come in the format; what is added up of them is float32.
+In a graph of a 16-bit format (formats.py) parameters stay float32: a layer reads a copy of them in the format, made by
+a cast op. A loss works in float32 on a copy of the scores, and another cast op brings its gradient back to the format.
+The gradients of parameters are in the format, and sums of them over micro-batches are float32.
 """
 
 from __future__ import annotations
@@ -25,22 +25,24 @@ from minidnn.programs.updates import ITERATION, OBJECTIVE, RATE, SCALE, TrainSpe
 if TYPE_CHECKING:
     from minidnn.nets.graph import Blob, Graph, Node
 
-OWN = ".own"  # ends the name of a gradient as its layer writes it, where that is not yet what goes on
+OWN = ".own"  # suffix of a gradient that a layer writes and that must still be cast or scaled
 
 
 class NotTrainable(BadInput, ValueError):
-    """A graph that is whole, but not fit for what is asked: it has no loss, or an input is to be kept."""
+    """A valid graph that cannot be differentiated as asked: it has no loss, or `keep` names an input."""
 
 
 @dataclass(frozen=True)
 class ObjectiveAttrs:
+    """The weights of the tops whose weighted sum is the objective, in the order of the op's reads."""
+
     weights: tuple[float, ...]
 
 
 @dataclass(eq=False)
 class _Lowered:
-    """A node with its site: forward's side of it, to which backward adds gradients. The site's x and p are as the
-    layer reads them: `bottoms` and `parameters`, or copies of them that `casts` make."""
+    """A node and its Site: forward fills in the tensors, backward later adds the gradients. The site's x and p are the
+    tensors that the layer reads: those of `bottoms` and `parameters`, or copies of them, which `casts` make."""
 
     node: Node
     site: Site
@@ -49,7 +51,7 @@ class _Lowered:
     casts: list[Op]
     learned: list[Parameter]
     into: list[bool] = field(default_factory=list)  # per bottom, whether its gradient is wanted
-    backward: bool = False  # whether a gradient reaches this layer and something in or below it wants it
+    backward: bool = False  # whether the layer has a backward: see _plan
 
 
 def differentiate(
@@ -58,15 +60,18 @@ def differentiate(
     train: TrainSpec | None = None,
     keep: Sequence[Tensor] = (),
 ) -> Program:
-    """The program of one step of `graph`: TRAIN, or ACCUMULATE, or, for a graph of phase TEST, forward alone.
+    """The program of one step of `graph`: TRAIN or ACCUMULATE, and for a graph of phase TEST the forward pass alone.
 
-    Without `train` there are no updates: the gradients of all parameters stay on the device, carried.
-    `keep`: activations that are outputs, too. Raises ValueError for a TRAIN graph without a loss.
+    Without `train` there are no updates, and the program carries the gradients of all parameters.
+    `keep`: activations that become outputs of the program, too. Raises NotTrainable if a TRAIN graph has no loss, if a
+    layer that is no loss has a loss_weight, or if `keep` names an input of the net.
     """
     return _Differentiation(graph, facts or Facts(), train, keep).program()
 
 
 class _Differentiation:
+    """The state of one call of `differentiate`; `program` does the work in order."""
+
     def __init__(self, graph: Graph, facts: Facts, train: TrainSpec | None, keep: Sequence[Tensor]) -> None:
         self.graph, self.facts, self.train = graph, facts, train
         self.training = graph.phase == "TRAIN"
@@ -74,9 +79,9 @@ class _Differentiation:
         self.ops: list[Op] = []
         self.forks = self._forks() if self.training and facts.fork == "copy" else {}
         self.lowered = [self._site(node) for node in graph.layers]
-        self.partials: Counter[Tensor] = Counter()  # of an activation: how many gradients will arrive
-        self.arrived: Counter[Tensor] = Counter()
-        self.gradient: dict[Tensor, Tensor] = {}  # of an activation: the sum of what has arrived
+        self.partials: Counter[Tensor] = Counter()  # per activation: how many partial gradients it will get
+        self.arrived: Counter[Tensor] = Counter()  # per activation: how many it has got
+        self.gradient: dict[Tensor, Tensor] = {}  # per activation: the sum of those
         self.carried: list[Tensor] = [t for low in self.lowered for t in low.parameters.values()]
         self.scaled = self.training and train is not None and graph.format == "float16"
         if self.scaled:
@@ -109,11 +114,12 @@ class _Differentiation:
     # ---- forward
 
     def _forks(self) -> dict[Tensor, Tensor]:
-        """The copies that consumers read of a map that has several."""
+        """For each activation with several consumers, the copy of it that they read."""
         forked = [b.tensor for b in self.graph.blobs if len(b.consumers) > 1]
         return {t: Tensor(f"{t.name}_split", t.shape, t.dtype) for t in forked if t.role is Role.ACTIVATION}
 
     def _site(self, node: Node) -> _Lowered:
+        """The node with its Site, ready for forward, and the casts of the tensors that it reads in another format."""
         bottoms = [b.tensor for b in node.bottoms]
         parameters = {p.name: parameter_tensor(node, p) for p in node.parameters}
         found = (t.dtype for t in bottoms if floating(t.dtype))
@@ -145,7 +151,8 @@ class _Differentiation:
         return _Lowered(node, site, bottoms, parameters, casts, learned)
 
     def _weights(self) -> dict[Tensor, float]:
-        """What each top counts in the objective, those that do."""
+        """The weight in the objective of each top that has one. Raises NotTrainable if none has, or if one belongs to a
+        layer that is no loss."""
         found = {}
         for low in self.lowered:
             layer = low.node.layer
@@ -164,9 +171,10 @@ class _Differentiation:
     # ---- backward
 
     def _plan(self, weights: dict[Tensor, float]) -> None:
-        """Which layers have a backward, and into which bottoms: where something learns below, and a loss above.
+        """Decide which layers have a backward, and into which bottoms.
 
-        A file's `propagate_down` overrules what would be wanted of a bottom."""
+        A layer has one if a loss is above it and a parameter in or below it learns. A gradient that is forced (of the
+        data) counts like such a parameter. A layer's `propagate_down` overrules the choice for its bottoms."""
         wanted: set[Tensor] = set()
         force = self.facts.first_dx or self.graph.force_backward
         for low in self.lowered:
@@ -204,7 +212,7 @@ class _Differentiation:
                     self._arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
 
     def _part(self, low: _Lowered, i: int) -> Tensor:
-        """A new tensor for the gradient of a bottom: the whole of it, or at a fork this consumer's part."""
+        """A new tensor for the gradient of a bottom: the whole gradient, or at a fork the part from this consumer."""
         t = low.bottoms[i]
         name = f"{t.name}.grad"
         if self.partials[t] > 1:
@@ -212,13 +220,15 @@ class _Differentiation:
         return Tensor(name, t.shape, t.dtype, Role.GRADIENT)
 
     def _own(self, low: _Lowered, gradient: Tensor, of: Tensor) -> Tensor:
-        """What the layer writes as that gradient, in the format of what it reads; a loss's is not scaled yet."""
+        """The tensor that the layer writes for that gradient: `gradient` itself, or one still to be cast or scaled.
+
+        It has the number format of `of`, the tensor that the layer reads."""
         if of.dtype == gradient.dtype and not (self.scaled and low.node.layer.loss):
             return gradient
         return Tensor(gradient.name + OWN, gradient.shape, of.dtype, gradient.role)
 
     def _out(self, low: _Lowered, found: Tensor | None, gradient: Tensor) -> Tensor:
-        """The gradient that goes on, of what the layer wrote as it."""
+        """The gradient to pass on, from the tensor that the layer wrote for it: cast and scaled if it must be."""
         assert found is not None
         if found.name != gradient.name + OWN:
             return found
@@ -231,8 +241,8 @@ class _Differentiation:
         return gradient
 
     def _arrive(self, t: Tensor, dx: Tensor, layer: str) -> None:
-        """Add a partial gradient to what is there, as soon as there are two. The add belongs to the layer whose
-        partial it adds: it runs right after it."""
+        """Add a partial gradient to the sum of the earlier ones, if any. The add op belongs to the layer that wrote
+        this partial gradient, and runs right after that layer's backward."""
         before = self.gradient.get(t)
         self.gradient[t] = dx
         self.arrived[t] += 1
@@ -241,7 +251,7 @@ class _Differentiation:
         k, last = self.arrived[t], self.arrived[t] == self.partials[t]
         total = Tensor(f"{t.name}.grad" if last else f"{t.name}.grad.sum{k}", t.shape, t.dtype, Role.GRADIENT)
         inplace = [(before, total), (dx, total)]
-        if self.facts.sum == "copy":  # the parts are added up in one tensor, which is none of them
+        if self.facts.sum == "copy":  # the parts are added up in a tensor of its own
             inplace = [(before, total)] if k > 2 else []
         self._emit(
             layer, "gradient.add", Pass.BACKWARD, [before, dx], [total], None, inplace, t.size,
@@ -252,13 +262,14 @@ class _Differentiation:
     # ---- the whole
 
     def _assemble(self) -> Program:
+        """The Program of all ops: inputs are those that ops read, outputs the ends of the net and `keep`."""
         read = {t for op in self.ops for t in op.reads}
         sources = [t for low in self.lowered if not low.bottoms for t in low.site.y]
         for t in self.keep:
             if t in sources:
                 raise NotTrainable(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
         ends = [b.tensor for low in self.lowered if low.bottoms for b in low.node.tops if not b.consumers]
-        if self.training:  # what trains nothing and is read by nobody need not leave; but scalars tell something
+        if self.training:  # of tops without consumers only single numbers (losses, accuracies) leave the device
             ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]
         name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase
         program = Program(
@@ -274,7 +285,7 @@ class _Differentiation:
 
 
 def _survivor(blob: Blob) -> Tensor:
-    """What stands where a blob stood once layers that keep signs have worked on it in place."""
+    """The last version of a blob after sign-keeping layers have worked on it in place (Layer.keeps_sign)."""
     while len(blob.consumers) == 1:
         (after,) = blob.consumers
         if not after.layer.keeps_sign or after.tops[0].name != blob.name:
@@ -284,8 +295,10 @@ def _survivor(blob: Blob) -> Tensor:
 
 
 def parameter_tensor(node: Node, p: Parameter) -> Tensor:
+    """The tensor "<layer>.<parameter>", float32: a PARAM, or STATE if it is a running statistic."""
     return Tensor(f"{node.name}.{p.name}", p.shape, role=Role.PARAM if p.learnable else Role.STATE)
 
 
 def parameter_gradient(w: Tensor, dtype: str) -> Tensor:
+    """The tensor "<weight>.grad", in the weight's shape."""
     return Tensor(f"{w.name}.grad", w.shape, dtype, Role.PARAM_GRADIENT)

@@ -16,7 +16,7 @@ from minidnn.programs.updates import TrainSpec
 
 
 def facts_of(facts: str | Facts) -> Facts:
-    """The memory facts of that name, or those given. Raises InvalidInput with the names there are."""
+    """The memory facts of that name; a Facts is returned as it is. Raises InvalidInput that lists the known names."""
     if isinstance(facts, str):
         if facts not in FACTS:
             there = ", ".join(FACTS)
@@ -26,7 +26,7 @@ def facts_of(facts: str | Facts) -> Facts:
 
 
 def executable(facts: str | Facts) -> Facts:
-    """The same, if a net can run with them. Raises InvalidInput naming what no backend has kernels for."""
+    """Like `facts_of`, but raises InvalidInput for facts that no backend has kernels for; the message names those."""
     found = facts_of(facts)
     if lacking := found.planning_only():
         able = ", ".join(name for name, f in FACTS.items() if not f.planning_only())
@@ -48,8 +48,8 @@ def programs(
     format: str = "float32",
     fuses: Fuses | None = None,
 ) -> dict[str, Program]:
-    """A net's programs by name, in the order in which they are loaded; for planning, no device needed. What runs on a
-    device is also fused, as it says: `fuses=device.fuses`."""
+    """A net's programs by name, in the order in which a machine loads them. Planning needs no device; for programs that
+    a device will run, pass `fuses=device.fuses`, so that ops are fused where it has kernels. Raises as `build`."""
     nets = {"TRAIN": net, "TEST": test_net or net}
     return build({phase: nets[phase].graph(phase, format=format) for phase in phases}, train, keep, facts, fuses)
 
@@ -61,8 +61,11 @@ def build(
     facts: Facts | None = None,
     fuses: Fuses | None = None,
 ) -> dict[str, Program]:
-    """TRAIN, ACCUMULATE before it where iter_size asks for one, and TEST, whose scores are outputs. Under other memory
-    facts than our own nothing is fused: the papers know no such ops."""
+    """A program per phase, by name; ACCUMULATE comes before TRAIN if iter_size is above 1.
+
+    TEST has the scores as outputs, too; each program has the blobs that `keep` names. Nothing is fused under a paper's
+    memory facts, since the papers have no fused ops. Raises InvalidInput for an unknown blob in `keep`, and
+    NotTrainable (programs/autodiff.py)."""
     for name in keep:
         if not any(last(graph, name) for graph in graphs.values()):
             known = (b.name for graph in graphs.values() for node in graph.layers for b in node.tops)
@@ -80,12 +83,12 @@ def build(
 
 
 def last(graph: Graph, name: str) -> Blob | None:
-    """The last version of a blob: what a file's reader means by its name, whoever changed it in place."""
+    """The last version of a blob, after all layers that change it in place; None if no layer makes it."""
     found = [blob for node in graph.layers for blob in node.tops if blob.name == name]
     return found[-1] if found else None
 
 
 def _scores(graph: Graph) -> list[Tensor]:
-    """What is compared with labels: where a net ends in a loss or an accuracy, what it says about its input."""
+    """The activations that a loss or an accuracy compares with labels: the net's answers about its samples."""
     compared = [node for node in graph.layers if any(b.tensor.role is Role.LABEL for b in node.bottoms)]
     return [b.tensor for node in compared for b in node.bottoms if b.tensor.role is Role.ACTIVATION]

@@ -1,23 +1,25 @@
-"""Fusion: a pass over a Program that makes one op of several where what lies between them need not be in memory. It
-comes before planning, so that policies, costs, listings and the proof see fused ops as any other.
+"""Fusion: a pass over a Program that replaces a group of ops by one op, so that a tensor between them is never stored.
+It runs before planning, so policies, costs, listings and the proof treat a fused op like any other.
 
-  forward, then ReLU:      a convolution or inner product, and the ReLU that alone reads its top, become
-                           `<kind>_relu`: x, w (, b) -> y. What lay between them is never written.
-  dReLU, then dbias:       a ReLU's backward, and a bias gradient that reads what it writes (of a convolution, inner
-                           product or Scale), become `relu.backward_bias`: y, dy -> dx, db. dx is not read again.
-  dPooling, then dReLU:    MAX pooling's backward by an index, and that of the ReLU whose y it pooled, become
-                           `pooling.backward_relu`: index, y, dy -> dx, where y is what pooling wrote: at a maximum it
-                           has the sign of what was pooled, and elsewhere dx is 0. The ReLU's y, larger by far, need
-                           not wait for backward. Rather this than the ReLU's bias gradient.
-  BatchNorm, Scale (ReLU): become `batch_norm.forward_scale(_relu)`: x, gamma, beta -> y, mean, variance; all of their
-                           backward `batch_norm.backward_scale(_relu)`: x, mean, variance, gamma, beta, dy -> dx,
-                           dgamma, dbeta; by running statistics `batch_norm.inference_scale(_relu)`. The normalized x
-                           that lay between is made again from x, and so is the sign of what the ReLU saw: where
-                           something else would read either, the layers stay as they were, forward and backward.
+  forward, then ReLU:      a convolution or inner product and its ReLU become `<kind>_relu`: x, w (, b) -> y. The ReLU
+                           must be the only reader of the top, which is then never written.
+  dReLU, then dbias:       a ReLU's backward and a bias gradient become `relu.backward_bias`: y, dy -> dx, db. The bias
+                           belongs to a convolution, inner product or Scale, and its gradient is a sum of dx. One
+                           kernel writes dx and sums it, so dx is not read back for the sum.
+  dPooling, then dReLU:    MAX pooling's backward by an index and the backward of the ReLU below the pooling become
+                           `pooling.backward_relu`: index, y, dy -> dx. Here y is the pooling's top: at a maximum it
+                           has the sign of the pooled value, and elsewhere dx is 0. So the ReLU's y, which is much
+                           larger, is not kept for backward. If the ReLU could also be fused with a bias gradient,
+                           the pooling goes first.
+  BatchNorm, Scale (ReLU): become `batch_norm.forward_scale(_relu)`: x, gamma, beta -> y, mean, variance. With running
+                           statistics the kind is `batch_norm.inference_scale(_relu)`. All of their backward becomes
+                           `batch_norm.backward_scale(_relu)`: x, mean, variance, gamma, beta, dy -> dx, dgamma, dbeta.
+                           Backward recomputes the normalized x and the sign of the ReLU's input, so neither is
+                           stored. If another op reads one of them, the group is fused neither forward nor backward.
 
-Only ReLUs of slope 0 whose backward reads y. Which fused ops there are is the device's to say, op by op (`fuses`): what
-it has no kernel for stays as it was. A fused op belongs to the layer that has the parameters, and stands where the
-first of them stood.
+A ReLU is fused only if its slope is 0 and its backward, if fused, reads y. The device decides for each fused op whether
+it has a kernel (`fuses`); if not, the ops stay separate. A fused op belongs to the layer that has the parameters, and
+takes the place of its group's first op.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from typing import Any
 
 from minidnn.program import Op, Program, Tensor
 
-Fuses = Callable[[Op], bool]  # whether a device has a kernel for this fused op
+Fuses = Callable[[Op], bool]  # says whether a device has a kernel for this fused op
 
 FORWARD = {
     "convolution.forward": "convolution.forward_relu",
@@ -40,19 +42,20 @@ BACKWARD = "relu.backward_bias"
 POOLED = "pooling.backward_relu"
 NORMALIZED = ("batch_norm.forward", "batch_norm.inference")
 SCALED = frozenset(f"{kind}_scale{relu}" for kind in (*NORMALIZED, "batch_norm.backward") for relu in ("", "_relu"))
-KINDS = SCALED | {*FORWARD.values(), BACKWARD, POOLED}  # of fused ops
+KINDS = SCALED | {*FORWARD.values(), BACKWARD, POOLED}  # all kinds of fused ops
 
-Part = tuple[tuple[Op, ...], Op]  # ops in the program's order, and the one that they become
+Part = tuple[tuple[Op, ...], Op]  # (a group of ops in the program's order, the fused op that replaces them)
 
 
 def as_cudnn(op: Op) -> bool:
-    """`fuses` of a GPU that need not be here: cuDNN's own kernels have a ReLU where they add a bias."""
+    """`fuses` for plans for a GPU, made on a machine without one: cuDNN fuses a ReLU into ops that have a bias."""
     return op.kind == BACKWARD or (op.kind in FORWARD.values() and len(op.reads) == 3)
 
 
 def fused(program: Program, fuses: Fuses | None) -> Program:
-    """The program with ops made one where `fuses` says so; it computes the same values but for those that nobody reads
-    any more."""
+    """The program with groups of ops replaced by fused ops where `fuses` permits; None: the program itself.
+
+    It computes the same values, except the tensors inside a group, which no op reads any more."""
     if fuses is None:
         return program
     becomes: dict[Op, Op | None] = {}
@@ -68,12 +71,12 @@ def fused(program: Program, fuses: Fuses | None) -> Program:
 
 
 def kinds(program: Program) -> list[str]:
-    """The kinds of fused ops in a program."""
+    """The kinds of fused ops in a program, sorted, each once."""
     return sorted(KINDS & {op.kind for op in program.ops})
 
 
 def _forward(program: Program) -> Iterator[list[Part]]:
-    """A forward and its ReLU, with nothing else that knows what lies between."""
+    """Each forward op with its ReLU, if the ReLU alone reads the tensor between them."""
     readers = Counter(t for op in program.ops for t in op.reads)
     known = {*program.outputs, *program.carried}
     by_top = {op.writes[0]: op for op in program.ops if op.kind in FORWARD}
@@ -97,7 +100,7 @@ def _rectified_from_y(op: Op) -> bool:
 
 
 def _backward(program: Program) -> Iterator[list[Part]]:
-    """A ReLU's backward and a bias gradient. Where several biases have one gradient, the first."""
+    """Each ReLU's backward with a bias gradient that reads its dx: the first one, if there are several."""
     by_gradient: dict[Tensor, Op] = {}
     for op in program.ops:
         if op.kind in BIASES:
@@ -117,7 +120,7 @@ def _backward(program: Program) -> Iterator[list[Part]]:
 
 
 def _pooled(program: Program) -> Iterator[list[Part]]:
-    """MAX pooling's backward and that of the ReLU before it, with nobody else who reads what lies between."""
+    """MAX pooling's backward with that of the ReLU below it, if that ReLU alone reads the gradient between them."""
     readers = Counter(t for op in program.ops for t in op.reads)
     known = {*program.outputs, *program.carried}
     forward = {op.writes[1]: op for op in program.ops if op.kind == "pooling.forward" and len(op.writes) == 2}
@@ -140,7 +143,7 @@ def _pooled(program: Program) -> Iterator[list[Part]]:
 
 
 def _normalizations(program: Program) -> Iterator[list[Part]]:
-    """A BatchNorm, the Scale behind it, and the ReLU behind that if there is one: forward, and all of backward."""
+    """Each BatchNorm with its Scale, and the Scale's ReLU if any: one part forward, another for all of backward."""
     place = {op: p for p, op in enumerate(program.ops)}
     readers: dict[Tensor, list[Op]] = defaultdict(list)
     makers: dict[Tensor, Op] = {}
@@ -155,7 +158,7 @@ def _normalizations(program: Program) -> Iterator[list[Part]]:
         return next((op for op in readers[t] if op.kind == kind and layer in (None, op.layer)), None)
 
     def hidden(t: Tensor, *within: Op | None) -> bool:
-        """Whether nobody else knows of it."""
+        """Whether only the ops `within` read the tensor, and it is neither carried nor an output."""
         return t not in kept and all(op in within for op in readers[t])
 
     def part(like: Op, kind: str, ops: Sequence[Op], **changed: Any) -> Part:
@@ -192,13 +195,13 @@ def _normalizations(program: Program) -> Iterator[list[Part]]:
         )  # fmt: skip
 
     def in_time(part: Part) -> bool:
-        """Whether all that it reads is there where it stands."""
+        """Whether each tensor that the fused op reads exists before the group's first op, whose place it takes."""
         (first, *_), one = part
         return all(t in given or place[makers[t]] < place[first] for t in one.reads)
 
     for norm in program.ops:
         scale = reader(norm.writes[0], "scale.forward") if norm.kind in NORMALIZED else None
-        if scale is None or len(scale.reads) < 3 or len(scale.writes) > 1:  # without beta; with a copy of its bottom
+        if scale is None or len(scale.reads) < 3 or len(scale.writes) > 1:  # no Scale; no beta; it keeps a copy of x
             continue
         dgamma = reader(norm.writes[0], "scale.backward_filter")
         if not hidden(norm.writes[0], scale, dgamma):

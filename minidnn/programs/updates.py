@@ -1,12 +1,12 @@
-"""What becomes of the gradients of weights: micro-batches are added up, their norm is clipped, the loss's scale is
-taken off, and an optimizer updates each weight.
+"""The ops after the gradients of weights: sums over micro-batches, clipping, division by the loss's scale, updates.
 
-An update follows as soon as its gradient is complete, so that gradients need not all live at once. Clipping and the
-loss's scale ask for the norm of all gradients: with either all updates come last.
+A weight is updated as soon as its gradient is complete, so that gradients need not all live at once. Clipping and the
+loss's scale need all gradients first (their norm; whether all are finite). With either, all updates come last.
 
-float16 reaches no lower than 6e-8, so with it the losses' gradients are multiplied by a scale on their way back, and
-updates divide by it (Micikevicius et al., "Mixed Precision Training", ICLR 2018). The scale lives on the device: it is
-halved, and the update skipped, when a gradient is not finite, and doubled after so many good steps.
+The smallest positive number of float16 is 6e-8. In that format the gradients of the losses are therefore multiplied by
+a scale, and updates divide by it (Micikevicius et al., "Mixed Precision Training", ICLR 2018). The scale lives on the
+device. If a gradient is not finite, the update is skipped and the scale halved; after enough good steps the scale is
+doubled.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ from minidnn.program import Op, Pass, Role, Tensor
 RATE = Tensor("rate", (1,), role=Role.CONTROL)
 ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
 OBJECTIVE = Tensor("objective", (1,))
-SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the scale of the loss; good steps since it was changed
+SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the loss's scale; the number of good steps since it changed
 
 
 @dataclass(frozen=True)
 class TrainSpec:
-    """How a step trains. clip_gradients < 0 means no clipping.
+    """How a step trains.
 
-    iter_size:  batches whose gradients are added up before an update
-    accumulate: the program of all but the last of these: gradients are added up, nothing is updated
-    seed:       of dropout
-    loss_scale: what the scale of the loss is at first, where the format is float16
+    clip_gradients: the largest norm of all gradients together; negative: no clipping
+    iter_size:  how many batches' gradients are added up before an update
+    accumulate: True for the ACCUMULATE program, which runs for all but the last of these batches: it adds up gradients
+                and updates nothing
+    seed:       the seed of dropout
+    loss_scale: the loss's scale at the start; used in float16 only
     """
 
     optimizer: Optimizer = SGD()  # noqa: RUF009  (frozen)
@@ -49,14 +51,17 @@ class TrainSpec:
 
 @dataclass(frozen=True)
 class ClipAttrs:
+    """The op writes a factor for all gradients: 1, and smaller if their norm exceeds the threshold."""
+
     threshold: float
 
 
 @dataclass(frozen=True)
 class UnscaleAttrs:
-    """The factor of gradients is 1 / scale, less where their norm exceeds the threshold (negative: none); not a number
-    where they are not finite. The scale is doubled after `period` good steps, up to `most`, and halved down to `least`:
-    gradients that are not finite even then are taken as they are, so that the loss tells."""
+    """The op writes a factor for all gradients: 1 / scale, and smaller if their norm exceeds the threshold (negative:
+    no threshold). If a gradient is not finite, the factor is NaN, and the scale is halved, but not below `least`. After
+    `period` good steps the scale is doubled, up to `most`. Gradients that are not finite even at `least` are applied to
+    the weights, so that the loss shows them."""
 
     threshold: float
     period: int = 2000
@@ -75,30 +80,31 @@ class _Learned:
 
 
 class Updates:
-    """The ops after the gradients of one program. `emit` takes them in order; `carried` is what lives across steps."""
+    """Makes the ops after the gradients of one program and hands them to `emit` in order. `carried` lists the tensors
+    among theirs that live across steps."""
 
     def __init__(self, train: TrainSpec, scaled: bool, emit: Callable[[Op], object]) -> None:
-        """`scaled`: losses' gradients are multiplied by a scale, which updates divide by."""
+        """`scaled`: the gradients of the losses are multiplied by a scale, and updates must divide by it."""
         self.train, self.scaled, self.emit = train, scaled, emit
         self.carried: list[Tensor] = []
         self.learned: list[_Learned] = []
 
     def complete(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> None:
-        """A parameter's gradient is whole: update at once, unless something must be known of all gradients first."""
+        """Take a parameter's complete gradient; update at once, unless clipping or the scale needs all gradients."""
         train = self.train
         if train.iter_size > 1:
             total = Tensor(f"{dw.name}.sum", dw.shape, w.dtype, Role.PARAM_GRADIENT)
             self.carried.append(total)
             self._op(f"{layer}.accumulate_{p.name}", "gradient.accumulate", layer, [total, dw], [total], flops=w.size)
             dw = total
-        self.carried += train.optimizer.state(w)  # of ACCUMULATE too: all programs agree on what is carried
+        self.carried += train.optimizer.state(w)  # for ACCUMULATE, too: all programs carry the same tensors
         learned = _Learned(layer, p, w, dw)
         self.learned.append(learned)
         if not train.accumulate and not train.clips and not self.scaled:
             self._update(learned, None)
 
     def finish(self) -> None:
-        """All gradients are whole: what had to wait for that."""
+        """All gradients are complete: clip, divide by the scale, and make the updates that had to wait."""
         train = self.train
         if train.accumulate or not (train.clips or self.scaled) or not self.learned:
             return

@@ -16,7 +16,7 @@ from minidnn.report.draw import (
 )
 from minidnn.report.page import page as framed
 from minidnn.report.panel import Panel
-from minidnn.report.policies import REFUSED, cells
+from minidnn.report.policies import REFUSED, cells, groups, noise, slowdown
 
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
 
@@ -35,7 +35,7 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
     body = f"""<p class="dim">{escape(notes)}</p>
 <p class="says">{escape(says(panels, budget))}</p>
 <section><h2>Policies</h2><div class="scroll">{_table(panels)}</div>
-{_reasons(panels)}</section>
+{_unranked(panels)}{_reasons(panels)}</section>
 <section><h2>On the device at the worst moment</h2>
 <p class="dim">The bytes live when most are, by what they are for.</p>
 <div class="scroll">
@@ -50,7 +50,10 @@ host and copies back in. All policies have one scale.{_drawn_note(base, panels)}
 def _drawn_note(base: Panel | None, panels: Sequence[Panel]) -> str:
     note = " The dashed curve is baseline's." if base is not None and len(panels) > 1 else ""
     if any(p.row.get("identical") is not None for p in panels):
-        note += " Of steps that were really run, the last is drawn; the table's times are medians of those before."
+        note += (
+            " Of steps that were really run, the median of the traced ones is drawn; the table's times are medians of"
+        )
+        note += " steps that were not traced."
     return note
 
 
@@ -76,9 +79,13 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
     others = [p for p in kept if p is not base]
     if others:
         least = min(others, key=lambda p: p.row["peak_bytes"])
-        quickest = min(others, key=lambda p: p.row["seconds"])
         words.append(f"{least.policy} trains the same network in {sizes.text(least.row['peak_bytes'])}{_cost(least)}.")
-        if quickest is not least and quickest.row["seconds"] < 0.98 * least.row["seconds"]:
+        fastest = groups([p.row for p in others])[0]
+        quickest = min(others, key=lambda p: p.row["seconds"])
+        if len(fastest) > 1:
+            named = ", ".join(row["policy"] for row in fastest)
+            words.append(f"The quickest that save are too noisy to rank: {named}.")
+        elif quickest is not least and quickest.row["seconds"] < 0.98 * least.row["seconds"]:
             peak = sizes.text(quickest.row["peak_bytes"])
             words.append(f"{quickest.policy} is the quickest that saves: {peak}{_cost(quickest)}.")
     equal = [p for p in kept if p.row.get("identical") is not None]
@@ -88,7 +95,11 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
 
 
 def _cost(p: Panel) -> str:
-    return "" if p.row["slowdown"] is None else f", at {p.row['slowdown']:.2f} times baseline's time"
+    if p.row["slowdown"] is None:
+        return ""
+    if p.row.get("slowdown_low", 2) <= 1 <= p.row.get("slowdown_high", 0):
+        return ", as fast as baseline within the noise"
+    return f", at {slowdown(p.row).replace('×', '')} times baseline's time"
 
 
 def _table(panels: Sequence[Panel]) -> str:
@@ -107,6 +118,10 @@ def _table(panels: Sequence[Panel]) -> str:
             out.append(f'<td class="{" ".join(kinds)}">{escape(text)}</td>')
         out.append("</tr>")
     return "".join((*out, "</tbody></table>"))
+
+
+def _unranked(panels: Sequence[Panel]) -> str:
+    return "".join(f'<p class="dim note">{escape(sentence)}</p>' for sentence in noise([p.row for p in panels]))
 
 
 def _reasons(panels: Sequence[Panel]) -> str:

@@ -22,6 +22,8 @@ def show_devices(devices: Sequence[Row]) -> None:
     plain(["device", "available", "memory", "copies out / in", "what"], lines, "To run on (--device)")
     for d in devices:
         if d["available"]:
+            if d["found"]:
+                print(f"{d['name']}: {d['found']}")
             print(f"{d['name']}: {beside(d['beside_compute'])}")
 
 

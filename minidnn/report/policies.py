@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
+from minidnn.measuring.spread import Spread
 from minidnn.memory.schedule import Schedule
 from minidnn.report.table import console_of, duration, left_out, plain, size
 
@@ -17,6 +18,49 @@ def _identical(row: Row) -> str:
 
 
 REFUSED = "The numbers of a refused policy are those it has under the smallest budget that it could keep."
+
+
+def slowdown(row: Row) -> str:
+    """Times baseline's time: "1.25×", and of what was run the interval: "1.25× (1.18–1.33)"."""
+    if row["slowdown"] is None:
+        return "–"
+    found = _spread(row, "slowdown")
+    sure = f" ({found.low:.2f}–{found.high:.2f})" if found and found.low != found.high else ""
+    return f"{row['slowdown']:.2f}×{sure}"
+
+
+def groups(rows: Sequence[Row]) -> list[list[Row]]:
+    """The rows by time, quickest first; in one group are those whose intervals overlap that of its quickest."""
+    found: list[list[Row]] = []
+    for row in sorted(rows, key=lambda r: r["seconds"]):
+        if found and _overlap(found[-1][0], row):
+            found[-1].append(row)
+        else:
+            found.append([row])
+    return found
+
+
+def _overlap(a: Row, b: Row) -> bool:
+    """Whether their times are too noisy to rank: by the slowdowns, which are surer than the seconds, where known."""
+    for what in ("slowdown", "seconds"):
+        one, other = _spread(a, what), _spread(b, what)
+        if one and other:
+            return one.overlaps(other)
+    return False
+
+
+def _spread(row: Row, what: str) -> Spread | None:
+    return Spread(row[what], row[f"{what}_low"], row[f"{what}_high"]) if f"{what}_low" in row else None
+
+
+def noise(rows: Sequence[Row]) -> list[str]:
+    """A sentence for each group of policies that the measurements do not rank."""
+    return [
+        f"Too noisy to rank by time: {', '.join(r['policy'] for r in group)}."
+        for group in groups([r for r in rows if r["fits"]])
+        if len(group) > 1
+    ]
+
 
 # heading -> what stands there
 COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -31,7 +75,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "stored": lambda r: size(r.get("stored_bytes") or 0),
     "recomputed": lambda r: str(r["recomputed_ops"]),
     "time": lambda r: duration(r["seconds"]),
-    "slowdown": lambda r: "–" if r["slowdown"] is None else f"{r['slowdown']:.2f}×",
+    "slowdown": lambda r: slowdown(r),
     "stalled": lambda r: duration(r["stall_seconds"]) if r["stall_seconds"] else "0",
     "algorithms": lambda r: r["algorithms"],
     "weights equal": _identical,
@@ -92,6 +136,8 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> No
     console.print(table)
     if without:
         console.print(left_out(without), style="dim")
+    for sentence in noise(rows):
+        console.print(sentence, soft_wrap=True)
     for row in rows:
         if row.get("why"):
             console.print(f"refused: {row['why']}", style="red", soft_wrap=True)

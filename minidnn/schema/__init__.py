@@ -1,4 +1,4 @@
-"""What files may say: Caffe's fields, types and defaults, and errors that say where and what was meant."""
+"""The language of files: Caffe's fields, types and defaults, and errors with a place and a suggestion."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Caffe's messages: fields, types and defaults exactly as in caffe.proto, as pydantic models.
+"""Caffe's messages as pydantic models: fields, types and defaults exactly as in caffe.proto.
 
-This is the one table of what a file may say. Repeated fields take a scalar or a list and hold tuples; enums are
-their names. Types are strict: "20" is no number and 1 is no bool. A field that Caffe knows and minidnn does not do
-is left out here and explained in checks.py: nothing that a file says is ever dropped silently.
+This is the one table of the fields in files. Repeated fields take a scalar or a list and hold tuples; enums are strings
+with their names. Types are strict: "20" is no number and 1 is no bool. Caffe's fields that minidnn does not support are
+not in this table: schema/checks.py refuses them with a reason, so that no field of a file is ignored silently.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minidnn import sizes
 
 
 class Message(BaseModel):
-    """A value: frozen, compared by what it says. Which fields a file gave is kept (`model_fields_set`)."""
+    """A frozen value, equal to others with the same fields. `model_fields_set` has the fields that a file gave."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, allow_inf_nan=False)
 
@@ -32,17 +32,17 @@ def _tuple(value: Any) -> Any:
 
 T = TypeVar("T")
 Repeated = Annotated[tuple[T, ...], BeforeValidator(_tuple)]
-LARGEST = 2**31 - 1  # Caffe counts in 32 bits, as kernels' libraries do
+LARGEST = 2**31 - 1  # Caffe and the libraries of kernels count in 32 bits
 Uint = Annotated[int, Field(ge=0, le=LARGEST)]
 Positive = Annotated[int, Field(ge=1, le=LARGEST)]
 Int = Annotated[int, Field(ge=-LARGEST - 1, le=LARGEST)]
 AXES = 32  # Caffe's kMaxBlobAxes
 Phase = Literal["TRAIN", "TEST"]
-Engine = Literal["DEFAULT", "CAFFE", "CUDNN"]  # read and not obeyed: the numbers are the same, minidnn chooses
+Engine = Literal["DEFAULT", "CAFFE", "CUDNN"]  # read but ignored: minidnn chooses, and the numbers are the same
 
 
 def _one_form(message: Message, what: str, name: str) -> None:
-    """Height and width both or neither, and not beside the square form."""
+    """Raise ValueError unless height and width are given together or not at all, and not with the square form."""
     h, w = message.has(f"{what}_h"), message.has(f"{what}_w")
     if h != w:
         raise ValueError(f"expected {what}_h and {what}_w together, got only {what}_{'h' if h else 'w'}")
@@ -51,7 +51,7 @@ def _one_form(message: Message, what: str, name: str) -> None:
 
 
 class FillerParameter(Message):
-    """How a parameter's first values are drawn; see layers/fillers.py."""
+    """The distribution of a parameter's first values; layers/fillers.py draws them."""
 
     type: Literal["constant", "uniform", "gaussian", "xavier", "msra", "positive_unitball", "bilinear"] = "constant"
     value: float = 0.0
@@ -64,6 +64,8 @@ class FillerParameter(Message):
 
 
 class BlobShape(Message):
+    """The lengths of a blob's axes, at most 32 of them."""
+
     dim: Repeated[Positive] = ()
 
     @field_validator("dim")
@@ -75,13 +77,15 @@ class BlobShape(Message):
 
 
 class NetState(Message):
-    """What rules are held against, beside the phase (which whoever uses the net says)."""
+    """Level and stages of a net. With the phase, which the caller chooses, they decide which rules are met."""
 
     level: int = 0
     stage: Repeated[str] = ()
 
 
 class NetStateRule(Message):
+    """A condition in a layer's `include` or `exclude`; all given fields must hold."""
+
     phase: Phase | None = None
     min_level: int | None = None
     max_level: int | None = None
@@ -89,6 +93,7 @@ class NetStateRule(Message):
     not_stage: Repeated[str] = ()
 
     def met(self, phase: str, state: NetState) -> bool:
+        """Whether the rule holds for this phase, level and these stages."""
         return (
             (self.phase is None or self.phase == phase)
             and (self.min_level is None or state.level >= self.min_level)
@@ -99,6 +104,8 @@ class NetStateRule(Message):
 
 
 class ParamSpec(Message):
+    """An entry of a layer's `param` list: factors of learning rate and weight decay for one parameter."""
+
     name: str = ""
     lr_mult: float = 1.0
     decay_mult: float = 1.0
@@ -114,8 +121,8 @@ class InputParameter(Message):
 class DataParameter(Message):
     source: str
     batch_size: Positive
-    backend: Literal["LEVELDB", "LMDB"] = "LEVELDB"  # says how a database is stored; other sources have none
-    prefetch: Uint = 4  # read and not obeyed: the loader prefetches one batch
+    backend: Literal["LEVELDB", "LMDB"] = "LEVELDB"  # read but ignored: minidnn has no database sources
+    prefetch: Uint = 4  # read but ignored: the loader prefetches one batch
 
 
 class TransformationParameter(Message):
@@ -143,10 +150,10 @@ class ConvolutionParameter(Message):
     bias_filler: FillerParameter = FillerParameter()
     engine: Engine = "DEFAULT"
     axis: Literal[1] = 1
-    force_nd_im2col: bool = False  # read and not obeyed: how, not what
+    force_nd_im2col: bool = False  # read but ignored: it changes the computation, not the numbers
 
     def pair(self, what: Literal["kernel", "stride", "pad", "dilation"]) -> tuple[int, int]:
-        """(height, width) from whichever form the file used."""
+        """(height, width) of the kernel, stride, pad or dilation, in whatever form the file gives it."""
         h, w = getattr(self, f"{what}_h", None), getattr(self, f"{what}_w", None)
         default = 0 if what == "pad" else 1
         if h is not None or w is not None:
@@ -185,7 +192,7 @@ class PoolingParameter(Message):
     round_mode: Literal["CEIL", "FLOOR"] = "CEIL"
 
     def pair(self, what: Literal["kernel", "stride", "pad"]) -> tuple[int, int] | None:
-        """(height, width) from whichever form the file used; the kernel of global pooling is None."""
+        """(height, width) of kernel, stride or pad, in whatever form the file gives it; None: a global kernel."""
         if what == "kernel" and self.global_pooling:
             return None
         h, w = getattr(self, f"{what}_h"), getattr(self, f"{what}_w")
@@ -236,7 +243,7 @@ class LRNParameter(Message):
 
 
 class BatchNormParameter(Message):
-    use_global_stats: bool | None = None  # None: in TEST only
+    use_global_stats: bool | None = None  # None: true in TEST, false in TRAIN
     moving_average_fraction: float = 0.999
     eps: float = 1e-5
 
@@ -244,7 +251,7 @@ class BatchNormParameter(Message):
 class ScaleParameter(Message):
     axis: Literal[1] = 1
     num_axes: Literal[1] = 1
-    filler: FillerParameter = FillerParameter(value=1.0)  # Caffe: a scale that is not filled is 1
+    filler: FillerParameter = FillerParameter(value=1.0)  # as in Caffe: 1 without a filler
     bias_term: bool = False
     bias_filler: FillerParameter = FillerParameter()
 
@@ -280,7 +287,7 @@ class LossParameter(Message):
 
     @property
     def mode(self) -> str:
-        """What the loss is divided by; `normalize` is the old way to say it."""
+        """The divisor of the loss, as a value of `normalization`; `normalize` is its old form."""
         if self.normalize is not None:
             return "VALID" if self.normalize else "BATCH_SIZE"
         return self.normalization
@@ -302,12 +309,12 @@ class AccuracyParameter(Message):
 
 
 class LayerParameter(Message):
-    """One layer of a file. A message that the file leaves out stands here with its defaults where it has any.
+    """One layer of a file. A message that the file leaves out has its defaults here; it is None if it needs a field.
 
-    A user's own message (`message` of a layer class) is kept beside these under the class's `field_name`.
+    A user's own message (`message` of a layer class) is an extra field, named by the class's `field_name`.
     """
 
-    model_config = ConfigDict(extra="allow")  # checks.py lets in none but users' own messages
+    model_config = ConfigDict(extra="allow")  # schema/checks.py permits users' own messages only
 
     name: str
     type: str
@@ -338,13 +345,17 @@ class LayerParameter(Message):
     accuracy_param: AccuracyParameter = AccuracyParameter()
 
     def included(self, phase: str, state: NetState) -> bool:
-        """Caffe's rule: kept if any `include` is met; without one, unless any `exclude` is met."""
+        """Whether the layer is part of the net in this phase and state, by Caffe's rule.
+
+        With `include` rules one of them must be met. Without, no `exclude` rule may be met."""
         if self.include:
             return any(rule.met(phase, state) for rule in self.include)
         return not any(rule.met(phase, state) for rule in self.exclude)
 
 
 class NetParameter(Message):
+    """A net's file. `input`, `input_dim` and `input_shape` are the old form of an Input layer."""
+
     name: str = ""
     layer: Repeated[LayerParameter] = ()
     input: Repeated[str] = ()
@@ -365,20 +376,21 @@ Bytes = Annotated[int, Field(ge=1), BeforeValidator(_nbytes)]
 
 
 class Minidnn(Message):
-    """The one key that Caffe does not have: how memory is managed, and in what numbers. Options of the command line go
-    before it."""
+    """The one key that Caffe does not have: how a net is run. Options of the command line and keywords overrule it."""
 
     policy: str | None = None
     budget: Bytes | None = None
     host_budget: Bytes | None = None
-    host_ring: Bytes | None = None  # pinned bytes that what travels passes through; memory/lowering/staging.py
-    compress: bool = False  # what lies behind the ring
+    host_ring: Bytes | None = None  # bytes of the pinned ring for tensors that travel; memory/lowering/staging.py
+    compress: bool = False  # whether tensors behind the ring are stored without their zeros
     device: str | None = None
-    format: Literal["float32", "bfloat16", "float16"] | None = None  # what the network computes in; formats.py
-    loss_scale: Annotated[float, Field(gt=0, le=2.0**24)] = 2.0**16  # with float16: at first; it adapts itself
+    format: Literal["float32", "bfloat16", "float16"] | None = None  # the number format of the network; formats.py
+    loss_scale: Annotated[float, Field(gt=0, le=2.0**24)] = 2.0**16  # the first one, in float16; then it adapts
 
 
 class SolverParameter(Message):
+    """A solver's file: a net, and how to train it."""
+
     net: str | None = None
     net_param: NetParameter | None = None
     train_net: str | None = None
@@ -394,7 +406,7 @@ class SolverParameter(Message):
     power: float = 0.0
     stepsize: Uint = 0
     stepvalue: Repeated[Uint] = ()
-    rampup_interval: Uint = 0  # NVIDIA's Caffe: iterations in which the rate rises evenly from rampup_lr to base_lr
+    rampup_interval: Uint = 0  # NVIDIA's Caffe: iterations in which the rate rises linearly from rampup_lr to base_lr
     rampup_lr: Annotated[float, Field(ge=0)] = 0.0
     max_iter: Uint = 0
     iter_size: Positive = 1
@@ -404,13 +416,13 @@ class SolverParameter(Message):
     delta: Annotated[float, Field(gt=0)] = 1e-8
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     regularization_type: Literal["L2", "L1"] = "L2"
-    clip_gradients: float = -1.0  # negative: none
+    clip_gradients: float = -1.0  # the largest norm of all gradients; negative: no clipping
     display: Uint = 0
     average_loss: Positive = 1
     snapshot: Uint = 0
     snapshot_prefix: str = ""
     snapshot_after_train: bool = True
-    random_seed: Annotated[int, Field(lt=2**64)] = -1  # negative: another one each time, as in Caffe
-    type: str = "SGD"  # a key of optimizers.OPTIMIZERS
-    solver_mode: Literal["CPU", "GPU"] = "GPU"  # read and not obeyed: `minidnn: {device}` says where
+    random_seed: Annotated[int, Field(lt=2**64)] = -1  # negative: a new seed for each run, as in Caffe
+    type: str = "SGD"  # a key of OPTIMIZERS (optimizers/__init__.py)
+    solver_mode: Literal["CPU", "GPU"] = "GPU"  # read but ignored: `minidnn: {device: ...}` chooses the device
     minidnn: Minidnn = Minidnn()

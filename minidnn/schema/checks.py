@@ -1,9 +1,9 @@
-"""From what a file says to checked messages, with every error found on the way.
+"""From a document's plain values to checked messages; all errors of a file are collected on the way.
 
-Layer types are handed in (`types`: name -> layer class), for the schema stands below the layers. Of a class these
-attributes are read: `field_name` (the type's message), `also` (further messages it takes), `message` (the model of
-a message that does not stand in caffe.py), `bottoms`, `tops`, `in_place`. So are optimizers (`optimizers`: type ->
-class), of which `fields` and `problems` are asked.
+The schema may not import the layers, so callers hand in the layer types (`types`: name -> layer class). Of a class it
+reads `bottoms`, `tops`, `in_place`, `field_name` (the type's message), `also` (further messages that the type takes)
+and `message` (the model of a message that is not in schema/caffe.py). Callers also hand in the optimizers
+(`optimizers`: type -> class); the schema uses their `fields` and `problems`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from minidnn.schema.document import Document, Path_, read, shown
 PHASES = ("TRAIN", "TEST")
 Types = Mapping[str, Any]
 
-# Fields of Caffe and its forks that are refused with more than "no such field".
+# Fields of Caffe and its forks that minidnn refuses, and the reason that the error gives: message -> field -> reason.
 _NOT_DONE = "Caffe's, but minidnn does not do it"
 NOT_DONE: dict[str, dict[str, str]] = {
     "NetParameter": {"layers": "Caffe's old format (V1); write layer, with types as in Convolution"},
-    "NetState": {"phase": "said by whoever uses the net, not here"},
+    "NetState": {"phase": "no field of a file; the command or the Solver chooses the phase"},
     "LayerParameter": dict.fromkeys(("phase", "blobs"), _NOT_DONE),
     "ParamSpec": {"share_mode": _NOT_DONE},
     "FillerParameter": {},
@@ -57,7 +57,7 @@ NOT_DONE: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class CheckedNet:
-    """A net without errors; `paths[i]` is where layer i stands in the document."""
+    """A net without errors; `paths[i]` is the path of layer i in the document."""
 
     parameter: NetParameter
     document: Document
@@ -65,7 +65,7 @@ class CheckedNet:
 
 
 def check_net(document: Document, types: Types) -> CheckedNet:
-    """The net that a document says. Raises InvalidFile with all errors."""
+    """The net in a document. Raises InvalidFile with all errors of the document."""
     checked = _net(document, document.data, (), types)
     document.check()
     assert checked is not None
@@ -73,11 +73,12 @@ def check_net(document: Document, types: Types) -> CheckedNet:
 
 
 def load_net(path: str | Path, types: Types) -> CheckedNet:
+    """The net in a file. Raises InvalidFile with all errors, and OSError if the file cannot be read."""
     return check_net(read(path), types)
 
 
 def check_solver(document: Document, types: Types, optimizers: Types) -> SolverParameter:
-    """The solver that a document says, its inline net included. Raises InvalidFile with all errors."""
+    """The solver in a document, with its inline net if any. Raises InvalidFile with all errors of the document."""
     data = document.data
     if not _is_mapping(document, data, (), "a solver's fields"):
         document.check()
@@ -99,10 +100,11 @@ def check_solver(document: Document, types: Types, optimizers: Types) -> SolverP
 
 
 def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverParameter:
+    """The solver in a file. Raises InvalidFile with all errors, and OSError if the file cannot be read."""
     return check_solver(read(path), types, optimizers)
 
 
-_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta")  # that not every optimizer reads
+_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta")  # fields that only some optimizers read
 
 
 def _optimizer_fields(document: Document, solver: SolverParameter, optimizers: Types) -> None:
@@ -179,13 +181,13 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
 
 
 def _tops(item: Any) -> list[str]:
-    """What a layer that could not be read would make, so that no one else is blamed for its absence."""
+    """The tops of a layer that has errors, so that other layers that read them get no errors of their own."""
     top = item.get("top", item.get("name")) if isinstance(item, Mapping) else None
     return [t for t in (top if isinstance(top, list | tuple) else [top]) if isinstance(t, str)]
 
 
 def _upgraded(document: Document, net: NetParameter, at: Path_) -> LayerParameter | None:
-    """The Input layer that Caffe makes of a net's old `input` fields."""
+    """The Input layer that Caffe makes from a net's old `input` fields; None after an error."""
     if net.input_dim and net.input_shape:
         document.error((*at, "input_shape"), "expected input_dim or input_shape, got both", True)
         return None
@@ -203,7 +205,7 @@ def _upgraded(document: Document, net: NetParameter, at: Path_) -> LayerParamete
 
 
 def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParameter | None:
-    """The layer; without its messages if it has errors, None if nothing is known of it."""
+    """The layer; without its messages if it has errors, None if its type or its names are unknown."""
     if not _is_mapping(document, data, at, "a layer's fields, such as name and type"):
         return None
     before = document.count
@@ -232,7 +234,7 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
             else:
                 _unknown(document, (*at, field), "LayerParameter", field, names)
             del given[field]
-    for field in takes:  # required fields are missed where the whole message is
+    for field in takes:  # a message that is left out is checked, too, for its required fields
         if field not in data and field in own:
             extra[field] = _message(document, own[field], {}, (*at, field))
         elif field not in data and LayerParameter.model_fields[field].default is None:
@@ -244,7 +246,7 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
 
 
 def _bare(given: Mapping[str, Any]) -> LayerParameter | None:
-    """A layer that has errors, as far as others have to do with it."""
+    """A layer that has errors, with only those fields that its neighbours depend on; None if these are wrong, too."""
     try:
         fields = ("name", "type", "bottom", "top", "include", "exclude")
         return LayerParameter.model_validate({f: given[f] for f in fields if f in given})
@@ -266,7 +268,7 @@ def _takes(kind: Any) -> tuple[str, ...]:
     return (*((field,) if field else ()), *getattr(kind, "also", ()))
 
 
-# -- how layers hang together --------------------------------------------------------------------------------
+# -- the wiring of layers ------------------------------------------------------------------------------------
 
 
 def _wiring(
@@ -276,10 +278,12 @@ def _wiring(
     state: NetState,
     unread: Collection[str],
 ) -> None:
-    """What is wrong in any phase. But a blob that some layer before makes, if only in another phase or stage, may be
-    missing until that phase is asked for: a net to train need not be one to test.
+    """Add an error to the document for each problem between layers, in either phase.
 
-    `unread` are the tops of layers that could not be read: what needs them is not wrong for that.
+    One problem is no error yet: a missing blob that an earlier layer makes in another phase or stage. A net to train
+    need not be a net to test, so this becomes an error only when that phase is used.
+
+    unread: the tops of layers that have errors; layers that need them get no error for that
     """
     first: dict[str, int] = {}
     for i, (layer, _) in enumerate(layers):
@@ -294,10 +298,12 @@ def _wiring(
 
 @dataclass(frozen=True)
 class Problem:
+    """A layer that does not fit the others, with the path of the wrong field."""
+
     path: Path_
     layer: LayerParameter
     message: str
-    missing: str = ""  # the blob, if it is that no layer makes it
+    missing: str = ""  # the blob that no earlier layer makes, if that is the problem
 
 
 def wiring(
@@ -307,11 +313,13 @@ def wiring(
     state: NetState,
     unread: Collection[str] = (),
 ) -> list[Problem]:
-    """What is wrong between the layers of one phase: names, numbers of bottoms and tops, who makes what."""
+    """The problems between the layers of one phase: names, numbers of bottoms and tops, blobs that no layer makes.
+
+    unread: the tops of layers that have errors; they count as made"""
     problems: list[Problem] = []
     names: set[str] = set()
     makers: dict[str, str] = {}  # blob -> the layer that made it first
-    shared: dict[str, str] = {}  # name of a parameter -> layer
+    shared: dict[str, str] = {}  # name of a parameter in `param` -> the first layer that has it
     for layer, path in layers:
         if not layer.included(phase, state):
             continue
@@ -353,12 +361,14 @@ def wiring(
 
 
 def _range(least: int, most: int | None) -> str:
+    """A range in a message: "2", "1 to 2" or "at least 1"."""
     if most is None:
         return f"at least {least}"
     return str(least) if least == most else f"{least} to {most}"
 
 
 def _some(names: Iterable[str]) -> str:
+    """The last eight names, and how many come before them."""
     names = list(names)
     return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[-8:])} and {len(names) - 8} before"
 
@@ -374,7 +384,7 @@ def _is_mapping(document: Document, data: Any, at: Path_, what: str) -> bool:
 
 
 def _message(document: Document, model: type[BaseModel], data: Any, at: Path_) -> Any:
-    """The message, or None after noting every error."""
+    """The checked message; None if it has errors, which are added to the document."""
     try:
         return model.model_validate(data)
     except ValidationError as invalid:
@@ -439,13 +449,13 @@ def _either(options: Sequence[Any]) -> str:
 
 @cache
 def messages() -> frozenset[str]:
-    """The fields of a layer that hold the messages of layer types."""
+    """The fields of LayerParameter that hold the messages of layer types."""
     return frozenset(f for f in LayerParameter.model_fields if f.endswith("_param"))
 
 
 @cache
 def model_of(model: type[BaseModel], field: str) -> type[BaseModel] | None:
-    """The message class that a field holds, alone, optional or repeated."""
+    """The class of the message that a field holds, be it optional or repeated; None if it holds no message."""
     info = model.model_fields.get(field)
     leaves = _leaves(info.annotation) if info else ()
     return next((t for t in leaves if isinstance(t, type) and issubclass(t, BaseModel)), None)
@@ -468,7 +478,7 @@ def _descend(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel
 
 
 def _options(model: type[BaseModel], loc: Sequence[str | int]) -> list[Any]:
-    """The values that an enum field takes."""
+    """The values that the enum field at `loc` takes."""
     names = [i for i, part in enumerate(loc) if isinstance(part, str)]
     owner = _descend(model, loc[: names[-1]])
     annotation = owner.model_fields[str(loc[names[-1]])].annotation if owner else None

@@ -1,7 +1,7 @@
-"""A YAML file as plain values, and where in the file each of them stands.
+"""A YAML file as plain values, each with its line and column in the file.
 
-YAML 1.2: 1e-4 is a number, `on` and `NO` are words. Syntax errors and keys given twice are reported like any other
-error of a file: with line and column, all at once where that can be.
+YAML 1.2: 1e-4 is a number, `on` and `NO` are words. Syntax errors and keys given twice are reported like all other
+errors of a file: with line and column, and all at once where possible.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Mark = tuple[int, int]  # line and column, from 1
 
 
 class InvalidFile(BadInput, ValueError):
-    """A file (or a Python-made net) that says what cannot be. `errors` are all of them, one line each."""
+    """A file, or a net made in Python, with errors; `errors` lists all of them, one line each."""
 
     def __init__(self, errors: list[str]) -> None:
         super().__init__("\n".join(errors))
@@ -27,26 +27,27 @@ class InvalidFile(BadInput, ValueError):
 
 
 class Document:
-    """`data` is what the file says; errors found in it are added and raised together."""
+    """A file's plain values (`data`), the marks of its fields, and the errors found in it, which `check` raises."""
 
     def __init__(
         self, data: Any, source: str = "", marks: Mapping[Path_, Mark] | None = None, what: str = "net"
     ) -> None:
         self.data = data
-        self.source = source  # the file's name; empty for what was made in Python
-        self.what = what  # what an error without source and path is about
+        self.source = source  # the file's name; empty for a document made in Python
+        self.what = what  # in errors without a source: the name of the whole, such as "net LeNet"
         self.marks = dict(marks or {})
         self._errors: list[tuple[Mark, Path_, str]] = []
 
     def error(self, path: Path_, message: str, at_name: bool = False) -> None:
-        """Note `file:line:column: path.to.field: message`, at the field's value or its name."""
+        """Add the error `file:line:column: path.to.field: message`, at the field's value, or at its name."""
         self.error_at(self._mark(path, at_name), path, message)
 
     def error_at(self, mark: Mark, path: Path_, message: str) -> None:
+        """Add an error at this line and column."""
         self._errors.append((mark, path, message))
 
     def check(self) -> None:
-        """Raise InvalidFile if there were errors, in the file's order."""
+        """Raise InvalidFile with all errors, in the order of the file; do nothing if there are none."""
         if self._errors:
             ordered = sorted(self._errors, key=lambda e: e[0])
             lines = (f"{self._text(mark, path)}: {message}" for mark, path, message in ordered)
@@ -54,7 +55,7 @@ class Document:
 
     @property
     def count(self) -> int:
-        """Errors noted so far."""
+        """The number of errors so far."""
         return len(self._errors)
 
     def where(self, path: Path_) -> str:
@@ -62,12 +63,12 @@ class Document:
         return self._text(self._mark(path), path)
 
     def place(self, path: Path_) -> str:
-        """`file:line:column`, or what was made in Python."""
+        """`file:line:column`; for a document made in Python, `what`."""
         line, column = self._mark(path)
         return f"{self.source}:{line}:{column}" if self.source else self.what
 
     def _mark(self, path: Path_, at_name: bool = False) -> Mark:
-        """Where that field stands, or the nearest that encloses it; a scalar stands for a list of one."""
+        """Line and column of that field, or of the nearest one around it. A scalar counts as a list of one."""
         found: Path_ = ()
         for part in path:
             if (*found, part) in self.marks:
@@ -78,7 +79,7 @@ class Document:
         return name if at_name else self.marks.get((*found, "="), name)
 
     def _text(self, mark: Mark, path: Path_) -> str:
-        """Layers are called by their names: layer[conv1].convolution_param.num_output."""
+        """Place and path for an error; layers have their names: layer[conv1].convolution_param.num_output."""
         value, text = self.data, ""
         for i, part in enumerate(path):
             if isinstance(part, str):
@@ -95,7 +96,7 @@ class Document:
 
 
 def read(path: str | Path) -> Document:
-    """The file's values. Raises InvalidFile for bad YAML, OSError for a file that cannot be read."""
+    """The document of a YAML file. Raises InvalidFile for bad YAML, and OSError for a file that cannot be read."""
     raw = Path(path).read_bytes()
     if Path(path).suffix == ".prototxt":
         raise InvalidFile([f"{path}: Caffe's prototxt; minidnn reads the same fields as YAML (models/ has examples)"])
@@ -108,7 +109,9 @@ def read(path: str | Path) -> Document:
 
 
 def parse(text: str, source: str) -> Document:
-    """The text's values. Raises InvalidFile for bad YAML; keys given twice are noted as errors of the document."""
+    """The document of a YAML text; `source` is its name in errors.
+
+    Raises InvalidFile for bad YAML. Keys given twice become errors of the document."""
     from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
     from ruamel.yaml.reader import ReaderError
@@ -134,7 +137,7 @@ def parse(text: str, source: str) -> Document:
 
 
 def dump(data: Any) -> str:
-    """YAML of plain values: short messages on one line, layers one below another."""
+    """The YAML text of plain values: each layer's messages on one line, layers one below another."""
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
 
@@ -202,7 +205,7 @@ def _mapping(node: Any, path: Path_, document: Document, above: frozenset[int]) 
         result[key] = _value(value_node, field, document, above)
         value: Path_ = (*field, "=")
         document.marks[value] = document.marks[field]
-        document.marks[field] = here  # a field's place is where its name stands
+        document.marks[field] = here  # the mark of a field is the place of its name
     return {**merged, **result}
 
 
@@ -223,7 +226,7 @@ def _scalar(node: Any, path: Path_, document: Document) -> Any:
             return float(lower.replace(".", ""))
         return float(text.replace("_", ""))
     if tag in ("str", "timestamp"):
-        if "\0" in text:  # "\0" in double quotes; no file's name may hold one
+        if "\0" in text:  # YAML permits "\0" in double quotes, but a file's name cannot hold it
             document.error(path, "the character '\\x00' may not stand in it")
         return text
     what = f"the tag {node.tag}" if len(text) <= 100 else f"a number of {len(text)} characters"
@@ -232,7 +235,7 @@ def _scalar(node: Any, path: Path_, document: Document) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A value as an error quotes it."""
+    """A value as error messages quote it, of at most 60 characters."""
     if isinstance(value, dict):
         return f"a mapping with {', '.join(map(str, value))}" if value else "an empty mapping"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""From a message back to what a file would say: the fields that were given, a list of one as its element."""
+"""From a message back to plain values, as a file has them: the given fields, and a list of one as its element."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from minidnn.schema.caffe import Message
 
 
 def plain(message: BaseModel) -> dict[str, Any]:
-    """The fields that were given, in the table's order; a user's own messages last."""
+    """The fields that were given, as plain values, in the order of schema/caffe.py; a user's own messages come last."""
     order = {name: i for i, name in enumerate(type(message).model_fields)}
     given = sorted(message.model_fields_set, key=lambda name: (order.get(name, len(order)), name))
     result = {}

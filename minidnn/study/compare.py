@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from minidnn.costs import Costs
+from minidnn.measuring.spread import Spread
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace, copied
@@ -43,8 +44,9 @@ class Result:
     trace: Trace
     name: str = "TRAIN"  # the program that is compared
     refused: BudgetError | None = None
-    seconds: float | None = None  # one step; None: the trace's
+    steps: Sequence[float] = ()  # seconds of each timed step, of a policy that was run
     slowdown: float | None = None
+    slowdowns: Spread | None = None  # of a policy that was run: the slowdown with its interval
     identical: bool | None = None
     more: dict[str, int] = field(default_factory=dict)
 
@@ -57,8 +59,19 @@ class Result:
         return self.refused is None
 
     @property
-    def time(self) -> float:
-        return self.trace.seconds if self.seconds is None else self.seconds
+    def seconds(self) -> float:
+        """Of one step: the median of the timed ones, or what the simulator says."""
+        return Spread.of(self.steps).median if self.steps else self.trace.seconds
+
+    def _intervals(self) -> dict[str, object]:
+        """How sure the times are, of a policy that was run: 95 % confidence intervals of the medians."""
+        if not self.steps:
+            return {}
+        found: dict[str, object] = {"timed_steps": len(self.steps)}
+        for name, spread in (("seconds", Spread.of(self.steps)), ("slowdown", self.slowdowns)):
+            if spread is not None:
+                found |= {f"{name}_low": spread.low, f"{name}_high": spread.high}
+        return found
 
     def _smallest_host(self) -> int | None:
         beyond = self.refused is not None and self.refused.host and not isinstance(self.refused, RingError)
@@ -82,7 +95,7 @@ class Result:
             **moved,
             "host_bytes": self.arrangement.off_device,
             "recomputed_ops": sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions),
-            "seconds": self.time,
+            "seconds": self.seconds,
             "slowdown": self.slowdown,
             "stall_seconds": self.trace.stall_seconds,
             "identical": self.identical,
@@ -93,6 +106,7 @@ class Result:
             "smallest_host_budget_bytes": self._smallest_host(),
             "smallest_host_ring_bytes": self.refused.smallest if isinstance(self.refused, RingError) else None,
             **self.more,
+            **self._intervals(),
             "why": str(self.refused) if self.refused else None,
         }
 
@@ -184,8 +198,16 @@ def simulated(
     return results
 
 
-def against_baseline(results: Sequence[Result]) -> None:
-    """Set each slowdown, where there is a baseline to compare with."""
+def against_baseline(results: Sequence[Result], interleaved: bool = False) -> None:
+    """Set each slowdown, where there is a baseline to compare with. Of interleaved steps it is the median of the
+    ratios within a round, which whatever slows a whole round leaves as they are."""
     base = next((r for r in results if r.policy.split(":")[0] == "baseline"), None)
+    if base is None or not base.seconds:
+        return
     for r in results:
-        r.slowdown = r.time / base.time if base is not None and base.time else None
+        if interleaved and r.steps and base.steps:
+            r.slowdowns = Spread.of([a / b for a, b in zip(r.steps, base.steps, strict=True)])
+        elif r.steps and base.steps:
+            mine, theirs = Spread.of(r.steps), Spread.of(base.steps)
+            r.slowdowns = Spread(mine.median / theirs.median, mine.low / theirs.high, mine.high / theirs.low)
+        r.slowdown = r.seconds / base.seconds if r.slowdowns is None else r.slowdowns.median

@@ -1,8 +1,9 @@
 """Policies run for real, side by side: the same start, the same data, and at the end the same bytes or not.
 
-Steps are interleaved (one of each policy, then again), so that a busy machine slows all of them alike; medians
-count. The reference of `identical` is baseline without a budget, made to take the same algorithm for every op: so
-a refused baseline still has its say, and no policy is blamed for a choice of algorithm.
+Steps are interleaved (one of each policy, then again), so that a busy machine slows all of them alike. A result holds
+the median of its steps, a confidence interval, and the trace of a median step. The reference of `identical` is baseline
+without a budget, made to take the same algorithm for every op: so a refused baseline still has its say, and no policy
+is blamed for a choice of algorithm.
 
 A refused policy is run too, under the smallest budget it could keep, unless this machine has not the memory; then
 its times are simulated.
@@ -14,7 +15,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from statistics import median
+from math import ceil
 from time import perf_counter
 from typing import Protocol
 
@@ -50,6 +51,10 @@ Digest = dict[str, bytes]
 Taken = tuple[tuple[str, str, str], ...]  # (program, op, algorithm), sorted
 Tell = Callable[[str], object]
 
+# Steps of a comparison that names no number: as many as fit in so many seconds of rounds (a round is a step of every
+# policy), but not fewer than STEPS[0] and not more than STEPS[1].
+SECONDS, STEPS = 5.0, (8, 60)
+
 
 def ran(
     open_runner: Open,
@@ -58,11 +63,12 @@ def ran(
     costs: Costs,
     budget: int | None = None,
     host_budget: int | None = None,
-    steps: int = 6,
+    steps: int | None = None,
     name: str = "TRAIN",
     tell: Tell = lambda text: None,
 ) -> list[Result]:
-    """Each policy for `steps` steps: the first is not timed, and the last is traced instead."""
+    """Each policy for `steps` steps; None: the shorter the steps, the more of them. The first is not timed, and the
+    last three (of fewer than eight: the last) are traced instead."""
     results: dict[str, Result] = {}
     for policy in policies:
         tell(f"planning {policy}")
@@ -77,23 +83,26 @@ def ran(
     if together:
         # A device with memory of its own says only when it is asked whether it holds all of them at once.
         with contextlib.suppress(MemoryError):
-            ends = _train(open_runner, able, results, costs, steps, tell)
+            ends, steps = _train(open_runner, able, results, costs, steps, tell)
+    interleaved = bool(ends)
     for policy in able if not ends else ():
-        ends |= _train(open_runner, [policy], results, costs, steps, tell)
+        end, steps = _train(open_runner, [policy], results, costs, steps, tell)
+        ends.update(end)
     references: dict[Taken, Digest] = {}
-    for policy, end in ends.items():
+    for policy, reached in ends.items():
         if policy.split(":")[0] == "baseline":
-            references[_algorithms(results[policy].arrangement)] = end
-    for policy, end in ends.items():
+            references[_algorithms(results[policy].arrangement)] = reached
+    for policy, reached in ends.items():
         result = results[policy]
         same = _algorithms(result.arrangement)
         if same not in references:
+            assert steps is not None
             reference = _reference(open_runner, result, costs, steps, free, tell)
             if reference is None:
                 continue
             references[same] = reference
-        result.identical = references[same] == end
-    against_baseline(list(results.values()))
+        result.identical = references[same] == reached
+    against_baseline(list(results.values()), interleaved)
     return list(results.values())
 
 
@@ -102,35 +111,53 @@ def _train(
     policies: Sequence[str],
     results: Mapping[str, Result],
     costs: Costs,
-    steps: int,
+    steps: int | None,
     tell: Tell,
-) -> dict[str, Digest]:
-    """Run these policies in turn, note times and traces in `results`, and return what each ended with."""
+) -> tuple[dict[str, Digest], int]:
+    """Run these policies in turn and note times and traces in `results`. Returns what each policy ended with, and how
+    many steps each took."""
     runners: dict[str, Runner] = {}
-    taken: dict[str, list[float]] = {policy: [] for policy in policies}
+    timed: dict[str, list[float]] = {policy: [] for policy in policies}
+    traces: dict[str, list[Trace]] = {policy: [] for policy in policies}
     try:
         for policy in policies:
             tell(f"loading {policy}")
             planned_with = replace(costs, staging=results[policy].schedule.staging)  # a refused one has another ring
             runners[policy] = open_runner(policy, planned_with, results[policy].arrangement.budget)
-        for i in range(steps):
-            tell(f"step {i + 1} of {steps}: {', '.join(policies)}")
+        done = 0
+        while steps is None or done < steps:
+            tell(f"step {done + 1} of {steps or '?'}: {', '.join(policies)}")
             for policy, runner in runners.items():
                 began = perf_counter()
-                trace = runner.step(trace=i == steps - 1)
+                trace = runner.step(trace=steps is not None and done >= steps - _traced(steps))
                 seconds = perf_counter() - began
                 if trace is not None:
-                    results[policy].trace = trace
-                if steps <= 2 or 0 < i < steps - 1:
-                    taken[policy].append(seconds)
+                    traces[policy].append(trace)
+                if trace is None or steps == 1:
+                    timed[policy].append(seconds)
+            done += 1
+            if steps is None and done == 2:
+                steps = _enough(sum(seconds[-1] for seconds in timed.values()))
+        assert steps is not None
         for policy in policies:
-            results[policy].seconds = median(taken[policy])
+            results[policy].steps = timed[policy][1:] or timed[policy]  # the first warms up
+            results[policy].trace = sorted(traces[policy], key=lambda trace: trace.seconds)[len(traces[policy]) // 2]
             if results[policy].arrangement.store:
                 results[policy].more["stored_bytes"] = runners[policy].stored()
-        return {policy: digest(runner.values()) for policy, runner in runners.items()}
+        return {policy: digest(runner.values()) for policy, runner in runners.items()}, steps
     finally:
         for runner in runners.values():
             runner.close()
+
+
+def _traced(steps: int) -> int:
+    """How many of so many steps are traced."""
+    return 3 if steps >= STEPS[0] else 1
+
+
+def _enough(seconds: float) -> int:
+    """Steps of each policy, where a round takes `seconds`."""
+    return min(max(ceil(SECONDS / max(seconds, 1e-9)), STEPS[0]), STEPS[1])
 
 
 def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free: int, tell: Tell) -> Digest | None:

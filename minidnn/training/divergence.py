@@ -1,4 +1,4 @@
-"""Training that stops because a value is not finite, and where that value came from."""
+"""Divergence: the error that stops training at a value that is not finite, and the search for the value's origin."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from minidnn.training.session import Session
 
 
 class Diverged(Failed, ArithmeticError):
-    """Training stopped because a value is not finite: the loss, or `what` a test gave."""
+    """Training stopped because a value is not finite. `what` names the value: the loss, or an output of a test."""
 
     def __init__(self, iteration: int, loss: float, layer: str | None, why: str, what: str = "the loss") -> None:
         super().__init__(f"iteration {iteration}: {what} is {loss}: {why}")
@@ -20,10 +20,11 @@ class Diverged(Failed, ArithmeticError):
 
 
 def diagnosed(session: Session, feeds: Feeds, program: str, loss: float, iteration: int, position: int) -> Diverged:
-    """The error for a loss that is not finite: with the first such value in a parameter, in the data, or, with the
-    step run again, among what ops wrote."""
-    for t in reversed(list(session.params.tensors)):  # as updates run: from the loss down
-        # Running statistics are not read in TRAIN: what they hold comes of this step, and is no cause.
+    """The error for a loss that is not finite; it names the first bad value that is found.
+
+    The search looks at the parameters, then at the data of this step, then runs the step again and checks each op."""
+    for t in reversed(list(session.params.tensors)):  # in the order of updates: from the loss down
+        # TRAIN does not read running statistics, so they are no cause: this step has spoiled them, too.
         if t.role is Role.PARAM and not np.isfinite(session.machine.get(t)).all():
             layer, name = t.name.rsplit(".", 1)
             why = f"layer {layer}: its {name} is not finite since the update of iteration {iteration - 1}"
@@ -38,8 +39,9 @@ def diagnosed(session: Session, feeds: Feeds, program: str, loss: float, iterati
 
 
 def culprit(session: Session, program: str) -> tuple[str | None, str]:
-    """The layer that is the first to produce a value that is not finite, found by running the step again, and what to
-    say of it."""
+    """Run the step again: (the first layer that writes a value that is not finite, a sentence for the error message).
+
+    The layer is None if all values are finite this time."""
     try:
         session.step(program, check=True, again=True)
     except NotFinite as found:

@@ -1,4 +1,4 @@
-"""A net measured on its test data."""
+"""Evaluation: the outputs of the TEST net, averaged over its test data."""
 
 from __future__ import annotations
 
@@ -21,13 +21,18 @@ def evaluate(
     iteration: int = 0,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Tested | None:
-    """The TEST net's outputs of one number, averaged over so many batches from the first; None: over as many as
-    show every sample. Returns None if `stopped` meanwhile. Raises Diverged where an output is not finite."""
+    """The TEST net's outputs of one number, averaged over batches.
+
+    batches:   how many, from the first sample on; None: enough to show every sample
+    iteration: the number of training iterations so far, for the result and for errors
+    stopped:   asked after each batch; if it says True, the result is None
+
+    Raises Diverged if an output is not finite."""
     began, images, sums = perf_counter(), 0, dict[str, float]()
     batches = batches or -(-len(feeds) // feeds.batch)
     for k in range(batches):
         images += feeds.write(session.machine, session.programs["TEST"], k * feeds.batch)
-        with np.errstate(all="ignore"):  # as in training
+        with np.errstate(all="ignore"):  # as in training: Diverged says more
             session.step("TEST")
             for name, value in session.scalars("TEST").items():
                 if not math.isfinite(value):

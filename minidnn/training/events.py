@@ -1,4 +1,4 @@
-"""What happens while a net is trained, as values: the solver yields them, the command line shows them."""
+"""The events of training, as values: the solver yields them, and the command line shows them."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from minidnn.training.session import Loaded
 
 @dataclass(frozen=True)
 class Began:
+    """Training begins, or goes on from a snapshot, at `iteration`."""
+
     iteration: int
     max_iter: int
     seed: int
     resumed: Path | None
-    weights: Loaded | None  # what became of weights that were given
-    notes: tuple[str, ...]  # what a person should know
+    weights: Loaded | None  # which of the given weights were loaded; None: none were given
+    notes: tuple[str, ...]  # sentences for the user, such as why no snapshot was resumed
 
 
 @dataclass(frozen=True)
 class Step:
-    """One iteration, done. `iteration` is its number, from 0; `outputs` are the net's, of the last batch."""
+    """One iteration has been run. `iteration` is its number from 0; `outputs` are the net's outputs of one number for
+    its last batch, by blob name."""
 
     iteration: int
     loss: float  # mean over iter_size
@@ -31,12 +34,12 @@ class Step:
     seconds: float
     images: int
     outputs: Mapping[str, float]
-    trace: Trace | None = None  # of the TRAIN program, where asked for
+    trace: Trace | None = None  # of the TRAIN program, if it was asked for
 
 
 @dataclass(frozen=True)
 class Tested:
-    """Outputs of the TEST net, averaged over its batches, after `iteration` iterations."""
+    """Outputs of the TEST net by blob name, averaged over its batches, after `iteration` iterations of training."""
 
     iteration: int
     outputs: Mapping[str, float]
@@ -46,12 +49,16 @@ class Tested:
 
 @dataclass(frozen=True)
 class Saved:
+    """A snapshot of the run after `iteration` iterations has been written."""
+
     iteration: int
     path: Path
 
 
 @dataclass(frozen=True)
 class Ended:
+    """Training has ended after `iteration` iterations, by itself or because it was interrupted."""
+
     iteration: int
     interrupted: bool
 

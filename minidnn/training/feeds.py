@@ -1,4 +1,5 @@
-"""Which loader fills which input tensors of a graph: from its Data layers, or from arrays for its Input layers."""
+"""Feeds: which loader fills which input tensors of a graph. A Data layer has a source of its own; the tensors of all
+Input layers are filled from a pair of arrays."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ Pair = tuple[np.ndarray, np.ndarray]  # images and labels
 
 @dataclass(frozen=True)
 class Feed:
-    """One loader, and the tensors that its batches go to."""
+    """One loader, and the tensors that get the images and the labels of its batches."""
 
     loader: Loader
     data: Tensor | None
@@ -26,17 +27,20 @@ class Feed:
 
     @property
     def name(self) -> str:
+        """The dataset's name, for messages."""
         return self.loader.dataset.name
 
 
 class Feeds:
-    """All inputs of one graph. A position counts samples; two Data layers go through theirs side by side."""
+    """All inputs of one graph.
+
+    A position counts samples of the first feed. Another Data layer advances by as many batches, of its own size."""
 
     def __init__(self, graph: Graph, seed: int = 0, arrays: Pair | None = None) -> None:
-        """`arrays` (x, y) are for a net of Input layers. Raises DataError where data do not fit the net."""
+        """`arrays`: (x, y), the samples for a net of Input layers. Raises DataError if the data do not fit the net."""
         self.feeds: list[Feed] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-feed")
-        self._ahead: tuple[tuple[str, int], Future[None]] | None = None  # (program, position), and its writing
+        self._ahead: tuple[tuple[str, int], Future[None]] | None = None  # ((program, position), the write begun for it)
         inputs: list[Tensor] = []
         for node in graph.layers:
             tops = [blob.tensor for blob in node.tops]
@@ -54,28 +58,30 @@ class Feeds:
 
     @property
     def batch(self) -> int:
-        """Samples of one batch."""
+        """The number of samples in a batch of the first feed."""
         return self.feeds[0].loader.batch_size
 
     def __len__(self) -> int:
-        """Samples of one epoch."""
+        """The number of samples in an epoch of the first feed."""
         return len(self.feeds[0].loader.dataset)
 
     def __iter__(self):
         return iter(self.feeds)
 
     def write(self, machine: Machine, program: Program, position: int) -> int:
-        """Give a program the batch at this position, as far as it reads it; return how many images it holds."""
+        """Write the batch at this position into the inputs that the program reads; return its number of samples.
+
+        If `begin` has begun this batch, wait for that. An error on its thread is raised here."""
         wanted, ahead = (program.name, position), self._ahead
         self._ahead = None
         if ahead is not None:
-            ahead[1].result()  # what failed on the thread is raised here
+            ahead[1].result()  # waits, and raises an error of the thread
         if ahead is None or ahead[0] != wanted:
             self._write(machine, program, position)
         return self.batch
 
     def begin(self, machine: Machine, program: Program, position: int) -> None:
-        """Begin on a thread what `write` of the same program and position will be asked for."""
+        """Begin to write this batch on a thread; a `write` of the same program and position must follow."""
         made = self._thread.submit(self._write, machine, program, position)
         self._ahead = (program.name, position), made
 
@@ -87,6 +93,7 @@ class Feeds:
                     machine.write(tensor, values, program.name)
 
     def close(self) -> None:
+        """End the thread that writes batches, and the loaders' threads."""
         self._thread.shutdown()
         for feed in self.feeds:
             feed.loader.close()
@@ -105,7 +112,7 @@ def _from_arrays(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Pair
 
 
 def _checked(graph: Graph, loader: Loader, tops: Sequence[Tensor]) -> Feed:
-    """The Feed of these tensors. Raises DataError where samples or labels do not fit the net."""
+    """The Feed of these tensors. Raises DataError if samples or labels do not fit the net."""
     data = next((t for t in tops if t.role is Role.INPUT), None)
     label = next((t for t in tops if t.role is Role.LABEL), None)
     name = loader.dataset.name

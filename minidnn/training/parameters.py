@@ -17,7 +17,7 @@ class WeightsError(BadInput, ValueError):
 
 
 class Parameters(Mapping[str, "Blobs"]):
-    """`params["conv1"]["w"]`: the live parameters of a machine, by layer."""
+    """`params["conv1"]["w"]`: the live parameters of a machine, by layer; `tensors` lists their tensors, each once."""
 
     def __init__(self, machine: Machine, graphs: Iterable[Graph], carried: Mapping[str, Tensor]) -> None:
         self._layers: dict[str, Blobs] = {}
@@ -42,9 +42,19 @@ class Parameters(Mapping[str, "Blobs"]):
         return len(self._layers)
 
 
+def all_zero(graph: Graph, params: Mapping[str, Blobs]) -> list[str]:
+    """The names of learning layers whose weights, blob "w", are all zero: no gradient passes such a layer."""
+    return [
+        node.name
+        for node in graph.layers
+        if any(p.name == "w" and p.lr_mult != 0 for p in node.parameters) and not params[node.name]["w"].any()
+    ]
+
+
 class Blobs(MutableMapping[str, np.ndarray]):
-    """A layer's blobs as NumPy arrays in Caffe's shapes, by name or, as in Caffe, by number. A read is a copy;
-    to change a blob, assign it."""
+    """A layer's blobs as float32 arrays in Caffe's shapes, by name or, as in Caffe, by number.
+
+    A read returns a copy; to change a blob, assign it: that raises WeightsError if the shape differs."""
 
     def __init__(self, machine: Machine, tensors: dict[str, Tensor], shapes: dict[str, tuple[int, ...]]) -> None:
         self._machine, self._tensors, self._shapes = machine, tensors, shapes
@@ -53,6 +63,7 @@ class Blobs(MutableMapping[str, np.ndarray]):
         return list(self._tensors)[key] if isinstance(key, int) else key
 
     def shape(self, key: str | int) -> tuple[int, ...]:
+        """Caffe's shape of that blob."""
         return self._shapes[self._name(key)]
 
     def __getitem__(self, key: str | int) -> np.ndarray:

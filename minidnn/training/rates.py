@@ -1,4 +1,4 @@
-"""Learning rates: each a function of (solver parameters, iteration), as in Caffe."""
+"""Learning rates: a function of (solver parameters, iteration) for each of Caffe's `lr_policy` names."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def _sigmoid(rate: float, x: float) -> float:
-    return rate / (1 + math.exp(-x)) if x > -700 else 0.0  # e^-x would overflow; Caffe's infinity gives 0 too
+    return rate / (1 + math.exp(-x)) if x > -700 else 0.0  # below, e^-x overflows; Caffe's infinity gives 0, too
 
 
 def learning_rate(p: SolverParameter, iteration: int) -> float:
-    """The rate of one iteration, before any lr_mult. Raises InvalidInput where the policy gives no number.
+    """The learning rate of one iteration, before any lr_mult. In the first `rampup_interval` iterations it rises
+    linearly, as in NVIDIA's Caffe; after them the policy gives it.
 
-    In the first `rampup_interval` iterations it rises evenly, as in NVIDIA's Caffe; then it is what the policy says.
+    Raises InvalidInput if the policy gives no rate that is a finite float32 number.
     """
     try:
         if iteration < p.rampup_interval:

@@ -1,6 +1,6 @@
 """A net that is loaded on a device: its programs arranged under a policy and a budget, and its live parameters.
 
-A Session owns the machine. A Solver trains through one; to use a trained net, open one and call `forward`.
+A Session owns the machine. A Solver trains through a Session. To use a trained net, open a Session and call `forward`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from minidnn.backends import open_device
 from minidnn.costs import estimate
-from minidnn.errors import InvalidInput
+from minidnn.errors import InvalidInput, few
 from minidnn.formats import usable, widened
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
@@ -34,14 +34,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What became of weights that were given: by name, "<layer>/<blob>"."""
+    """The names, "<layer>/<blob>", of weights that were loaded into a net, and of those that were not."""
 
     taken: tuple[str, ...]
-    missing: tuple[str, ...]  # the net has them, the file does not: as they were filled
-    unused: tuple[str, ...]  # the file has them, the net does not
+    missing: tuple[str, ...]  # in the net but not in the file: these keep the values that they had
+    unused: tuple[str, ...]  # in the file but not in the net
 
 
 class Session:
+    """A net on a device, ready to run: `params` has its live parameters, `forward` runs it on samples.
+
+    Use it in a `with` statement, or call `close` at the end."""
+
     def __init__(
         self,
         net: Net,
@@ -52,10 +56,14 @@ class Session:
         setting: Setting | None = None,
         **given: Unpack[Given],
     ) -> None:
-        """`train` says what an update is; without it the TRAIN program ends with the gradients. How the net is run is
-        said by keywords (setting.Given), or by one `setting`.
+        """Plan the net's programs, prove the plans and load them on the device.
 
-        Raises BudgetError before anything is allocated if the policy cannot keep the budget, and InvalidInput for
+        train:    how a step updates the weights; without it the TRAIN program ends with the gradients
+        phases:   the phases to load, "TRAIN" and "TEST"
+        test_net: the net of phase TEST, if it is another one
+        setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
+
+        Raises BudgetError before anything is allocated if the policy cannot keep the budget. Raises InvalidInput for
         memory facts that are for planning only.
         """
         self.net = net
@@ -76,7 +84,7 @@ class Session:
         carried = {t.name: t for program in self.programs.values() for t in program.carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         others = [t for t in carried.values() if t not in self.params.tensors]
-        # Sums of gradients are zero between iterations; without updates, gradients are what a step leaves.
+        # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
         self._state = [t for t in others if train is None or t.role is not Role.PARAM_GRADIENT]
         first: dict[str, np.ndarray] = {}
         for phase in reversed(self.graphs):
@@ -92,12 +100,12 @@ class Session:
         self._closed = False
 
     def step(self, program: str, **how: Any) -> Trace | None:
-        """Run a program once, on the inputs written for it; `how` as Machine.step takes it."""
+        """Run a program once, on the inputs written for it; `how` holds further arguments of Machine.step."""
         self._open()
         return self.machine.step(program, **how)
 
     def launch(self, program: str, meanwhile: Callable[[], object] | None = None) -> None:
-        """As `step`, but the device may still be at it on return (Machine.launch). Outputs can be read as always."""
+        """Like `step`, but the step may still be running on return (Machine.launch). Reading an output waits for it."""
         self._open()
         self.machine.launch(program, meanwhile)
 
@@ -108,17 +116,20 @@ class Session:
     # ---- values
 
     def weights(self) -> dict[str, np.ndarray]:
-        """All parameters and running statistics, "<layer>/<blob>", in Caffe's blob shapes."""
+        """Copies of all parameters and running statistics, by "<layer>/<blob>", float32 in Caffe's blob shapes."""
         return {f"{layer}/{name}": blobs[name] for layer, blobs in self.params.items() for name in blobs}
 
     def state(self) -> dict[str, np.ndarray]:
-        """What else lives across steps: momenta, or, without updates, the gradients."""
+        """Copies of the other tensors that live across steps, by name: momenta, or, without updates, the gradients."""
         return {t.name: self.machine.get(t) for t in self._state}
 
     def load(self, weights: Mapping[str, np.ndarray] | str | Path, complete: bool = False) -> Loaded:
-        """Take weights by layer name: a file's, or by "<layer>/<blob>". Before anything is changed, raises
-        WeightsError if a shape differs, if they are no finite floating-point numbers, or, with `complete`, if any is
-        missing."""
+        """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names.
+
+        Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, or, with
+        `complete`, if a weight is missing. Raises SnapshotError for a file that cannot be read. After an error the net
+        has the weights that it had before.
+        """
         if not isinstance(weights, Mapping):
             try:
                 return self.load(snapshot.load_weights(weights), complete)
@@ -140,7 +151,7 @@ class Session:
         return Loaded(tuple(taken), missing, unused)
 
     def restore(self, weights: Mapping[str, np.ndarray], state: Mapping[str, np.ndarray]) -> None:
-        """Take a whole snapshot. Raises WeightsError unless it is of this very net and optimizer."""
+        """Load the weights and the state of a snapshot. Raises WeightsError if it is of another net or optimizer."""
         if unused := weights.keys() - self.weights().keys():
             raise WeightsError(f"the snapshot is of another net: {_difference((), unused)}")
         self.load(weights, complete=True)
@@ -154,23 +165,25 @@ class Session:
             self.machine.set(tensor, state[name])
 
     def outputs(self, program: str) -> list[Blob]:
-        """The net's outputs in that program: blobs that nobody consumes, and those named in `keep`."""
+        """The blobs that are on the host after a step of that program: those without consumers, and those in `keep`."""
         wanted = set(self.programs[program].outputs)
         graph = self.graphs["TEST" if program == "TEST" else "TRAIN"]
         return [blob for node in graph.layers for blob in node.tops if blob.tensor in wanted]
 
     def scalars(self, program: str) -> dict[str, float]:
-        """Outputs of one number (losses, accuracies) as the last step left them, by blob name."""
+        """The values that the last step gave to outputs of one number (losses, accuracies), by blob name."""
         read = self.machine.read
         return {b.name: float(read(b.tensor, program)[0]) for b in self.outputs(program) if b.tensor.shape == (1,)}
 
     def objective(self, program: str) -> float:
-        """What the last step minimised: the weighted sum of the losses."""
+        """The objective of the last step: the weighted sum of the losses."""
         tensor = next(t for t in self.programs[program].outputs if t.name == "objective")
         return float(self.machine.read(tensor, program)[0])
 
     def read(self, blob: str, phase: str = "TRAIN") -> np.ndarray:
-        """A blob's value in the last step of that phase: an output, or one named in `keep`."""
+        """A copy of a blob as the last step of that phase left it; 16-bit values come as float32.
+
+        Raises InvalidInput unless the blob is an output or is named in `keep`."""
         found = last(self.graphs[phase], blob)
         if found is None or found.tensor not in self.programs[phase].outputs:
             raise InvalidInput(f"blob {blob!r} does not leave the device in {phase}: say keep=[{blob!r}]")
@@ -179,10 +192,12 @@ class Session:
     # ---- inference
 
     def forward(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Run TEST on samples, however many, and return what it says about each: {blob: (n, ...)}.
+        """Run TEST on n samples and return the outputs that have a value per sample: {blob: (n, ...)}.
 
-        Inputs are by blob name, or one array for a net of one input. Without labels, what needs them (loss,
-        accuracy) is left out; what it is computed from, the scores, is returned instead. Raises InvalidInput.
+        inputs: an array per input blob, by its name; or one array if the net has one input
+
+        No labels are needed: losses and accuracies are left out, but the scores that they compare are returned.
+        Raises InvalidInput if inputs are missing or have wrong shapes, or if there is no TEST program.
         """
         if "TEST" not in self.programs:
             raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
@@ -195,7 +210,7 @@ class Session:
         rows = [b for b in self.outputs("TEST") if b.tensor.shape[0] == batch and len(b.tensor.shape) > 1]
         outputs = {b.name: b.tensor for b in rows}
         for tensor in program.inputs:
-            if tensor not in data.values():  # labels: nothing that is returned depends on them
+            if tensor not in data.values():  # labels: none of the returned outputs depends on them
                 self.machine.write(tensor, np.zeros(tensor.shape, tensor.dtype), "TEST")
         results: dict[str, list[np.ndarray]] = {name: [] for name in outputs}
         for start in range(0, count, batch):
@@ -207,7 +222,7 @@ class Session:
         return {name: np.concatenate(parts) for name, parts in results.items()}
 
     def close(self) -> None:
-        """End the copy threads. Parameters stay readable."""
+        """Stop the machine and give the device's memory back. Parameters stay readable."""
         self._closed = True
         self.machine.close()
 
@@ -219,7 +234,7 @@ class Session:
 
 
 def _unfit(given: np.ndarray, shape: tuple[int, ...]) -> str | None:
-    """Why an array is no value for a parameter of that shape."""
+    """Why an array cannot be the value of a parameter of that shape; None if it can."""
     if given.shape != shape:
         return f"has shape {shape}, but is given with {given.shape}"
     if given.dtype.kind != "f":
@@ -230,8 +245,8 @@ def _unfit(given: np.ndarray, shape: tuple[int, ...]) -> str | None:
 
 
 def _samples(inputs: np.ndarray | Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
-    """The arrays of these input blobs, and how many samples each holds. Raises InvalidInput where one is missing, or
-    they do not hold equally many."""
+    """The arrays of these input blobs by name, and the number of samples in each. Raises InvalidInput if an array is
+    missing, or if the arrays do not hold equally many samples."""
     if not isinstance(inputs, Mapping):
         if len(names) != 1:
             raise InvalidInput(f"the net has inputs {', '.join(names)}: give a dict of arrays by these names")
@@ -247,7 +262,8 @@ def _samples(inputs: np.ndarray | Mapping[str, np.ndarray], names: Sequence[str]
 
 
 def _filled(array: np.ndarray, start: int, tensor: Tensor) -> np.ndarray:
-    """A batch from `start` on, the last one filled up with zeros."""
+    """The batch of samples from `start` on. If too few samples are left, zeros fill the batch. Raises InvalidInput if a
+    sample has another shape than the tensor's."""
     part = np.asarray(array)[start : start + tensor.shape[0]]
     if part.shape[1:] != tensor.shape[1:]:
         raise InvalidInput(f"{tensor.name}: a sample has shape {tensor.shape[1:]}, got {part.shape[1:]}")
@@ -259,11 +275,9 @@ def _filled(array: np.ndarray, start: int, tensor: Tensor) -> np.ndarray:
 
 
 def _difference(missing: Iterable[str], unused: Iterable[str]) -> str:
-    """What a file lacks, and what it has too much."""
-    parts = [f"it has no {_few(missing)}" if missing else "", f"it alone has {_few(unused)}" if unused else ""]
+    """The part of an error message that names missing and superfluous weights."""
+    parts = [
+        f"it has no {few(sorted(missing))}" if missing else "",
+        f"it alone has {few(sorted(unused))}" if unused else "",
+    ]
     return ", and ".join(filter(None, parts))
-
-
-def _few(names: Iterable[str], most: int = 5) -> str:
-    names = sorted(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")

@@ -1,7 +1,8 @@
 """How a net is run, as one value: device, policy, budgets, number format, memory facts, seed and the rest.
 
-A user says some of it (`Given`), a solver file some (`minidnn: {...}`), and the rest has defaults. `Setting.of` puts
-the three together once, at the user's door. From there inward the whole travels as one frozen value.
+Some of these values come from the user (`Given`), some from a solver file (`minidnn: {...}`), and the others have
+defaults. `Setting.of` puts the three together once, where a Solver or a Session is made. All code below gets the one
+frozen value.
 """
 
 from __future__ import annotations
@@ -24,22 +25,23 @@ if TYPE_CHECKING:
 
 
 class Given(TypedDict, total=False):
-    """What a user may say of how a net is run. What is None or left out is as the solver file says, else the default.
+    """How a net is run, as a user says it. A value that is None or left out comes from the solver file, else from the
+    defaults.
 
-    device:      "cpu", "reference", "cuda", or a Device that is open
-    policy:      what happens to memory, by name, or a FILE.plan
+    device:      "cpu", "reference", "cuda", or an open Device
+    policy:      the memory policy, by name, or a FILE.plan
     budget:      device bytes that may be used: a number, or a text such as "64MiB" or "12GB"
     host_budget: host bytes that tensors off the device may use, likewise
-    host_ring:   pinned bytes through which tensors leave the device for ordinary memory; None: all of it is pinned
-    compress:    behind that ring tensors are packed without their zeros
-    costs:       what ops and copies cost, for policies that ask; they also say how bytes lie on the host
-    seed:        of weights, data order, crops and dropout
-    format:      what the network computes in, parameters apart: float32, bfloat16 or float16
-    facts:       what backward reads, by name ("default", or "layrub", whose ReLU keeps a byte mask), or as Facts
-    fuse:        make one op of several where the device has a kernel for them
-    keep:        blobs that stay readable after a step
+    host_ring:   bytes of a pinned ring through which tensors go to ordinary memory; None: all host bytes are pinned
+    compress:    store tensors behind that ring without their zeros
+    costs:       the costs of ops and copies, for policies that use them; they also say how bytes lie on the host
+    seed:        the seed of weights, data order, crops and dropout
+    format:      the number format of the network, except its parameters: float32, bfloat16 or float16
+    facts:       the tensors that backward reads: "default", or "layrub" (ReLU keeps a byte mask), or Facts
+    fuse:        replace groups of ops by one op where the device has a kernel for it
+    keep:        names of blobs that stay readable after a step
     debug:       fill freed bytes with NaN
-    delays:      seconds by which copies are late at most, at random: to bring out missing waits
+    delays:      delay each copy at random by at most so many seconds, to bring out missing waits
     """
 
     device: str | Device | None
@@ -60,14 +62,15 @@ class Given(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Setting:
-    """How a net is run. Sizes are bytes; a budget of None is all the device's memory."""
+    """How a net is run, complete; `Given` explains the fields. Sizes are bytes; a budget of None is all the device's
+    memory."""
 
     device: str | Device = "cpu"
     policy: str = DEFAULT
     budget: int | None = None
     host_budget: int | None = None
-    staging: Staging | None = None  # None: as `costs` say
-    costs: Costs | None = None  # None: the device's estimate
+    staging: Staging | None = None  # None: that of the costs
+    costs: Costs | None = None  # None: the device's estimate (costs/estimates.py)
     seed: int = 0
     format: str = "float32"
     facts: Facts = FACTS["default"]
@@ -78,7 +81,7 @@ class Setting:
 
     @classmethod
     def of(cls, given: Given, file: SolverParameter | None = None) -> Setting:
-        """What is given, else what the solver file says, else the default. Raises InvalidInput for what is neither."""
+        """Each value from `given`, else from the file, else the default. Raises InvalidInput if a value is wrong."""
         own = file.minidnn if file is not None else None
 
         def said(name: str) -> Any:

@@ -1,7 +1,7 @@
-"""Training: the loop, which reads top to bottom. It tells what happens by events and prints nothing.
+"""Training: the loop, which reads top to bottom. It yields events (training/events.py) and prints nothing.
 
-A run is a function of (net, solver parameters, seed): weights, data order, crops and dropout are all counted
-from the seed, so that a run continued from a snapshot ends with the same bytes as one that was never stopped.
+A run is a function of (net, solver parameters, seed). The first weights, the data order, crops and dropout are
+computed from the seed and a count. So a run continued from a snapshot ends with the same bytes as one never stopped.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minidnn.errors import InvalidInput
+from minidnn.errors import InvalidInput, few
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.program import Role
@@ -33,6 +33,7 @@ from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.evaluate import evaluate
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.feeds import Feeds, Pair
+from minidnn.training.parameters import all_zero
 from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
@@ -47,12 +48,14 @@ if TYPE_CHECKING:
 class Solver:
     """Trains a net under a memory policy.
 
-    solver:   a solver file, its parameters, or a Net (then its solver fields are keywords: base_lr=0.01, ...)
-    data:     (x, y) arrays for a net whose inputs are Input layers; test_data for its TEST phase
-    weights:  a file whose weights are taken by layer name (fine-tuning)
-    resume:   a snapshot to continue from, or "latest": the newest whole one of snapshot_prefix, if there is one
+    solver:   a solver file, its parameters, or a Net (then give the solver fields as keywords: base_lr=0.01, ...)
+    batch:    the batch size to use instead of the net's; then a test shows every sample once
+    data:     (x, y) arrays for a net whose inputs are Input layers; test_data: the same for its TEST phase
+    weights:  a file, or arrays by "<layer>/<blob>", whose weights are loaded by layer name (fine-tuning)
+    resume:   a snapshot to continue from, or "latest": the newest valid one of snapshot_prefix, if any
     setting:  how the net is run, as one value
-    keywords: how the net is run (setting.Given), and solver fields, which go before the file's: max_iter=100, ...
+    keywords: how the net is run (`Given` in training/setting.py), and solver fields, which overrule those of the file:
+              max_iter=100, ...
     """
 
     def __init__(
@@ -102,7 +105,13 @@ class Solver:
         except BaseException:
             self.close()
             raise
-        self._test_iter = None if batch else next(iter(p.test_iter), None)  # another batch: all samples once
+        if zero := all_zero(self.session.graphs["TRAIN"], self.params):
+            self.notes.append(
+                f"warning: all weights of {few(zero)} are zero, and no gradient passes them: give each a "
+                f"weight_filler, for example weight_filler: {{type: xavier}}; Caffe's default is constant 0"
+            )
+        # The file's test_iter is for its own batch size; with another, a test shows all samples once.
+        self._test_iter = None if batch else next(iter(p.test_iter), None)
         self._saved = self.iteration if before else None  # the iteration of the last snapshot
         self._losses: deque[float] = deque(maxlen=p.average_loss)
         self._stop = False
@@ -111,42 +120,46 @@ class Solver:
 
     @property
     def arrangement(self) -> Arrangement:
+        """The proved schedules of the programs, and the bytes that they need."""
         return self.session.arrangement
 
     @property
     def params(self) -> Mapping[str, Any]:
+        """The live parameters: `params["conv1"]["w"]` (training/parameters.py)."""
         return self.session.params
 
     def values(self) -> dict[str, np.ndarray]:
-        """All that lives from step to step, by name: weights, statistics, momenta."""
+        """Copies of all values that live from step to step, by name: weights, statistics, momenta."""
         return {**self.session.weights(), **self.session.state()}
 
     @property
     def blobs(self) -> Mapping[str, np.ndarray]:
-        """The outputs of the last training step, and what `keep` names."""
+        """The outputs of the last training step and the blobs that `keep` names, by blob name."""
         kept = (blob.name for blob in self.session.outputs("TRAIN"))
         return MappingProxyType({name: self.session.read(name) for name in kept})
 
     @property
     def unsaved(self) -> bool:
-        """Whether there is something to save, and a prefix to save it to."""
+        """Whether no snapshot has this iteration yet, and there is a snapshot_prefix to save one."""
         return bool(self.prefix) and self._saved != self.iteration
 
     def forward(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What the TEST net says of samples, with the weights as they are now (Session.forward)."""
+        """The outputs of the TEST net for these samples, with the present weights (Session.forward)."""
         return self.session.forward(inputs)
 
     # ---- training
 
     def solve(self, observe: Callable[[Event], object] = lambda event: None) -> Ended:
-        """Train to max_iter, with tests and snapshots as the parameters say."""
+        """Train to max_iter, with the tests and snapshots that the parameters ask for; call `observe` on each event.
+
+        Raises Diverged, SaveError, and InvalidInput if there is no max_iter."""
         for event in self.run():
             observe(event)
         assert isinstance(event, Ended)
         return event
 
     def run(self) -> Iterator[Event]:
-        """What `solve` does, event by event. Ctrl-C ends after the step, with a snapshot."""
+        """Like `solve`, but yields the events. Ctrl-C ends the run after the present step, with a snapshot."""
         p = self.parameters
         if not p.has("max_iter"):
             raise InvalidInput("max_iter is not given: there is no iteration to train to")
@@ -172,7 +185,7 @@ class Solver:
     def _tested(self) -> Iterator[Tested | Saved]:
         try:
             tested = self.test()
-        except Diverged:  # what was trained is kept; save refuses it if it is not finite either
+        except Diverged:  # keep the trained weights; `save` refuses them if they are not finite either
             if self.unsaved:
                 yield self.save()
             raise
@@ -180,19 +193,23 @@ class Solver:
             yield tested
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
-        """Train n iterations, without tests and snapshots; return the last, traced if asked. Raises Diverged."""
+        """Train n iterations without tests and snapshots; return the last one's event. Raises Diverged.
+
+        trace: time every instruction of the last iteration's TRAIN program"""
         for k in range(n):
             result = self._iterate_quietly(trace and k == n - 1)
         self.machine.settle()
         return result
 
     def _iterate_quietly(self, trace: bool = False) -> Step:
-        with np.errstate(all="ignore"):  # NumPy's warnings say less than Diverged does
+        with np.errstate(all="ignore"):  # Diverged says more than NumPy's warnings
             return self._iterate(trace)
 
     def _iterate(self, trace: bool) -> Step:
-        """One iteration, whose outputs are there. What comes of them, a device with streams of its own may still be
-        busy with (Machine.launch), so that it has the next iteration before it is done with this one."""
+        """Run one iteration and wait for its outputs.
+
+        On a device with its own streams, backward and updates may still be running on return (Machine.launch). So the
+        device has the next iteration before it has finished this one."""
         p, began = self.parameters, perf_counter()
         rate = learning_rate(p, self.iteration)
         losses, images = [], 0
@@ -219,7 +236,9 @@ class Solver:
         return Step(self.iteration - 1, loss, smoothed, rate, perf_counter() - began, images, outputs, traced)
 
     def test(self, batches: int | None = None) -> Tested | None:
-        """Run the TEST net over its data from the beginning; None if Ctrl-C came meanwhile. Raises Diverged."""
+        """Run the TEST net over its data from the first sample on; None if Ctrl-C interrupts it. Raises Diverged.
+
+        batches: how many; None: test_iter of the solver file, or else enough to show every sample"""
         if "TEST" not in self.feeds:
             raise InvalidInput("there is nothing to test with: the solver has neither test_iter nor test_data")
         return evaluate(
@@ -227,12 +246,13 @@ class Solver:
         )
 
     def save(self, prefix: str | Path | None = None) -> Saved:
-        """Write a snapshot. Raises SaveError, the earlier ones intact."""
+        """Write a snapshot. Raises SaveError if that fails, and Diverged if a weight is not finite. Earlier snapshots
+        stay intact."""
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
         weights = self.session.weights()
-        for key, array in weights.items():  # what the last update spoiled, no loss has seen
+        for key, array in weights.items():  # the last update may have spoiled them: no loss has shown that yet
             if not np.isfinite(array).all():
                 layer, name = key.rsplit("/", 1)
                 why = f"layer {layer}: its {name} is not finite; no snapshot is written"
@@ -243,7 +263,7 @@ class Solver:
         return Saved(self.iteration, path)
 
     def close(self) -> None:
-        """End the threads of loaders and machine, and give the memory back."""
+        """End the threads of the loaders and the machine, and give the memory back."""
         for feeds in self.feeds.values():
             feeds.close()
         self.session.close()
@@ -268,7 +288,7 @@ class Solver:
 
     @contextlib.contextmanager
     def _until_interrupted(self) -> Iterator[None]:
-        """Ctrl-C asks to stop after the step; a second one stops at once."""
+        """In this context Ctrl-C sets `_stop`, so that the run ends after the step; a second one ends it at once."""
         self._stop = False
         if threading.current_thread() is not threading.main_thread():
             yield  # only the main thread may take signals
@@ -287,6 +307,8 @@ class Solver:
     # ---- going on from a snapshot
 
     def _find(self, resume: str | Path | None) -> tuple[Path | None, snapshot.Snapshot | None]:
+        """The snapshot that `resume` asks for, and its path; (None, None) without one. Adds notes if "latest" rejects
+        snapshots. Raises SnapshotError."""
         if resume is None:
             return None, None
         if str(resume) != "latest":
@@ -298,6 +320,7 @@ class Solver:
         return path, found
 
     def _restore(self, before: snapshot.Snapshot) -> None:
+        """Continue from this snapshot. Adds a note for each fact that may change the numbers. Raises SnapshotError."""
         try:
             self.session.restore(before.weights, before.state)
         except ValueError as error:
@@ -313,8 +336,8 @@ class Solver:
                 self.notes.append(f"{name}: {now}, but the snapshot's run had {then}: last bits may differ")
 
     def _facts(self) -> dict[str, object]:
-        """What the last bits of the numbers depend on. The policy is not among it: whatever the policy and the budget,
-        a run's snapshots are the same files, byte for byte."""
+        """The facts that the last bits of the numbers depend on. The policy and the budget are not among them: under
+        any of them a run's snapshots are the same files, byte for byte."""
         device = self.session.device
         chosen = self.session.arrangement.schedules["TRAIN"].plan.algorithm
         together = kinds(self.session.programs["TRAIN"])
@@ -328,7 +351,7 @@ class Solver:
 
 
 def _phases(solver: Any, tested: bool) -> tuple[str, ...]:
-    """With TEST where the run tests; a net made in Python gets it if it can, for `forward`."""
+    """The phases to load: TRAIN, and TEST if the run tests. A Net gets TEST, for `forward`, if it has that phase."""
     if not tested and isinstance(solver, Net):
         try:
             solver.graph("TEST")
@@ -338,7 +361,9 @@ def _phases(solver: Any, tested: bool) -> tuple[str, ...]:
 
 
 def _seed(given: int | None, before: snapshot.Snapshot | None, p: SolverParameter) -> int:
-    """A snapshot's seed, the one given, the file's, or as in Caffe (random_seed: -1) a fresh one."""
+    """The seed of the snapshot, else the given one, else the file's; if that is negative, a fresh one, as in Caffe.
+
+    Raises InvalidInput if the given seed differs from the snapshot's or does not fit 64 bits."""
     if before:
         if given not in (None, before.seed):
             raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")

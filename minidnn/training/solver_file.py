@@ -1,4 +1,4 @@
-"""What a solver file means: its nets, the phases that it needs, its update and its learning rates."""
+"""The meaning of a solver file: its nets, the phases that it needs, its update and its learning rates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from minidnn.training.setting import Given
 
 
 class SolverFields(Given, total=False):
-    """What `Solver(...)` takes by keyword: how the net is run, and Caffe's solver fields (schema/caffe.py)."""
+    """The keywords of `Solver(...)`: how the net is run (Given), and Caffe's solver fields (schema/caffe.py)."""
 
     net: str
     net_param: Mapping[str, Any]
@@ -62,7 +62,7 @@ class SolverFields(Given, total=False):
 
 
 def apart(keywords: Mapping[str, Any]) -> tuple[Given, dict[str, Any]]:
-    """(how the net is run, solver fields) of what was given together."""
+    """Split keywords into (how the net is run, solver fields)."""
     own = Given.__annotations__.keys()
     given = {name: value for name, value in keywords.items() if name in own}
     return cast(Given, given), {name: value for name, value in keywords.items() if name not in own}
@@ -73,10 +73,15 @@ def understand(
     fields: Mapping[str, Any] = MappingProxyType({}),
     batch: int | None = None,
 ) -> tuple[Net, Net | None, SolverParameter | None]:
-    """(net, its test net if that is another one, solver parameters) of a solver or of a net, a file, a name or a value.
+    """(net, test net if it is another one, solver parameters) of a solver or a net.
 
-    `fields` go before the solver's own. A net's parameters are None unless fields are given for it. A solver's net
-    is looked for beside its file, then in the working folder. Raises InvalidFile with every error of a file.
+    source: a file, the name of a shipped net or solver, or a value
+    fields: solver fields that overrule those of the solver; if `source` is a Net, they make up its solver
+    batch:  the batch size to use instead of the net's
+
+    The parameters are None for a net without `fields`. A solver's net is looked for in the folder of the solver file,
+    then in the working folder, then among the shipped ones. Raises InvalidFile with every error of a file, and
+    NoSuchModel for an unknown name. Raises InvalidInput for `fields` with a net's file, and for a solver without a net.
     """
     if isinstance(source, str | Path):
         source = zoo.find(source, batch)
@@ -131,7 +136,7 @@ def understand(
 
 
 def _check_names(document: Document) -> None:
-    """Note as the document's errors what the schema cannot know: names of policies and devices."""
+    """Add an error to the document for an unknown policy or device: the schema cannot check these names."""
     said = document.data.get("minidnn")
     policy, device = (said.get(field) if isinstance(said, Mapping) else None for field in ("policy", "device"))
     if isinstance(policy, str):
@@ -145,8 +150,10 @@ def _check_names(document: Document) -> None:
 
 
 def _check_rates(document: Document, p: SolverParameter) -> None:
-    """Note where a run would come to no rate. Each policy goes one way, so its ends tell, but for a pole of inv, which
-    `learning_rate` finds."""
+    """Add an error to the document if the policy gives no rate at the first or at the last iteration.
+
+    A policy's rate only rises or only falls, so it is enough to check both ends. Only `inv` may have a pole between
+    them: there `learning_rate` raises."""
     for iteration in (0, p.max_iter - 1) if p.max_iter else ():
         try:
             learning_rate(p, iteration)
@@ -160,7 +167,7 @@ def _with_state(net: Net, state: NetState) -> Net:
 
 
 def train_spec(p: SolverParameter, seed: int) -> TrainSpec:
-    """What one update is."""
+    """How a step of this solver trains. `seed` is the seed of dropout."""
     return TrainSpec(
         OPTIMIZERS[p.type].of(p),
         clip_gradients=p.clip_gradients,
@@ -171,6 +178,6 @@ def train_spec(p: SolverParameter, seed: int) -> TrainSpec:
 
 
 def phases(p: SolverParameter | None) -> tuple[str, ...]:
-    """Which phases a run needs: TEST too where the solver asks for tests. A net alone is planned for TRAIN."""
+    """The phases that a run needs: TRAIN, and TEST if the solver asks for tests. A net without a solver: TRAIN."""
     tests = p is not None and (p.test_iter or p.test_interval or p.test_net)
     return ("TRAIN", "TEST") if tests else ("TRAIN",)

@@ -1,8 +1,8 @@
-"""Networks that are made rather than written: those of the papers and of any depth, by name, one family a file.
+"""Networks as Python classes and functions, by name: nets of the papers, and families of any depth, one family a file.
 
-`find` is what a command's FILE means: a path, the name of a file in models/ (which is installed with the package),
-or a generated name. The nets in models/ that repeat themselves are written from the classes here by
-models/generate.py, so that each has one definition.
+`find` resolves a command's FILE: a path, the name of a file in models/ (which is installed with the package), or the
+name of a net that is made here. The script models/generate.py writes some of these classes to files in models/, so that
+each net has one definition.
 """
 
 from __future__ import annotations
@@ -28,43 +28,45 @@ __all__ = [
     "residual_blocks",
 ]  # fmt: skip
 
-WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # kept in models/ as files
-MADE = {  # by name, without a file
+WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # nets with a file in models/
+MADE = {  # nets without a file, by name
     str(kind.name): kind for kind in (SuperNeuronsAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4)
 }
-# by numbers in the name: how it is said, what makes it of them, and some of its nets
+# families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)
 FAMILIES: dict[str, tuple[Callable[..., Net], tuple[str, ...]]] = {
     r"vgg-?(\d{1,5})": (deep_vgg, ("vgg116", "vgg416")),
     r"resnet-?(\d{1,5})": (resnet, ("resnet34", "resnet56", "resnet101", "resnet1001", "resnet1517")),
     r"superneurons_resnet(\d{1,5})": (superneurons_resnet, ("superneurons_resnet1922",)),
     r"wrn[_-](\d{1,5})[_-](\d{1,5})": (wide_resnet, ("wrn_28_10", "wrn_8_256")),
 }
-# whose depth is free: what makes one of a depth, the least depth, and from one to the next
+# families of any depth: (function of a depth, least depth, step from one depth to the next)
 DEPTHS: dict[str, tuple[Callable[..., Net], int, int]] = {
-    "resnet": (resnet, 113, 3),  # above He's for CIFAR
+    "resnet": (resnet, 113, 3),  # above the depths of He's nets for CIFAR
     "superneurons_resnet": (superneurons_resnet, 137, 3),
     "vgg": (deep_vgg, 21, 5),
 }
 
 
 def folder() -> Path:
-    """Where models/*.yaml are: part of the package (in a checkout, minidnn/models leads to the models/ beside it)."""
+    """The folder of models/*.yaml, a part of the package. In a checkout, minidnn/models is a link to models/."""
     return Path(__file__).parents[1] / "models"
 
 
 def names() -> list[str]:
-    """The files of models/, without their suffix."""
+    """The names of the files in models/ without their suffix, sorted."""
     return sorted(path.stem for path in folder().glob("*.yaml"))
 
 
 def known() -> list[str]:
-    """The nets that have a name: files (solvers apart), made ones, and some of each family."""
+    """Names of nets: those with a file, those made without a file, and some of each family."""
     files = [name for name in names() if not name.endswith("_solver")]
     return [*files, *MADE, *(name for _, some in FAMILIES.values() for name in some)]
 
 
 def find(source: str | Path, batch: int | None = None) -> Path | Net:
-    """The file that `source` means, or the net that it names. Raises NoSuchModel with what may have been meant."""
+    """The file that `source` means, or the net that is made by that name, with this batch size if any.
+
+    Raises NoSuchModel, which suggests a similar name, if there is neither."""
     path = Path(source)
     if path.is_file():
         return path
@@ -79,15 +81,15 @@ def find(source: str | Path, batch: int | None = None) -> Path | Net:
             if numbers := re.fullmatch(said, word.lower()):
                 return make(*map(int, numbers.groups()), **given)
     elif (folder() / path.name).is_file() and path.parent.name in ("", "models"):
-        return folder() / path.name  # models/vgg16.yaml, from wherever one stands
+        return folder() / path.name  # models/vgg16.yaml works in any working folder
     raise NoSuchModel(_missing(path))
 
 
 def load(source: str | Path, batch: int | None = None) -> Net:
-    """The net of a YAML file, of a file's name in models/ ("digits_lenet"), or of a generated net's ("resnet1001").
+    """The net of a YAML file, or of a name: a file in models/ ("digits_lenet") or a net made here ("resnet1001").
 
-    `batch` replaces the batch sizes that are written there. Raises NoSuchModel with what may have been meant, and
-    InvalidFile with every error of a file.
+    `batch` replaces the net's batch sizes. Raises NoSuchModel, which suggests a similar name, and InvalidFile with
+    every error of a file.
     """
     found = find(source, batch)
     if isinstance(found, Net):
@@ -96,7 +98,7 @@ def load(source: str | Path, batch: int | None = None) -> Net:
 
 
 def family(word: str) -> str:
-    """The family in DEPTHS that a name means, with a depth or without. Raises NoSuchModel."""
+    """The name of the family in DEPTHS that a net's name belongs to; the depth may be absent. Raises NoSuchModel."""
     name = re.sub(r"-?\d*$", "", word.lower())
     if name not in DEPTHS:
         hint, there = near(name, DEPTHS), ", ".join(DEPTHS)
@@ -105,6 +107,7 @@ def family(word: str) -> str:
 
 
 def _missing(path: Path) -> str:
+    """The error message for a path that is no file and no name, with a suggestion."""
     beside = [str(path.with_name(p.name)) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
     files = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
     hint = near(str(path), [*beside, *files, *known()]) or f"; there are {', '.join(known())}"

@@ -1,4 +1,4 @@
-"""AlexNet (Krizhevsky 2012) with its LRN, as SuperNeurons counts it and as Caffe has it."""
+"""AlexNet (Krizhevsky 2012) with LRN, in two versions: the SuperNeurons paper's and Caffe's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ GAUSSIAN = {"type": "gaussian", "std": 0.01}
 
 
 class SuperNeuronsAlexNet(Net):
-    """AlexNet as in the SuperNeurons paper: one tower, images of 227×227, 23 layers, each with a blob of its own."""
+    """AlexNet as in the SuperNeurons paper: one tower, images of 227×227, 23 layers, none of which works in place."""
 
     name = "superneurons_alexnet"
 
@@ -36,7 +36,8 @@ class SuperNeuronsAlexNet(Net):
 
 
 class CaffeNet(Net):
-    """Caffe's AlexNet (bvlc_reference_caffenet): two groups of maps as on Krizhevsky's two GPUs, pooling before LRN."""
+    """Caffe's AlexNet (bvlc_reference_caffenet): channels in two groups as on Krizhevsky's two GPUs, pooling before
+    LRN."""
 
     name = "caffenet"
 

@@ -1,4 +1,4 @@
-"""Caffe's small net for CIFAR-10."""
+"""Caffe's small net for CIFAR-10, cifar10_quick."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from minidnn.nets.define import L, Top
 from minidnn.nets.net import Net
 from minidnn.zoo.pieces import cifar, geometry, scored
 
-TRAINED = [{"lr_mult": 1}, {"lr_mult": 2}]  # here biases decay, too
+TRAINED = [{"lr_mult": 1}, {"lr_mult": 2}]  # in this net biases decay, too
 
 
 class Cifar10Quick(Net):

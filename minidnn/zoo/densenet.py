@@ -1,4 +1,4 @@
-"""DenseNet (Huang 2017): each layer reads the maps of all before it in its block."""
+"""DenseNet (Huang 2017): each layer reads the channels of all earlier layers in its block."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from minidnn.nets.define import L, Top
 from minidnn.nets.net import Net
 from minidnn.zoo.pieces import MSRA, TRAINED, geometry, imagenet, scored
 
-GROWTH = 32  # maps that a layer adds
+GROWTH = 32  # channels that a layer adds
 
 
 class DenseNet(Net):
-    """DenseNet-BC: 1×1 convolutions of four times the growth before each 3×3; half of the maps go on."""
+    """DenseNet-BC: a 1×1 convolution to four times GROWTH channels comes before each 3×3 convolution. After each block
+    but the last, another 1×1 convolution halves the channels."""
 
-    layers_of: ClassVar[Sequence[int]] = ()  # each block
+    layers_of: ClassVar[Sequence[int]] = ()  # the number of layers in each block
 
     def define(self, batch: int = 32) -> None:
         x, label = imagenet(batch)
@@ -43,7 +44,7 @@ class DenseNet121(DenseNet):
 
 
 def _dense(x: Top, name: str) -> Top:
-    """x's maps and GROWTH more; x itself is read again by the join, so nothing works on it in place."""
+    """x with GROWTH more channels. The Concat reads x again, so no layer may work on x in place."""
     y = _conv(_active(x, f"{name}/x1", in_place=False), f"{name}/x1", 4 * GROWTH, 1)
     y = _conv(_active(y, f"{name}/x2", in_place=True), f"{name}/x2", GROWTH, 3)
     return L.Concat(x, y, name=f"concat_{name.removeprefix('conv')}")

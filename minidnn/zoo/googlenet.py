@@ -1,4 +1,4 @@
-"""GoogLeNet: inception modules of four branches (Szegedy 2014)."""
+"""GoogLeNet: inception modules of four parallel branches (Szegedy 2014)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class GoogLeNet(Net):
 
 
 def inception(x: Top, name: str, one: int, reduce3: int, three: int, reduce5: int, five: int, pool: int) -> Top:
-    """Four branches side by side, a plain function of blobs; the numbers are their maps."""
+    """An inception module of four parallel branches; the numbers are the channels of its convolutions."""
     a = _conv(x, f"{name}/1x1", one, 1)
     b = _conv(_conv(x, f"{name}/3x3_reduce", reduce3, 1), f"{name}/3x3", three, 3, pad=1)
     c = _conv(_conv(x, f"{name}/5x5_reduce", reduce5, 1), f"{name}/5x5", five, 5, pad=2)
@@ -53,7 +53,7 @@ def inception(x: Top, name: str, one: int, reduce3: int, three: int, reduce5: in
 
 
 def auxiliary(x: Top, label: Top, name: str) -> None:
-    """A small classifier in the middle, whose loss counts 0.3."""
+    """A small classifier in the middle of the net; its loss has the weight 0.3."""
     x = L.Pooling(x, name=f"{name}/ave_pool", pool="AVE", kernel_size=5, stride=3)
     x = _conv(x, f"{name}/conv", 128, 1)
     x = L.InnerProduct(

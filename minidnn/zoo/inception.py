@@ -1,7 +1,8 @@
-"""Inception v3 (Szegedy 2015, "Rethinking") and v4 (Szegedy 2016): modules of branches of convolutions.
+"""Inception v3 (Szegedy 2015, "Rethinking") and v4 (Szegedy 2016): modules of parallel branches of convolutions.
 
-A branch is written as its convolutions, one after another: (maps, kernel), where a kernel is a number or
-(height, width); each keeps the size of its map unless it has a stride, (maps, kernel, 2), which reads no padding.
+A branch is a list of convolutions, each (channels, kernel) or (channels, kernel, stride). A kernel is a number or
+(height, width). A convolution without a stride is padded so that the image keeps its size; one with a stride is not
+padded.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from minidnn.zoo.pieces import MSRA, TRAINED, imagenet, scored
 
 TALL, WIDE = (7, 1), (1, 7)
 Step = tuple[Any, ...]
-SPLIT: tuple[tuple[int, int], tuple[int, int]] = ((1, 3), (3, 1))  # two kernels side by side that end a branch
+SPLIT: tuple[tuple[int, int], tuple[int, int]] = ((1, 3), (3, 1))  # at the end of a branch: two parallel convolutions
 
 
 class InceptionV3(Net):
@@ -78,19 +79,20 @@ class InceptionV4(Net):
 
 
 def module(x: Top, name: str, branches: Sequence[Sequence[Step]], pool: int) -> Top:
-    """Branches side by side, the last of them a mean over 3×3 and `pool` maps of it."""
+    """The Concat of parallel branches. One more branch is a mean over 3×3 and a 1×1 convolution to `pool` channels."""
     ends = _ends(x, name, branches)
     mean = L.Pooling(x, name=f"{name}/pool", pool="AVE", kernel_size=3, stride=1, pad=1)
     return L.Concat(*ends, _conv(mean, f"{name}/pool_proj", pool, 1), name=name)
 
 
 def reduction(x: Top, name: str, branches: Sequence[Sequence[Step]]) -> Top:
-    """Branches that end with a stride of 2, and a largest of 3×3 beside them."""
+    """The Concat of branches that end with a stride of 2. One more branch is MAX pooling over 3×3 with stride 2."""
     ends = _ends(x, name, branches)
     return L.Concat(*ends, L.Pooling(x, name=f"{name}/pool", pool="MAX", kernel_size=3, stride=2), name=name)
 
 
 def _ends(x: Top, name: str, branches: Sequence[Sequence[Step]]) -> list[Top]:
+    """The tops of the branches; a branch that ends in SPLIT has two."""
     ends = []
     for i, steps in enumerate(branches, 1):
         if steps[-1][1] == SPLIT:
@@ -109,7 +111,7 @@ def _chain(x: Top, name: str, steps: Sequence[Step]) -> Top:
 
 
 def _conv(x: Top, name: str, maps: int, kernel: int | tuple[int, int], stride: int = 1, valid: bool = False) -> Top:
-    """Convolution, BatchNorm and ReLU. Not padded where it has a stride or is `valid`."""
+    """Convolution, BatchNorm, Scale and ReLU. The convolution is not padded if it has a stride or is `valid`."""
     h, w = kernel if isinstance(kernel, tuple) else (kernel, kernel)
     fields: dict[str, Any] = {"kernel_size": h} if h == w else {"kernel_h": h, "kernel_w": w}
     if stride > 1:

@@ -1,4 +1,4 @@
-"""ResNet (He 2015) and deeper ones of its kind."""
+"""ResNets: He's (2015), and deeper ones by the same rules."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from minidnn.zoo.pieces import MSRA, TRAINED, NoSuchModel, cifar, geometry, imag
 
 
 class ResNet(Net):
-    """Residual blocks in four groups (He 2015), as in its authors' Caffe files: BatchNorm, Scale and ReLU after each
-    convolution, the stride of a group in its first block's first convolution, 1×1 projections where shapes change."""
+    """Residual blocks in four groups (He 2015), as in its authors' Caffe files.
 
-    blocks: ClassVar[Sequence[int]] = ()  # of each group
-    bottleneck: ClassVar[bool] = True  # 1×1, 3×3, 1×1 to four times the maps; else two 3×3
+    BatchNorm, Scale and ReLU follow each convolution. In a group, the first convolution of the first block has the
+    stride. Where shapes change, the shortcut is a 1×1 convolution, the projection."""
+
+    blocks: ClassVar[Sequence[int]] = ()  # the number of blocks in each group
+    bottleneck: ClassVar[bool] = True  # a block is 1×1, 3×3, and 1×1 to four times the channels; else two 3×3
 
     def define(self, batch: int = 32) -> None:
         x, label = imagenet(batch)
@@ -29,8 +31,9 @@ class ResNet(Net):
 
 
 def _groups(x: Top, blocks: Sequence[int], widths: Sequence[int], bottleneck: bool, project: bool) -> Top:
-    """Groups of blocks, from 2 on as in the paper's tables. `project`: also the first group begins with a projection,
-    as all do whose first block has a stride."""
+    """Groups of blocks, numbered from 2 as in the paper's tables.
+
+    project: whether the first group begins with a projection, too; the others always do, since they have a stride"""
     for group, (count, maps) in enumerate(zip(blocks, widths, strict=True), 2):
         for i in range(count):
             stride = 2 if i == 0 and group > 2 else 1
@@ -39,7 +42,7 @@ def _groups(x: Top, blocks: Sequence[int], widths: Sequence[int], bottleneck: bo
 
 
 def residual(x: Top, name: str, maps: int, stride: int, bottleneck: bool, project: bool) -> Top:
-    """One block: a plain function of blobs. `name` is such as 2a, and its layers res2a_branch2b, bn2a_branch2b."""
+    """One residual block on the blob x. A block named 2a has layers such as res2a_branch2b and bn2a_branch2b."""
     out = 4 * maps if bottleneck else maps
     shortcut = _branch(x, f"{name}_branch1", out, 1, stride) if project else x
     shapes = ((maps, 1, stride), (maps, 3, 1), (out, 1, 1)) if bottleneck else ((maps, 3, stride), (maps, 3, 1))
@@ -63,7 +66,7 @@ def _normed(x: Top, conv: str, bn: str, scale: str, outputs: int, kernel: int, s
 
 
 def _letters(i: int, count: int) -> str:
-    """a, b, c ... in a short group; a, b1, b2 ... in a long one."""
+    """The name of block i in its group: a, b, c ... in a group of up to 6 blocks, a, b1, b2 ... in a longer one."""
     if i == 0:
         return "a"
     return f"b{i}" if count > 6 else "abcdef"[i]
@@ -92,10 +95,11 @@ class ResNet152(ResNet):
 
 
 class CifarResNet(Net):
-    """A ResNet for images of 32×32 (He 2015, section 4.2): three groups of two 3×3 convolutions a block, of 16, 32 and
-    64 maps. Each group begins with a projection, as in the Layrub paper's Caffe files, where He's shortcuts pad."""
+    """A ResNet for images of 32×32 (He 2015, section 4.2): three groups of blocks with 16, 32 and 64 channels. A block
+    is two 3×3 convolutions. Each group begins with a projection, as in the Layrub paper's Caffe files; He's shortcuts
+    pad with zeros instead."""
 
-    blocks: ClassVar[int] = 9  # of each group
+    blocks: ClassVar[int] = 9  # the number of blocks in each group
 
     def define(self, batch: int = 128) -> None:
         x, label = cifar(batch)
@@ -110,14 +114,15 @@ class CifarResNet(Net):
 
 _HE = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 _CIFAR = (20, 32, 44, 56, 110)
-_LAYRUB = {  # as in its authors' files; of its 302 and 695 they have none
+_LAYRUB = {  # as in the authors' files, which lack the paper's depths 302 and 695
     1001: (3, 57, 270, 3), 1172: (3, 64, 320, 3), 1304: (3, 71, 357, 3), 1484: (3, 81, 407, 3),
     1505: (3, 83, 412, 3), 1511: (3, 83, 414, 3), 1517: (3, 83, 416, 3),
 }  # fmt: skip
 
 
 def resnet(depth: int, batch: int | None = None) -> Net:
-    """A ResNet of this many layers that have weights: for CIFAR those that He has for it, else for ImageNet."""
+    """The ResNet with `depth` layers that have weights. He's depths for CIFAR give a net for CIFAR, all others one for
+    ImageNet. Raises NoSuchModel for a depth that no ResNet has."""
     name, given = f"resnet{depth}", {} if batch is None else {"batch": batch}
     if depth in _CIFAR:
         return type(name, (CifarResNet,), {"name": name, "blocks": (depth - 2) // 6})(**given)
@@ -126,7 +131,9 @@ def resnet(depth: int, batch: int | None = None) -> Net:
 
 
 def superneurons_resnet(depth: int, batch: int = 16) -> Net:
-    """The SuperNeurons paper's deep ResNet (its Table 4): n1 = 6, n2 = 32, n4 = 6 blocks, and n3 as the depth asks."""
+    """The SuperNeurons paper's deep ResNet (its Table 4): n1 = 6, n2 = 32 and n4 = 6 blocks; n3 follows from the depth.
+
+    Raises NoSuchModel for a depth that is not 3 (44 + n3) + 2."""
     third, rest = divmod(depth - 2 - 3 * (6 + 32 + 6), 3)
     if rest or third < 1:
         near = 3 * max(third, 1) + 134
@@ -139,8 +146,10 @@ def superneurons_resnet(depth: int, batch: int = 16) -> Net:
 
 
 def residual_blocks(depth: int) -> tuple[int, ...]:
-    """Blocks of each group: He's, Layrub's (TACO 2018) where the depth is one of its nets', and otherwise shared out as
-    in these. Three layers a block and two besides. Raises NoSuchModel."""
+    """The number of blocks in each of the four groups.
+
+    A depth of He's or of Layrub's (TACO 2018) nets has their numbers, any other depth similar ones. A ResNet of
+    bottlenecks has three layers per block and two more. Raises NoSuchModel for any other depth."""
     known = {**_HE, **_LAYRUB}
     if depth in known:
         return known[depth]
@@ -152,5 +161,5 @@ def residual_blocks(depth: int) -> tuple[int, ...]:
             f" resnet{near} or resnet{near + 3} (there are resnet18 and resnet34, too, and for CIFAR"
             f" {', '.join(f'resnet{n}' for n in _CIFAR)})"
         )
-    second = total // 6 if total > 50 else 4  # beyond He's about a sixth, as in Layrub's
+    second = total // 6 if total > 50 else 4  # in nets deeper than He's about a sixth, as in Layrub's
     return (3, second, total - second - 6, 3)

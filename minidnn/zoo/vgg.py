@@ -11,9 +11,9 @@ from minidnn.zoo.pieces import MSRA, TRAINED, NoSuchModel, full, imagenet, score
 
 
 class VGG(Net):
-    """3×3 convolutions in five groups of 64 to 512 maps, and three fully connected layers (Simonyan 2014)."""
+    """3×3 convolutions in five groups with 64 to 512 channels, and three fully connected layers (Simonyan 2014)."""
 
-    convs: ClassVar[Sequence[int]] = ()  # of each group
+    convs: ClassVar[Sequence[int]] = ()  # the number of convolutions in each group
 
     def define(self, batch: int = 64) -> None:
         x, label = imagenet(batch)
@@ -46,7 +46,9 @@ class VGG19(VGG):
 
 
 def deep_vgg(convs: int, batch: int = 32) -> Net:
-    """The vDNN paper's VGG-116 ... 416: configuration E with as many more convolutions in each of its groups."""
+    """The vDNN paper's VGG-116 ... 416: configuration E with equally many further convolutions in each group.
+
+    convs: the number of convolutions; raises NoSuchModel unless it is 21, 26, 31 ..."""
     more, rest = divmod(convs - 16, 5)
     if rest or more < 1:
         near = 5 * max(more, 1) + 16

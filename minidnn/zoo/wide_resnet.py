@@ -1,4 +1,4 @@
-"""Wide ResNets for CIFAR (Zagoruyko 2016), by depth and width."""
+"""Wide ResNets for CIFAR (Zagoruyko 2016), of any depth and width."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from minidnn.zoo.pieces import MSRA, TRAINED, NoSuchModel, cifar, geometry, scor
 
 
 class WideResNet(Net):
-    """Three groups of blocks of two 3×3 convolutions, of 16, 32 and 64 maps times a width.
+    """Three groups of blocks with 16, 32 and 64 channels times the width. A block is two 3×3 convolutions.
 
-    As in the Layrub paper's Caffe file: BatchNorm, Scale and ReLU work in place on a block's sum, so the next block's
-    shortcut carries what they made of it, and the last block of a group has none. Zagoruyko's shortcuts carry the sum.
+    As in the Layrub paper's Caffe file, BatchNorm, Scale and ReLU work in place on a block's sum. So the next block's
+    shortcut carries their result; Zagoruyko's shortcuts carry the sum. The last block of a group lacks these three.
     """
 
-    blocks: ClassVar[int] = 4  # of each group
-    width: ClassVar[int] = 10
+    blocks: ClassVar[int] = 4  # the number of blocks in each group
+    width: ClassVar[int] = 10  # a factor of the channels
 
     def define(self, batch: int = 128) -> None:
         x, label = cifar(batch)
@@ -47,8 +47,10 @@ def _active(x: Top, name: str) -> Top:
 
 
 def wide_resnet(depth: int, width: int, batch: int = 128) -> Net:
-    """WRN-depth-width. Six layers a block of each group, and two besides, or four if the projections are counted, as
-    in WRN-28-10 (four blocks); WRN-8 has one."""
+    """The net WRN-depth-width. Raises NoSuchModel for a depth that no Wide ResNet has, or a width below 1.
+
+    With n blocks in each group the depth is 6 n + 2, as in WRN-8 (n = 1). It is 6 n + 4 if the name counts the
+    projections, as in WRN-28-10 (n = 4)."""
     blocks, rest = divmod(depth - 2, 6)
     if rest not in (0, 2) or blocks < 1 or width < 1:
         near = 6 * max(blocks, 1)

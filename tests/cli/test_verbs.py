@@ -80,7 +80,8 @@ def test_plan_simulates_a_gpu_at_another_batch(folder, capsys):
     assert [r["policy"] for r in small] == ["baseline:m", "vdnn_all:m"]
     assert large[0]["by_role"]["feature_maps"] > 7 * small[0]["by_role"]["feature_maps"]
     assert all(r["paper_peak_bytes"] > 0 and r["seconds"] > 0 and "implicit_gemm" in r["algorithms"] for r in small)
-    (tight,) = answer(capsys, *argv[:2], "--policy", "baseline:m", "--gpu", "k40", "--budget", "10KiB")["rows"]
+    tightly = (*argv[:2], "--policy", "baseline:m", "--gpu", "k40", "--budget", "10KiB")
+    (tight,) = answer(capsys, *tightly, code=2)["rows"]
     assert not tight["fits"] and "the budget is" in tight["why"]
 
 
@@ -116,6 +117,15 @@ def test_fusion_is_turned_off_for_what_runs_too(folder, capsys):
     assert all(r["identical"] for r in rows)
     first = answer(capsys, "train", "solver.yaml", "--max-iter", "2", "--device", "reference")
     assert answer(capsys, "train", "solver.yaml", "--max-iter", "2", *off)["history"] == first["history"]
+
+
+def test_plan_exits_with_2_where_no_policy_keeps_the_budget(folder, capsys):
+    rows = answer(capsys, "plan", "small.yaml", "--policies", "baseline:m,vdnn_all:m")["rows"]
+    most, least = (row["peak_bytes"] for row in rows)
+    assert least < most
+    for budget, policies, code in ((least, "baseline:m,vdnn_all:m", 0), (least, "baseline:m", 2), (1, "vdnn_all:m", 2)):
+        assert main(["plan", "small.yaml", "--policies", policies, "--budget", str(budget), "--json"]) == code
+        assert any(row["fits"] for row in json.loads(capsys.readouterr().out)["rows"]) == (code == 0)
 
 
 def test_tables_are_for_people(folder, capsys):

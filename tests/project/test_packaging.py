@@ -50,11 +50,16 @@ def test_the_command_answers_without_the_framework(words):
     assert done.returncode == 0 and done.stdout
 
 
-def test_every_data_file_is_declared():
-    """Each file of the package that is no Python is matched by setup.cfg's package_data."""
+@pytest.fixture(scope="module")
+def setup_cfg():
     config = configparser.ConfigParser()
     config.read(ROOT / "setup.cfg")
-    patterns = config["options.package_data"]["minidnn"].split()
+    return config
+
+
+def test_every_data_file_is_declared(setup_cfg):
+    """Each file of the package that is no Python is matched by setup.cfg's package_data."""
+    patterns = setup_cfg["options.package_data"]["minidnn"].split()
     package = ROOT / "minidnn"
     files = subprocess.run(["git", "ls-files", "minidnn", "models"], cwd=ROOT, capture_output=True, text=True)
     if files.returncode or not files.stdout:
@@ -66,6 +71,27 @@ def test_every_data_file_is_declared():
         inside = path.relative_to("minidnn") if path.parts[0] == "minidnn" else path
         assert any(inside.match(pattern) and len(inside.parts) == pattern.count("/") + 1 for pattern in patterns), name
         assert (package / inside).is_file()
+
+
+def test_every_pattern_of_data_files_matches_one(setup_cfg):
+    package = ROOT / "minidnn"
+    patterns = setup_cfg["options.package_data"]["minidnn"].split()
+    assert [pattern for pattern in patterns if not any(package.glob(pattern))] == []
+
+
+def test_what_an_index_shows_of_the_package(setup_cfg):
+    about = setup_cfg["metadata"]
+    assert (ROOT / about["long_description"].removeprefix("file: ")).is_file()
+    assert about["long_description_content_type"] == "text/markdown"
+    assert f"{about['license']}." in (ROOT / "README.md").read_text() and (ROOT / about["license_files"]).is_file()
+    least = setup_cfg["options"]["python_requires"].removeprefix(">=")
+    assert f"Programming Language :: Python :: {least}" in about["classifiers"].split("\n")
+    assert len(about["description"]) < 100 and about["keywords"]
+
+
+def test_pyproject_holds_only_what_setup_cfg_cannot():
+    lines = (ROOT / "pyproject.toml").read_text().splitlines()
+    assert [line for line in lines if line.startswith("[")] == ["[build-system]", "[tool.ruff]", "[tool.ruff.lint]"]
 
 
 def test_one_version():

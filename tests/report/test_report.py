@@ -136,6 +136,30 @@ def test_says_what_happened():
     assert "No policy compared here is accepted" in words and f"vdnn_all:m needs least of the device: {least}" in words
 
 
+def measured(policy, *slowdowns):
+    (p,) = panels(policies=[policy])
+    low, middle, high = slowdowns
+    times = {"slowdown": middle, "slowdown_low": low, "slowdown_high": high, "seconds": middle}
+    return dataclasses.replace(p, row={**p.row, **times})
+
+
+def test_says_where_measurements_are_too_noisy_to_rank():
+    base, lean = measured("baseline:m", 1, 1, 1), measured("vdnn_all:m", 1.2, 1.3, 1.5)
+    near, apart = measured("liveness:m", 0.97, 1.01, 1.05), measured("vdnn_conv:m", 1.1, 1.25, 1.4)
+    said = compare.says([base, lean, apart], None)
+    assert "The quickest that save are too noisy to rank: vdnn_conv:m, vdnn_all:m." in said
+    assert "at 1.30 (1.20–1.50) times baseline's time" in said and "is the quickest" not in said
+    said = compare.says([base, near, lean], None)
+    assert "liveness:m is the quickest that saves" in said and "as fast as baseline within the noise" in said
+    assert policies.noise([p.row for p in (lean, near, base)]) == ["Too noisy to rank by time: baseline:m, liveness:m."]
+    assert policies.noise([p.row for p in panels()]) == []  # what is simulated has no noise
+    out = io.StringIO()
+    policies.show([p.row for p in (base, near, lean)], file=out)
+    assert "1.01× (0.97–1.05)" in out.getvalue() and "Too noisy to rank by time: baseline:m" in out.getvalue()
+    assert "1.00×" in out.getvalue() and "1.00× (" not in out.getvalue()
+    assert "Too noisy to rank" in compare.page([base, near], None, "", "", "0")
+
+
 def test_says_nothing_of_the_device_where_the_host_refuses():
     results = simulated([chain()], ["baseline:m", "vdnn_all:m"], costs(), 10**9, 1)
     words = compare.says([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
@@ -155,7 +179,8 @@ def test_no_line_crosses_a_word_and_nothing_is_measured_against_itself():
     assert 'class="soft bad over"' in draw.draw_panel(found[1], draw.Scale(found, budget), budget, found[0], 0)
     html = compare.page(found, budget, "chain", "run", "1.0")
     assert html.count("× baseline") == html.count("weights byte-equal to baseline") == 1  # vdnn_all's
-    assert "the last is drawn" in html and "the last is drawn" not in compare.page(panels(), None, "chain", "", "1.0")
+    assert "traced ones is drawn" in html
+    assert "is drawn" not in compare.page(panels(), None, "chain", "", "1.0")
 
 
 def deep(n):

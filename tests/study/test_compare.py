@@ -1,12 +1,14 @@
 """Rows of a comparison, on programs made by hand: their sums, their order, what a refused policy shows."""
 
 from dataclasses import replace
+from itertools import repeat
 from typing import ClassVar
 
 import numpy as np
 import pytest
 
 from minidnn.costs import Choice
+from minidnn.measuring.spread import Spread
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Span, Trace
 from minidnn.program import Role
@@ -206,6 +208,46 @@ def test_a_device_with_memory_of_its_own_takes_only_its_host_store_from_this_mac
         here = replace(costs(), own_memory=own)
         run.ran(lambda p, c, b: Toy(p, c, b, ()), [chain()], ["baseline:m"], here, steps=4)
         assert len(Toy.opened) == opened
+
+
+class Clock:
+    """A clock that only steps move: a Toy's step takes what `takes` says for its policy."""
+
+    def __init__(self, monkeypatch, takes):
+        self.now, self.takes = 0.0, takes
+        monkeypatch.setattr(run, "perf_counter", lambda: self.now)
+
+    def toy(self, policy, c, budget):
+        clock = self
+
+        class Timed(Toy):
+            def step(self, trace=False):
+                super().step()
+                seconds = next(clock.takes[policy])
+                clock.now += seconds
+                return Trace((), seconds, 0.0, ((0.0, 5),)) if trace else None
+
+        return Timed(policy, c, budget)
+
+
+def test_a_result_is_the_median_of_its_steps_and_the_trace_of_a_median_step(monkeypatch):
+    """Eight steps: one that warms up, four that are timed, three that are traced."""
+    clock = Clock(
+        monkeypatch, {"baseline:m": iter([9, 1, 1, 2, 4, 1, 1, 1]), "liveness:m": iter([9, 2, 3, 4, 8, 7, 5, 6])}
+    )
+    base, other = run.ran(clock.toy, [chain()], ["baseline:m", "liveness:m"], costs(), steps=8)
+    assert list(base.steps) == [1, 1, 2, 4] and base.seconds == 1.5 and other.seconds == 3.5
+    assert other.trace.seconds == 6  # the middle one of 7, 5, 6
+    row = other.row()
+    assert (row["slowdown"], row["slowdown_low"], row["slowdown_high"]) == (2, 2, 3)  # of the ratios 2, 3, 2, 2
+    assert (row["timed_steps"], row["seconds_low"], row["seconds_high"]) == (4, 2, 8)
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 60), (0.25, 10), (10.0, 8)])
+def test_the_shorter_the_steps_the_more_of_them(monkeypatch, seconds, steps):
+    clock = Clock(monkeypatch, {p: repeat(seconds) for p in ("baseline:m", "liveness:m")})
+    base, other = run.ran(clock.toy, [chain()], ["baseline:m", "liveness:m"], costs())
+    assert len(base.steps) == len(other.steps) == steps - 4 and other.slowdowns == Spread(1, 1, 1)
 
 
 def test_forced_costs_leave_no_choice():

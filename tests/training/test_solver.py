@@ -251,6 +251,21 @@ class TestTheNextBatch:
                 solver.step(1)
 
 
+def test_weights_that_are_all_zero_are_told_once(case):
+    """Caffe's default filler is constant 0. Frozen layers and biases may be zero."""
+    model = case / "model.yaml"
+    assert model.read_text().count(", weight_filler: {type: xavier}") == 2
+    with Solver("solver.yaml") as solver:
+        assert solver.notes == []
+    model.write_text(MODEL.replace(", weight_filler: {type: xavier}", ""))
+    with Solver("solver.yaml", max_iter=1) as solver:
+        (note,) = next(solver.run()).notes
+        assert note.startswith("warning: all weights of conv1, ip1 are zero") and "weight_filler" in note
+    model.write_text(MODEL.replace("lr_mult: 1}", "lr_mult: 0}").replace(", weight_filler: {type: xavier}", "", 1))
+    with Solver("solver.yaml") as solver:
+        assert solver.notes == []
+
+
 class TestResume:
     @pytest.mark.parametrize("device", ["reference", "cpu"])
     @pytest.mark.parametrize("policy", ["liveness:p", "vdnn_all:p"])

@@ -6,48 +6,22 @@ allocating, and `description` says so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from minidnn.backends import layout, reference
 from minidnn.backends.choice import chosen
-from minidnn.backends.cpu import (
-    batch_norm,
-    convolution,
-    dense,
-    dropout,
-    elementwise,
-    join,
-    loss,
-    lrn,
-    native,
-    pooling,
-    update,
-)
-from minidnn.backends.cpu.dnnl import Call, Dnnl, DnnlError, NotOffered
-from minidnn.backends.cpu.library import Unavailable, load
-from minidnn.backends.cpu.native import compiled, relu
-from minidnn.backends.cpu.recipe import Recipe, plain
+from minidnn.backends.cpu import native, onednn, uncompiled
+from minidnn.backends.cpu.native import activation, compiled
+from minidnn.backends.cpu.onednn.dnnl import Dnnl, DnnlError, NotOffered
+from minidnn.backends.cpu.onednn.library import Unavailable, load
+from minidnn.backends.cpu.recipe import Call, Recipe, plain
 from minidnn.formats import HALF, InvalidFormat
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.host import physical_memory
 from minidnn.program import Algorithm, Op, Tensor
-
-# kind -> (dnnl, op) -> its recipes, best first; None where this geometry is left to the reference's kernel
-KINDS = {
-    **convolution.KINDS,
-    **pooling.KINDS,
-    **dense.KINDS,
-    **dropout.KINDS,
-    **elementwise.KINDS,
-    **batch_norm.KINDS,
-    **lrn.KINDS,
-    **join.KINDS,
-    **loss.KINDS,
-    **update.KINDS,
-}
 
 REFERENCE = "reference"  # the algorithm that is the reference's kernel
 LAST = ("nhwc.ref", "blas")  # many times slower, or on one thread: offered only where nothing else is
@@ -76,21 +50,20 @@ class CpuDevice(Device):
         try:
             loaded = load()
         except Unavailable as reason:
-            self.description = f"NumPy (the plain fallback, slow): {reason}"
+            self.description, self.found = "NumPy (the plain fallback, slow)", str(reason)
             return
         self.dnnl = Dnnl(loaded, threads)
         plural = "" if self.dnnl.threads == 1 else "s"
-        self.description = (
-            f"oneDNN {loaded.version} ({loaded.runtime}, {self.dnnl.threads} thread{plural}), "
-            f"{loaded.path} ({loaded.source})"
-        )
+        self.description = f"oneDNN {loaded.version} ({loaded.runtime}, {self.dnnl.threads} thread{plural})"
+        self.found = f"oneDNN is {loaded.path} ({loaded.source})"
         try:
             library = compiled.load()
             self.native = native.Native(library, self.dnnl.threads)
             # Costs are measured for a device as it describes itself, so not for other kernels of the same names.
             self.description += f"; our kernels {Path(library._name).stem[-8:]}"
-        except Unavailable as reason:
-            self.description += f"; none of our own kernels: {reason}"
+        except compiled.NotCompiled as reason:
+            self.description += "; none of our own kernels"
+            self.found += f"; none of our own kernels: {reason}"
 
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
         """The deterministic ways to compute an op, the default first."""
@@ -139,14 +112,15 @@ class CpuDevice(Device):
     def _library(self, dnnl: Dnnl, op: Op) -> list[Recipe]:
         """By oneDNN, or NumPy over blocks. A forward that is fused with its ReLU is the forward, and ours behind it."""
         plain = RECTIFIED.get(op.kind, op.kind)
-        found = (KINDS[plain](dnnl, op) if plain in KINDS else None) or []
+        tables = [onednn.KINDS] if self.native else [onednn.KINDS, uncompiled.KINDS]
+        found = [recipe for kinds in tables if plain in kinds for recipe in kinds[plain](dnnl, op)]
         if plain == op.kind:
             return found
-        return [relu.behind(self.native, r, op.writes[0].size) for r in found] if self.native else []
+        return [activation.behind(self.native, r, op.writes[0].size) for r in found] if self.native else []
 
-    def _own(self, tables: Sequence[Mapping[str, native.Recipes]], op: Op) -> list[Recipe]:
-        """By our own kernels, of every family that has the kind."""
-        return [r for t in tables if self.native and op.kind in t for r in t[op.kind](self.native, op)]
+    def _own(self, table: Mapping[str, native.Recipes], op: Op) -> list[Recipe]:
+        """By our own kernels."""
+        return table[op.kind](self.native, op) if self.native and op.kind in table else []
 
     def fuses(self, op: Op) -> bool:
         """Whether there is a kernel for a fused op (fusion.py)."""

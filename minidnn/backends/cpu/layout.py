@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from minidnn.program import Tensor
+
 
 def physical(array: np.ndarray) -> np.ndarray:
     """The same elements with axes in the order of memory: C-contiguous, never a copy."""
@@ -20,3 +22,10 @@ def flat(array: np.ndarray) -> np.ndarray:
 
 def address(array: np.ndarray) -> int:
     return array.__array_interface__["data"][0]
+
+
+def product_sizes(x: Tensor, w: Tensor) -> tuple[int, int, int] | None:
+    """(N, outputs, inputs) of an inner product; None where the rows of x and w lie in different orders."""
+    if (len(x.shape) == 4) != (len(w.shape) == 4):
+        return None
+    return x.shape[0], w.shape[0], w.size // w.shape[0]

@@ -1,5 +1,5 @@
-"""Convolution and its two gradients by cuDNN: one recipe per plan, the bias added, and the ReLU taken,
-by the same kernel."""
+"""Convolution and its two gradients by cuDNN: one recipe per plan. One kernel of the forward pass also adds the bias
+and takes the ReLU."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from minidnn.backends.cuda.cudnn import BACKWARD_DATA, BACKWARD_FILTER, FORWARD,
 from minidnn.backends.cuda.recipe import Execute, Pointer, Read, Recipe, Scratch, Write
 from minidnn.program import Op, Tensor
 
-Pack = list[tuple[int, Pointer]]  # (uid in the graph, what lies there)
+Pack = list[tuple[int, Pointer]]  # (a tensor's uid in the graph, its address)
 
 
 def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
+    """x w (b) -> y"""
     x, w, *b = op.reads
     pack: Pack = [(X, Read(0)), (W, Read(1)), (Y, Write(0))]
     if b:
@@ -19,12 +20,14 @@ def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
 
 
 def backward_data(cudnn: Cudnn, op: Op) -> list[Recipe]:
+    """w dy -> dx"""
     w, dy = op.reads
     pack: Pack = [(W, Read(0)), (Y, Read(1)), (X, Write(0))]
     return recipes(cudnn, op, _problem(BACKWARD_DATA, op, op.writes[0], w, dy), pack)
 
 
 def backward_filter(cudnn: Cudnn, op: Op) -> list[Recipe]:
+    """x dy -> dw"""
     x, dy = op.reads
     pack: Pack = [(X, Read(0)), (Y, Read(1)), (W, Write(0))]
     return recipes(cudnn, op, _problem(BACKWARD_FILTER, op, x, op.writes[0], dy), pack)

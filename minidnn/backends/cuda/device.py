@@ -14,15 +14,17 @@ import numpy as np
 from minidnn.backends import layout
 from minidnn.backends.choice import chosen
 from minidnn.backends.cuda import (
+    activation,
+    bias,
     convolution,
-    dense,
     dropout,
     elementwise,
+    inner_product,
     join,
     loss,
+    lrn,
     normalization,
     pooling,
-    reduction,
     update,
 )
 from minidnn.backends.cuda.api import Api, Call
@@ -38,31 +40,36 @@ from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> op -> its recipes, best first: kernels of our own
 KINDS = {
+    **bias.KINDS,
     **pooling.KINDS,
+    **activation.KINDS,
+    **normalization.KINDS,
+    **lrn.KINDS,
     **dropout.KINDS,
     **elementwise.KINDS,
-    **normalization.KINDS,
-    **reduction.KINDS,
     **join.KINDS,
     **loss.KINDS,
     **update.KINDS,
 }
 # kind -> (cuDNN, op) -> its recipes, best first
-OF_CUDNN = {**convolution.KINDS, **dense.KINDS}
+OF_CUDNN = {**convolution.KINDS, **inner_product.KINDS}
 
 SOME_GPU = Rates(1e13, 5e11, 2e10, 5e-6)
-# Compute capability -> what a multiprocessor's tensor cores do in a cycle: operations of products of 16-bit values that
-# are summed in float32, without sparsity (NVIDIA's papers on each architecture: V100 125e12 on 80 multiprocessors at
-# 1.53 GHz, T4 65e12, A100 312e12, RTX 3090 71e12, RTX 4090 165e12, H100 989e12, B200 2250e12, RTX 5090 209e12)
+# Compute capability -> operations of a multiprocessor's tensor cores in a cycle. They are products of 16-bit values,
+# summed in float32, without sparsity. Sources are NVIDIA's papers on each architecture. V100: 125e12 a second, on 80
+# multiprocessors at 1.53 GHz. T4: 65e12. A100: 312e12. RTX 3090: 71e12. RTX 4090: 165e12. H100: 989e12. B200: 2250e12.
+# RTX 5090: 209e12.
 TENSOR_CORES = {
     (7, 0): 1024, (7, 5): 1024, (8, 0): 2048, (8, 6): 512, (8, 9): 512, (9, 0): 4096, (10, 0): 8192, (12, 0): 512,
 }  # fmt: skip
-BFLOAT16 = (8, 0)  # the first with bfloat16, and with TF32, which takes twice as long
-MARGIN = 256 << 20  # bytes that are left free for what CUDA itself takes late: kernels' code, graphs, stacks
+# The first capability with bfloat16, and with TF32, which takes twice as long.
+BFLOAT16 = (8, 0)
+# Bytes that are left free: CUDA itself takes some late, for kernels' code, graphs, stacks.
+MARGIN = 256 << 20
 
 
 class KernelFailed(Failed, RuntimeError):
-    """CUDA or cuDNN refused an op; the message names it, its algorithm and what was said."""
+    """CUDA or cuDNN refused an op. The message names the op and its algorithm, and quotes the refusal."""
 
 
 class Planner(Device):
@@ -114,7 +121,7 @@ class Planner(Device):
         return self._recipes[key]
 
     def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
-        """Those of cuDNN's that do what the op says; without a GPU all are taken to."""
+        """cuDNN's recipes that compute what the op says. Without a GPU that is assumed of all."""
         return recipes
 
 
@@ -199,7 +206,8 @@ class CudaDevice(Planner):
 
 @cache
 def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDevice:
-    """The GPU of that number, opened once. Raises packages.CudaUnavailable, which says what is missing and what to do.
+    """The GPU of that number, opened once. Raises packages.CudaUnavailable, whose message names the missing part and
+    the remedy.
 
     tf32:   products of float32 may round their operands to 10 bits of mantissa, as on tensor cores
     graphs: replay each step as one captured graph
@@ -221,13 +229,15 @@ def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDev
         f"{card.name} (compute capability {card.capability[0]}.{card.capability[1]}, driver for CUDA {driver}), "
         f"{found.description}, TF32 {'allowed' if tf32 else 'forbidden'}"
     )
-    return CudaDevice(api, cudnn, description, graphs, _rates(api, card.capability, tf32))
+    device = CudaDevice(api, cudnn, description, graphs, _rates(api, card.capability, tf32))
+    device.found = f"cuDNN is {found.paths['cudnn']}"
+    return device
 
 
 def _rates(api: Any, capability: tuple[int, int], tf32: bool) -> Rates:
-    """A guess from the card's clocks: 128 multiply-adds of float32 per multiprocessor and cycle, what its tensor cores
-    do, memory that moves twice a cycle, and a link of PCI Express 4. What is measured (`minidnn profile`) goes before
-    it."""
+    """A guess from the card's clocks, used where nothing was measured (`minidnn profile`). Per multiprocessor and cycle
+    it counts 128 multiply-adds of float32, and those of the tensor cores; memory moves twice a cycle. The link is PCI
+    Express 4."""
     multiprocessors, kilohertz = api.attribute("MultiProcessorCount"), api.attribute("ClockRate")
     cycles, products = multiprocessors * kilohertz * 1e3, {}
     if known := [c for c in TENSOR_CORES if c <= capability]:

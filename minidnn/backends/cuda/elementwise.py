@@ -1,68 +1,37 @@
-"""What does the same to every element: ReLU, sums, products, copies (kernels/elementwise.cu, operands.cu, scale.cu).
-
-All of them permit the output on the bytes of any input, with the same result as apart.
-"""
+"""Kernels that treat each element by itself (kernels/elementwise.cu): sums, products and maxima of tensors of one
+shape, and copies. All permit the output on the bytes of any input, with the same result as apart."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Write, over, plain
-from minidnn.backends.layout import channels_last
+from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Write, by_fours, plain
 from minidnn.program import Op
 
 AT_ONCE = 4  # operands of one pass of an Eltwise
 
 
-def _map(source: str, kernel: str, size: int, *arguments: Argument) -> Launch:
-    """A kernel that moves four elements at a time; its last parameter is their number."""
-    return Launch(source, kernel, (*arguments, np.int64(size)), over(-(-size // 4)))
-
-
-def _of(op: Op, kernel: str, *arguments: Argument) -> list[Recipe]:
-    return [plain(_map("elementwise", kernel, op.writes[0].size, *arguments))]
-
-
-def relu_forward(op: Op) -> list[Recipe]:
-    """x -> y (mask)"""
-    slope = np.float32(op.attrs.negative_slope)
-    if len(op.writes) > 1:
-        return _of(op, "relu_mask", Read(0), Write(0), Write(1), slope)
-    return _of(op, "relu", Read(0), Write(0), slope)
-
-
-def relu_backward(op: Op) -> list[Recipe]:
-    """y dy, x y dy, or mask dy -> dx"""
-    kernel = "relu_backward_mask" if op.attrs.saved == "mask" else "relu_backward"
-    return _of(op, kernel, Read(0), Read(len(op.reads) - 1), Write(0), np.float32(op.attrs.negative_slope))
+def _launch(op: Op, kernel: str, *arguments: Argument) -> Launch:
+    return by_fours("elementwise", kernel, op.writes[0].size, *arguments)
 
 
 def add(op: Op) -> list[Recipe]:
     """a b -> c"""
-    return _of(op, "add", Read(0), Read(1), Write(0))
-
-
-def accumulate(op: Op) -> list[Recipe]:
-    """total dw -> total, which is float32"""
-    return _of(op, "accumulate", Read(0), Read(1), Write(0))
+    return [plain(_launch(op, "add", Read(0), Read(1), Write(0)))]
 
 
 def cast(op: Op) -> list[Recipe]:
-    """x (scale) -> y: x or y is float32; scaled, it is x"""
+    """x (scale) -> y: x or y is float32. Only an x in float32 has a scale, which is float32 too."""
     if len(op.reads) > 1:
-        return _of(op, "cast_scaled", Read(0), Read(1), Write(0))
-    return _of(op, "cast_to" if op.reads[0].dtype == "float32" else "cast_from", Read(0), Write(0))
-
-
-def clear(op: Op) -> list[Recipe]:
-    return _of(op, "clear", Write(0))
+        return [plain(_launch(op, "cast_scaled", Read(0), Read(1), Write(0)))]
+    return [plain(_launch(op, "cast_to" if op.reads[0].dtype == "float32" else "cast_from", Read(0), Write(0)))]
 
 
 def copy(op: Op) -> list[Recipe]:
-    return _of(op, "copy", Read(0), Write(0))
+    """x -> y"""
+    return [plain(_launch(op, "copy", Read(0), Write(0)))]
 
 
 def eltwise_forward(op: Op) -> list[Recipe]:
@@ -70,23 +39,23 @@ def eltwise_forward(op: Op) -> list[Recipe]:
     a = op.attrs
     if a.operation == "MAX":
         return [_maximum(op)]
-    return [_sum(op)] if a.operation == "SUM" else [_product(op)]
+    return [_folded(op, "sum", a.coeff) if a.operation == "SUM" else _folded(op, "product")]
 
 
 def eltwise_backward(op: Op) -> list[Recipe]:
     """SUM: dy; PROD: the other bottoms and dy; MAX: which dy -> dx"""
     a = op.attrs
     if a.operation == "SUM":
-        return _of(op, "multiply", Read(0), Write(0), np.float32(a.coeff[a.index]))
+        return [plain(_launch(op, "multiply", Read(0), Write(0), np.float32(a.coeff[a.index])))]
     if a.operation == "MAX":
-        return _of(op, "choose", Read(0), Read(1), Write(0), np.int32(a.index))
+        return [plain(_launch(op, "choose", Read(0), Read(1), Write(0), np.int32(a.index)))]
     if len(op.reads) == 1:  # of a product of one
         return copy(op)
-    return [_product(op)]
+    return [_folded(op, "product")]
 
 
 def _passes(count: int) -> list[tuple[int, int]]:
-    """Which operands each pass adds: ranges. All passes but the first also read the result so far."""
+    """Ranges of the operands that each pass adds. All passes but the first also read the result so far."""
     ranges, start = [], 0
     while start < count:
         end = min(count, start + (AT_ONCE if start == 0 else AT_ONCE - 1))
@@ -99,35 +68,25 @@ def _filled(values: Sequence[Argument], fill: Argument) -> tuple[Argument, ...]:
     return (*values, *(fill,) * (AT_ONCE - len(values)))
 
 
-def _sum(op: Op) -> Recipe:
-    """The result so far lies in the workspace, not in y, whose bytes may be those of an operand yet to come."""
-    size, scratch = op.writes[0].size, Scratch()
-    ranges = _passes(len(op.reads))
+def _folded(op: Op, kernel: str, coefficients: Sequence[float] = ()) -> Recipe:
+    """All operands, pass after pass, by the kernels `sum` (with a coefficient for each operand) or `product`.
+
+    The result so far lies in the workspace, not in y: y may have the bytes of an operand that a later pass reads."""
+    scratch, ranges = Scratch(), _passes(len(op.reads))
     partial: Pointer = scratch.take(op.writes[0].nbytes) if len(ranges) > 1 else Write(0)
     launches = []
     for start, end in ranges:
         xs: list[Argument] = [*([partial] if start else []), *(Read(i) for i in range(start, end))]
-        coeff = [*([1.0] if start else []), *op.attrs.coeff[start:end]]
-        cs = _filled([np.float32(c) for c in coeff], np.float32(0))
+        factors = [*([1.0] if start else []), *coefficients[start:end]] if coefficients else []
+        numbers = _filled([np.float32(c) for c in factors], np.float32(0)) if coefficients else ()
         y = Write(0) if end == len(op.reads) else partial
-        launches.append(_map("operands", f"sum_{len(xs)}", size, *_filled(xs, xs[0]), *cs, y))
-    return scratch.recipe("default", *launches)
-
-
-def _product(op: Op) -> Recipe:
-    size, scratch = op.writes[0].size, Scratch()
-    ranges = _passes(len(op.reads))
-    partial: Pointer = scratch.take(op.writes[0].nbytes) if len(ranges) > 1 else Write(0)
-    launches = []
-    for start, end in ranges:
-        xs: list[Argument] = [*([partial] if start else []), *(Read(i) for i in range(start, end))]
-        y = Write(0) if end == len(op.reads) else partial
-        launches.append(_map("operands", f"product_{len(xs)}", size, *_filled(xs, xs[0]), y))
+        launches.append(_launch(op, f"{kernel}_{len(xs)}", *_filled(xs, xs[0]), *numbers, y))
     return scratch.recipe("default", *launches)
 
 
 def _maximum(op: Op) -> Recipe:
-    size, scratch = op.writes[0].size, Scratch()
+    """Pass after pass likewise. If the op writes `which`, the index so far lies in the workspace, too."""
+    scratch, size = Scratch(), op.writes[0].size
     ranges, which = _passes(len(op.reads)), len(op.writes) > 1
     several = len(ranges) > 1
     best: Pointer = scratch.take(op.writes[0].nbytes) if several else Write(0)
@@ -140,42 +99,15 @@ def _maximum(op: Op) -> Recipe:
         if which:
             arguments += [Write(1) if last else index, index]
         kernel = f"maximum_which_{len(xs)}" if which else f"maximum_{len(xs)}"
-        launches.append(_map("operands", kernel, size, *arguments, np.int32(start)))
+        launches.append(_launch(op, kernel, *arguments, np.int32(start)))
     return scratch.recipe("default", *launches)
 
 
-def scale_forward(op: Op) -> list[Recipe]:
-    """x gamma (beta) -> y = x * gamma (+ beta), by channel"""
-    return [_by_channel(op.reads[0].shape, [Read(i) for i in range(len(op.reads))])]
-
-
-def scale_backward_data(op: Op) -> list[Recipe]:
-    """gamma dy -> dx = dy * gamma"""
-    return [_by_channel(op.reads[1].shape, [Read(1), Read(0)])]
-
-
-def _by_channel(shape: tuple[int, ...], reads: list[Argument]) -> Recipe:
-    size, c = math.prod(shape), shape[1]
-    name = "scale_shift" if len(reads) == 3 else "scale"
-    inner = 1 if channels_last(shape) else math.prod(shape[2:])
-    if inner == 1 and c % 4 == 0:
-        n4 = size // 4
-        return plain(Launch("scale", f"{name}_4", (*reads, Write(0), np.int64(n4), np.int32(c // 4)), over(n4)))
-    arguments = (*reads, Write(0), np.int64(size), np.int32(inner), np.int32(c))
-    return plain(Launch("scale", f"{name}_1", arguments, over(size)))
-
-
 KINDS = {
-    "relu.forward": relu_forward,
-    "relu.backward": relu_backward,
-    "gradient.add": add,
-    "gradient.accumulate": accumulate,
-    "gradient.clear": clear,
     "identity.forward": copy,
     "cast.forward": cast,
     "cast.backward": cast,
     "eltwise.forward": eltwise_forward,
     "eltwise.backward": eltwise_backward,
-    "scale.forward": scale_forward,
-    "scale.backward_data": scale_backward_data,
+    "gradient.add": add,
 }

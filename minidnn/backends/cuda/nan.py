@@ -1,9 +1,11 @@
 """Whether cuDNN's ReLU leaves NaN as it is, found out on the GPU.
 
-Behind a convolution and its bias cuDNN takes the ReLU in the same kernel, and no document says what that kernel makes
-of NaN: of a maximum with 0 it may be 0. Then a net whose weights are lost would go on with zeros, and its loss would
-stay finite. So each kernel is run once on an image of NaN, and those that hide it, or that cuDNN does not run, are not
-listed. (-inf becomes 0 in all of them, while our own ReLU makes NaN of it, too; +inf stays.)
+Behind a convolution and its bias cuDNN takes the ReLU in the same kernel. No document says whether that kernel keeps
+NaN: the maximum of NaN and 0 may be 0. Then a net whose weights are lost would go on with zeros, and its loss would
+stay finite. So each kernel is run once on an image of NaN. A kernel that hides NaN is not listed, nor one that cuDNN
+does not run.
+
+All of cuDNN's kernels turn -inf into 0, while our own ReLU turns it into NaN, too. +inf stays.
 """
 
 from __future__ import annotations
@@ -15,21 +17,21 @@ import numpy as np
 
 from minidnn.backends.cuda.api import Api
 from minidnn.backends.cuda.cudnn import B, Convolution, Cudnn, CudnnPlan, W, X, Y
-from minidnn.backends.cuda.recipe import ALIGNMENT
 from minidnn.formats import itemsize
+from minidnn.memory.schedule import aligned
 
 NAN = 0xFF  # as every byte: NaN in all formats
 _BITS = {"float32": ("uint32", 0x7F800000), "float16": ("uint16", 0x7C00), "bfloat16": ("uint16", 0x7F80)}  # infinity
 
 
 class NanProbe:
-    """Runs plans on one image, which is quick and small; what is found holds for a batch. Where a plan of that name is
-    not listed for one image, all plans of its engine that are must agree."""
+    """Runs plans on one image, which is quick and small; the result holds for a batch. Where a plan of that name is not
+    listed for one image, all listed plans of its engine must agree."""
 
     def __init__(self, api: Api, cudnn: Cudnn, stream: int) -> None:
         self.api, self.cudnn, self.stream = api, cudnn, stream
         self._found: dict[Convolution, dict[str, bool]] = {}  # of one image: plan's name -> whether NaN stays
-        self.refused: dict[str, str] = {}  # plan -> what cuDNN said when it was to run, for which it is not listed
+        self.refused: dict[str, str] = {}  # plan -> cuDNN's message when it did not run; such a plan is not listed
 
     def keeps(self, plan: CudnnPlan) -> bool:
         """Raises api.OutOfMemory where there is no room for one image."""
@@ -49,8 +51,8 @@ class NanProbe:
     def _run(self, problem: Convolution) -> dict[str, bool]:
         plans = self.cudnn.listed(problem)
         shapes = {X: problem.x, W: problem.w, B: problem.w[:1], Y: problem.y}
-        sizes = {uid: _up(prod(shape) * itemsize(problem.dtype)) for uid, shape in shapes.items()}
-        sizes[0] = max((_up(p.workspace) for p in plans), default=0)
+        sizes = {uid: aligned(prod(shape) * itemsize(problem.dtype)) for uid, shape in shapes.items()}
+        sizes[0] = max((aligned(p.workspace) for p in plans), default=0)
         whole = self.api.allocate(sum(sizes.values()))
         try:
             at, pack = whole, {}
@@ -70,7 +72,7 @@ class NanProbe:
         self.api.fill(pack[Y], 0, room, self.stream)
         try:
             self.cudnn.execute(plan, pack, workspace)
-        except Exception as error:  # what went wrong on the GPU itself is raised by `synchronize` below
+        except Exception as error:  # an error on the GPU itself is raised by `synchronize` below
             self.refused[f"{plan.name} for {problem}"] = str(error)
             return False
         host = self.api.allocate_host(prod(problem.y) * itemsize(problem.dtype))
@@ -89,7 +91,7 @@ def one_image(problem: Convolution) -> Convolution:
 
 
 def touched(problem: Convolution) -> int:
-    """How many values of y come of a window that is not padding alone."""
+    """How many values of y have a window with more than padding in it."""
     count = problem.y[0] * problem.y[1]
     for axis in (0, 1):
         window = problem.dilation[axis] * np.arange(problem.w[2 + axis])
@@ -97,7 +99,3 @@ def touched(problem: Convolution) -> int:
         places = begins[:, None] + window
         count *= int(((places >= 0) & (places < problem.x[2 + axis])).any(1).sum())
     return count
-
-
-def _up(nbytes: int) -> int:
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT

@@ -1,13 +1,16 @@
-"""LRN (lrn.py) and batch normalization: x is read once for its statistics, which are merged as means and squared
-deviations, and once to be normalized."""
+"""BatchNorm and Scale (kernels/normalization.cu). BatchNorm reads x twice: once for its statistics, which are merged as
+means and squared deviations, and once to normalize it."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from minidnn.backends.cuda import lrn
 from minidnn.backends.cuda.columns import mapping, partials, reducing
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Write, over, plain
+from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Scratch, Write, over, plain
+from minidnn.backends.cuda.reduction import sums_by_channel
+from minidnn.backends.layout import channels_last
 from minidnn.program import Op
 
 
@@ -40,7 +43,7 @@ def batch_norm_forward(op: Op) -> list[Recipe]:
 
 
 def batch_norm_backward(op: Op) -> list[Recipe]:
-    """x mean variance dy -> dx, in place of dy where permitted"""
+    """x mean variance dy -> dx, which may lie on dy"""
     shape, c = op.reads[0].shape, op.reads[0].shape[1]
     g, each = reducing(shape), mapping(shape)
     x, mean, variance, dy = (Read(i) for i in range(4))
@@ -81,11 +84,39 @@ def batch_norm_inference_backward(op: Op) -> list[Recipe]:
     return [plain(_launch(f"inference_backward_{g.vector}", *arguments, grid=g.grid))]
 
 
+def scale_forward(op: Op) -> list[Recipe]:
+    """x gamma (beta) -> y = x * gamma (+ beta), by channel"""
+    return [_by_channel(op.reads[0].shape, [Read(i) for i in range(len(op.reads))])]
+
+
+def scale_backward_filter(op: Op) -> list[Recipe]:
+    """x dy (N, C, ...) -> dgamma (C,)"""
+    return sums_by_channel(op, "sum_products", [Read(0), Read(1)])
+
+
+def scale_backward_data(op: Op) -> list[Recipe]:
+    """gamma dy -> dx = dy * gamma"""
+    return [_by_channel(op.reads[1].shape, [Read(1), Read(0)])]
+
+
+def _by_channel(shape: tuple[int, ...], reads: list[Argument]) -> Recipe:
+    size, c = math.prod(shape), shape[1]
+    name = "scale_shift" if len(reads) == 3 else "scale"
+    inner = 1 if channels_last(shape) else math.prod(shape[2:])
+    if inner == 1 and c % 4 == 0:
+        n4 = size // 4
+        return plain(Launch("normalization", f"{name}_4", (*reads, Write(0), np.int64(n4), np.int32(c // 4)), over(n4)))
+    arguments = (*reads, Write(0), np.int64(size), np.int32(inner), np.int32(c))
+    return plain(Launch("normalization", f"{name}_1", arguments, over(size)))
+
+
 KINDS = {
-    **lrn.KINDS,
     "batch_norm.forward": batch_norm_forward,
     "batch_norm.backward": batch_norm_backward,
     "batch_norm.statistics": batch_norm_statistics,
     "batch_norm.inference": batch_norm_inference,
     "batch_norm.inference_backward": batch_norm_inference_backward,
+    "scale.forward": scale_forward,
+    "scale.backward_filter": scale_backward_filter,
+    "scale.backward_data": scale_backward_data,
 }

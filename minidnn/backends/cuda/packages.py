@@ -71,7 +71,7 @@ class Packages:
     @property
     def description(self) -> str:
         cupy = f"CuPy {self.cupy.__version__}, " if self.cupy else ""
-        return f"CUDA {self.cuda}, {cupy}cuDNN {self.cudnn_version} ({self.paths['cudnn']})"
+        return f"CUDA {self.cuda}, {cupy}cuDNN {self.cudnn_version}"
 
 
 _loaded: dict[bool, Packages] = {}

@@ -1,7 +1,7 @@
 """A recipe is one way to compute an op on a GPU: its workspace, and the launches that do it, as plain values.
 
-An argument that points into memory is symbolic (the op's i-th read or write, or a piece of the workspace), so that one
-recipe serves the GPU, the tests that run kernels on the CPU, and the check for races, and needs no GPU to be made.
+An argument that points into memory is symbolic: the op's i-th read or write, or a piece of the workspace. So one recipe
+serves the GPU, the tests that run kernels on the CPU, and the check for races. It takes no GPU to make one.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from minidnn.backends.workspace import Space, Workspace
 from minidnn.program import Algorithm, Op
 
-ALIGNMENT = 256
 BLOCK = 256  # threads of a block, unless a kernel says otherwise
 MOST_BLOCKS = 1 << 16  # of a grid-stride kernel: more than any GPU runs at once
 
@@ -32,14 +32,6 @@ class Write:
 
     index: int
     offset: int = 0
-
-
-@dataclass(frozen=True)
-class Space:
-    """A piece of the workspace. Its contents do not outlive the op."""
-
-    offset: int
-    nbytes: int
 
 
 Pointer = Read | Write | Space
@@ -61,7 +53,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Execute:
-    """One plan of a cuDNN graph (cudnn.py): its pack says which tensor's uid lies where."""
+    """One plan of a cuDNN graph (cudnn.py). Its pack: pairs of a tensor's uid in the graph and its address."""
 
     plan: Any
     pack: tuple[tuple[int, Pointer], ...]
@@ -78,20 +70,13 @@ STORAGE = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 def storage(op: Op) -> str:
-    """What the op's kernels are compiled for: what T is in kernels/common.cuh. Besides float32 an op has one format."""
+    """The type that the op's kernels are compiled for, T in kernels/common.cuh. It is the op's one format of 16 bits,
+    or float if all its tensors are float32."""
     return next((STORAGE[t.dtype] for t in op.tensors if t.dtype in STORAGE), "float")
 
 
-class Scratch:
-    """Adds up the pieces of a workspace."""
-
-    def __init__(self) -> None:
-        self.nbytes = 0
-
-    def take(self, nbytes: int) -> Space:
-        piece = Space(self.nbytes, nbytes)
-        self.nbytes += -(-nbytes // ALIGNMENT) * ALIGNMENT
-        return piece
+class Scratch(Workspace):
+    """A workspace that ends as a recipe's."""
 
     def recipe(self, name: str, *steps: Launch | Execute) -> Recipe:
         return Recipe(Algorithm(name, self.nbytes), steps)
@@ -105,3 +90,8 @@ def plain(*steps: Launch | Execute, name: str = "default") -> Recipe:
 def over(n: int, block: int = BLOCK) -> int:
     """The grid of a grid-stride kernel over n items, at least one block."""
     return max(1, min(-(-n // block), MOST_BLOCKS))
+
+
+def by_fours(source: str, kernel: str, n: int, *arguments: Argument) -> Launch:
+    """A grid-stride kernel over n elements that moves four at a time; its last parameter is n."""
+    return Launch(source, kernel, (*arguments, np.int64(n)), over(-(-n // 4)))

@@ -1,15 +1,38 @@
-"""SGD in one pass over w, dw and h, and the norm of all gradients for clipping."""
+"""From gradients to weights (kernels/update.cu): accumulation, the norm of all gradients for clipping, and SGD in one
+pass over w, dw and h."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import BLOCK, Argument, Launch, Read, Recipe, Scratch, Space, Write, over, plain
+from minidnn.backends.cuda.recipe import (
+    BLOCK,
+    Argument,
+    Launch,
+    Read,
+    Recipe,
+    Scratch,
+    Space,
+    Write,
+    by_fours,
+    over,
+    plain,
+)
 from minidnn.program import Op
 
 AT_ONCE = 8  # gradients that one launch squares
 MOST = 1024  # blocks for one of them
 PER_BLOCK = BLOCK * 16  # values that a block should have
+
+
+def accumulate(op: Op) -> list[Recipe]:
+    """total dw -> total, which is float32"""
+    return [plain(by_fours("update", "accumulate", op.writes[0].size, Read(0), Read(1), Write(0)))]
+
+
+def clear(op: Op) -> list[Recipe]:
+    """-> total, all 0"""
+    return [plain(by_fours("update", "clear", op.writes[0].size, Write(0)))]
 
 
 def sgd_update(op: Op) -> list[Recipe]:
@@ -33,7 +56,7 @@ def gradient_clip(op: Op) -> list[Recipe]:
 
 
 def gradient_unscale(op: Op) -> list[Recipe]:
-    """state objective dw1 .. dwn -> state, and the factor that undoes the scale and clips"""
+    """state objective dw1 .. dwn -> state and factor, which undoes the scale and clips"""
     a, scratch = op.attrs, Scratch()
     steps, partial, count = _squares(op, 2, scratch)
     numbers = np.int32(count), np.float64(a.threshold), np.int32(a.period), np.float32(a.most), np.float32(a.least)
@@ -42,7 +65,7 @@ def gradient_unscale(op: Op) -> list[Recipe]:
 
 
 def _squares(op: Op, start: int, scratch: Scratch) -> tuple[list[Launch], Space, int]:
-    """Sums of the squares of all reads from `start` on: the launches, where they put them, and how many these are."""
+    """Sums of the squares of all reads from `start` on: (launches, the piece that they write, the number of sums)."""
     gradients = op.reads[start:]
     if len({t.dtype for t in gradients}) > 1:
         found = ", ".join(sorted({t.dtype for t in gradients}))
@@ -65,4 +88,10 @@ def _squares(op: Op, start: int, scratch: Scratch) -> tuple[list[Launch], Space,
     return steps, partial, done
 
 
-KINDS = {"sgd.update": sgd_update, "gradient.clip": gradient_clip, "gradient.unscale": gradient_unscale}
+KINDS = {
+    "gradient.accumulate": accumulate,
+    "gradient.clear": clear,
+    "gradient.clip": gradient_clip,
+    "gradient.unscale": gradient_unscale,
+    "sgd.update": sgd_update,
+}

@@ -5,7 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
-UNFOLDED = 1 << 22  # elements of windows in memory at once: a VGG's, of a whole batch, would take gigabytes
+from minidnn.backends.reference.activation import rectified
+
+UNFOLDED = 1 << 22  # elements of windows in memory at once: those of a whole batch of VGG's would take gigabytes
 
 
 def windows(x, a, out):
@@ -26,7 +28,7 @@ def batches(x, w, y):
 
 
 def forward(a, reads, writes):
-    """y[n, o] = sum over c, i, j of w[o, c, i, j] x[n, c, s h + d i - p, s w + d j - p] (+ b[o])."""
+    """y[n, o, h, w] = sum over c, i, j of w[o, c, i, j] x[n, c, h', w'] (+ b[o]). Here h' = s h + d i - p; w' alike."""
     (x, w, *b), (y,) = reads, writes
     rows = w.reshape(a.group, len(w) // a.group, -1)
     for some in batches(x, w, y):
@@ -35,8 +37,14 @@ def forward(a, reads, writes):
         y += b[0][:, None, None]
 
 
+def forward_relu(a, reads, writes):
+    """y = ReLU(forward), with zeros and NaN as in relu.forward."""
+    forward(a, reads, writes)
+    writes[0][...] = rectified(writes[0])
+
+
 def backward_filter(a, reads, writes):
-    """dw[o, c, i, j] = sum over n, h, w of dy[n, o, h, w] x[n, c, s h + d i - p, ...]."""
+    """dw[o, c, i, j] = sum over n, h, w of dy[n, o, h, w] x[n, c, h', w']. Here h' = s h + d i - p; w' alike."""
     (x, dy), (dw,) = reads, writes
     rows = dy.reshape(len(dy), a.group, dy.shape[1] // a.group, -1)
     total = np.zeros((), dw.dtype)
@@ -47,7 +55,7 @@ def backward_filter(a, reads, writes):
 
 
 def backward_data(a, reads, writes):
-    """dx: each dy goes back, through w, to the places of its window."""
+    """dx: each dy goes back, through w, to the places of its window, where all are added."""
     (w, dy), (dx,) = reads, writes
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = a.kernel, a.stride, a.pad, a.dilation
     n, c, h, width = dx.shape
@@ -62,3 +70,11 @@ def backward_data(a, reads, writes):
             met = padded[:, :, top : top + sh * (oh - 1) + 1 : sh, left : left + sw * (ow - 1) + 1 : sw]
             met += columns[:, :, i, j]
         dx[some] = padded[:, :, ph : ph + h, pw : pw + width]
+
+
+KINDS = {
+    "convolution.forward": forward,
+    "convolution.forward_relu": forward_relu,
+    "convolution.backward_filter": backward_filter,
+    "convolution.backward_data": backward_data,
+}

@@ -38,7 +38,7 @@ class ReferenceDevice(Device):
         return (DEFAULT,)
 
     def fuses(self, op: Op) -> bool:
-        """All that is fused is there, one kernel after the other: the definition of what others make of it."""
+        """Any fused op with a kernel. Such a kernel runs the parts one after the other, and so defines the whole."""
         return op.kind in KERNELS
 
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
@@ -61,8 +61,8 @@ def kernel_of(op: Op) -> Callable[..., None]:
 
 
 def bound(op: Op, reads: list[np.ndarray], writes: list[np.ndarray]) -> Callable[[], None]:
-    """The op's kernel on these arrays. It never sees one of 16 bits: it gets the same numbers as float32, and what it
-    makes of them is rounded once, when it is stored."""
+    """The op's kernel on these arrays. Of an array in a format of 16 bits the kernel gets a float32 copy; its result is
+    rounded once, when it is stored."""
     kernel = kernel_of(op)
     half = {id(a): a for a in (*reads, *writes) if str(a.dtype) in HALF}
 

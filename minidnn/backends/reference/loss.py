@@ -10,15 +10,18 @@ TINY = np.finfo(np.float32).tiny  # Caffe's floor under a probability before its
 
 
 def softmax(x, axis):
+    """e^x over the sum of e^x along the axis."""
     e = np.exp(x - x.max(axis, keepdims=True))
     return e / e.sum(axis, keepdims=True)
 
 
 def softmax_forward(a, reads, writes):
+    """x -> y."""
     writes[0][...] = softmax(reads[0], a.axis)
 
 
 def softmax_backward(a, reads, writes):
+    """dx = y (dy - the sum of y dy along the axis)."""
     (y, dy), (dx,) = reads, writes
     dx[...] = y * (dy - (y * dy).sum(a.axis, keepdims=True))
 
@@ -29,7 +32,7 @@ def rows_of(scores, axis):
 
 
 def valid_labels(label, classes, ignore):
-    """(labels as one row, which of them count). Raises ValueError for one that names no class."""
+    """(labels int64 (count,), which of them count). Raises ValueError for a label that names no class."""
     flat = label.reshape(-1).astype(np.int64)
     counts = np.ones(len(flat), bool) if ignore is None else flat != ignore
     wrong = counts & ((flat < 0) | (flat >= classes))
@@ -40,11 +43,13 @@ def valid_labels(label, classes, ignore):
 
 
 def normalizer(a, prob, counts):
+    """The number that the sum of the losses is divided by."""
     batch = math.prod(prob.shape[: a.axis])
     return max({"FULL": len(counts), "VALID": int(counts.sum()), "BATCH_SIZE": batch, "NONE": 1}[a.normalization], 1)
 
 
 def softmax_loss_forward(a, reads, writes):
+    """x label -> loss prob: the sum of -log(prob at the label) over the labels that count, by the normalizer."""
     (x, label), (loss, prob) = reads, writes
     prob[...] = softmax(x, a.axis)
     flat, counts = valid_labels(label, x.shape[a.axis], a.ignore_label)
@@ -79,4 +84,15 @@ def accuracy(a, reads, writes):
 
 
 def objective(a, reads, writes):
+    """The weighted sum of all losses, each (1,)."""
     writes[0][0] = sum(w * loss[0] for w, loss in zip(a.weights, reads, strict=True))
+
+
+KINDS = {
+    "softmax.forward": softmax_forward,
+    "softmax.backward": softmax_backward,
+    "softmax_loss.forward": softmax_loss_forward,
+    "softmax_loss.backward": softmax_loss_backward,
+    "accuracy.forward": accuracy,
+    "objective.forward": objective,
+}

@@ -1,61 +1,33 @@
-"""LRN, BatchNorm and Scale."""
+"""BatchNorm and Scale, one by one and fused (programs/fusion.py)."""
 
 from __future__ import annotations
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
+
+from minidnn.backends.reference.activation import passed, rectified
+from minidnn.backends.reference.bias import backward_bias
 
 
 def per_channel(v, x):
-    """v (C,) in the shape that goes with x (N, C, ...)."""
+    """v (C,) in a shape that broadcasts over x (N, C, ...)."""
     return v.reshape(1, -1, *(1,) * (x.ndim - 2))
 
 
 def other_axes(x):
+    """All axes of x (N, C, ...) but the channels'."""
     return tuple(k for k in range(x.ndim) if k != 1)
-
-
-# ---- LRN
-
-
-def window_sum(v, a):
-    """The sum of v over each element's window, zeros beyond the edge: n channels, or n x n places."""
-    half = a.size // 2
-    if a.region == "ACROSS_CHANNELS":
-        padded = np.pad(v, ((0, 0), (half, half), (0, 0), (0, 0)))
-        return sliding_window_view(padded, a.size, 1).sum(-1)
-    padded = np.pad(v, ((0, 0), (0, 0), (half, half), (half, half)))
-    return sliding_window_view(sliding_window_view(padded, a.size, 2).sum(-1), a.size, 3).sum(-1)
-
-
-def lrn_terms(x, a):
-    """(scale, alpha per element of the window): y = x * scale^-beta."""
-    across = a.region == "ACROSS_CHANNELS"
-    alpha = a.alpha / (a.size if across else a.size**2)
-    return (a.k if across else 1.0) + alpha * window_sum(x * x, a), alpha
-
-
-def lrn_forward(a, reads, writes):
-    (x,), (y,) = reads, writes
-    y[...] = x * lrn_terms(x, a)[0] ** -a.beta
-
-
-def lrn_backward(a, reads, writes):
-    """dx = dy scale^-beta - 2 alpha beta x sum over the window of dy x scale^(-beta - 1)."""
-    (x, *_, dy), (dx,) = reads, writes
-    scale, alpha = lrn_terms(x, a)
-    power = scale**-a.beta
-    dx[...] = dy * power - 2 * alpha * a.beta * x * window_sum(dy * x * power / scale, a)
 
 
 # ---- BatchNorm
 
 
 def normalized(a, x, mean, variance):
+    """(x - mean) / sqrt(variance + eps)."""
     return (x - per_channel(mean, x)) / np.sqrt(per_channel(variance, x) + a.eps)
 
 
 def batch_norm_forward(a, reads, writes):
+    """x -> y mean variance, by the batch's mean and its biased variance."""
     (x,), (y, mean, variance) = reads, writes
     m = x.mean(other_axes(x))
     v = x.var(other_axes(x))
@@ -64,7 +36,8 @@ def batch_norm_forward(a, reads, writes):
 
 
 def batch_norm_statistics(a, reads, writes):
-    """Running sums: s <- f s + (the batch's); the variance made unbiased by m / (m - 1)."""
+    """mean variance mean_sum variance_sum factor -> the last three: running sums, s <- f s + (the batch's). The
+    variance is made unbiased by m / (m - 1)."""
     mean, variance, *_ = reads
     mean_sum, variance_sum, factor = writes
     factor[...] = a.fraction * factor + 1
@@ -89,11 +62,13 @@ def running(total, factor):
 
 
 def batch_norm_inference(a, reads, writes):
+    """x mean_sum variance_sum factor -> y, by the running statistics."""
     (x, mean_sum, variance_sum, factor), (y,) = reads, writes
     y[...] = normalized(a, x, running(mean_sum, factor), running(variance_sum, factor))
 
 
 def batch_norm_inference_backward(a, reads, writes):
+    """dx = dy / sqrt(variance + eps), by the running variance."""
     (variance_sum, factor, dy), (dx,) = reads, writes
     dx[...] = dy / np.sqrt(per_channel(running(variance_sum, factor), dy) + a.eps)
 
@@ -102,6 +77,7 @@ def batch_norm_inference_backward(a, reads, writes):
 
 
 def scale_forward(a, reads, writes):
+    """y = x gamma (+ beta), by channel."""
     (x, gamma, *beta), (y,) = reads, writes
     y[...] = x * per_channel(gamma, x)
     if beta:
@@ -109,10 +85,76 @@ def scale_forward(a, reads, writes):
 
 
 def scale_backward_filter(a, reads, writes):
+    """dgamma[c] = the sum of x dy over all axes but the channels'."""
     (x, dy), (dgamma,) = reads, writes
     dgamma[...] = (x * dy).sum(other_axes(x))
 
 
 def scale_backward_data(a, reads, writes):
+    """dx = dy gamma, by channel."""
     (gamma, dy), (dx,) = reads, writes
     dx[...] = dy * per_channel(gamma, dy)
+
+
+# ---- BatchNorm, Scale, and perhaps ReLU, as one op
+
+
+def batch_norm_forward_scale(a, reads, writes):
+    """x gamma beta -> y mean variance."""
+    x, gamma, beta = reads
+    batch_norm_forward(a, [x], writes)
+    scale_forward(None, [writes[0], gamma, beta], writes[:1])
+
+
+def batch_norm_forward_scale_relu(a, reads, writes):
+    """x gamma beta -> y mean variance, where y = ReLU(...)."""
+    batch_norm_forward_scale(a, reads, writes)
+    writes[0][...] = rectified(writes[0])
+
+
+def batch_norm_inference_scale(a, reads, writes):
+    """x mean_sum variance_sum factor gamma beta -> y."""
+    *given, gamma, beta = reads
+    batch_norm_inference(a, given, writes)
+    scale_forward(None, [writes[0], gamma, beta], writes)
+
+
+def batch_norm_inference_scale_relu(a, reads, writes):
+    """x mean_sum variance_sum factor gamma beta -> y, where y = ReLU(...)."""
+    batch_norm_inference_scale(a, reads, writes)
+    writes[0][...] = rectified(writes[0])
+
+
+def batch_norm_backward_scale(a, reads, writes):
+    """x mean variance gamma beta dy -> dx dgamma dbeta."""
+    x, mean, variance, gamma, _, dy = reads
+    dx, dgamma, dbeta = writes
+    scale_backward_filter(None, [normalized(a, x, mean, variance), dy], [dgamma])
+    backward_bias(None, [dy], [dbeta])
+    batch_norm_backward(a, [x, mean, variance, dy * per_channel(gamma, dy)], [dx])
+
+
+def batch_norm_backward_scale_relu(a, reads, writes):
+    """x mean variance gamma beta dy -> dx dgamma dbeta, of the gradient where y > 0: y as forward computed it."""
+    x, mean, variance, gamma, beta, dy = reads
+    y = normalized(a, x, mean, variance)
+    scale_forward(None, [y, gamma, beta], [y])
+    batch_norm_backward_scale(a, [*reads[:-1], passed(y, dy)], writes)
+
+
+KINDS = {
+    "batch_norm.forward": batch_norm_forward,
+    "batch_norm.forward_scale": batch_norm_forward_scale,
+    "batch_norm.forward_scale_relu": batch_norm_forward_scale_relu,
+    "batch_norm.backward": batch_norm_backward,
+    "batch_norm.backward_scale": batch_norm_backward_scale,
+    "batch_norm.backward_scale_relu": batch_norm_backward_scale_relu,
+    "batch_norm.statistics": batch_norm_statistics,
+    "batch_norm.inference": batch_norm_inference,
+    "batch_norm.inference_scale": batch_norm_inference_scale,
+    "batch_norm.inference_scale_relu": batch_norm_inference_scale_relu,
+    "batch_norm.inference_backward": batch_norm_inference_backward,
+    "scale.forward": scale_forward,
+    "scale.backward_filter": scale_backward_filter,
+    "scale.backward_data": scale_backward_data,
+}

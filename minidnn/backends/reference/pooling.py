@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from minidnn.backends.reference.activation import passed
+
 
 def padded_shape(x, a, out):
     """H and W of an array in which every window, hanging ones too, lies inside."""
@@ -32,7 +34,8 @@ def taps(area, a, out):
 
 
 def maximum(x, a, out):
-    """(the largest value of each window, which place it stands at: the first of equals). NaN is the largest of all."""
+    """(the largest value of each window, its place in the window). Of equals the first place counts; NaN is the
+    largest of all."""
     best = np.full((*x.shape[:2], *out), -np.inf, x.dtype)
     index = np.zeros(best.shape, np.int32)
     for k, tap in enumerate(taps(padded(x, a, out, -np.inf), a, out)):
@@ -78,3 +81,15 @@ def backward(a, reads, writes):
         for k, tap in enumerate(taps(area, a, out)):
             tap += np.where(index == k, dy, 0)
     dx[...] = inside(area, dx, a)
+
+
+def backward_relu(a, reads, writes):
+    """index y dy -> dx: the pooling's gradient at maxima that are positive, and 0 elsewhere."""
+    (index, y, dy), (dx,) = reads, writes
+    positive = np.empty_like(dx)
+    backward(a, [index, (y > 0).astype(dx.dtype)], [positive])
+    backward(a, [index, dy], [dx])
+    dx[...] = passed(positive, dx)
+
+
+KINDS = {"pooling.forward": forward, "pooling.backward": backward, "pooling.backward_relu": backward_relu}

@@ -1,4 +1,4 @@
-"""What becomes of weight gradients: accumulation, clipping, and Caffe's SGD."""
+"""From gradients to weights: accumulation, clipping, loss scaling, and Caffe's SGD."""
 
 from __future__ import annotations
 
@@ -6,28 +6,32 @@ import numpy as np
 
 
 def accumulate(a, reads, writes):
+    """total + dw, in place of the total."""
     (total, dw), (out,) = reads, writes
     np.add(total, dw, out=out)
 
 
 def clear(a, reads, writes):
+    """A total of 0."""
     writes[0].fill(0)
 
 
 def clip(a, reads, writes):
-    """threshold / norm where the norm of all gradients together exceeds the threshold, else 1."""
+    """dw1 .. dwn -> factor (1,): threshold / norm where the norm of all gradients exceeds the threshold, else 1."""
     norm = norm_of(reads)
     writes[0][0] = a.threshold / norm if norm > a.threshold else 1.0
 
 
 def norm_of(gradients):
+    """The L2 norm of all gradients as one vector, in float64."""
     return np.sqrt(sum(float(np.vdot(dw.astype(np.float64), dw.astype(np.float64))) for dw in gradients))
 
 
 def unscale(a, reads, writes):
-    """The factor that undoes the scale, and clips; not a number where the step does not count. The scale's next value.
+    """state objective dw1 .. dwn -> state factor. The state is the loss's scale and the good steps since it changed.
 
-    With an objective that is not finite nothing changes."""
+    The factor (1,) undoes the scale, and clips. Where the gradients are not finite it is NaN, the step does not count,
+    and the scale is halved. Where the objective is not finite, the state stays."""
     (scale, good), objective, *gradients = reads
     state, factor = writes
     norm = norm_of(gradients) / float(scale)
@@ -45,8 +49,8 @@ def unscale(a, reads, writes):
 def sgd(a, reads, writes):
     """g = dw clip / iter_size, + decay w (L2) or decay sign(w) (L1); h = momentum h + rate lr_mult g; w -= h.
 
-    With an objective that is not finite nothing is changed, so that the failing step can be run again and looked at;
-    nor with a factor (clip) that is not: the step does not count.
+    If the objective is not finite nothing changes, so that the failing step can be run again and looked at. If the
+    factor (clip) is not finite nothing changes either: the step does not count.
     """
     w, dw, rate, objective, *rest = reads
     if not np.isfinite(objective[0]) or (a.clipped and not np.isfinite(rest[-1][0])):
@@ -61,3 +65,12 @@ def sgd(a, reads, writes):
         step = number(a.momentum) * rest[0] + step
         writes[1][...] = step
     np.subtract(w, step, out=writes[0])
+
+
+KINDS = {
+    "gradient.accumulate": accumulate,
+    "gradient.clear": clear,
+    "gradient.clip": clip,
+    "gradient.unscale": unscale,
+    "sgd.update": sgd,
+}

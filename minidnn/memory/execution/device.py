@@ -21,8 +21,8 @@ from minidnn.program import Algorithm, Op, Tensor
 class Device:
     """A device that runs ops.
 
-    `memory` is in bytes. `description` names everything that its numbers and its speed depend on: the library, its
-    version, threads.
+    `memory` is in bytes. `description` names everything that its numbers and its speed depend on, and nothing else: the
+    library, its version, threads. Results and snapshots show it.
     """
 
     name: str
@@ -54,6 +54,7 @@ class Device:
     # ---- optional
 
     rates: Rates = CPU  # for estimates of ops that are not measured
+    found: str = ""  # for the user of this machine: where the libraries lie, and which are missing
     own_memory: bool = False  # whether the arena lies in the device's own memory, not in the host's
 
     def view(self, buffer: Any, tensor: Tensor) -> Any:

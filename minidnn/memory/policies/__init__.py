@@ -61,6 +61,11 @@ def names() -> list[str]:
     return [*POLICIES, *CHOOSING]
 
 
+def variant(name: str) -> bool:
+    """Whether the policy is a variant of another: its name continues the other's, as vdnn_pp_alt continues vdnn_pp."""
+    return any(name.startswith(f"{other}_") for other in names())
+
+
 def find(name: str) -> Policy:
     """The policy of that name. Raises NoSuchPolicy, which lists the names, and PlanError or OSError for a file."""
     if name.endswith(plan_file.SUFFIX):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minidnn.backends.cpu import CpuDevice
-from minidnn.backends.cpu.native.native import NAME
+from minidnn.backends.cpu.native.binding import NAME
 from minidnn.programs.fusion import SCALED, kinds
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.op_examples import Example, Maker, attrs, compiled, run, scaled

@@ -11,8 +11,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from minidnn.backends.cpu import CpuDevice, library
-from minidnn.backends.cpu.device import KINDS
+from minidnn.backends.cpu import CpuDevice, onednn, uncompiled
+from minidnn.backends.cpu.onednn import library
 from minidnn.backends.reference import KERNELS, ReferenceDevice
 from minidnn.program import Algorithm, Op, Pass, Tensor
 from tests.support.cpu_kinds import ALL, by_kind, close, spoiled
@@ -37,7 +37,7 @@ def ways(device: CpuDevice, e: Example) -> list[tuple[CpuDevice, Algorithm]]:
 
 
 def test_every_kind_has_examples():
-    assert {e.op.kind for e in ALL} == set(KINDS) | set(KERNELS)
+    assert {e.op.kind for e in ALL} == set(onednn.KINDS) | set(uncompiled.KINDS) | set(KERNELS)
 
 
 @pytest.mark.parametrize("kind", sorted({e.op.kind for e in ALL}))
@@ -171,6 +171,12 @@ def test_threads(device):
         CpuDevice(threads=0)
 
 
+def test_its_description_names_no_file_and_is_always_the_same(device):
+    """It is in every snapshot: equal runs give equal files, on any machine and for any device of a process."""
+    assert CpuDevice().description == device.description and "/" not in device.description
+    assert "libdnnl" in device.found
+
+
 def test_layout_is_nhwc_inside(device):
     t = Tensor("t", (2, 3, 4, 5))
     buffer = np.zeros(t.nbytes, np.uint8)
@@ -203,7 +209,7 @@ def test_a_wrong_label_is_named(device):
 def test_without_onednn(monkeypatch):
     monkeypatch.setenv(library.VARIABLE, "none")
     plain = CpuDevice()
-    assert "fallback" in plain.description and "MINIDNN_ONEDNN=none" in plain.description
+    assert "fallback" in plain.description and "MINIDNN_ONEDNN=none" in plain.found
     for kind in ("convolution.forward", "pooling.backward", "relu.forward"):
         e = by_kind(kind)[0]
         got = run(plain, e, plain.algorithms(e.op)[0])
@@ -212,11 +218,11 @@ def test_without_onednn(monkeypatch):
 
 def test_a_named_library_is_not_silently_replaced(monkeypatch, tmp_path):
     monkeypatch.setenv(library.VARIABLE, str(tmp_path / "libnothing.so"))
-    assert "libnothing.so" in CpuDevice().description
+    assert "libnothing.so" in CpuDevice().found
     libc = next((p for p in ("libc.so.6",) if sys.platform == "linux"), None)
     if libc:
         monkeypatch.setenv(library.VARIABLE, libc)
-        assert "is no oneDNN" in CpuDevice().description
+        assert "is no oneDNN" in CpuDevice().found
 
 
 # What is not finite

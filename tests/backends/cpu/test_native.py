@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from minidnn.backends.cpu import CpuDevice
-from minidnn.backends.cpu.library import Unavailable
 from minidnn.backends.cpu.native import compiled, winograd
+from minidnn.backends.cpu.native.binding import Native
 from tests.support.convolutions import example
 from tests.support.op_examples import Maker
 
@@ -16,7 +16,7 @@ def source(tmp_path, monkeypatch):
     """A file that is quickly compiled, in the place of ours."""
     try:
         compiled._compiler()
-    except Unavailable as reason:
+    except compiled.NotCompiled as reason:
         pytest.skip(str(reason))
     path = tmp_path / "quick.c"
     path.write_text("int quick(void) { return 7; }\n")
@@ -49,22 +49,36 @@ def test_a_cache_that_cannot_be_written_is_done_without(source):
 def test_without_a_compiler_it_is_not_offered_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
     monkeypatch.setattr(compiled, "_path", lambda _: tmp_path / "native.so")
-    with pytest.raises(Unavailable, match="no-such-compiler"):
+    with pytest.raises(compiled.NotCompiled, match="no-such-compiler"):
         compiled.load()
     without = CpuDevice()
     if without.dnnl is None:
         pytest.skip(without.description)
-    assert "none of our own kernels: needs a C compiler once (CC=no-such-compiler is not there)" in without.description
+    assert "none of our own kernels: needs a C compiler once (CC=no-such-compiler is not there)" in without.found
+    assert without.description.endswith("; none of our own kernels")
     e = example(Maker(8), "forward", 1, 8, 8, 8, 8, (1, 1))
     names = [a.name for a in without.algorithms(e.op)]
     assert names and winograd.THREE.name not in names
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Unavailable, match="none of cc, gcc, clang"):
+    with pytest.raises(compiled.NotCompiled, match="none of cc, gcc, clang"):
         compiled.load()
 
 
 def test_what_a_compiler_says_is_told(source, tmp_path, monkeypatch):
     source.write_text("int broken(void) { return nothing; }\n")
-    with pytest.raises(Unavailable, match=r"does not compile .*\.c: .*nothing"):
+    with pytest.raises(compiled.NotCompiled, match=r"does not compile .*\.c: .*nothing"):
         compiled.load(tmp_path)
+
+
+class Wrong(dict):
+    """A library whose structs have a byte each."""
+
+    def __missing__(self, name):
+        self[name] = lambda: 1
+        return self[name]
+
+
+def test_a_struct_that_c_spells_otherwise_is_refused():
+    with pytest.raises(TypeError, match=r"native\.\w+\.\w+ has \d+ bytes, but '\w+' in C has 1: their fields differ"):
+        Native(Wrong(), 1)

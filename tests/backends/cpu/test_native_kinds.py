@@ -1,4 +1,4 @@
-"""Our own kernels, kind by kind, beyond what test_cpu_backend.py shows of every algorithm: the same bits for any number
+"""Our own kernels, kind by kind, beyond what test_kernels.py shows of every algorithm: the same bits for any number
 of threads, and nothing outside of the workspace that they declare."""
 
 from __future__ import annotations
@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from minidnn.backends.cpu import CpuDevice
-from minidnn.backends.cpu.native import bias, dropout, join, loss, lrn, pooling, relu, update
-from minidnn.backends.cpu.native.native import NAME
+from minidnn.backends.cpu.native import activation, bias, dropout, join, loss, lrn, pooling, update
+from minidnn.backends.cpu.native.binding import NAME
 from minidnn.backends.reference import KERNELS
 from tests.support.cpu_kinds import close, spoiled
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, expected, guarded, place, run
 
 ALL = list(examples())
-FAMILIES = (bias, dropout, join, loss, lrn, pooling, relu, update)
+FAMILIES = (activation, bias, dropout, join, loss, lrn, pooling, update)
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 
 

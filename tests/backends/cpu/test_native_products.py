@@ -12,7 +12,7 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.device import LAST
-from minidnn.backends.cpu.native import implicit_gemm, inner_product, winograd
+from minidnn.backends.cpu.native import convolution, implicit_gemm, inner_product, winograd
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Algorithm, Op
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, guarded, run
@@ -125,43 +125,42 @@ def in_float64(e: Example) -> np.ndarray:
     return out
 
 
-def by(family, device: CpuDevice, e: Example) -> Algorithm | None:
-    """A family's algorithm for an example, which the device offers; None where it is not for it."""
-    tables = (family.FIRST, family.MORE)
-    found = [r.algorithm for t in tables if e.op.kind in t for r in t[e.op.kind](device.native, e.op)]
+def by(recipes, device: CpuDevice, e: Example) -> Algorithm | None:
+    """A way's algorithm for an example, which the device offers; None where it is not for it."""
+    found = [r.algorithm for r in recipes(device.native, e.op)]
     assert set(found) <= set(device.algorithms(e.op)) and len(found) <= 1
     return found[0] if found else None
 
 
-def near_and_the_same_on_any_threads(family, one: CpuDevice, e: Example, want: np.ndarray) -> None:
-    algorithm = by(family, one, e)
+def near_and_the_same_on_any_threads(recipes, one: CpuDevice, e: Example, want: np.ndarray) -> None:
+    algorithm = by(recipes, one, e)
     (got,) = run(one, e, algorithm)
     error = np.abs(got - want).max()
     assert error <= TOLERANCE * np.abs(want).max(), f"{e.name}: {error:.1e}"
     assert guarded(one, e, algorithm), e.name
     for threads in (2, 5):
         other = compiled(threads)
-        (again,) = run(other, e, by(family, other, e))
+        (again,) = run(other, e, by(recipes, other, e))
         assert again.tobytes() == got.tobytes(), f"{e.name} on {threads} threads"
-        assert guarded(other, e, by(family, other, e)), e.name
+        assert guarded(other, e, by(recipes, other, e)), e.name
 
 
 @pytest.mark.parametrize("geometry", CONVOLUTIONS, ids=str)
 def test_implicit_products_are_near_to_float64_and_the_same_for_any_number_of_threads(one, geometry):
     plain = geometry[4] == (1, 1) and geometry[-1] == 1
     for e, want in convolutions(Maker(4), *geometry):
-        for_it = by(implicit_gemm, one, e) is not None
+        for_it = by(implicit_gemm.recipes, one, e) is not None
         assert for_it != plain, e.name
         if for_it:
-            near_and_the_same_on_any_threads(implicit_gemm, one, e, want)
+            near_and_the_same_on_any_threads(implicit_gemm.recipes, one, e, want)
 
 
 @pytest.mark.parametrize("geometry", [(1, 1, (1, 1), 1), (2, 40, (9, 7), 33), (3, 300, (5, 6), 70)], ids=str)
 def test_backward_filter_of_1x1_is_a_product(one, geometry):
     for e, want in convolutions(Maker(9), *geometry, (1, 1), (1, 1), (0, 0), (1, 1), 1):
         if e.op.kind == "convolution.backward_filter":
-            assert one.algorithms(e.op)[0].name == inner_product.GEMM
-            near_and_the_same_on_any_threads(inner_product, one, e, want)
+            assert one.algorithms(e.op)[0].name == convolution.GEMM
+            near_and_the_same_on_any_threads(convolution.of_pixels, one, e, want)
 
 
 FIVES = [  # n, c, (h, w), outputs, pad, group: images of one tile and less, odd channels, sizes that no tile divides
@@ -180,14 +179,14 @@ def test_winograd_is_near_to_float64_and_the_same_for_any_number_of_threads(one,
     n, c, size, o, pad, group = geometry
     size, pad = tuple(max(a, b) for a, b in zip(size, kernel, strict=True)), tuple(min(p, kernel[0] - 1) for p in pad)
     for e, want in convolutions(Maker(6), n, c, size, o, kernel, (1, 1), pad, (1, 1), group):
-        near_and_the_same_on_any_threads(winograd, one, e, want)
+        near_and_the_same_on_any_threads(winograd.recipes, one, e, want)
 
 
 def test_winograd_of_5x5_is_near_to_float64_where_values_are_positive_and_many(one):
     """As behind a ReLU: sums do not cancel, what is transformed does."""
     for e, _ in convolutions(Maker(7), 2, 256, (14, 14), 48, (5, 5), (1, 1), (2, 2), (1, 1), 1):
         positive = Example(e.name, e.op, {t: np.abs(x) for t, x in e.data.items()})
-        want, (got,) = in_float64(positive), run(one, positive, by(winograd, one, positive))
+        want, (got,) = in_float64(positive), run(one, positive, by(winograd.recipes, one, positive))
         assert np.abs(got - want).max() <= TOLERANCE * want.max(), e.name
 
 

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from minidnn.backends import layout
-from minidnn.backends.cuda import convolution, dense
+from minidnn.backends.cuda import convolution, inner_product
 from minidnn.backends.cuda.cudnn import (
     BACKWARD_DATA,
     BACKWARD_FILTER,
@@ -152,7 +152,7 @@ def library(plans, **settings) -> tuple[Cudnn, list[Graph]]:
 
 
 ONE = [("eng1_k2=3", 131, ())]
-KINDS = {**convolution.KINDS, **dense.KINDS}
+KINDS = {**convolution.KINDS, **inner_product.KINDS}
 x, w, b, y = (
     Tensor("x", (2, 6, 9, 10)),
     Tensor("w", (8, 3, 5, 3)),
@@ -205,7 +205,7 @@ def test_a_convolution_is_said_as_it_is(kind, reads, write, operation, named, pa
 def test_an_inner_product_is_said_in_two_ways(shapes):
     x, w, y = Tensor("x", shapes[0]), Tensor("w", shapes[1]), Tensor("y", (5, 7))
     cudnn, graphs = library(ONE)
-    recipes = dense.forward(cudnn, op("inner_product.forward", (x, w), (y,)))
+    recipes = inner_product.forward(cudnn, op("inner_product.forward", (x, w), (y,)))
     assert [r.algorithm.name for r in recipes] == ["line.eng1_k2=3", "images.eng1_k2=3"]
     assert [tuple(graph.tensors[uid].dim) for graph in graphs for uid in (X, W, Y)] == [
         (1, 12, 1, 5), (7, 12, 1, 1), (1, 7, 1, 5), (5, 12, 1, 1), (7, 12, 1, 1), (5, 7, 1, 1),
@@ -223,7 +223,7 @@ def test_the_gradients_of_an_inner_product():
         ("backward_filter", (x, dy), w, {X: Read(0), Y: Read(1), W: Write(0)}),
     ]:
         cudnn, graphs = library(ONE)
-        recipes = dense.KINDS[f"inner_product.{kind}"](cudnn, op(f"inner_product.{kind}", reads, (write,)))
+        recipes = inner_product.KINDS[f"inner_product.{kind}"](cudnn, op(f"inner_product.{kind}", reads, (write,)))
         assert [dict(r.steps[0].pack) for r in recipes] == [pack, pack]
         assert [graph.calls[0][0] for graph in graphs] == [
             {"backward_data": "conv_dgrad", "backward_filter": "conv_wgrad"}[kind]
@@ -238,7 +238,7 @@ def test_the_way_that_moves_fewer_bytes_comes_first():
     }
     cudnn.plans = lambda problem: (plan[problem.x[0]],)  # type: ignore[method-assign]
     tensors = Tensor("x", (5, 12)), Tensor("w", (7, 12)), Tensor("y", (5, 7))
-    recipes = dense.forward(cudnn, op("inner_product.forward", tensors[:2], tensors[2:]))
+    recipes = inner_product.forward(cudnn, op("inner_product.forward", tensors[:2], tensors[2:]))
     assert [r.algorithm.name for r in recipes] == ["images.near", "line.far"]
 
 

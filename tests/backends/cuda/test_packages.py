@@ -241,7 +241,7 @@ def test_what_the_process_has_loaded_is_what_is_used(libraries, modules, tmp_pat
 def test_nothing_is_imported_before_it_is_asked_for():
     code = (
         "import sys, minidnn.backends.cuda.packages, minidnn.backends.cuda.cudnn, minidnn.backends.cuda.convolution, "
-        "minidnn.backends.cuda.dense; print(sorted({'cupy', 'cudnn', 'torch'} & set(sys.modules)))"
+        "minidnn.backends.cuda.inner_product; print(sorted({'cupy', 'cudnn', 'torch'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert done.stdout.strip() == "[]"

@@ -19,15 +19,15 @@ from time import perf_counter
 
 from ruamel.yaml import YAML
 
-from minidnn.backends.cuda import Planner, convolution, dense, packages
+from minidnn.backends.cuda import Planner, convolution, inner_product, packages
 from minidnn.backends.cuda.cudnn import LITTLE, B, Cudnn, NoPlan, Settings, Target, W, X, Y
 from minidnn.backends.cuda.nan import one_image
-from minidnn.backends.cuda.recipe import ALIGNMENT, Execute, Pointer, Read, Recipe, Write
+from minidnn.backends.cuda.recipe import Execute, Pointer, Read, Recipe, Write
 from minidnn.costs import Costs, estimate
 from minidnn.formats import FORMATS
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.planning import arrange
-from minidnn.memory.schedule import Arrangement
+from minidnn.memory.schedule import ALIGNMENT, Arrangement
 from minidnn.optimizers import SGD
 from minidnn.program import Op, Pass, Program, Tensor
 from minidnn.programs.build import programs
@@ -37,7 +37,7 @@ from minidnn.sizes import text
 from minidnn.training.solver_file import understand
 from tests.support.op_examples import Maker, attrs, convolutions, products
 
-KINDS = {**convolution.KINDS, **dense.KINDS}
+KINDS = {**convolution.KINDS, **inner_product.KINDS}
 GPUS = YAML(typ="safe").load(Path(__file__).with_name("gpus.yaml"))["gpus"]
 NETS = {"vgg19": 64, "resnet50": 32, "googlenet": 32}
 POLICIES = ("baseline:m", "baseline:p", "liveness:m", "vdnn_all:m", "vdnn_all:p", "vdnn_dyn")

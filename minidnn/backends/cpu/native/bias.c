@@ -2,12 +2,13 @@
  * a ReLU's backward. The rows are cut into pieces, each of which is summed to a row of the workspace; then those are
  * summed in their order. How many there are depends on sizes alone.
  */
+#include "mirrored.h"
 #include "pieces.h"
 
-/* Mirrored by bias.py. */
 typedef struct {
     int64_t rows, c, threads;
 } Geometry;
+MIRRORED(bias, Geometry)
 
 enum { MOST = 64 };         /* pieces */
 enum { LEAST = 1 << 15 };   /* elements of a piece */

@@ -9,16 +9,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import NAME, Native, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
 
 
-class Geometry(ctypes.Structure):
-    """As in bias.c."""
+class Geometry(Mirrored):
+    twin = "bias"
 
     _fields_ = tuple((name, ctypes.c_int64) for name in ("rows", "c", "threads"))
 

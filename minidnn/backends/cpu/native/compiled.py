@@ -21,7 +21,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from minidnn.backends.cpu.library import Unavailable
 from minidnn.files import replacing
 
 SOURCES = Path(__file__).parent
@@ -31,8 +30,12 @@ COMPILERS = ("cc", "gcc", "clang")  # in the order of search; the environment va
 SECONDS = 120  # a compiler that takes longer than this hangs: the slowest file needs some
 
 
+class NotCompiled(Exception):
+    """None of our own kernels; the message is one line that says why."""
+
+
 def load(cache_dir: Path | None = None) -> ctypes.CDLL:
-    """Our compiled functions. Raises Unavailable, with the reason in one line, where they cannot be had."""
+    """Our compiled functions. Raises NotCompiled, with the reason in one line, where they cannot be had."""
     path = _path(cache_dir)
     if path.exists():
         with contextlib.suppress(OSError):  # damaged: made anew below
@@ -48,7 +51,7 @@ def load(cache_dir: Path | None = None) -> ctypes.CDLL:
         try:
             return ctypes.CDLL(str(made))  # stays mapped when the folder goes
         except OSError as e:
-            raise Unavailable(f"what the C compiler made of {SOURCES} cannot be loaded: {e}") from None
+            raise NotCompiled(f"what the C compiler made of {SOURCES} cannot be loaded: {e}") from None
 
 
 @contextlib.contextmanager
@@ -70,7 +73,7 @@ def _compiler() -> str:
         if found := shutil.which(name):
             return found
     looked = f"CC={wanted} is not there" if wanted else f"none of {', '.join(COMPILERS)}"
-    raise Unavailable(f"needs a C compiler once ({looked})")
+    raise NotCompiled(f"needs a C compiler once ({looked})")
 
 
 def _compile(compiler: str, to: Path) -> None:
@@ -91,11 +94,11 @@ def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise Unavailable(f"{compiler} does not compile {what}: {e}") from None
+        raise NotCompiled(f"{compiler} does not compile {what}: {e}") from None
     if done.returncode:
         said = done.stderr.splitlines()
         line = next((line for line in said if "error" in line), said[0] if said else f"exit code {done.returncode}")
-        raise Unavailable(f"{compiler} does not compile {what}: {line.strip()}")
+        raise NotCompiled(f"{compiler} does not compile {what}: {line.strip()}")
 
 
 def _path(cache_dir: Path | None) -> Path:

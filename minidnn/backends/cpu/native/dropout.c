@@ -1,9 +1,9 @@
 /* Dropout by Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011), the
  * same words as philox.py's: element i of a tensor, counted in logical order, takes word i % 4 of block i / 4.
  */
+#include "mirrored.h"
 #include "pieces.h"
 
-/* Mirrored by dropout.py. */
 typedef struct {
     int64_t n, c, pixels; /* pixels 1: elements lie in logical order */
     int64_t threads;
@@ -11,6 +11,7 @@ typedef struct {
     uint32_t limit; /* words below it drop */
     float scale;    /* of what is kept */
 } Geometry;
+MIRRORED(dropout, Geometry)
 
 enum { BLOCKS = 64, WORDS = 4 * BLOCKS }; /* at a time */
 

@@ -9,15 +9,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends import philox
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import NAME, Native, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
 
-class Geometry(ctypes.Structure):
-    """As in dropout.c."""
+class Geometry(Mirrored):
+    twin = "dropout"
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("n", "c", "pixels", "threads")),

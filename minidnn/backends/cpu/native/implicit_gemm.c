@@ -10,9 +10,10 @@
  */
 #include <omp.h>
 
+#include "mirrored.h"
 #include "product.h"
 
-/* Mirrored by implicit_gemm.py. x and dx are images n x h x w x (group * from), y and dy n x to_h x to_w x (group * to). */
+/* x and dx are images n x h x w x (group * from), y and dy n x to_h x to_w x (group * to). */
 typedef struct {
     int64_t n, h, w, from, to_h, to_w, to, group;
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
@@ -22,6 +23,7 @@ typedef struct {
     int64_t pieces;          /* backward-filter: sums that are added up at the end */
     int64_t threads;
 } Geometry;
+MIRRORED(implicit_gemm, Geometry)
 
 static int64_t strip_h(const Geometry *g) { return (g->rows - 1) * g->stride_h + (g->kernel_h - 1) * g->dilation_h + 1; }
 static int64_t strip_w(const Geometry *g) { return (g->to_w - 1) * g->stride_w + (g->kernel_w - 1) * g->dilation_w + 1; }

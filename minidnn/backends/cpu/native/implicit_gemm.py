@@ -12,10 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import Native, Recipes, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.cpu.native.binding import Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
 NAME = "implicit_gemm"
@@ -26,8 +25,8 @@ RUN = 256  # floats of a window that lie together: of so many and a panel of fil
 PIECES, SUM_BYTES = 16, 8 << 20
 
 
-class Geometry(ctypes.Structure):
-    """As in implicit_gemm.c."""
+class Geometry(Mirrored):
+    twin = "implicit_gemm"
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
@@ -39,9 +38,19 @@ class Geometry(ctypes.Structure):
     )  # fmt: skip
 
 
-def forward(native: Native, op: Op) -> list[Recipe]:
-    if _plain_product(op):
+def recipes(native: Native, op: Op) -> list[Recipe]:
+    """One for each pass of a convolution; none where windows are of one pixel, which need not be copied: oneDNN has
+    kernels for those."""
+    if op.attrs.kernel == (1, 1) and op.attrs.group == 1:
         return []
+    if op.kind == "convolution.backward_filter":
+        return [_backward_filter(native, op)]
+    if op.kind == "convolution.backward_data":
+        return [_backward_data(native, op)]
+    return [_forward(native, op)]
+
+
+def _forward(native: Native, op: Op) -> Recipe:
     geometry = _geometry(native, op.attrs, op.reads[0].shape, op.writes[0].shape)
     geometry.relu = op.kind.endswith("relu")
     scratch = Scratch()
@@ -53,13 +62,11 @@ def forward(native: Native, op: Op) -> list[Recipe]:
         bias = address(reads[2]) if len(reads) == 3 else 0
         return [bound(run, geometry, address(x), address(w), bias, address(writes[0]), piece.address(workspace))]
 
-    return [scratch.recipe(NAME, bind)]
+    return scratch.recipe(NAME, bind)
 
 
-def backward_data(native: Native, op: Op) -> list[Recipe]:
+def _backward_data(native: Native, op: Op) -> Recipe:
     """A thread takes an image and a group at a time."""
-    if _plain_product(op):
-        return []
     geometry = _geometry(native, op.attrs, op.writes[0].shape, op.reads[1].shape)
     geometry.rows = geometry.to_h
     scratch = Scratch()
@@ -70,12 +77,10 @@ def backward_data(native: Native, op: Op) -> list[Recipe]:
         w, dy = reads
         return [bound(run, geometry, address(dy), address(w), address(writes[0]), piece.address(workspace))]
 
-    return [scratch.recipe(COL2IM, bind)]
+    return scratch.recipe(COL2IM, bind)
 
 
-def backward_filter(native: Native, op: Op) -> list[Recipe]:
-    if _plain_product(op):
-        return []
+def _backward_filter(native: Native, op: Op) -> Recipe:
     x, dy = (t.shape for t in op.reads)
     geometry = _geometry(native, op.attrs, x, dy)
     blocks = dy[0] * -(-dy[2] // geometry.rows)
@@ -87,7 +92,7 @@ def backward_filter(native: Native, op: Op) -> list[Recipe]:
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
         return [bound(run, geometry, *(address(t) for t in (*reads, *writes)), piece.address(workspace))]
 
-    return [scratch.recipe(NAME, bind)]
+    return scratch.recipe(NAME, bind)
 
 
 def _geometry(native: Native, a, source: Sequence[int], target: Sequence[int]) -> Geometry:
@@ -113,12 +118,7 @@ def _runs_of_row(a, channels: int) -> int:
     return next(parts for parts in range(1, row + 1) if row % parts == 0 and row // parts <= RUN)
 
 
-def _plain_product(op: Op) -> bool:
-    """Windows of one pixel need not be copied: oneDNN has kernels for those."""
-    return op.attrs.kernel == (1, 1) and op.attrs.group == 1
-
-
-def _pays(op: Op) -> bool:
+def pays(op: Op) -> bool:
     """Whether a pass is to be the default, measured on one thread of a Zen 3. Backward-filter: behind oneDNN's where
     rows of the image are short or filters few, before it elsewhere, most of all where channels are few. Backward-data:
     where most of what oneDNN's kernel multiplies is padding."""
@@ -129,23 +129,3 @@ def _pays(op: Op) -> bool:
         dy, dx = op.reads[1].shape, op.writes[0].shape
         return op.attrs.stride == (1, 1) and 2 * dy[2] * dy[3] < dx[2] * dx[3]
     return False
-
-
-PASSES: dict[str, Recipes] = {
-    "convolution.forward": forward,
-    "convolution.forward_relu": forward,
-    "convolution.backward_data": backward_data,
-    "convolution.backward_filter": backward_filter,
-}
-
-
-def first(native: Native, op: Op) -> list[Recipe]:
-    return PASSES[op.kind](native, op) if _pays(op) else []
-
-
-def more(native: Native, op: Op) -> list[Recipe]:
-    return [] if _pays(op) else PASSES[op.kind](native, op)
-
-
-FIRST = dict.fromkeys(PASSES, first)
-MORE = dict.fromkeys(PASSES, more)

@@ -6,13 +6,14 @@
  */
 #include <omp.h>
 
+#include "mirrored.h"
 #include "product.h"
 
-/* Mirrored by inner_product.py. */
 typedef struct {
     int64_t n, inputs, outputs; /* y is n x outputs */
     int64_t relu, threads;
 } Geometry;
+MIRRORED(inner_product, Geometry)
 
 /* rows x rows of dot products at a time: twelve sums and a vector of each row fill sixteen registers. */
 enum { OF_X = 4, OF_W = 3 };
@@ -82,7 +83,7 @@ void inner_product_forward(const Geometry *g, const float *x, const float *w, co
 
 enum { COPIED = 8 * PANEL }; /* columns of C that make it worth to copy the rows of A they meet, to lie together */
 
-/* C (rows x columns) = A (rows x depth; any strides) B (depth x columns). Mirrored by inner_product.py. */
+/* C (rows x columns) = A (rows x depth; any strides) B (depth x columns). */
 typedef struct {
     int64_t rows, depth, columns;
     int64_t down, along;        /* A: from row to row, from column to column */
@@ -90,6 +91,7 @@ typedef struct {
     int64_t packed;             /* whether it is packed; as it lies it is a stream of memory for each row */
     int64_t threads;
 } Matrices;
+MIRRORED(matrices, Matrices)
 
 /* A block of B, or its ragged edge, and the part of a few rows of A that meets it. */
 static int64_t block_floats(const Matrices *g) { return g->deep * ((g->packed ? g->wide : PANEL) + ROWS); }

@@ -1,8 +1,7 @@
 """Inner products (inner_product.c): on all threads, where NumPy's BLAS would run on one; W, the most of their bytes, is
 read from memory once.
 
-x and W lie alike (dense.py says when), rows of `inputs` elements; y is N x outputs. To backward-filter, a convolution
-of 1x1 is an inner product whose rows are pixels.
+x and W lie alike (layout.product_sizes says when), rows of `inputs` elements; y is N x outputs.
 """
 
 from __future__ import annotations
@@ -12,14 +11,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cpu.dense import alike, sizes
-from minidnn.backends.cpu.dnnl import Call
-from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import NAME, Native, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
+from minidnn.backends.cpu.layout import address, product_sizes
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 
-GEMM = "gemm"  # the algorithm of a 1x1 convolution
 FEW = 12  # rows of A that do not make it worth to pack B
 # Rows and columns of B that are taken at a time: where it is read as it lies, a row is a stream of memory, and those
 # are few but long; packed, a block is what the second-level cache holds.
@@ -27,14 +23,14 @@ LYING, PACKED = (8, 4096), (128, 1024)
 PANEL = 32  # a multiple of every CPU's
 
 
-class Geometry(ctypes.Structure):
-    """As in inner_product.c."""
+class Geometry(Mirrored):
+    twin = "inner_product"
 
     _fields_ = tuple((name, ctypes.c_int64) for name in ("n", "inputs", "outputs", "relu", "threads"))
 
 
-class Matrices(ctypes.Structure):
-    """As in inner_product.c."""
+class Matrices(Mirrored):
+    twin = "matrices"
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
@@ -44,9 +40,9 @@ class Matrices(ctypes.Structure):
 
 def forward(native: Native, op: Op) -> list[Recipe]:
     x, w = op.reads[:2]
-    if not alike(x, w):
+    if (sizes := product_sizes(x, w)) is None:
         return []
-    n, outputs, inputs = sizes(x, w)
+    n, outputs, inputs = sizes
     geometry = Geometry(n, inputs, outputs, op.kind.endswith("relu"), native.threads)
     run = native.function("inner_product_forward")
 
@@ -60,32 +56,22 @@ def forward(native: Native, op: Op) -> list[Recipe]:
 def backward_data(native: Native, op: Op) -> list[Recipe]:
     """dx (n x inputs) = dy (n x outputs) W (outputs x inputs)"""
     (w, _), (dx,) = op.reads, op.writes
-    if not alike(dx, w):
+    if (sizes := product_sizes(dx, w)) is None:
         return []
-    n, outputs, inputs = sizes(dx, w)
-    return [_product(native, n, outputs, inputs, down=outputs, along=1)]
+    n, outputs, inputs = sizes
+    return [product(native, n, outputs, inputs, down=outputs, along=1)]
 
 
 def backward_filter(native: Native, op: Op) -> list[Recipe]:
     """dW (outputs x inputs) = dy' (outputs x n) x (n x inputs)"""
     (x, _), (dw,) = op.reads, op.writes
-    if not alike(x, dw):
+    if (sizes := product_sizes(x, dw)) is None:
         return []
-    n, outputs, inputs = sizes(x, dw)
-    return [_product(native, outputs, n, inputs, down=1, along=outputs)]
+    n, outputs, inputs = sizes
+    return [product(native, outputs, n, inputs, down=1, along=outputs)]
 
 
-def pixelwise_filter(native: Native, op: Op) -> list[Recipe]:
-    """dW of a 1x1 convolution: its pixels are the rows of an inner product."""
-    a, (x, dy) = op.attrs, op.reads
-    if (a.kernel, a.stride, a.pad, a.group) != ((1, 1), (1, 1), (0, 0), 1):
-        return []
-    n, inputs, h, w = x.shape
-    outputs = dy.shape[1]
-    return [_product(native, outputs, n * h * w, inputs, down=1, along=outputs, name=GEMM)]
-
-
-def _product(native: Native, rows: int, depth: int, columns: int, down: int, along: int, name: str = NAME) -> Recipe:
+def product(native: Native, rows: int, depth: int, columns: int, down: int, along: int, name: str = NAME) -> Recipe:
     """What is written = A B, of B and A as they are read."""
     packed = rows > FEW
     deep, wide = PACKED if packed else LYING
@@ -104,8 +90,6 @@ def _product(native: Native, rows: int, depth: int, columns: int, down: int, alo
     return scratch.recipe(name, bind)
 
 
-# Before oneDNN's, measured on one thread of a Zen 3 on ResNet-50's: 0.95 to 1.5 of its speed, with less workspace.
-FIRST = {"convolution.backward_filter": pixelwise_filter}
 # Behind oneDNN's, which from AVX-512 on has a product of its own; below, these are the only ones.
 MORE = {
     "inner_product.forward": forward,

@@ -1,12 +1,14 @@
 /* Rows copied from one pitch to another: what Concat and its backward are, part by part. */
+#include "mirrored.h"
 #include "pieces.h"
 
-/* Mirrored by join.py. In elements. */
+/* In elements. */
 typedef struct {
     int64_t rows, width;
     int64_t from, to; /* from row to row, of what is read and of what is written */
     int64_t threads;
 } Geometry;
+MIRRORED(join, Geometry)
 
 static void copy(int64_t n, const float *restrict x, float *restrict y) {
     int64_t i = 0;

@@ -4,9 +4,9 @@
 #include <float.h>
 #include <math.h>
 
+#include "mirrored.h"
 #include "pieces.h"
 
-/* Mirrored by loss.py. */
 typedef struct {
     int64_t rows, classes, threads;
     int64_t ignores, ignored; /* whether a label does not count, and which */
@@ -14,6 +14,7 @@ typedef struct {
     int64_t top_k;            /* of accuracy */
     double weight;            /* of the loss, for its gradient */
 } Geometry;
+MIRRORED(loss, Geometry)
 
 static int large(const Geometry *g) { return g->rows * g->classes > ALONE / 4; }
 

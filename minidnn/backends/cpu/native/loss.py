@@ -8,10 +8,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address, flat
-from minidnn.backends.cpu.native.native import NAME, Native, bound
-from minidnn.backends.cpu.recipe import Recipe, plain
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, plain
 from minidnn.program import Op
 
 ENTRIES = {
@@ -23,8 +22,8 @@ ENTRIES = {
 }
 
 
-class Geometry(ctypes.Structure):
-    """As in loss.c."""
+class Geometry(Mirrored):
+    twin = "loss"
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "classes", "threads", "ignores", "ignored", "divisor", "top_k")),

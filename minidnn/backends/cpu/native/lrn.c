@@ -5,14 +5,15 @@
 #include <math.h>
 #include <omp.h>
 
+#include "mirrored.h"
 #include "pieces.h"
 
-/* Mirrored by lrn.py. */
 typedef struct {
     int64_t positions, c, size, threads;
     float alpha; /* of each square */
     float beta, k;
 } Geometry;
+MIRRORED(lrn, Geometry)
 
 /* Rows of scratch, in floats: size / 2 zeros, the channels, and zeros as far as the windows of a last vector reach. */
 static int64_t row_floats(const Geometry *g) { return up(g->c, LANES) + g->size + LANES; }

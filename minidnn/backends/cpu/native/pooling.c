@@ -8,9 +8,9 @@
 #include <math.h>
 
 #include "bytes.h"
+#include "mirrored.h"
 #include "pieces.h"
 
-/* Mirrored by pooling.py. */
 typedef struct {
     int64_t n, c;
     int64_t h, w;   /* of x */
@@ -19,6 +19,7 @@ typedef struct {
     int64_t wide; /* whether an index is an int32 */
     int64_t threads;
 } Geometry;
+MIRRORED(pooling, Geometry)
 
 static int large(const Geometry *g) { return g->n * g->h * g->w * g->c > ALONE; }
 

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import NAME, Native, bound
-from minidnn.backends.cpu.recipe import Recipe, plain
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, plain
 from minidnn.program import Op, Tensor
 
 
-class Geometry(ctypes.Structure):
-    """As in pooling.c."""
+class Geometry(Mirrored):
+    twin = "pooling"
 
     _fields_ = tuple(
         (name, ctypes.c_int64)

@@ -3,16 +3,17 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "mirrored.h"
 #include "pieces.h"
 
 enum { NONE, L1, L2 };
 
-/* Mirrored by update.py. */
 typedef struct {
     int64_t size, threads;
     int64_t regularization; /* NONE, L1 or L2 */
     float decay, momentum, scale, lr_mult;
 } Geometry;
+MIRRORED(sgd, Geometry)
 
 ALWAYS float sign(float x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 
@@ -57,12 +58,16 @@ void update_sgd(const Geometry *g, float *w, const float *dw, float *h, const fl
         piece(g, at_most(PIECE, g->size - i), w + i, dw + i, h ? h + i : NULL, scale, step);
 }
 
-/* For the norm of all gradients together; mirrored by update.py. */
+/* For the norm of all gradients together. */
 typedef struct {
     int64_t size, threads; /* of one gradient */
     int64_t count;         /* pieces of all of them */
     double threshold;
 } Norm;
+MIRRORED(norm, Norm)
+
+/* The workspace of one gradient: a sum a piece. */
+int64_t update_squares_bytes(const Norm *g) { return 8 * (up(g->size, PIECE) / PIECE); }
 
 /* The sum of squares of each piece of one gradient. */
 void update_squares(const Norm *g, const float *dw, double *sums) {

@@ -7,18 +7,16 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import NAME, Native, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch, plain
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 
 REGULARIZATIONS = {None: 0, "L1": 1, "L2": 2}
-PIECE = 1 << 12  # elements that are summed to one number, as in pieces.h
 
 
-class Geometry(ctypes.Structure):
-    """As in update.c."""
+class Geometry(Mirrored):
+    twin = "sgd"
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("size", "threads", "regularization")),
@@ -26,8 +24,8 @@ class Geometry(ctypes.Structure):
     )
 
 
-class Norm(ctypes.Structure):
-    """As in update.c."""
+class Norm(Mirrored):
+    twin = "norm"
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("size", "threads", "count")),
@@ -52,19 +50,19 @@ def sgd_update(native: Native, op: Op) -> list[Recipe]:
 
 def gradient_clip(native: Native, op: Op) -> list[Recipe]:
     """dw1 .. dwn -> the factor that brings their common L2 norm down to the threshold"""
-    pieces = [-(-t.size // PIECE) for t in op.reads]
-    scratch = Scratch()
-    sums = scratch.take(8 * sum(pieces))
     each = [Norm(t.size, native.threads) for t in op.reads]
-    together = Norm(count=sum(pieces), threshold=op.attrs.threshold)
+    sizes = [native.bytes("update_squares_bytes", g) for g in each]  # of their sums, which are float64
+    scratch = Scratch()
+    sums = scratch.take(sum(sizes))
+    together = Norm(count=sum(sizes) // 8, threshold=op.attrs.threshold)
     squares, clip = native.function("update_squares"), native.function("update_clip")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
         at = sums.address(workspace)
         steps: list[Call] = []
-        for g, dw, count in zip(each, reads, pieces, strict=True):
+        for g, dw, size in zip(each, reads, sizes, strict=True):
             steps.append(bound(squares, g, address(dw), at))
-            at += 8 * count
+            at += size
         return [*steps, bound(clip, together, sums.address(workspace), address(writes[0]))]
 
     return [scratch.recipe(NAME, bind)]

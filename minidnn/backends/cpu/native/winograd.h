@@ -155,7 +155,7 @@ static void filters(const float *w, int64_t o, int64_t i, int backward, int64_t 
     }
 }
 
-/* What both entries are told; mirrored by winograd.py. */
+/* What both entries are told. */
 typedef struct {
     int64_t n, h, w, c;          /* what is read by tiles of 6x6; channels of a group */
     int64_t to_h, to_w, to_c;    /* the convolution's result, or dy */

@@ -20,10 +20,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.backends.cpu.dnnl import Call
 from minidnn.backends.cpu.layout import address
-from minidnn.backends.cpu.native.native import Native, bound
-from minidnn.backends.cpu.recipe import Recipe, Scratch
+from minidnn.backends.cpu.native.binding import Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
 # Tiles that are transformed, multiplied and transformed back together: as many as make the filters' way from
@@ -58,8 +57,8 @@ THREE, FIVE = Size("winograd4", 3, 16), Size("winograd2", 5, 32)
 SIZES = {(s.filter, s.filter): s for s in (THREE, FIVE)}
 
 
-class Geometry(ctypes.Structure):
-    """As in winograd.h."""
+class Geometry(Mirrored):
+    twin = "winograd"
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
@@ -129,7 +128,7 @@ def _geometry(native: Native, source: Sequence[int], target: Sequence[int], pad:
     return Geometry(n, h, w, c // group, to_h, to_w, to_c // group, group, *pad, False, False, 0, native.threads)
 
 
-def _pays(op: Op) -> bool:
+def pays(op: Op) -> bool:
     """Whether the transforms cost less than the products they save."""
     size = SIZES.get(op.attrs.kernel)
     w, result = {
@@ -138,21 +137,3 @@ def _pays(op: Op) -> bool:
     }.get(op.kind, (op.reads[1], op.writes[0]))
     channels = min(w.shape[0] // op.attrs.group, w.shape[1])
     return size is not None and channels >= size.least and size.tiles(result.shape) >= ENOUGH
-
-
-def first(native: Native, op: Op) -> list[Recipe]:
-    return recipes(native, op) if _pays(op) else []
-
-
-def more(native: Native, op: Op) -> list[Recipe]:
-    return [] if _pays(op) else recipes(native, op)
-
-
-PASSES = (
-    "convolution.forward",
-    "convolution.forward_relu",
-    "convolution.backward_data",
-    "convolution.backward_filter",
-)
-FIRST = dict.fromkeys(PASSES, first)
-MORE = dict.fromkeys(PASSES, more)

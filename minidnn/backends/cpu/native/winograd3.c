@@ -1,3 +1,6 @@
 /* Winograd convolution of 3x3 filters: F(4x4,3x3) and F(3x3,4x4). */
 #define FILTER 3
 #include "winograd.h"
+#include "mirrored.h"
+
+MIRRORED(winograd, Geometry) /* which is that of 5x5, too */

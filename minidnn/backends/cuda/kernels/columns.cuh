@@ -1,4 +1,4 @@
-// What goes channel by channel: sums over all values of a channel, and the same arithmetic on each of them.
+// Work channel by channel: sums over all values of a channel, and the same arithmetic on each of them.
 //
 // The i-th of a channel's `items` values is element (i / inner * channels + c) * inner + i % inner. Where channels are
 // innermost, inner is 1, and a matrix of items x channels is read row by row. A block is `across` groups of V channels
@@ -15,7 +15,7 @@ struct Columns {
     int64 items, per;
 };
 
-// The parameters of every kernel here, and the value they make.
+// The parameters of every such kernel, and the value made of them.
 #define COLUMNS int channels, int inner, int across, int64 items, int64 per
 #define COLUMNS_GIVEN Columns{channels, inner, across, items, per}
 
@@ -84,8 +84,16 @@ __device__ inline void column_sums(const Columns& g, Add add, Out out, float (&s
                 s[0] += s[half * g.across];
             }
     }
-    // Thread t < across owns what is at t: it wrote it itself.
+    // Thread t < across wrote the value at t itself, and so need not wait for it.
     if (t < g.across && here.any)
         for (int k = 0; k < K; k++)
             for (int v = 0; v < V; v++) out(k, here.chunk, here.channel + v, shared[(k * V + v) * COLUMN_BLOCK + t]);
 }
+
+// For the sum of chunks' sums: the matrix is the partial sums, and its items are the chunks.
+struct SumOfPartials {
+    const float* partial;
+
+    __device__ void begin(int) {}
+    __device__ void operator()(int64 i, float (&sum)[1][1]) { sum[0][0] += partial[i]; }
+};

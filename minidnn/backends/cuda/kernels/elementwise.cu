@@ -1,40 +1,7 @@
-// The same to every element: ReLU, sums, products, copies. They run over the bytes as they lie; y may lie on any x.
+// Kernels that treat each element by itself: sums, products and maxima of tensors of one shape, and copies. They run
+// over the bytes as they lie; y may lie on any x.
 
 #include "common.cuh"
-
-// + 0: a slope of 0 makes -0, which packing would not find
-__device__ float rectified(float v, float slope) { return v > 0 ? v : slope * v + 0; }
-
-extern "C" __global__ void relu(const T* x, T* y, float slope, int64 n) {
-    map(n, y, [=](float v) { return rectified(v, slope); }, x);
-}
-
-// mask: 1 where x > 0
-extern "C" __global__ void relu_mask(const T* x, T* y, uint8* mask, float slope, int64 n) {
-    auto f = [=](float v) { return rectified(v, slope); };
-    for (int64 i = first(); i < n / 4; i += step()) {
-        float4 v = load4(x, i);
-        store4(y, i, apply4(f, v));
-        reinterpret_cast<uchar4*>(mask)[i] = make_uchar4(v.x > 0, v.y > 0, v.z > 0, v.w > 0);
-    }
-    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
-        float v = load(x, i);
-        store(y, i, f(v));
-        mask[i] = v > 0;
-    }
-}
-
-// saved: x, y (where slopes keep signs), or the mask
-template <class S>
-__device__ void relu_gradient(const S* saved, const T* dy, T* dx, float slope, int64 n) {
-    map(n, dx, [=](float s, float g) { return s > 0 ? g : slope * g; }, saved, dy);
-}
-extern "C" __global__ void relu_backward(const T* saved, const T* dy, T* dx, float slope, int64 n) {
-    relu_gradient(saved, dy, dx, slope, n);
-}
-extern "C" __global__ void relu_backward_mask(const uint8* saved, const T* dy, T* dx, float slope, int64 n) {
-    relu_gradient(saved, dy, dx, slope, n);
-}
 
 extern "C" __global__ void add(const T* a, const T* b, T* y, int64 n) {
     map(n, y, [](float u, float v) { return u + v; }, a, b);
@@ -44,7 +11,7 @@ extern "C" __global__ void copy(const T* x, T* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }
 
-// From float to the storage's format, and back.
+// From float to the storage's format, perhaps times a factor, and back.
 extern "C" __global__ void cast_to(const float* x, T* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }
@@ -56,15 +23,6 @@ extern "C" __global__ void cast_from(const T* x, float* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }
 
-// y = total + x; y is the total's bytes
-extern "C" __global__ void accumulate(const float* total, const T* x, float* y, int64 n) {
-    map(n, y, [](float u, float v) { return u + v; }, total, x);
-}
-
-extern "C" __global__ void clear(T* y, int64 n) {
-    map(n, y, [] { return 0.0f; });
-}
-
 extern "C" __global__ void multiply(const T* x, T* y, float factor, int64 n) {
     map(n, y, [=](float v) { return factor * v; }, x);
 }
@@ -73,3 +31,117 @@ extern "C" __global__ void multiply(const T* x, T* y, float factor, int64 n) {
 extern "C" __global__ void choose(const uint8* which, const T* dy, T* dx, int index, int64 n) {
     map(n, dx, [=](float w, float g) { return w == (float)index ? g : 0.0f; }, which, dy);
 }
+
+// ---- Eltwise over N operands in one pass, N from 2 to 4 (*_2 .. *_4)
+//
+// All of these kernels take four pointers, of which the first N count. Where there are more operands, elementwise.py
+// makes several passes, and the first operand of each later pass is the result so far.
+
+#define OPERANDS const T *x0, const T *x1, const T *x2, const T *x3
+#define COEFFICIENTS float c0, float c1, float c2, float c3
+#define GATHER const T* const x[4] = {x0, x1, x2, x3}
+
+// y = c0 x0 + c1 x1 + ...
+template <int N>
+__device__ inline void sum(OPERANDS, COEFFICIENTS, T* y, int64 n) {
+    GATHER;
+    const float c[4] = {c0, c1, c2, c3};
+    for (int64 i = first(); i < n / 4; i += step()) {
+        float4 v = load4(x[0], i), t = make_float4(c[0] * v.x, c[0] * v.y, c[0] * v.z, c[0] * v.w);
+#pragma unroll
+        for (int k = 1; k < N; k++) {
+            v = load4(x[k], i);
+            t.x += c[k] * v.x, t.y += c[k] * v.y, t.z += c[k] * v.z, t.w += c[k] * v.w;
+        }
+        store4(y, i, t);
+    }
+    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
+        float t = c[0] * load(x[0], i);
+#pragma unroll
+        for (int k = 1; k < N; k++) t += c[k] * load(x[k], i);
+        store(y, i, t);
+    }
+}
+
+// y = x0 x1 ...
+template <int N>
+__device__ inline void product(OPERANDS, T* y, int64 n) {
+    GATHER;
+    for (int64 i = first(); i < n / 4; i += step()) {
+        float4 t = load4(x[0], i);
+#pragma unroll
+        for (int k = 1; k < N; k++) {
+            float4 v = load4(x[k], i);
+            t.x *= v.x, t.y *= v.y, t.z *= v.z, t.w *= v.w;
+        }
+        store4(y, i, t);
+    }
+    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
+        float t = load(x[0], i);
+#pragma unroll
+        for (int k = 1; k < N; k++) t *= load(x[k], i);
+        store(y, i, t);
+    }
+}
+
+// The largest of one element's values, and the index of its operand. Of the first two, if they are equal, the second is
+// taken, as in Caffe; of later ones the first. NaN is the largest. Where done > 0, v[0] is the largest of `done` operands
+// so far, and `best` its index.
+template <int N>
+__device__ inline float largest(const float* v, int done, int& best) {
+    float y = v[0];
+    if (!done) best = 0;
+#pragma unroll
+    for (int k = 1; k < N; k++) {
+        bool takes = done || k > 1 ? beats(v[k], y) : !beats(y, v[k]);
+        if (takes) y = v[k], best = done ? done + k - 1 : k;
+    }
+    return y;
+}
+
+template <int N, bool WHICH>
+__device__ inline void maximum(OPERANDS, T* y, uint8* which, const uint8* before, int done, int64 n) {
+    GATHER;
+    for (int64 i = first(); i < n / 4; i += step()) {
+        float4 v[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) v[k] = load4(x[k], i);
+        uchar4 was = make_uchar4(0, 0, 0, 0);
+        if (WHICH && done) was = reinterpret_cast<const uchar4*>(before)[i];
+        int w[4] = {was.x, was.y, was.z, was.w};
+        float a[N], b[N], c[N], d[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) a[k] = v[k].x, b[k] = v[k].y, c[k] = v[k].z, d[k] = v[k].w;
+        float4 r;
+        r.x = largest<N>(a, done, w[0]), r.y = largest<N>(b, done, w[1]);
+        r.z = largest<N>(c, done, w[2]), r.w = largest<N>(d, done, w[3]);
+        store4(y, i, r);
+        if (WHICH) reinterpret_cast<uchar4*>(which)[i] = make_uchar4(w[0], w[1], w[2], w[3]);
+    }
+    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
+        float a[N];
+#pragma unroll
+        for (int k = 0; k < N; k++) a[k] = load(x[k], i);
+        int w = WHICH && done ? before[i] : 0;
+        store(y, i, largest<N>(a, done, w));
+        if (WHICH) which[i] = w;
+    }
+}
+
+#define KERNELS(N)                                                              \
+    extern "C" __global__ void sum_##N(OPERANDS, COEFFICIENTS, T* y, int64 n) { \
+        sum<N>(x0, x1, x2, x3, c0, c1, c2, c3, y, n);                           \
+    }                                                                           \
+    extern "C" __global__ void product_##N(OPERANDS, T* y, int64 n) {           \
+        product<N>(x0, x1, x2, x3, y, n);                                       \
+    }                                                                           \
+    extern "C" __global__ void maximum_##N(OPERANDS, T* y, int done, int64 n) { \
+        maximum<N, false>(x0, x1, x2, x3, y, nullptr, nullptr, done, n);        \
+    }                                                                           \
+    extern "C" __global__ void maximum_which_##N(                               \
+        OPERANDS, T* y, uint8* which, const uint8* before, int done, int64 n) { \
+        maximum<N, true>(x0, x1, x2, x3, y, which, before, done, n);            \
+    }
+KERNELS(2)
+KERNELS(3)
+KERNELS(4)

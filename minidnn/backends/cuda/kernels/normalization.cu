@@ -1,12 +1,12 @@
-// BatchNorm. Statistics are floats whatever the tensors are stored as.
+// BatchNorm and Scale. Statistics are floats in any storage.
 
 #include "columns.cuh"
 
 // ---- statistics of the batch
 
-// Mean and sum of squared deviations of n values: merged (Chan, Golub and LeVeque 1979), never a difference of sums of
-// squares, which loses all digits where the mean is large beside the deviation. The values are a channel's less one of
-// them, its pivot: means that are rounded where x lies would still lose half the digits.
+// Mean and sum of squared deviations of n values, merged as in Chan, Golub and LeVeque 1979. A difference of sums of
+// squares would lose all digits where the mean is much larger than the deviation. From each value of a channel one
+// of them, its pivot, is subtracted first: a mean rounded at the magnitude of x would still lose half the digits.
 struct Moments {
     float n, mean, m2;
 };
@@ -32,8 +32,8 @@ __device__ inline void merge_block(float (&shared)[3 * COLUMN_BLOCK], int across
     }
 }
 
-// The median of a channel's first, middle and last value: unlikely to be far out. Not so far as to spoil anything in any
-// case: a value is within sqrt(n) deviations of the mean of its n.
+// The median of a channel's first, middle and last value, which is seldom far from the mean. It is never so far that it
+// spoils the result: each of n values is within sqrt(n) deviations of their mean.
 __device__ inline float pivot_of(const T* x, const Columns& g, int channel) {
     float a = load(x, place_of<1>(g, 0, channel)), b = load(x, place_of<1>(g, g.items / 2, channel));
     float c = load(x, place_of<1>(g, g.items - 1, channel));
@@ -264,13 +264,6 @@ struct Backward {
     }
 };
 
-struct SumOfPartials {
-    const float* partial;
-
-    __device__ void begin(int) {}
-    __device__ void operator()(int64 i, float (&sum)[1][1]) { sum[0][0] += partial[i]; }
-};
-
 struct FloatOut {
     float* to;
 
@@ -308,3 +301,42 @@ extern "C" __global__ void backward_finish(const float* partial, float* sums, CO
     }
 NORMALIZE(1)
 NORMALIZE(4)
+
+// ---- Scale: a factor, and perhaps a summand, by channel. y may lie on x.
+
+// For channels that are innermost and a multiple of four; `four` is their number by four.
+template <bool SHIFT>
+__device__ inline void scale_inner(const T* x, const T* gamma, const T* beta, T* y, int64 n4, int four) {
+    for (int64 i = first(); i < n4; i += step()) {
+        uint32 c = remainder(i, four, quotient(i, four));
+        float4 v = load4(x, i), g = load4(gamma, c), b = make_float4(0, 0, 0, 0);
+        if (SHIFT) b = load4(beta, c);
+        auto f = [](float u, float factor, float summand) { return SHIFT ? u * factor + summand : u * factor; };
+        store4(y, i, apply4(f, v, g, b));
+    }
+}
+
+// For any layout: `inner` elements of a channel lie together.
+template <bool SHIFT>
+__device__ inline void scale_any(const T* x, const T* gamma, const T* beta, T* y, int64 n, int inner, int channels) {
+    for (int64 i = first(); i < n; i += step()) {
+        int64 row = quotient(i, inner);
+        uint32 c = remainder(row, channels, quotient(row, channels));
+        float v = load(x, i) * load(gamma, c);
+        store(y, i, SHIFT ? v + load(beta, c) : v);
+    }
+}
+
+extern "C" __global__ void scale_4(const T* x, const T* gamma, T* y, int64 n4, int four) {
+    scale_inner<false>(x, gamma, nullptr, y, n4, four);
+}
+extern "C" __global__ void scale_shift_4(const T* x, const T* gamma, const T* beta, T* y, int64 n4, int four) {
+    scale_inner<true>(x, gamma, beta, y, n4, four);
+}
+extern "C" __global__ void scale_1(const T* x, const T* gamma, T* y, int64 n, int inner, int channels) {
+    scale_any<false>(x, gamma, nullptr, y, n, inner, channels);
+}
+extern "C" __global__ void scale_shift_1(
+    const T* x, const T* gamma, const T* beta, T* y, int64 n, int inner, int channels) {
+    scale_any<true>(x, gamma, beta, y, n, inner, channels);
+}

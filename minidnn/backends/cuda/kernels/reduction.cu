@@ -1,7 +1,8 @@
-// Sums by channel: of dy (every bias gradient), of x * dy (Scale's gamma), and of a ReLU's dx while it is made.
+// Sums by channel, for two families. Of `bias` are the sums of dy, and of a ReLU's dx while it is made; of
+// `normalization` is the sum of x * dy, Scale's gamma gradient.
 //
 // The first stage sums chunks of items, the second the chunks' sums; one chunk needs no second stage. Both run in an
-// order that shapes alone decide.
+// order that depends on shapes alone.
 
 #include "columns.cuh"
 
@@ -30,7 +31,7 @@ struct SumOfProducts {
     }
 };
 
-// dx = dy where y > 0, and its sum. What is stored as dx is what is added: no rounding lies between.
+// dx = dy where y > 0, and the sum of dx, added up before it is rounded to be stored.
 template <int V>
 struct RectifiedSum {
     const T *y, *dy;
@@ -90,14 +91,7 @@ struct Whole {
 SUMS(1)
 SUMS(4)
 
-// The second stage: out[c] = the sum of partial[., c]. Here the matrix is the partial sums, so `items` are chunks.
-struct SumOfPartials {
-    const float* partial;
-
-    __device__ void begin(int) {}
-    __device__ void operator()(int64 i, float (&sum)[1][1]) { sum[0][0] += partial[i]; }
-};
-
+// The second stage: out[c] = the sum of partial[., c].
 extern "C" __global__ void finish(const float* partial, T* out, COLUMNS) {
     __shared__ float shared[COLUMN_BLOCK];
     column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, Whole{out}, shared);

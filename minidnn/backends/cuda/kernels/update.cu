@@ -1,10 +1,23 @@
-// Caffe's SGD, and the norm of all gradients.
+// From gradients to weights: sums of gradients, their norm, and Caffe's SGD.
 
 #include "common.cuh"
 
 constexpr int UPDATE_BLOCK = 256;
 
-// The order of operations is the cpu backend's, each rounded by itself (a fused multiply-add would round once).
+// ---- accumulation
+
+// y = total + x, in place of the total, which is float.
+extern "C" __global__ void accumulate(const float* total, const T* x, float* y, int64 n) {
+    map(n, y, [](float u, float v) { return u + v; }, total, x);
+}
+
+extern "C" __global__ void clear(T* y, int64 n) {
+    map(n, y, [] { return 0.0f; });
+}
+
+// ---- SGD
+
+// The order of operations is that of the cpu backend. Each is rounded by itself: a fused multiply-add would round once.
 struct Sgd {
     float scale, step, decay, momentum;
     int lasso;
@@ -24,8 +37,8 @@ struct Sgd {
     }
 };
 
-// What both read in device memory: the rate, the objective, the factor of gradients (where either of these is not finite
-// nothing changes).
+// Both read the rate, the objective and the factor of gradients in device memory. Where the objective or the factor is not
+// finite nothing changes.
 #define SGD_NUMBERS                                                                                               \
     const float *rate, const float *objective, const float *clip, int clipped, int64 n, float scale, float lr_mult, \
         float decay, float momentum, int lasso
@@ -67,7 +80,7 @@ extern "C" __global__ void sgd_momentum(float* w, const T* dw, float* h, SGD_NUM
     }
 }
 
-// ---- clipping: squares are exact in double, so the sums are right whatever the sizes
+// ---- clipping: squares are exact in double, so that the sums are right for any sizes
 
 #define OF_EIGHT(type, name) \
     type name##0, type name##1, type name##2, type name##3, type name##4, type name##5, type name##6, type name##7
@@ -99,7 +112,7 @@ extern "C" __global__ void squares(OF_EIGHT(const T*, dw), OF_EIGHT(int64, n), O
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// threshold / norm where the norm is larger, else 1. One block.
+// The factor is threshold / norm where the norm is larger, else 1. One block.
 extern "C" __global__ void clip_factor(const double* partial, float* factor, int n, double threshold) {
     __shared__ double shared[UPDATE_BLOCK];
     double sum = 0;
@@ -108,9 +121,9 @@ extern "C" __global__ void clip_factor(const double* partial, float* factor, int
     if (threadIdx.x == 0) factor[0] = norm > threshold ? (float)(threshold / norm) : 1.0f;
 }
 
-// The same of gradients that have been scaled: a factor that also undoes the scale, state[0], not a number where they are
-// not finite and the scale can be halved. state[1] counts good steps; after `period` of them the scale is doubled. With
-// an objective that is not finite the state stays. One block.
+// The same for gradients that are scaled by state[0]: the factor also undoes the scale. Where the gradients are not finite
+// and the scale can be halved, it is halved, and the factor is NaN. The number of good steps is state[1]; after `period` of
+// them the scale is doubled. Where the objective is not finite the state stays. One block.
 extern "C" __global__ void unscale_factor(const double* partial, const float* objective, float* state, float* factor,
                                           int n, double threshold, int period, float most, float least) {
     __shared__ double shared[UPDATE_BLOCK];

@@ -1,0 +1,219 @@
+/* Batch normalization and what stands behind it, Scale and perhaps ReLU, on rows of channels: of NHWC images a row is a
+ * pixel, of N, C a sample.
+ *
+ *   u = (x - mean) * factor + beta, where factor = gamma / sqrt(variance + eps);  y = u, or where rectified max(u, 0)
+ *
+ * Sums are taken over pieces of rows, which follow from the shape alone, and over the pieces in their order, in
+ * float64: bits are the same for any number of threads. Assumes nothing about alignment and allocates nothing: the
+ * caller brings the workspace. A second pass goes from the last piece to the first: the last is still in a cache.
+ */
+#include <math.h>
+
+#include "mirrored.h"
+#include "pieces.h"
+
+typedef struct {
+    int64_t rows, c, height; /* rows of a piece; the last may have fewer */
+    int64_t rectified, threads;
+    double eps;
+} Geometry;
+MIRRORED(normalization, Geometry)
+
+static int64_t pieces(const Geometry *g) { return up(g->rows, g->height) / g->height; }
+static int64_t start(const Geometry *g, int64_t piece) {
+    const int64_t row = piece * g->height;
+    return row < g->rows ? row : g->rows;
+}
+static int64_t pitch(const Geometry *g) { return up(g->c, LANES); }
+static int threads(const Geometry *g) { return g->rows * g->c < ALONE ? 1 : g->threads; }
+
+/* Two sums a piece, and three numbers of each channel. */
+int64_t batch_norm_bytes(const Geometry *g) { return 4 * pitch(g) * (2 * pieces(g) + 3); }
+
+/* What a pass over rows is told. */
+typedef struct {
+    int64_t c, rectified;
+    const float *x, *dy; /* by element; what follows by channel */
+    float *to;           /* y or dx */
+    const float *mean, *factor, *beta; /* of u */
+    const float *bias, *slope;         /* the means of du and of du (x - mean) / (variance + eps) */
+    const float *first;                /* row of a piece */
+    float *sum, *product;              /* of a piece */
+} Pass;
+
+typedef void Step(Pass p, int64_t at, int64_t k, int64_t n); /* element, channel, and how many of LANES there are */
+
+/* A step for all elements of rows [from, to). */
+ALWAYS void along(Pass p, int64_t from, int64_t to, Step step) {
+    for (int64_t r = from; r < to; r++) {
+        int64_t k = 0;
+        for (; k + LANES <= p.c; k += LANES) step(p, r * p.c + k, k, LANES);
+        if (k < p.c) step(p, r * p.c + k, k, p.c - k);
+    }
+}
+
+/* Sums of x less the piece's first row, and of its square. That row is one of the piece: so what is later taken away
+ * from the squares is at most as many times what remains as the piece has rows, and the variance right to some 1e-4
+ * even if that row alone is far off; else to some 1e-6, however far from 0 all of x is. */
+ALWAYS void moments(Pass p, int64_t at, int64_t k, int64_t n) {
+    const vec away = load_some(p.x + at, n) - load_some(p.first + k, n);
+    store(p.sum + k, load(p.sum + k) + away);
+    store(p.product + k, load(p.product + k) + away * away);
+}
+
+ALWAYS vec centred(Pass p, int64_t at, int64_t k, int64_t n) {
+    return load_some(p.x + at, n) - load_some(p.mean + k, n);
+}
+
+/* Forward and backward, to the bit: they must agree about its sign. */
+ALWAYS vec affine(Pass p, vec away, int64_t k, int64_t n) {
+    return away * load(p.factor + k) + (p.beta ? load_some(p.beta + k, n) : (vec){0});
+}
+
+ALWAYS void normalized(Pass p, int64_t at, int64_t k, int64_t n) {
+    const vec u = affine(p, centred(p, at, k, n), k, n);
+    store_some(p.to + at, p.rectified ? where_positive(u, u) : u, n);
+}
+
+/* The gradient of u. */
+ALWAYS vec gradient(Pass p, vec away, int64_t at, int64_t k, int64_t n) {
+    const vec dy = load_some(p.dy + at, n);
+    return p.rectified ? where_positive(affine(p, away, k, n), dy) : dy;
+}
+
+/* Sums of du and of du (x - mean). */
+ALWAYS void slopes(Pass p, int64_t at, int64_t k, int64_t n) {
+    const vec away = centred(p, at, k, n), du = gradient(p, away, at, k, n);
+    store(p.sum + k, load(p.sum + k) + du);
+    store(p.product + k, load(p.product + k) + du * away);
+}
+
+/* dx = factor (du - mean(du) - (x - mean) mean(du (x - mean)) / (variance + eps)) */
+ALWAYS void differentiated(Pass p, int64_t at, int64_t k, int64_t n) {
+    const vec away = centred(p, at, k, n), du = gradient(p, away, at, k, n);
+    store_some(p.to + at, load(p.factor + k) * (du - load(p.bias + k) - away * load(p.slope + k)), n);
+}
+
+/* A step on each piece; sums begin at 0 and lie in `sums`, two rows a piece. */
+ALWAYS void each(const Geometry *g, Pass p, float *sums, Step step) {
+    const int64_t row = pitch(g), count = pieces(g);
+#pragma omp for schedule(static)
+    for (int64_t i = 0; i < count; i++) {
+        p.first = p.x + start(g, i) * p.c;
+        p.sum = sums + 2 * i * row;
+        p.product = p.sum + row;
+        memset(p.sum, 0, 2 * row * sizeof *p.sum);
+        along(p, start(g, i), start(g, i + 1), step);
+    }
+}
+
+static float inverse(const Geometry *g, float variance) { return 1 / sqrtf(variance + (float)g->eps); }
+
+/* Of the pieces' sums the moments of all rows, by Chan, Golub and LeVeque, "Algorithms for Computing the Sample
+ * Variance", The American Statistician 37 (1983). */
+static void combine(const Geometry *g, const float *x, const float *sums, float *mean, float *variance) {
+    const int64_t row = pitch(g), count = pieces(g);
+#pragma omp for schedule(static)
+    for (int64_t k = 0; k < g->c; k += LANES) {
+        double m[LANES] = {0}, v[LANES] = {0};
+        for (int64_t i = 0; i < count; i++) {
+            const double rows = start(g, i + 1) - start(g, i);
+            const vec first = load_some(x + start(g, i) * g->c + k, g->c - k), sum = load(sums + 2 * i * row + k);
+            for (int j = 0; j < LANES; j++) m[j] += rows * first[j] + sum[j];
+        }
+        for (int j = 0; j < LANES; j++) m[j] /= g->rows;
+        for (int64_t i = 0; i < count; i++) {
+            const double rows = start(g, i + 1) - start(g, i), part = 1 / rows;
+            const vec first = load_some(x + start(g, i) * g->c + k, g->c - k), sum = load(sums + 2 * i * row + k);
+            const vec square = load(sums + (2 * i + 1) * row + k);
+            for (int j = 0; j < LANES; j++) {
+                const double away = sum[j] * part, off = first[j] + away - m[j];
+                v[j] += square[j] - sum[j] * away + rows * off * off;
+            }
+        }
+        for (int j = 0; j < LANES && k + j < g->c; j++) {
+            mean[k + j] = m[j];
+            variance[k + j] = v[j] / g->rows;
+        }
+    }
+}
+
+/* x -> y, or u where not rectified. */
+static void normalize(const Geometry *g, Pass p) {
+    const int64_t count = pieces(g);
+#pragma omp for schedule(static)
+    for (int64_t i = count - 1; i >= 0; i--) along(p, start(g, i), start(g, i + 1), normalized);
+}
+
+/* Without a Scale gamma is 1, and beta 0. */
+static void factors(const Geometry *g, const float *gamma, const float *variance, float *factor) {
+#pragma omp for schedule(static)
+    for (int64_t k = 0; k < g->c; k++) factor[k] = (gamma ? gamma[k] : 1) * inverse(g, variance[k]);
+}
+
+/* x (gamma beta) -> y mean variance, the biased one */
+void batch_norm_forward(const Geometry *g, const float *x, const float *gamma, const float *beta, float *y,
+                        float *mean, float *variance, float *workspace) {
+    float *factor = workspace, *sums = factor + pitch(g);
+    const Pass p = {.c = g->c, .rectified = g->rectified, .x = x, .to = y, .mean = mean,
+                    .factor = factor, .beta = beta};
+#pragma omp parallel num_threads(threads(g))
+    {
+        each(g, p, sums, moments);
+        combine(g, x, sums, mean, variance);
+        factors(g, gamma, variance, factor);
+        normalize(g, p);
+    }
+}
+
+/* x mean_sum variance_sum count (gamma beta) -> y, by running statistics: the sums over the count, 0 where that is 0 */
+void batch_norm_inference(const Geometry *g, const float *x, const float *mean_sum, const float *variance_sum,
+                          const float *count, const float *gamma, const float *beta, float *y, float *workspace) {
+    float *factor = workspace, *mean = factor + pitch(g);
+    const Pass p = {.c = g->c, .rectified = g->rectified, .x = x, .to = y, .mean = mean,
+                    .factor = factor, .beta = beta};
+    for (int64_t k = 0; k < g->c; k++) {
+        mean[k] = *count != 0 ? mean_sum[k] / *count : 0;
+        factor[k] = *count != 0 ? variance_sum[k] / *count : 0;
+    }
+#pragma omp parallel num_threads(threads(g))
+    {
+        factors(g, gamma, factor, factor);
+        normalize(g, p);
+    }
+}
+
+/* x mean variance (gamma beta) dy -> dx (dgamma dbeta); dx may take the bytes of x or of dy */
+void batch_norm_backward(const Geometry *g, const float *x, const float *mean, const float *variance,
+                         const float *gamma, const float *beta, const float *dy, float *dx, float *dgamma,
+                         float *dbeta, float *workspace) {
+    const int64_t row = pitch(g), count = pieces(g);
+    float *factor = workspace, *bias = factor + row, *slope = bias + row, *sums = slope + row;
+    const Pass p = {.c = g->c, .rectified = g->rectified, .x = x, .dy = dy, .to = dx, .mean = mean, .factor = factor,
+                    .beta = beta, .bias = bias, .slope = slope};
+#pragma omp parallel num_threads(threads(g))
+    {
+        factors(g, gamma, variance, factor);
+        each(g, p, sums, slopes);
+#pragma omp for schedule(static)
+        for (int64_t k = 0; k < g->c; k += LANES) {
+            double s[LANES] = {0}, q[LANES] = {0};
+            for (int64_t i = 0; i < count; i++) {
+                const vec sum = load(sums + 2 * i * row + k), product = load(sums + (2 * i + 1) * row + k);
+                for (int j = 0; j < LANES; j++) {
+                    s[j] += sum[j];
+                    q[j] += product[j];
+                }
+            }
+            for (int j = 0; j < LANES && k + j < g->c; j++) {
+                const double scale = inverse(g, variance[k + j]);
+                bias[k + j] = s[j] / g->rows;
+                slope[k + j] = q[j] * scale * scale / g->rows;
+                if (dgamma) dgamma[k + j] = q[j] * scale;
+                if (dbeta) dbeta[k + j] = s[j];
+            }
+        }
+#pragma omp for schedule(static)
+        for (int64_t i = count - 1; i >= 0; i--) along(p, start(g, i), start(g, i + 1), differentiated);
+    }
+}

@@ -1,0 +1,88 @@
+"""BatchNorm (normalization.c), alone or as one op with the Scale and the ReLU behind it (fusion.py): two passes over
+memory in each direction.
+
+Forward reads x twice and writes y. The normalized x, which Scale's backward reads, is nowhere: backward makes it again
+from x, and so it does the sign of what the ReLU saw.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
+from minidnn.backends.layout import channels_last
+from minidnn.program import Op
+
+HEIGHT = 128  # rows of a piece at most: its sums are float32
+SHARES = 8  # pieces are a multiple of this, all alike: so many threads have as much to do as each other
+
+
+class Geometry(Mirrored):
+    twin = "normalization"
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("rows", "c", "height", "rectified", "threads")),
+        ("eps", ctypes.c_double),
+    )
+
+
+def forward(native: Native, op: Op) -> list[Recipe]:
+    """x (gamma beta) -> y mean variance"""
+
+    def arguments(reads: list[int], writes: list[int]) -> list[int]:
+        x, *scale = reads
+        return [x, *(scale or [0, 0]), *writes]
+
+    return _recipes(native, op, "batch_norm_forward", arguments)
+
+
+def inference(native: Native, op: Op) -> list[Recipe]:
+    """x mean_sum variance_sum factor (gamma beta) -> y"""
+
+    def arguments(reads: list[int], writes: list[int]) -> list[int]:
+        return [*reads, *([] if len(reads) == 6 else [0, 0]), *writes]
+
+    return _recipes(native, op, "batch_norm_inference", arguments)
+
+
+def backward(native: Native, op: Op) -> list[Recipe]:
+    """x mean variance (gamma beta) dy -> dx (dgamma dbeta)"""
+
+    def arguments(reads: list[int], writes: list[int]) -> list[int]:
+        x, mean, variance, *scale, dy = reads
+        dx, *gradients = writes
+        return [x, mean, variance, *(scale or [0, 0]), dy, dx, *(gradients or [0, 0])]
+
+    return _recipes(native, op, "batch_norm_backward", arguments)
+
+
+def _recipes(native: Native, op: Op, name: str, arguments: Callable[[list[int], list[int]], list[int]]) -> list[Recipe]:
+    """One, where channels are innermost."""
+    x = op.reads[0]
+    if not channels_last(x.shape):
+        return []
+    c = x.shape[1]
+    rows = x.size // c
+    pieces = -(-rows // (HEIGHT * SHARES)) * SHARES
+    geometry = Geometry(rows, c, -(-rows // pieces), op.kind.endswith("_relu"), native.threads, op.attrs.eps)
+    run = native.function(name)
+    scratch = Scratch()
+    piece = scratch.take(native.bytes("batch_norm_bytes", geometry))
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        given = arguments([address(t) for t in reads], [address(t) for t in writes])
+        return [bound(run, geometry, *given, piece.address(workspace))]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+FIRST = {
+    f"batch_norm.{direction}{behind}": recipes
+    for direction, recipes in (("forward", forward), ("inference", inference), ("backward", backward))
+    for behind in ("", "_scale", "_scale_relu")
+}

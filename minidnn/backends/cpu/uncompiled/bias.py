@@ -1,0 +1,60 @@
+"""Bias gradients: sums over each channel, by oneDNN's average pooling and NumPy."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from minidnn.backends.cpu.layout import address, flat
+from minidnn.backends.cpu.onednn import dnnl as d
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
+from minidnn.backends.layout import channels_last, four, strides
+from minidnn.program import Op
+
+
+def backward_bias(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """db = the sum of dy over all but its channels: per image by average pooling, then over images."""
+    (dy,) = op.reads
+    if not channels_last(dy.shape):
+        return []
+    n, c, h, w = shape = four(dy.shape)
+    if h * w == 1:
+        return [plain(lambda reads, writes, _: [_sum_of_rows(flat(reads[0]).reshape(n, c), writes[0])], "numpy")]
+    source, target = dnnl.desc(shape, strides(shape)), dnnl.desc((n, c, 1, 1), strides((n, c, 1, 1)))
+    ones, zeros = d.Dims(1, 1), d.Dims(0, 0)
+    p = dnnl.best(
+        "pooling_forward", d.INFERENCE, d.POOLING_AVERAGE, source, target,
+        ones, d.Dims(h, w), zeros, zeros, zeros, dnnl.attr,
+    )  # fmt: skip
+    scratch = Scratch()
+    pad, means = scratch.take(p.scratchpad), scratch.take(n * c * 4)
+
+    def bind(reads, writes, workspace):
+        db, mean = flat(writes[0]), means.array(workspace).reshape(n, c)
+        pool = p.bind(
+            {d.SRC: (source, address(reads[0])), d.DST: (target, means.address(workspace))},
+            pad.address(workspace),
+        )
+        return [pool, _sum_of_rows(mean, db), partial(np.multiply, db, np.float32(h * w), out=db)]
+
+    return [scratch.recipe("pooling", bind)]
+
+
+def _sum_of_rows(matrix: np.ndarray, out: np.ndarray) -> Call:
+    """out = the rows added up in order. Row by row, because a reduction along an axis takes a buffer in NumPy 2.2."""
+    total, (first, *others) = flat(out), matrix
+
+    def call() -> None:
+        np.copyto(total, first)
+        for row in others:
+            np.add(total, row, out=total)
+
+    return call
+
+
+KINDS = {
+    "convolution.backward_bias": backward_bias,
+    "inner_product.backward_bias": backward_bias,
+    "scale.backward_bias": backward_bias,
+}

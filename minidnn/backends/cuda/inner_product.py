@@ -1,0 +1,83 @@
+"""Inner product by cuDNN: a convolution of 1 x 1 on the bytes as they lie.
+
+A 4-D bottom and its weights both lie with channels innermost, all others in C order. Either way x is N rows and w O
+rows of the same K values in the same order. For that product cuDNN is asked in two ways, as it has other kernels for
+each. One way has N images of one pixel (`images`), the other one image of N pixels in a line (`line`).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from minidnn.backends.cuda.convolution import Pack, dtype_of, recipes
+from minidnn.backends.cuda.cudnn import (
+    BACKWARD_DATA,
+    BACKWARD_FILTER,
+    FORWARD,
+    LITTLE,
+    B,
+    Convolution,
+    Cudnn,
+    NoPlan,
+    W,
+    X,
+    Y,
+)
+from minidnn.backends.cuda.recipe import Read, Recipe, Write
+from minidnn.program import Op, Tensor
+
+
+def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
+    """y (n, o) = x (n, k) w' (o, k) + b (o)"""
+    x, w, *b = op.reads
+    pack: Pack = [(X, Read(0)), (W, Read(1)), (Y, Write(0))]
+    if b:
+        pack.append((B, Read(2)))
+    return _recipes(cudnn, op, FORWARD, x, w, pack, bool(b))
+
+
+def backward_data(cudnn: Cudnn, op: Op) -> list[Recipe]:
+    """dx (n, k) = dy (n, o) w (o, k)"""
+    (w, _), (dx,) = op.reads, op.writes
+    return _recipes(cudnn, op, BACKWARD_DATA, dx, w, [(W, Read(0)), (Y, Read(1)), (X, Write(0))])
+
+
+def backward_filter(cudnn: Cudnn, op: Op) -> list[Recipe]:
+    """dw (o, k) = dy' (o, n) x (n, k)"""
+    (x, _), (dw,) = op.reads, op.writes
+    return _recipes(cudnn, op, BACKWARD_FILTER, x, dw, [(X, Read(0)), (Y, Read(1)), (W, Write(0))])
+
+
+def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack, bias: bool = False) -> list[Recipe]:
+    """The way whose best plan needs less workspace comes first: cuDNN has a kernel for these bytes as they lie. For the
+    other way it moves the bytes about."""
+    if (len(x.shape) == 4) != (len(w.shape) == 4):  # no layer makes such an op
+        raise NoPlan(
+            f"layer {op.layer}, {op.name}: {x.name} {list(x.shape)} and {w.name} {list(w.shape)} lie in different "
+            "orders, and no kernel reorders them: give the weights the axes of the bottom, or flatten it before"
+        )
+    n, o, k = x.shape[0], w.shape[0], w.size // w.shape[0]
+    asked = partial(Convolution, which, bias=bias, dtype=dtype_of(op), relu=op.kind.endswith("_relu"))
+    ways = {
+        asked((1, k, 1, n), (o, k, 1, 1), (1, o, 1, n)): "line",
+        asked((n, k, 1, 1), (o, k, 1, 1), (n, o, 1, 1)): "images",  # the same if n is 1
+    }
+    found: list[list[Recipe]] = []
+    refused: NoPlan | None = None
+    for problem, name in ways.items():
+        try:
+            found.append(recipes(cudnn, op, problem, pack, f"{name}."))
+        except NoPlan as error:
+            refused = error
+    if not found and refused:
+        raise refused
+    found.sort(key=lambda each: max(each[0].algorithm.workspace, LITTLE))
+    return [recipe for each in found for recipe in each]
+
+
+KINDS = {
+    "inner_product.forward": forward,
+    "inner_product.forward_relu": forward,
+    "inner_product.backward_data": backward_data,
+    "inner_product.backward_filter": backward_filter,
+}

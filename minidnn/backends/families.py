@@ -1,0 +1,88 @@
+"""The families of ops: which kinds belong together, and so lie in files of one name.
+
+A backend has its kernels for a family in the file of that name, with a table from kind to kernel. That holds for
+`reference/`, for `cuda/`, and for each folder of `cpu/`; files in C and CUDA have the same names. So on any backend the
+kernel of `batch_norm.forward` is in a file called `normalization`. Files of other names hold parts that families use.
+
+A kind that fusion makes (programs/fusion.py) belongs to the family of its first part; but each sum for a bias, fused
+or not, belongs to `bias`.
+"""
+
+from __future__ import annotations
+
+FAMILIES: dict[str, tuple[str, ...]] = {
+    # products of filters with the windows of images
+    "convolution": (
+        "convolution.forward",
+        "convolution.forward_relu",
+        "convolution.backward_data",
+        "convolution.backward_filter",
+    ),
+    # products of matrices
+    "inner_product": (
+        "inner_product.forward",
+        "inner_product.forward_relu",
+        "inner_product.backward_data",
+        "inner_product.backward_filter",
+    ),
+    # bias gradients: sums over all axes but the channels
+    "bias": (
+        "convolution.backward_bias",
+        "inner_product.backward_bias",
+        "scale.backward_bias",
+        "relu.backward_bias",
+    ),
+    # the maximum or the mean of each window
+    "pooling": ("pooling.forward", "pooling.backward", "pooling.backward_relu"),
+    # a function of each element that bends: ReLU
+    "activation": ("relu.forward", "relu.backward"),
+    # BatchNorm and Scale: each channel shifted and scaled
+    "normalization": (
+        "batch_norm.forward",
+        "batch_norm.forward_scale",
+        "batch_norm.forward_scale_relu",
+        "batch_norm.backward",
+        "batch_norm.backward_scale",
+        "batch_norm.backward_scale_relu",
+        "batch_norm.statistics",
+        "batch_norm.inference",
+        "batch_norm.inference_scale",
+        "batch_norm.inference_scale_relu",
+        "batch_norm.inference_backward",
+        "scale.forward",
+        "scale.backward_data",
+        "scale.backward_filter",
+    ),
+    # local response normalization: each element by the squares around it
+    "lrn": ("lrn.forward", "lrn.backward"),
+    # elements that are left out at random
+    "dropout": ("dropout.forward", "dropout.backward"),
+    # sums, products and maxima of tensors of one shape, and copies of them
+    "elementwise": (
+        "eltwise.forward",
+        "eltwise.backward",
+        "gradient.add",
+        "identity.forward",
+        "cast.forward",
+        "cast.backward",
+    ),
+    # moves of elements: tensors joined along an axis, or given another shape
+    "join": ("concat.forward", "concat.backward", "flatten.forward", "flatten.backward"),
+    # scores against labels, and the weighted sum of all losses
+    "loss": (
+        "softmax.forward",
+        "softmax.backward",
+        "softmax_loss.forward",
+        "softmax_loss.backward",
+        "accuracy.forward",
+        "objective.forward",
+    ),
+    # gradients of weights: collected, clipped, and applied by the optimizer
+    "update": (
+        "gradient.accumulate",
+        "gradient.clear",
+        "gradient.clip",
+        "gradient.unscale",
+        "sgd.update",
+    ),
+}

@@ -1,0 +1,26 @@
+"""Bias gradients: sums over all axes but the channels."""
+
+from __future__ import annotations
+
+from minidnn.backends.reference.activation import passed
+
+
+def backward_bias(a, reads, writes):
+    """db[c] = the sum of dy over all axes but the channels'."""
+    (dy,), (db,) = reads, writes
+    db[...] = dy.sum(axis=tuple(k for k in range(dy.ndim) if k != 1))
+
+
+def relu_backward_bias(a, reads, writes):
+    """dx = dy where y > 0; db[c] = the sum of dx over all axes but the channels'."""
+    (y, dy), (dx, db) = reads, writes
+    dx[...] = passed(y, dy)
+    backward_bias(None, [dx], [db])
+
+
+KINDS = {
+    "convolution.backward_bias": backward_bias,
+    "inner_product.backward_bias": backward_bias,
+    "scale.backward_bias": backward_bias,
+    "relu.backward_bias": relu_backward_bias,
+}

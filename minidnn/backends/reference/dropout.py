@@ -1,0 +1,18 @@
+"""Dropout: elements are left out at random, and the others scaled so that their mean stays."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from minidnn.backends.philox import keep_mask
+
+
+def dropout(a, reads, writes):
+    """x, iteration int64 (1,) -> y. Forward and backward alike, for the mask is a function of seed, key and iteration
+    (philox.py)."""
+    (x, iteration), (y,) = reads, writes
+    keep = keep_mask(x.shape, a.ratio, a.seed, int(iteration[0]), a.key)
+    y[...] = np.where(keep, x * x.dtype.type(1 / (1 - a.ratio)), 0)
+
+
+KINDS = {"dropout.forward": dropout, "dropout.backward": dropout}

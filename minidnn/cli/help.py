@@ -1,0 +1,70 @@
+"""Lists in help texts, from the tables that they list: policies, GPU profiles, memory facts, systems, families.
+
+A help text has the list's name in braces. The tables are imported where help is printed, and by no other command.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+
+class Formatter(argparse.HelpFormatter):
+    """Puts lists where help texts name them."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        text = action.help
+        for name, written in LISTS.items():
+            if text and f"{{{name}}}" in text:
+                text = text.replace(f"{{{name}}}", written())
+        return text
+
+
+def policies() -> str:
+    """Without variants, which docs/policies.md explains, and which an error names."""
+    from minidnn.memory.policies import CHOOSING, POLICIES, variant
+    from minidnn.memory.policies.plan_file import SUFFIX
+
+    plain, choosing = ([name for name in table if not variant(name)] for table in (POLICIES, CHOOSING))
+    how = "each with the fastest algorithms that fit the budget, with :m the leanest, with :p the fastest"
+    return f"{', '.join(plain)} ({how}), {', '.join(choosing)}, or a FILE{SUFFIX}"
+
+
+def default_policy() -> str:
+    from minidnn.memory.policies import DEFAULT
+
+    return DEFAULT
+
+
+def gpus() -> str:
+    from minidnn import costs
+
+    return ", ".join(costs.gpus())
+
+
+def facts() -> str:
+    """Those that nets run with, then those that plans alone may have."""
+    from minidnn.layers import FACTS
+
+    named = [name for name in FACTS if name != "default"]
+    runs = [name for name in named if not FACTS[name].planning_only()]
+    plans = [name for name in named if FACTS[name].planning_only()]
+    return f"{', '.join(runs)}; or, for planning only, {', '.join(plans)}"
+
+
+def systems() -> str:
+    from minidnn.study.reproduce import SYSTEMS
+
+    return ", ".join(SYSTEMS)
+
+
+def families() -> str:
+    from minidnn.zoo import DEPTHS
+
+    *first, last = DEPTHS
+    return f"{', '.join(first)} or {last}"
+
+
+LISTS: dict[str, Callable[[], str]] = {
+    function.__name__: function for function in (policies, default_policy, gpus, facts, systems, families)
+}

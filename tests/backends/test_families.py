@@ -1,0 +1,104 @@
+"""Every kind of op belongs to one family, and each backend has its kernels for a family in the file of that name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import minidnn.backends
+from minidnn.backends import cuda
+from minidnn.backends.cpu import native, onednn, uncompiled
+from minidnn.backends.cuda.device import OF_CUDNN
+from minidnn.backends.families import FAMILIES
+from minidnn.backends.reference import KERNELS
+from minidnn.programs import fusion
+
+BACKENDS = Path(minidnn.backends.__file__).parent
+FAMILY = {kind: family for family, kinds in FAMILIES.items() for kind in kinds}
+WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device sees
+    "reference": KERNELS,
+    "cpu.onednn": onednn.KINDS,
+    "cpu.native": {**native.FIRST, **native.MORE},
+    "cpu.uncompiled": uncompiled.KINDS,
+    "cuda": {**cuda.KINDS, **OF_CUDNN},
+}
+TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
+LACKS = {  # package -> family -> why it has no file
+    "cpu.onednn": dict.fromkeys(("bias", "pooling", "activation", "dropout"), "native/ has all of it, or uncompiled/"),
+    "cpu.native": {"elementwise": "onednn/ has all of it"},
+    "cpu.uncompiled": dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
+}
+OTHERS = {  # folder -> its files that are no family's
+    "reference": {"device", "kernels"},
+    "cpu": {"device", "layout", "recipe"},
+    "cpu.onednn": {"dnnl", "library"},
+    "cpu.native": {"binding", "compiled", "implicit_gemm", "winograd"},
+    "cpu.uncompiled": set(),
+    "cuda": {
+        "api", "columns", "compile", "cudnn", "device", "nan", "nvrtc", "packages", "recipe", "reduction", "runtime",
+    },
+}  # fmt: skip
+SOURCES = {  # pattern of sources -> families without one, and those of other names
+    "cpu/native/*.c": ({"convolution", "elementwise"}, {"implicit_gemm", "winograd3", "winograd5"}),
+    "cuda/kernels/*.cu": ({"convolution", "inner_product", "bias"}, {"reduction"}),  # by cuDNN, and in reduction.cu
+}
+
+
+def named(pattern: str) -> set[str]:
+    return {path.stem for path in BACKENDS.glob(pattern)} - {"__init__"}
+
+
+def tables(package: str):
+    """(family, table) of each family file."""
+    for family in FAMILIES:
+        if family not in LACKS.get(package, {}):
+            module = import_module(f"minidnn.backends.{package}.{family}")
+            found = [getattr(module, name) for name in TABLES[package] if hasattr(module, name)]
+            assert found, f"{module.__name__} has none of the tables {TABLES[package]}"
+            yield from ((family, table) for table in found)
+
+
+def test_a_kind_belongs_to_one_family():
+    assert not [kind for kind, count in Counter(k for kinds in FAMILIES.values() for k in kinds).items() if count > 1]
+    assert set(FAMILY) >= fusion.KINDS
+
+
+def test_every_kind_of_the_reference_is_in_the_list():
+    ours = {kind for kind, kernel in KERNELS.items() if kernel.__module__.startswith("minidnn.")}
+    assert ours == set(FAMILY)
+
+
+@pytest.mark.parametrize("package", OTHERS)
+def test_a_backend_has_the_files_of_the_list(package):
+    families = set(FAMILIES) - set(LACKS.get(package, {})) if package in WHOLE else set()
+    assert named(f"{package.replace('.', '/')}/*.py") == families | OTHERS[package]
+
+
+@pytest.mark.parametrize("pattern", SOURCES)
+def test_sources_have_the_names_of_families(pattern):
+    without, others = SOURCES[pattern]
+    assert named(pattern) == set(FAMILIES) - without | others
+
+
+@pytest.mark.parametrize("package", WHOLE)
+def test_a_kind_s_kernel_is_in_the_file_of_its_family(package):
+    for family, table in tables(package):
+        assert table, f"{package}/{family}.py: an empty table"
+        for kind, made in table.items():
+            assert FAMILY.get(kind) == family, f"{package}/{family}.py has {kind}, a kind of {FAMILY.get(kind)}"
+            where = made.__module__.removeprefix(f"minidnn.backends.{package}.")
+            assert where == family, f"{package}: {kind} is made in {where}.py, and listed in {family}.py"
+
+
+@pytest.mark.parametrize("package", WHOLE)
+def test_the_device_has_the_kinds_of_all_families(package):
+    listed = {kind for _, table in tables(package) for kind in table}
+    assert listed == {kind for kind in WHOLE[package] if kind in FAMILY}
+
+
+def test_what_runs_without_a_compiler_only_is_in_c():
+    assert set(uncompiled.KINDS) <= set(native.FIRST) | set(native.MORE)

@@ -1,0 +1,98 @@
+"""Help texts: their lists are those of the tables, at 80 columns, and only help pays for reading the tables."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from minidnn import costs, zoo
+from minidnn.cli import help
+from minidnn.cli.main import VERBS, main
+from minidnn.layers import FACTS
+from minidnn.layers.facts import Facts
+from minidnn.memory import policies
+from minidnn.study.reproduce import SYSTEMS
+
+
+@pytest.fixture
+def printed(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def of(verb: str) -> str:
+        with pytest.raises(SystemExit) as end:
+            main([verb, "--help"])
+        assert end.value.code == 0
+        return capsys.readouterr().out
+
+    return of
+
+
+def option(text: str, flag: str) -> str:
+    """What help says of an option, on one line."""
+    (found,) = re.findall(rf"^  {flag} .*\n(?:   +.*\n)*", text, re.MULTILINE)
+    return " ".join(found.split())
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_lines_are_short_and_no_list_is_left_open(printed, verb):
+    text = printed(verb)
+    assert max(map(len, text.splitlines())) < 80
+    assert not [name for name in help.LISTS if f"{{{name}}}" in text]
+
+
+@pytest.mark.parametrize("verb, flag", [("train", "--policy"), ("compare", "--policies"), ("plan", "--policy")])
+def test_policies(printed, verb, flag):
+    said = option(printed(verb), flag)
+    for name in policies.names():
+        variant = any(name.startswith(f"{other}_") for other in policies.names())
+        assert (re.search(rf"\b{name}\b", said) is None) == variant, name
+    assert "recompute_cheap (each with the fastest algorithms that fit the budget, with :m the leanest, " in said
+    assert "with :p the fastest), vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md" in said
+    assert flag == "--policies" or said.endswith(f"(default: the file's, or {policies.DEFAULT})")
+
+
+@pytest.mark.parametrize(
+    "verb, default",
+    [
+        ("train", "the file's, or liveness"), ("tune", "the file's, or accudnn"),
+        ("search", "each of them, and each variant"),
+    ],
+)  # fmt: skip
+def test_which_policy_is_the_default(printed, verb, default):
+    assert option(printed(verb), "--policy").endswith(f"(default: {default})")
+
+
+def test_gpus_facts_systems_and_families(printed):
+    plan = printed("plan")
+    assert f"instead of running: {', '.join(costs.gpus())}, or a FILE.yaml" in option(plan, "--gpu NAME")
+    planned = [name for name, facts in FACTS.items() if facts.planning_only()]
+    assert option(plan, "--facts NAME").endswith(f"layrub; or, for planning only, {', '.join(planned)}")
+    assert f"{', '.join(SYSTEMS)}, or all (the default)" in " ".join(printed("reproduce").split())
+    assert all(name in option(printed("search"), "--max") for name in zoo.DEPTHS)
+
+
+def test_what_is_new_in_a_table_is_in_the_help(printed, monkeypatch, tmp_path):
+    monkeypatch.setitem(policies.POLICIES, "mine", policies.POLICIES["baseline"])
+    monkeypatch.setitem(policies.POLICIES, "mine_too", policies.POLICIES["baseline"])
+    monkeypatch.setitem(FACTS, "runs2026", Facts("runs2026"))
+    monkeypatch.setitem(FACTS, "planned2026", Facts("planned2026", pool="x"))
+    monkeypatch.setattr("minidnn.costs.profiles.PROFILES", tmp_path)
+    (tmp_path / "rtx.yaml").write_text("")
+    plan = printed("plan")
+    assert "recompute_cheap, mine (each" in option(plan, "--policy")
+    assert option(plan, "--gpu NAME").endswith("running: rtx, or a FILE.yaml")
+    assert "layrub, runs2026; or, for planning only," in option(plan, "--facts NAME")
+    assert option(plan, "--facts NAME").endswith(", planned2026")
+
+
+def test_a_command_without_help_reads_no_table():
+    code = (
+        "import sys; from minidnn.cli.main import _parser; words = ['plan', 'net.yaml', '--policy', 'x', '--gpu', 'y'];"
+        "assert _parser(words).parse_args(words).gpu == 'y'; print(*sys.modules)"
+    )
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert "minidnn.cli.plan" in loaded
+    assert not {"minidnn.memory.policies", "minidnn.study", "minidnn.layers", "minidnn.zoo"} & set(loaded)
