@@ -1,7 +1,7 @@
-"""What a step computes: tensors, ops and programs. Plain values; nothing here decides or runs anything.
+"""Tensors, ops and programs: the values that say what a training step computes. Nothing here decides or runs anything.
 
-A Program is a linear list of ops in an order that is correct as it is. It says what must be computed. A Plan
-(memory/plan.py) decides when bytes come and go, and a Schedule (memory/schedule.py) where they lie.
+A Program is a list of ops in a valid order: each op reads only inputs, carried tensors and earlier writes. A Plan
+(memory/plan.py) says when the bytes of its tensors come and go. A Schedule (memory/schedule.py) says where they lie.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from minidnn.formats import itemsize
 
 
 class Role(Enum):
-    """What a tensor is for; reports and the papers' accountings sum bytes by role."""
+    """The purpose of a tensor. Reports and the papers' accountings sum bytes by role."""
 
     INPUT = "input"  # a batch of data: layer 0's X
     LABEL = "label"
     CONTROL = "control"  # scalars of a step: learning rate, iteration
     PARAM = "param"
-    COPY = "copy"  # parameters in the number format that ops read
+    COPY = "copy"  # a parameter's copy in the number format that ops read
     PARAM_GRADIENT = "param_gradient"
     STATE = "state"  # momentum, running statistics
     ACTIVATION = "activation"
@@ -46,10 +46,10 @@ FORWARD = (Pass.FORWARD, Pass.LOSS)  # the forward pass, losses included
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A named value with a shape. `shape` is logical (N, C, H, W order); the layout in memory is the backend's.
+    """A named value with a shape. `shape` is logical (N, C, H, W order); the backend chooses the layout in memory.
 
-    Two tensors are equal when their names are: names are unique within a net, and the TRAIN and TEST programs
-    of one net mean the same weights by the same name.
+    Two tensors are equal if their names are. Names are unique within a net, so the TRAIN and TEST programs of one net
+    mean the same weights by the same name.
     """
 
     name: str
@@ -65,11 +65,12 @@ class Tensor:
 
     @cached_property
     def size(self) -> int:
+        """Number of elements."""
         return math.prod(self.shape)
 
     @cached_property
     def nbytes(self) -> int:
-        """Exact bytes, without alignment (that belongs to placement)."""
+        """Exact bytes; placement adds the alignment."""
         return self.size * self.itemsize
 
     @property
@@ -82,21 +83,21 @@ class Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Op:
-    """One kernel call. A tensor in both `reads` and `writes` is updated in place; such an op runs once a step."""
+    """One kernel call. A tensor in both `reads` and `writes` is updated in place; such an op runs only once a step."""
 
     name: str  # "conv1.backward_filter"
-    kind: str  # "convolution.backward_filter": what backends look kernels up by
+    kind: str  # "convolution.backward_filter": a backend finds its kernel by the kind
     layer: str
     during: Pass
     reads: tuple[Tensor, ...]
     writes: tuple[Tensor, ...]
     attrs: Any = None  # a frozen dataclass: geometry and constants
-    inplace: tuple[tuple[Tensor, Tensor], ...] = ()  # (read, write) pairs the kernel permits on the same bytes
+    inplace: tuple[tuple[Tensor, Tensor], ...] = ()  # (read, write) pairs that the kernel permits on the same bytes
     flops: int = 0  # arithmetic work, for cost models
 
     @cached_property
     def family(self) -> str:
-        """The first part of the kind: "convolution", whatever the pass and the fusion."""
+        """The kind up to its first dot: "convolution", whatever the pass and the fusion."""
         return self.kind.partition(".")[0]
 
     @cached_property
@@ -106,7 +107,7 @@ class Op:
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the kernel touches at least once: they bound its speed when memory does."""
+        """Bytes of all reads and writes: the kernel's least memory traffic."""
         return sum(t.nbytes for t in self.reads) + sum(t.nbytes for t in self.writes)
 
     def __repr__(self) -> str:
@@ -118,7 +119,7 @@ PRODUCTS = frozenset({"convolution", "inner_product"})  # families that multiply
 
 @dataclass(frozen=True)
 class Algorithm:
-    """One way to compute an op: its name and the bytes of workspace it needs beside its tensors."""
+    """One way to compute an op: its name and the bytes of workspace that it needs besides the op's tensors."""
 
     name: str
     workspace: int = 0
@@ -132,7 +133,7 @@ DEFAULT = Algorithm("default", 0)
 
 @dataclass(frozen=True, eq=False)
 class Program:
-    """The ops of one step (TRAIN, ACCUMULATE or TEST) and where values must be at its ends.
+    """The ops of one step (TRAIN, ACCUMULATE or TEST), and where values must be when the step begins and ends.
 
     inputs:  valid on the host when the step begins
     carried: live on the device across steps: parameters, optimizer state, running statistics, kept gradients
@@ -155,7 +156,8 @@ class Program:
         return tuple(seen)
 
     def check(self) -> None:
-        """Raise ValueError unless every op reads what is there: an input, a carried tensor or an earlier write."""
+        """Raise ValueError unless op names are unique, and every read and output is an input, carried, or written
+        earlier."""
         known = {*self.inputs, *self.carried}
         names: set[str] = set()
         for op in self.ops:

@@ -1,6 +1,6 @@
-"""A Plan: what a policy decides about one program, as facts. It emits nothing and places nothing.
+"""A Plan: the decisions of a policy about one program, as plain facts. It has no instructions and no addresses.
 
-Points are positions in `plan.order`: point p is "before execution p"; len(order) is the end of the step.
+Points are positions in `plan.order`: point p is "before execution p", and len(order) is the end of the step.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Point = int
 
 @dataclass(frozen=True)
 class Slot:
-    """One buffer held for the whole step; its size is its largest member's, and at least `nbytes`.
+    """A buffer held for the whole step. It is as large as its largest member, and has at least `nbytes` bytes.
 
-    Where a member leaves it by a trip, compute waits for the copy out as it would at a Free.
+    Where a member leaves the slot by a trip, compute waits for the copy out as it would at a Free.
     """
 
     name: str
@@ -29,9 +29,9 @@ class Slot:
 class Trip:
     """One absence of a tensor from the device; a tensor may have several, in order of `free`.
 
-    out:    the copy out is issued before this point, beside readers; None: the host's copy is valid already
-    free:   the bytes are free from this point on, after the copy; None: the step begins with it on the host
-    back:   bytes are taken and the copy back is issued before this point; None: it does not return
+    out:    the copy out is issued before this point and overlaps readers; None: the host's copy is valid already
+    free:   the bytes are free from this point on, after the copy; None: the tensor is on the host when the step begins
+    back:   bytes are taken and the copy back is issued before this point; None: the tensor does not return
     arrive: compute waits here for the copy back; not after the first read, re-runs included
     into:   the slot whose bytes the copy back takes; None: bytes of its own
     """
@@ -44,19 +44,19 @@ class Trip:
     into: Slot | None = None
 
 
-# Who takes whose bytes; an Op means its workspace.
+# {tensor: the tensor or slot whose bytes it takes}; an Op as key means its workspace.
 Share = dict[Tensor | Op, Tensor | Slot]
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What one step does with memory. Left-out fields take the defaults of `complete`.
+    """The decisions about one step's memory. `complete` fills in the fields that are left out.
 
-    order:     every execution; a forward op standing again is a recomputation
+    order:     every execution; a forward op that occurs again is a recomputation
     trips:     absences; inputs come and outputs leave by trips too
-    algorithm: per op, never per execution: a re-run is the same kernel
-    share:     this tensor (an Op means its workspace) takes those bytes; only for stays begun by a write: what a copy
-               brings lies where its trip says (Trip.into)
+    algorithm: one per op, the same for all executions of the op
+    share:     {a tensor, or an op for its workspace: the tensor or slot whose bytes it takes}; only for stays begun by
+               a write, since a copy back goes to the bytes that its trip names (Trip.into)
     hold:      tensors whose bytes are kept for the whole step (network-wide allocation)
     """
 
@@ -67,15 +67,15 @@ class Plan:
     hold: frozenset[Tensor] = frozenset()
 
 
-# A policy decides: (program, costs, budget in bytes) -> Plan. Asked with a budget of 0 it gives its leanest plan.
+# A policy: (program, costs, budget in bytes) -> Plan. Under a budget of 0 it returns its leanest plan.
 Policy = Callable[[Program, Costs, int], Plan]
 
 
 def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
-    """Fill in what the policy left out: program order, default algorithms, the trips of inputs and outputs.
+    """The plan with program order, default algorithms, and trips of inputs and outputs where the policy left them out.
 
-    An input comes at its first reader (the copy is issued one execution earlier, so that it overlaps);
-    an output leaves once it has its last value, and its bytes stay until the step ends.
+    An input arrives at its first reader; its copy is issued one execution earlier, to overlap that. An output leaves
+    after its last write, and its bytes stay until the step ends.
     """
     order = plan.order or program.ops
     algorithm = {op: plan.algorithm.get(op) or costs.choices(op)[0].algorithm for op in dict.fromkeys(order)}
@@ -99,10 +99,11 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
 
 
 def in_place_sharing(program: Program, kinds: Callable[[Op], bool] = lambda op: True) -> Share:
-    """Which written tensors may take the bytes of one they replace: {write: read}.
+    """{written tensor: the tensor whose bytes it may take}, of the ops that `kinds` accepts.
 
-    A pair is taken where the kernel permits it and nobody reads the overwritten tensor later in the
-    program's own order (a plan that repeats ops must check again; `verify` proves it either way).
+    A pair is taken if the kernel permits it, and nothing reads the overwritten tensor later in the program's own order.
+    Inputs, outputs and carried tensors never share. A plan that repeats ops must check again; the proof
+    (memory/proof/verify.py) finds every wrong pair.
     """
     last_read: dict[Tensor, int] = {}
     for p, op in enumerate(program.ops):
@@ -123,7 +124,7 @@ def in_place_sharing(program: Program, kinds: Callable[[Op], bool] = lambda op: 
 
 
 def fate(plan: Plan, program: Program, tensor: Tensor) -> str:
-    """What becomes of a tensor, in a word for people: keep, offload or recompute."""
+    """A tensor's fate in a word, for people: "keep", "offload" or "recompute"."""
     if any(trip.tensor == tensor and trip.out is not None and trip.back is not None for trip in plan.trips):
         return "offload"
     runs = sum(tensor in op.writes for op in plan.order)

@@ -1,6 +1,6 @@
-"""From programs, a policy and a budget to proved schedules, or to a refusal that says what would work.
+"""From programs, a policy and a budget to proved schedules, or to a refusal that names a budget that would do.
 
-Nothing is allocated here: a budget that cannot be kept is refused while everything is still a plan.
+Nothing is allocated here: a budget that cannot be kept is refused before anything runs.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from minidnn.sizes import text
 
 
 @contextmanager
-def _collecting_nothing() -> Iterator[None]:
-    """Planning makes very many values and no garbage in cycles. Python's collector would walk them all again each
-    time their number has grown by a quarter: on nets of 10,000 ops that is half of all time."""
+def _without_collector() -> Iterator[None]:
+    """Switch Python's garbage collector off for a while.
+
+    Planning makes very many values and no garbage in cycles. The collector would walk all of them each time their
+    number has grown by a quarter. On nets of 10,000 ops that is half of the time.
+    """
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -36,7 +39,7 @@ def _collecting_nothing() -> Iterator[None]:
             gc.enable()
 
 
-@_collecting_nothing()
+@_without_collector()
 def arrange(
     programs: Sequence[Program],
     policy: str,
@@ -45,19 +48,22 @@ def arrange(
     host_budget: int | None = None,
     proof: bool = True,
 ) -> Arrangement:
-    """Plan, lower, place and prove every program; all share one arena and agree on the homes of what they carry.
+    """Plan, lower, place and prove every program. The programs share one arena and one home for each carried tensor.
 
-    budget: device bytes; None means all the device has. Raises BudgetError where it (or the host's) is exceeded,
-    NoSuchPolicy for an unknown policy, PlanError for a plan file that is of another net or device, or does not hold.
-    `proof=False` is for studies that lower thousands of plans.
+    budget:      device bytes; None: all that the device has
+    host_budget: bytes on the host, pinned and pageable; None: no limit
+    proof:       False is for studies that lower thousands of plans
+
+    Raises BudgetError if a budget is exceeded, NoSuchPolicy for an unknown policy, and PlanError for a plan file that
+    contradicts itself or belongs to another net or device.
     """
-    with _edited(policy):
+    with _plan_file_errors(policy):
         return _arrange(programs, policy, costs, budget, host_budget, proof)
 
 
 @contextmanager
-def _edited(policy: str) -> Iterator[None]:
-    """A file's plan may have been changed by hand, so that what is wrong with it is nobody's bug."""
+def _plan_file_errors(policy: str) -> Iterator[None]:
+    """Raise PlanError for errors in a file's plan: somebody may have edited it, so they are no bugs of minidnn."""
     try:
         yield
     except (ValueError, ScheduleError) as error:
@@ -87,15 +93,18 @@ def _arrange(
     return found
 
 
-@_collecting_nothing()
+@_without_collector()
 def unproved(programs: Sequence[Program], policy: str, costs: Costs, limit: int) -> dict[str, Schedule]:
-    """What the policy makes of each program when it is told `limit` bytes, kept or not; not proved. For studies that
-    look for what can be kept: `arrange` is for all else."""
+    """{program's name: schedule}, as the policy decides under a budget of `limit` bytes, without a proof.
+
+    The arena may exceed the limit. This is for studies that search for a budget that can be kept; all others use
+    `arrange`.
+    """
     decide = find(policy)
     fixed, base = homes(t for program in programs for t in program.carried)
     schedules: dict[str, Schedule] = {}
     for program in programs:
-        others = base - homes(program.carried)[1]  # a policy knows of its own program's alone
+        others = base - homes(program.carried)[1]  # bytes that only other programs carry: the policy cannot use them
         plan = complete(program, costs, decide(program, costs, max(0, limit - others)))
         listing = lower(program, plan)
         if costs.staging is not None:

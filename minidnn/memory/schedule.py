@@ -1,8 +1,7 @@
-"""A schedule: what a step does, instruction by instruction, on three streams (four with a store), and where every
-byte lies.
+"""A schedule: the instructions of a step on three streams (four with a store), and the place of every byte.
 
-A tensor's residency on the device is a Stay: begun by a write or by a copy back, ended by its last access or by
-a trip. Stays that share bytes (in-place results, slots) form a Buffer, which is what gets an offset.
+A Stay is one residency of a tensor on the device. It begins with a write or a copy back, and ends after the last access
+or with a trip. Stays that share bytes (in-place results, slots) form a Buffer. Each Buffer gets one offset.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ from minidnn.sizes import text
 
 Stream = Literal["compute", "out", "in", "store"]
 STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store")
-NAMED = 8  # tensors that a label names
-HEADER = 64  # bytes before what is packed into the store (execution/compression.py)
-ALIGNMENT = 256  # bytes; what cuDNN, oneDNN and coalesced access want, and cudaMalloc's own granularity
+NAMED = 8  # stays that a label names at most
+HEADER = 64  # bytes before a tensor's values in the store (memory/execution/compression.py)
+ALIGNMENT = 256  # bytes; cuDNN, oneDNN and coalesced access want it, and it is cudaMalloc's granularity
 
 
 @dataclass(eq=False)
@@ -33,7 +32,7 @@ class Stay:
     n: int  # the n-th stay of its tensor, from 0
     lo: Point
     hi: Point
-    arrives: Trip | None = None  # the trip that brought it, else a write began it
+    arrives: Trip | None = None  # the trip that brought it; None: a write began it
     leaves: Trip | None = None
     buffer: Buffer = field(init=False, repr=False)
 
@@ -43,18 +42,18 @@ class Stay:
 
 @dataclass(eq=False)
 class Buffer:
-    """Bytes with one offset over [lo, hi), used by one stay or by several that share them."""
+    """Bytes at one offset over [lo, hi), used by one stay or by several that share them."""
 
     nbytes: int
     lo: Point
     hi: Point
     stays: list[Stay] = field(default_factory=list)
     name: str = ""  # a slot's name
-    home: bool = False  # carried: there before the step begins and after it ends
+    home: bool = False  # of a carried tensor: allocated before the step begins and after it ends
 
     @property
     def label(self) -> str:
-        """A slot's name, or whose bytes they are; of very many, as along a deep net's sums, the ends."""
+        """The slot's name, or the names of the stays; of more than NAMED stays only the first two and the last."""
         names = list(dict.fromkeys(repr(s) for s in self.stays))
         if len(names) > NAMED:
             names[2:-1] = [f"({len(names) - 3} more)"]
@@ -73,7 +72,7 @@ class Alloc:
 
 @dataclass(frozen=True, eq=False)
 class Free:
-    """Roughly: compute, and all it has waited for, is done with these bytes."""
+    """Roughly: compute is done with these bytes, and so is every copy that compute has waited for."""
 
     buffer: Buffer
 
@@ -93,7 +92,7 @@ class Compute:
 
 @dataclass(frozen=True, eq=False)
 class Leg:
-    """Bytes of the pinned ring that hold a tensor on its way (staging.py)."""
+    """Bytes of the pinned ring that hold a tensor on its way to or from the host (memory/lowering/staging.py)."""
 
     tensor: Tensor
     at: int  # offset in the ring
@@ -101,7 +100,7 @@ class Leg:
 
 @dataclass(frozen=True, eq=False)
 class Offload:
-    """Roughly: host[stay.tensor][:] = stay, on the out stream; with a leg, into that part of the ring."""
+    """Roughly: host[stay.tensor][:] = stay, on the out stream; with a leg, into the leg's part of the ring."""
 
     stay: Stay
     stream: Stream = "out"
@@ -110,7 +109,7 @@ class Offload:
 
 @dataclass(frozen=True, eq=False)
 class Prefetch:
-    """Roughly: stay[:] = host[stay.tensor], on the in stream; with a leg, from that part of the ring."""
+    """Roughly: stay[:] = host[stay.tensor], on the in stream; with a leg, from the leg's part of the ring."""
 
     stay: Stay
     stream: Stream = "in"
@@ -135,7 +134,7 @@ class Fetch:
 
 @dataclass(frozen=True, eq=False)
 class Wait:
-    """Roughly: `stream` goes no further until instruction number `on` has finished."""
+    """Roughly: `stream` continues only after instruction number `on` has finished."""
 
     stream: Stream
     on: int
@@ -146,20 +145,20 @@ Instruction = Alloc | Free | Compute | Offload | Prefetch | Stash | Fetch | Wait
 
 @dataclass(eq=False)
 class Listing:
-    """What the lowering makes: instructions and the buffers they speak of, without offsets yet."""
+    """The result of the lowering: instructions and the buffers that they use, without offsets yet."""
 
     program: Program
     plan: Plan
     instructions: tuple[Instruction, ...]
     buffers: tuple[Buffer, ...]
     points: tuple[int, ...]  # instruction index of each execution's Compute
-    ring: int = 0  # bytes of pinned memory that tensors pass through, each in a leg of its own
+    ring: int = 0  # bytes of pinned memory; a tensor passes through it in a leg of its own
     staging: Staging | None = None
 
     def curve(self, roles: frozenset[Role] | None = None) -> np.ndarray:
-        """Exact bytes live at each execution, int64 (executions,); with `roles`, only of those tensors.
+        """Exact bytes live at each execution, int64 (executions,); with `roles`, only of tensors with these roles.
 
-        A shared buffer counts with the role of the stay that began it.
+        A shared buffer counts with the role of its first stay's tensor.
         """
         steps = np.zeros(len(self.plan.order) + 1, np.int64)
         for b in self.buffers:
@@ -169,26 +168,26 @@ class Listing:
         return np.cumsum(steps)[:-1]
 
     def live(self, point: Point) -> list[Buffer]:
-        """Buffers that hold bytes at an execution, largest first."""
+        """Buffers that are live at an execution, largest first."""
         return sorted((b for b in self.buffers if b.lo <= point < b.hi), key=lambda b: -b.nbytes)
 
 
 @dataclass(eq=False)
 class Schedule(Listing):
-    """A listing in which every buffer has its offset in the arena, and every travelling tensor one on the host.
+    """A listing with an offset in the arena for every buffer, and one on the host for every travelling tensor.
 
-    Inputs have two host places, so that the next batch is written while this one is read; the second lies
+    Inputs have two places on the host, so that the next batch is written while this one is read. The second place lies
     `aligned(nbytes)` behind the first.
     """
 
     offset: Mapping[Buffer, int] = field(default_factory=dict)
     arena: int = 0  # bytes: the height of the placement
-    placement: str = ""  # which heuristic gave it
+    placement: str = ""  # the heuristic that found it
     host_offset: Mapping[Tensor, int] = field(default_factory=dict)
-    host_bytes: int = 0  # pinned, without the ring
-    store_offset: Mapping[Tensor, int] = field(default_factory=dict)  # of what is stashed, in pageable memory
+    host_bytes: int = 0  # pinned bytes, without the ring
+    store_offset: Mapping[Tensor, int] = field(default_factory=dict)  # of stashed tensors, in pageable memory
     store_bytes: int = 0
-    live_peak: int = 0  # largest exact sum of live bytes: no placement can be lower
+    live_peak: int = 0  # largest exact sum of live bytes; no placement can be lower
     peak_point: Point = 0
 
     def __str__(self) -> str:
@@ -197,19 +196,20 @@ class Schedule(Listing):
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
-    """The schedules of one net's programs (TRAIN, ACCUMULATE, TEST), proved, in one arena and one host store."""
+    """The schedules of one net's programs (TRAIN, ACCUMULATE, TEST), for one arena and one part of the host's
+    memory."""
 
     policy: str
     schedules: Mapping[str, Schedule]
-    arena: int  # bytes: the largest of the schedules'
-    host: int  # bytes: their sum, so that loading one program's inputs never waits for another; and the ring
-    budget: int | None = None  # device bytes allowed, as asked for
+    arena: int  # bytes: the largest arena of the schedules
+    host: int  # bytes: the ring, and the sum over the schedules, so that no program's inputs wait for another program
+    budget: int | None = None  # device bytes that the caller allows
     ring: int = 0  # pinned bytes at the end of `host`; the programs share it, since no two run at once
     store: int = 0  # pageable bytes, shared likewise
 
     @classmethod
     def of(cls, policy: str, schedules: Mapping[str, Schedule], budget: int | None) -> Arrangement:
-        """What these schedules take together."""
+        """The schedules with the bytes that they take together."""
         every = schedules.values()
         ring = max(s.ring for s in every)
         host = sum(s.host_bytes for s in every) + ring
@@ -218,20 +218,22 @@ class Arrangement:
 
     @property
     def off_device(self) -> int:
-        """Bytes on the host, pinned and pageable: what a host budget limits."""
+        """Bytes on the host, pinned and pageable; a host budget limits these."""
         return self.host + self.store
 
 
 def aligned(nbytes: int) -> int:
+    """`nbytes` rounded up to a multiple of ALIGNMENT."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
 def stored_bound(t: Tensor, compress: bool) -> int:
-    """Bytes that a tensor can take in the store at most."""
+    """Most bytes that a tensor can take in the store."""
     return t.nbytes + (HEADER if compress else 0)
 
 
 def workspace_of(op: Op, algorithm: Algorithm) -> Tensor:
+    """The op's workspace as a tensor of `algorithm.workspace` bytes."""
     return Tensor(f"{op.name}.workspace", (algorithm.workspace,), "uint8", Role.WORKSPACE)
 
 

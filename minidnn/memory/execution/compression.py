@@ -1,11 +1,12 @@
-"""Zero-value compression, without loss: one bit for each value says whether it is zero, and the others lie packed.
+"""Lossless compression of zeros: one bit per value says whether the value is zero, and the other values lie packed.
 
-What ReLU leaves is half zeros or more. "Zero" means that all bits are: -0.0, denormals, negative values and every NaN
-come back as they were. (The authors of vDNN++ keep what is greater than zero, which holds for ReLU's outputs only.)
+Often half of a ReLU's outputs or more are zero. A value counts as zero only if all its bits are zero. So -0.0,
+denormals, negative values and every NaN come back as they were. (The authors of vDNN++ keep the values greater than
+zero, which is right for ReLU's outputs only.)
 
-In the store a tensor takes a header, then its bits, then what is not zero; where that would not be smaller, its bytes
-as they are. So it never takes more than `stored_bound`, which is what is reserved for it: ordinary memory that is not
-written to costs no page.
+In the store a tensor takes a header, then the bits, then the packed values. If that would not be smaller, the tensor's
+bytes are stored as they are. So it never takes more than `stored_bound`, and that much is reserved. Ordinary memory
+that is never written to costs no page.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import numpy as np
 
 from minidnn.memory.schedule import HEADER
 
-RAW = -1  # in the header's first eight bytes, where else a count of values is
+RAW = -1  # in the header's first eight bytes, instead of a count: the values are not packed
 BLOCK = 1 << 16  # values packed at once: a block's mask stays in the processor's cache
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 
 
 def compress(source: np.ndarray, store: np.ndarray, itemsize: int) -> int:
-    """Write `source` (uint8, of values of `itemsize` bytes) into `store` (uint8, at least HEADER bytes more), and
-    return how many bytes it takes there."""
+    """Write `source`, packed, into `store`. Returns the bytes that it takes there.
+
+    source: uint8, values of `itemsize` bytes
+    store:  uint8, at least HEADER bytes longer than `source`
+    """
     values = source.view(WORDS[itemsize])
     bits = _bits(values.size)
     count = int(np.count_nonzero(values))
@@ -39,7 +43,7 @@ def compress(source: np.ndarray, store: np.ndarray, itemsize: int) -> int:
         there = block != 0
         some = np.packbits(there)
         mask[at // 8 : at // 8 + some.size] = some
-        # By positions, not by the mask itself: these come without a branch for each value, which halves do not predict.
+        # By positions, not by the mask: a mask costs a branch per value, hard to predict if half are zero.
         where = np.flatnonzero(there)
         np.take(block, where, out=packed[done : done + where.size], mode="clip")
         done += where.size
@@ -47,7 +51,7 @@ def compress(source: np.ndarray, store: np.ndarray, itemsize: int) -> int:
 
 
 def decompress(store: np.ndarray, target: np.ndarray, itemsize: int) -> None:
-    """Write to `target` (uint8) what was packed into `store`."""
+    """Unpack `store`, as `compress` left it, into `target` (uint8)."""
     values = target.view(WORDS[itemsize])
     count = int(store[:8].view(np.int64)[0])
     if count == RAW:
@@ -67,11 +71,11 @@ def decompress(store: np.ndarray, target: np.ndarray, itemsize: int) -> None:
 
 
 def taken(store: np.ndarray, nbytes: int, itemsize: int) -> int:
-    """Bytes that what was packed into `store` takes there; it has `nbytes` unpacked."""
+    """Bytes that a tensor takes in `store`, as `compress` left it; unpacked it has `nbytes`."""
     count = int(store[:8].view(np.int64)[0])
     return HEADER + (nbytes if count == RAW else _bits(nbytes // itemsize) + count * itemsize)
 
 
 def _bits(values: int) -> int:
-    """Bytes of the mask, so that what follows lies aligned."""
+    """Bytes of the mask, rounded up so that the packed values behind it lie aligned."""
     return -(-values // 64) * 8

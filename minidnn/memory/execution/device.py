@@ -1,8 +1,8 @@
-"""The device contract: all that a machine asks of a backend, in one place.
+"""The device contract: everything that a machine asks of a backend, in one place.
 
 A backend is a subclass of `Device` that sets the three facts and writes the three methods of the first part. The
-methods of the second part have a default that is right for a device whose memory is the host's; a device that has
-memory and streams of its own, or kernels for fused ops, overrides them.
+methods of the second part have defaults for a device that computes in the host's memory. A device with memory and
+streams of its own, or with kernels for fused ops, overrides them.
 """
 
 from __future__ import annotations
@@ -19,8 +19,11 @@ from minidnn.program import Algorithm, Op, Tensor
 
 
 class Device:
-    """What runs ops. `memory` is in bytes; `description` names all that its numbers and its speed depend on, and
-    nothing else: the library, its version, threads. Results and snapshots show it."""
+    """A device that runs ops.
+
+    `memory` is in bytes. `description` names everything that its numbers and its speed depend on, and nothing else: the
+    library, its version, threads. Results and snapshots show it.
+    """
 
     name: str
     description: str
@@ -29,35 +32,43 @@ class Device:
     # ---- required
 
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
-        """The deterministic ways to compute an op, the default first. Raises NoKernel where there is none."""
+        """The deterministic ways to compute an op, the default first. Raises NoKernel if there are none."""
         raise NotImplementedError
 
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
-        """The tensor's elements in logical order (N, C, H, W), over its bytes on the host: `buffer`, uint8 of
-        `tensor.nbytes`. So this is where a device's memory layout is decided."""
+        """The tensor's elements in logical order (N, C, H, W), as a view of its bytes on the host.
+
+        So a device decides its memory layout here. `buffer`: uint8, `tensor.nbytes` of them.
+        """
         raise NotImplementedError
 
     def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, Any], workspace: Any) -> Call:
         """The op bound to its addresses: a call that computes it, or hands it to the compute stream, and allocates
-        nothing. `views`: what `view` made of each tensor; `workspace`: a slice of the arena, at least as many bytes as
-        the algorithm asks for."""
+        nothing.
+
+        views:     {tensor: the result of `view`}
+        workspace: a slice of the arena with at least as many bytes as the algorithm asks for
+        """
         raise NotImplementedError
 
     # ---- optional
 
-    rates: Rates = CPU  # for an estimate of what is not measured
-    found: str = ""  # for the user of this machine: where the libraries lie, and what is missing
-    own_memory: bool = False  # whether the arena is the device's, and not a part of the host's memory
+    rates: Rates = CPU  # for estimates of ops that are not measured
+    found: str = ""  # for the user of this machine: where the libraries lie, and which are missing
+    own_memory: bool = False  # whether the arena lies in the device's own memory, not in the host's
 
     def view(self, buffer: Any, tensor: Tensor) -> Any:
-        """The tensor over its bytes in the arena, as `prepare` takes it. Default: its array."""
+        """The tensor's bytes in the arena in the form that `prepare` takes. Default: its array."""
         return self.array(buffer, tensor)
 
     def fuses(self, op: Op) -> bool:
-        """Whether there is a kernel for this fused op (programs/fusion.py). Default: for none."""
+        """Whether the device has a kernel for this fused op (programs/fusion.py). Default: for none."""
         return False
 
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:
-        """`arena` bytes of the device, `host` bytes of the host, and the streams between them. Copies are late by up
-        to `delays` seconds at random, a function of `seed`. Default: the host's memory and threads."""
+        """`arena` bytes of the device, `host` bytes of the host, and the streams between them.
+
+        Copies are late by up to `delays` seconds at random, a function of `seed`. Default: the host's memory and
+        threads.
+        """
         return Threads(arena, host, delays, seed)

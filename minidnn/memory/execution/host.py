@@ -1,4 +1,4 @@
-"""This machine's memory, or its container's share of it."""
+"""The memory of this machine, or of the container around this process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def physical_memory() -> int:
-    """Bytes of RAM of this machine, or of its container's limit where that is less."""
+    """Bytes of RAM of this machine, or the limit of its container if that is less."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
@@ -18,12 +18,12 @@ def physical_memory() -> int:
 
 
 def free_memory() -> int:
-    """Bytes that this process may still take, about: the machine's, or its container's."""
+    """Bytes that this process may still take, about, on this machine or in its container."""
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    with contextlib.suppress(OSError, StopIteration, ValueError):  # Linux; the page cache can be given up
+    with contextlib.suppress(OSError, StopIteration, ValueError):  # Linux; the page cache counts as available
         lines = Path("/proc/meminfo").read_text().splitlines()
         available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" is no number
+    with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" is not a number
         group = Path("/sys/fs/cgroup")
         limit = int((group / "memory.max").read_text())
         available = min(available, limit - int((group / "memory.current").read_text()))

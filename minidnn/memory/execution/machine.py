@@ -1,8 +1,8 @@
 """The executor: binds a schedule's instructions to a device's kernels once, then replays them each step.
 
-The device (minidnn/backends) is handed in. It provides kernels and array layouts, and, if it has memory and streams of
-its own, a runtime (runtime.py); what lies where and who waits for whom is ours. The arena is one allocation, the host
-store another. Nothing is allocated, looked up or inferred inside a step.
+The machine is handed a device (backends/). The device provides kernels and array layouts. If it has memory and streams
+of its own, it also provides a runtime (memory/execution/runtime.py). Addresses and waits come from the schedule. The
+arena is one allocation, the host's part another. Nothing is allocated, looked up or inferred in a step.
 """
 
 from __future__ import annotations
@@ -50,18 +50,20 @@ class NotFinite(Failed, ArithmeticError):
 
 
 class NoStore(BadInput, ValueError):
-    """A device whose streams the host does not run, and a schedule that has a store."""
+    """The schedule has a store, but the host does not run this device's streams."""
 
 
 @dataclass
 class _Loaded:
-    """A schedule bound to addresses. Inputs have two places on the host: one that a step reads, one that the next
-    batch is written to; so there are two bindings, which differ in nothing else."""
+    """A schedule bound to addresses, once for each of the two places that inputs have on the host.
+
+    A step reads one place while the next batch is written to the other. The two bindings differ in nothing else.
+    """
 
     schedule: Schedule
     host_base: int
     bound: list[Any] = field(default_factory=list)
-    place: int = 0  # which of the two the last step read
+    place: int = 0  # 0 or 1: the place that the last step read
     fresh: set[Tensor] = field(default_factory=set)  # inputs whose other place holds the next batch
 
 
@@ -69,7 +71,7 @@ class Machine:
     """Runs the schedules of one net (TRAIN, ACCUMULATE, TEST) on one device, in one arena.
 
     debug:  freed bytes are filled with 0xFF, which is NaN in every float format
-    delays: copies are late by up to this many seconds at random, to bring out missing waits
+    delays: copies are late by up to this many seconds at random, which exposes missing waits
     """
 
     def __init__(
@@ -82,16 +84,16 @@ class Machine:
     ) -> None:
         self.device, self.arrangement, self.debug = device, arrangement, debug
         budget = arrangement.budget or 0
-        # The budget's bytes are taken at once, used or not; one beyond what the device has limits nothing.
+        # The budget's bytes are taken at once, used or not. A budget beyond the device's memory limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
         if arrangement.store and device.own_memory:
             raise NoStore(
-                f"the ring is smaller than what travels, and the streams of {device.name} cannot wait for the host's "
-                "own work on the rest: run without a ring, or with a larger one"
+                f"the ring is smaller than the tensors that travel, and the streams of {device.name} cannot wait for "
+                "the host to copy the others: run without a ring, or with a larger one"
             )
         self.runtime = device.runtime(arena, arrangement.host, delays, seed)
         self.store = page_aligned(arrangement.store)
-        self.homes: dict[Tensor, Any] = {}  # carried tensors, their bytes in the arena; once closed, on the host
+        self.homes: dict[Tensor, Any] = {}  # {carried tensor: its bytes} in the arena; once closed, on the host
         self._closed = False
         self.loaded: dict[str, _Loaded] = {}
         try:
@@ -156,7 +158,7 @@ class Machine:
         return self.runtime.copy(device, host, x.stream)
 
     def _stored(self, schedule: Schedule, x: Stash | Fetch) -> Call:
-        """What takes a tensor from the ring to the store, or back."""
+        """The call that copies a tensor from the ring to the store, or back."""
         t, ring = x.leg.tensor, self._leg(x.leg)
         assert schedule.staging is not None
         at = schedule.store_offset[t]
@@ -170,7 +172,7 @@ class Machine:
         return partial(np.copyto, store, ring) if isinstance(x, Stash) else partial(np.copyto, ring, store)
 
     def stored(self, name: str = "TRAIN") -> dict[Tensor, int]:
-        """Bytes that each tensor took in the store when the last step, one of that program, stashed it."""
+        """{tensor: bytes that it took in the store in the last step}. That step must have run this program."""
         self.settle()
         schedule = self.loaded[name].schedule
         if schedule.staging is None or not schedule.staging.compress:
@@ -199,16 +201,16 @@ class Machine:
         again: bool = False,
         meanwhile: Callable[[], object] | None = None,
     ) -> Trace | None:
-        """Replay one step of the named program on the inputs written for it; `again`: on those of its last step.
+        """Replay one step of the named program on the inputs written for it; `again`: on the inputs of its last step.
 
-        trace:  time every instruction
-        check:  raise NotFinite at the first op whose float results are not all finite (and leave the step unfinished)
-        meanwhile: called once the inputs are settled, to begin writing the next ones on another thread
+        trace: time every instruction, and return the trace
+        check: raise NotFinite at the first op whose float results are not all finite; this leaves the step unfinished
+        meanwhile: called once this step's inputs are fixed; it may start a thread that writes the next ones
         """
         self.settle()
         loaded = self.loaded[name]
         if loaded.fresh and not again:
-            self._turn(loaded)
+            self._swap_inputs(loaded)
         if meanwhile is not None:
             meanwhile()
         bound = loaded.bound[loaded.place]
@@ -218,26 +220,31 @@ class Machine:
         return None
 
     def launch(self, name: str = "TRAIN", meanwhile: Callable[[], object] | None = None) -> None:
-        """As `step`, but a device of its own streams may still be at it on return, and is at most then: the step before
-        has ended. So the next one is launched while this one runs, and the device never waits for the host.
+        """Like `step`, but returns once the *previous* step has ended; this one may still be running.
 
-        Outputs leave long before a step ends (losses are known when the backward pass begins): `read` waits for them
-        alone. Whatever else looks at the machine sees the step done. What failed in it is raised there, too, or by
-        `settle`. meanwhile: called when the step before has ended, which read where the next inputs are written."""
+        At most one step is in flight. So the host launches the next step while this one runs, and a device with its own
+        streams never waits for the host.
+
+        Outputs leave long before a step ends, since losses are known when the backward pass begins. `read` waits for
+        them alone. All other methods that use values of the device, and `settle`, wait for the whole step. They raise
+        its error, if it has failed.
+
+        meanwhile: called once the previous step has ended, whose inputs lay where the next ones are to be written
+        """
         loaded = self.loaded[name]
         if loaded.fresh:
-            self._turn(loaded)
+            self._swap_inputs(loaded)
         self.runtime.launch(loaded.bound[loaded.place], meanwhile)
 
     def settle(self) -> None:
-        """Return when no step is in flight. What failed in it is raised."""
+        """Return when no step is in flight. Raises the error of a step that has failed."""
         self.runtime.settle()
 
-    def _turn(self, loaded: _Loaded) -> None:
-        """The other place is read from now on; inputs that were not written keep their values."""
+    def _swap_inputs(self, loaded: _Loaded) -> None:
+        """Switch to the inputs' other place. Inputs that were not written keep their values."""
         for t in loaded.schedule.program.inputs:
             if t not in loaded.fresh:
-                self.settle()  # a step in flight may copy an input back to where it came from
+                self.settle()  # a step in flight may copy an input out to this place
                 np.copyto(self._host(loaded, t, loaded.place ^ 1), self._host(loaded, t, loaded.place))
         loaded.place ^= 1
         loaded.fresh.clear()
@@ -254,9 +261,10 @@ class Machine:
     # ---- values
 
     def write(self, tensor: Tensor, array: np.ndarray, program: str = "TRAIN") -> None:
-        """Put an input for the next step on the host, in the device's layout. May run beside a step.
+        """Write an input of the next step to the host, in the device's layout. May run during a step.
 
-        Raises ValueError where the shape differs; values are converted to the tensor's dtype."""
+        Raises ValueError if the shape differs. Values are converted to the tensor's dtype.
+        """
         loaded = self.loaded[program]
         t = next(t for t in loaded.schedule.program.inputs if t == tensor)
         if tuple(np.shape(array)) != t.shape:
@@ -265,7 +273,7 @@ class Machine:
         loaded.fresh.add(t)
 
     def read(self, tensor: Tensor, program: str = "TRAIN") -> np.ndarray:
-        """A copy of an output as the last step of that program left it on the host."""
+        """A copy of an output as the last step of that program left it on the host, in logical order."""
         self.runtime.wait_for_outputs()
         return self.device.array(self._host(self.loaded[program], tensor), tensor).copy(order="C")
 
@@ -283,7 +291,7 @@ class Machine:
         self.runtime.write(self.homes[tensor], lying)
 
     def close(self) -> None:
-        """End the streams and give the device's memory back. What `get` reads stays readable."""
+        """End the streams and give the device's memory back. `get` works afterwards, unless the device has broken."""
         if not self._closed:
             self._closed = True
             try:
@@ -301,18 +309,21 @@ class Machine:
 
 
 def _last_output(schedule: Schedule) -> int | None:
-    """The instruction behind which all outputs are on the host."""
+    """The index of the instruction after which all outputs are on the host; None: there are no outputs."""
     outputs = set(schedule.program.outputs)
     copies = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and x.stay.tensor in outputs]
     return copies[-1] if copies else None
 
 
-FEW = 4  # channels: an image's
+FEW = 4  # channels that an image has at most
 
 
 def _fill(view: np.ndarray, array: np.ndarray) -> None:
-    """view[...] = array, converted. Images go channel by channel: where those lie innermost, NumPy then takes half the
-    time (64 x 3 x 224 x 224: 17 instead of 37 ms)."""
+    """Assign `array` to `view[...]`, converted to its type.
+
+    Images are copied channel by channel: if channels lie innermost, NumPy then takes half the time (64 x 3 x 224 x 224:
+    17 instead of 37 ms).
+    """
     if view.ndim == 4 and 1 < view.shape[1] <= FEW:
         for c in range(view.shape[1]):
             np.copyto(view[:, c], array[:, c], casting="unsafe")
@@ -321,6 +332,7 @@ def _fill(view: np.ndarray, array: np.ndarray) -> None:
 
 
 def _trace(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
+    """The trace of a timed run. Allocs and Frees get the time at which the op before them ended."""
     spans, stall = [], 0.0
     finished: dict[int, float] = {}
     for i, stream, start, end in sorted(raw, key=lambda r: (r[0], r[2])):
@@ -341,10 +353,11 @@ def _trace(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
 
 
 def _refilled(schedule: Schedule, i: int) -> bool:
-    """Whether bytes freed by instruction i may be written by a copy back before compute's next op.
+    """Whether a copy back may write the bytes freed by instruction i before compute's next op.
 
-    A Free is no event: such a copy waits for the op before it, not for the moment at which freed bytes are poisoned,
-    and so it must not be poisoned under."""
+    Such a copy waits for the op before it, not for the Free, which is no event. So it may run while debug mode fills
+    the freed bytes, and these must not be filled.
+    """
     freed = schedule.instructions[i]
     assert isinstance(freed, Free)
     lo = schedule.offset[freed.buffer]

@@ -1,5 +1,7 @@
-"""What a machine runs on: bytes on a device and on the host, and its streams. A device that has memory and streams
-of its own (a GPU) brings its runtime; for all others it is `Threads` (threads.py), on the host's memory.
+"""The runtime of a machine: bytes on a device and on the host, and the streams that copy and compute.
+
+A device that has memory and streams of its own (a GPU) brings its runtime. All others use `Threads`
+(memory/execution/threads.py), on the host's memory.
 """
 
 from __future__ import annotations
@@ -18,8 +20,11 @@ Timed = tuple[int, Stream, float, float]  # an instruction's index, its stream, 
 
 @dataclass(frozen=True, eq=False)
 class Bound:
-    """An instruction bound to addresses. `call` does its work in the order of its stream: at once, or by handing it
-    to the stream. A wait has none; it names the instruction that it is `on`."""
+    """An instruction bound to addresses.
+
+    `call` does its work in the order of its stream: at once, or by handing it to the stream. A wait has no call; `on`
+    is the index of the instruction that it waits for.
+    """
 
     index: int
     stream: Stream
@@ -28,44 +33,51 @@ class Bound:
 
 
 class Runtime(Protocol):
-    """`arena` is sliced like an array of bytes; `host` is one. `broken`: after a failure from which the device does not
-    recover, so that its memory cannot be read any more."""
+    """Memory and streams, as a machine uses them.
+
+    arena:  the device's bytes, sliced like an array of bytes
+    host:   the host's bytes, an array
+    broken: the device has failed and does not recover, so its memory cannot be read any more
+    """
 
     arena: Any
     host: np.ndarray
     broken: bool
 
     def copy(self, to: Any, source: Any, stream: Stream) -> Call:
-        """A copy of bytes from the arena to the host on stream "out", from the host to the arena on stream "in"."""
+        """A call that copies bytes: from arena to host on stream "out", from host to arena on stream "in"."""
         ...
 
     def fill(self, bytes: Any, value: int) -> Call:
-        """On the compute stream: these bytes of the arena become `value`."""
+        """A call that sets these bytes of the arena to `value`, on the compute stream."""
         ...
 
     def bind(self, bound: Sequence[Bound], outputs_after: int | None = None) -> Any:
-        """Prepare instructions in the order of the schedule, to be run many times.
+        """Prepare instructions, in the order of the schedule, to be run many times.
 
-        outputs_after: `wait_for_outputs` may return once this instruction has run; None: once all have.
+        outputs_after: `wait_for_outputs` may return once this instruction has run; None: once all have
         """
         ...
 
     def run(self, prepared: Any, after: Callable[[int], object] | None = None) -> None:
-        """Run them once and return when all streams have ended. `after(i)` is called when compute instruction i has
-        ended and before its successor begins. What failed on any stream is raised."""
+        """Run prepared instructions once and return when all streams have ended. Raises the error of any stream.
+
+        after: called with a compute instruction's index when it has ended and before its successor begins
+        """
         ...
 
     def launch(self, prepared: Any, meanwhile: Callable[[], object] | None = None) -> None:
-        """Run them once after the run launched before, and return when that one has ended: this one may still be
-        running. At most one run is in flight.
+        """Run prepared instructions after the run launched before, and return when that former run has ended.
 
-        meanwhile: called once the former run has ended. An error of the run in flight is raised by the next call that
-        waits for it.
+        The new run may still be in progress; at most one is in flight. Its error is raised by the next call that waits
+        for it.
+
+        meanwhile: called once the former run has ended
         """
         ...
 
     def wait_for_outputs(self) -> None:
-        """Return when the run in flight is past the instruction that tells."""
+        """Return when the run in flight has passed `outputs_after` (see `bind`)."""
         ...
 
     def settle(self) -> None:
@@ -73,19 +85,22 @@ class Runtime(Protocol):
         ...
 
     def run_timed(self, prepared: Any) -> tuple[list[Timed], float]:
-        """Run them once; the time of each, and of all, since the beginning."""
+        """Run prepared instructions once: the time of each, and the seconds of the whole run."""
         ...
 
     def seconds(self, prepared: Any, times: int = 1) -> float:
-        """What one run keeps the compute stream busy for, of so many that follow one another without a gap."""
+        """Seconds of compute that one run takes, of `times` runs without a gap between them."""
         ...
 
     def read(self, bytes: Any) -> np.ndarray:
-        """These bytes of the arena, on the host, as the run in flight leaves them; not to be written to."""
+        """These bytes of the arena, on the host, once the run in flight has ended.
+
+        The caller must not write to them.
+        """
         ...
 
     def write(self, bytes: Any, source: np.ndarray) -> None:
-        """Overwrite these bytes of the arena between runs. `source`: as many uint8."""
+        """Overwrite these bytes of the arena between runs. `source`: as many bytes, uint8."""
         ...
 
     def close(self) -> None: ...

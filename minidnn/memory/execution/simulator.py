@@ -1,4 +1,4 @@
-"""A machine made of clocks, one a stream: runs a schedule against a cost table instead of kernels."""
+"""The simulator: a machine made of clocks, one per stream. It runs a schedule against a cost table, without kernels."""
 
 from __future__ import annotations
 
@@ -21,8 +21,11 @@ from minidnn.memory.schedule import (
 
 
 def simulate(schedule: Schedule, costs: Costs) -> Trace:
-    """The trace of one step on `costs`' device. Instructions issue in order; a stream runs one at a time; copies
-    in the two directions and compute do not slow one another down."""
+    """The trace of one step on the device that `costs` describes.
+
+    A stream runs its instructions one after another, in the order of the schedule. Compute and the copies in both
+    directions do not slow one another down.
+    """
     clock: dict[Stream, float] = dict.fromkeys(STREAMS, 0.0)
     finished: dict[int, float] = {}
     spans: list[Span] = []

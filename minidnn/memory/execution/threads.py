@@ -1,5 +1,6 @@
-"""The runtime of devices that live in the host's memory: the arena is one allocation, the host store another, and each
-copy stream is a thread of its own, so that copies really overlap compute, which is the thread that runs.
+"""The runtime of devices that live in the host's memory: one allocation is the arena, another the host's part.
+
+The calling thread computes. Each copy stream is a thread of its own, so that copies really overlap compute.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ PAGE = 4096
 
 
 def page_aligned(nbytes: int) -> np.ndarray:
-    """One allocation of `nbytes` uint8 whose address is a multiple of a page, so that offsets alone decide
-    every tensor's alignment."""
+    """An allocation of `nbytes` uint8 whose address is a multiple of a page.
+
+    So offsets alone decide every tensor's alignment.
+    """
     raw = np.empty(nbytes + PAGE, np.uint8)
     start = -raw.ctypes.data % PAGE
     return raw[start : start + nbytes]
@@ -30,7 +33,7 @@ def page_aligned(nbytes: int) -> np.ndarray:
 
 @dataclass(eq=False)
 class Prepared:
-    """What each stream calls, in order."""
+    """The calls of each stream, in order."""
 
     calls: dict[Stream, list[tuple[int, Call]]] = field(default_factory=lambda: {s: [] for s in STREAMS})
     waits: set[tuple[Stream, int]] = field(default_factory=set)  # (stream, position) of calls that only wait
@@ -38,7 +41,10 @@ class Prepared:
 
 
 class Threads(Runtime):
-    """delays: copies sleep up to this many seconds at random first, to bring out missing waits"""
+    """The runtime on the host's memory, with a thread for each copy stream.
+
+    delays: copies sleep up to this many seconds at random first, which exposes missing waits
+    """
 
     def __init__(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> None:
         """`arena` and `host` are bytes."""
@@ -110,16 +116,16 @@ class Threads(Runtime):
             raise self._failure
 
     def launch(self, prepared: Prepared, meanwhile: Callable[[], object] | None = None) -> None:
-        """Here the thread that launches is the one that computes: the run has ended when this returns."""
+        """Run at once: the thread that launches also computes, so the run has ended when this returns."""
         if meanwhile is not None:
             meanwhile()
         self.run(prepared)
 
     def wait_for_outputs(self) -> None:
-        """Nothing is ever in flight."""
+        """Return at once: nothing is ever in flight."""
 
     def settle(self) -> None:
-        """Nothing is ever in flight."""
+        """Return at once: nothing is ever in flight."""
 
     def run_timed(self, prepared: Prepared) -> tuple[list[Timed], float]:
         spans: list[Timed] = []
@@ -133,7 +139,7 @@ class Threads(Runtime):
         return [(i, stream, start - began, end - began) for i, stream, start, end in spans], seconds
 
     def seconds(self, prepared: Prepared, times: int = 1) -> float:
-        """The median: a host's threads are interrupted now and then."""
+        """Seconds of compute, the median of `times` runs: a host's threads are interrupted now and then."""
         taken = []
         for _ in range(times):
             spans, _ = self.run_timed(prepared)
@@ -152,13 +158,14 @@ class Threads(Runtime):
             spans.append((i, stream, start, perf_counter()))
 
     def _fail(self, prepared: Prepared, error: BaseException) -> None:
-        """Remember the first failure and let every waiting stream run out instead of hanging."""
+        """Remember the first failure, and set all events so that waiting streams end instead of hanging."""
         if self._failure is None:
             self._failure = error
         for event in prepared.events:
             event.set()
 
     def _copy_loop(self, stream: Stream) -> None:
+        """The thread of one copy stream: make the stream's calls of each run, until the runtime is closed."""
         while True:
             self._begin[stream].acquire()
             if self._closed:

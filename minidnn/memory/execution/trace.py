@@ -1,4 +1,4 @@
-"""What one step did, measured or simulated: when each instruction ran, and the bytes live over time."""
+"""A trace of one step, measured or simulated: when each instruction ran, and the bytes live over time."""
 
 from __future__ import annotations
 
@@ -32,11 +32,15 @@ class Span:
 
 @dataclass(frozen=True)
 class Trace:
-    """spans in order of issue; memory as (seconds, bytes live from then on), a step curve starting at 0."""
+    """The times and the memory of one step.
+
+    spans:  in order of issue
+    memory: (seconds, bytes live from then on), a step curve that starts at 0
+    """
 
     spans: tuple[Span, ...]
     seconds: float
-    stall_seconds: float  # compute stood still, waiting for copies
+    stall_seconds: float  # the time that compute waited for copies
     memory: tuple[tuple[float, int], ...]
 
     @property
@@ -49,10 +53,12 @@ class Trace:
 
     @property
     def peak_bytes(self) -> int:
+        """The most bytes live at any time."""
         return max((b for _, b in self.memory), default=0)
 
 
 def name_of(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
+    """The name of the instruction's op, with its run, or of its tensor."""
     if isinstance(x, Compute):
         return f"{x.op.name}#{x.run}" if x.run else x.op.name
     if isinstance(x, (Stash, Fetch)):
@@ -61,14 +67,14 @@ def name_of(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
 
 
 def memory_curve(schedule: Schedule, times: Iterable[tuple[Instruction, float]]) -> tuple[tuple[float, int], ...]:
-    """Live bytes over time from the moments of Allocs and Frees; what lives across steps is there from 0 on."""
+    """(seconds, live bytes from then on), from the moments of Allocs and Frees. Carried tensors are live from 0 on."""
     live = sum(b.nbytes for b in schedule.buffers if b.home)
     curve: list[tuple[float, int]] = [(0.0, live)]
     for x, at in times:
         if isinstance(x, (Alloc, Free)):
             live += x.buffer.nbytes if isinstance(x, Alloc) else -x.buffer.nbytes
             if at <= curve[-1][0]:
-                # Nothing is between two moments of the same time but the peak, which must stay visible.
+                # Of several values at the same time, the peak must stay visible; then only the last counts.
                 if live > curve[-1][1] or len(curve) == 1:
                     curve[-1] = (curve[-1][0], live)
                 else:
@@ -79,7 +85,7 @@ def memory_curve(schedule: Schedule, times: Iterable[tuple[Instruction, float]])
 
 
 def copied(instructions: Sequence[Instruction], schedule: Schedule) -> dict[str, int]:
-    """Bytes moved by one step: offload, prefetch, and apart from them inputs coming and outputs leaving."""
+    """Bytes that one step copies: offload_bytes, prefetch_bytes, and apart from them input_bytes, output_bytes."""
     inputs, outputs = set(schedule.program.inputs), set(schedule.program.outputs)
     moved = dict.fromkeys(("offload_bytes", "prefetch_bytes", "input_bytes", "output_bytes"), 0)
     for x in instructions:

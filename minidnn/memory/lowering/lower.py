@@ -1,11 +1,18 @@
-"""The lowering: a complete Plan becomes a list of instructions on three streams. It obeys; it never chooses.
+"""The lowering: turns a complete Plan into a list of instructions on three streams. It obeys; it never chooses.
 
-The order of things at one point p is fixed:
-  (1) copies out of resident stays  (2) waits on copies, Frees  (3) Allocs for copies back, and those copies
-  (4) copies out of what came in (3)  (5) waits for arrivals  (6) Allocs of writes and workspaces  (7) Compute
-A slot is never freed, but where a stay leaves it by a trip, (2) waits for the copy out all the same.
-Waits that the lowering's own vector clocks already imply are not emitted, so each one that stands is needed
-as far as the lowering, which does not know offsets, can tell.
+The order of instructions at one point p is fixed:
+  (1) copies out of stays that began before p
+  (2) waits for copies out, and Frees
+  (3) Allocs for copies back, and those copies
+  (4) copies out of stays that came back in (3)
+  (5) waits for arrivals
+  (6) Allocs of writes and workspaces
+  (7) Compute
+
+A slot is never freed. Where a stay leaves a slot by a trip, (2) waits for the copy out all the same.
+
+The lowering keeps vector clocks and emits no wait that they already imply. It does not know offsets, so as far as it
+can tell, each wait that it emits is needed.
 """
 
 from __future__ import annotations
@@ -35,7 +42,7 @@ from minidnn.program import Op, Program, Tensor
 
 
 def residencies(program: Program, plan: Plan) -> list[Stay]:
-    """Every stay of every tensor, from the accesses in plan.order, cut by the plan's trips."""
+    """Every stay of every tensor: its accesses in plan.order, cut by the plan's trips."""
     end = len(plan.order)
     accesses: dict[Tensor, list[tuple[Point, bool]]] = defaultdict(list)  # (point, begins a new value)
     for t in program.carried:
@@ -67,6 +74,7 @@ def _stays_of(
     hold: bool,
     order: Sequence[Op],
 ) -> list[Stay]:
+    """The stays of one tensor, in order of time. `uses`: its accesses as (point, begins a new value)."""
     done: list[Stay] = []
     current: Stay | None = None
 
@@ -74,7 +82,7 @@ def _stays_of(
         return Stay(t, len(done), p, p, arrives=trip)
 
     def leave(trip: Trip) -> Stay | None:
-        """End the current stay by a trip; the next one begins where the trip comes back."""
+        """End the current stay by a trip. Returns the stay that begins where the trip comes back, if it does."""
         if current is None or trip.free is None or trip.free < current.lo:
             raise ValueError(f"a trip of {t.name} begins at point {trip.free}, where it is not on the device")
         current.hi, current.leaves = max(trip.free, current.hi), trip
@@ -114,7 +122,7 @@ def _stays_of(
 
 
 def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
-    """Which stays share bytes. A shared buffer lives over the hull of its stays, gaps included."""
+    """The buffers of these stays. A buffer that stays share lives from the first of them to the last, gaps included."""
     end = len(plan.order)
     share: dict[Tensor, Tensor | Slot] = {}
     for key, target in plan.share.items():
@@ -126,7 +134,7 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
     slots: dict[Slot, Buffer] = {}
     latest: dict[Tensor, Buffer] = {}
     for s in sorted(stays, key=lambda s: (s.lo, s.tensor in share)):
-        to = share.get(s.tensor) if s.arrives is None else s.arrives.into  # what a copy brings lies where its trip says
+        to = share.get(s.tensor) if s.arrives is None else s.arrives.into  # a copy back goes where its trip says
         if isinstance(to, Slot):
             if to not in slots:
                 slots[to] = Buffer(to.nbytes, 0, end, name=to.name)
@@ -134,7 +142,7 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
             b = slots[to]
         elif to is not None:
             if to not in latest:
-                raise ValueError(f"{s.tensor.name} is to share the bytes of {to.name}, which is not there yet")
+                raise ValueError(f"{s.tensor.name} is to share the bytes of {to.name}, which is not on the device yet")
             b = latest[to]
         else:
             b = Buffer(0, s.lo, s.hi, home=s.tensor in carried and s.lo == 0 and s.hi == end)
@@ -150,7 +158,7 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
 
 
 class Clocks:
-    """Vector clocks of the streams: which instructions each is known to come after."""
+    """Vector clocks of the streams: for each stream, the last instruction of every stream that it comes after."""
 
     def __init__(self) -> None:
         self.now: dict[Stream, dict[Stream, int]] = {s: dict.fromkeys(STREAMS, -1) for s in STREAMS}
@@ -174,15 +182,15 @@ class Clocks:
 
 
 class _Lowering:
-    """Emits instructions and remembers what later waits need. One use: lower()."""
+    """Emits instructions, and remembers those that later ones must wait for. Used once, by lower()."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
         self.clocks = Clocks()
         self.last_compute: int | None = None
-        self.written: dict[Stay, int] = {}  # last instruction that wrote the stay: a Compute or its Prefetch
-        self.copies: dict[Buffer, list[int]] = defaultdict(list)  # copies out of a buffer
-        self.freed_copy: int | None = None  # newest copy out whose bytes have been freed or, of a slot, left
+        self.written: dict[Stay, int] = {}  # the last instruction that wrote the stay: a Compute or a Prefetch
+        self.copies: dict[Buffer, list[int]] = defaultdict(list)  # copies out of the buffer
+        self.freed_copy: int | None = None  # the newest copy out whose buffer was freed, or whose stay left a slot
         self.host_write: dict[Tensor, int] = {}
         self.host_read: dict[Tensor, int] = {}
 
@@ -206,17 +214,17 @@ class _Lowering:
         self.host_write[s.tensor] = index
 
     def prefetch(self, s: Stay) -> None:
-        # The bytes may have been anybody's before: compute's, or a copy out's. A compute event recorded before
-        # compute waited for that copy does not carry the wait, hence both.
+        # Compute or a copy out may have used the bytes before. Compute's last instruction may come before compute
+        # waited for that copy, and then does not imply that the copy has ended. Hence both waits.
         self.wait("in", self.last_compute)
         self.wait("in", self.freed_copy)
         self.wait("in", self.host_write.get(s.tensor))
-        for index in self.copies.pop(s.buffer, ()):  # of who was in this slot before
+        for index in self.copies.pop(s.buffer, ()):  # copies out of the slot's former members
             self.wait("in", index)
         self.written[s] = self.host_read[s.tensor] = self.emit(Prefetch(s))
 
     def leave(self, b: Buffer) -> None:
-        """A stay leaves a slot, which is not freed: compute waits for the copies out as it would at a Free."""
+        """A stay leaves a slot, which is not freed: make compute wait for the copies out as it would at a Free."""
         self.settle(self.copies.get(b, ()))
 
     def free(self, b: Buffer) -> None:
@@ -224,13 +232,14 @@ class _Lowering:
         self.emit(Free(b))
 
     def settle(self, copies: Sequence[int]) -> None:
+        """Make compute wait for these copies out."""
         for index in copies:
             self.wait("compute", index)
             self.freed_copy = index if self.freed_copy is None else max(self.freed_copy, index)
 
     def compute(self, x: Compute) -> int:
         for s in (*x.writes, *((x.workspace,) if x.workspace else ())):
-            for index in self.copies.pop(s.buffer, ()):  # never overwrite what is still being copied out
+            for index in self.copies.pop(s.buffer, ()):  # never overwrite bytes that are still being copied out
                 self.wait("compute", index)
         index = self.last_compute = self.emit(x)
         for s in x.writes:
@@ -239,7 +248,7 @@ class _Lowering:
 
 
 def lower(program: Program, plan: Plan) -> Listing:
-    """Turn a complete plan into instructions. Raises ValueError where the plan contradicts itself."""
+    """The instructions of a complete plan, without offsets. Raises ValueError if the plan contradicts itself."""
     order, end = plan.order, len(plan.order)
     stays = residencies(program, plan)
     buffers = group(program, plan, stays)
@@ -265,7 +274,7 @@ def lower(program: Program, plan: Plan) -> Listing:
                 leaves[s.hi].append(s)
         if s.arrives is not None:
             if s.arrives.arrive is None:
-                raise ValueError(f"a trip of {s.tensor.name} comes back at {s.lo} but says not when it arrives")
+                raise ValueError(f"a trip of {s.tensor.name} comes back at {s.lo} but does not say when it arrives")
             comes[s.lo if s.arrives.back is None else s.arrives.back].append(s)
             arrivals[s.arrives.arrive].append(s)
     emitter = _Lowering()

@@ -1,14 +1,15 @@
-"""Placement: buffers with lifetimes get static offsets in one arena. Two that live at once must not overlap.
+"""Placement gives each buffer a fixed offset in one arena. Buffers that live at the same time must not overlap.
 
     height
       |    +-------+                The arena's height is at least the live peak, the largest sum of bytes
       |    |   C   |  +-----+       alive at once. Finding the lowest height is NP-hard (dynamic storage
-      | +--+-------+--+  D  |       allocation), so a portfolio of greedy orders is tried and the best kept,
-      | |       A     |     |       stopping as soon as one reaches the live peak.
+      | +--+-------+--+  D  |       allocation). So a portfolio of greedy orders is tried and the best kept.
+      | |       A     |     |       The search stops as soon as one reaches the live peak.
       | +-------------+-----+
       +-----------------------> points
 
-Whole-step buffers overlap everything, so they are stacked at the bottom first, which costs nothing.
+Buffers that live for the whole step overlap all others in time. They are stacked at the bottom first, which costs
+nothing.
 """
 
 from __future__ import annotations
@@ -21,19 +22,20 @@ import numpy as np
 from minidnn.memory.schedule import Buffer, Listing, Offload, Prefetch, Schedule, Stash, aligned, stored_bound
 from minidnn.program import Tensor
 
-# Orders other than by start look at every buffer already placed. In NumPy that is some 20 µs a buffer at 16,000
-# buffers, so that the term that grows quadratically stays below the linear ones; still, on programs of more buffers
-# than this only the order by size is tried of them: it is the one that wins on deep nets.
+# Orders other than by start look at every buffer already placed, which takes quadratic time. In NumPy that is some
+# 20 µs a buffer at 16,000 buffers, less than the linear terms. Still, with more buffers than this, only the order by
+# size is tried of them: it wins on deep nets.
 OFFLINE_LIMIT = 4000
 
 Offsets = dict[Buffer, int]
 
 
 def _area(b: Buffer) -> int:
+    """Bytes times points."""
     return b.nbytes * (b.hi - b.lo)
 
 
-# What to place first: the key sorts ascending.
+# {name: sort key}: buffers with the least key are placed first.
 ORDERS: dict[str, Callable[[Buffer], tuple]] = {
     "size": lambda b: (-b.nbytes, b.lo),
     "area": lambda b: (-_area(b), b.lo),
@@ -44,9 +46,9 @@ ORDERS: dict[str, Callable[[Buffer], tuple]] = {
 
 
 def offline(buffers: Sequence[Buffer], order: str, best_fit: bool) -> tuple[Offsets, int]:
-    """Place in the given order, each at the lowest gap that fits (first fit) or the tightest one (best fit)."""
+    """(offsets, height): place in this order, in the lowest gap that fits (first fit) or the tightest (best fit)."""
     n = len(buffers)
-    lo, hi, off, top = (np.zeros(n, np.int64) for _ in range(4))  # of placed buffers, sorted by offset
+    lo, hi, off, top = (np.zeros(n, np.int64) for _ in range(4))  # of the placed buffers, sorted by offset
     where: Offsets = {}
     height = 0
     for count, b in enumerate(sorted(buffers, key=ORDERS[order])):
@@ -54,7 +56,7 @@ def offline(buffers: Sequence[Buffer], order: str, best_fit: bool) -> tuple[Offs
         alive = np.flatnonzero((lo[:count] < b.hi) & (hi[:count] > b.lo))
         starts = off[alive]
         ends = np.maximum.accumulate(top[alive]) if len(alive) else top[:0]
-        below = np.concatenate(([0], ends))  # the candidate offsets: 0 and behind each neighbour
+        below = np.concatenate(([0], ends))  # candidate offsets: 0, and the end of each neighbour
         gaps = starts - below[:-1]
         fits = np.flatnonzero(gaps >= size)
         if not len(fits):
@@ -73,10 +75,10 @@ def offline(buffers: Sequence[Buffer], order: str, best_fit: bool) -> tuple[Offs
 
 
 def online(buffers: Sequence[Buffer], best_fit: bool) -> tuple[Offsets, int]:
-    """Allocate and free in the order of time, as a run-time pool would, from a list of free blocks."""
+    """(offsets, height): allocate and free in order of time, as a run-time pool would, from a list of free blocks."""
     where: Offsets = {}
     height = 0
-    free: list[list[int]] = []  # [offset, size], sorted by offset; never two neighbours in touch
+    free: list[list[int]] = []  # [offset, size], sorted by offset; no two touch
     ending: dict[int, list[Buffer]] = {}
     for b in buffers:
         ending.setdefault(b.hi, []).append(b)
@@ -107,6 +109,7 @@ def online(buffers: Sequence[Buffer], best_fit: bool) -> tuple[Offsets, int]:
 
 
 def _release(free: list[list[int]], at: int, size: int) -> None:
+    """Return a block to the list of free blocks, joined with its neighbours."""
     i = bisect_left(free, [at, 0])
     if i < len(free) and at + size == free[i][0]:
         size += free.pop(i)[1]
@@ -117,7 +120,7 @@ def _release(free: list[list[int]], at: int, size: int) -> None:
 
 
 def pack(buffers: Sequence[Buffer], bound: int) -> tuple[Offsets, int, str]:
-    """The best of the portfolio: offsets, height, and the name of what gave it. Stops at `bound` bytes."""
+    """(offsets, height, heuristic's name): the best of the portfolio. Stops at a height of `bound` bytes or less."""
     best: tuple[Offsets, int, str] | None = None
     candidates: list[tuple[str, Callable[[], tuple[Offsets, int]]]] = [
         ("start/best_fit", lambda: online(buffers, True)),
@@ -139,7 +142,7 @@ def pack(buffers: Sequence[Buffer], bound: int) -> tuple[Offsets, int, str]:
 
 
 def homes(carried: Iterable[Tensor]) -> tuple[dict[Tensor, int], int]:
-    """Offsets of what lives across steps, the same in every program of a net; and the bytes they take."""
+    """Offsets of carried tensors, the same in every program of a net, and the bytes that they take together."""
     where: dict[Tensor, int] = {}
     top = 0
     for t in dict.fromkeys(carried):
@@ -149,7 +152,7 @@ def homes(carried: Iterable[Tensor]) -> tuple[dict[Tensor, int], int]:
 
 
 def live_peak(buffers: Sequence[Buffer], points: int, size: Callable[[Buffer], int]) -> tuple[int, int]:
-    """Largest sum of live bytes, and the first point that has it."""
+    """The largest sum of live bytes, and the first point that has it."""
     steps = np.zeros(points + 1, np.int64)
     for b in buffers:
         steps[b.lo] += size(b)
@@ -162,11 +165,10 @@ def live_peak(buffers: Sequence[Buffer], points: int, size: Callable[[Buffer], i
 def place(
     listing: Listing, fixed: Mapping[Tensor, int] | None = None, base: int | None = None, enough: int = 0
 ) -> Schedule:
-    """Give every buffer its offset, and every travelling tensor its place on the host.
+    """The listing as a schedule: every buffer with its offset, every travelling tensor with its place on the host.
 
-    `fixed`, `base`: homes of carried tensors and the bytes below which they lie (see `homes`), so that the
-    programs of one net agree on them. `enough`: for whoever asks whether a budget is kept, an arena of so many bytes
-    is as good as the lowest.
+    fixed, base: homes of carried tensors and the bytes below which they lie (see `homes`): a net's programs share them
+    enough:      bytes; an arena of this size is as good as the lowest, for callers that only check a budget
     """
     program, plan = listing.program, listing.plan
     if fixed is None or base is None:
@@ -198,8 +200,10 @@ def place(
 
 
 def _host(listing: Listing) -> tuple[dict[Tensor, int], int]:
-    """One pinned place per travelling tensor, two per input; none for what goes through the ring. Nothing there is
-    reused within a step."""
+    """Offsets on the host and their bytes: a pinned place for each travelling tensor, two for each input.
+
+    Tensors that pass through the ring get none. No place is used again within a step.
+    """
     where: dict[Tensor, int] = {}
     top = 0
     inputs = set(listing.program.inputs)
@@ -212,7 +216,7 @@ def _host(listing: Listing) -> tuple[dict[Tensor, int], int]:
 
 
 def _store(listing: Listing) -> tuple[dict[Tensor, int], int]:
-    """A place in the store for each tensor that is stashed, as large as it can become."""
+    """Offsets in the store and their bytes: for each stashed tensor the most bytes that it can take."""
     where: dict[Tensor, int] = {}
     top = 0
     for x in listing.instructions:

@@ -1,18 +1,26 @@
-"""Staging: what leaves the device passes through a small ring of pinned memory into a store of ordinary memory.
+"""Staging: tensors that leave the device pass through a small ring of pinned memory into a store of ordinary memory.
 
     device ──Offload──> ring ──Stash──> store (perhaps compressed)
     device <─Prefetch── ring <──Fetch── store
 
-vDNN pins a place on the host for every tensor that leaves. Pinned memory is scarce, which vDNN++ names as vDNN's second
-bottleneck. Here only the ring is pinned, and its bytes are used again and again within a step: where the next leg lies
-is decided here, once, and who waits for whom follows from the bytes. Each copy between the ring and the store is an
-instruction of a fourth stream, "store", which the host runs.
+vDNN pins a place on the host for every tensor that leaves. Pinned memory is scarce, and vDNN++ names this as vDNN's
+second bottleneck. Here only the ring is pinned, and its bytes are used again and again within a step. A *leg* is the
+place of a tensor in the ring for one passage. This module chooses the bytes of every leg once, and from these follows
+which stream waits for which. Each copy between the ring and the store is an instruction of a fourth stream, "store",
+which the host runs.
 
-The ring is taken in a circle. A copy out takes the next bytes at once; a Fetch stands as early as the ring has room
-for it that no copy back still waits for, but never before a copy out that comes later in the list: so whoever needs
-bytes of the ring finds them free when the instructions before it have ended, and nothing can wait for ever. A tensor
-that is still in the ring when it is wanted comes from there, and one that is never fetched is not stashed: a ring as
-large as all that travels is vDNN's pinned memory again. Inputs and outputs keep their own pinned places.
+Legs are taken in a circle:
+
+- An Offload takes the next bytes of the ring at once.
+- A Fetch is placed as early as possible. It comes after the last Offload before its Prefetch. It also comes after every
+  earlier Prefetch that reads the bytes that it takes.
+
+So when an instruction needs bytes of the ring, all former users of these bytes come before it in the list. Hence no
+stream can wait for ever.
+
+A tensor that is still in the ring when it is needed comes from there, without a Fetch. A tensor that is never fetched
+is not stashed. So a ring as large as all travelling tensors amounts to vDNN's pinned memory. Inputs and outputs keep
+their own pinned places.
 """
 
 from __future__ import annotations
@@ -43,7 +51,7 @@ T = TypeVar("T")
 
 
 class RingTooSmall(ValueError):
-    """A tensor does not fit the ring. `needed`: the bytes of a ring that would do."""
+    """A tensor does not fit into the ring. `needed`: the bytes of a ring that would do."""
 
     def __init__(self, tensor: Tensor, ring: int, needed: int) -> None:
         super().__init__(f"the ring has {ring} bytes, and {tensor.name}, which travels, takes {needed}")
@@ -51,9 +59,10 @@ class RingTooSmall(ValueError):
 
 
 def staged(listing: Listing, staging: Staging) -> Listing:
-    """The listing with its travelling tensors led through a ring of at most `staging.ring` bytes.
+    """The listing with its travelling tensors sent through a ring of at most `staging.ring` bytes.
 
-    Raises RingTooSmall."""
+    Raises RingTooSmall.
+    """
     layout = _layout(listing, staging.ring)
     made = _Emitter(layout)
     where: dict[int, int] = {}
@@ -68,31 +77,31 @@ def staged(listing: Listing, staging: Staging) -> Listing:
 
 @dataclass(eq=False)
 class _Layout:
-    """What was decided before anything is emitted."""
+    """Every leg, and which tensors are stashed and fetched: decided before any instruction is emitted."""
 
-    legs: dict[int, Leg] = field(default_factory=dict)  # of Offloads and Prefetches, by instruction
-    fetches: dict[int, list[Leg]] = field(default_factory=lambda: defaultdict(list))  # after that instruction
-    stashed: set[Leg] = field(default_factory=set)
-    fetched: dict[int, Leg] = field(default_factory=dict)  # Prefetches that wait for a Fetch
-    top: int = 0  # bytes of the ring that are used at all
+    legs: dict[int, Leg] = field(default_factory=dict)  # {index of an Offload or Prefetch: its leg}
+    fetches: dict[int, list[Leg]] = field(default_factory=lambda: defaultdict(list))  # {index: legs fetched after it}
+    stashed: set[Leg] = field(default_factory=set)  # legs that a Stash copies to the store
+    fetched: dict[int, Leg] = field(default_factory=dict)  # {index of a Prefetch: the leg whose Fetch it waits for}
+    top: int = 0  # bytes of the ring in use
 
 
 class _Ranges(Generic[T]):
-    """Ranges of bytes, none over another, each with something that is known of it."""
+    """Ranges of bytes that do not overlap, each with a value."""
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.ranges: list[tuple[int, int, T]] = []
 
     def over(self, lo: int, hi: int) -> slice:
-        """Those that overlap [lo, hi)."""
+        """The slice of `ranges` that overlap [lo, hi)."""
         i = bisect_right(self.starts, lo) - 1
         if i < 0 or self.ranges[i][1] <= lo:
             i += 1
         return slice(i, bisect_left(self.starts, hi))
 
     def put(self, lo: int, hi: int, what: T) -> None:
-        """[lo, hi) is this from now on; what was known of other bytes stays known."""
+        """Set the value of [lo, hi). All other bytes keep their values."""
         where = self.over(lo, hi)
         old, new = self.ranges[where], [(lo, hi, what)]
         if old and old[0][0] < lo:
@@ -104,16 +113,16 @@ class _Ranges(Generic[T]):
 
 
 class _Ring:
-    """Which bytes of the ring hold what, while the list of instructions is walked."""
+    """The legs that lie in the ring at one moment of a walk over the instructions."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes, self.head, self.top = nbytes, 0, 0
         self.legs: _Ranges[Leg] = _Ranges()
         self.intact: dict[Tensor, Leg] = {}  # legs whose bytes still hold the tensor
-        self.awaited: dict[Leg, int] = {}  # legs that so many copies back are still to read
+        self.awaited: dict[Leg, int] = {}  # {leg: number of copies back that have yet to read it}
 
     def take(self, t: Tensor) -> Leg | None:
-        """The next bytes of the circle; None while a copy back still waits for some of them."""
+        """A leg in the next bytes of the circle, or None while a copy back has yet to read some of them."""
         size = aligned(t.nbytes)
         at = self.head if self.head + size <= self.nbytes else 0
         before = [leg for _, _, leg in self.legs.ranges[self.legs.over(at, at + size)]]
@@ -129,6 +138,7 @@ class _Ring:
 
 
 def _layout(listing: Listing, nbytes: int) -> _Layout:
+    """Choose the legs of all copies but those of inputs and outputs. Raises RingTooSmall."""
     own = {*listing.program.inputs, *listing.program.outputs}
     copies = [
         (i, x)
@@ -141,7 +151,7 @@ def _layout(listing: Listing, nbytes: int) -> _Layout:
             raise RingTooSmall(x.stay.tensor, nbytes, most)
     layout, ring = _Layout(), _Ring(nbytes)
     out: dict[Tensor, Leg] = {}  # the leg by which each tensor left last
-    coming: deque[tuple[int, Tensor]] = deque()  # copies back before the next copy out, not yet provided for
+    coming: deque[tuple[int, Tensor]] = deque()  # copies back before the next copy out that have no leg yet
     k = 0
     while k < len(copies):
         i, x = copies[k]
@@ -163,8 +173,8 @@ def _layout(listing: Listing, nbytes: int) -> _Layout:
 
 
 def _provide(layout: _Layout, ring: _Ring, out: dict[Tensor, Leg], now: int, prefetch: int, t: Tensor) -> bool:
-    """Find the leg for a copy back, after instruction `now`; False: the ring has no room yet."""
-    if t not in out:  # it has never left: the proof will say so
+    """Give the copy back `prefetch` a leg after instruction `now`. False: the ring has no room yet."""
+    if t not in out:  # it has never left, which the proof will report
         return True
     leg = ring.intact.get(t)
     if leg is None:
@@ -183,15 +193,15 @@ def _provide(layout: _Layout, ring: _Ring, out: dict[Tensor, Leg], now: int, pre
 
 
 class _Emitter:
-    """Repeats a listing's instructions with those of the store between them, and the waits that the ring needs."""
+    """Emits the listing's instructions again, with Stashes, Fetches and the waits that the ring needs."""
 
     def __init__(self, layout: _Layout) -> None:
         self.layout = layout
         self.instructions: list[Instruction] = []
         self.clocks = Clocks()
-        self.users: _Ranges[list[int]] = _Ranges()  # of the ring's bytes: who has accessed them since they were written
-        self.held: dict[Stream, list[int]] = {"out": [], "in": []}  # waits of a copy stream, until its next copy
-        self.fetch: dict[Leg, int] = {}
+        self.users: _Ranges[list[int]] = _Ranges()  # instructions that used these bytes since a leg took them
+        self.held: dict[Stream, list[int]] = {"out": [], "in": []}  # waits of a copy stream, kept until its next copy
+        self.fetch: dict[Leg, int] = {}  # {leg: index of its Fetch}
 
     def emit(self, x: Instruction) -> int:
         index = len(self.instructions)
@@ -206,7 +216,10 @@ class _Emitter:
             self.clocks.wait(stream, on)
 
     def take(self, i: int, x: Instruction, where: dict[int, int]) -> int:
-        """Emit the listing's instruction i; `where`: what became of those before it."""
+        """Emit the listing's instruction i.
+
+        Returns its new index, or -1 for a Wait. `where`: {old index: new index}.
+        """
         if isinstance(x, Wait):
             on = where[x.on]
             if x.stream in self.held:
@@ -237,7 +250,7 @@ class _Emitter:
         return index
 
     def write(self, leg: Leg, stream: Stream) -> None:
-        """Wait for all who have accessed these bytes of the ring; they are the leg's from now on."""
+        """Give these bytes of the ring to the leg. `stream` waits for all instructions that have accessed them."""
         lo, hi = leg.at, leg.at + aligned(leg.tensor.nbytes)
         for _, _, indices in self.users.ranges[self.users.over(lo, hi)]:
             for index in reversed(indices):
@@ -245,5 +258,6 @@ class _Emitter:
         self.users.put(lo, hi, [])
 
     def access(self, leg: Leg, index: int) -> None:
+        """Note that instruction `index` accesses the leg."""
         for _, _, indices in self.users.ranges[self.users.over(leg.at, leg.at + 1)]:
             indices.append(index)

@@ -1,7 +1,7 @@
 """Policies: one paper, one file. Each maps (program, costs, budget) to a Plan and decides nothing else.
 
 A name may end in ":f" (the fastest algorithms that fit the budget, the default), ":m" (memory-optimal ones) or ":p"
-(performance-optimal ones). What ends in ".plan" is a file: a plan that was saved decides as it did then.
+(performance-optimal ones). A name that ends in ".plan" is a file with a saved plan, which is used as it is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from minidnn.memory.policies.superneurons_steps import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
 
-# Those that take `algorithms` (algorithms.py), and those that choose algorithms themselves.
+# Policies that take `algorithms` (memory/policies/algorithms.py); those in CHOOSING choose algorithms themselves.
 POLICIES: dict[str, Callable[..., Plan]] = {
     "baseline": baseline,
     "baseline_sum": baseline_sum,
@@ -47,26 +47,27 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,
 }
-DEFAULT = "liveness"  # where nobody asks for another: the fastest of what needs no copies
+DEFAULT = "liveness"  # the policy if none is named: the fastest of those that need no copies
 SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": "performance-optimal"}
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
 
 
 class NoSuchPolicy(BadInput, KeyError):
-    """There is no policy of that name; the message says which there are."""
+    """No policy has that name; the message lists the names."""
 
 
 def names() -> list[str]:
+    """The names of all policies."""
     return [*POLICIES, *CHOOSING]
 
 
 def variant(name: str) -> bool:
-    """Whether it is a variant of another policy, whose name its own begins with: vdnn_pp_alt is one of vdnn_pp."""
+    """Whether the policy is a variant of another: its name continues the other's, as vdnn_pp_alt continues vdnn_pp."""
     return any(name.startswith(f"{other}_") for other in names())
 
 
 def find(name: str) -> Policy:
-    """The policy of that name. Raises NoSuchPolicy with the names there are, PlanError or OSError for a file."""
+    """The policy of that name. Raises NoSuchPolicy, which lists the names, and PlanError or OSError for a file."""
     if name.endswith(plan_file.SUFFIX):
         return plan_file.load(name)
     base, _, algorithms = name.partition(":")

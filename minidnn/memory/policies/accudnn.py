@@ -1,22 +1,24 @@
 """AccUDNN-style swapping, after Guo et al. ("AccUDNN: A GPU Memory Efficient Accelerator for Training Ultra-Deep Neural
 Networks", ICCD 2019, arXiv 1901.06773).
 
-This is a reconstruction. Known of the original are two sentences' worth: its memory optimizer swaps "appropriate data",
-guided by a performance model, first so that a network is trainable at all, then so that it loses as little speed as
-possible; its tuner then looks for the most efficient minibatch (minidnn/study/tune.py). How it chooses was not to be
-found, and there is no public code. What follows from those sentences here:
+This is a reconstruction from two sentences that are known of the original. Its memory optimizer swaps "appropriate
+data", guided by a performance model. It does so first to make a network trainable at all, then to lose as little speed
+as possible. Its tuner then looks for the most efficient minibatch (study/tune.py). We did not find how the optimizer
+chooses, and there is no public code. This policy follows from those sentences:
 
-  1. accudnn_model.py is the performance model: per-op seconds, link bandwidths, copies that serialise per direction.
-  2. Where the network fits, nothing moves.
-  3. Else the smallest set of tensors moves whose copies are all hidden: the longest idle windows first, as many as the
-     limit needs, less those that turn out not to be needed. Each has a window of its own length.
-  4. Where no such set keeps the limit, tensors whose copies are partly exposed join, least exposed seconds per byte
-     first, and of the sets that keep it the one is taken that is predicted to be quickest.
-  5. vDNN's sets are starts like others, and where all of this comes to nothing better, its plans as they are: where
-     vdnn_conv keeps the budget, no more bytes move than there.
+  1. memory/policies/accudnn_model.py is the performance model: seconds of each op, link bandwidths, copies that
+     serialise per direction.
+  2. If the network fits, nothing moves.
+  3. Otherwise the smallest set of tensors moves whose copies are all hidden. Tensors with the longest idle windows
+     join first, as many as the limit needs. Those that turn out not to be needed are left out again. Each tensor has
+     a window of its own length.
+  4. If no such set keeps the limit, tensors whose copies are partly exposed join, those with the least exposed
+     seconds per byte first. Of the sets that keep the limit, the one with the quickest predicted step is taken.
+  5. vDNN's sets are starts like others. If nothing better is found, vDNN's plans are taken as they are. If vdnn_conv
+     keeps the budget, no more bytes move than under vdnn_conv.
 
-Live bytes decide the search. What counts in the end is the placed arena: where it is above the budget, the search is
-repeated with that much less, and windows are widened until lives nest well enough to be placed without gaps.
+Live bytes decide the search, but the placed arena counts in the end. If it exceeds the budget, the search is repeated
+with that much less. Windows are also widened until lives nest well enough to be placed without gaps.
 """
 
 from __future__ import annotations
@@ -33,26 +35,29 @@ from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv
 from minidnn.memory.schedule import aligned
 from minidnn.program import Program
 
-BUFFERS = 120_000  # placed at most, in all plans tried together: it is what bounds the time of a search
+BUFFERS = 120_000  # buffers placed at most, in all plans tried together: this bounds the time of a search
 MOST = 24  # plans placed at most
-SLACKS = (16, 8, 4, 2, 1, 0)  # ops that a tensor stays beyond its last use, or comes back before its first, at most
-FINE = 200  # a set's size is found to within this part of all candidates
-TRIED = 10_000  # tensors of all these sets together, about
-STEPS = 6  # sizes of sets that are tried beyond the smallest one that keeps the limit
-SAME = 1 + 1e-6  # times that differ by less are taken as equal, and then fewer bytes decide
+SLACKS = (16, 8, 4, 2, 1, 0)  # most ops that a tensor stays beyond its last use, or comes back before its first
+FINE = 200  # a set's size is found to within 1/200 of all candidates
+TRIED = 10_000  # tensors in all sets that `_prefixes` tries, about
+STEPS = 6  # sizes of sets tried beyond the smallest that keeps the limit
+SAME = 1 + 1e-6  # times that differ by less count as equal, and then fewer bytes decide
 
 
 @dataclass(frozen=True)
 class Found:
-    """A set of trips that keeps a limit of live bytes, and what is predicted of it."""
+    """A set of trips, its predicted step, and the bytes that it copies."""
 
     trips: tuple[Trip, ...]
     prediction: Prediction
-    moved: int  # bytes copied, both ways
+    moved: int  # bytes copied out and back
 
 
 def accudnn(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """Where not even the leanest plan keeps the budget, that plan is returned: it is what a refusal names."""
+    """The quickest plan found that keeps the budget.
+
+    If not even the leanest plan keeps it, the leanest plan is returned, and the refusal names it.
+    """
     model = Model(program, costs, choose(program, costs, algorithms))
     if model.peak <= budget and _over(program, model, (), budget) <= 0:
         return model.plan
@@ -72,11 +77,12 @@ def accudnn(program: Program, costs: Costs, budget: int, algorithms: Algorithms 
 
 
 def _fits(program: Program, model: Model, found: Found, limit: int) -> bool:
+    """Whether the set keeps the limit once it is placed."""
     return found.prediction.peak <= limit and _over(program, model, found.trips, limit) <= 0
 
 
 def _over(program: Program, model: Model, trips: Sequence[Trip], limit: int) -> int:
-    """By how many bytes the arena exceeds the limit; 0 or less: it does not."""
+    """Bytes by which the arena exceeds the limit; 0 or less if it keeps the limit."""
     return arena(program, model.costs, replace(model.plan, trips=tuple(trips)), limit) - limit
 
 
@@ -87,6 +93,7 @@ def _found(model: Model, trips: Iterable[Trip]) -> Found:
 
 
 def _worse(one: Found, other: Found) -> bool:
+    """Whether `one` copies more bytes than `other`, or is slower."""
     return one.moved > other.moved or _slower(one, other)
 
 
@@ -95,7 +102,7 @@ def _slower(one: Found, other: Found) -> bool:
 
 
 def _search(program: Program, model: Model, limit: int, least: int, vdnn: Sequence[Sequence[Trip]]) -> Found | None:
-    """The quickest that can be placed within the limit; None: nothing tried can. `least`: the lowest live peak."""
+    """The quickest set found whose placed arena keeps the limit, or None. `least`: the lowest possible live peak."""
     attempts = max(2, min(BUFFERS // len(program.tensors), MOST))
     fitting: list[Found] = []
     failed: list[Found] = []
@@ -126,14 +133,16 @@ def _search(program: Program, model: Model, limit: int, least: int, vdnn: Sequen
 
 
 def _best(model: Model, limit: int, vdnn: Sequence[Sequence[Trip]]) -> Found | None:
-    """The quickest set that keeps the limit of live bytes, the smallest among equals; no larger than vdnn_conv's where
-    that keeps it."""
+    """The quickest set that keeps the limit of live bytes; of equally quick ones the one that copies the fewest bytes.
+
+    If vdnn_conv keeps the limit, the set copies no more bytes than vdnn_conv, if any such set is found.
+    """
     starts: list[Found] = []
     hidden = model.predict(()).seconds * SAME
     for order in _orders(model, limit):
         starts += _prefixes(model, order, limit, hidden)
         if any(f.prediction.seconds <= hidden for f in starts):
-            break  # nothing is quicker
+            break  # no set is quicker
     for trips in vdnn:
         tensors = {t.tensor for t in trips}
         starts += _tried(model, [c for c in model.candidates if c.tensor in tensors], limit)
@@ -147,8 +156,11 @@ def _best(model: Model, limit: int, vdnn: Sequence[Sequence[Trip]]) -> Found | N
 
 
 def _orders(model: Model, limit: int) -> list[list[Candidate]]:
-    """In which order candidates join: the longest idle windows first; and those first whose copies stay hidden even if
-    all join, then by exposed seconds per byte."""
+    """Two orders in which candidates join.
+
+    The first begins with the longest idle windows. The second begins with the least exposed seconds per byte if all
+    candidates join, so candidates whose copies stay hidden come first.
+    """
     by_window = sorted(model.candidates, key=model.idle, reverse=True)
     trips = model.windows(by_window, limit)
     if trips is None:
@@ -160,10 +172,13 @@ def _orders(model: Model, limit: int) -> list[list[Candidate]]:
 
 
 def _prefixes(model: Model, order: Sequence[Candidate], limit: int, hidden: float) -> list[Found]:
-    """The smallest start of `order` that keeps the limit, and some longer ones: more tensors leave sooner, so that ops
-    wait less, until the copies queue up. Where copies are all `hidden`, a step's seconds then, the smallest such."""
+    """Sets of the first candidates of `order`: the smallest set that keeps the limit, and some larger ones.
+
+    In a larger set tensors leave sooner, so ops wait less, until the copies queue up. If a set takes at most `hidden`
+    seconds, all its copies are hidden; then the smallest such set is found.
+    """
     near = len(order) // FINE
-    low, high = 0, len(order)  # `high` keeps the limit if any does: more tensors can only be away at more points
+    low, high = 0, len(order)  # `high` keeps the limit if any size does: more tensors free more bytes
     while high - low > near:
         middle = (low + high) // 2
         if model.windows(order[:middle], limit) is None:
@@ -182,7 +197,7 @@ def _prefixes(model: Model, order: Sequence[Candidate], limit: int, hidden: floa
         low = n + 1
     else:
         return found
-    while high - low > near:  # the smallest that is hidden lies between the last two
+    while high - low > near:  # the smallest hidden set lies between the last two sizes
         middle = (low + high) // 2
         tried = _tried(model, order[:middle], limit)
         found += tried
@@ -194,7 +209,10 @@ def _prefixes(model: Model, order: Sequence[Candidate], limit: int, hidden: floa
 
 
 def _tried(model: Model, chosen: Sequence[Candidate], limit: int) -> list[Found]:
-    """This set, less those it can do without; with windows that are found anew if that is better."""
+    """The set of these candidates without those that it does not need; empty if it does not keep the limit.
+
+    Its windows are found anew if that is better.
+    """
     trips = model.windows(chosen, limit)
     if trips is None:
         return []
@@ -211,7 +229,7 @@ def _tried(model: Model, chosen: Sequence[Candidate], limit: int) -> list[Found]
 
 
 def _pruned(model: Model, trips: Sequence[Trip], limit: int) -> list[Trip]:
-    """These trips without those that live bytes under the limit do not need, the largest looked at first."""
+    """The trips without those that live bytes under the limit do not need. The largest tensors are tried first."""
     curve = model.curve(trips)
     kept: list[Trip] = []
     for trip in sorted(trips, key=lambda t: -t.tensor.nbytes):

@@ -1,6 +1,6 @@
-"""Which algorithm each op takes: of least workspace ("m"), of least time ("p"), or the fastest that fits ("f").
+"""The algorithm of each op: the one with the least workspace ("m"), the fastest ("p"), or the fastest that fits ("f").
 
-"m" and "p" are the memory- and performance-optimal algorithms of the vDNN paper (section IV-B). "f" goes with any
+"m" and "p" are the memory- and performance-optimal algorithms of the vDNN paper (section IV-B). "f" works with any
 policy that takes these two.
 """
 
@@ -16,10 +16,10 @@ from minidnn.memory.schedule import aligned
 from minidnn.program import Algorithm, Op, Program
 
 Algorithms = str | Mapping[Op, Algorithm]  # "m", "p", or an algorithm for each op
-Choosing = Callable[[Program, Costs, int, Algorithms], Plan]  # a policy that takes them
+Choosing = Callable[[Program, Costs, int, Algorithms], Plan]  # a policy that takes `algorithms`
 
-ATTEMPTS = 8  # placements tried by `fastest_that_fit`, after those of "p" and "m"
-FINE = 64  # it ends where rooms that do and do not fit are this part of the budget apart
+ATTEMPTS = 8  # placements tried from each start, after those of "p" and "m"
+FINE = 64  # the search ends once the rooms that do and do not fit differ by 1/64 of the budget
 
 
 def choose(program: Program, costs: Costs, algorithms: Algorithms) -> dict[Op, Algorithm]:
@@ -33,10 +33,10 @@ def choose(program: Program, costs: Costs, algorithms: Algorithms) -> dict[Op, A
 def live_beside(
     order: Sequence[Op], curve: Iterable[int], algorithm: Mapping[Op, Algorithm], size: Callable[[int], int] = int
 ) -> dict[Op, int]:
-    """Bytes live where an op runs, at most, without its own workspace.
+    """{op: bytes live while it runs, without its own workspace}; for an op that runs several times, the most.
 
-    curve: bytes live at each execution of `order`, with the workspaces of `algorithm`.
-    size:  the bytes that a workspace of so many bytes takes in the curve (`aligned`, where it is counted so).
+    curve: bytes live at each execution of `order`, with the workspaces of `algorithm`
+    size:  maps a workspace's bytes to the bytes that it takes in the curve (`aligned`, if the curve counts so)
     """
     live: dict[Op, int] = {}
     for op, nbytes in zip(order, curve, strict=True):
@@ -51,9 +51,10 @@ def fastest_within(
     room: int,
     size: Callable[[int], int] = int,
 ) -> dict[Op, Algorithm]:
-    """For each op the fastest algorithm whose workspace fits into `room` beside what is live; else the given one.
+    """{op: the fastest algorithm whose workspace fits into `room` bytes with the op's live bytes}; if none fits,
+    the given one.
 
-    A workspace lives only while its op runs, so that no choice depends on another. size: as in `live_beside`.
+    A workspace lives only while its op runs, so no choice depends on another. `size`: as in `live_beside`.
     """
     found = dict(algorithm)
     for op, least in algorithm.items():
@@ -63,13 +64,15 @@ def fastest_within(
 
 
 def fastest_that_fit(decide: Choosing, program: Program, costs: Costs, budget: int) -> Plan:
-    """The policy's quickest plan that keeps the budget, whichever algorithms that takes (":f").
+    """The policy's quickest plan that keeps the budget, with any choice of algorithms (":f").
 
-    Where the fastest algorithms ("p") fit and cost no further copies or runs, theirs is the plan. Else the leanest
-    ("m") are exchanged for faster ones that fit beside what is live: live as the policy has it under this budget, and,
-    if it moves more under a smaller one, live under the smallest, so that it may move more to make room. Of the plans
-    that keep the budget the one whose simulated step is shortest is taken. Where not even the leanest algorithms keep
-    it, their plan is returned: it is what a refusal names.
+    If the fastest algorithms ("p") fit, and need no more copies or re-runs than the leanest ("m"), their plan is
+    returned. Otherwise faster algorithms replace the leanest ones where they fit beside the live bytes. The live bytes
+    are those of the policy's plan under this budget. If the policy moves more under a budget of 0, its plan for that is
+    a second start, since moving more makes room for workspaces.
+
+    Of the plans that keep the budget, the one with the shortest simulated step is returned. If not even the leanest
+    algorithms keep it, their plan is returned, and the refusal names it.
     """
     fast, lean = decide(program, costs, budget, "p"), decide(program, costs, budget, "m")
     fits = probe.fits(program, costs, fast, budget)
@@ -87,20 +90,23 @@ def fastest_that_fit(decide: Choosing, program: Program, costs: Costs, budget: i
 
 
 def _moves(plan: Plan) -> tuple[object, ...]:
-    """What a plan spends time on besides each op once."""
+    """The parts of a plan that cost time in addition to one run of each op."""
     return plan.trips, plan.order
 
 
 def _mixed(decide: Choosing, program: Program, costs: Costs, budget: int, start: Plan) -> Plan:
-    """The policy's plan with faster algorithms than `start` has, the leanest: as fast as fit beside what is live there,
-    in the largest room that keeps the budget once all is placed."""
+    """The policy's plan with faster algorithms than those of `start`, which are the leanest.
+
+    Each op takes the fastest algorithm that fits beside the op's live bytes in `start`. The room for both is the
+    largest one found whose plan keeps the budget once it is placed.
+    """
     least = {op: start.algorithm[op] for op in program.ops}
     bare = {op: Algorithm(a.name) for op, a in least.items()}
     found = probe.listing(program, costs, replace(start, algorithm=bare))
     curve = probe.aligned_curve(found)
     live = live_beside(found.plan.order, curve.tolist(), bare)
     best, room, back = decide(program, costs, budget, least), budget, 0
-    fitting, failing = int(curve.max(initial=0)), budget  # rooms: beside the peak itself no workspace fits
+    fitting, failing = int(curve.max(initial=0)), budget  # rooms; in a room as large as the peak no workspace fits
     for _ in range(ATTEMPTS):
         chosen = fastest_within(costs, least, live, room, aligned)
         plan = best if chosen == least else decide(program, costs, budget, chosen)

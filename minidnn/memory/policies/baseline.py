@@ -1,10 +1,10 @@
-"""The baseline: network-wide allocation, as vDNN's paper measures itself against (Rhu et al., MICRO 2016, IV-A).
+"""The baseline: network-wide allocation, which vDNN's paper compares itself with (Rhu et al., MICRO 2016, IV-A).
 
     base = weights + every feature map once (ReLU in place) + 2 x the largest gradient map + the largest workspace
 
-Each feature map keeps its bytes for the whole step. Gradient maps take turns in slots of the largest one's size:
-two on a chain (dX and dY), on other graphs as many as are alive at once. Weight gradients are held too (the paper
-leaves them out of its bars).
+Each feature map keeps its bytes for the whole step. Gradient maps take turns in slots, each as large as the largest
+map. A chain needs two slots (dX and dY), other graphs as many as maps are alive at once. Weight gradients are held too;
+the paper leaves them out of its bars.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def baseline(program: Program, costs: Costs, budget: int, algorithms: Algorithms
 
 
 def gradient_slots(maps: list[Buffer]) -> Share:
-    """Give each gradient map a slot that is free for its whole life: as few slots as are alive at once."""
+    """{gradient map: a slot that is free for its whole life}, with as few slots as maps are alive at once."""
     largest = max((b.nbytes for b in maps), default=0)
-    free_from: list[int] = []  # per slot, the point from which it is free
+    free_from: list[int] = []  # for each slot the point from which it is free
     slots: Share = {}
     for b in sorted(maps, key=lambda b: b.lo):
         k = next((k for k, p in enumerate(free_from) if p <= b.lo), len(free_from))

@@ -1,10 +1,11 @@
-"""Caffe's own allocation: what Layrub measures itself against (Jin et al., TACO 15(3), 2018, section 2 and Figure 9).
+"""Caffe's own allocation, which Layrub compares itself with (Jin et al., TACO 15(3), 2018, section 2 and Figure 9).
 
-    baseline = data and diff of every blob + what layers keep for themselves + a workspace for each convolution
+    baseline = data and diff of every blob + tensors that layers keep for themselves + a workspace for each convolution
 
-Everything is there for the whole step. With the facts of Caffe (`--facts caffe`) the program has a diff for every data,
-also for each top of a Split, and BatchNorm and Scale their own copies; with others it has what those say. Caffe gives
-each convolution layer a workspace of its own and never takes it back: as large as its hungriest pass wants.
+All of these are allocated for the whole step. With the facts of Caffe (`--facts caffe`) the program has a diff for each
+data, also for each top of a Split. BatchNorm and Scale then have their own copies. With other facts the program has the
+tensors that those facts say. Caffe gives each convolution layer a workspace of its own and never takes it back. It is
+as large as the largest workspace of the layer's passes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The sum of all tensors: what SuperNeurons measures itself against (Wang et al., PPoPP 2018, section 3.1).
+"""The sum of all tensors, which SuperNeurons compares itself with (Wang et al., PPoPP 2018, section 3.1).
 
-    baseline = sum of what every layer writes in forward + sum of what every layer writes in backward
+    baseline = tensors that layers write in forward + tensors that layers write in backward
 
-Every tensor has bytes of its own for the whole step, but for those that the memory facts say lie in place. The
-workspace of a convolution is there while it runs, as in the paper, where it takes what is left.
+Every tensor has bytes of its own for the whole step, except where the memory facts say that it lies in place. A
+convolution's workspace is allocated only while it runs, as in the paper, where it takes the bytes that are left.
 """
 
 from __future__ import annotations

@@ -1,25 +1,28 @@
 """Layrub (Jin, Liu, Jiang, Ma, Shi, He, Zhao: "Layer-Centric Memory Reuse and Data Migration for Extreme-Scale Deep
 Learning on Many-Core Architectures", ACM TACO 15(3), 2018).
 
-  layrub_intra: reuse within a layer (section 3.2). Everything is there for the whole step, as in Caffe, but the
-                gradient of an activation takes the activation's bytes, once nobody reads that any more. For this the
-                gradients of a layer's parameters are computed before that of its data (3.1), as all programs here do.
-  layrub_inter: reuse between layers (3.3). A feature map goes to the host beside the layer behind its last consumer,
-                and comes back beside the backward of the layer before the one that wants it; both streams are
-                synchronized at each layer's end. Maps lie in a small fixed set of blocks, which they take in turns.
-  layrub:       both (the paper's hybrid, its default): what is fetched into a block leaves its bytes to the gradient,
-                and all gradients of maps lie in blocks.
+  layrub_intra: reuse within a layer (section 3.2). All tensors have bytes for the whole step, as in Caffe, but an
+                activation's gradient takes the activation's bytes once nothing reads the activation any more. For this
+                the gradients of a layer's parameters are computed before that of its data (3.1), as in all programs
+                here.
+  layrub_inter: reuse between layers (3.3). A feature map goes to the host beside the layer after its last consumer.
+                It comes back beside the backward of the layer before the one that needs it. Both streams are
+                synchronized at each layer's end. Maps take turns in a small fixed set of blocks.
+  layrub:       both (the paper's hybrid, its default). A map that is fetched into a block leaves its bytes to the
+                gradient, and all gradients of maps lie in blocks.
 
-A layer is here, as in the authors' code, a main layer with those that work on its output element by element or channel
-by channel (BatchNorm, Scale, ReLU, Dropout). What layers keep for themselves (ReLU's mask, a pool's index, BatchNorm's
-and Scale's copies where the memory facts have them) travels like a map, in blocks of its own, and their workspaces are
-one scratch. Parameters, their gradients and the workspaces of other layers are not optimized, and the gradients of
-parameters are held, as in Caffe.
+As in the authors' code, a layer here is a main layer with the layers attached to it. These work on its output element
+by element or channel by channel (BatchNorm, Scale, ReLU, Dropout). Tensors that layers keep for themselves travel like
+maps, in blocks of their own. They are ReLU's mask, a pool's index, and BatchNorm's and Scale's copies if the memory
+facts have them. The workspaces of BatchNorm and Scale share one scratch buffer. Parameters, their gradients and the
+workspaces of other layers are not optimized. The gradients of parameters are held for the whole step, as in Caffe.
 
-Where the paper is silent we read it so: of the batch, the host still has a copy, so it is only fetched again; a map
-that backward does not read is not fetched; maps of the last layers, which would be wanted back as soon as they are
-gone, stay, as in the code. The paper's code aliases by a list of layer types; here every gradient is aliased for which
-that is right.
+Where the paper is silent we read it so:
+
+- The batch is only fetched again, since the host still has a copy of it.
+- A map that backward does not read is not fetched.
+- Maps of the last layers stay, as in the code: backward would need them as soon as they are gone.
+- The paper's code aliases gradients by a list of layer types. Here every gradient is aliased for which that is right.
 """
 
 from __future__ import annotations
@@ -37,9 +40,9 @@ from minidnn.memory.schedule import Buffer
 from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
 
 MAPS = frozenset({Role.INPUT, Role.ACTIVATION})
-ATTACHED = ("batch_norm", "scale", "relu", "dropout", "identity")  # families that belong to the layer before them
-SCRATCH = ("batch_norm", "scale")  # families whose workspaces are one
-SMALL = 64  # what is kept beside a map and takes less than this part of it (BatchNorm's means) stays
+ATTACHED = ("batch_norm", "scale", "relu", "dropout", "identity")  # families attached to the main layer before them
+SCRATCH = ("batch_norm", "scale")  # families whose workspaces share one buffer
+SMALL = 64  # a kept tensor of less than 1/64 of its op's largest (BatchNorm's means) stays
 
 
 def layrub_intra(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
@@ -62,14 +65,15 @@ def layrub(program: Program, costs: Costs, budget: int, algorithms: Algorithms =
 
 
 def over_activations(program: Program, share: Share, held: bool) -> Share:
-    """`share`, and for each gradient that a layer writes the activation below it whose bytes it takes.
+    """`share`, extended by {gradient that a layer writes: the activation below the layer whose bytes it takes}.
 
-    Legal where every tensor of those bytes has had its last access before: then no kernel's permission is needed.
-    Unless activations are `held` anyway, it is one that backward has read: else its bytes would be kept for nothing.
+    That is legal if every tensor in those bytes has had its last access before; it then needs no kernel's permission.
+    Unless activations are `held` anyway, backward must have read the activation: else its bytes would be kept for
+    nothing.
     """
     fixed = {*program.inputs, *program.carried, *program.outputs}
     last: dict[Tensor, Point] = {}
-    first: dict[Tensor, Point] = {}  # from when on it takes bytes: an op may update it in place later
+    first: dict[Tensor, Point] = {}  # {tensor: point of its first access}; a later op may update it in place
     bottoms: dict[str, dict[Tensor, None]] = defaultdict(dict)
     for p, op in enumerate(program.ops):
         for t in op.tensors:
@@ -81,6 +85,7 @@ def over_activations(program: Program, share: Share, held: bool) -> Share:
     root: dict[Tensor, Tensor] = {}
 
     def of(t: Tensor) -> Tensor:
+        """The tensor whose bytes `t` takes, through all sharing."""
         while t in root:
             t = root[t]
         return t
@@ -105,7 +110,7 @@ def over_activations(program: Program, share: Share, held: bool) -> Share:
 
 
 def _join(root: dict[Tensor, Tensor], last: dict[Tensor, Point], a: Tensor, b: Tensor) -> None:
-    """The bytes of `a` are those of `b` from here on."""
+    """Note that `a` takes the bytes of `b` from here on."""
     if a != b:
         root[a] = b
         last[b] = max(last[a], last[b])
@@ -116,7 +121,7 @@ def _join(root: dict[Tensor, Tensor], last: dict[Tensor, Point], a: Tensor, b: T
 
 @dataclass
 class _Layer:
-    """A main layer and those attached to it. Points: its forward is [start, end), its backward begins at `back`."""
+    """A main layer with its attached layers. Points: its forward is [start, end), its backward begins at `back`."""
 
     start: Point
     end: Point = 0
@@ -124,7 +129,7 @@ class _Layer:
 
 
 def main_layers(program: Program) -> list[_Layer]:
-    """In forward order, losses among them; what adds them up is none."""
+    """The main layers in forward order, losses included. The op that adds up the losses belongs to none."""
     layers: list[_Layer] = []
     owner: dict[str, _Layer] = {}
     for p, op in enumerate(program.ops):
@@ -141,7 +146,7 @@ def main_layers(program: Program) -> list[_Layer]:
 
 
 def trips(program: Program) -> list[Trip]:
-    """The absences of all maps, and of what layers keep beside them, that backward reads."""
+    """The absences of all maps, and of tensors that layers keep besides them, if backward reads them."""
     layers = main_layers(program)
     starts = [layer.start for layer in layers]
     ends = [layer.end for layer in layers]
@@ -160,8 +165,8 @@ def trips(program: Program) -> list[Trip]:
     for t, by in begun.items():
         if not _travels(t, by) or t not in backward or t not in forward or t in program.outputs:
             continue
-        k = bisect_right(starts, forward[t]) - 1  # its last consumer
-        j = bisect_right(backs, backward[t]) - 1  # the place in backward of the layer that wants it
+        k = bisect_right(starts, forward[t]) - 1  # the layer that is its last consumer
+        j = bisect_right(backs, backward[t]) - 1  # the place in backward of the layer that needs it
         ahead = k + 1 if by is None else k + 2  # the batch is not copied, so its bytes are free at once
         if ahead > len(layers) or j < 1:
             continue
@@ -172,7 +177,7 @@ def trips(program: Program) -> list[Trip]:
 
 
 def _travels(t: Tensor, by: Op | None) -> bool:
-    """Maps, and what the op that writes it keeps for backward, of about a map's size."""
+    """Whether `t` travels: a map, or a tensor that its writer `by` keeps for backward, unless it is much smaller."""
     if t.role in MAPS:
         return True
     if t.role is not Role.EXTRA or by is None:
@@ -181,7 +186,7 @@ def _travels(t: Tensor, by: Op | None) -> bool:
 
 
 def _migrating(program: Program, costs: Costs, algorithms: Algorithms, share: Share, reused: frozenset[Role]) -> Plan:
-    """`reused`: whose buffers lie in blocks, by the role of what begins them."""
+    """The plan whose maps travel. `reused`: a buffer lies in a block if its first tensor has one of these roles."""
     algorithm = choose(program, costs, algorithms)
     fixed = {*program.carried, *program.outputs}
     hold = frozenset(t for t in program.tensors if t.role is Role.PARAM_GRADIENT and t not in fixed)
@@ -211,9 +216,12 @@ def _migrating(program: Program, costs: Costs, algorithms: Algorithms, share: Sh
 
 
 def in_turns(buffers: Iterable[Buffer], name: str) -> list[tuple[Buffer, Slot]]:
-    """Give each buffer a block that is free for its whole life: largest first, each the first block that is free, so
-    that few blocks are as large as the largest buffer."""
-    busy: list[list[tuple[Point, Point]]] = []  # per block, sorted
+    """Each buffer with a block that is free for the buffer's whole life.
+
+    The largest buffers come first, and each takes the first free block. So few blocks are as large as the largest
+    buffer.
+    """
+    busy: list[list[tuple[Point, Point]]] = []  # for each block the lives of its buffers, sorted
     found: list[tuple[Buffer, Slot]] = []
     for b in sorted(buffers, key=lambda b: (-b.nbytes, b.lo)):
         k = next((k for k, spans in enumerate(busy) if _free(spans, b.lo, b.hi)), len(busy))
@@ -225,6 +233,6 @@ def in_turns(buffers: Iterable[Buffer], name: str) -> list[tuple[Buffer, Slot]]:
 
 
 def _free(spans: Sequence[tuple[Point, Point]], lo: Point, hi: Point) -> bool:
-    """Whether [lo, hi) meets none of the spans, which meet no other."""
+    """Whether [lo, hi) overlaps none of the spans, which are sorted and do not overlap one another."""
     i = bisect_left(spans, (lo, lo))
     return not (i < len(spans) and spans[i][0] < hi) and not (i and spans[i - 1][1] > lo)

@@ -1,6 +1,6 @@
 """Liveness: a tensor holds bytes from its first access to its last, and nothing ever leaves the device.
 
-What every framework with a caching allocator does at best, and the ground on which the others build.
+A framework with a caching allocator reaches this at best. The other policies build on it.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""A plan as a file: what a policy decided for one net on one device, to be read, compared as text, and run elsewhere.
+"""A plan as a file: a policy's decisions for one net on one device, to be read, compared as text, and used elsewhere.
 
-JSON, one fact a line, so that `diff` shows what two plans do differently. Points are written by what happens there:
-"relu1.forward" is before that execution, "relu1.forward#1" before its second run, "end" the end of the step. Besides
-the decisions it holds the net's tensors and a fingerprint of every op, so that a plan is never applied to another net.
+The file is JSON with one fact a line, so that `diff` shows how two plans differ. A point is named by the execution
+before which it lies: "relu1.forward" is the point before that execution, "relu1.forward#1" the one before its second
+run, and "end" the end of the step. Besides the decisions, the file holds the net's tensors and a fingerprint of every
+op, so that a plan is never applied to another net.
 
-A file stands where a policy's name may stand (`--policy vgg16.plan`): it is then placed and proved anew, under
-whatever budget is asked for.
+A file may be given in place of a policy's name (`--policy vgg16.plan`). Its plan is then placed and proved anew, under
+the budget of that run.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ VERSION = 1
 POINTS = ("out", "free", "back", "arrive")
 WORKSPACE = "workspace of "  # before an op's name, in "share"
 END = "end"
-NAMED = 4  # differences that a refusal names
+NAMED = 4  # differences that a refusal names at most
 
 
 class PlanError(BadInput, ValueError):
-    """A plan file that cannot be read, or a plan of another net or device; the message says what differs."""
+    """A plan file cannot be read, or its plan is of another net or device; the message says what differs."""
 
 
 # ---- writing
 
 
 def save(path: Path, arrangement: Arrangement, costs: Costs) -> None:
-    """Write what was decided. A file of that name is replaced whole or kept. Raises OSError."""
+    """Write the plans of an arrangement. An older file of that name is replaced whole or kept. Raises OSError."""
     programs = {name: _described(s.program, s.plan) for name, s in arrangement.schedules.items()}
     head = {"minidnn_plan": VERSION, "policy": arrangement.policy, "device": costs.device}
     with replacing(path) as file:
@@ -49,6 +50,7 @@ def save(path: Path, arrangement: Arrangement, costs: Costs) -> None:
 
 
 def _described(program: Program, plan: Plan) -> dict[str, Any]:
+    """The part of the file for one program, as JSON values."""
     runs: Counter[Op] = Counter()
     points: list[str] = []
     for op in plan.order:
@@ -67,11 +69,12 @@ def _described(program: Program, plan: Plan) -> dict[str, Any]:
 
 
 def _shape(t: Tensor) -> str:
+    """As in "float32 4x3x8x8"."""
     return f"{t.dtype} {'x'.join(map(str, t.shape))}"
 
 
 def fingerprint(op: Op) -> str:
-    """Of all that an op is: kind, constants, and what it reads and writes, by name and shape."""
+    """Twelve hex digits of an op's kind and constants, and of its tensors by name and shape."""
     tensors = " ".join(t.name for t in (*op.reads, *op.writes))
     return hashlib.sha256(f"{geometry(op)} | {tensors}".encode()).hexdigest()[:12]
 
@@ -90,6 +93,7 @@ def _trip(trip: Trip, points: Sequence[str]) -> dict[str, Any]:
 
 
 def _holder(key: Tensor | Op) -> str:
+    """The key of an entry of `share`."""
     return WORKSPACE + key.name if isinstance(key, Op) else key.name
 
 
@@ -98,7 +102,7 @@ def _target(value: Tensor | Slot) -> Any:
 
 
 def _lines(value: Any, indent: int = 0) -> Iterator[str]:
-    """JSON with one entry a line: what stands two levels deep in lists and mappings of mappings stays on its line."""
+    """Lines of JSON with one entry a line. An algorithm's pair, a trip and a slot take one line each."""
     pad = " " * indent
     if not isinstance(value, (dict, list)) or not value or not _nested(value):
         yield pad + json.dumps(value)
@@ -116,7 +120,7 @@ def _lines(value: Any, indent: int = 0) -> Iterator[str]:
 
 
 def _nested(value: dict[str, Any] | list[Any]) -> bool:
-    """Whether it takes a line per entry: all but an algorithm's pair, a trip and a slot."""
+    """Whether the value takes a line per entry: all do but an algorithm's pair, a trip and a slot."""
     small = isinstance(value, dict) and (value.keys() >= {"tensor", *POINTS} or value.keys() == {"slot", "nbytes"})
     pair = isinstance(value, list) and len(value) == 2 and isinstance(value[1], int)
     return not small and not pair
@@ -153,7 +157,7 @@ class _File:
 def load(path: str | Path) -> Policy:
     """The policy that decides as the file says, whatever the budget.
 
-    Raises PlanError where the file is no plan; the policy raises it for a program or costs that the plan is not of.
+    Raises PlanError if the file is no plan. The policy raises it for a program or costs of another net or device.
     """
     from pydantic import TypeAdapter, ValidationError
 
@@ -188,7 +192,7 @@ def load(path: str | Path) -> Policy:
 
 
 def _differences(described: _Described, program: Program) -> Iterator[str]:
-    """What the plan's net has otherwise than this one, most telling first."""
+    """The differences between the plan's net and this one, in words, the most telling first."""
     mine = {t.name: _shape(t) for t in program.tensors}
     for name, planned in described.tensors.items():
         if mine.get(name, planned) != planned:
@@ -205,7 +209,7 @@ def _differences(described: _Described, program: Program) -> Iterator[str]:
 
 
 class _Reader:
-    """Names back to values. Whatever is wrong raises PlanError naming it."""
+    """Turns a file's names back into values. An error raises PlanError, which names the wrong entry."""
 
     def __init__(self, path: str, device: str, described: _Described, program: Program, costs: Costs) -> None:
         self.path, self.device, self.described, self.costs = path, device, described, costs
@@ -236,7 +240,9 @@ class _Reader:
     def _trip(self, values: dict[str, Any]) -> Trip:
         known = {f.name for f in fields(Trip)}
         if missing := {"tensor", *POINTS} - values.keys() or values.keys() - known:
-            raise PlanError(f"{self.path}: a trip {values} has no, or an unknown, {', '.join(sorted(missing))}")
+            raise PlanError(
+                f"{self.path}: a trip {values} lacks a field, or has an unknown one: {', '.join(sorted(missing))}"
+            )
         points = {
             p: None if values[p] is None else self._named(self.points, values[p], f"execution (a trip's {p})")
             for p in POINTS

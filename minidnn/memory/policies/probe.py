@@ -1,7 +1,7 @@
-"""What would this plan take? Buffers, live bytes, the height of the arena, seconds of a step.
+"""The bytes and seconds that a plan would take: buffers, live bytes, the arena's height, the time of a step.
 
-Policies ask this many times for a plan. Where bytes lie follows from the lives of tensors alone, so that nothing is
-lowered for it; only `seconds` needs instructions.
+Policies ask this many times for a plan. The lives of tensors alone decide where bytes lie, so nothing is lowered for
+it. Only `seconds` needs instructions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minidnn.program import Program
 
 
 def listing(program: Program, costs: Costs, plan: Plan) -> Listing:
-    """The plan's buffers. Raises ValueError where the plan contradicts itself."""
+    """The plan's buffers, in a listing without instructions. Raises ValueError if the plan contradicts itself."""
     plan = complete(program, costs, plan)
     return Listing(program, plan, (), tuple(group(program, plan, residencies(program, plan))), ())
 
@@ -29,7 +29,7 @@ def curve(program: Program, costs: Costs, plan: Plan) -> np.ndarray:
 
 
 def aligned_curve(found: Listing) -> np.ndarray:
-    """Bytes live at each execution as placement counts them, int64 (executions,)."""
+    """Aligned bytes live at each execution, as placement counts them, int64 (executions,)."""
     steps = np.zeros(len(found.plan.order) + 1, np.int64)
     for b in found.buffers:
         steps[b.lo] += aligned(b.nbytes)
@@ -38,7 +38,7 @@ def aligned_curve(found: Listing) -> np.ndarray:
 
 
 def arena(program: Program, costs: Costs, plan: Plan, enough: int = 0) -> int:
-    """Bytes of the plan's arena. Where it is no more than `enough`, not the lowest that placement would find."""
+    """Bytes of the plan's arena. If it needs at most `enough`, placement looks for no lower one."""
     return place(listing(program, costs, plan), enough=enough).arena
 
 
@@ -48,5 +48,5 @@ def fits(program: Program, costs: Costs, plan: Plan, budget: int) -> bool:
 
 
 def seconds(program: Program, costs: Costs, plan: Plan) -> float:
-    """Of one step, on the simulator."""
+    """Seconds of one step of the plan, on the simulator."""
     return simulate(place(lower(program, complete(program, costs, plan))), costs).seconds

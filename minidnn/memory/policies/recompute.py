@@ -1,12 +1,14 @@
-"""Recomputation as an order: what runs again for a layer's backward, and what that leaves on the device.
+"""Recomputation as an order of ops: which ones run again for a layer's backward, and which tensors that brings back.
 
-Shared by SuperNeurons, sqrt(n) and their kin, which decide what is kept and when a part of forward runs again. A unit
-is what forward ops make in place over one another: of it only the last value outlives forward, so that one alone may
-be kept, and to run a part of it again begins with its first op. An op that updates in place, or makes what leaves the
-device at the end, never runs again; nor does one that reads what no run can bring back.
+SuperNeurons, sqrt(n) and the other recomputing policies share this module. They decide which tensors are kept, and when
+a part of forward runs again. A *unit* is a chain of tensors that forward ops write over one another in place. Only its
+last value survives forward, so only that can be kept; recomputing any of it starts at its first op.
 
-Whatever an op that runs again writes is there from then to its last use before it runs once more: the order alone says
-so, and the lowering derives it.
+Three kinds of ops never run again: one that updates a tensor in place, one that writes an output or a carried tensor,
+and one that reads a value that was overwritten and that no run can bring back.
+
+A recomputed tensor holds bytes from its run to its last use before its op runs once more. The order alone says so, and
+the lowering derives it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from minidnn.program import FORWARD, Op, Program, Role, Tensor
 
 MAPS = (Role.ACTIVATION, Role.EXTRA)
 TOUCHED = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT, Role.EXTRA})
-SIDE = 16  # a result this many times smaller than its op's largest is no reason to run the op again: it is kept
+SIDE = 16  # a tensor this many times smaller than the largest result of its op is kept: it is not worth a run
 
 
 @dataclass(eq=False)
@@ -29,9 +31,9 @@ class Repeatable:
     program: Program
     share: Share
     place: dict[Op, int] = field(init=False)
-    maker: dict[Tensor, Op] = field(init=False)  # of what a run can bring back
-    later: dict[Tensor, Tensor] = field(init=False)  # in a unit, from each value to the one over it
-    forward: int = field(init=False)  # ops before the first of backward
+    maker: dict[Tensor, Op] = field(init=False)  # {tensor that a run can bring back: its op}
+    later: dict[Tensor, Tensor] = field(init=False)  # in a unit, {value: the value that overwrites it}
+    forward: int = field(init=False)  # number of ops before backward
 
     def __post_init__(self) -> None:
         ops = self.program.ops
@@ -48,7 +50,7 @@ class Repeatable:
                 self.maker |= dict.fromkeys(op.writes, op)
 
     def droppable(self) -> set[Tensor]:
-        """What need not outlive forward, since a run brings it back and it is worth one."""
+        """Tensors that need not outlive forward: a run can bring them back, and they are worth a run."""
         largest = {op: max(w.nbytes for w in op.writes) for op in set(self.maker.values())}
         return {t for t, op in self.maker.items() if t in self.later or SIDE * t.nbytes > largest[op]}
 
@@ -59,7 +61,7 @@ class Repeatable:
         return t
 
     def layers(self) -> list[list[Op]]:
-        """What follows forward, by layer: the steps of backward."""
+        """The ops after forward, one list for each layer: the steps of backward."""
         found: list[list[Op]] = []
         for op in self.program.ops[self.forward :]:
             if not found or found[-1][0].layer != op.layer:
@@ -68,7 +70,11 @@ class Repeatable:
         return found
 
     def runs(self, wanted: Iterable[Tensor], dropped: Set[Tensor], have: Set[Tensor]) -> list[Op]:
-        """The ops that bring `wanted` back, in the program's order, where of what is dropped `have` is there."""
+        """The ops that bring `wanted` back, in the program's order.
+
+        dropped: tensors that do not outlive forward
+        have:    those of them that are on the device
+        """
         stack = [t for t in wanted if t in dropped and t not in have]
         found: set[Op] = set()
         while stack:
@@ -79,15 +85,17 @@ class Repeatable:
         return sorted(found, key=self.place.__getitem__)
 
     def after(self, runs: Sequence[Op], have: set[Tensor]) -> None:
-        """What is there once they have run."""
+        """Update `have`, the tensors on the device, for these runs."""
         for op in runs:
             have.update(op.writes)
             have.difference_update(self.share[t] for t in op.writes if t in self.share)  # type: ignore[misc]
 
 
 def interleave(able: Repeatable, again: Callable[[list[Op]], Sequence[Op]]) -> tuple[Op, ...]:
-    """The order of a step: `again` tells for each layer's backward what runs again right before the first of its ops
-    that reads any of it."""
+    """The order of a step with re-runs. `again` returns the ops that run again for a layer's backward.
+
+    They run right before the first of the layer's ops that reads any of their results.
+    """
     order = list(able.program.ops[: able.forward])
     for layer in able.layers():
         runs = again(layer)
@@ -98,7 +106,10 @@ def interleave(able: Repeatable, again: Callable[[list[Op]], Sequence[Op]]) -> t
 
 
 def needs(able: Repeatable, layer: Sequence[Op]) -> int:
-    """Bytes that a layer's backward touches, without parameters, those that lie in place once."""
+    """Bytes of activations, extras, gradients and inputs that a layer's backward touches.
+
+    Tensors that lie in place count once.
+    """
     share, found = able.share, set()
     for t in dict.fromkeys(t for op in layer for t in op.tensors if t.role in TOUCHED):
         while isinstance(old := share.get(t), Tensor):

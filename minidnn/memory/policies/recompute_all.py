@@ -1,11 +1,15 @@
-"""As little kept as can be, for reference: recursion (Chen, Xu, Zhang, Guestrin: "Training Deep Nets with Sublinear
-Memory Cost", 2016, section 4's general view, with one cut at each level).
+"""The least that recomputation can keep, by recursion, for reference (Chen, Xu, Zhang, Guestrin: "Training Deep Nets
+with Sublinear Memory Cost", 2016, section 4's general view, with one cut at each level).
 
-Nothing outlives forward but the program's inputs, what lives across steps, what no run brings back, and what crosses
-the cuts on the way to the part of forward that backward is in. A part is halved, by bytes written and where fewest
-cross; the half that backward comes to last runs again when it does, and is halved in its turn. It ends at parts that
-write no more than one layer's backward needs anyway. So a net of n layers holds O(log n) cuts and runs each layer's
-forward O(log n) times: more runs than sqrt(n), and never fewer bytes kept than a policy that may use the host.
+Forward is halved, by bytes written, where the fewest bytes cross. Each half is halved in its turn. This ends at parts
+that write no more than one layer's backward needs anyway. When backward comes to a half, that half runs again and is
+halved in its turn.
+
+While backward is in one part, four kinds of tensors are kept: the program's inputs, carried tensors, tensors that no
+run can bring back, and tensors that cross the cuts on the path to that part.
+
+So a net of n layers holds O(log n) cuts and runs each layer's forward O(log n) times. That is more runs than sqrt(n).
+It never keeps fewer bytes than a policy that may use the host.
 """
 
 from __future__ import annotations
@@ -27,27 +31,31 @@ def recompute_all(program: Program, costs: Costs, budget: int, algorithms: Algor
 
 
 def halved(able: Repeatable) -> tuple[Op, ...]:
-    """The order of a step that keeps, of what can run again, only what crosses the cuts around backward's place."""
+    """The order of a step that keeps, of repeatable tensors, only those that cross the cuts around backward's place."""
     forward, dropped = Forward(able), able.droppable()
     layers = able.layers()
     parts = _Parts(forward, max((needs(able, layer) for layer in layers), default=0))
     born = {t: able.place[able.maker[t]] for t in dropped}
-    wanted: dict[Point, list[Tensor]] = {}  # of each smallest part, by its start, what backward reads
+    wanted: dict[Point, list[Tensor]] = {}  # {start of a smallest part: tensors of it that backward reads}
     for t in dict.fromkeys(t for layer in layers for op in layer for t in op.reads if t in dropped):
         wanted.setdefault(parts.smallest(born[t]), []).append(t)
-    last = {t: k for k, layer in enumerate(layers) for op in layer for t in op.reads}  # what reads it last of backward
+    # {tensor: the last layer of backward that reads it}
+    last = {t: k for k, layer in enumerate(layers) for op in layer for t in op.reads}
     crossing: dict[Point, set[Tensor]] = {p: set() for p in parts.starts}
     for t, crossed in forward.kept(parts.starts).items():
         for k in crossed:
             crossing[parts.starts[k]].add(t)
 
-    def around(place: Point, k: int = 0) -> set[Tensor]:
-        """What crosses the cuts on the way to a place, and what backward reads of the smallest part there, from its
-        k-th layer on: what only layers before read may be of a weight that has been updated since."""
-        kept = {t for t in wanted.get(parts.smallest(place), ()) if last[t] >= k}
-        return kept.union(*(crossing[p] for p in parts.way(place)))
+    def to_keep(place: Point, k: int = 0) -> set[Tensor]:
+        """Tensors to keep while backward is at `place`.
 
-    have = around(parts.end - 1)  # forward has just made it
+        These are all that cross a cut on the path to it, and those of its smallest part that backward layer k or a
+        later one reads. Others are left out: recomputing them could use a weight that was updated meanwhile.
+        """
+        kept = {t for t in wanted.get(parts.smallest(place), ()) if last[t] >= k}
+        return kept.union(*(crossing[p] for p in parts.path(place)))
+
+    have = to_keep(parts.end - 1)  # forward has just made these
     entered = set(have)
 
     number = {layer[0]: k for k, layer in enumerate(layers)}
@@ -56,7 +64,7 @@ def halved(able: Repeatable) -> tuple[Op, ...]:
         runs: list[Op] = []
         for t in dict.fromkeys(t for op in layer for t in op.reads if t in dropped):
             if t not in have:
-                kept = around(born[t], number[layer[0]])
+                kept = to_keep(born[t], number[layer[0]])
                 entered.update(wanted.get(parts.smallest(born[t]), ()))
                 more = able.runs(sorted(kept, key=born.__getitem__), dropped, have)
                 able.after(more, have)
@@ -68,7 +76,7 @@ def halved(able: Repeatable) -> tuple[Op, ...]:
 
 
 class _Parts:
-    """Forward, halved and halved again: `starts` are where the smallest parts begin."""
+    """Forward, halved and halved again. `starts`: the points where the smallest parts begin."""
 
     def __init__(self, forward: Forward, enough: int) -> None:
         self.sums = [0]
@@ -85,7 +93,10 @@ class _Parts:
         self.starts = sorted({0, *(m for m in self.cut.values() if m is not None)})
 
     def _middle(self, forward: Forward, a: Point, b: Point) -> Point | None:
-        """Between a quarter and three quarters of the bytes, where fewest cross; None where nothing can be cut."""
+        """The point with the fewest crossing bytes, between a quarter and three quarters of the bytes written.
+
+        If there is none, any point of the part will do. None: the part cannot be cut.
+        """
         whole = self.sums[b] - self.sums[a]
         low, high = (bisect_right(self.sums, self.sums[a] + whole * part, a, b) for part in (0.25, 0.75))
         for span in (range(max(low, a + 1), min(high + 1, b)), range(a + 1, b)):
@@ -95,10 +106,11 @@ class _Parts:
         return None
 
     def smallest(self, place: Point) -> Point:
+        """The start of the smallest part that contains `place`."""
         return self.starts[bisect_right(self.starts, place) - 1]
 
-    def way(self, place: Point) -> list[Point]:
-        """The cuts before the place that halving met on the way to it."""
+    def path(self, place: Point) -> list[Point]:
+        """The cuts before `place` that halving made on the path to it."""
         a, b, found = 0, self.end, []
         while (m := self.cut[a, b]) is not None:
             if place < m:

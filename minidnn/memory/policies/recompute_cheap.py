@@ -1,26 +1,26 @@
-"""Cheap ops run again, dear ones never (Chen, Xu, Zhang, Guestrin: "Training Deep Nets with Sublinear Memory Cost",
-2016, section 4: "drop the results of low cost operations", as BatchNorm's, an activation's and pooling's in a net of
-convolutions).
+"""Recomputation of cheap ops alone (Chen, Xu, Zhang, Guestrin: "Training Deep Nets with Sublinear Memory Cost", 2016,
+section 4: "drop the results of low cost operations"). The paper's examples are BatchNorm, activations and pooling in a
+net of convolutions.
 
-Cheap is all but convolutions and inner products, by the op's kind, so that what was fused with one of these is dear,
-too. The paper says no more; what else is decided here:
+All ops are cheap except convolutions and inner products. The op's kind decides, so an op that is fused with one of
+these is dear, too. The paper says no more; the rest is decided here:
 
-*What is dropped.* What backward reads and cheap ops can bring back from what is on the device then anyway, since
-backward itself has yet to read it, or from what is dropped, too. What an op reads is kept for its sake alone where that
-is smaller than what the op brings back: of a DenseNet the maps, and not their concatenations; but behind a convolution
-that only a pooling reads, the pooling's result.
+*Dropped tensors.* A tensor is dropped if backward reads it and cheap ops can rebuild it. They may read tensors still on
+the device then (backward has yet to read them), or other dropped tensors. If the tensors that an op reads are smaller
+than those that it rebuilds, they are kept just for this op. So of a DenseNet the maps are kept and not their
+concatenations. But if only a pooling reads a convolution's result, the pooling's result is kept.
 
-*What is held all the same.* Without more, a chain of cheap ops, such as the sums along a ResNet's stage, would run
-again for each of its readers. So what has been made, by forward or by a run, is held until it is read next wherever
-that fits under a cap, what is read soonest first (Belady's rule: all reads are known). The cap is the least that the
-peak can be, and a thirty-second of what dropping saves: near the least a MiB costs the most runs. Where nothing is
-saved, as where the peak is a gradient's, nothing runs again.
+*Tensors held all the same.* Without this, a chain of cheap ops, such as the sums along a ResNet's stage, would run
+again for each of its readers. So a tensor that forward or a re-run has made is held until its next read, if it fits
+under a cap. The tensor with the next read goes first (Belady's rule, since all reads are known). The cap is the least
+possible peak plus 1/32 of the bytes that dropping saves: near the least peak, a MiB costs the most runs. If nothing is
+saved, for example if a gradient makes the peak, nothing runs again.
 
-*Which algorithms.* Workspaces at the peak would undo what dropping saves. So with "p" an op takes the fastest algorithm
-whose workspace fits beside what is live wherever it runs, under the peak of "m" and an eighth of what is saved: a
-workspace there buys more than a map that is held.
+*Algorithms.* Workspaces at the peak would undo the saving. So with "p" an op takes the fastest algorithm whose
+workspace fits beside the live bytes wherever the op runs. The limit is the peak with "m" plus 1/8 of the bytes saved: a
+workspace there buys more time than a held map.
 
-Nothing leaves the device, and no budget is looked at.
+Nothing leaves the device, and the budget is ignored.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from minidnn.memory.policies.algorithms import Algorithms, choose, fastest_withi
 from minidnn.memory.policies.recompute import Repeatable, interleave
 from minidnn.program import PRODUCTS, Op, Program, Tensor
 
-GIVEN_BACK, SPACE = 32, 8  # the parts of the saving that go into fewer runs, and with "p" into workspaces
-PASSES = 2  # the first knows nothing of what runs need beside what they bring back; the second has seen it
+GIVEN_BACK, SPACE = 32, 8  # 1/32 of the saving goes into fewer runs, and 1/8 with "p" into workspaces
+PASSES = 2  # the first pass does not know the bytes that runs need besides their results; the second does
 
 
 def recompute_cheap(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
@@ -63,15 +63,15 @@ def recompute_cheap(program: Program, costs: Costs, budget: int, algorithms: Alg
 
 
 def droppable(able: Repeatable) -> set[Tensor]:
-    """What cheap ops can bring back wherever backward reads it."""
+    """Tensors that cheap ops can bring back wherever backward reads them."""
     ops, end = able.program.ops, len(able.program.ops)
     forward = ops[: able.forward]
     worth = able.droppable()
     cheap = {op for op in able.maker.values() if op.family not in PRODUCTS}
-    last: dict[Tensor, Point] = {}  # reads in backward
+    last: dict[Tensor, Point] = {}  # {tensor: its last read in backward}
     for p, op in enumerate(ops[able.forward :], able.forward):
         last |= dict.fromkeys(op.reads, p)
-    asked = dict(last)  # the last point for which a run may have to read it
+    asked = dict(last)  # {tensor: the last point for which a run may have to read it}
     for op in reversed(forward):
         if op in cheap:
             latest = max(asked.get(t, -1) for t in op.writes)
@@ -79,9 +79,11 @@ def droppable(able: Repeatable) -> set[Tensor]:
     changed: dict[Tensor, Point] = {}
     for p in reversed(range(end)):
         changed |= dict.fromkeys(ops[p].writes, p)
-    until = dict.fromkeys(able.program.inputs, end)  # up to this point it is there, or can be made
+    # {tensor: the point up to which it is on the device or can be rebuilt}
+    until = dict.fromkeys(able.program.inputs, end)
     until |= {t: changed.get(t, end) for t in able.program.carried}
-    fixed = {*until, *able.share.values()}  # not to be kept for longer: it changes, or its bytes are taken
+    # tensors that cannot be kept longer: they change, or another tensor takes their bytes
+    fixed = {*until, *able.share.values()}
     dropped: set[Tensor] = set()
     for op in forward:
         back = [t for t in op.writes if t in worth] if op in cheap else []
@@ -101,25 +103,30 @@ def droppable(able: Repeatable) -> set[Tensor]:
 
 
 class _Held:
-    """What is dropped, and of that what is held in each gap between two uses. A step has as many places as forward has
-    ops and backward has layers."""
+    """The dropped tensors, and the gaps between two uses in which each is held all the same.
+
+    A step has one place for each op of forward and one for each layer of backward.
+    """
 
     def __init__(self, able: Repeatable) -> None:
         self.able, self.dropped = able, droppable(able)
         self.layers = able.layers()
         self.places = able.forward + len(self.layers)
         self.number = {op: able.forward + k for k, layer in enumerate(self.layers) for op in layer}
-        self.made = {t: p for p, op in enumerate(able.program.ops[: able.forward]) for t in op.tensors}  # or last read
-        self.uses: dict[Tensor, list[int]] = {}  # the places of backward that read it, by order of the first
+        # {tensor: the last op of forward that makes or reads it}
+        self.made = {t: p for p, op in enumerate(able.program.ops[: able.forward]) for t in op.tensors}
+        self.uses: dict[Tensor, list[int]] = {}  # {tensor: places of backward that read it}, in order of the first
         for layer in self.layers:
             here = dict.fromkeys(t for op in layer for t in op.reads if t in self.dropped)
             for t in here:
                 self.uses.setdefault(t, []).append(self.number[layer[0]])
-        self.bytes = np.zeros(self.places, np.int64)  # held at each place, and not used there
+        self.bytes = np.zeros(self.places, np.int64)  # bytes held at each place but not used there
 
     def without(self, curve: np.ndarray) -> np.ndarray:
-        """Bytes live at each place, of those that are live in the program's own order, with what is dropped only where
-        it is used."""
+        """Bytes live at each place, if dropped tensors are on the device only where they are used.
+
+        `curve`: bytes live at each execution of the program's own order.
+        """
         found = self.by_place(self.able.program.ops, curve)
         for t, uses in self.uses.items():
             if t not in self.able.later:
@@ -128,7 +135,7 @@ class _Held:
         return found
 
     def by_place(self, order: tuple[Op, ...], curve: np.ndarray) -> np.ndarray:
-        """The most of a curve over an order at each place; what runs again belongs to the layer that it runs for."""
+        """The most of a curve over `order` at each place. A re-run belongs to the layer that it runs for."""
         found, place = np.zeros(self.places, np.int64), self.places - 1
         for p in reversed(range(len(order))):
             place = p if p < self.able.forward else self.number.get(order[p], place)
@@ -136,13 +143,13 @@ class _Held:
         return found
 
     def order(self, room: np.ndarray) -> tuple[Op, ...]:
-        """The order of a step that holds what fits into the room at each place."""
+        """The order of a step that holds the tensors that fit into `room`, in bytes at each place."""
         able, room = self.able, room.copy()
         self.bytes[:] = 0
         have: set[Tensor] = set()
 
         def hold(tensors: list[Tensor], place: int | None) -> None:
-            """Of what is there at a place (None: at its last in forward), what fits until it is used next."""
+            """Hold those of the tensors at `place` that fit until their next use. None: their last place in forward."""
             gaps = []
             for t in tensors:
                 k = 0 if place is None else bisect_right(self.uses[t], place)
@@ -155,6 +162,7 @@ class _Held:
                     have.add(t)
 
         def again(layer: list[Op]) -> list[Op]:
+            """The ops to run again for this layer's backward. Holds their results where they fit."""
             used = list(dict.fromkeys(t for op in layer for t in op.reads if t in self.dropped))
             runs = able.runs(used, self.dropped, have)
             there = [t for t in dict.fromkeys([*used, *(t for op in runs for t in op.writes)]) if t in self.uses]

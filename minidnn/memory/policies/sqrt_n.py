@@ -1,15 +1,16 @@
 """Recomputation from checkpoints (Chen, Xu, Zhang, Guestrin: "Training Deep Nets with Sublinear Memory Cost", 2016).
 
-Section 4's segments, found as by its Algorithm 3, memory planning with a budget B: walk through forward, add up what
-is written; once that exceeds B, end a segment, keep what crosses its end, begin again at zero. Nothing else outlives
-forward. In backward a segment runs again once, for the first layer that reads any of it, and stays to the end of its
-backward: one more forward pass in all, and on a chain of n equal layers O(sqrt n) memory.
+The segments are those of section 4, found as by its Algorithm 3, memory planning with a budget B. Walk through forward
+and add up the bytes written. Once the sum exceeds B, end a segment, keep the tensors that cross its end, and begin
+again at zero. No other tensor outlives forward. In backward a segment runs again once, for the first layer that reads
+any of it, and its tensors stay until their last use. That is one more forward pass in all. On a chain of n equal layers
+it takes O(sqrt n) memory.
 
-The paper leaves B to a search around sqrt(x y), with x the bytes kept and y those of the largest segment. Here many B
-are tried, from the largest tensor to all of forward at equal ratios, and the one with the least x + y is taken. Of the
-points where a segment may end, one where fewest bytes cross wins, so that cuts fall between the blocks of a ResNet and
-not through their branches. The last segment need not run again: backward begins with it. Nothing leaves the device, and
-no budget is looked at.
+The paper leaves B to a search around sqrt(x y), where x is the bytes kept and y those of the largest segment. Here many
+B are tried at equal ratios, from the largest tensor to all of forward. The B with the least x + y is taken. Of the
+points where a segment may end, one where the fewest bytes cross wins. So cuts fall between the blocks of a ResNet and
+not through their branches. The last segment need not run again, since backward begins with it. Nothing leaves the
+device, and the budget is ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def sqrt_n(program: Program, costs: Costs, budget: int, algorithms: Algorithms =
 
 
 class Forward:
-    """What forward writes at each of its points, and what crosses each."""
+    """Bytes that forward writes at each of its points, and bytes that cross each point."""
 
     def __init__(self, able: Repeatable) -> None:
         self.able, self.dropped = able, able.droppable()
@@ -49,7 +50,7 @@ class Forward:
             born |= dict.fromkeys((t for t in op.writes if t in self.dropped), p)
             last |= dict.fromkeys((t for t in op.reads if t in self.dropped), p)
         self.written = [sum(t.nbytes for t in op.writes if t in self.dropped and t not in able.share) for op in ops]
-        self.crossing: list[int | None] = [0] * (len(ops) + 1)  # bytes; None: a unit of in-place ops would be cut
+        self.crossing: list[int | None] = [0] * (len(ops) + 1)  # bytes; None: a cut would split a unit of in-place ops
         change: dict[Point, int] = defaultdict(int)
         through: dict[Point, int] = defaultdict(int)
         self.spans = {t: (born[t], p) for t, p in last.items()}
@@ -63,7 +64,11 @@ class Forward:
             self.crossing[p] = None if cut else live
 
     def cuts(self, most: float) -> list[Point]:
-        """Where segments of some more than `most` written bytes end."""
+        """The points between segments.
+
+        Wherever more than `most` bytes were written since the last cut, there is a new cut where the fewest bytes
+        cross.
+        """
         found, since, total = [], 0, 0
         for p, size in enumerate(self.written, 1):
             total += size
@@ -76,18 +81,18 @@ class Forward:
         return found
 
     def kept(self, cuts: Sequence[Point]) -> dict[Tensor, range]:
-        """What crosses a cut, and which of them, by number."""
+        """{tensor that crosses a cut: the numbers of the cuts that it crosses}"""
         found = {t: range(bisect_right(cuts, a), bisect_right(cuts, b)) for t, (a, b) in self.spans.items()}
         return {t: crossed for t, crossed in found.items() if crossed}
 
     def cost(self, cuts: Sequence[Point]) -> int:
-        """x + y of these cuts: bytes kept, and written by the largest segment."""
+        """x + y of these cuts: bytes kept, and bytes written by the largest segment."""
         ends = [0, *cuts, len(self.written)]
         return sum(t.nbytes for t in self.kept(cuts)) + max(sum(self.written[a:b]) for a, b in pairwise(ends))
 
 
 def segmented(forward: Forward, cuts: Sequence[Point]) -> tuple[Op, ...]:
-    """The order of a step that keeps what crosses the cuts alone."""
+    """The order of a step that keeps only the tensors that cross the cuts."""
     able = forward.able
     dropped = forward.dropped - forward.kept(cuts).keys()
     segment = {t: bisect_right(cuts, able.place[able.maker[t]]) for t in dropped}

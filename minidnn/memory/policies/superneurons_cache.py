@@ -1,13 +1,17 @@
-"""SuperNeurons' tensor cache (Wang et al., PPoPP 2018, section 3.3.2, Algorithm 2), as a computation on the order of a
-step: what the paper's runtime finds out while it trains is known before, since each step is the same.
+"""SuperNeurons' tensor cache (Wang et al., PPoPP 2018, section 3.3.2, Algorithm 2), computed from the order of a step.
 
-The device's bytes are a cache of the host's. An execution locks what it touches and looks for it: what is not there
-comes back, and for that and for what it writes first the least recently used of the rest go, until there is room. While
-there is room nothing moves. What goes is copied out as soon as it has its value, if the host has not got it already, so
-that its bytes are free when they are wanted. What comes back does so beside the layers from the convolution before on,
-as far as there is room for it that long (3.3.1); at the latest where it is used.
+The paper's runtime finds out while it trains which tensors to move. But each step is the same, so this can be computed
+before.
 
-What lives across steps stays, and so does what is so small that its copy would hardly begin.
+The device's memory is a cache of the host's. An execution locks the tensors that it touches. Those that are away come
+back. To make room for these and for the tensors that the execution writes, the least recently used others leave until
+all fits. While there is room, nothing moves.
+
+A tensor that leaves is copied out as soon as it has its value, unless the host has the value already. So its bytes are
+free when others need them. A tensor that comes back is copied beside the layers from the convolution before on (3.3.1),
+if there is room for it that long. If not, its copy begins later, at the latest where the tensor is used.
+
+Tensors that live across steps stay. So do tensors whose copy takes less time than the link's latency.
 """
 
 from __future__ import annotations
@@ -28,38 +32,46 @@ from minidnn.program import Op, Program, Role, Tensor
 
 @dataclass(eq=False)
 class _Line:
-    """A buffer as the cache sees it: when it is used, and by which tensor."""
+    """A buffer as the cache sees it: the points where it is used, and by which tensor."""
 
     buffer: Buffer
     size: int
     points: list[Point] = field(default_factory=list)
-    tensors: list[Tensor] = field(default_factory=list)  # what is read at each, or, if nothing is, written
-    written: list[bool] = field(default_factory=list)
-    next: int = 0  # the use to come
-    given: bool = False  # it begins with what the host gave
-    clean: bool = False  # the host has its value
-    gone: Point | None = None  # since when it is away
-    out: Point | None = None  # where its copy out may begin; None: it needs none
+    tensors: list[Tensor] = field(default_factory=list)  # the tensor that is read at each, or if none is, written
+    written: list[bool] = field(default_factory=list)  # whether each use writes the buffer
+    next: int = 0  # index of the next use
+    given: bool = False  # its first value comes from the host
+    clean: bool = False  # the host has its present value
+    gone: Point | None = None  # the point since which it is away; None: it is on the device
+    out: Point | None = None  # the point where its copy out may begin; None: it needs none
 
 
 @dataclass(eq=False)
 class Cached:
-    """trips: what the cache moves. live: bytes on the device at each execution, int64, as placement counts them;
-    where they exceed the cap, all is away that is not in use."""
+    """The result of a cache.
+
+    trips: the tensors' moves
+    live:  bytes on the device at each execution, int64, as placement counts them; where they exceed the cap, all idle
+           tensors are away
+    """
 
     trips: tuple[Trip, ...]
     live: np.ndarray
 
     @property
     def peak(self) -> int:
+        """The most bytes on the device at any execution."""
         return int(self.live.max(initial=0))
 
 
 class TensorCache:
-    """The uses of everything in a plan, from which a cache of any size can be worked out."""
+    """The uses of every buffer in a plan. From these, `keep` computes a cache of any size."""
 
     def __init__(self, program: Program, costs: Costs, plan: Plan) -> None:
-        """`plan` says order, algorithms and sharing; what it moves is left to the cache."""
+        """`plan` gives the order, algorithms and sharing.
+
+        The cache decides the trips, so those of `plan` are ignored.
+        """
         plan = complete(program, costs, replace(plan, trips=()))
         self.order, inputs = plan.order, set(program.inputs)
         least = costs.latency * costs.bandwidth_out
@@ -107,10 +119,10 @@ class TensorCache:
         self.starts = _convolutions(self.order)
 
     def keep(self, cap: int) -> Cached:
-        """What moves under `cap` bytes. Where not even that keeps it, all that is idle is away."""
+        """The moves under a cap of `cap` bytes. If even the leanest exceeds the cap, all idle tensors are away."""
         live = np.zeros(len(self.order), np.int64)
         trips: list[tuple[_Line, Trip]] = []
-        recent: OrderedDict[_Line, None] = OrderedDict()  # what could go, least recently used first
+        recent: OrderedDict[_Line, None] = OrderedDict()  # lines that could leave, least recently used first
         used = self.home
         for line in self.lines.values():
             line.next, line.gone, line.out, line.clean = 0, None, None, line.given
@@ -126,7 +138,7 @@ class TensorCache:
             locked, going = set(touched), []
             for line in recent if used > cap else ():
                 if used <= cap or line in locked:
-                    break  # those in use are the last
+                    break  # the lines in use are the last
                 going.append(line)
                 used -= line.size
             for line in going:
@@ -149,8 +161,10 @@ class TensorCache:
         return Cached(self._early(trips, live, cap), live)
 
     def _early(self, trips: Sequence[tuple[_Line, Trip]], live: np.ndarray, cap: int) -> tuple[Trip, ...]:
-        """The same trips, begun back as early as there is room, not before the convolution before; notes their bytes
-        in `live`."""
+        """The same trips, with each copy back moved as early as there is room, up to the convolution before.
+
+        Adds their bytes to `live`.
+        """
         found = []
         for line, trip in trips:
             assert trip.free is not None and trip.back is not None
@@ -164,9 +178,9 @@ class TensorCache:
 
 
 def _convolutions(order: Sequence[Op]) -> list[Point]:
-    """Where each convolution layer's forward or backward begins, what runs again for it included."""
+    """The points where a convolution layer's forward or backward begins, its re-runs included."""
     starts, seen = [], set()
-    run = 0  # where the re-runs that stand before an op begin
+    run = 0  # the point where the re-runs right before an op begin
     for p, op in enumerate(order):
         if op in seen:
             continue

@@ -1,21 +1,27 @@
 """SuperNeurons (Wang, Ye, Zhao, Wu, Li, Song, Xu, Kraska: "SuperNeurons: Dynamic GPU Memory Management for Training
-Deep Neural Networks", PPoPP 2018): its techniques without a budget, each on
-top of the one before, as its Table 1 measures them. superneurons.py has them all, under a budget.
+Deep Neural Networks", PPoPP 2018): its techniques without a budget.
 
-  superneurons_offload     liveness (3.2) and the unified tensor pool (3.3.1): what convolutions write leaves for the
-                           host beside the layers up to the next one, and comes back beside a convolution's backward
-  superneurons_speed       and recomputation (3.4): between checkpoints nothing outlives forward; each segment runs
-                           again once, for the first backward layer that needs it, and stays (speed-centric)
-  superneurons_memory      the same, but it runs again for every backward layer, and only what that reads stays
-                           (memory-centric)
-  superneurons_cost_aware  speed-centric where a segment then holds no more than l_peak, the most that any one layer's
-                           backward needs; else memory-centric
+Each policy adds one technique to the one before, as Table 1 of the paper measures them. The policy superneurons
+(memory/policies/superneurons.py) has them all, under a budget.
 
-Checkpoints are what convolutions, inner products, joins, concatenations, forks and losses write: most of the time goes
-into making those, and most of the memory into holding the rest. A checkpoint that later layers work on in place is
-their last value. A map with several consumers is one where the program has no fork layers. The route (3.1) is the
-program's order: a layer stands after all that it reads. The paper says of convolutions alone that their results leave;
-here joins, concatenations and forks do, too, since a ResNet's would fill the device otherwise.
+  superneurons_offload     Liveness (3.2) and the unified tensor pool (3.3.1). Results of convolutions leave for the
+                           host beside the layers up to the next convolution. They come back beside a convolution's
+                           backward.
+  superneurons_speed       The same, and recomputation (3.4): only checkpoints outlive forward. Each segment between
+                           them runs again once, for the first backward layer that needs it, and stays
+                           (speed-centric).
+  superneurons_memory      The same, but a segment runs again for every backward layer, and only the tensors that this
+                           layer reads stay (memory-centric).
+  superneurons_cost_aware  Speed-centric if the segment then holds no more than l_peak, the most bytes that any one
+                           layer's backward needs; else memory-centric.
+
+Checkpoints are the results of convolutions, inner products, joins, concatenations, forks and losses. Most of the time
+goes into making these, and most of the memory into holding the others. If later layers overwrite a checkpoint in place,
+their last value is the checkpoint. If the program has no fork layers, a map with several consumers is a checkpoint. The
+route (3.1) is the program's order: each layer comes after the layers that it reads from.
+
+In the paper only the results of convolutions leave. Here those of joins, concatenations and forks do, too, since those
+of a ResNet would fill the device otherwise.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ from minidnn.memory.policies.recompute import Repeatable, interleave, needs
 from minidnn.program import FORWARD, Op, Pass, Program, Tensor
 
 CHECKPOINTS = ("convolution", "inner_product", "eltwise", "concat", "split", "softmax", "softmax_loss")
-POOLED = ("convolution", "eltwise", "concat", "split")  # whose results leave: the others' are small or made again
+POOLED = ("convolution", "eltwise", "concat", "split")  # families whose results leave; others' are small or made again
 
 
 def superneurons_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
@@ -73,10 +79,13 @@ STEPS = {
 
 
 def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
-    """What leaves does so as soon as it is made, and its bytes are free once the next convolution and all its readers
-    in forward have run. Each convolution's backward fetches what is used from the next one's on."""
+    """The trips of the results that leave for the host.
+
+    A result is copied out as soon as it is made. Its bytes are free once the next convolution and all its readers in
+    forward have run. It comes back beside the last convolution's backward that begins before its first use in backward.
+    """
     first: dict[Op, Point] = {}
-    starts: list[Point] = []  # of the convolutions' backward, with what runs again for it
+    starts: list[Point] = []  # of the convolutions' backward, re-runs for it included
     uses: dict[Tensor, list[Point]] = defaultdict(list)
     for p, op in enumerate(order):
         first.setdefault(op, p)
@@ -85,7 +94,7 @@ def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
         for t in op.tensors:
             uses[t].append(p)
     starts = [_with_runs(able, order, p) for p in starts]
-    leaving: dict[Tensor, Op] = {}  # and the next convolution
+    leaving: dict[Tensor, Op] = {}  # {result: the next convolution}
     waiting: list[Tensor] = []
     for op in able.program.ops[: able.forward]:
         if op.family == "convolution":
@@ -108,6 +117,7 @@ def offloads(able: Repeatable, order: Sequence[Op]) -> tuple[Trip, ...]:
 
 
 def _with_runs(able: Repeatable, order: Sequence[Op], p: Point) -> Point:
+    """The point where the re-runs right before point p begin."""
     while p > able.forward and order[p - 1].during in FORWARD:
         p -= 1
     return p
@@ -117,13 +127,13 @@ def _with_runs(able: Repeatable, order: Sequence[Op], p: Point) -> Point:
 
 
 def route(able: Repeatable, how: str = "cost") -> tuple[Op, ...]:
-    """The order of a step that keeps checkpoints alone. `how`: "speed", "memory" or "cost" (aware)."""
+    """The order of a step that keeps only checkpoints. `how`: "speed", "memory" or "cost" (aware)."""
     dropped = able.droppable() - checkpoints(able)
     segments = _segments(able, dropped)
     layers = able.layers()
     touched = {layer[0].layer: needs(able, layer) for layer in layers}
     peak = max(touched.values(), default=0)
-    later: dict[int, list[Tensor]] = defaultdict(list)  # of each segment, what backward reads
+    later: dict[int, list[Tensor]] = defaultdict(list)  # {segment: tensors of it that backward reads}
     for t in dict.fromkeys(t for layer in layers for op in layer for t in op.reads if t in dropped):
         later[segments[able.maker[t]]].append(t)
     slow = set()  # segments that are memory-centric
@@ -133,9 +143,10 @@ def route(able: Repeatable, how: str = "cost") -> tuple[Op, ...]:
         if how == "memory" or (how == "cost" and held + touched.get(runs[-1].layer, 0) > peak):
             slow.add(k)
     have: set[Tensor] = set()
-    brief: set[Tensor] = set()  # of these, what the next layer may not find
+    brief: set[Tensor] = set()  # of these, tensors that are gone for the next layer
 
     def again(layer: list[Op]) -> list[Op]:
+        """The ops that run again for this layer's backward; notes the tensors that are there afterwards."""
         reads = {t for op in layer for t in op.reads if t in dropped}
         missing = [t for t in reads if t not in have]
         wanted = list(missing)
@@ -153,7 +164,7 @@ def route(able: Repeatable, how: str = "cost") -> tuple[Op, ...]:
 
 
 def checkpoints(able: Repeatable) -> set[Tensor]:
-    """What outlives forward: the last values of units with a checkpoint layer in them, and forked maps."""
+    """Tensors that outlive forward: the last values of units with a checkpoint layer in them, and forked maps."""
     readers: dict[Tensor, set[str]] = defaultdict(set)
     kept: set[Tensor] = set()
     for op in able.program.ops[: able.forward]:
@@ -165,7 +176,7 @@ def checkpoints(able: Repeatable) -> set[Tensor]:
 
 
 def _segments(able: Repeatable, dropped: set[Tensor]) -> dict[Op, int]:
-    """For each op that may run again, its segment: ops that dropped tensors join."""
+    """{forward op: the number of its segment}. A dropped tensor puts its writer and its readers into one segment."""
     parent: dict[Op, Op] = {}
 
     def root(op: Op) -> Op:

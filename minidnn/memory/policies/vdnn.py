@@ -1,19 +1,23 @@
 """vDNN (Rhu, Gimelshein, Clemons, Zulfiqar, Keckler: "vDNN: Virtualized Deep Neural Networks for Scalable,
 Memory-Efficient Neural Network Design", MICRO 2016).
 
-Forward, layer n: its input feature map X goes to the host beside the layer's own computation, and its bytes are
-freed at the layer's end, where compute waits for the copy (III-B). Backward, layer m: the X found by
-`findPrefetchLayer` (Figure 10) comes back beside BWD(m), and must be there before BWD(m-1).
+Forward, layer n: its input feature map X goes to the host beside the layer's own computation. The bytes of X are freed
+at the layer's end, where compute waits for the copy (III-B). Backward, layer m: the X that `findPrefetchLayer` finds
+(Figure 10) comes back beside BWD(m), and must be there before BWD(m-1).
+
   vdnn_all:  X of every feature-extraction layer that has one (ReLU and Dropout in place have none)
   vdnn_conv: X of convolutions only
   vdnn_dyn:  tries, in the paper's order (III-C), no offload, conv and all with the fastest algorithms, then chooses
              algorithms greedily under the budget
-Weights never leave, the classifier stays on the device, and a map with several consumers leaves with the last of
-them (reference count at a fork, Figure 3).
 
-Where the paper is silent we read it so: a map that nothing in backward reads is freed, not offloaded; a forked map
-is offloaded if any of its consumers is of a kind that offloads; layers unknown to the paper (BatchNorm, Scale, LRN,
-Concat, Eltwise) count as feature extraction under vdnn_all.
+Weights never leave, and the classifier stays on the device. A map with several consumers leaves with the last of them
+(reference count at a fork, Figure 3).
+
+Where the paper is silent we read it so:
+
+- A map that nothing in backward reads is freed, not offloaded.
+- A forked map is offloaded if any of its consumers is of a kind that offloads.
+- Layers unknown to the paper (BatchNorm, Scale, LRN, Concat, Eltwise) count as feature extraction under vdnn_all.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ MAPS = (Role.INPUT, Role.ACTIVATION)
 
 @dataclass
 class Layer:
-    """A layer of the feature extraction part: points of its forward and backward ops."""
+    """A feature extraction layer: points of its forward and backward ops, and the maps that leave with it."""
 
     name: str
     convolution: bool = False
@@ -60,7 +64,7 @@ def convolution(layer: Layer) -> bool:
 
 
 def offloading(program: Program, algorithm: dict[Op, Algorithm], offloads: Callable[[Layer], bool]) -> Plan:
-    """The paper's machinery for the input maps of the layers that `offloads` says yes to."""
+    """The paper's plan in which the input maps of the layers that `offloads` accepts leave and come back."""
     share = in_place_sharing(program)
     layers = feature_extraction(program)
     _choose_offloads(program, layers, share, offloads)
@@ -86,9 +90,9 @@ def offloading(program: Program, algorithm: dict[Op, Algorithm], offloads: Calla
 
 
 def feature_extraction(program: Program) -> list[Layer]:
-    """The layers before the classifier: those with no inner product at or above them, in forward order."""
+    """The layers before the classifier, in forward order: no inner product comes before or in them."""
     layers: dict[str, Layer] = {}
-    classified: set[Tensor] = set()  # what an inner product has touched
+    classified: set[Tensor] = set()  # values computed from an inner product's result
     classifier: set[str] = set()
     for p, op in enumerate(program.ops):
         if op.during is Pass.FORWARD:
@@ -106,7 +110,7 @@ def feature_extraction(program: Program) -> list[Layer]:
 
 
 def _choose_offloads(program: Program, layers: list[Layer], share: Share, offloads: Callable[[Layer], bool]) -> None:
-    """Note at each layer the maps that leave with it: it is their last consumer in forward."""
+    """Note at each layer the maps that leave with it. It is the last consumer of these maps in forward."""
     by_name = {layer.name: layer for layer in layers}
     consumers: dict[Tensor, list[str]] = defaultdict(list)
     wanted: set[Tensor] = set()
@@ -115,7 +119,7 @@ def _choose_offloads(program: Program, layers: list[Layer], share: Share, offloa
     for op in program.ops:
         if op.during in FORWARD:
             for t in op.reads:
-                # A layer that works in place has no X of its own: what it overwrites is nobody's input any more.
+                # A layer that works in place has no X of its own: no layer can read the map that it overwrites.
                 if t.role in MAPS and not any((t, y) in in_place_of for y in op.writes):
                     consumers[t].append(op.layer)
         else:
@@ -129,7 +133,7 @@ def _choose_offloads(program: Program, layers: list[Layer], share: Share, offloa
 
 
 def _prefetches(layers: list[Layer]) -> dict[str, Layer]:
-    """{layer whose X comes back: layer beside whose backward it does}, by the paper's Figure 10, literally."""
+    """{layer whose X comes back: the layer beside whose backward it does}, by the paper's Figure 10, literally."""
     prefetched: set[str] = set()
 
     def find_prefetch_layer(current: int) -> int | None:
@@ -151,13 +155,13 @@ def _prefetches(layers: list[Layer]) -> dict[str, Layer]:
 
 # ---- vDNN_dyn ------------------------------------------------------------------------------------------------
 
-ATTEMPTS = 8  # placements tried per greedy pass: each tightens the budget by what the last one overshot
+ATTEMPTS = 8  # placements tried per greedy pass: each has less room by the bytes that the last one had too many
 
 
 def vdnn_dyn(program: Program, costs: Costs, budget: int) -> Plan:
-    """The paper's trials (III-C). A trial "passes" when its schedule's arena fits the budget.
+    """The first of the paper's trials (III-C) that passes: its schedule's arena fits the budget.
 
-    Where not even all(m) fits, all(m) is returned: it is the policy's leanest plan, and what a refusal names.
+    If not even all(m) fits, all(m) is returned: it is the policy's leanest plan, and the refusal names it.
     """
     leanest = vdnn_all(program, costs, budget, "m")
     if not fits(program, costs, leanest, budget):
@@ -177,10 +181,11 @@ def vdnn_dyn(program: Program, costs: Costs, budget: int) -> Plan:
 
 
 def _greedy(program: Program, costs: Costs, budget: int, offloads: Callable[[Layer], bool]) -> Plan | None:
-    """From the first layer on, each op's fastest algorithm whose workspace fits beside what is live there.
+    """The plan with each op's fastest algorithm whose workspace fits with the live bytes; None if none is found.
 
-    The live bytes at an op do not depend on the other ops' workspaces, so one curve serves all choices; where the
-    placement then ends up above the budget, the choice is repeated with that much less."""
+    The live bytes at an op do not depend on the other ops' workspaces, so one curve serves all choices. If the
+    placement then exceeds the budget, the choice is repeated with less room.
+    """
     least = choose(program, costs, "m")
     bare = {op: Algorithm(a.name) for op, a in least.items()}
     live = live_beside(program.ops, curve(program, costs, offloading(program, bare, offloads)).tolist(), bare)

@@ -1,20 +1,22 @@
-"""vDNN++ (Shriram, Garg, Kulkarni: "Dynamic Memory Management for GPU-Based Training of Deep Neural Networks",
-IPDPS 2019), from its abstract and its authors' code; the paper's own text and tables were not to be had.
+"""vDNN++ (Shriram, Garg, Kulkarni: "Dynamic Memory Management for GPU-Based Training of Deep Neural Networks", IPDPS
+2019). It follows the abstract and the authors' code; we could not get the paper's own text and tables.
 
-vDNN's first bottleneck is that each layer waits at its end for its copy. Here a copy out starts where vDNN starts it,
-but its bytes are given up only where somebody needs them: there, and nowhere else, compute waits. A copy back starts
-by vDNN's window (`findPrefetchLayer`) and is awaited at the point of use. The batch is not copied out: the host has
-it still.
-  vdnn_pp:       the maps that vdnn_all offloads
-  vdnn_pp_conv:  those of vdnn_conv
-  vdnn_pp_alt:   the input maps of every other convolution, the first one's among them
+vDNN's first bottleneck is that each layer waits at its end for its copy. Here a copy out starts where vDNN starts it.
+But the map gives up its bytes only where another tensor needs them, and compute waits for the copy there and nowhere
+else. A copy back starts by vDNN's window (`findPrefetchLayer`), and compute waits for it at the point of use. The batch
+is not copied out, since the host still has it.
 
-The authors' allocation sleeps until a helper thread frees enough, and has no guard against sleeping for ever. An
-iteration is deterministic, so here it is worked out beforehand where to wait: the oldest copies (which end first) give
-their bytes up at the last point at which all still fits, and the schedule that comes of it is proved before it runs.
-A map whose bytes nobody asks for stays, and is not copied (the authors' code copies it all the same). Where the budget
-is tight this ends at vDNN's own points, which fit wherever vDNN does. No wait stands earlier than vDNN's and there are
-no others, so that compute never stands still for longer.
+  vdnn_pp:      the maps that vdnn_all offloads
+  vdnn_pp_conv: the maps that vdnn_conv offloads
+  vdnn_pp_alt:  the input maps of every other convolution, the first one's among them
+
+The authors' allocation sleeps until a helper thread frees enough, and nothing keeps it from sleeping for ever. An
+iteration is deterministic, so here the points of waiting are computed in advance. The oldest copies, which end first,
+give up their bytes at the last point at which all still fits. The resulting schedule is proved before it runs. A map
+whose bytes no other tensor needs stays and is not copied (the authors' code copies it all the same).
+
+Under a tight budget this ends at vDNN's own points, which fit wherever vDNN does. No wait comes earlier than vDNN's,
+and there are no other waits. So compute never stalls for longer.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from minidnn.memory.policies.vdnn import Layer, convolution, every, feature_extr
 from minidnn.memory.schedule import Listing, aligned
 from minidnn.program import Program
 
-ATTEMPTS = 8  # placements tried: each has as many bytes less alive as the last one ended above the budget
+ATTEMPTS = 8  # placements tried: each has less room by the bytes that the last one had too many
 
 
 def vdnn_pp(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
@@ -69,7 +71,7 @@ def _asynchronous(
 
 
 def _awaited_at_use(program: Program, trips: Sequence[Trip]) -> tuple[Trip, ...]:
-    """vDNN's trips, each back in time for the first use after it; inputs are not copied out."""
+    """vDNN's trips. Compute waits for each copy back at the first use after it; inputs are not copied out."""
     inputs = set(program.inputs)
     first: dict[Trip, Point] = {}
     of = {trip.tensor: trip for trip in trips}
@@ -83,7 +85,7 @@ def _awaited_at_use(program: Program, trips: Sequence[Trip]) -> tuple[Trip, ...]
 
 @dataclass(frozen=True)
 class _Absence:
-    """A trip as vDNN makes it: over [free, back) `nbytes` are not held."""
+    """A trip of vDNN's. Over [free, back) the device does not hold its `nbytes` (aligned)."""
 
     trip: Trip
     free: Point
@@ -99,18 +101,19 @@ def _absences(taken: Listing) -> tuple[list[_Absence], np.ndarray]:
             trip = s.leaves
             if trip is not None and trip.free is not None and trip.back is not None:
                 found.append(_Absence(trip, trip.free, trip.back, aligned(b.nbytes)))
-    # Bytes of inputs go first: no copy out is to be awaited.
+    # Inputs give up their bytes first: they have no copy out to wait for.
     found.sort(key=lambda a: (a.free, a.trip.out is not None, a.trip.out))
     return found, aligned_curve(taken)
 
 
 def _freed_late(absences: Sequence[_Absence], curve: np.ndarray, room: int) -> tuple[Trip, ...]:
-    """The trips that are needed to stay within `room` bytes, each freeing as late as possible.
+    """The trips that are needed to stay within `room` bytes. Each frees its bytes as late as possible.
 
-    curve: bytes live at each execution when all free as early as vDNN."""
+    `curve`: bytes live at each execution if all trips free as early as vDNN's.
+    """
     trips: list[Trip] = []
-    held: deque[_Absence] = deque()  # copied out, and not yet asked for their bytes
-    more = 0  # what they hold
+    held: deque[_Absence] = deque()  # their bytes are not needed yet
+    more = 0  # bytes that they hold
     coming = deque(absences)
     for p in range(len(curve)):
         while coming and coming[0].free <= p:

@@ -1,7 +1,6 @@
-"""The part of the proof that looks at no instruction: one size per name, places on the host and in the store, homes:
-a program's own, and those of all programs of a net.
+"""The part of the proof that looks at no instruction: sizes of tensors, places on the host and in the store, and homes.
 
-Each function returns what is wrong, in words, or None.
+Each function returns the first error as text, or None.
 """
 
 from __future__ import annotations
@@ -26,16 +25,17 @@ from minidnn.program import Tensor
 
 
 def wrong_size(s: Schedule) -> str | None:
-    """Tensors are equal by name: whoever speaks of one must mean as many bytes as the program does."""
+    """An error if a tensor has other bytes in the schedule than in the program. (Tensors are equal by name.)"""
     known = {t: t.nbytes for op in s.program.ops for t in op.tensors}
     known |= {workspace_of(op, a): a.workspace for op, a in s.plan.algorithm.items() if a.workspace}
-    for t in _spoken_of(s):
+    for t in _all_tensors(s):
         if known.setdefault(t, t.nbytes) != t.nbytes:
             return f"{t.name} has {known[t]} bytes in the program and {t.nbytes} in the schedule"
     return None
 
 
-def _spoken_of(s: Schedule) -> Iterator[Tensor]:
+def _all_tensors(s: Schedule) -> Iterator[Tensor]:
+    """Every tensor of the program and the schedule."""
     yield from (t for op in s.program.ops for t in (*op.reads, *op.writes))
     yield from (*s.program.inputs, *s.program.carried, *s.program.outputs)
     yield from (stay.tensor for b in s.buffers for stay in b.stays)
@@ -46,19 +46,22 @@ def _spoken_of(s: Schedule) -> Iterator[Tensor]:
 
 
 def wrong_place(s: Schedule) -> str | None:
-    """Places on the host must not overlap, nor those in the store; inputs have two, and what is packed may not have
-    become smaller."""
+    """An error if two places on the host overlap, or two in the store.
+
+    An input needs two places on the host, and a packed tensor needs room for the case that packing saves nothing.
+    """
     inputs = set(s.program.inputs)
     packed = s.staging is not None and s.staging.compress
     for t in inputs:
         if t not in s.host_offset and any(t in op.reads for op in s.program.ops):
             return f"input {t.name} has no place on the host"
-    return _apart(
+    return _misplaced(
         s.host_offset, lambda t: aligned(t.nbytes) * (2 if t in inputs else 1), s.host_bytes, "on the host"
-    ) or _apart(s.store_offset, lambda t: stored_bound(t, packed), s.store_bytes, "in the store")
+    ) or _misplaced(s.store_offset, lambda t: stored_bound(t, packed), s.store_bytes, "in the store")
 
 
-def _apart(where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int, what: str) -> str | None:
+def _misplaced(where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int, what: str) -> str | None:
+    """An error unless all places are aligned, do not overlap, and end within `most` bytes."""
     spans: list[tuple[int, int, str]] = []
     for t, at in where.items():
         if at < 0 or at % ALIGNMENT:
@@ -73,17 +76,17 @@ def _apart(where: Mapping[Tensor, int], size: Callable[[Tensor], int], most: int
 
 
 def wrong_home(s: Schedule) -> str | None:
-    """A home is one carried tensor's, and a tensor has one; what a stay is told of its buffer is so."""
+    """An error unless homes hold one carried tensor each, no tensor has two homes, and stays name their buffers."""
     carried = set(s.program.carried)
     at_home: set[Tensor] = set()
     for b in s.buffers:
         for stay in b.stays:
             if stay.buffer is not b:
-                return f"{stay!r} takes itself to be in {stay.buffer.label}, it is in {b.label}"
+                return f"{stay!r} names {stay.buffer.label} as its buffer, but it is in {b.label}"
         if b.home:
             t = b.stays[0].tensor
             if len(b.stays) > 1 or t not in carried:
-                return f"{b.label} lives across steps, which only a carried tensor by itself does"
+                return f"{b.label} lives across steps, but it is not the buffer of a single carried tensor"
             if t in at_home:
                 return f"{t.name} has two homes"
             at_home.add(t)
@@ -91,7 +94,7 @@ def wrong_home(s: Schedule) -> str | None:
 
 
 def wrong_between(schedules: Sequence[Schedule]) -> str | None:
-    """Programs of one arena find what they carry where others leave it, and touch nothing that only others carry."""
+    """An error if a carried tensor's home differs between programs, or a program uses bytes that only others carry."""
     home: dict[Tensor, tuple[int, int]] = {}
     for s in schedules:
         for t, span in _homes(s):
@@ -103,22 +106,23 @@ def wrong_between(schedules: Sequence[Schedule]) -> str | None:
         for (_, end, a), (start, _, b) in pairwise(others):
             if start < end:
                 return f"{a} and {b}, which live across steps, overlap"
-        if touched := _meeting(s, s.buffers, others):
+        if touched := _overlap(s, s.buffers, others):
             return f"{s.program.name}: {touched}, which another program left there"
     return None
 
 
 def _homes(s: Schedule) -> Iterator[tuple[Tensor, tuple[int, int]]]:
+    """(tensor, (start, end)) of each home."""
     for b in s.buffers:
         if b.home:
             yield b.stays[0].tensor, (s.offset[b], s.offset[b] + b.nbytes)
 
 
-def _meeting(s: Schedule, buffers: Iterable[Buffer], spans: Sequence[tuple[int, int, str]]) -> str | None:
-    """Who of these buffers lies over one of the spans, which are sorted and apart."""
+def _overlap(s: Schedule, buffers: Iterable[Buffer], spans: Sequence[tuple[int, int, str]]) -> str | None:
+    """An error if one of these buffers overlaps one of the spans, which are sorted and do not overlap."""
     for b in buffers:
         lo = s.offset[b]
         i = bisect_right(spans, lo + b.nbytes - 1, key=lambda span: span[0]) - 1
         if i >= 0 and spans[i][1] > lo:
-            return f"{b.label} lies over {spans[i][2]}"
+            return f"{b.label} overlaps {spans[i][2]}"
     return None

@@ -1,7 +1,7 @@
-"""The part of the proof that is about the pinned ring, whose bytes are used again and again within a step.
+"""The part of the proof about the pinned ring, whose bytes are used again and again within a step.
 
-A range of the ring holds the number last written to it, and remembers who wrote and who has read it since. Whoever
-writes must come after all of these, whoever reads after the writer; a write spoils all that it overlaps.
+A range of the ring holds the number last written to it, and remembers its writer and its readers since. The next writer
+must come after all of these, and a reader after the writer. A write spoils every leg that it overlaps.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from minidnn.memory.schedule import ALIGNMENT, Leg, Stream
 class _Range:
     lo: int
     hi: int
-    leg: Leg | None  # what it holds, whole and intact
+    leg: Leg | None  # the leg that it holds whole; None: part of the leg was overwritten
     number: Hashable
     written: tuple[int, Stream]
     reads: dict[Stream, int] = field(default_factory=dict)
 
 
 class Ring:
-    """Each method returns what is wrong, in words, or None."""
+    """The ring's ranges at one instruction. `write` and `read` return an error as text, or None."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        self.ranges: list[_Range] = []  # by offset, none over another
+        self.ranges: list[_Range] = []  # by offset, without overlap
 
     def _over(self, lo: int, hi: int) -> tuple[int, int]:
-        """The ranges [i, j) that overlap these bytes."""
+        """Indices [i, j) of the ranges that overlap these bytes."""
         i = bisect_right(self.ranges, lo, key=lambda r: r.lo) - 1
         if i < 0 or self.ranges[i].hi <= lo:
             i += 1
@@ -57,7 +57,7 @@ class Ring:
         return None
 
     def read(self, leg: Leg, index: int, stream: Stream, clock: Mapping[Stream, int]) -> tuple[Hashable, str | None]:
-        """The number that is read, and what is wrong."""
+        """(the number read, an error as text or None)."""
         i, j = self._over(leg.at, leg.at + leg.tensor.nbytes)
         found = self.ranges[i] if j == i + 1 else None
         if found is None or found.leg is None or (found.leg.tensor, found.lo) != (leg.tensor, leg.at):

@@ -1,15 +1,15 @@
-"""The proof that a schedule computes what its program says, within its bytes, whatever the streams' timing.
+"""The proof that a schedule computes its program's values within its bytes, whatever the timing of the streams.
 
-Values, not only bytes: each write gets the number hash(op, algorithm, output, numbers read). The program's own
-order gives the expected numbers, and every execution must read them. A copy moves a number between device and
-host bytes; a write spoils every other number in the same bytes; at the end each carried tensor and each output
-must hold its final number at its home.
+The proof follows values, not only bytes. Each write gets the number hash(op, algorithm, output, numbers read). The
+program's own order gives the expected numbers, and every execution must read them. A copy moves a number between device
+and host bytes. A write spoils every other number in the same bytes. When the step ends, each carried tensor must hold
+its final number at its home, and each output on the host.
 
-Order: vector clocks over the streams. Within a buffer, a write and any other access must be ordered by
-waits. At a Free all accesses of the buffer precede compute; whoever uses those bytes next must come after that
-Free. So it suffices to remember, per range of bytes, compute's clock when it was freed: n log n in all.
+Vector clocks over the streams show the order. Within a buffer, waits must order a write against any other access. At a
+Free, all accesses of the buffer must precede compute, and the next user of those bytes must come after that Free. So it
+suffices to remember, for each range of bytes, compute's clock when it was freed: n log n in all.
 
-It shares nothing with the lowering but the instruction types: it is the check on it.
+The proof checks the lowering, so it shares only the instruction types with it.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ Clock = dict[Stream, int]
 
 
 class ScheduleError(Exception):
-    """A schedule that could compute something else, or use bytes it does not own. Names the instruction."""
+    """The schedule could compute other values, or use bytes that it does not own. The message names the instruction."""
 
 
 def expected_numbers(
     program: Program, algorithm: Mapping[Op, Algorithm]
 ) -> tuple[dict[Op, tuple[Number, ...]], dict[Tensor, Number]]:
-    """What each op reads, and what each tensor finally holds, in the program's own order."""
+    """({op: the numbers it must read}, {tensor: its final number}), in the program's own order."""
     value: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.carried, *program.inputs)}
     reads: dict[Op, tuple[Number, ...]] = {}
     for op in program.ops:
@@ -63,27 +63,31 @@ def expected_numbers(
 
 
 def written_number(op: Op, algorithm: str, t: Tensor, reads: tuple[Number, ...]) -> Number:
+    """The number of a tensor that an op writes."""
     return hash((op.name, algorithm, t.name, reads))
 
 
 @dataclass(eq=False)
 class _Bytes:
-    """What is known of one buffer while it is allocated."""
+    """The state of one buffer while it is allocated: the numbers it holds, and its last accesses."""
 
     numbers: dict[Tensor, Number] = field(default_factory=dict)
-    write: tuple[int, Stream] | None = None  # last write
-    reads: dict[Stream, int] = field(default_factory=dict)  # last read by each stream since that write
+    write: tuple[int, Stream] | None = None  # the last write: (instruction, stream)
+    reads: dict[Stream, int] = field(default_factory=dict)  # {stream: its last read since that write}
 
 
 class _Freed:
-    """Ranges of arena bytes and compute's clock when each was last freed. Each range is replaced once it is
-    freed again, so that all queries together look at no more ranges than there are Frees."""
+    """Ranges of arena bytes, each with compute's clock when it was last freed.
+
+    Freeing a range again replaces it, so that all queries together look at no more ranges than there are Frees.
+    """
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.ranges: list[tuple[int, int, Clock]] = []
 
     def over(self, lo: int, hi: int) -> Sequence[tuple[int, int, Clock]]:
+        """The ranges that overlap [lo, hi)."""
         i = bisect_right(self.starts, lo) - 1
         if i < 0 or self.ranges[i][1] <= lo:
             i += 1
@@ -121,7 +125,7 @@ class _Proof:
         self.host: dict[Tensor, Number] = {t: ("start", t.name) for t in program.inputs}
         self.host_access: dict[Tensor, list[tuple[int, Stream, bool]]] = {}
         self.ring = Ring(schedule.ring)
-        self.store: dict[Tensor, Number] = {}  # the one stream that touches it is in order
+        self.store: dict[Tensor, Number] = {}  # needs no order: one stream alone touches it
         self.owner = {id(stay): b for b in schedule.buffers for stay in b.stays}
 
     def fail(self, message: str) -> ScheduleError:
@@ -131,6 +135,7 @@ class _Proof:
     # -- bytes
 
     def take(self, b: Buffer) -> None:
+        """Allocate a buffer: it must be aligned, lie within the arena, and overlap no live buffer."""
         lo = self.s.offset[b]
         hi = lo + b.nbytes
         if lo < 0 or lo % ALIGNMENT:
@@ -152,6 +157,7 @@ class _Proof:
         self.held[b] = _Bytes()
 
     def release(self, b: Buffer) -> None:
+        """Free a buffer: compute must come after all accesses of it."""
         if b not in self.held:
             raise self.fail(f"{b.label} is freed but not allocated")
         bytes_ = self.held.pop(b)
@@ -164,6 +170,7 @@ class _Proof:
         self.freed.free(lo, hi, dict(mine))
 
     def access(self, stay: Stay, stream: Stream, write: bool) -> _Bytes:
+        """The state of the stay's buffer. `stream` must come after all accesses that conflict with this one."""
         b = self.owner.get(id(stay))
         if b is None or b not in self.held:
             raise self.fail(f"{stay!r} is not on the device")
@@ -172,7 +179,7 @@ class _Proof:
             lo = self.s.offset[b]
             for _, _, then in self.freed.over(lo, lo + b.nbytes):
                 if any(mine[s] < then[s] for s in STREAMS):
-                    raise self.fail(f"{stay!r} takes bytes whose former user may not be done")
+                    raise self.fail(f"{stay!r} takes bytes that their former user may still use")
         if bytes_.write is not None and mine[bytes_.write[1]] < bytes_.write[0]:
             raise self.fail(f"{stay!r} races with instruction {bytes_.write[0]} ({bytes_.write[1]}), which writes it")
         if write:
@@ -182,12 +189,14 @@ class _Proof:
         return bytes_
 
     def accessed(self, bytes_: _Bytes, stream: Stream, write: bool) -> None:
+        """Note the access of the current instruction."""
         if write:
             bytes_.write, bytes_.reads = (self.i, stream), {}
         else:
             bytes_.reads[stream] = self.i
 
     def host_order(self, t: Tensor, stream: Stream, write: bool) -> None:
+        """`stream` must come after all accesses to the host's copy that conflict with this one."""
         for index, other, wrote in self.host_access.get(t, ()):
             if (write or wrote) and self.clock[stream][other] < index:
                 raise self.fail(f"the host's copy of {t.name} races with instruction {index} ({other})")
@@ -201,7 +210,7 @@ class _Proof:
 
     def wait(self, x: Wait) -> None:
         if x.on not in self.stamp:
-            raise self.fail(f"{x.stream} waits for instruction {x.on}, which has not been issued before it")
+            raise self.fail(f"{x.stream} waits for instruction {x.on}, which is not issued before it")
         mine, theirs = self.clock[x.stream], self.stamp[x.on][1]
         for s in STREAMS:
             mine[s] = max(mine[s], theirs[s])
@@ -237,12 +246,12 @@ class _Proof:
     def into_ring(self, leg: Leg, t: Tensor, number: Number, stream: Stream) -> None:
         wrong = self.ring.write(leg, number, self.i, stream, self.clock[stream])
         if wrong or leg.tensor != t:
-            raise self.fail(wrong or f"{t.name} is copied to where {leg.tensor.name} goes")
+            raise self.fail(wrong or f"{t.name} is copied into the leg of {leg.tensor.name}")
 
     def from_ring(self, leg: Leg, t: Tensor, stream: Stream) -> Number:
         number, wrong = self.ring.read(leg, self.i, stream, self.clock[stream])
         if wrong or leg.tensor != t:
-            raise self.fail(wrong or f"{t.name} is copied from where {leg.tensor.name} is")
+            raise self.fail(wrong or f"{t.name} is copied from the leg of {leg.tensor.name}")
         return number
 
     def stash(self, x: Stash) -> None:
@@ -263,7 +272,7 @@ class _Proof:
         op = x.op
         want = self.expected[op]
         if len(x.reads) != len(op.reads) or len(x.writes) != len(op.writes):
-            raise self.fail(f"{op.name} is given other than what it reads and writes")
+            raise self.fail(f"{op.name} is given more or fewer tensors than it reads and writes")
         for t, stay, number in zip(op.reads, x.reads, want, strict=True):
             bytes_ = self.access(stay, "compute", write=False)
             if stay.tensor != t or t not in bytes_.numbers:
@@ -280,7 +289,7 @@ class _Proof:
             if stay.tensor != t:
                 raise self.fail(f"{op.name} writes {stay.tensor.name} instead of {t.name}")
             if t in op.reads and readers.get(b) != t:
-                raise self.fail(f"{op.name} updates {t.name} in place, but reads it elsewhere than it writes it")
+                raise self.fail(f"{op.name} updates {t.name} in place, but reads and writes different bytes")
             if b in writes:
                 raise self.fail(
                     f"{op.name} writes {t.name} and {getattr(writes[b], 'name', 'its workspace')} over each other"
@@ -299,7 +308,7 @@ class _Proof:
             self.access(x.workspace, "compute", write=True)
             b = self.owner[id(x.workspace)]
             if b in writes or b in readers:
-                raise self.fail(f"the workspace of {op.name} lies over a tensor it uses")
+                raise self.fail(f"the workspace of {op.name} overlaps a tensor that the op uses")
             if x.workspace.tensor != workspace_of(op, x.algorithm):
                 raise self.fail(f"{op.name} is given the workspace {x.workspace.tensor.name}")
             writes[b] = None
@@ -345,7 +354,7 @@ class _Proof:
                 self.fetch(x)
             else:
                 if x.run != done.get(x.op):
-                    raise self.fail(f"{x.op.name} runs as number {x.run}, expected {done.get(x.op)}")
+                    raise self.fail(f"{x.op.name} has the run number {x.run}, expected {done.get(x.op)}")
                 done[x.op] += 1
                 self.compute(x)
         self.i = len(self.s.instructions)
@@ -361,7 +370,7 @@ class _Proof:
             if self.host.get(t) != self.final[t]:
                 raise self.fail(f"the host does not have the final value of output {t.name}")
         for t in program.inputs:
-            if self.host[t] != ("start", t.name):  # a step may be repeated on the inputs of the last one
+            if self.host[t] != ("start", t.name):  # the next step may run on the same inputs
                 raise self.fail(f"input {t.name} is overwritten on the host")
         for b in self.held:
             if not b.home:
@@ -369,7 +378,7 @@ class _Proof:
 
 
 def verify(schedule: Schedule, budget: int | None = None) -> None:
-    """Raise ScheduleError, naming the instruction, unless the schedule is proved right and within `budget` bytes."""
+    """Raise ScheduleError, naming the instruction, unless the schedule is right and takes at most `budget` bytes."""
     if budget is not None and schedule.arena > budget:
         raise ScheduleError(f"{schedule.program.name}: the arena is {schedule.arena} bytes, the budget {budget}")
     if wrong := wrong_size(schedule) or wrong_place(schedule) or wrong_home(schedule):
@@ -378,7 +387,7 @@ def verify(schedule: Schedule, budget: int | None = None) -> None:
 
 
 def verify_all(schedules: Iterable[Schedule], budget: int | None = None) -> None:
-    """`verify` for programs that run in one arena, in any order: none may touch what only another carries."""
+    """`verify` for programs that run in one arena, in any order: none may touch bytes that only another carries."""
     schedules = list(schedules)
     for schedule in schedules:
         verify(schedule, budget)
