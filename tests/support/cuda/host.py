@@ -49,7 +49,7 @@ class KernelError(Exception):
 
 
 def sources() -> list[str]:
-    """The names of kernels/*.cu, without the ending."""
+    """The names of backends/cuda/kernels/*.cu, without the ending."""
     return sorted(p.stem for p in KERNELS.glob("*.cu"))
 
 
