@@ -1,0 +1,1 @@
+"""The command line: one file per verb, with `arguments(parser)` and `run(args)`; main.py lists the verbs."""

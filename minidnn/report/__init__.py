@@ -1,0 +1,1 @@
+"""Tables, pictures and pages of the values that study/ returns: one file per verb."""

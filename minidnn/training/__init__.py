@@ -1,0 +1,1 @@
+"""Training: the solver, the session that holds a loaded net, snapshots, and the feeds of samples."""

@@ -26,7 +26,7 @@ from minidnn.memory.policies.algorithms import Algorithms, choose
 from minidnn.memory.policies.recompute import Repeatable, interleave
 from minidnn.program import Op, Program, Tensor
 
-BUDGETS = 32  # values of B tried
+BUDGETS = 32  # steps between the 33 values of B that are tried
 
 
 def sqrt_n(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:

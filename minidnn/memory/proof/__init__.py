@@ -1,0 +1,1 @@
+"""Prove: a schedule is verified on its real offsets before it runs."""
