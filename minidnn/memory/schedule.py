@@ -6,7 +6,7 @@ or with a trip. Stays that share bytes (in-place results, slots) form a Buffer. 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -160,12 +160,8 @@ class Listing:
 
         A shared buffer counts with the role of its first stay's tensor.
         """
-        steps = np.zeros(len(self.plan.order) + 1, np.int64)
-        for b in self.buffers:
-            if roles is None or b.stays[0].tensor.role in roles:
-                steps[b.lo] += b.nbytes
-                steps[b.hi] -= b.nbytes
-        return np.cumsum(steps)[:-1]
+        counted = (b for b in self.buffers if roles is None or b.stays[0].tensor.role in roles)
+        return live_bytes(counted, len(self.plan.order), lambda b: b.nbytes)
 
     def live(self, point: Point) -> list[Buffer]:
         """Buffers that are live at an execution, largest first."""
@@ -220,6 +216,22 @@ class Arrangement:
     def off_device(self) -> int:
         """Bytes on the host, pinned and pageable; a host budget limits these."""
         return self.host + self.store
+
+
+def live_bytes(buffers: Iterable[Buffer], points: int, size: Callable[[Buffer], int]) -> np.ndarray:
+    """The sum of the sizes of the buffers that are live at each point: int64 (points,)."""
+    steps = np.zeros(points + 1, np.int64)
+    for b in buffers:
+        steps[b.lo] += size(b)
+        steps[b.hi] -= size(b)
+    return np.cumsum(steps)[:-1]
+
+
+def live_peak(buffers: Iterable[Buffer], points: int, size: Callable[[Buffer], int]) -> tuple[int, int]:
+    """The largest sum of live bytes, and the first point that has it; (0, 0) without points."""
+    curve = live_bytes(buffers, points, size)
+    point = int(np.argmax(curve)) if points else 0
+    return int(curve[point]) if points else 0, point
 
 
 def aligned(nbytes: int) -> int:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.memory.lowering.placement import ORDERS, live_peak
-from minidnn.memory.schedule import Buffer, Schedule, aligned
+from minidnn.memory.lowering.placement import ORDERS
+from minidnn.memory.schedule import Buffer, Schedule, aligned, live_peak
 from minidnn.program import Pass
 
 # fit -> the index of the gap to use. `sizes` are the bytes of the gaps that are large enough, in order from the end of

@@ -6,11 +6,8 @@ computed from the seed and a count. So a run continued from a snapshot ends with
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
-import signal
-import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -33,6 +30,7 @@ from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.evaluate import evaluate
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.feeds import Feeds, Pair
+from minidnn.training.interrupt import Interrupt
 from minidnn.training.parameters import all_zero
 from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
@@ -114,7 +112,7 @@ class Solver:
         self._test_iter = None if batch else next(iter(p.test_iter), None)
         self._saved = self.iteration if before else None  # the iteration of the last snapshot
         self._losses: deque[float] = deque(maxlen=p.average_loss)
-        self._stop = False
+        self._interrupt = Interrupt()
 
     # ---- what a user looks at
 
@@ -166,21 +164,21 @@ class Solver:
         if self.prefix and (p.snapshot or p.snapshot_after_train):
             snapshot.check_writable(self.prefix, p.max_iter)
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
-        with self._until_interrupted():
-            while self.iteration < p.max_iter and not self._stop:
+        with self._interrupt.watched():
+            while self.iteration < p.max_iter and not self._interrupt.asked:
                 if self._test_is_due():
                     yield from self._tested()
-                if self._stop:
+                if self._interrupt.asked:
                     break
                 yield self._iterate_quietly()
                 if p.snapshot and self.iteration % p.snapshot == 0 and self.prefix:
                     yield self.save()
             self.machine.settle()
-            if self.unsaved and (p.snapshot_after_train or self._stop):
+            if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
                 yield self.save()
-            if "TEST" in self.feeds and not self._stop:
+            if "TEST" in self.feeds and not self._interrupt.asked:
                 yield from self._tested()
-        yield Ended(self.iteration, self._stop)
+        yield Ended(self.iteration, self._interrupt.asked)
 
     def _tested(self) -> Iterator[Tested | Saved]:
         try:
@@ -242,7 +240,7 @@ class Solver:
         if "TEST" not in self.feeds:
             raise InvalidInput("there is nothing to test with: the solver has neither test_iter nor test_data")
         return evaluate(
-            self.session, self.feeds["TEST"], batches or self._test_iter, self.iteration, lambda: self._stop
+            self.session, self.feeds["TEST"], batches or self._test_iter, self.iteration, lambda: self._interrupt.asked
         )
 
     def save(self, prefix: str | Path | None = None) -> Saved:
@@ -285,24 +283,6 @@ class Solver:
         p, i = self.parameters, self.iteration
         due = p.test_interval and i % p.test_interval == 0 and (i or p.test_initialization)
         return bool(due) and "TEST" in self.feeds
-
-    @contextlib.contextmanager
-    def _until_interrupted(self) -> Iterator[None]:
-        """In this context Ctrl-C sets `_stop`, so that the run ends after the step; a second one ends it at once."""
-        self._stop = False
-        if threading.current_thread() is not threading.main_thread():
-            yield  # only the main thread may take signals
-            return
-
-        def stop(*_: object) -> None:
-            signal.signal(signal.SIGINT, before)
-            self._stop = True
-
-        before = signal.signal(signal.SIGINT, stop)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
 
     # ---- going on from a snapshot
 

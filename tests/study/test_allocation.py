@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from minidnn.memory.lowering.placement import ORDERS, live_peak, online
+from minidnn.memory.lowering.placement import ORDERS, online
 from minidnn.memory.planning import arrange
-from minidnn.memory.schedule import Buffer, aligned
+from minidnn.memory.schedule import Buffer, aligned, live_peak
 from minidnn.study.allocation import FITS, lasting_maps, placed, pool_size, table
 from minidnn.study.reproduce import rows
 from tests.support.programs import PROGRAMS, chain, costs

@@ -19,7 +19,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
-from minidnn.memory.schedule import Buffer, Listing, Offload, Prefetch, Schedule, Stash, aligned, stored_bound
+from minidnn.memory.schedule import (
+    Buffer,
+    Listing,
+    Offload,
+    Prefetch,
+    Schedule,
+    Stash,
+    aligned,
+    live_peak,
+    stored_bound,
+)
 from minidnn.program import Tensor
 
 # Orders other than by start look at every buffer already placed, which takes quadratic time. In NumPy that is some
@@ -149,17 +159,6 @@ def homes(carried: Iterable[Tensor]) -> tuple[dict[Tensor, int], int]:
         where[t] = top
         top += aligned(t.nbytes)
     return where, top
-
-
-def live_peak(buffers: Sequence[Buffer], points: int, size: Callable[[Buffer], int]) -> tuple[int, int]:
-    """The largest sum of live bytes, and the first point that has it."""
-    steps = np.zeros(points + 1, np.int64)
-    for b in buffers:
-        steps[b.lo] += size(b)
-        steps[b.hi] -= size(b)
-    curve = np.cumsum(steps)[: max(points, 1)]
-    p = int(np.argmax(curve))
-    return int(curve[p]), p
 
 
 def place(

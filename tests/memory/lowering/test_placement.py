@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from minidnn.memory.lowering.placement import ORDERS, live_peak, offline, online, pack
+from minidnn.memory.lowering.placement import ORDERS, offline, online, pack
 from minidnn.memory.planning import arrange
-from minidnn.memory.schedule import Buffer, aligned
+from minidnn.memory.schedule import Buffer, aligned, live_peak
 from tests.support.policies import KINDS as POLICIES
 from tests.support.programs import PROGRAMS, costs
 

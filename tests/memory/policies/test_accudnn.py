@@ -11,13 +11,13 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.lowering.lower import lower
-from minidnn.memory.lowering.placement import live_peak, place
+from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Trip, complete
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import find
 from minidnn.memory.policies.accudnn_model import Model
 from minidnn.memory.policies.algorithms import choose
-from minidnn.memory.schedule import aligned
+from minidnn.memory.schedule import aligned, live_peak
 from minidnn.nets.net import Net
 from minidnn.program import Algorithm
 from minidnn.programs.build import programs
