@@ -26,7 +26,7 @@ from minidnn.memory import policies
 from minidnn.nets.net import Net
 
 PROCESSES = 8  # that compile at once
-NETS = Path(__file__).parents[2] / "tests" / "nets"
+NETS = Path(__file__).parents[2] / "tests" / "support" / "nets"
 
 
 class Place:

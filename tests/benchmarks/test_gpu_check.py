@@ -37,7 +37,7 @@ from minidnn.programs.updates import TrainSpec
 from tests.support.cuda import fake as cuda_fake
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
-from tests.support.paths import ROOT
+from tests.support.paths import NET_FILES, ROOT
 
 ENDINGS = ("json", "jsonl", "md", "svg")
 compiled = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
@@ -367,7 +367,7 @@ def test_weights_that_stay_are_noticed(monkeypatch):
     """Equal bytes of nets that learn nothing would show nothing."""
     device = fake_device()
     monkeypatch.setattr(policies, "feed", lambda machine, k: None)  # so the rate of learning is none
-    net = Net.from_yaml(ROOT / "tests" / "nets" / "lenet.yaml")
+    net = Net.from_yaml(NET_FILES / "lenet.yaml")
     with pytest.raises(Wrong, match=r"learned nothing|not finite"):
         policies.trained(net, device, "liveness:m", estimate(device), None, False)
 
@@ -422,7 +422,7 @@ def test_its_modes_compute_the_same(net):
     from benchmarks.nets import RATE, TRAIN, batch_of
     from benchmarks.peer import Peer, Trainer, first_weights
 
-    loaded = Net.from_yaml(ROOT / "tests" / "nets" / f"{net}.yaml")
+    loaded = Net.from_yaml(NET_FILES / f"{net}.yaml")
     graph, weights = loaded.graph("TRAIN"), first_weights(loaded)
     batch = {t.name: v for t, v in batch_of(programs(loaded, TRAIN, ("TRAIN",))["TRAIN"]).items()}
     found = {}

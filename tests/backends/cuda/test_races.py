@@ -40,7 +40,7 @@ from tests.support.cuda.recorder import (
     lived,
     recording_device,
 )
-from tests.support.paths import SMALL_NETS
+from tests.support.paths import NET_FILES, ROOT, SMALL_NETS
 
 
 @pytest.mark.parametrize("policy", ["baseline:p", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn"])
@@ -80,7 +80,7 @@ def test_all_three_programs_of_a_solver_take_turns(ahead):
     """Gradients that are carried from step to step, and poison only where it is asked for."""
     device = recording_device()
     train = TrainSpec(SGD(momentum=0.9), clip_gradients=5.0, iter_size=2)
-    made = programs(load(cpu_step.SMALL_NETS / "residual.yaml"), train, ("TRAIN", "TEST"))
+    made = programs(load(NET_FILES / "residual.yaml"), train, ("TRAIN", "TEST"))
     assert list(made) == ["ACCUMULATE", "TRAIN", "TEST"]
     with lived(arrange(list(made.values()), "vdnn_all:m", estimate(device)), device, ahead=ahead) as life:
         check_life(life)
@@ -111,7 +111,7 @@ def test_plans_of_a_real_cudnn_too(record_property):
     """Engines and workspaces as on an H200. In a process of its own: cuDNN ends the process when it is unhappy."""
     words = ["--nets", "--of", "googlenet", "--policies", "vdnn_all:p", "vdnn_dyn", "--card", "h200"]
     command = [sys.executable, "-m", "tests.support.cuda.races", *words]
-    done = subprocess.run(command, cwd=cpu_step.SMALL_NETS.parents[1], capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=240)
     for line in done.stdout.splitlines():
         record_property("told", line)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
