@@ -216,21 +216,6 @@ def test_a_host_budget_likewise():
     arrange([program], "vdnn_all:m", costs(), host_budget=host)
 
 
-def test_vdnn_dyn_takes_the_fastest_plan_that_fits_and_names_its_leanest_when_none_does():
-    program = PROGRAMS["chain"]()
-    free = arrange([program], "liveness:p", costs()).arena
-    lean = arrange([program], "vdnn_all:m", costs()).arena
-    seconds = []
-    for budget in (free, (free + lean) // 2, lean):
-        s = arrange([program], "vdnn_dyn", costs(), budget=budget).schedules["TRAIN"]
-        assert s.arena <= budget
-        seconds.append(simulate(s, costs()).seconds)
-    assert seconds == sorted(seconds)
-    with pytest.raises(BudgetError) as e:
-        arrange([program], "vdnn_dyn", costs(), budget=lean - 256)
-    assert e.value.smallest == lean
-
-
 def test_poison_never_falls_on_bytes_that_a_copy_back_has_already_filled():
     """A Free is no event: the copy back that takes its bytes waits for the op before it, and may be quicker."""
     program = PROGRAMS["inception"](3)

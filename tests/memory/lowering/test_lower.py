@@ -18,6 +18,7 @@ from minidnn.memory.schedule import Compute, Offload, Prefetch, Wait
 from tests.support.oracle import broken
 from tests.support.paths import GOLDEN
 from tests.support.programs import PROGRAMS, chain, costs, normed
+from tests.support.schedules import positions
 
 
 @pytest.mark.parametrize(
@@ -36,52 +37,6 @@ def test_listing(policy):
     if os.environ.get("GOLDEN") == "write":
         file.write_text(text)
     assert text == file.read_text()
-
-
-def positions(schedule, kind, name):
-    return [
-        i
-        for i, x in enumerate(schedule.instructions)
-        if isinstance(x, kind)
-        and (x.op.name if isinstance(x, Compute) else x.stay.tensor.name if not isinstance(x, Wait) else "") == name
-    ]
-
-
-def test_vdnn_all_is_the_papers_machinery_on_a_chain():
-    """Rhu et al. III-B: offload beside the layer, a barrier at its end; prefetch by Figure 10's window, done before
-    the next layer's backward."""
-    s = arrange([chain(4)], "vdnn_all:m", costs()).schedules["TRAIN"]
-    x = s.instructions
-    for n in range(1, 4):
-        conv = positions(s, Compute, f"conv{n}.forward")[0]
-        out = positions(s, Offload, f"relu{n - 1}.y")[0]
-        following = positions(s, Compute, f"relu{n}.forward")[0]
-        assert out < conv < following  # issued beside FWD(n)
-        barrier = [i for i, w in enumerate(x) if isinstance(w, Wait) and w.stream == "compute" and w.on == out]
-        assert conv < barrier[0] < following  # n+1 does not start before the copy is done
-    # Figure 10 from conv3's backward finds conv2; its X comes back beside BWD(conv3), done before BWD(relu2)
-    fetch = positions(s, Prefetch, "relu1.y")[0]
-    assert positions(s, Compute, "relu3.backward.0")[0] < fetch < positions(s, Compute, "conv3.backward_filter")[0]
-    arrive = next(i for i, w in enumerate(x) if isinstance(w, Wait) and w.stream == "compute" and w.on == fetch)
-    assert arrive < positions(s, Compute, "relu2.backward.0")[0]
-
-
-def test_a_forked_map_leaves_with_its_last_consumer():
-    s = arrange([PROGRAMS["nested"]()], "vdnn_all:m", costs()).schedules["TRAIN"]
-    out = positions(s, Offload, "c.y")[0]
-    last = max(i for i, x in enumerate(s.instructions) if isinstance(x, Compute) and "forward" in x.op.name
-               and any(t.name == "c.y" for t in x.op.reads))  # fmt: skip
-    assert out < last
-    earlier = [i for i, x in enumerate(s.instructions) if isinstance(x, Compute) and "forward" in x.op.name
-               and any(t.name == "c.y" for t in x.op.reads) and i < last]  # fmt: skip
-    assert max(earlier) < out
-
-
-def test_weights_and_the_classifier_never_leave():
-    for make in PROGRAMS.values():
-        s = arrange([make()], "vdnn_all:m", costs()).schedules["TRAIN"]
-        moved = {x.stay.tensor.name for x in s.instructions if isinstance(x, (Offload, Prefetch))}
-        assert not any(name.endswith((".w", "grad")) or name.startswith("fc") for name in moved)
 
 
 def test_baseline_has_two_gradient_slots_on_a_chain_each_of_the_largest_size():
