@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -109,13 +110,12 @@ def read(path: str | Path) -> Document:
 
 def parse(text: str, source: str) -> Document:
     """The text's values. Raises InvalidFile for bad YAML; keys given twice are noted as errors of the document."""
-    from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
     from ruamel.yaml.reader import ReaderError
 
     document = Document(None, source)
     try:
-        node = YAML(typ="safe", pure=True).compose(text)
+        node = _composed(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
@@ -131,6 +131,14 @@ def parse(text: str, source: str) -> Document:
     if node is not None:
         document.data = _value(node, (), document, frozenset())
     return document
+
+
+@lru_cache(maxsize=16)
+def _composed(text: str) -> Any:
+    """The text's nodes, which nobody changes: a study reads the same few nets many times, ResNet-152's in a second."""
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe", pure=True).compose(text)
 
 
 def dump(data: Any) -> str:

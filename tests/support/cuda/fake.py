@@ -7,7 +7,7 @@ So the whole cuda backend (device, runtime, captured graphs) runs here but for C
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -40,6 +40,8 @@ class Work:
     what: str
     index: int | None = None  # the instruction that it belongs to, where a test says so
     done: bool = False
+    missing: int = 0  # of `before`, how many have not ended
+    behind: list[Work] = field(default_factory=list)  # what waits for it
     host: Any = None  # of a copy, its end on the host
     kept: Any = None  # and what lay there when it was enqueued
 
@@ -67,7 +69,8 @@ class FakeApi:
         self.memory, self.random = memory, Random(seed)
         self.threads = {get_ident()}  # that work on this GPU
         self.allocated: dict[int, np.ndarray] = {}
-        self.pending: list[Work] = []
+        self.pending: dict[Work, None] = {}  # in order of enqueueing
+        self.ready: list[Work] = []  # of these, what waits for nothing
         self.last: dict[int, Work] = {}
         self.streams: list[int] = []
         self.events: dict[int, Event] = {}
@@ -146,8 +149,18 @@ class FakeApi:
         elif self.capture is not None:
             raise Illegal(f"{what} on stream {stream}, which takes no part in the capture that is going on")
         else:
-            self.pending.append(work)
+            self._await(work)
         return work
+
+    def _await(self, work: Work) -> None:
+        """It runs once all has ended that it waits for."""
+        self.pending[work] = None
+        waits = [b for b in work.before if not b.done]
+        work.missing = len(waits)
+        for b in waits:
+            b.behind.append(work)
+        if not waits:
+            self.ready.append(work)
 
     def record(self, event: int, stream: int) -> None:
         e = self.events[event]
@@ -198,19 +211,26 @@ class FakeApi:
         if self.capture is not None:
             raise Illegal(f"{what} during a capture")
 
-    def _finish(self, wanted: Sequence[Work]) -> None:
+    def _finish(self, wanted: Iterable[Work]) -> None:
         """Run what is pending, anything that is ready next, until all of `wanted` has ended."""
-        left = [w for w in wanted if not w.done]
+        left = {w for w in wanted if not w.done}
         while left:
-            ready = [w for w in self.pending if all(b.done for b in w.before)]
-            work = self.random.choice(ready)
+            k = self.random.randrange(len(self.ready))
+            work = self.ready[k]
             if work.kept is not None and work.kept.tobytes() != work.host.tobytes():
                 raise Illegal("the host changed what a copy that is on its way brings in")
             if work.run is not None:
                 work.run()
             work.done = True
-            self.pending.remove(work)
-            left = [w for w in left if not w.done]
+            self.ready[k] = self.ready[-1]
+            self.ready.pop()
+            del self.pending[work]
+            for w in work.behind:
+                w.missing -= 1
+                if not w.missing:
+                    self.ready.append(w)
+            work.behind.clear()
+            left.discard(work)
 
     # ---- work
 
@@ -271,10 +291,10 @@ class FakeApi:
         made: dict[Work, Work] = {}
         for work in self.graphs[graph].works:
             before = (begin, *(made[b] for b in work.before))
-            made[work] = replace(work, before=before, done=False, number=self._id())
+            made[work] = replace(work, before=before, done=False, behind=[], number=self._id())
             made[work].stream = stream
             self._keep(made[work])
-            self.pending.append(made[work])
+            self._await(made[work])
             if work in self.graphs[graph].tells:
                 self.events[self.graphs[graph].tells[work]].behind = (made[work],)
         self.enqueue(stream, None, "replayed", *made.values())
