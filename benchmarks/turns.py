@@ -23,6 +23,7 @@ from benchmarks.nets import COMPARED, GENTLE, TRAIN
 TURN = 0.5  # seconds of steps in a turn, at least
 SHORT = 0.25  # seconds: where a step takes less, the first of a turn, whose caches are cold, is not counted
 WARM = 2  # steps, before any is counted
+PATIENCE = 10.0  # seconds that an interrupted side has to end by itself
 
 Tell = Callable[[int, int, str], object]  # done, of how many, what is at work
 
@@ -212,7 +213,7 @@ class Side:
         self.process.join(1)
         if self.process.is_alive() and self.process.pid is not None:
             os.kill(self.process.pid, signal.SIGINT)
-            self.process.join(10)
+            self.process.join(PATIENCE)
         self.process.kill()
         self.process.join()
 
