@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test bench-cpu test-cuda-offline gpu-check gpu-check-wheels lint models pictures clean help
+.PHONY: demo test bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models pictures clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
@@ -19,6 +19,7 @@ help:
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make test-cuda-offline [CUDA=12|13]   the CUDA backend's tests that need no GPU (fetches 1 to 2 GB each)"
 	@echo "make gpu-check   on a machine with a GPU: everything that only a GPU can show, in less than nine minutes"
+	@echo "make gpu-check-rehearse   the same script without a GPU, in small: does it work?"
 	@echo "make gpu-check-wheels   the wheels that it needs there, for a GPU machine that fetches nothing"
 	@echo "make models  write the generated networks of models/ anew"
 	@echo "make pictures   draw the pictures of docs/ anew"
@@ -77,9 +78,13 @@ $(OFFLINE): .offline-cuda%: .venv-cuda%/.ready
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check -e '.[data,cpu,dev,cuda$*-test]'
 	@touch $@
 
-# With the python3 that is there: nothing is installed. ARGS="--only a,b --again", ARGS=--rehearse (without a GPU) ...
+# With the python3 that is there: nothing is installed. ARGS="--only a,b --again" ...
 gpu-check:
 	python3 -m benchmarks.gpu_check $(ARGS)
+
+# The same script in small on a CUDA of the host's memory, without limits of time, and what it has to leave behind.
+gpu-check-rehearse: $(VENV)/.dev
+	$(BIN)/pytest --timeout 0 tests/benchmarks/rehearse_gpu_check.py
 
 # For a machine where nothing can be fetched (requirements/gpu-check.txt): Python 3.12's wheels, into .whl.
 gpu-check-wheels:

@@ -24,6 +24,7 @@ from benchmarks.nets import COMPARED, GENTLE, TRAIN
 TURN = 0.5  # seconds that the steps of a turn take at least
 SHORT = 0.25  # seconds; if a step takes less, the first of a turn is not counted, since its caches are cold
 WARM = 2  # steps that are run before any is counted
+PATIENCE = 10.0  # seconds that an interrupted side has to end by itself
 
 Tell = Callable[[int, int, str], object]  # called with (how many are done, of how many, a name of the work at hand)
 
@@ -217,7 +218,7 @@ class Side:
         self.process.join(1)
         if self.process.is_alive() and self.process.pid is not None:
             os.kill(self.process.pid, signal.SIGINT)
-            self.process.join(10)
+            self.process.join(PATIENCE)
         self.process.kill()
         self.process.join()
 

@@ -9,6 +9,11 @@ from pathlib import Path
 
 import platformdirs
 import pytest
+from hypothesis import settings
+
+from tests.support.examples import PROFILE
+
+settings.load_profile(PROFILE)
 
 
 @pytest.fixture

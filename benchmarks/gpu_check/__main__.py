@@ -33,6 +33,7 @@ ITEMS = {
     "k": ("compiled", 22),
 }
 MINUTES = 8.7  # of all items: with the table, less than nine
+UNHURRIED = 24 * 60.0  # minutes of a rehearsal: nothing is left out, however busy the machine
 SPARE = ("d", "f", "e", "k")  # items that get half of the seconds that earlier ones left over; the last gets all
 LEAST = 8.0  # seconds; if fewer are left, no item begins
 PATIENCE = 3.0  # a case that is killed after so many times its expected seconds counts as hanging, so as failed
@@ -100,7 +101,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python3 -m benchmarks.gpu_check", description=__doc__)
     parser.add_argument("--only", default=",".join(ITEMS), metavar="a,b", help="these items alone, in this order")
     parser.add_argument("--again", action="store_true", help="also what this code has shown before")
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"of all items together ({MINUTES})")
+    parser.add_argument("--minutes", type=float, help=f"of all items together ({MINUTES}; of a rehearsal, a day)")
     parser.add_argument("--rehearse", action="store_true", help="without a GPU, in small: does the script work?")
     parser.add_argument("--results", help="the folder in which the card's folder is")
     parser.add_argument("--item", help=argparse.SUPPRESS)  # this and the rest are for the items' processes
@@ -108,6 +109,8 @@ def options() -> argparse.Namespace:
     parser.add_argument("--invocation", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     o = parser.parse_args()
+    if o.minutes is None:
+        o.minutes = UNHURRIED if o.rehearse else MINUTES
     o.only = [letter.strip() for letter in o.only.split(",") if letter.strip()]
     if unknown := [letter for letter in o.only if letter not in ITEMS]:
         parser.error(f"there is no item {', '.join(unknown)}; there are {', '.join(ITEMS)}")

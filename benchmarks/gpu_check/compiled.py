@@ -41,7 +41,7 @@ def item(run: Run) -> None:
 def child(run: Run, name: str, batch: int, form: str, ours: dict[str, Any]) -> dict[str, Any]:
     command = [sys.executable, "-m", "benchmarks.gpu_check.compiled", name, str(batch), form]
     command += ["--rehearse"] * run.place.small
-    limit = min(LONGEST, run.left())
+    limit = run.within(LONGEST)
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **GROUP
     ) as process:

@@ -175,7 +175,7 @@ def memcheck(run: Run) -> dict[str, Any]:
     if tool is None:
         return {"ran": False, "why": "compute-sanitizer is not on this machine"}
     command = [*tool, sys.executable, "-m", "benchmarks.gpu_check.small", *(["--rehearse"] if run.place.small else [])]
-    limit = min(SANITIZED, run.left())
+    limit = run.within(SANITIZED)
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **GROUP
     ) as child:

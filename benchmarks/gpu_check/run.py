@@ -46,6 +46,10 @@ class Run:
     def left(self) -> float:
         return self.until - time.time() - RESERVE
 
+    def within(self, seconds: float) -> float:
+        """That many seconds, or those that are left; in a rehearsal, however busy the machine, all that are left."""
+        return self.left() if self.place.small else min(seconds, self.left())
+
     def say(self, text: str) -> None:
         print(f"  {self.item}  {text}", flush=True)
 

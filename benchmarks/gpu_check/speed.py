@@ -113,7 +113,7 @@ def smallest(run: Run, name: str, batch: int, form: str, before: dict[str, Any])
     device, net, theirs = run.place.device(), run.place.net(name, batch), before["torch_seconds"]
     lowered = list(programs(net, TRAIN, ("TRAIN",), format=form, fuses=device.fuses).values())
     costs = costs_of(run, device, lowered)
-    foreseen, until = [], time.monotonic() + min(PLANNING, run.left() / 3)
+    foreseen, until = [], time.monotonic() + min(run.within(PLANNING), run.left() / 3)
     for policy in run.place.policies(LIKELY):
         if time.monotonic() > until:
             break

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -112,13 +113,12 @@ def parse(text: str, source: str) -> Document:
     """The document of a YAML text; `source` is its name in errors.
 
     Raises InvalidFile for bad YAML. Keys given twice become errors of the document."""
-    from ruamel.yaml import YAML
     from ruamel.yaml.error import MarkedYAMLError
     from ruamel.yaml.reader import ReaderError
 
     document = Document(None, source)
     try:
-        node = YAML(typ="safe", pure=True).compose(text)
+        node = _composed(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
@@ -134,6 +134,15 @@ def parse(text: str, source: str) -> Document:
     if node is not None:
         document.data = _value(node, (), document, frozenset())
     return document
+
+
+@lru_cache(maxsize=16)
+def _composed(text: str) -> Any:
+    """The nodes of a YAML text; nobody changes them. A study reads the same few nets many times, and ResNet-152's text
+    alone takes a second."""
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe", pure=True).compose(text)
 
 
 def dump(data: Any) -> str:

@@ -301,7 +301,8 @@ def test_sides_answer_fail_and_end():
     assert not side.process.is_alive()
 
 
-def test_a_side_that_is_at_work_is_interrupted():
+def test_a_side_that_is_at_work_is_interrupted(monkeypatch):
+    monkeypatch.setattr(turns, "PATIENCE", None)
     side = Side(Fake)
     side.ask("turn", "warm")
     side.pipe.send(("sleep", ()))

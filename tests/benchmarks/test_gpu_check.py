@@ -1,11 +1,10 @@
-"""`make gpu-check` without a GPU: the whole script, in small, on a CUDA of the host's memory; what a crash, a hang or a
-torn line costs; and that PyTorch's nets, with which ours are compared, compute the same."""
+"""`make gpu-check` without a GPU: what a crash, a hang or a torn line costs; that wrong results are noticed; and that
+PyTorch's nets, with which ours are compared, compute the same. `make gpu-check-rehearse` runs the whole script."""
 
 from __future__ import annotations
 
 import configparser
 import json
-import os
 import re
 import subprocess
 import sys
@@ -19,7 +18,7 @@ import pytest
 from benchmarks.gpu_check import __main__ as command
 from benchmarks.gpu_check import operations, policies, start
 from benchmarks.gpu_check.goals import goals
-from benchmarks.gpu_check.journal import CODE, Journal, code
+from benchmarks.gpu_check.journal import Journal, code
 from benchmarks.gpu_check.place import Place, Rehearsal
 from benchmarks.gpu_check.rounding import Precision, examples_in
 from benchmarks.gpu_check.run import Run, Wrong
@@ -39,64 +38,29 @@ from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
 from tests.support.paths import NET_FILES, ROOT
 
-ENDINGS = ("json", "jsonl", "md", "svg")
+HOUR = 3600.0  # longer than any test may take
 compiled = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
-
-
-def gpu_check(*arguments: str, **environment: str) -> subprocess.CompletedProcess:
-    asked = [sys.executable, "-m", "benchmarks.gpu_check", "--rehearse", *arguments]
-    return subprocess.run(
-        asked,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=580,
-        check=False,
-        env={**os.environ, CODE: "of the test", **environment},  # whoever edits the sources meanwhile
-    )
-
-
-@compiled
-@pytest.mark.timeout(600)  # one on a quiet machine
-def test_the_whole_script_in_small(tmp_path):
-    done = gpu_check("--results", str(tmp_path / "results"), OUT=str(tmp_path / "out"))
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    folder = tmp_path / "results" / "rehearsal"
-    records = Journal(folder / "results.jsonl").latest(any_code=True)
-    assert {item for item, _ in records} == set(command.ITEMS)
-    assert {r["state"] for r in records.values()} == {"ok"}
-    text = (folder / "results.md").read_text()
-    assert "A rehearsal" in text and all(f"## ({letter})" in text for letter in command.ITEMS)
-    assert json.loads((folder / "properties.json").read_text())["deviceVer"] == 900
-    brought = sorted(p.name for p in (tmp_path / "out" / "rehearsal").iterdir())
-    assert brought == ["costs.json", "plans.json", "properties.json", *(f"results.{x}" for x in ENDINGS)]
-    summary = json.loads((folder / "results.json").read_text())
-    assert {goal["met"] for goal in summary["goals"]} <= {True, False} and summary["cases"]["a"]
-    assert all(f"tests/residual, 4, {x}" in (folder / "results.svg").read_text() for x in ("float32", "bfloat16"))
-
-    before = time.time()
-    done = gpu_check("--results", str(tmp_path / "results"), "--only", "g,h")
-    assert done.returncode == 0 and "ok (" not in done.stdout, "what was done is not done again"
-    done = gpu_check("--results", str(tmp_path / "results"), "--only", "h", "--again")
-    assert done.returncode == 0 and "properties: ok (" in done.stdout
-    newest = Journal(folder / "results.jsonl").latest(any_code=True)["h", "properties"]
-    assert newest["time"] >= before - 1
 
 
 def test_without_a_gpu_it_says_so():
     try:
         packages.find_driver()
     except packages.CudaUnavailable:
-        done = subprocess.run([*command.PROGRAM], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run([*command.PROGRAM], cwd=ROOT, capture_output=True, text=True, check=False)
         assert done.returncode == 2 and done.stderr.startswith("gpu-check: ") and len(done.stderr.splitlines()) == 1
 
 
 def test_a_case_that_ends_its_process_or_never_ends_costs_no_other(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(command, "PROGRAM", [sys.executable, "-m", "tests.support.gpu_check_faulty"])
-    monkeypatch.setattr(command, "LEAST", 0.5)
     journal = Journal(tmp_path / "results.jsonl")
+
+    def clock() -> float:
+        """However slow the machine: the item's time is over as soon as the case that never ends has begun."""
+        return time.time() + (2 * HOUR if any(record["case"] == "fourth" for record in journal) else 0)
+
+    monkeypatch.setattr(command, "time", Namespace(time=clock))
     o = Namespace(again=False, rehearse=True)
-    ended = command.supervise(o, "a", tmp_path, "now", time.time() + 12, journal)
+    ended = command.supervise(o, "a", tmp_path, "now", time.time() + HOUR, journal)
     states = {case: (r["state"], r.get("why")) for (_, case), r in journal.latest().items()}
     assert not ended and set(states) == {"first", "second", "third", "fourth"}
     assert states["first"][0] == states["third"][0] == "ok"
@@ -169,7 +133,7 @@ def test_what_other_code_found_lately_is_shown_and_marked_and_done_again(tmp_pat
     journal.append({"item": "a", "case": "new", "state": "ok"})
     text = made(journal, "a card", False)
     assert "2 cases well" in text and "- 1 cases were run with the code before (of (a))" in text
-    assert set(Run("a", Rehearsal(), journal, "now", time.time() + 60, False).done) == {"new"}
+    assert set(Run("a", Rehearsal(), journal, "now", time.time() + HOUR, False).done) == {"new"}
 
 
 def test_a_torn_line_is_cut_off_and_costs_one_record(tmp_path):
@@ -199,16 +163,18 @@ def test_what_there_is_no_time_for_is_said_and_done_the_next_time(tmp_path):
     def late() -> dict:
         raise TimeoutError("half of it")
 
-    run = Run("a", place, journal, "first", time.time() + 60, False)
+    run = Run("a", place, journal, "first", time.time() + HOUR, False)
     assert run.case("quick", lambda: {"x": 1}) == {"x": 1}
-    assert run.case("long", lambda: {"x": 2}, needs=100) is None
+    assert run.case("long", lambda: {"x": 2}, needs=1.5 * HOUR) is None
     assert run.case("slow", late) is None
     run.end()
     text = made(journal, "a card", False)
     assert "left out for want of time (a): long" in text and "left out for want of time (a): slow" in text
-    run = Run("a", place, journal, "second", time.time() + 600, False)
+    run = Run("a", place, journal, "second", time.time() + 2 * HOUR, False)
     assert run.case("quick", late) == {"x": 1}, "it was done before"
-    assert run.case("long", lambda: {"x": 2}, needs=100) == {"x": 2} and run.case("slow", lambda: {"x": 3}) == {"x": 3}
+    assert run.case("long", lambda: {"x": 2}, needs=1.5 * HOUR) == {"x": 2} and run.case("slow", lambda: {"x": 3}) == {
+        "x": 3
+    }
     run.end()
     text = made(journal, "a card", False)
     assert "left out" not in text and "3 cases well, 0 failed" in text
@@ -343,7 +309,7 @@ def test_other_bytes_under_a_policy_are_noticed(monkeypatch, tmp_path):
         return {**digest, "conv1.w": policy} if policy == "vdnn_conv:m" and graphs else digest, memory
 
     monkeypatch.setattr(policies, "trained", trained)
-    run = Run("b", Rehearsal(), Journal(tmp_path / "results.jsonl"), "now", time.time() + 60, False)
+    run = Run("b", Rehearsal(), Journal(tmp_path / "results.jsonl"), "now", time.time() + HOUR, False)
     subject = policies.Subject(run, "lenet", "float32", True)
     assert subject.same_bytes("vdnn_all:m")["cases"] == 4
     with pytest.raises(Wrong, match=r"2 of 4 leave other bytes: budget None, graph: conv1\.w"):
@@ -353,7 +319,7 @@ def test_other_bytes_under_a_policy_are_noticed(monkeypatch, tmp_path):
 @compiled
 def test_what_is_taken_besides_the_arena_is_noticed(monkeypatch, tmp_path):
     place = Rehearsal()
-    run = Run("s", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + 60, False)
+    run = Run("s", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + HOUR, False)
     assert start.stages(run, granule=1)["beyond_arena_bytes"] == 0
     api = place.device().api
     stream = api.stream

@@ -8,7 +8,7 @@ import random
 from collections import defaultdict
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minidnn.memory.budget import BudgetError
@@ -20,6 +20,7 @@ from minidnn.memory.policies import plan_file
 from minidnn.memory.policies.plan_file import PlanError
 from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.program import FORWARD
+from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.policies import PLANNED
 from tests.support.programs import costs, forward_only, random_graph, wild_graph
@@ -89,7 +90,7 @@ def test_what_is_accepted_of_any_plans_is_right_and_what_is_refused_says_so():
 
 @pytest.mark.parametrize("policy", PLANNED)
 @given(st.integers(0, 1 << 30), st.integers(2, 14), st.sampled_from([wild_graph, random_graph]), st.booleans())
-@settings(max_examples=4, deadline=None, derandomize=True)
+@examples(4)
 def test_every_policy_keeps_the_budget_that_its_refusal_names_and_any_larger_one(policy, seed, layers, graph, both):
     program = graph(seed, layers)
     programs = [program, forward_only(program)] if both else [program]

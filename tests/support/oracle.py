@@ -6,8 +6,6 @@ values cell by cell. It does not look at buffers, the lives of stays, Allocs or 
 
 from __future__ import annotations
 
-import numpy as np
-
 from minidnn.memory.schedule import ALIGNMENT, STREAMS, Compute, Fetch, Offload, Prefetch, Schedule, Stash, Wait
 
 CELL = ALIGNMENT
@@ -66,7 +64,9 @@ def broken(s: Schedule) -> str | None:
                 host = ("host", *host_cells(x.stay.tensor)) if x.leg is None else ("ring", *ring_cells(x.leg))
                 accesses.append((i, *host, out))
     beside = [host_cells(t, 1) for t in s.program.inputs if t in s.host_offset]  # the next batch is written there
+    seen: dict[str, list[tuple[int, int, int, bool]]] = {}  # accesses, by place
     for i, place, lo, hi, w in accesses:
+        seen.setdefault(place, []).append((i, lo, hi, w))
         if place == "host" and (lo < 0 or hi * CELL > s.host_bytes):
             return f"{i} is outside the host's bytes"
         if place == "host" and any(lo < hi2 and lo2 < hi for lo2, hi2 in beside):
@@ -75,10 +75,8 @@ def broken(s: Schedule) -> str | None:
             return f"{i} is outside the arena"
         if place == "ring" and (lo < 0 or hi * CELL > s.ring + CELL - 1):
             return f"{i} is outside the ring"
-        for j, other, lo2, hi2, w2 in accesses:
-            if j >= i:
-                break
-            if place == other and (w or w2) and lo < hi2 and lo2 < hi and not before[i] >> j & 1:
+        for j, lo2, hi2, w2 in seen[place]:
+            if lo < hi2 and lo2 < hi and (w or w2) and j < i and not before[i] >> j & 1:
                 return f"{i} and {j} race"
 
     value = {t: ("start", t.name) for t in (*s.program.carried, *s.program.inputs)}
@@ -90,18 +88,20 @@ def broken(s: Schedule) -> str | None:
     for i, x in enumerate(s.instructions):
         if isinstance(x, (Offload, Prefetch)) and x.leg is not None and x.leg.tensor.nbytes != x.stay.tensor.nbytes:
             return f"{i} copies between places of two sizes"
-    arena = np.full(max((hi for *_, hi, _ in accesses), default=0) + 1, None, object)
-    host = np.full(max((hi for *_, hi, _ in accesses), default=0) + 1, None, object)
-    ring = np.full(max((hi for *_, hi, _ in accesses), default=0) + 1, None, object)
+    size = max((*(hi for *_, hi, _ in accesses), *(host_cells(t)[1] for t in s.host_offset)), default=0) + 1
+    arena, host, ring = [None] * size, [None] * size, [None] * size
     store = {}
 
-    def fill(lo, hi, number):
-        for c in range(lo, hi):
-            arena[c] = number
+    def fill(lo, hi, number, memory=arena):
+        memory[lo:hi] = [number] * (hi - lo)
+
+    def hold(memory, lo, hi, number):
+        """All these cells of a memory."""
+        return memory[lo:hi].count(number) == hi - lo
 
     for t in s.program.inputs:
         if t in s.host_offset:
-            host[slice(*host_cells(t))] = [("start", t.name)] * -(-t.nbytes // CELL)
+            fill(*host_cells(t), ("start", t.name), host)
     home = {st.tensor: st for b in s.buffers if b.home for st in b.stays}
     for t, st in home.items():
         if cells(st)[1] > len(arena):
@@ -111,14 +111,12 @@ def broken(s: Schedule) -> str | None:
     for i, x in enumerate(s.instructions):
         if isinstance(x, Offload):
             lo, hi = cells(x.stay)
-            if len({arena[c] for c in range(lo, hi)}) != 1:
+            if not hold(arena, lo, hi, arena[lo]):
                 return f"{i} copies out torn bytes"
             if x.leg is None:
-                for c in range(*host_cells(x.stay.tensor)):
-                    host[c] = arena[lo]
+                fill(*host_cells(x.stay.tensor), arena[lo], host)
             else:
-                for c in range(*ring_cells(x.leg)):
-                    ring[c] = arena[lo]
+                fill(*ring_cells(x.leg), arena[lo], ring)
         elif isinstance(x, Prefetch):
             if x.leg is None:
                 for c, h in zip(range(*cells(x.stay)), range(*host_cells(x.stay.tensor)), strict=True):
@@ -128,18 +126,17 @@ def broken(s: Schedule) -> str | None:
                     arena[c] = ring[r]
         elif isinstance(x, Stash):
             lo, hi = ring_cells(x.leg)
-            if len({ring[c] for c in range(lo, hi)}) != 1:
+            if not hold(ring, lo, hi, ring[lo]):
                 return f"{i} stashes torn bytes"
             store[x.leg.tensor] = ring[lo]
         elif isinstance(x, Fetch):
-            for c in range(*ring_cells(x.leg)):
-                ring[c] = store.get(x.leg.tensor)
+            fill(*ring_cells(x.leg), store.get(x.leg.tensor), ring)
         elif isinstance(x, Compute):
             if x.algorithm != s.plan.algorithm[x.op]:
                 return f"{i} runs another algorithm"
             for t, r, number in zip(x.op.reads, x.reads, want[x.op], strict=True):
                 lo, hi = cells(r)
-                if any(arena[c] != number for c in range(lo, hi)):
+                if not hold(arena, lo, hi, number):
                     return f"{i} {x.op.name} reads a wrong {t.name}"
             for t, wr in zip(x.op.writes, x.writes, strict=True):
                 lo, hi = cells(wr)
@@ -165,12 +162,12 @@ def broken(s: Schedule) -> str | None:
         if t not in home:
             return f"{t.name} has no home"
         lo, hi = cells(home[t])
-        if any(arena[c] != value[t] for c in range(lo, hi)):
+        if not hold(arena, lo, hi, value[t]):
             return f"{t.name} is not final at its home"
     for t in s.program.outputs:
-        if any(host[c] != value[t] for c in range(*host_cells(t))):
+        if not hold(host, *host_cells(t), value[t]):
             return f"output {t.name} is not on the host"
     for t in s.program.inputs:
-        if t in s.host_offset and any(host[c] != ("start", t.name) for c in range(*host_cells(t))):
+        if t in s.host_offset and not hold(host, *host_cells(t), ("start", t.name)):
             return f"input {t.name} is not what it was"
     return None

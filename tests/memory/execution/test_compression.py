@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minidnn.memory.execution.compression import BLOCK, compress, decompress, taken
 from minidnn.memory.schedule import HEADER, stored_bound
 from minidnn.program import Tensor
+from tests.support.examples import examples
 
 
 def around(source: np.ndarray, itemsize: int) -> int:
@@ -44,7 +45,7 @@ def test_sizes_and_formats(dtype, size, density):
 
 
 @given(st.lists(st.one_of(st.just(0), st.integers(0, 2**32 - 1)), max_size=300))
-@settings(max_examples=100, deadline=None)
+@examples(100)
 def test_any_bits(words):
     around(np.array(words, np.uint32), 4)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minidnn.memory.lowering.placement import ORDERS, offline, online, pack
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Buffer, aligned, live_peak
+from tests.support.examples import examples
 from tests.support.policies import KINDS as POLICIES
 from tests.support.programs import PROGRAMS, costs
 
@@ -64,7 +65,7 @@ rows = st.lists(
 
 
 @given(rows)
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_every_heuristic_is_valid_and_no_lower_than_the_live_peak(problem):
     bs = [Buffer(n, lo, hi) for n, lo, hi in problem]
     bound, _ = live_peak(bs, 50, lambda b: b.nbytes)

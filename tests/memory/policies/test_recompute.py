@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import minidnn
@@ -18,6 +18,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import FORWARD, Pass, Role
 from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
+from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.paths import NET_FILES
 from tests.support.programs import PROGRAMS, chain, costs, random_graph, wild_graph
@@ -38,7 +39,7 @@ def scheduled(program, policy):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @given(st.integers(0, 1 << 30), st.integers(2, 20))
-@settings(max_examples=30, deadline=None)
+@examples(10)
 def test_any_graph_is_proved_and_the_oracle_agrees(policy, seed, layers):
     assert broken(scheduled(random_graph(seed, layers), policy)) is None
 

@@ -6,7 +6,7 @@ from collections import Counter
 from functools import lru_cache
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minidnn import zoo
@@ -23,6 +23,7 @@ from minidnn.programs.build import programs
 from minidnn.programs.fusion import as_cudnn
 from minidnn.programs.updates import TrainSpec
 from minidnn.zoo import load
+from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.programs import Builder, costs, wild_graph
 
@@ -198,7 +199,7 @@ def test_what_a_weight_made_is_made_again_of_that_weight():
 
 
 @given(st.integers(0, 1 << 30), st.integers(2, 14))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_any_wild_graph_is_right_and_holds_no_more_than_liveness(seed, layers):
     p = wild_graph(seed, layers)
     s = arrange([p], "recompute_cheap:m", costs()).schedules["TRAIN"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minidnn.memory import policies
@@ -15,6 +15,7 @@ from minidnn.memory.plan import Plan, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.algorithms import choose
 from minidnn.memory.policies.superneurons_cache import TensorCache
+from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.paths import SMALL_NETS
 from tests.support.programs import PROGRAMS, costs, random_graph
@@ -44,7 +45,7 @@ def test_nothing_moves_nor_runs_again_while_the_net_fits(name):
 
 
 @given(st.integers(0, 1 << 30), st.integers(2, 20), st.floats(0, 1))
-@settings(max_examples=60, deadline=None)
+@examples(20)
 def test_any_graph_under_any_budget_is_proved_and_the_oracle_agrees(seed, layers, part):
     p = random_graph(seed, layers)
     assert broken(under(p, int(part * arrange([p], "liveness:m", costs()).arena))) is None

@@ -6,7 +6,7 @@ import random
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from minidnn.memory.budget import BudgetError
@@ -16,6 +16,7 @@ from minidnn.memory.plan import Plan, Trip, complete, in_place_sharing
 from minidnn.memory.planning import arrange
 from minidnn.memory.proof.verify import ScheduleError, verify
 from minidnn.memory.schedule import Alloc, Free, Offload, Prefetch, Schedule, Wait
+from tests.support.examples import examples
 from tests.support.mutate import KINDS, mutated, without
 from tests.support.oracle import broken
 from tests.support.policies import KINDS as POLICIES
@@ -171,7 +172,7 @@ def test_the_budget_is_part_of_the_proof():
 
 
 @given(st.integers(0, 1 << 30), st.integers(2, 20), st.sampled_from(POLICIES))
-@settings(max_examples=120, deadline=None)
+@examples(120)
 def test_any_graph_under_any_policy_is_proved_and_the_oracle_agrees(seed, layers, policy):
     s = arrange([random_graph(seed, layers)], policy, costs()).schedules["TRAIN"]
     assert broken(s) is None

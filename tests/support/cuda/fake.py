@@ -7,7 +7,7 @@ are the real sources, compiled by g++ (tests/support/cuda/host.py); cuDNN's conv
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
@@ -40,6 +40,8 @@ class Work:
     what: str
     index: int | None = None  # the schedule's instruction that it belongs to, if a test sets it
     done: bool = False
+    missing: int = 0  # how many of `before` have not ended
+    behind: list[Work] = field(default_factory=list)  # works that wait for this one
     host: Any = None  # for a copy: the host's bytes
     kept: Any = None  # for a copy in: the host's bytes when it was enqueued
 
@@ -69,7 +71,8 @@ class FakeApi:
         self.memory, self.random = memory, Random(seed)
         self.threads = {get_ident()}  # the threads that may use this GPU
         self.allocated: dict[int, np.ndarray] = {}
-        self.pending: list[Work] = []
+        self.pending: dict[Work, None] = {}  # in order of enqueueing
+        self.ready: list[Work] = []  # of these, what waits for nothing
         self.last: dict[int, Work] = {}
         self.streams: list[int] = []
         self.events: dict[int, Event] = {}
@@ -148,8 +151,18 @@ class FakeApi:
         elif self.capture is not None:
             raise Illegal(f"{what} on stream {stream}, which takes no part in the capture that is going on")
         else:
-            self.pending.append(work)
+            self._await(work)
         return work
+
+    def _await(self, work: Work) -> None:
+        """It runs once all has ended that it waits for."""
+        self.pending[work] = None
+        waits = [b for b in work.before if not b.done]
+        work.missing = len(waits)
+        for b in waits:
+            b.behind.append(work)
+        if not waits:
+            self.ready.append(work)
 
     def record(self, event: int, stream: int) -> None:
         e = self.events[event]
@@ -200,19 +213,26 @@ class FakeApi:
         if self.capture is not None:
             raise Illegal(f"{what} during a capture")
 
-    def _finish(self, wanted: Sequence[Work]) -> None:
+    def _finish(self, wanted: Iterable[Work]) -> None:
         """Run pending work, each time a random piece that is ready, until all of `wanted` has ended."""
-        left = [w for w in wanted if not w.done]
+        left = {w for w in wanted if not w.done}
         while left:
-            ready = [w for w in self.pending if all(b.done for b in w.before)]
-            work = self.random.choice(ready)
+            k = self.random.randrange(len(self.ready))
+            work = self.ready[k]
             if work.kept is not None and work.kept.tobytes() != work.host.tobytes():
                 raise Illegal("the host changed what a copy that is on its way brings in")
             if work.run is not None:
                 work.run()
             work.done = True
-            self.pending.remove(work)
-            left = [w for w in left if not w.done]
+            self.ready[k] = self.ready[-1]
+            self.ready.pop()
+            del self.pending[work]
+            for w in work.behind:
+                w.missing -= 1
+                if not w.missing:
+                    self.ready.append(w)
+            work.behind.clear()
+            left.discard(work)
 
     # ---- work
 
@@ -275,10 +295,10 @@ class FakeApi:
         made: dict[Work, Work] = {}
         for work in self.graphs[graph].works:
             before = (begin, *(made[b] for b in work.before))
-            made[work] = replace(work, before=before, done=False, number=self._id())
+            made[work] = replace(work, before=before, done=False, behind=[], number=self._id())
             made[work].stream = stream
             self._keep(made[work])
-            self.pending.append(made[work])
+            self._await(made[work])
             if work in self.graphs[graph].tells:
                 self.events[self.graphs[graph].tells[work]].behind = (made[work],)
         self.enqueue(stream, None, "replayed", *made.values())

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ctypes
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -94,10 +94,11 @@ class Recorder(FakeApi):
     def allocate_host(self, nbytes: int) -> np.ndarray:
         return np.zeros(nbytes, np.uint8)
 
-    def _finish(self, wanted: Sequence[Any]) -> None:
+    def _finish(self, wanted: Iterable[Any]) -> None:
         for work in self.pending:
             work.done = True
         self.pending.clear()
+        self.ready.clear()
         self.last.clear()
         self.log.clear()
 
