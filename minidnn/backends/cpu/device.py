@@ -36,8 +36,8 @@ class CpuDevice(Device):
     `threads` is below 1, or given for a oneDNN that is not built for OpenMP.
 
     Ops are fused (programs/fusion.py) only if our own kernels are compiled. Our own products apply a fused ReLU while
-    they store their result. After a product of oneDNN's, our ReLU runs in place. oneDNN's fused ReLU is not used: in
-    all but its slow reference kernels it, and oneDNN's clip, turn NaN into 0, which hides that a run has diverged."""
+    they store their result. After a product of oneDNN's, our ReLU runs in place. oneDNN's fused ReLU and its clip are
+    not used. In all but oneDNN's slow reference kernels they turn NaN into 0, which hides that a run has diverged."""
 
     name = "cpu"
 

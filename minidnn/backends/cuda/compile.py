@@ -1,7 +1,7 @@
 """Compiles our CUDA sources for a GPU by NVRTC, once, and keeps the machine code in the user's cache directory.
 
-The name of a cache file is a hash of all that goes into it (source, headers, options, architecture, NVRTC's version),
-so the file is never stale. It is written whole or not at all, and compiled again if it is damaged.
+The name of a cache file has a hash of all that goes into it: source, headers, options, architecture, NVRTC's version.
+So the file is never stale. It is written whole or not at all, and compiled again if it is damaged.
 """
 
 from __future__ import annotations

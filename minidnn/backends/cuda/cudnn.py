@@ -5,9 +5,9 @@ from these cuDNN lists the same plans without a GPU, but they cannot be executed
 best first by cuDNN's own heuristics. Each geometry is worked out once; ops of the same geometry share its graph and its
 plans.
 
-Some plans are never listed: those whose sums depend on the order in which threads arrive (unless asked for), those that
-accumulate in less than float32, and, if TF32 is forbidden, those that round float32 operands. Plans that cuDNN would
-have to compile (half a second each) are considered only if there is no other.
+Three sorts of plans are not listed. The sums of some depend on the order in which threads arrive (these can be asked
+for). Some accumulate in less than float32. And some round float32 operands; they are left out if TF32 is forbidden.
+Plans that cuDNN would have to compile (half a second each) are considered only if there is no other.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Finds and loads what the CUDA backend needs: the driver, CuPy, cuDNN and its frontend, cublasLt, NVRTC.
 
-The libraries come from wherever they already are: in this process (PyTorch loads its own), in pip's wheels (also those
-that PyTorch brought), in conda's folder, in a CUDA toolkit, or where the dynamic loader looks. All are loaded here by
-their full path, before anything asks for them by name. There are two reasons:
+The libraries may already be in this process (PyTorch loads its own). Else they are looked for in pip's wheels (also
+those that PyTorch brought), in conda's folder, in a CUDA toolkit, and where the dynamic loader looks. All are loaded
+here by their full path, before anything asks for them by name. There are two reasons:
   - cuDNN aborts the process if it cannot find libcublasLt.
   - NVRTC does not find libnvrtc-builtins in a wheel's folder, and then each runtime-compiled plan fails.
 If something is missing, one CudaUnavailable names it, says why it is needed, and gives the command that installs it.

@@ -1,7 +1,6 @@
-/* Bias gradients, alone or fused with a ReLU's backward before them. dy is a matrix of rows x channels (all axes but
- * the channels are one axis in memory), and the gradient is the sum of its rows. The rows are cut into pieces. Each
- * piece is summed to a row of the workspace, then these rows are summed in their order. The pieces depend on sizes
- * alone.
+/* Bias gradients, alone or fused with a ReLU's backward before them. The gradient of dy, a matrix of rows x channels in
+ * memory, is the sum of its rows. The rows are cut into pieces. Each piece is summed to a row of the workspace, then
+ * these rows are summed in their order. The pieces depend on sizes alone.
  */
 #include "mirrored.h"
 #include "pieces.h"

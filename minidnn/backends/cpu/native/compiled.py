@@ -1,8 +1,8 @@
 """Compiles this folder's C files for this CPU, and loads them as one library.
 
-The system's C compiler runs once; the library is kept in the user's cache. Its file name is a hash of all that decides
-its contents (sources, options, the CPU's instruction sets), so it is never stale, and a later start runs no compiler.
-The file is written whole or not at all. If it cannot be loaded, it is compiled again.
+The system's C compiler runs once; the library is kept in the user's cache. Its file name has a hash of all that decides
+its contents: sources, options, the CPU's instruction sets. So the file is never stale, and a later start runs no
+compiler. The file is written whole or not at all. If it cannot be loaded, it is compiled again.
 """
 
 from __future__ import annotations

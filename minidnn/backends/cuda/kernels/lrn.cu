@@ -151,8 +151,8 @@ extern "C" __global__ void backward_across(const T* x, const T* dy, T* dx, NUMBE
     }
 }
 
-// ---- across channels, for windows of up to nine, and a number of channels that is a multiple of four: a thread takes
-// four neighbouring channels, position by position (columns.cuh), and loads the channels around them, as whole fours,
+// ---- across channels, for windows of up to nine, and a number of channels that is a multiple of four. A thread takes
+// four neighbouring channels, position by position (columns.cuh). It loads the channels around them, as whole fours,
 // into registers.
 
 // Loads fours of channels, from AROUND fours before to as many after; zeros beyond the ends.
