@@ -1,4 +1,4 @@
-"""Machines: what a bound call really runs on. Each is imported only when asked for by name."""
+"""The backends: devices that run a program's ops. Each is imported only when its device is opened by name."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ DEVICES = ("cpu", "reference", "cuda")
 
 
 def open_device(name: str | Device, **options: Any) -> Device:
-    """The device of that name: "cpu" (oneDNN, or its plain fallback), "reference" (NumPy) or "cuda" (a GPU; options
-    are those of cuda.open_gpu). A device that is open already is itself.
+    """The device of a name: "cpu" (oneDNN and our own C kernels, or NumPy without oneDNN), "reference" (NumPy) or
+    "cuda" (a GPU). Only "cuda" takes `options`: those of `cuda.open_gpu`. A Device is returned as it is.
 
-    Raises InvalidInput where there is no such device, and ImportError (cuda.packages.CudaUnavailable) where no GPU can
-    be used.
+    Raises InvalidInput for any other name, and `cuda.packages.CudaUnavailable` (an ImportError) if no GPU can be used.
     """
     if isinstance(name, Device):
         return name

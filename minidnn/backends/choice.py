@@ -1,4 +1,4 @@
-"""From a plan's algorithm to a backend's recipe for it."""
+"""Finds a backend's recipe for the algorithm that a plan chose."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ R = TypeVar("R", bound=Recipe)
 
 
 def chosen(recipes: Sequence[R], op: Op, algorithm: Algorithm, workspace: int, device: str) -> R:
-    """The recipe of that algorithm. Raises ValueError if there is none, or the `workspace` bytes given do not do."""
+    """The recipe for `op` by that algorithm. Raises ValueError if no recipe has this algorithm (name and workspace), or
+    if the algorithm needs more than the `workspace` bytes given."""
     for recipe in recipes:
         if recipe.algorithm == algorithm:
             break

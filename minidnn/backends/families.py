@@ -1,11 +1,11 @@
-"""The families of ops: which kinds belong together, and so lie in files of one name.
+"""The families of ops: kinds that belong together, so that their kernels lie in files of one name.
 
-A backend has its kernels for a family in the file of that name, with a table from kind to kernel. That holds for
+A backend has a family's kernels in the file of that name, with a table from kind to kernel. This holds for
 `reference/`, for `cuda/`, and for each folder of `cpu/`; files in C and CUDA have the same names. So on any backend the
 kernel of `batch_norm.forward` is in a file called `normalization`. Files of other names hold parts that families use.
 
-A kind that fusion makes (programs/fusion.py) belongs to the family of its first part; but each sum for a bias, fused
-or not, belongs to `bias`.
+A fused kind (programs/fusion.py) belongs to the family of its first part. But every bias gradient, fused or not,
+belongs to `bias`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     # the maximum or the mean of each window
     "pooling": ("pooling.forward", "pooling.backward", "pooling.backward_relu"),
-    # a function of each element that bends: ReLU
+    # an activation function of each element: ReLU
     "activation": ("relu.forward", "relu.backward"),
-    # BatchNorm and Scale: each channel shifted and scaled
+    # BatchNorm and Scale: shift and scale each channel
     "normalization": (
         "batch_norm.forward",
         "batch_norm.forward_scale",
@@ -53,9 +53,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "scale.backward_data",
         "scale.backward_filter",
     ),
-    # local response normalization: each element by the squares around it
+    # local response normalization: divides each element by a function of the squares around it
     "lrn": ("lrn.forward", "lrn.backward"),
-    # elements that are left out at random
+    # elements set to 0 at random
     "dropout": ("dropout.forward", "dropout.backward"),
     # sums, products and maxima of tensors of one shape, and copies of them
     "elementwise": (

@@ -1,8 +1,8 @@
-"""How tensors lie in the memory of the fast backends: 4-D ones as N, H, W, C (weights as O, H, W, I), all others
+"""The memory layout of tensors on the fast backends: 4-D tensors as N, H, W, C (weights as O, H, W, I), all others
 C-contiguous.
 
-The layout is a function of the shape alone, so that a weight, its gradient and its momentum agree, and an
-element-wise kernel may run over the bytes without knowing what they mean.
+The layout is a function of the shape alone. So a weight, its gradient and its momentum have the same layout, and an
+element-wise kernel may run over their bytes without knowing the axes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minidnn.program import Tensor
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides in elements of C order."""
+    """The strides, in elements, of a C-contiguous array of this shape."""
     strides, step = [], 1
     for size in reversed(shape):
         strides.append(step)
@@ -24,7 +24,7 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Strides in elements of the logical axes."""
+    """The strides, in elements, of the logical axes: for 4-D, those of N, C, H and W."""
     if len(shape) != 4:
         return contiguous(shape)
     _, c, h, w = shape
@@ -32,7 +32,7 @@ def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def view(buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
-    """The tensor's elements in logical order, over its bytes."""
+    """The tensor's elements in logical order, (N, C, H, W) if 4-D: a view of the first `tensor.nbytes` of `buffer`."""
     elements = buffer[: tensor.nbytes].view(tensor.dtype)
     if len(tensor.shape) != 4:
         return elements.reshape(tensor.shape)
@@ -41,11 +41,11 @@ def view(buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
 
 
 def channels_last(shape: tuple[int, ...]) -> bool:
-    """Whether axis 1 is the innermost in memory."""
+    """Whether axis 1, the channels, is innermost in memory: true of 4-D and 2-D tensors."""
     return len(shape) in (2, 4)
 
 
 def four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:
-    """(N, C) as (N, C, 1, 1), for libraries that want images."""
+    """The shape as four axes, such as (N, C) as (N, C, 1, 1), for libraries that want images."""
     n, c, h, w = (*shape, 1, 1)[:4]
     return n, c, h, w

@@ -1,9 +1,11 @@
-"""Philox4x32-10, the counter-based random generator of Salmon, Moraes, Dror and Shaw ("Parallel random numbers: as
-easy as 1, 2, 3", SC 2011): word w of block b is a pure function of (counter, key), so nothing has to be stored.
+"""Philox4x32-10, a counter-based random generator, for dropout's masks.
 
-How masks use it: element i of a tensor, counted in logical C order whatever its layout, takes word i % 4 of
-    philox(counter = (i//4 low, i//4 high, iteration low, layer key), key = (seed low, seed high))
-and is kept where word >= floor(ratio * 2^32).
+It is by Salmon, Moraes, Dror and Shaw ("Parallel random numbers: as easy as 1, 2, 3", SC 2011). A block of four words
+is a pure function of a counter and a key, so no state has to be stored.
+
+Element i of a tensor, counted in logical C order whatever its layout, takes word i % 4 of
+    philox(counter = (i//4 low, i//4 high, iteration low, layer key), key = (seed low, seed high)).
+Dropout keeps the element if this word >= floor(ratio * 2^32).
 """
 
 from __future__ import annotations
@@ -23,7 +25,8 @@ def blocks_of(size: int) -> int:
 
 
 def rounds(work: np.ndarray, key: tuple[int, int]) -> None:
-    """Ten rounds in place. work: uint64 (6, blocks); rows 0 to 3 hold the counters, then the words; no allocation."""
+    """Philox's ten rounds, in place and without allocation. `work`: uint64 (6, blocks); rows 0 to 3 hold the counters
+    before and the words after. `key`: its low and high 32 bits."""
     c0, c1, c2, c3, p0, p1 = work
     k0, k1 = key
     for _ in range(ROUNDS):
@@ -41,7 +44,7 @@ def rounds(work: np.ndarray, key: tuple[int, int]) -> None:
 
 
 def words(size: int, seed: int, iteration: int, key: int) -> np.ndarray:
-    """The first `size` words of a layer's stream, uint32 (size,)."""
+    """The first `size` words of the stream for this seed (64 bits), iteration and layer key: uint32 (size,)."""
     block = np.arange(blocks_of(size), dtype=np.uint64)
     work = np.empty((WORK_ROWS, len(block)), np.uint64)
     work[0], work[1] = block & LOW, block >> SHIFT
@@ -51,9 +54,10 @@ def words(size: int, seed: int, iteration: int, key: int) -> np.ndarray:
 
 
 def threshold(ratio: float) -> int:
+    """The smallest word that keeps its element: floor(ratio * 2^32)."""
     return int(ratio * 2**32)
 
 
 def keep_mask(shape: tuple[int, ...], ratio: float, seed: int, iteration: int, key: int) -> np.ndarray:
-    """Which elements dropout keeps, bool of `shape`."""
+    """The elements that dropout keeps: bool of `shape`, True where kept."""
     return (words(int(np.prod(shape)), seed, iteration, key) >= threshold(ratio)).reshape(shape)

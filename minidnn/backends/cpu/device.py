@@ -1,7 +1,7 @@
-"""The CPU as a device: which kernels an op may use, and calls bound to the addresses of a plan.
+"""The CPU as a device: lists the kernels that an op may use, and binds calls to the addresses of a plan.
 
-With oneDNN: NHWC, recipes per kind, workspaces of our own. Without it: the reference's kernels on NCHW, slow and
-allocating, and `description` says so.
+With oneDNN, tensors are NHWC, each kind has its recipes, and workspaces are part of the plan. Without oneDNN, the
+reference's kernels run on NCHW tensors; they are slow and allocate memory, and `description` says so.
 """
 
 from __future__ import annotations
@@ -23,20 +23,21 @@ from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.host import physical_memory
 from minidnn.program import Algorithm, Op, Tensor
 
-REFERENCE = "reference"  # the algorithm that is the reference's kernel
-LAST = ("nhwc.ref", "blas")  # many times slower, or on one thread: offered only where nothing else is
-RECTIFIED = {  # a forward fused with its ReLU -> the forward
+REFERENCE = "reference"  # the name of the algorithm that runs the reference's kernel
+LAST = ("nhwc.ref", "blas")  # many times slower, or on one thread only: offered if there is no other recipe
+RECTIFIED = {  # the kind of a forward fused with its ReLU -> the kind of the forward alone
     "convolution.forward_relu": "convolution.forward",
     "inner_product.forward_relu": "inner_product.forward",
 }
 
 
 class CpuDevice(Device):
-    """`threads`: of oneDNN's kernels; by default what OpenMP says, that is one per core.
+    """The CPU. `threads`: of oneDNN's kernels and ours; default: OpenMP's number, one per core. Raises ValueError if
+    `threads` is below 1, or given for a oneDNN that is not built for OpenMP.
 
-    It fuses (fusion.py) whatever there are kernels of our own for. Of a ReLU behind a product, ours have it where they
-    store; behind oneDNN's runs one of ours, in place, since oneDNN's own (and its clip) makes 0 of NaN in every kernel
-    that is not its slow reference, and then a run that has diverged looks well."""
+    Ops are fused (programs/fusion.py) only if our own kernels are compiled. Our own products apply a fused ReLU while
+    they store their result. After a product of oneDNN's, our ReLU runs in place. oneDNN's fused ReLU and its clip are
+    not used. In all but oneDNN's slow reference kernels they turn NaN into 0, which hides that a run has diverged."""
 
     name = "cpu"
 
@@ -59,7 +60,7 @@ class CpuDevice(Device):
         try:
             library = compiled.load()
             self.native = native.Native(library, self.dnnl.threads)
-            # Costs are measured for a device as it describes itself, so not for other kernels of the same names.
+            # Measured costs belong to a description: other kernels with the same names must not share them.
             self.description += f"; our kernels {Path(library._name).stem[-8:]}"
         except compiled.NotCompiled as reason:
             self.description += "; none of our own kernels"
@@ -70,19 +71,24 @@ class CpuDevice(Device):
         return tuple(r.algorithm for r in self.recipes(op))
 
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
-        """The tensor's elements in logical order, over its bytes in the arena."""
+        """The tensor's elements in logical order, a view of its bytes in the arena."""
         if self.dnnl is None:
             return buffer[: tensor.nbytes].view(tensor.dtype).reshape(tensor.shape)
         return layout.view(buffer, tensor)
 
     def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray) -> Call:
-        """The op bound to its addresses. Calling it looks nothing up and allocates nothing of note."""
+        """The op bound to its addresses. Calling it looks nothing up and allocates next to nothing. Raises ValueError
+        if no recipe has this algorithm, or if the workspace is too small."""
         recipe = chosen(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
         steps = recipe.bind([views[t] for t in op.reads], [views[t] for t in op.writes], workspace)
         return _chain(steps)
 
     def recipes(self, op: Op) -> list[Recipe]:
-        """Made once per kind and geometry: a deep net's repeated layers share their generated code."""
+        """The op's recipes, the default first; never empty. They are made once per kind, attributes and shapes, so that
+        the repeated layers of a deep net share generated code.
+
+        Raises InvalidFormat for 16-bit tensors, `reference.TooLarge` for sizes that oneDNN refuses, and
+        `reference.NoKernel` for a kind that neither this backend nor the reference has."""
         if half := next((t.dtype for t in op.tensors if t.dtype in HALF), None):
             raise InvalidFormat(
                 f"the cpu backend computes in float32, not in {half}: use --format float32, or --device cuda, or, slow "
@@ -93,7 +99,7 @@ class CpuDevice(Device):
         key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
         if key not in self._recipes:
             if self.dnnl.use_threads:
-                self.dnnl.use_threads()  # kernels are generated for a number of threads
+                self.dnnl.use_threads()  # oneDNN generates kernels for the number of threads that is set now
             own = self._own(native.FIRST, op)
             try:
                 found = [] if native.NAME in (r.algorithm.name for r in own) else self._library(self.dnnl, op)
@@ -110,7 +116,8 @@ class CpuDevice(Device):
         return self._recipes[key]
 
     def _library(self, dnnl: Dnnl, op: Op) -> list[Recipe]:
-        """By oneDNN, or NumPy over blocks. A forward that is fused with its ReLU is the forward, and ours behind it."""
+        """The recipes by oneDNN, or by NumPy over blocks. For a forward fused with its ReLU: oneDNN's forward, then our
+        ReLU; none if our kernels are not compiled."""
         plain = RECTIFIED.get(op.kind, op.kind)
         tables = [onednn.KINDS] if self.native else [onednn.KINDS, uncompiled.KINDS]
         found = [recipe for kinds in tables if plain in kinds for recipe in kinds[plain](dnnl, op)]
@@ -119,16 +126,17 @@ class CpuDevice(Device):
         return [activation.behind(self.native, r, op.writes[0].size) for r in found] if self.native else []
 
     def _own(self, table: Mapping[str, native.Recipes], op: Op) -> list[Recipe]:
-        """By our own kernels."""
+        """The recipes by our own kernels, from FIRST or MORE of native/."""
         return table[op.kind](self.native, op) if self.native and op.kind in table else []
 
     def fuses(self, op: Op) -> bool:
-        """Whether there is a kernel for a fused op (fusion.py)."""
+        """Whether there is a kernel for this fused op (programs/fusion.py): never without our own kernels."""
         return self.native is not None and self.recipes(op)[0].algorithm.name != REFERENCE
 
 
 def _reference(op: Op) -> Recipe:
-    """The reference's kernel on logical views: for users' own layers, and geometries nothing else covers."""
+    """The reference's kernel on logical views: for a user's own layers, and for geometries without another recipe.
+    Raises NoKernel if the reference has no kernel for the kind."""
     if op.kind not in reference.KERNELS:
         raise reference.NoKernel(
             f"layer {op.layer}: neither the cpu nor the reference backend has a kernel for {op.kind!r}; "

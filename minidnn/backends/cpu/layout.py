@@ -1,4 +1,4 @@
-"""Arrays over tensors that lie as minidnn/backends/layout.py says, seen as memory has them."""
+"""Views of arrays that have the layout of backends/layout.py, with the axes in the order of memory."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from minidnn.program import Tensor
 
 
 def physical(array: np.ndarray) -> np.ndarray:
-    """The same elements with axes in the order of memory: C-contiguous, never a copy."""
+    """The same elements with the axes in the order of memory, N, H, W, C if 4-D; never a copy."""
     return array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
 
 
 def flat(array: np.ndarray) -> np.ndarray:
-    """The same elements as one run of memory, never a copy."""
+    """The same elements as one run of memory, 1-D; never a copy. Raises ValueError if they are not one run."""
     lying = physical(array)
     if not lying.flags.c_contiguous:
         raise ValueError(f"an array of shape {array.shape} and strides {array.strides} is not one run of memory")
@@ -21,11 +21,12 @@ def flat(array: np.ndarray) -> np.ndarray:
 
 
 def address(array: np.ndarray) -> int:
+    """The address of the array's first element."""
     return array.__array_interface__["data"][0]
 
 
 def product_sizes(x: Tensor, w: Tensor) -> tuple[int, int, int] | None:
-    """(N, outputs, inputs) of an inner product; None where the rows of x and w lie in different orders."""
+    """(N, outputs, inputs) of an inner product; None if the elements of x's and w's rows lie in different orders."""
     if (len(x.shape) == 4) != (len(w.shape) == 4):
         return None
     return x.shape[0], w.shape[0], w.size // w.shape[0]

@@ -1,4 +1,4 @@
-"""A recipe is one way to compute an op: its workspace, and how to bind it to addresses."""
+"""A recipe is one way to compute an op: an algorithm's name and workspace, and how to bind it to addresses."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from minidnn.backends.cpu.layout import address, flat
 from minidnn.backends.workspace import Workspace
 from minidnn.program import Algorithm
 
-BLOCK = 1 << 16  # elements that NumPy kernels take at a time: a few such blocks stay in the second-level cache
+BLOCK = 1 << 16  # elements that a NumPy kernel takes at a time: a few such blocks fit the second-level cache
 
-Call = Callable[[], Any]  # a step that is bound to its addresses
+Call = Callable[[], Any]  # a step, bound to its addresses
 Arrays = Sequence[np.ndarray]
 Bind = Callable[[Arrays, Arrays, np.ndarray], list[Call]]  # reads, writes, workspace bytes -> the steps of the call
 
@@ -27,9 +27,10 @@ class Recipe:
 
 
 class Scratch(Workspace):
-    """A workspace that ends as a recipe's."""
+    """The workspace of a recipe that is being made."""
 
     def recipe(self, name: str, bind: Bind) -> Recipe:
+        """The recipe of that name, with the workspace taken so far."""
         return Recipe(Algorithm(name, self.nbytes), bind)
 
 
@@ -39,11 +40,11 @@ def plain(bind: Bind, name: str = "default") -> Recipe:
 
 
 def blocks(*arrays: np.ndarray) -> list[tuple[np.ndarray, ...]]:
-    """Corresponding blocks of runs of equal length."""
+    """1-D arrays of equal length, cut into blocks of at most BLOCK elements: for each block, its part of each array."""
     size = arrays[0].size
     return [tuple(a[i : i + BLOCK] for a in arrays) for i in range(0, size, BLOCK)]
 
 
 def copied(source: np.ndarray, target: np.ndarray) -> list[Call]:
-    """target = source; nothing to do where they are the same bytes."""
+    """The steps of target = source: none if both are the same bytes."""
     return [] if address(source) == address(target) else [partial(np.copyto, flat(target), flat(source))]

@@ -1,4 +1,4 @@
-"""The CUDA backend: cuDNN and kernels of our own, on memory that is all ours. Importing it needs no CUDA.
+"""The CUDA backend: cuDNN's kernels and our own, in memory that a plan has assigned. Importing it needs no CUDA.
 
 A user's own layer adds its kernels here: `KINDS["cube.forward"] = f(op) -> [Recipe, ...]`.
 """

@@ -1,4 +1,4 @@
-"""ReLU (kernels/activation.cu). It runs over the bytes as they lie, also with y on x's bytes and dx on dy's."""
+"""ReLU (kernels/activation.cu), in the order of memory. y may have the bytes of x, and dx those of dy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from minidnn.program import Op
 
 
 def relu_forward(op: Op) -> list[Recipe]:
-    """x -> y (mask)"""
+    """One recipe for x -> y (mask)."""
     slope, n = np.float32(op.attrs.negative_slope), op.writes[0].size
     if len(op.writes) > 1:
         return [plain(by_fours("activation", "relu_mask", n, Read(0), Write(0), Write(1), slope))]
@@ -17,7 +17,7 @@ def relu_forward(op: Op) -> list[Recipe]:
 
 
 def relu_backward(op: Op) -> list[Recipe]:
-    """y dy, x y dy, or mask dy -> dx"""
+    """One recipe for y dy -> dx, x y dy -> dx, or mask dy -> dx."""
     kernel = "relu_backward_mask" if op.attrs.saved == "mask" else "relu_backward"
     ends = Read(0), Read(len(op.reads) - 1), Write(0)
     return [plain(by_fours("activation", kernel, op.writes[0].size, *ends, np.float32(op.attrs.negative_slope)))]

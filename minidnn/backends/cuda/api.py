@@ -1,7 +1,7 @@
-"""The calls of CUDA that the backend makes. `Api` says which; `CupyApi` makes them, through CuPy. (The tests have
-another, on the host's memory, which runs what is enqueued in any order that CUDA would allow.)
+"""The calls of CUDA that the backend makes. `Api` lists them, and `CupyApi` makes them through CuPy. (The tests have
+another `Api`, on the host's memory, which runs enqueued work in any order that CUDA would allow.)
 
-Addresses, streams, events and graphs are plain numbers. Nothing is allocated but what is asked for here.
+Addresses, streams, events and graphs are plain numbers. Memory is allocated only by the calls that say so.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ Direction = Literal["out", "in"]  # device to host, host to device
 
 
 class OutOfMemory(MemoryError):
-    """The device (or page-locked memory of the host) has less than was asked for."""
+    """The device, or the host's page-locked memory, has less than was asked for."""
 
 
 class Api(Protocol):
     def enter(self) -> None:
-        """What this thread calls from now on is for this GPU. CUDA remembers one for each thread."""
+        """Direct this thread's later calls to this GPU. CUDA remembers one GPU for each thread."""
         ...
 
     def free_memory(self) -> int:
-        """Bytes of the device that nobody has taken."""
+        """The number of free bytes of the device."""
         ...
 
     def allocate(self, nbytes: int) -> int:
-        """Bytes of the device. Raises OutOfMemory."""
+        """The address of as many new bytes of the device. Raises OutOfMemory."""
         ...
 
     def release(self, address: int) -> None: ...
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
-        """Page-locked bytes of the host, which copies may run beside compute from. Raises OutOfMemory."""
+        """Page-locked bytes of the host, as uint8: copies to and from them can run while kernels run. Raises
+        OutOfMemory."""
         ...
 
     def release_host(self, array: np.ndarray) -> None: ...
@@ -54,19 +55,19 @@ class Api(Protocol):
     def record(self, event: int, stream: int) -> None: ...
 
     def tell(self, event: int, stream: int) -> None:
-        """As `record`, but for the host: recorded in a capture, each replay records it anew."""
+        """Record an event that the host will wait for. Within a capture this makes each replay record it anew."""
         ...
 
     def reach(self, event: int) -> None:
-        """Return when what the event was last recorded behind has ended. What failed there is raised."""
+        """Return when all work before the event's latest record has ended. Raises the errors of that work."""
         ...
 
     def wait(self, stream: int, event: int) -> None:
-        """The stream goes no further until what the event was last recorded behind has ended."""
+        """Hold the stream until all work before the event's latest record has ended."""
         ...
 
     def synchronize(self, stream: int) -> None:
-        """Return when all that was enqueued has ended. What failed there is raised."""
+        """Return when all work on the stream has ended. Raises the errors of that work."""
         ...
 
     def elapsed(self, start: int, end: int) -> float:
@@ -78,21 +79,22 @@ class Api(Protocol):
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None: ...
 
     def functions(self, source: str, storage: str = "float") -> Mapping[str, Any]:
-        """The kernels of kernels/<source>.cu by name, as `bind` takes them; values stored as `storage`."""
+        """The kernels of kernels/<source>.cu by name, as `bind` takes them, for values stored as `storage`."""
         ...
 
     def bind(
         self, function: Any, arguments: Sequence[np.generic], grid: int, block: int, shared: int, stream: int
     ) -> Call:
-        """A launch, prepared: calling it enqueues it. Addresses are np.uint64."""
+        """A prepared launch: calling it enqueues the kernel. Addresses are np.uint64."""
         ...
 
     def begin_capture(self, stream: int) -> None:
-        """What is enqueued on the stream from now on, and on those that wait for it, becomes a graph instead."""
+        """Capture from now on: work given to this stream, and to streams that wait for it, becomes a graph instead of
+        being run."""
         ...
 
     def end_capture(self, stream: int) -> int:
-        """The graph, ready to be replayed."""
+        """End the capture; the graph, ready to be replayed."""
         ...
 
     def replay(self, graph: int, stream: int) -> None: ...
@@ -101,7 +103,7 @@ class Api(Protocol):
 
 
 class CupyApi:
-    """One GPU. CuPy's own allocators are replaced by ones that refuse, so that nothing is allocated behind us."""
+    """One GPU, by way of CuPy. CuPy's own allocators are replaced by ones that refuse, so that it allocates nothing."""
 
     def __init__(self, cupy: ModuleType, cubin: Callable[[str, str], bytes], number: int = 0) -> None:
         """`cubin(source, storage)`: the machine code of kernels/<source>.cu for this GPU."""
@@ -117,7 +119,7 @@ class CupyApi:
         self._functions: dict[tuple[str, str], Mapping[str, int]] = {}
 
     def attribute(self, name: str) -> int:
-        """Of the GPU, by CUDA's name: "MultiProcessorCount" of cudaDevAttrMultiProcessorCount."""
+        """An attribute of the GPU, by CUDA's name: "MultiProcessorCount" for cudaDevAttrMultiProcessorCount."""
         return self.runtime.deviceGetAttribute(getattr(self.runtime, f"cudaDevAttr{name}"), self.number)
 
     def enter(self) -> None:
@@ -167,7 +169,7 @@ class CupyApi:
         self.runtime.eventRecord(event, stream)
 
     def tell(self, event: int, stream: int) -> None:
-        if not self._capturing:  # where the driver refuses the flag
+        if not self._capturing:  # outside of a capture the driver refuses the flag
             self.record(event, stream)
         elif code := self._tell(event, stream, EXTERNAL):
             raise RuntimeError(f"cuEventRecordWithFlags: CUDA error {code}")

@@ -1,4 +1,4 @@
-"""Bias gradients: sums of dy by channel, alone or with a ReLU's backward before them (reduction.py)."""
+"""Bias gradients: sums of dy by channel, alone or fused with a ReLU's backward before them (reduction.py)."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from minidnn.program import Op
 
 
 def backward_bias(op: Op) -> list[Recipe]:
-    """dy (N, C, ...) -> db (C,)"""
+    """One recipe for dy (N, C, ...) -> db (C,)."""
     return sums_by_channel(op, "sum", [Read(0)])
 
 
 def relu_backward_bias(op: Op) -> list[Recipe]:
-    """y dy (N, C, ...) -> dx (N, C, ...), db (C,); dx may lie on dy. The sums are the same as in `backward_bias`."""
+    """One recipe for y dy (N, C, ...) -> dx (N, C, ...), db (C,). dx may have the bytes of dy. The sums are taken in
+    the same order as in `backward_bias`."""
     return sums_by_channel(op, "rectified_sum", [Read(0), Read(1), Write(0)])
 
 

@@ -1,7 +1,7 @@
-"""Our CUDA sources as machine code for a GPU: compiled once by NVRTC, then kept in the user's cache directory.
+"""Compiles our CUDA sources for a GPU by NVRTC, once, and keeps the machine code in the user's cache directory.
 
-A file of the cache is named by all that goes into it (source, headers, options, architecture, NVRTC's version), so
-it is never stale; it is written whole or not at all, and one that is damaged is compiled anew.
+The name of a cache file has a hash of all that goes into it: source, headers, options, architecture, NVRTC's version.
+So the file is never stale. It is written whole or not at all, and compiled again if it is damaged.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from minidnn.files import replacing
 
 SOURCES = Path(__file__).parent / "kernels"
 OPTIONS = ("--std=c++17", "-lineinfo")
-MAGIC = b"\x7fELF"  # a cubin is an ELF file; behind it comes its checksum
+MAGIC = b"\x7fELF"  # a cubin is an ELF file; in the cache its checksum follows it
 CHECKSUM = 32  # bytes
 
 
 def source_names() -> tuple[str, ...]:
-    """Of the files kernels/NAME.cu."""
+    """The names of the files in kernels/ that end in .cu, without that ending."""
     return tuple(sorted(p.stem for p in SOURCES.glob("*.cu")))
 
 
@@ -35,18 +35,20 @@ def headers() -> dict[str, str]:
 
 
 def cubin(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float", cache_dir: Path | None = None) -> bytes:
-    """kernels/<source>.cu for sm_<arch>, values stored as `storage`: from the cache, or compiled and kept there."""
+    """The machine code of kernels/<source>.cu for sm_<arch> and values stored as `storage`, from the cache or compiled
+    now. Raises nvrtc.CompileError."""
     path = _path(nvrtc, source, arch, storage, cache_dir)
     kept = _read(path)
     if kept is None:
         kept, _ = compile_source(nvrtc, source, arch, storage)
-        with contextlib.suppress(OSError):  # a cache that cannot be written only costs the next start its time
+        with contextlib.suppress(OSError):  # if the cache cannot be written, the next start compiles again
             _write(path, kept)
     return kept
 
 
 def compile_source(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float") -> tuple[bytes, str]:
-    """(machine code, the compiler's warnings), without the cache."""
+    """(machine code, the compiler's warnings), without the cache. Raises nvrtc.CompileError, also for an unknown
+    architecture."""
     if arch not in (known := nvrtc.architectures()):
         major, minor = nvrtc.version
         raise CompileError(

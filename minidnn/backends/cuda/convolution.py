@@ -1,5 +1,5 @@
-"""Convolution and its two gradients by cuDNN: one recipe per plan. One kernel of the forward pass also adds the bias
-and takes the ReLU."""
+"""Convolution and its two gradients by cuDNN: one recipe per plan. The forward pass adds the bias and applies the ReLU
+in the same kernel."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Pack = list[tuple[int, Pointer]]  # (a tensor's uid in the graph, its address)
 
 
 def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
-    """x w (b) -> y"""
+    """Recipes for x w (b) -> y."""
     x, w, *b = op.reads
     pack: Pack = [(X, Read(0)), (W, Read(1)), (Y, Write(0))]
     if b:
@@ -20,14 +20,14 @@ def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
 
 
 def backward_data(cudnn: Cudnn, op: Op) -> list[Recipe]:
-    """w dy -> dx"""
+    """Recipes for w dy -> dx."""
     w, dy = op.reads
     pack: Pack = [(W, Read(0)), (Y, Read(1)), (X, Write(0))]
     return recipes(cudnn, op, _problem(BACKWARD_DATA, op, op.writes[0], w, dy), pack)
 
 
 def backward_filter(cudnn: Cudnn, op: Op) -> list[Recipe]:
-    """x dy -> dw"""
+    """Recipes for x dy -> dw."""
     x, dy = op.reads
     pack: Pack = [(X, Read(0)), (Y, Read(1)), (W, Write(0))]
     return recipes(cudnn, op, _problem(BACKWARD_FILTER, op, x, op.writes[0], dy), pack)
@@ -39,7 +39,7 @@ def _problem(which: str, op: Op, x: Tensor, w: Tensor, y: Tensor, bias: bool = F
 
 
 def dtype_of(op: Op) -> str:
-    """The one type of all tensors of an op."""
+    """The number format of an op's tensors. Raises NoPlan if they have several."""
     dtype, *others = {t.dtype for t in op.tensors}
     if others:
         what = ", ".join(f"{t.name} {t.dtype}" for t in op.tensors)
@@ -48,7 +48,7 @@ def dtype_of(op: Op) -> str:
 
 
 def recipes(cudnn: Cudnn, op: Op, problem: Convolution, pack: Pack, prefix: str = "") -> list[Recipe]:
-    """A recipe per plan of the problem, best first. Raises NoPlan, naming the op."""
+    """One recipe per plan of the problem, best first. Raises NoPlan, naming the op, if there is no plan."""
     try:
         plans = cudnn.plans(problem)
     except NoPlan as error:

@@ -1,12 +1,13 @@
 """cuDNN's graphs and their execution plans, through nvidia-cudnn-frontend 1.23.
 
-A Convolution says what to compute, and a Target on what: a GPU's handle, or a GPU's properties, from which cuDNN says
-just the same without a GPU (then nothing can be executed). `Cudnn.plans` lists the useful ways, best first by cuDNN's
-own heuristics. Each geometry is worked out once; ops of the same geometry share its graph and its plans.
+A Convolution says what to compute, and a Target for which GPU. A Target has a GPU's handle, or only a GPU's properties:
+from these cuDNN lists the same plans without a GPU, but they cannot be executed. `Cudnn.plans` lists the useful plans,
+best first by cuDNN's own heuristics. Each geometry is worked out once; ops of the same geometry share its graph and its
+plans.
 
-What is never listed: plans whose sums depend on the order in which threads arrive (unless asked for), plans that
-accumulate in less than float32, and, where TF32 is forbidden, those that round float32 operands. Plans that cuDNN
-would have to compile (half a second each) are looked at only where there is no other.
+Three sorts of plans are not listed. The sums of some depend on the order in which threads arrive (these can be asked
+for). Some accumulate in less than float32. And some round float32 operands; they are left out if TF32 is forbidden.
+Plans that cuDNN would have to compile (half a second each) are considered only if there is no other.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from minidnn.backends.layout import strides
 from minidnn.errors import BadInput
 
 FORWARD, BACKWARD_DATA, BACKWARD_FILTER = "forward", "backward_data", "backward_filter"
-# The uids of a graph's tensors; dx, dw and dy bear their values' numbers.
+# The uids of a graph's tensors; dx, dw and dy have the numbers of x, w and y.
 X, W, Y, B = 1, 2, 3, 4
-LITTLE = 1024  # bytes of workspace that count as none: cuDNN likes to ask for 131
-LESS = 0.9  # times the least workspace so far: what a lesser plan must keep below to be worth listing
-BFLOAT16 = (8, 0)  # the compute capability from which on cards have it
-COMPILED = 2  # runtime-compiled plans to build where there are no others
+LITTLE = 1024  # up to so many bytes of workspace count as none: cuDNN often asks for 131
+LESS = 0.9  # a later plan is listed only if it needs less than this part of the least workspace so far
+BFLOAT16 = (8, 0)  # the first compute capability with bfloat16
+COMPILED = 2  # runtime-compiled plans to build if there are no others
 
 _TYPES = {"float32": "FLOAT", "float16": "HALF", "bfloat16": "BFLOAT16"}
 
@@ -39,12 +40,12 @@ class NoPlan(BadInput, RuntimeError):
 
 @dataclass(frozen=True)
 class Settings:
-    """What a listed plan may do."""
+    """The limits of the plans that are listed."""
 
     tf32: bool = True  # float32 operands of products may be rounded to 10 bits of mantissa
     deterministic: bool = True  # the same bits each time
     limit: int | None = None  # bytes of workspace
-    most: int = 8  # plans listed per geometry, at least
+    most: int = 8  # plans per geometry that are listed whatever their workspace
 
     def __str__(self) -> str:
         words = ["TF32 allowed" if self.tf32 else "TF32 forbidden"]
@@ -55,8 +56,8 @@ class Settings:
 
 @dataclass(frozen=True)
 class Convolution:
-    """One of a convolution's three passes. Shapes are logical (N, C, H, W; weights O, C / group, kh, kw); in memory
-    x and y lie as NHWC and w as OHWI. Groups follow from the channels of x and w."""
+    """One of a convolution's three passes. Shapes are logical (N, C, H, W; weights O, C / group, kh, kw). In memory
+    x and y are NHWC, and w is OHWI. The number of groups follows from the channels of x and w."""
 
     which: str
     x: tuple[int, ...]
@@ -68,7 +69,7 @@ class Convolution:
     bias: bool = False
     dtype: str = "float32"  # of x, w, y and b in memory
     compute: str = "float32"  # of products and sums
-    relu: bool = False  # y = max(0, x * w + b); whether NaN stays NaN is the kernel's affair (nan.py)
+    relu: bool = False  # y = max(0, x * w + b); whether NaN stays NaN depends on the kernel (nan.py)
 
     def __str__(self) -> str:
         x, w, y = ("x".join(map(str, shape)) for shape in (self.x, self.w, self.y))
@@ -80,7 +81,7 @@ class Convolution:
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What graphs are made for. `handle` is cuDNN's, of a GPU; None where there are only a GPU's properties."""
+    """The card that graphs are made for. `handle`: cuDNN's, of a GPU; None if there are only a GPU's properties."""
 
     card: str
     capability: tuple[int, int]
@@ -89,7 +90,7 @@ class Target:
 
     @classmethod
     def gpu(cls, cudnn: ModuleType, card: str, capability: tuple[int, int]) -> Target:
-        """The current GPU. cuDNN's handle takes some memory of it. Raises CudaUnavailable."""
+        """The current GPU. cuDNN's handle takes some of its memory. Raises CudaUnavailable if cuDNN cannot start."""
         try:
             handle = cudnn.create_handle()
         except RuntimeError as error:
@@ -102,7 +103,7 @@ class Target:
 
     @classmethod
     def properties(cls, cudnn: ModuleType, properties: Mapping[str, Any]) -> Target:
-        """A GPU that need not be here, by cuDNN's own list of its properties."""
+        """A GPU that this machine need not have, from cuDNN's list of its properties."""
         version = properties["deviceVer"]
         device = cudnn.create_device_properties(json.dumps(dict(properties)))
         capability = (version // 100, version % 100 // 10)
@@ -110,14 +111,14 @@ class Target:
 
 
 def properties(cudnn: ModuleType, number: int = 0) -> dict[str, Any]:
-    """A GPU's properties as cuDNN lists them: what Target.properties takes on a machine without it."""
+    """A GPU's properties as cuDNN lists them. Target.properties takes them on a machine without this GPU."""
     return json.loads(cudnn.create_device_properties(number).serialize())
 
 
 @dataclass(frozen=True)
 class CudnnPlan:
-    """One way to execute a graph. Its name, cuDNN's own, says engine and knobs; it stays the same for a card and a
-    version of cuDNN. `index` is its place in this graph's list."""
+    """One way to execute a graph. `name`, cuDNN's own, gives the engine and its knobs; it stays the same for a card and
+    a version of cuDNN. `index` is the plan's place in its graph's list."""
 
     problem: Convolution
     name: str
@@ -143,7 +144,7 @@ class Cudnn:
         return self.module.backend_version_string()
 
     def plans(self, problem: Convolution) -> tuple[CudnnPlan, ...]:
-        """The useful plans, best first, each name once. Raises NoPlan."""
+        """The useful plans, best first, each name once. Raises NoPlan if there is none."""
         if problem not in self._plans:
             found = self.listed(problem)
             if not found:
@@ -152,12 +153,12 @@ class Cudnn:
         return self._plans[problem]
 
     def set_stream(self, stream: int) -> None:
-        """Everything executed from now on goes to that stream."""
+        """Send all later executions to that stream."""
         self.module.set_stream(handle=self.target.handle, stream=stream)
 
     def execute(self, plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
         """Enqueue a plan. `pack`: uid -> address; `workspace`: the address of plan.workspace bytes. All addresses are
-        multiples of 256. Nothing is allocated, and nothing waits."""
+        multiples of 256. This allocates nothing and waits for nothing."""
         plan.graph._execute_plan_at_index(pack, workspace, plan.index, self.target.handle, None, None, None)
 
     def close(self) -> None:
@@ -169,9 +170,10 @@ class Cudnn:
     # ---- listing
 
     def listed(self, problem: Convolution) -> list[CudnnPlan]:
-        """Every permitted plan, best first: those that are there, or else some of those that must be compiled."""
+        """Every permitted plan, best first: the precompiled ones, or, if there are none, some that must be compiled.
+        Raises NoPlan if cuDNN does not accept the graph."""
         if problem.dtype == "bfloat16" and self.target.capability < BFLOAT16:
-            return []  # cuDNN lists some to be compiled, and may crash while it does
+            return []  # cuDNN lists plans that it must compile, and may crash while it does
         try:
             graph = self._graph(problem)
         except (RuntimeError, ValueError, self.module.cudnnGraphNotSupportedError) as error:
@@ -194,7 +196,7 @@ class Cudnn:
         return self.module.behavior_note.RUNTIME_COMPILATION in graph.get_behavior_notes_for_plan_at_index(index)
 
     def _build(self, graph: Any, problem: Convolution, index: int) -> CudnnPlan | None:
-        """None where the plan is barred by the settings, or cuDNN finds that it cannot do it after all."""
+        """The plan of that index; None if the settings bar it, or if cuDNN finds that it cannot do it after all."""
         try:
             graph.build_plan_at_index(index)
         except (RuntimeError, self.module.cudnnGraphNotSupportedError):
@@ -266,8 +268,8 @@ _WINDOW = {"padding": "pad", "stride": "stride", "dilation": "dilation"}  # the 
 
 
 def useful(plans: Iterable[CudnnPlan], most: int) -> tuple[CudnnPlan, ...]:
-    """Of plans listed best first: the `most` first ones, and each later one that needs clearly less workspace than
-    all that are kept, down to one that needs (nearly) none. A name stands once."""
+    """The useful ones of `plans`, which are listed best first; each name once. These are the first `most` of them, and
+    each later one that needs clearly less workspace than all kept before, down to one that needs (nearly) none."""
     kept: dict[str, CudnnPlan] = {}
     least = float("inf")
     for plan in plans:

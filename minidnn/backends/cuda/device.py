@@ -1,6 +1,6 @@
-"""A GPU as a device: which kernels an op may use, and calls bound to the addresses of a plan.
+"""A GPU as a device: lists the kernels that an op may use, and binds calls to the addresses of a plan.
 
-`Planner` is the part that needs no GPU: recipes from op kinds, with workspaces from cuDNN's plans for a card.
+`Planner` is the part that needs no GPU: it makes the recipes, with workspaces from cuDNN's plans for a card.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from minidnn.errors import Failed
 from minidnn.memory.execution.device import Device
 from minidnn.program import Algorithm, Op, Tensor
 
-# kind -> op -> its recipes, best first: kernels of our own
+# kind -> f(op) -> its recipes, best first, by our own kernels
 KINDS = {
     **bias.KINDS,
     **pooling.KINDS,
@@ -51,7 +51,7 @@ KINDS = {
     **loss.KINDS,
     **update.KINDS,
 }
-# kind -> (cuDNN, op) -> its recipes, best first
+# kind -> f(cudnn, op) -> its recipes, best first, by cuDNN
 OF_CUDNN = {**convolution.KINDS, **inner_product.KINDS}
 
 SOME_GPU = Rates(1e13, 5e11, 2e10, 5e-6)
@@ -64,7 +64,7 @@ TENSOR_CORES = {
 }  # fmt: skip
 # The first capability with bfloat16, and with TF32, which takes twice as long.
 BFLOAT16 = (8, 0)
-# Bytes that are left free: CUDA itself takes some late, for kernels' code, graphs, stacks.
+# Bytes to leave free: CUDA itself takes some later, for the code of kernels, graphs and stacks.
 MARGIN = 256 << 20
 
 
@@ -73,7 +73,7 @@ class KernelFailed(Failed, RuntimeError):
 
 
 class Planner(Device):
-    """Recipes for the ops of a program, on a card that need not be here."""
+    """The recipes for a program's ops, for a card that this machine need not have. `memory`: bytes for the arena."""
 
     name = "cuda"
     own_memory = True
@@ -87,14 +87,15 @@ class Planner(Device):
         return tuple(r.algorithm for r in self.recipes(op))
 
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
-        """The tensor's elements in logical order, over its bytes on the host."""
+        """The tensor's elements in logical order, a view of its bytes on the host."""
         return layout.view(buffer, tensor)
 
     def fuses(self, op: Op) -> bool:
-        """Whether there is a kernel for a fused op (fusion.py): in cuDNN, a plan for its geometry on this card.
+        """Whether there is a kernel for this fused op (programs/fusion.py): for an op of cuDNN's, a bias and a plan for
+        the geometry on this card.
 
-        Its own kernels have a ReLU where they add a bias. Without one it would compile a kernel at run time, and may
-        crash while it does."""
+        cuDNN's precompiled kernels apply a ReLU only where they add a bias. For a ReLU without a bias cuDNN would
+        compile a kernel at run time, and may crash while it does."""
         if op.kind not in OF_CUDNN:
             return op.kind in KINDS
         if len(op.reads) < 3:
@@ -105,7 +106,8 @@ class Planner(Device):
             return False
 
     def recipes(self, op: Op) -> list[Recipe]:
-        """Made once per kind and geometry."""
+        """The op's recipes, the default first; made once per kind, attributes and shapes. Raises NoKernel if the
+        backend does not have the kind, and NoPlan if cuDNN has no plan for the geometry."""
         key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
         if key not in self._recipes:
             if op.kind in KINDS:
@@ -121,12 +123,12 @@ class Planner(Device):
         return self._recipes[key]
 
     def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
-        """cuDNN's recipes that compute what the op says. Without a GPU that is assumed of all."""
+        """Those of cuDNN's recipes that compute what the op says. Without a GPU all are assumed to."""
         return recipes
 
 
 class CudaDevice(Planner):
-    """One GPU. graphs: replay each step as one captured graph."""
+    """One GPU. `graphs`: replay each step as one captured graph (runtime.py)."""
 
     def __init__(
         self,
@@ -144,10 +146,12 @@ class CudaDevice(Planner):
         self.nan = NanProbe(api, cudnn, self.compute)
 
     def recipes(self, op: Op) -> list[Recipe]:
-        self.api.enter()  # cuDNN, too, asks for the thread's GPU
+        self.api.enter()  # cuDNN, too, uses the GPU that is set for this thread
         return super().recipes(op)
 
     def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
+        """The recipes without those whose ReLU was seen to hide NaN (nan.py). Raises NoPlan if none is left, and
+        KernelFailed if they cannot be tried."""
         if not op.kind.endswith("_relu"):
             return recipes
         try:
@@ -170,7 +174,10 @@ class CudaDevice(Planner):
         return buffer
 
     def prepare(self, op: Op, algorithm: Algorithm, views: Mapping[Tensor, Bytes], workspace: Bytes) -> Call:
-        """The op bound to its addresses: calling it enqueues its kernels on the compute stream."""
+        """The op bound to its addresses: calling it enqueues its kernels on the compute stream.
+
+        Raises ValueError if no recipe has this algorithm, or if the workspace is too small. The call raises
+        KernelFailed if CUDA or cuDNN refuses."""
         recipe = chosen(self.recipes(op), op, algorithm, workspace.nbytes, self.name)
 
         def address(pointer: Pointer) -> int:
@@ -206,10 +213,10 @@ class CudaDevice(Planner):
 
 @cache
 def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDevice:
-    """The GPU of that number, opened once. Raises packages.CudaUnavailable, whose message names the missing part and
-    the remedy.
+    """The GPU of that number, opened once for the same options. Raises packages.CudaUnavailable, whose message names
+    the missing part and the remedy.
 
-    tf32:   products of float32 may round their operands to 10 bits of mantissa, as on tensor cores
+    tf32:   products of float32 may round their operands to 10 bits of mantissa, as tensor cores do
     graphs: replay each step as one captured graph
     """
     from minidnn.backends.cuda import compile, packages
@@ -235,9 +242,10 @@ def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDev
 
 
 def _rates(api: Any, capability: tuple[int, int], tf32: bool) -> Rates:
-    """A guess from the card's clocks, used where nothing was measured (`minidnn profile`). Per multiprocessor and cycle
-    it counts 128 multiply-adds of float32, and those of the tensor cores; memory moves twice a cycle. The link is PCI
-    Express 4."""
+    """Rates guessed from the card's clocks, for ops that were not measured (by `minidnn profile`).
+
+    They are parts of the peaks: per multiprocessor and cycle 128 multiply-adds of float32, and TENSOR_CORES for
+    products; two transfers of memory per cycle. The link is assumed to be PCI Express 4."""
     multiprocessors, kilohertz = api.attribute("MultiProcessorCount"), api.attribute("ClockRate")
     cycles, products = multiprocessors * kilohertz * 1e3, {}
     if known := [c for c in TENSOR_CORES if c <= capability]:

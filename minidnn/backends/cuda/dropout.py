@@ -1,4 +1,4 @@
-"""Dropout (kernels/dropout.cu): the mask is a function of (seed, iteration, layer, position), so backward makes the
+"""Dropout (kernels/dropout.cu). The mask is a function of (seed, iteration, layer, position), so backward computes the
 same one again. The iteration is read from device memory, so that a captured graph need not change.
 """
 
@@ -12,7 +12,7 @@ from minidnn.program import Op
 
 
 def dropout(op: Op) -> list[Recipe]:
-    """x iteration -> y, forward and backward alike"""
+    """One recipe for x iteration -> y, the same forward and backward."""
     x, a = op.reads[0], op.attrs
     low, high = a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF
     words = (np.uint32(v) for v in (a.key & 0xFFFFFFFF, low, high, philox.threshold(a.ratio)))

@@ -1,5 +1,6 @@
-"""Kernels that treat each element by itself (kernels/elementwise.cu): sums, products and maxima of tensors of one
-shape, and copies. All permit the output on the bytes of any input, with the same result as apart."""
+"""Element-wise kernels (kernels/elementwise.cu): sums, products and maxima of tensors of one shape, and copies.
+
+An output may have the bytes of any input: the result is the same as with bytes of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import numpy as np
 from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Write, by_fours, plain
 from minidnn.program import Op
 
-AT_ONCE = 4  # operands of one pass of an Eltwise
+AT_ONCE = 4  # most operands of one pass of an Eltwise
 
 
 def _launch(op: Op, kernel: str, *arguments: Argument) -> Launch:
@@ -18,24 +19,24 @@ def _launch(op: Op, kernel: str, *arguments: Argument) -> Launch:
 
 
 def add(op: Op) -> list[Recipe]:
-    """a b -> c"""
+    """One recipe for a b -> c = a + b."""
     return [plain(_launch(op, "add", Read(0), Read(1), Write(0)))]
 
 
 def cast(op: Op) -> list[Recipe]:
-    """x (scale) -> y: x or y is float32. Only an x in float32 has a scale, which is float32 too."""
+    """One recipe for x (scale) -> y, where x or y is float32. There is a scale, in float32, only if x is float32."""
     if len(op.reads) > 1:
         return [plain(_launch(op, "cast_scaled", Read(0), Read(1), Write(0)))]
     return [plain(_launch(op, "cast_to" if op.reads[0].dtype == "float32" else "cast_from", Read(0), Write(0)))]
 
 
 def copy(op: Op) -> list[Recipe]:
-    """x -> y"""
+    """One recipe for x -> y = x."""
     return [plain(_launch(op, "copy", Read(0), Write(0)))]
 
 
 def eltwise_forward(op: Op) -> list[Recipe]:
-    """x1 .. xn -> y (which)"""
+    """One recipe for x1 .. xn -> y (which), by the op's SUM, PROD or MAX."""
     a = op.attrs
     if a.operation == "MAX":
         return [_maximum(op)]
@@ -43,19 +44,20 @@ def eltwise_forward(op: Op) -> list[Recipe]:
 
 
 def eltwise_backward(op: Op) -> list[Recipe]:
-    """SUM: dy; PROD: the other bottoms and dy; MAX: which dy -> dx"""
+    """One recipe for the gradient dx of one bottom. It reads dy (SUM), the other bottoms and dy (PROD), or which and dy
+    (MAX)."""
     a = op.attrs
     if a.operation == "SUM":
         return [plain(_launch(op, "multiply", Read(0), Write(0), np.float32(a.coeff[a.index])))]
     if a.operation == "MAX":
         return [plain(_launch(op, "choose", Read(0), Read(1), Write(0), np.int32(a.index)))]
-    if len(op.reads) == 1:  # of a product of one
+    if len(op.reads) == 1:  # a product of one bottom
         return copy(op)
     return [_folded(op, "product")]
 
 
 def _passes(count: int) -> list[tuple[int, int]]:
-    """Ranges of the operands that each pass adds. All passes but the first also read the result so far."""
+    """The operands, as ranges, that each pass takes. All passes but the first also read the result so far."""
     ranges, start = [], 0
     while start < count:
         end = min(count, start + (AT_ONCE if start == 0 else AT_ONCE - 1))
@@ -69,9 +71,9 @@ def _filled(values: Sequence[Argument], fill: Argument) -> tuple[Argument, ...]:
 
 
 def _folded(op: Op, kernel: str, coefficients: Sequence[float] = ()) -> Recipe:
-    """All operands, pass after pass, by the kernels `sum` (with a coefficient for each operand) or `product`.
+    """The recipe for all operands, pass after pass, by the kernels `sum` (with a coefficient for each) or `product`.
 
-    The result so far lies in the workspace, not in y: y may have the bytes of an operand that a later pass reads."""
+    The result so far is kept in the workspace, because y may have the bytes of an operand that a later pass reads."""
     scratch, ranges = Scratch(), _passes(len(op.reads))
     partial: Pointer = scratch.take(op.writes[0].nbytes) if len(ranges) > 1 else Write(0)
     launches = []
@@ -85,7 +87,8 @@ def _folded(op: Op, kernel: str, coefficients: Sequence[float] = ()) -> Recipe:
 
 
 def _maximum(op: Op) -> Recipe:
-    """Pass after pass likewise. If the op writes `which`, the index so far lies in the workspace, too."""
+    """The recipe for the maximum, in passes like `_folded`. If the op writes `which`, the index so far is in the
+    workspace, too."""
     scratch, size = Scratch(), op.writes[0].size
     ranges, which = _passes(len(op.reads)), len(op.writes) > 1
     several = len(ranges) > 1

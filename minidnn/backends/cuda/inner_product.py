@@ -1,8 +1,8 @@
-"""Inner product by cuDNN: a convolution of 1 x 1 on the bytes as they lie.
+"""Inner product by cuDNN, as a convolution of 1 x 1, without reordering.
 
-A 4-D bottom and its weights both lie with channels innermost, all others in C order. Either way x is N rows and w O
-rows of the same K values in the same order. For that product cuDNN is asked in two ways, as it has other kernels for
-each. One way has N images of one pixel (`images`), the other one image of N pixels in a line (`line`).
+A 4-D bottom and its weights both have channels innermost; all others are in C order. Either way the rows of x (N) and
+of w (O) have their K values in the same order. cuDNN is asked for this product in two ways, because it has different
+kernels for each: as N images of one pixel (`images`), and as one image of N pixels in a line (`line`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from minidnn.program import Op, Tensor
 
 
 def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
-    """y (n, o) = x (n, k) w' (o, k) + b (o)"""
+    """Recipes for x w (b) -> y (n, o) = x (n, k) w' (o, k) (+ b (o))."""
     x, w, *b = op.reads
     pack: Pack = [(X, Read(0)), (W, Read(1)), (Y, Write(0))]
     if b:
@@ -37,20 +37,22 @@ def forward(cudnn: Cudnn, op: Op) -> list[Recipe]:
 
 
 def backward_data(cudnn: Cudnn, op: Op) -> list[Recipe]:
-    """dx (n, k) = dy (n, o) w (o, k)"""
+    """Recipes for w dy -> dx (n, k) = dy (n, o) w (o, k)."""
     (w, _), (dx,) = op.reads, op.writes
     return _recipes(cudnn, op, BACKWARD_DATA, dx, w, [(W, Read(0)), (Y, Read(1)), (X, Write(0))])
 
 
 def backward_filter(cudnn: Cudnn, op: Op) -> list[Recipe]:
-    """dw (o, k) = dy' (o, n) x (n, k)"""
+    """Recipes for x dy -> dw (o, k) = dy' (o, n) x (n, k)."""
     (x, _), (dw,) = op.reads, op.writes
     return _recipes(cudnn, op, BACKWARD_FILTER, x, dw, [(X, Read(0)), (Y, Read(1)), (W, Write(0))])
 
 
 def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack, bias: bool = False) -> list[Recipe]:
-    """The way whose best plan needs less workspace comes first: cuDNN has a kernel for these bytes as they lie. For the
-    other way it moves the bytes about."""
+    """The recipes of both ways. The way whose best plan needs less workspace comes first: cuDNN has a kernel for these
+    bytes as they are, while for the other way it reorders them.
+
+    Raises NoPlan if cuDNN has no plan for either, or if the elements of x's and w's rows are in different orders."""
     if (len(x.shape) == 4) != (len(w.shape) == 4):  # no layer makes such an op
         raise NoPlan(
             f"layer {op.layer}, {op.name}: {x.name} {list(x.shape)} and {w.name} {list(w.shape)} lie in different "

@@ -1,4 +1,4 @@
-"""Concat, its backward, and Flatten: moves (kernels/join.cu)."""
+"""Concat, its backward, and Flatten: moves of elements (kernels/join.cu)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from minidnn.backends.cuda.elementwise import copy
 from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Write, over, plain
 from minidnn.program import Op, Tensor
 
-TILE = 32  # of the transposition
+TILE = 32  # side of a tile of the transposition
 
 
 def concat_forward(op: Op) -> list[Recipe]:
-    """x1 .. xn -> y"""
+    """One recipe for x1 .. xn -> y."""
     (y,), start, launches = op.writes, 0, []
     for i, x in enumerate(op.reads):
         launches.append(_rows(op, x, y, start, Read(i), into=True))
@@ -23,14 +23,15 @@ def concat_forward(op: Op) -> list[Recipe]:
 
 
 def concat_backward(op: Op) -> list[Recipe]:
-    """dy -> dx_i .., from `starts`"""
+    """One recipe for dy -> dx_i .., each of which begins at its place in `starts`."""
     (dy,) = op.reads
     starts = zip(op.writes, op.attrs.starts, strict=True)
     return [plain(*(_rows(op, dx, dy, start, Write(i), into=False) for i, (dx, start) in enumerate(starts)))]
 
 
 def _rows(op: Op, part: Tensor, whole: Tensor, start: int, at: Read | Write, into: bool) -> Launch:
-    """A part's rows, into the whole or out of it: a row holds, as memory lies, all that is within the axis."""
+    """The launch that moves a part's rows into the whole or out of it. A row is a run of memory: the axis with all axes
+    that are inside it in memory."""
     axis = op.attrs.axis % len(part.shape)
     order = (0, 2, 3, 1) if len(part.shape) == 4 else tuple(range(len(part.shape)))
     place = order.index(axis)
@@ -46,7 +47,8 @@ def _rows(op: Op, part: Tensor, whole: Tensor, start: int, at: Read | Write, int
 
 
 def flatten(op: Op) -> list[Recipe]:
-    """The same elements in logical order: only a 4-D side lies in another order than it reads."""
+    """One recipe for x -> y, the same elements in logical order. Memory has them in another order only in a 4-D tensor,
+    so elsewhere a plain copy will do."""
     (x,), (y,) = (t.shape for t in op.reads), (t.shape for t in op.writes)
     if (_logical(x) and _logical(y)) or x == y:
         return copy(op)
@@ -61,7 +63,7 @@ def flatten(op: Op) -> list[Recipe]:
 
 
 def _logical(shape: tuple[int, ...]) -> bool:
-    """Whether the elements lie in logical order."""
+    """Whether memory has the elements in logical order."""
     return len(shape) != 4 or shape[1] == 1 or shape[2] * shape[3] == 1
 
 

@@ -1,7 +1,7 @@
-"""Softmax along any axis, its loss, accuracy, and the objective that adds losses up.
+"""Softmax along any axis, its loss, accuracy, and the objective, which adds up the losses.
 
-A label that names no class cannot raise an error on a GPU: it makes the loss, the accuracy and its row of the gradient
-NaN, and with an objective that is not finite no weight is changed.
+On a GPU a label that names no class cannot raise an error. It makes the loss, the accuracy and its row of the gradient
+NaN. If the objective is not finite, no weight is changed.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import numpy as np
 from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Scratch, Write, plain
 from minidnn.program import Op, Tensor
 
-SUMMING = 1024  # blocks at most whose sums another kernel adds up
+SUMMING = 1024  # most blocks whose sums another kernel adds up
 AT_ONCE = 1 << 16  # threads that keep a GPU busy
 OBJECTIVES = 4  # losses that one launch adds up
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """What a softmax goes over, one row after another, in the order of memory."""
+    """A softmax's rows, in the order of memory: `count` rows of `length` values that are `inner` elements apart."""
 
     count: int
     inner: int
     length: int
-    lanes: int  # threads of a row
+    lanes: int  # threads that share a row
 
     @property
     def arguments(self) -> tuple[np.generic, ...]:
-        """ROWS in kernels/loss.cu."""
+        """The parameters ROWS of kernels/loss.cu."""
         return np.int64(self.count), np.int64(self.inner), np.int32(self.length), np.int32(self.lanes)
 
     def grid(self, most: int) -> int:
@@ -39,13 +39,13 @@ class _Rows:
 
 def _rows(shape: tuple[int, ...], axis: int) -> _Rows:
     axis %= len(shape)
-    order = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))  # axes as they lie in memory
+    order = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))  # axes in the order of memory
     at = order.index(axis)
     length, inner = shape[axis], math.prod(shape[k] for k in order[at + 1 :])
     count = math.prod(shape) // length
     if inner == 1:
         lanes = min(BLOCK, _power_of_two(-(-length // 4)))
-    else:  # rows are read side by side, 32 or more; several threads go down them only where there are few
+    else:  # a block reads 32 or more rows side by side; several threads share a row only if there are few rows
         lanes = min(8, _power_of_two(length), max(1, AT_ONCE // _power_of_two(count)))
     return _Rows(count, inner, length, lanes)
 
@@ -55,23 +55,24 @@ def _power_of_two(n: int) -> int:
 
 
 def softmax_forward(op: Op) -> list[Recipe]:
-    """x -> y"""
+    """One recipe for x -> y."""
     g = _rows(op.reads[0].shape, op.attrs.axis)
     return [plain(Launch("loss", "softmax_forward", (Read(0), Write(0), *g.arguments), g.grid(MOST_BLOCKS)))]
 
 
 def softmax_backward(op: Op) -> list[Recipe]:
-    """y dy -> dx"""
+    """One recipe for y dy -> dx."""
     g = _rows(op.reads[0].shape, op.attrs.axis)
     return [plain(Launch("loss", "softmax_backward", (Read(0), Read(1), Write(0), *g.arguments), g.grid(MOST_BLOCKS)))]
 
 
 def _labels(scores: Tensor, label: Tensor, a) -> tuple[np.generic, ...]:
-    """LABELS in kernels/loss.cu: how rows and labels lie, what is ignored."""
+    """The parameters LABELS of kernels/loss.cu: how to find a row's label, and which label is ignored. Raises
+    ValueError if labels are not int32."""
     shape, axis = scores.shape, a.axis % len(scores.shape)
     if label.dtype != "int32":
         raise ValueError(f"{label.name}: labels are int32, not {label.dtype}")
-    of_row, of_label = (1, 1), (1, 1)  # (rows, columns) of the matrices that are turned
+    of_row, of_label = (1, 1), (1, 1)  # (rows, columns) of the matrices to transpose
     if len(shape) == 4 and axis != 1:
         of_row = {0: shape[2] * shape[3], 2: shape[3], 3: shape[2]}[axis], shape[1]
     if len(label.shape) == 4:
@@ -82,7 +83,7 @@ def _labels(scores: Tensor, label: Tensor, a) -> tuple[np.generic, ...]:
 
 
 def _divisor(a, rows: _Rows, scores: Tensor) -> np.float64:
-    """What the sum is divided by; 0: the number of labels that count, which only the labels tell."""
+    """The divisor of the sum of losses. 0 means the number of labels that count, which kernels get from the labels."""
     if a.normalization == "VALID" and a.ignore_label is not None:
         return np.float64(0)
     batch = math.prod(scores.shape[: a.axis])
@@ -91,7 +92,7 @@ def _divisor(a, rows: _Rows, scores: Tensor) -> np.float64:
 
 
 def softmax_loss_forward(op: Op) -> list[Recipe]:
-    """x label -> loss prob"""
+    """One recipe for x label -> loss prob."""
     (x, label), a = op.reads, op.attrs
     g = _rows(x.shape, a.axis)
     grid = g.grid(SUMMING)
@@ -110,7 +111,7 @@ def softmax_loss_forward(op: Op) -> list[Recipe]:
 
 
 def softmax_loss_backward(op: Op) -> list[Recipe]:
-    """prob label -> dx"""
+    """One recipe for prob label -> dx."""
     (prob, label), a = op.reads, op.attrs
     g = _rows(prob.shape, a.axis)
     divisor = _divisor(a, g, prob)
@@ -122,7 +123,7 @@ def softmax_loss_backward(op: Op) -> list[Recipe]:
         counted = scratch.take(parts * 4)
         sizes = np.int64(label.size), np.int32(a.ignore_label)
         steps.append(Launch("loss", "count_labels", (Read(1), counted, *sizes), parts))
-    # Where nothing was counted, the labels stand in for the counts: they are not read.
+    # With a known divisor nothing is counted. Then the labels are passed instead of counts, and are not read as such.
     counts = Read(1) if divisor else counted
     last = np.int32(parts), np.float64(a.loss_weight), divisor
     arguments = Read(0), Read(1), counts, Write(0), *numbers, *last
@@ -131,7 +132,7 @@ def softmax_loss_backward(op: Op) -> list[Recipe]:
 
 
 def accuracy_forward(op: Op) -> list[Recipe]:
-    """x label -> the share of labels that are right"""
+    """One recipe for x label -> the share of labels predicted right."""
     (x, label), a = op.reads, op.attrs
     g = _rows(x.shape, a.axis)
     grid = g.grid(SUMMING)
@@ -148,12 +149,12 @@ def accuracy_forward(op: Op) -> list[Recipe]:
 
 
 def objective_forward(op: Op) -> list[Recipe]:
-    """losses -> their weighted sum, in their order"""
+    """One recipe for losses -> objective, their weighted sum, added in their order."""
     steps = []
     for start in range(0, len(op.reads), OBJECTIVES):
         weights = list(op.attrs.weights[start : start + OBJECTIVES])
         n = len(weights)
-        losses = [Read(start + min(i, n - 1)) for i in range(OBJECTIVES)]  # the last stands in for those that lack
+        losses = [Read(start + min(i, n - 1)) for i in range(OBJECTIVES)]  # the last loss fills the unused places
         factors = [np.float32(w) for w in weights] + [np.float32(0)] * (OBJECTIVES - n)
         arguments = *losses, Write(0), np.int32(n), np.int32(start > 0), *factors
         steps.append(Launch("loss", "objective", arguments, grid=1, block=32))

@@ -1,9 +1,10 @@
-"""LRN of any size. Backward reads x and dy alone: s is made again.
+"""LRN of any size. Backward uses only x and dy: it computes s again.
 
-Across channels: one pass, without a workspace. `rows` in registers, for windows of up to nine and a multiple of four
-channels; else `tiles` in shared memory, or `direct`, through memory, where the window is too large for that.
-Within a channel: `direct` looks at all n x n places of a window, `separable` at n and then at n sums, for another
-tensor of workspace.
+Across channels there is one recipe. If the number of channels is a multiple of four, and windows have up to nine, it is
+`rows`: one pass in registers. Else forward is `direct`, which reads each window from memory. Backward is `tiles`, one
+pass in shared memory, or `direct`, with a tensor of workspace, if the window is too large for that.
+Within a channel there are two recipes. `direct` reads all n x n places of a window. `separable` reads n places, then n
+sums, and needs another tensor of workspace.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from minidnn.backends.layout import strides
 from minidnn.program import Op
 
 TILE = 1024  # as in kernels/lrn.cu
-MOST_SHARED = 48 << 10  # bytes that every GPU gives a block without being asked
-DIRECT = 5  # a side up to which n x n reads from the cache are quicker than the way through memory
+MOST_SHARED = 48 << 10  # bytes of shared memory that a block may have on every GPU by default
+DIRECT = 5  # up to this side, n x n reads from the cache are faster than `separable`, whose sums go through memory
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ NONE = _Axis(1, 1, 0)
 
 
 class _Window:
-    """An op's window and numbers."""
+    """An op's window, as one or two axes, and its numbers."""
 
     def __init__(self, op: Op) -> None:
         a, shape = op.attrs, op.reads[0].shape
@@ -60,7 +61,7 @@ class _Window:
 
     @property
     def in_rows(self) -> bool:
-        """Whether threads take whole fours of channels and windows reach no farther than the next ones."""
+        """Whether `rows` can do it: channels come in fours, and a window reaches no farther than the next four."""
         return self.across and self.half <= 4 and self.shape[1] % 4 == 0
 
     def rows(self, kernel: str, *tensors: Read | Write) -> Recipe:
@@ -73,7 +74,7 @@ class _Window:
 
 
 def forward(op: Op) -> list[Recipe]:
-    """x -> y"""
+    """Recipes for x -> y."""
     w, x, y = _Window(op), Read(0), Write(0)
     if w.in_rows:
         return [w.rows("forward_rows", x, y)]
@@ -91,7 +92,7 @@ def forward(op: Op) -> list[Recipe]:
 
 
 def backward(op: Op) -> list[Recipe]:
-    """x y? dy -> dx"""
+    """Recipes for x (y) dy -> dx."""
     w, x, dy, dx = _Window(op), Read(0), Read(len(op.reads) - 1), Write(0)
     if w.in_rows:
         return [w.rows("backward_rows", x, dy, dx)]
@@ -130,7 +131,7 @@ def _separable(w: _Window, x: Read, dy: Read, dx: Write) -> Recipe:
 
 
 def _along(w: _Window, kernel: str, source: Read | Space, target: Space) -> Launch:
-    """Sums along the first axis."""
+    """The launch for sums along the first axis."""
     return w.launch(kernel, source, target, np.int64(w.n), *w.axes[0].arguments)
 
 

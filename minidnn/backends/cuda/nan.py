@@ -1,11 +1,11 @@
-"""Whether cuDNN's ReLU leaves NaN as it is, found out on the GPU.
+"""Finds out on the GPU whether cuDNN's ReLU keeps NaN.
 
-Behind a convolution and its bias cuDNN takes the ReLU in the same kernel. No document says whether that kernel keeps
+cuDNN applies the ReLU after a convolution and its bias in the same kernel. No document says whether that kernel keeps
 NaN: the maximum of NaN and 0 may be 0. Then a net whose weights are lost would go on with zeros, and its loss would
 stay finite. So each kernel is run once on an image of NaN. A kernel that hides NaN is not listed, nor one that cuDNN
 does not run.
 
-All of cuDNN's kernels turn -inf into 0, while our own ReLU turns it into NaN, too. +inf stays.
+All of cuDNN's kernels turn -inf into 0, while our own ReLU turns -inf into NaN. Both keep +inf.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from minidnn.backends.cuda.cudnn import B, Convolution, Cudnn, CudnnPlan, W, X, 
 from minidnn.formats import itemsize
 from minidnn.memory.schedule import aligned
 
-NAN = 0xFF  # as every byte: NaN in all formats
+NAN = 0xFF  # a value is NaN in all formats if every byte is this
 _BITS = {"float32": ("uint32", 0x7F800000), "float16": ("uint16", 0x7C00), "bfloat16": ("uint16", 0x7F80)}  # infinity
 
 
 class NanProbe:
-    """Runs plans on one image, which is quick and small; the result holds for a batch. Where a plan of that name is not
-    listed for one image, all listed plans of its engine must agree."""
+    """Tries plans on one image, which is quick and small; the result holds for a batch. If a plan's name is not listed
+    for one image, all plans of its engine that are listed there must keep NaN."""
 
     def __init__(self, api: Api, cudnn: Cudnn, stream: int) -> None:
         self.api, self.cudnn, self.stream = api, cudnn, stream
-        self._found: dict[Convolution, dict[str, bool]] = {}  # of one image: plan's name -> whether NaN stays
+        self._found: dict[Convolution, dict[str, bool]] = {}  # for one image: plan's name -> whether it keeps NaN
         self.refused: dict[str, str] = {}  # plan -> cuDNN's message when it did not run; such a plan is not listed
 
     def keeps(self, plan: CudnnPlan) -> bool:
-        """Raises api.OutOfMemory where there is no room for one image."""
+        """Whether the plan keeps NaN. Raises api.OutOfMemory if there is no room for one image."""
         problem = one_image(plan.problem)
         if problem not in self._found:
             self._found[problem] = self._run(problem)
@@ -45,7 +45,7 @@ class NanProbe:
         return bool(alike) and all(alike)
 
     def hiding(self) -> list[str]:
-        """Engines of which a plan was seen to hide NaN."""
+        """The engines with a plan that was seen to hide NaN."""
         return sorted({name.split("_")[0] for of in self._found.values() for name, kept in of.items() if not kept})
 
     def _run(self, problem: Convolution) -> dict[str, bool]:
@@ -91,7 +91,7 @@ def one_image(problem: Convolution) -> Convolution:
 
 
 def touched(problem: Convolution) -> int:
-    """How many values of y have a window with more than padding in it."""
+    """The number of values of y whose window contains more than padding."""
     count = problem.y[0] * problem.y[1]
     for axis in (0, 1):
         window = problem.dilation[axis] * np.arange(problem.w[2 + axis])

@@ -19,7 +19,7 @@ def _launch(kernel: str, *arguments, grid: int) -> Launch:
 
 
 def batch_norm_forward(op: Op) -> list[Recipe]:
-    """x (N, C, ...) -> y mean variance, the variance biased"""
+    """One recipe for x (N, C, ...) -> y mean variance; the variance is the biased one."""
     shape, c = op.reads[0].shape, op.reads[0].shape[1]
     g, each = reducing(shape), mapping(shape)
     x, y, mean, variance = Read(0), Write(0), Write(1), Write(2)
@@ -43,7 +43,7 @@ def batch_norm_forward(op: Op) -> list[Recipe]:
 
 
 def batch_norm_backward(op: Op) -> list[Recipe]:
-    """x mean variance dy -> dx, which may lie on dy"""
+    """One recipe for x mean variance dy -> dx, which may have the bytes of dy."""
     shape, c = op.reads[0].shape, op.reads[0].shape[1]
     g, each = reducing(shape), mapping(shape)
     x, mean, variance, dy = (Read(i) for i in range(4))
@@ -62,7 +62,9 @@ def batch_norm_backward(op: Op) -> list[Recipe]:
 
 
 def batch_norm_statistics(op: Op) -> list[Recipe]:
-    """mean variance mean_sum variance_sum factor -> the last three: sums = fraction * sums + new"""
+    """One recipe for mean variance mean_sum variance_sum factor -> the last three, updated in place.
+
+    Each becomes fraction * itself + new, where new is the mean, the unbiased variance, or 1."""
     a, c = op.attrs, op.reads[0].size
     unbiased = a.count / (a.count - 1) if a.count > 1 else 1.0
     numbers = np.int32(c), np.float32(a.fraction), np.float32(unbiased)
@@ -71,31 +73,31 @@ def batch_norm_statistics(op: Op) -> list[Recipe]:
 
 
 def batch_norm_inference(op: Op) -> list[Recipe]:
-    """x mean_sum variance_sum factor -> y"""
+    """One recipe for x mean_sum variance_sum factor -> y."""
     g = mapping(op.reads[0].shape)
     arguments = *(Read(i) for i in range(4)), Write(0), np.float32(op.attrs.eps), *g.arguments
     return [plain(_launch(f"inference_{g.vector}", *arguments, grid=g.grid))]
 
 
 def batch_norm_inference_backward(op: Op) -> list[Recipe]:
-    """variance_sum factor dy -> dx = dy / sqrt(variance + eps)"""
+    """One recipe for variance_sum factor dy -> dx = dy / sqrt(variance + eps)."""
     g = mapping(op.reads[2].shape)
     arguments = *(Read(i) for i in range(3)), Write(0), np.float32(op.attrs.eps), *g.arguments
     return [plain(_launch(f"inference_backward_{g.vector}", *arguments, grid=g.grid))]
 
 
 def scale_forward(op: Op) -> list[Recipe]:
-    """x gamma (beta) -> y = x * gamma (+ beta), by channel"""
+    """One recipe for x gamma (beta) -> y = x * gamma (+ beta), by channel."""
     return [_by_channel(op.reads[0].shape, [Read(i) for i in range(len(op.reads))])]
 
 
 def scale_backward_filter(op: Op) -> list[Recipe]:
-    """x dy (N, C, ...) -> dgamma (C,)"""
+    """One recipe for x dy (N, C, ...) -> dgamma (C,)."""
     return sums_by_channel(op, "sum_products", [Read(0), Read(1)])
 
 
 def scale_backward_data(op: Op) -> list[Recipe]:
-    """gamma dy -> dx = dy * gamma"""
+    """One recipe for gamma dy -> dx = dy * gamma, by channel."""
     return [_by_channel(op.reads[1].shape, [Read(1), Read(0)])]
 
 

@@ -1,6 +1,6 @@
-"""NVIDIA's run-time compiler, by its C interface: CUDA C++ to machine code, for any GPU, without a GPU.
+"""NVRTC, NVIDIA's run-time compiler, through its C interface: CUDA C++ to machine code for any GPU, without a GPU.
 
-The library is the one that packages.py found; it also loads libnvrtc-builtins, without which nothing compiles.
+packages.py finds the library, and also loads libnvrtc-builtins, without which nothing compiles.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from minidnn.errors import Failed
 
 
 class CompileError(Failed):
-    """The compiler's refusal, with its log."""
+    """The compiler refused; the message has its log."""
 
 
 class Nvrtc:
@@ -29,7 +29,7 @@ class Nvrtc:
             raise CompileError(f"{what}: {self._lib.nvrtcGetErrorString(status).decode()}")
 
     def architectures(self) -> tuple[int, ...]:
-        """What it compiles for: 75 is sm_75."""
+        """The architectures that it compiles for: 75 is sm_75."""
         count = ctypes.c_int()
         self._check(self._lib.nvrtcGetNumSupportedArchs(ctypes.byref(count)), "nvrtcGetNumSupportedArchs")
         found = (ctypes.c_int * count.value)()
@@ -39,7 +39,8 @@ class Nvrtc:
     def cubin(
         self, name: str, source: str, headers: Mapping[str, str], arch: int, options: Sequence[str] = ()
     ) -> tuple[bytes, str]:
-        """(machine code, the log: warnings). `name` and the headers' names are what the log calls them."""
+        """(machine code, the log with its warnings). The log uses `name` and the headers' names. Raises CompileError if
+        the source does not compile."""
         program = ctypes.c_void_p()
         texts = (ctypes.c_char_p * max(1, len(headers)))(*(t.encode() for t in headers.values()))
         names = (ctypes.c_char_p * max(1, len(headers)))(*(n.encode() for n in headers))

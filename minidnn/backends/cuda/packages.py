@@ -1,11 +1,11 @@
 """Finds and loads what the CUDA backend needs: the driver, CuPy, cuDNN and its frontend, cublasLt, NVRTC.
 
-The libraries come from wherever they already are: in this process (PyTorch loads its own), in pip's wheels (also those
-that PyTorch brought), in conda's folder, in a CUDA toolkit, or where the dynamic loader looks. All are loaded here by
-their full path and before anything asks for them by name, because
-  - cuDNN aborts the process when it cannot find libcublasLt,
+The libraries may already be in this process (PyTorch loads its own). Else they are looked for in pip's wheels (also
+those that PyTorch brought), in conda's folder, in a CUDA toolkit, and where the dynamic loader looks. All are loaded
+here by their full path, before anything asks for them by name. There are two reasons:
+  - cuDNN aborts the process if it cannot find libcublasLt.
   - NVRTC does not find libnvrtc-builtins in a wheel's folder, and then each runtime-compiled plan fails.
-What is missing ends in one CudaUnavailable that says what, why it is needed, and the command that installs it.
+If something is missing, one CudaUnavailable names it, says why it is needed, and gives the command that installs it.
 Nothing is imported or loaded before `load` is called, and nothing here touches the memory of a GPU.
 """
 
@@ -26,24 +26,25 @@ from types import ModuleType
 
 from minidnn.errors import BadInput
 
-CUPY = 14  # its major version
-FRONTEND = "1.23"  # later ones have another API, and bring half a gigabyte along
+CUPY = 14  # the major version that is needed
+FRONTEND = "1.23"  # later versions have another API, and bring half a gigabyte along
 CUDNN = 9
 MAJORS = (13, 12)  # of CUDA, newest first
-# of CUDA: the oldest driver, the lowest compute capability that it (and cuDNN for it) has kernels for
+# For each major version of CUDA: its oldest driver; the lowest compute capability for which it, and its cuDNN, have
+# kernels.
 DRIVERS = {13: "580", 12: "525"}
 OLDEST_CARD = {13: (7, 5), 12: (5, 0)}
-# what libcudnn.so.9 loads by itself, from its own folder
+# The parts that libcudnn.so.9 loads by itself, from its own folder.
 CUDNN_PARTS = ("graph", "heuristic", "engines_precompiled", "engines_runtime_compiled")
 
 
 class CudaUnavailable(BadInput, ImportError):
-    """The CUDA backend cannot run here: what is missing, why it is needed, what to do. One line."""
+    """The CUDA backend cannot run here. The message is one line: the missing part, why it is needed, and the remedy."""
 
 
 @dataclass(frozen=True)
 class Card:
-    """What the driver says of a GPU. The number is the one that CUDA_VISIBLE_DEVICES leaves it."""
+    """A GPU as the driver describes it. `number` counts only the GPUs that CUDA_VISIBLE_DEVICES leaves visible."""
 
     number: int
     name: str
@@ -58,7 +59,7 @@ class Driver:
 
 @dataclass(frozen=True, eq=False)
 class Packages:
-    """Loaded, and known to fit together."""
+    """The loaded packages, checked to fit together."""
 
     cuda: int  # the major version of all of them
     driver: Driver | None  # None: loaded without a GPU
@@ -78,9 +79,10 @@ _loaded: dict[bool, Packages] = {}
 
 
 def load(gpu: bool = True) -> Packages:
-    """Everything the backend needs. `gpu=False` does without driver, GPU and CuPy: plans can be made, nothing be run.
+    """All packages that the backend needs, loaded once. `gpu=False` does without driver, GPU and CuPy: then plans can
+    be made, but not run.
 
-    Raises CudaUnavailable.
+    Raises CudaUnavailable if something is missing or does not fit.
     """
     if gpu not in _loaded:
         _loaded[gpu] = _load(gpu)
@@ -114,7 +116,8 @@ _CAPABILITY = (75, 76)
 
 
 def find_driver() -> Driver:
-    """The driver and the GPUs it shows. Initialises it, which makes no context and takes no memory of a GPU."""
+    """The driver and the GPUs that it shows. Raises CudaUnavailable if there are none. The driver is initialised, which
+    makes no context and takes no memory of a GPU."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError as error:
@@ -205,7 +208,7 @@ def _replace(old: int, new: int) -> str:
 
 
 def suggested_cuda(driver: Driver | None) -> int:
-    """The newest CUDA that driver and GPU can run: what to install where nothing is."""
+    """The newest CUDA that the driver and a GPU can run: the one to install if none is installed."""
     for major in MAJORS:
         if driver and driver.cuda[0] >= major and any(c.capability >= OLDEST_CARD[major] for c in driver.cards):
             return major
@@ -223,7 +226,8 @@ def _version(package: str) -> str | None:
 
 
 def installed_cuda(driver: Driver | None) -> int:
-    """The CUDA that the installed packages are for. CuPy's decides; where it is not needed, cuDNN's."""
+    """The major version of CUDA that the installed packages are for: that of CuPy, or of cuDNN if there is no CuPy and
+    no driver. Raises CudaUnavailable if CuPy is unfit, or if there is a driver and no CuPy."""
     of_cupy = [m for m in MAJORS if _version(f"cupy-cuda{m}x")]
     if len(of_cupy) > 1:
         names = " ".join(f"cupy-cuda{m}x" for m in of_cupy)
@@ -257,7 +261,7 @@ def _check_cupy(version: str, cuda: int) -> None:
 def _import_cupy(cuda: int) -> ModuleType:
     try:
         return importlib.import_module("cupy")
-    except Exception as error:  # a broken installation raises what it likes
+    except Exception as error:  # a broken installation may raise anything
         raise CudaUnavailable(
             f"CuPy is installed but cannot be imported ({_line(error)}): the CUDA backend moves bytes and launches "
             f"kernels through it; `pip install --force-reinstall 'minidnn[cuda{cuda}]'` puts it right"
@@ -265,7 +269,7 @@ def _import_cupy(cuda: int) -> ModuleType:
 
 
 def _start_cupy(cuda: int) -> ModuleType:
-    """CuPy, once its CUDA runtime and the driver get along. Makes no context yet."""
+    """CuPy, after a check that its CUDA runtime works with the driver. This makes no context yet."""
     cupy = _import_cupy(cuda)
     try:
         cupy.cuda.runtime.getDeviceCount()
@@ -292,7 +296,7 @@ def _check_frontend(cuda: int) -> None:
 def _import_frontend(library: Library, cuda: int) -> ModuleType:
     try:
         cudnn = importlib.import_module("cudnn")
-        cudnn._pybind_module._set_dlhandle_cudnn(library.cdll._handle)  # and not another one that it found by itself
+        cudnn._pybind_module._set_dlhandle_cudnn(library.cdll._handle)  # not one that the frontend finds by itself
         cudnn.create_device_properties  # noqa: B018  (some other package may be called cudnn)
     except Exception as error:
         raise CudaUnavailable(
@@ -321,7 +325,7 @@ _WHY = {
     "nvrtc-builtins": "NVRTC cannot compile without it",
     "cudnn": "it computes convolutions and products",
 }
-_WHEEL = {  # pip's packages, where something newer than the extra must be named
+_WHEEL = {  # pip's package of each library, without the suffix for a CUDA version
     "cublasLt": "nvidia-cublas",
     "nvrtc": "nvidia-cuda-nvrtc",
     "nvrtc-builtins": "nvidia-cuda-nvrtc",
@@ -330,7 +334,8 @@ _WHEEL = {  # pip's packages, where something newer than the extra must be named
 
 
 def load_libraries(cuda: int) -> dict[str, Library]:
-    """The libraries for that CUDA, in an order in which each finds what it needs already loaded."""
+    """The libraries for that CUDA, loaded in an order in which each finds the libraries that it needs. Raises
+    CudaUnavailable if one is missing."""
     found = {"cublasLt": _open("cublasLt", f"libcublasLt.so.{cuda}", cuda)}
     nvrtc = found["nvrtc"] = _open("nvrtc", f"libnvrtc.so.{cuda}", cuda)
     major, minor = ctypes.c_int(), ctypes.c_int()
@@ -351,7 +356,7 @@ def load_libraries(cuda: int) -> dict[str, Library]:
 
 
 def _open(name: str, soname: str, cuda: int) -> Library:
-    try:  # what is in the process already is what others in it use: a second copy would be another library
+    try:  # others in this process may use the library already: a second copy would be another library
         cdll = ctypes.CDLL(soname, mode=os.RTLD_NOLOAD | os.RTLD_NOW | os.RTLD_GLOBAL)
         return Library(cdll, _mapped(soname))
     except OSError:
@@ -386,12 +391,13 @@ def _missing(name: str, what: str, cuda: int) -> CudaUnavailable:
 
 
 def _pip(name: str, cuda: int) -> str:
-    """The wheel's name: from CUDA 13 on without a suffix, but for cuDNN."""
+    """The name of the library's wheel: from CUDA 13 on it has no suffix, except cuDNN's."""
     return _WHEEL[name] if cuda >= 13 and name != "cudnn" else f"{_WHEEL[name]}-cu{cuda}"
 
 
 def folders(cuda: int) -> Iterator[str]:
-    """Where libraries may lie: the wheels of this environment first, because the frontend looks there, too."""
+    """The folders that may have the libraries. The wheels of this environment come first, because the frontend looks
+    there, too."""
     for packages in _site_folders():
         nvidia = os.path.join(packages, "nvidia")
         for part in (f"cu{cuda}", "cudnn", "cublas", "cuda_nvrtc"):
@@ -402,7 +408,7 @@ def folders(cuda: int) -> Iterator[str]:
 
 
 def headers(cuda: int) -> tuple[str, ...]:
-    """Folders with cuda_fp16.h and its like, for NVRTC."""
+    """The folders with headers of that CUDA, for NVRTC."""
     places = [
         os.path.join(packages, "nvidia", part, "include")
         for packages in _site_folders()
@@ -413,7 +419,7 @@ def headers(cuda: int) -> tuple[str, ...]:
 
 
 def _headers_of(folder: str) -> int | None:
-    """The major version of the CUDA whose headers lie there."""
+    """The major version of the CUDA whose headers the folder has; None if it has none."""
     try:
         text = Path(folder, "cuda.h").read_text(errors="replace")
     except OSError:
@@ -437,7 +443,7 @@ def _toolkits(cuda: int) -> Iterator[str]:
 
 
 def _mapped(soname: str) -> str:
-    """The file behind a library of this process."""
+    """The file that this process has mapped for a soname; the soname itself if there is none."""
     stem = re.escape(soname)
     with open("/proc/self/maps") as maps:
         for line in maps:

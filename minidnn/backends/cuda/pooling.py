@@ -1,5 +1,5 @@
-"""Pooling by our own kernels (kernels/pooling.cu): cuDNN's rounds down where Caffe rounds up, and keeps x and y for
-backward where a byte per output does.
+"""Pooling by our own kernels (kernels/pooling.cu). cuDNN's pooling rounds sizes down where Caffe rounds up, and its
+backward needs x and y, where ours needs one byte per output.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import numpy as np
 from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Scratch, Write, over, plain
 from minidnn.program import Op
 
-ADDRESSABLE = 256  # positions of a window whose index is a byte
+ADDRESSABLE = 256  # most positions of a window whose index is a byte
 
 
 def forward(op: Op) -> list[Recipe]:
-    """x -> y (index)"""
+    """One recipe for x -> y (index)."""
     (x,), (y, *index) = op.reads, op.writes
     name = "ave_forward" if op.attrs.method == "AVE" else "max_forward"
     if index:
@@ -25,14 +25,14 @@ def forward(op: Op) -> list[Recipe]:
 
 
 def backward(op: Op) -> list[Recipe]:
-    """AVE: dy; MAX: index dy, x dy, or x y dy -> dx"""
+    """One recipe for dx. It reads dy (AVE); or index dy, x dy, or x y dy (MAX)."""
     a, dy, dx = op.attrs, op.reads[-1].shape, op.writes[0].shape
     if a.method == "AVE":
         return [plain(_launch(op, "ave_backward", [Read(0), Write(0)], dx, dy, dx))]
     if a.saved == "index":
         name = f"max_backward_{op.reads[0].dtype}"
         return [plain(_launch(op, name, [Read(0), Read(1), Write(0)], dx, dy, dx))]
-    # From x: the index once more, instead of each window's maximum once for each place that it meets.
+    # From x: compute the index again. Otherwise every place of dx would search each of its windows for the maximum.
     scratch, dtype = Scratch(), "uint8" if math.prod(a.kernel) <= ADDRESSABLE else "int32"
     index = scratch.take(math.prod(dy) * np.dtype(dtype).itemsize)
     last = Read(len(op.reads) - 1)
@@ -48,7 +48,7 @@ def backward(op: Op) -> list[Recipe]:
 def _launch(
     op: Op, name: str, arguments: list[Argument], x: tuple[int, ...], y: tuple[int, ...], written: tuple[int, ...]
 ) -> Launch:
-    """One thread for each item that is written, of four channels or one."""
+    """The launch of a kernel with one thread for each item that it writes; an item is four channels, or one."""
     a, (_, c, h, w) = op.attrs, x
     width = 4 if c % 4 == 0 else 1
     items = math.prod(written) // width

@@ -1,7 +1,7 @@
 """A recipe is one way to compute an op on a GPU: its workspace, and the launches that do it, as plain values.
 
 An argument that points into memory is symbolic: the op's i-th read or write, or a piece of the workspace. So one recipe
-serves the GPU, the tests that run kernels on the CPU, and the check for races. It takes no GPU to make one.
+serves the GPU, the tests that run kernels on the CPU, and the check for races. Making one needs no GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from minidnn.backends.workspace import Space, Workspace
 from minidnn.program import Algorithm, Op
 
 BLOCK = 256  # threads of a block, unless a kernel says otherwise
-MOST_BLOCKS = 1 << 16  # of a grid-stride kernel: more than any GPU runs at once
+MOST_BLOCKS = 1 << 16  # most blocks of a grid-stride kernel: more than any GPU runs at once
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Launch:
 
 @dataclass(frozen=True)
 class Execute:
-    """One plan of a cuDNN graph (cudnn.py). Its pack: pairs of a tensor's uid in the graph and its address."""
+    """One plan of a cuDNN graph (cudnn.py). `pack`: pairs of a tensor's uid in the graph and its address."""
 
     plan: Any
     pack: tuple[tuple[int, Pointer], ...]
@@ -76,7 +76,7 @@ def storage(op: Op) -> str:
 
 
 class Scratch(Workspace):
-    """A workspace that ends as a recipe's."""
+    """The workspace of a recipe that is being made."""
 
     def recipe(self, name: str, *steps: Launch | Execute) -> Recipe:
         return Recipe(Algorithm(name, self.nbytes), steps)
@@ -88,7 +88,7 @@ def plain(*steps: Launch | Execute, name: str = "default") -> Recipe:
 
 
 def over(n: int, block: int = BLOCK) -> int:
-    """The grid of a grid-stride kernel over n items, at least one block."""
+    """The blocks of a grid-stride kernel over n items: at least one, at most MOST_BLOCKS."""
     return max(1, min(-(-n // block), MOST_BLOCKS))
 
 

@@ -1,5 +1,5 @@
-"""Sums by channel (kernels/reduction.cu), for bias.py and normalization.py. They take two stages, with sums of chunks
-in the workspace between them, or one stage where there is one chunk."""
+"""Sums by channel (kernels/reduction.cu), for bias.py and normalization.py. They take two stages, with the sums of
+chunks in the workspace between them, or one stage if there is only one chunk."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from minidnn.program import Op
 
 
 def sums_by_channel(op: Op, kernel: str, maps: list[Read | Write]) -> list[Recipe]:
-    """The op's last write (C,) = sums over all axes of its first read but the channels'. `maps`: the tensors of that
-    shape (N, C, ...) which the kernel reads or writes."""
+    """One recipe for the op's last write (C,), which becomes sums over all axes but the channels. `maps`: the tensors
+    (N, C, ...) that the kernel reads or writes."""
     g, out = reducing(op.reads[0].shape), Write(len(op.writes) - 1)
     if g.chunks == 1:
         return [plain(Launch("reduction", f"{kernel}_{g.vector}", (*maps, out, *g.arguments), g.grid))]
@@ -21,6 +21,6 @@ def sums_by_channel(op: Op, kernel: str, maps: list[Read | Write]) -> list[Recip
 
 
 def _finish(partial: Space, chunks: int, channels: int, out: Write) -> Launch:
-    """out[c] = the sum of partial[., c]"""
+    """The second stage: out[c] = the sum of partial[., c]."""
     g = partials(chunks, channels)
     return Launch("reduction", "finish", (partial, out, *g.arguments), g.grid)

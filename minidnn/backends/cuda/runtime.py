@@ -1,11 +1,12 @@
-"""Three streams of a GPU, one arena and one page-locked store: a GPU's runtime (memory/execution/runtime.py).
+"""A GPU's runtime (memory/execution/runtime.py): three streams, an arena, and a page-locked store on the host.
 
-A schedule's calls are enqueued in its order; an event stands only where the schedule has a wait. From its second run
-on, a step is replayed as one captured graph, copies included (the first run is not captured, so that libraries load
-what they load late). Timed and checked runs are never captured.
+A schedule's calls are enqueued in its order. Between them there are events only for the schedule's waits, and one for
+the host after the outputs. The first run of a step is not captured, because libraries load some parts at first use.
+From the second run on, the step is replayed as one captured graph, copies included. Timed and checked runs are never
+captured.
 
-Captured or not, a run begins and ends on the compute stream. So one that is launched while another is in flight begins
-when that has ended, without the host.
+Captured or not, a run begins and ends on the compute stream. So if a run is launched while another is in flight, the
+GPU begins it when the other has ended, without the host.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ SIDES: tuple[Stream, ...] = ("out", "in")
 
 @dataclass(frozen=True)
 class Bytes:
-    """A range of the device's memory, sliced like an array of uint8."""
+    """A range of the device's memory: its address and its size in bytes. It is sliced like an array of uint8."""
 
     address: int
     nbytes: int
@@ -40,18 +41,19 @@ class Bytes:
 
 @dataclass(eq=False)
 class Prepared:
-    """`calls` in the order of the schedule: (instruction, stream, what enqueues it)."""
+    """A bound schedule. `calls`, in its order: (instruction, stream, the call that enqueues it)."""
 
     calls: list[tuple[int, Stream, Call]] = field(default_factory=list)
     events: list[int] = field(default_factory=list)
-    outputs: int | None = None  # an event for the host
-    runs: int = 0
-    graph: int | None = None
+    outputs: int | None = None  # an event for the host, recorded after the outputs
+    runs: int = 0  # launches so far
+    graph: int | None = None  # captured at the second launch
 
 
 class CudaRuntime(Runtime):
     def __init__(self, api: Api, compute: int, arena: int, host: int, graphs: bool = True) -> None:
-        """`compute`: the stream that the kernels were bound to. Raises MemoryError naming what is free."""
+        """`compute`: the stream that the kernels are bound to; `arena`, `host`: bytes. Raises MemoryError if the GPU or
+        the host's page-locked memory does not have them."""
         self.api, self.graphs, self.broken = api, graphs, False
         api.enter()
         free = api.free_memory()
@@ -68,10 +70,10 @@ class CudaRuntime(Runtime):
             raise
         self.streams: dict[Stream, int] = {"compute": compute, "out": api.stream(), "in": api.stream()}
         self._prepared: list[Prepared] = []
-        self._edge = api.event()  # between the compute stream and the others, where a step begins
+        self._edge = api.event()  # on the compute stream, where a step begins: the side streams wait for it
         self._ends = {s: api.event() for s in SIDES}
-        self._over = [api.event(), api.event()]  # of launches, in turn; the last one's stands last
-        self._flight: Prepared | None = None  # what was launched last, unless it is known to have ended
+        self._over = [api.event(), api.event()]  # the ends of launches, in turn; the latest launch's is the last
+        self._flight: Prepared | None = None  # the latest launch, unless it is known to have ended
 
     # ---- binding
 
@@ -157,8 +159,11 @@ class CudaRuntime(Runtime):
 
     @contextlib.contextmanager
     def _settled(self) -> Iterator[None]:
-        """Whatever is raised, nothing runs any more when it is handed on: the next run finds idle streams. The worst of
-        CUDA's errors stay, and each later call answers with them: then the device is broken."""
+        """A context for calls to CUDA. If they raise, all streams are synchronized before the error is passed on, so
+        that the next run finds idle streams.
+
+        After the worst of CUDA's errors every later call fails, too. If the synchronization fails, the device counts as
+        broken."""
         self.api.enter()
         try:
             yield
@@ -177,26 +182,26 @@ class CudaRuntime(Runtime):
         self._join()
 
     def _fork(self, event: int) -> None:
-        """The side streams begin behind what the compute stream has been given so far."""
+        """Make the side streams wait for all work that the compute stream has been given so far."""
         self.api.record(event, self.streams["compute"])
         for side in SIDES:
             self.api.wait(self.streams[side], event)
 
     def _join(self) -> None:
-        """What the compute stream is given from here on is behind all of the side streams."""
+        """Make the compute stream wait for all work that the side streams have been given so far."""
         for side, event in self._ends.items():
             self.api.record(event, self.streams[side])
             self.api.wait(self.streams["compute"], event)
 
     def _captured(self, prepared: Prepared, times: int = 1) -> int:
-        """The same calls as one graph, perhaps several times, one behind the other."""
+        """The calls captured as one graph, `times` times in a row."""
         compute = self.streams["compute"]
         self.api.begin_capture(compute)
         try:
             for _ in range(times):
                 self._enqueue(prepared)
         except BaseException:
-            with contextlib.suppress(Exception):  # it is spoiled, but until it ends the streams are of no other use
+            with contextlib.suppress(Exception):  # the capture is spoiled, but it must end before streams can be used
                 self.api.release_graph(self.api.end_capture(compute))
             raise
         return self.api.end_capture(compute)
@@ -229,7 +234,8 @@ class CudaRuntime(Runtime):
                     api.release_event(event)
 
     def seconds(self, prepared: Prepared, times: int = 1) -> float:
-        """Several are replayed as one graph: a kernel of microseconds takes as long to launch as to run."""
+        """Seconds of one run on the compute stream, the mean of `times` runs. Several runs are replayed as one graph,
+        because a kernel of microseconds takes as long to launch as to run."""
         api, compute = self.api, self.streams["compute"]
         self.settle()
         api.enter()
@@ -270,7 +276,7 @@ class CudaRuntime(Runtime):
             self.api.synchronize(self.streams["compute"])
 
     def close(self) -> None:
-        """Give everything back, unless CUDA is broken: then the process ends it. A run in flight ends first."""
+        """Wait for a run in flight, then give everything back. If CUDA is broken, the end of the process does that."""
         if self.broken:
             return
         self.settle()
@@ -287,7 +293,7 @@ class CudaRuntime(Runtime):
             self.api.release_stream(self.streams[side])
         self.api.release(self.arena.address)
         self.api.release_host(self.host)
-        self.host = np.empty(0, np.uint8)  # those bytes are gone: a late reader must get an error, not a crash
+        self.host = np.empty(0, np.uint8)  # the old bytes are gone: a late reader must get an error, not a crash
 
 
 def _address(range_: Bytes | np.ndarray) -> int:

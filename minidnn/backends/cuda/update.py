@@ -20,23 +20,24 @@ from minidnn.backends.cuda.recipe import (
 )
 from minidnn.program import Op
 
-AT_ONCE = 8  # gradients that one launch squares
-MOST = 1024  # blocks for one of them
+AT_ONCE = 8  # most gradients that one launch squares
+MOST = 1024  # most blocks for one gradient
 PER_BLOCK = BLOCK * 16  # values that a block should have
 
 
 def accumulate(op: Op) -> list[Recipe]:
-    """total dw -> total, which is float32"""
+    """One recipe for total dw -> total, which becomes total + dw, in float32."""
     return [plain(by_fours("update", "accumulate", op.writes[0].size, Read(0), Read(1), Write(0)))]
 
 
 def clear(op: Op) -> list[Recipe]:
-    """-> total, all 0"""
+    """One recipe for -> total, set to 0."""
     return [plain(by_fours("update", "clear", op.writes[0].size, Write(0)))]
 
 
 def sgd_update(op: Op) -> list[Recipe]:
-    """w dw rate objective h? clip? -> w h?"""
+    """One recipe for w dw rate objective (h) (clip) -> w (h), in place. Nothing is changed if the objective or the
+    clipping factor is not finite."""
     a, n = op.attrs, op.reads[0].size
     dw, rate, objective = Read(1), Read(2), Read(3)
     clip = Read(len(op.reads) - 1) if a.clipped else rate  # without clipping it is not read
@@ -48,7 +49,8 @@ def sgd_update(op: Op) -> list[Recipe]:
 
 
 def gradient_clip(op: Op) -> list[Recipe]:
-    """dw1 .. dwn -> the factor that brings their common L2 norm down to the threshold"""
+    """One recipe for dw1 .. dwn -> factor: the factor, at most 1, that scales their common L2 norm down to the
+    threshold."""
     scratch = Scratch()
     steps, partial, count = _squares(op, 0, scratch)
     last = partial, Write(0), np.int32(count), np.float64(op.attrs.threshold)
@@ -56,7 +58,7 @@ def gradient_clip(op: Op) -> list[Recipe]:
 
 
 def gradient_unscale(op: Op) -> list[Recipe]:
-    """state objective dw1 .. dwn -> state and factor, which undoes the scale and clips"""
+    """One recipe for state objective dw1 .. dwn -> state factor. The factor undoes the loss scale and clips."""
     a, scratch = op.attrs, Scratch()
     steps, partial, count = _squares(op, 2, scratch)
     numbers = np.int32(count), np.float64(a.threshold), np.int32(a.period), np.float32(a.most), np.float32(a.least)
@@ -65,7 +67,8 @@ def gradient_unscale(op: Op) -> list[Recipe]:
 
 
 def _squares(op: Op, start: int, scratch: Scratch) -> tuple[list[Launch], Space, int]:
-    """Sums of the squares of all reads from `start` on: (launches, the piece that they write, the number of sums)."""
+    """Sums of the squares of all reads from `start` on: (launches, the piece that they write, the number of sums).
+    Raises ValueError if the gradients have several number formats."""
     gradients = op.reads[start:]
     if len({t.dtype for t in gradients}) > 1:
         found = ", ".join(sorted({t.dtype for t in gradients}))

@@ -6,8 +6,8 @@ import numpy as np
 
 
 def rectified(x, slope=0.0):
-    """x where it is positive, slope * x elsewhere. Adding 0 turns the -0 that a slope of 0 makes into the 0 that
-    packing (memory/execution/compression.py) leaves out."""
+    """x where it is positive, slope * x elsewhere. Adding 0 turns the -0 that a slope of 0 makes into +0, which packing
+    (memory/execution/compression.py) leaves out."""
     return np.where(x > 0, x, slope * x + 0)
 
 
@@ -19,7 +19,7 @@ def passed(saved, dy, slope=0.0):
 def relu_forward(a, reads, writes):
     """x -> y (mask): y = x where x > 0, slope * x elsewhere; mask = x > 0, uint8."""
     (x,), (y, *mask) = reads, writes
-    if mask:  # before y, which may lie on x
+    if mask:  # before y, which may have the bytes of x
         mask[0][...] = x > 0
     y[...] = rectified(x, a.negative_slope)
 

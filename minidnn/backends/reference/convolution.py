@@ -1,4 +1,4 @@
-"""Convolution as matrix products over unfolded windows, some images at a time."""
+"""Convolution as matrix products over unfolded windows, for some images at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from minidnn.backends.reference.activation import rectified
 
-UNFOLDED = 1 << 22  # elements of windows in memory at once: those of a whole batch of VGG's would take gigabytes
+UNFOLDED = 1 << 22  # elements of windows in memory at once; the windows of a whole batch of VGG would take gigabytes
 
 
 def windows(x, a, out):
-    """Every window of padded x: (N, group, C/group * kh * kw, oh * ow)."""
+    """Every window of the padded x: (N, group, C/group * kh * kw, oh * ow)."""
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = a.kernel, a.stride, a.pad, a.dilation
     padded = np.pad(x, ((0, 0), (0, 0), (ph, ph), (pw, pw)))
     view = sliding_window_view(padded, (dh * (kh - 1) + 1, dw * (kw - 1) + 1), (2, 3))[:, :, ::sh, ::sw, ::dh, ::dw]
@@ -21,7 +21,7 @@ def windows(x, a, out):
 
 
 def batches(x, w, y):
-    """The images whose windows are unfolded together: slices of N that depend on shapes alone."""
+    """The batches of images whose windows are unfolded together: slices of N, which depend on shapes alone."""
     n, c = x.shape[:2]
     step = max(1, UNFOLDED // max(c * w[0, 0].size * y[0, 0].size, w.size))
     return [slice(i, i + step) for i in range(0, n, step)]
@@ -55,7 +55,7 @@ def backward_filter(a, reads, writes):
 
 
 def backward_data(a, reads, writes):
-    """dx: each dy goes back, through w, to the places of its window, where all are added."""
+    """dx: each dy[n, o, h, w] adds dy w[o, c, i, j] to dx[n, c, h', w']. Here h' = s h + d i - p; w' alike."""
     (w, dy), (dx,) = reads, writes
     (kh, kw), (sh, sw), (ph, pw), (dh, dw) = a.kernel, a.stride, a.pad, a.dilation
     n, c, h, width = dx.shape

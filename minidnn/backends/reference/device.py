@@ -1,4 +1,4 @@
-"""The reference as a device: C-contiguous arrays, one algorithm per kind."""
+"""The reference as a device: tensors are C-contiguous arrays, and each kind has one algorithm."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from minidnn.program import DEFAULT, Algorithm, Op, Tensor
 
 
 class NoKernel(BadInput, KeyError):
-    """An op of a kind that no table has."""
+    """The backend has no kernel for the op's kind; the message says how to add one."""
 
 
 class TooLarge(NoKernel):
-    """An op whose sizes are beyond what a backend's kernel can do."""
+    """The op's sizes are too large for the backend's kernel, or for this machine's memory."""
 
 
 class ReferenceDevice(Device):
-    """NumPy on this machine's memory. Kernels are looked up when they are prepared, so that users may add theirs."""
+    """NumPy on this machine's memory. Kernels are looked up when an op is prepared, so that users may add theirs."""
 
     name = "reference"
 
@@ -38,7 +38,8 @@ class ReferenceDevice(Device):
         return (DEFAULT,)
 
     def fuses(self, op: Op) -> bool:
-        """Any fused op with a kernel. Such a kernel runs the parts one after the other, and so defines the whole."""
+        """Whether there is a kernel for this fused op. Such a kernel runs the parts one after the other, which defines
+        the right result."""
         return op.kind in KERNELS
 
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
@@ -52,6 +53,7 @@ class ReferenceDevice(Device):
 
 
 def kernel_of(op: Op) -> Callable[..., None]:
+    """The kernel of the op's kind. Raises NoKernel if there is none."""
     if op.kind not in KERNELS:
         raise NoKernel(
             f"layer {op.layer}: the reference backend has no kernel for {op.kind!r}; "
@@ -61,8 +63,8 @@ def kernel_of(op: Op) -> Callable[..., None]:
 
 
 def bound(op: Op, reads: list[np.ndarray], writes: list[np.ndarray]) -> Callable[[], None]:
-    """The op's kernel on these arrays. Of an array in a format of 16 bits the kernel gets a float32 copy; its result is
-    rounded once, when it is stored."""
+    """The op's kernel bound to these arrays. For an array in a 16-bit format the kernel gets a float32 copy, and its
+    result is rounded once, when it is stored. The call raises TooLarge if NumPy has no memory for temporaries."""
     kernel = kernel_of(op)
     half = {id(a): a for a in (*reads, *writes) if str(a.dtype) in HALF}
 
@@ -76,7 +78,7 @@ def bound(op: Op, reads: list[np.ndarray], writes: list[np.ndarray]) -> Callable
     def call() -> None:
         try:
             run()
-        except MemoryError as error:  # of NumPy's temporaries, which no budget counts
+        except MemoryError as error:  # for NumPy's temporaries, which no budget counts
             raise TooLarge(
                 f"layer {op.layer}: the reference's {op.kind} works on arrays that this machine has no memory for "
                 f"({error}); smaller sizes are needed"
@@ -86,7 +88,7 @@ def bound(op: Op, reads: list[np.ndarray], writes: list[np.ndarray]) -> Callable
 
 
 def _blas() -> str:
-    """The library behind matrix products, and its threads: sums are cut by their number."""
+    """The library that computes matrix products, and its number of threads, by which sums are cut."""
     config: Any = np.show_config(mode="dicts")
     blas = config["Build Dependencies"]["blas"]
     given = (os.environ.get(f"{name}_NUM_THREADS", "") for name in ("OPENBLAS", "MKL", "OMP"))

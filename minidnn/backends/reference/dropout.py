@@ -1,4 +1,4 @@
-"""Dropout: elements are left out at random, and the others scaled so that their mean stays."""
+"""Dropout: sets elements to 0 at random, and scales the others so that the mean stays the same."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from minidnn.backends.philox import keep_mask
 
 
 def dropout(a, reads, writes):
-    """x, iteration int64 (1,) -> y. Forward and backward alike, for the mask is a function of seed, key and iteration
-    (philox.py)."""
+    """x, iteration int64 (1,) -> y. Forward and backward are the same, because the mask is a function of seed, key,
+    iteration and position (backends/philox.py)."""
     (x, iteration), (y,) = reads, writes
     keep = keep_mask(x.shape, a.ratio, a.seed, int(iteration[0]), a.key)
     y[...] = np.where(keep, x * x.dtype.type(1 / (1 - a.ratio)), 0)

@@ -1,4 +1,4 @@
-"""Kernels that treat each element by itself: sums, products and maxima of tensors of one shape, and copies."""
+"""Element-wise kernels: sums, products and maxima of tensors of one shape, and copies."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def eltwise_forward(a, reads, writes):
 
 
 def maximum(xs):
-    """(the largest value, the index of its tensor). NaN is the largest of all.
+    """(the largest value, the index of its tensor), for each element. NaN counts as the largest.
 
-    Of the first two, if they are equal, Caffe takes the second; of any others the first. After ReLUs, where both are
+    If the first two are equal, Caffe takes the second; of later equals it takes the first. After ReLUs, where both are
     often 0, this decides where the gradient goes."""
     first, second, *others = xs
     takes = (first > second) | np.isnan(first)
@@ -49,7 +49,7 @@ def maximum(xs):
 
 
 def eltwise_backward(a, reads, writes):
-    """SUM: dy; PROD: the other bottoms and dy; MAX: which and dy -> dx of bottom a.index."""
+    """The gradient dx of bottom a.index, from dy (SUM), the other bottoms and dy (PROD), or which and dy (MAX)."""
     (*saved, dy), (dx,) = reads, writes
     if a.operation == "SUM":
         dx[...] = a.coeff[a.index] * dy

@@ -1,4 +1,4 @@
-"""InnerProduct: matrix products over all axes behind the batch axis."""
+"""InnerProduct: matrix products over all axes after the batch axis."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ def concat_forward(a, reads, writes):
 
 
 def concat_backward(a, reads, writes):
-    """dy -> dx_i ..: each is the part of dy that begins at its start."""
+    """dy -> dx_i ..: each dx_i is the part of dy that begins at its place in `starts` of the axis."""
     (dy,) = reads
     for dx, start in zip(writes, a.starts, strict=True):
         dx[...] = np.moveaxis(np.moveaxis(dy, a.axis, 0)[start : start + dx.shape[a.axis]], 0, a.axis)

@@ -1,4 +1,4 @@
-"""The table from op kind to kernel: the tables of all families together."""
+"""The table from op kind to kernel, joined from the tables of all families."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-TINY = np.finfo(np.float32).tiny  # Caffe's floor under a probability before its logarithm
+TINY = np.finfo(np.float32).tiny  # Caffe's least probability, before its logarithm is taken
 
 
 def softmax(x, axis):
@@ -32,7 +32,8 @@ def rows_of(scores, axis):
 
 
 def valid_labels(label, classes, ignore):
-    """(labels int64 (count,), which of them count). Raises ValueError for a label that names no class."""
+    """(labels int64 (n,), 0 where they do not count; bool (n,): whether each counts). Raises ValueError for a label
+    that counts and names no class."""
     flat = label.reshape(-1).astype(np.int64)
     counts = np.ones(len(flat), bool) if ignore is None else flat != ignore
     wrong = counts & ((flat < 0) | (flat >= classes))
@@ -49,12 +50,13 @@ def normalizer(a, prob, counts):
 
 
 def softmax_loss_forward(a, reads, writes):
-    """x label -> loss prob: the sum of -log(prob at the label) over the labels that count, by the normalizer."""
+    """x label -> loss prob. The loss is the sum of -log(prob at the label) over the labels that count, divided by the
+    normalizer."""
     (x, label), (loss, prob) = reads, writes
     prob[...] = softmax(x, a.axis)
     flat, counts = valid_labels(label, x.shape[a.axis], a.ignore_label)
     chosen = rows_of(prob, a.axis)[np.arange(len(flat)), flat][counts]
-    # np.maximum lets NaN pass: a loss that is not a number must not look like one.
+    # np.maximum keeps NaN: a loss that is NaN must not look like a number.
     loss[0] = -np.log(np.maximum(chosen, TINY)).sum() / normalizer(a, prob, counts)
 
 
@@ -71,9 +73,10 @@ def softmax_loss_backward(a, reads, writes):
 
 
 def accuracy(a, reads, writes):
-    """The share of labels with fewer than top_k other scores as high as theirs: a tie counts as higher.
+    """The share of labels whose score is reached by fewer than top_k other scores in the row. A tie reaches the score.
 
-    So does NaN. (In Caffe a label whose score is NaN is right, and a net that has diverged scores 100 %.)
+    A NaN reaches every score, and every score reaches a NaN. In Caffe a label whose score is NaN is right, so a net
+    that has diverged scores 100 %.
     """
     (x, label), (out,) = reads, writes
     flat, counts = valid_labels(label, x.shape[a.axis], a.ignore_label)

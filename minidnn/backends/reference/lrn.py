@@ -7,7 +7,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 
 def window_sum(v, a):
-    """The sum of v over each element's window, with zeros beyond the edge. A window is n channels, or n x n places."""
+    """The sum of v over each element's window, with zeros beyond the edges. A window is n channels, or n x n places."""
     half = a.size // 2
     if a.region == "ACROSS_CHANNELS":
         padded = np.pad(v, ((0, 0), (half, half), (0, 0), (0, 0)))

@@ -1,4 +1,4 @@
-"""BatchNorm and Scale, one by one and fused (programs/fusion.py)."""
+"""BatchNorm and Scale, alone and fused (programs/fusion.py)."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def batch_norm_forward(a, reads, writes):
 
 
 def batch_norm_statistics(a, reads, writes):
-    """mean variance mean_sum variance_sum factor -> the last three: running sums, s <- f s + (the batch's). The
-    variance is made unbiased by m / (m - 1)."""
+    """mean variance mean_sum variance_sum factor -> the last three. Each becomes fraction * itself + new, where new is
+    the mean, the variance * m / (m - 1) (unbiased, m = a.count), or 1."""
     mean, variance, *_ = reads
     mean_sum, variance_sum, factor = writes
     factor[...] = a.fraction * factor + 1
@@ -135,7 +135,7 @@ def batch_norm_backward_scale(a, reads, writes):
 
 
 def batch_norm_backward_scale_relu(a, reads, writes):
-    """x mean variance gamma beta dy -> dx dgamma dbeta, of the gradient where y > 0: y as forward computed it."""
+    """x mean variance gamma beta dy -> dx dgamma dbeta. dy passes where y > 0; y is computed as in forward."""
     x, mean, variance, gamma, beta, dy = reads
     y = normalized(a, x, mean, variance)
     scale_forward(None, [y, gamma, beta], [y])

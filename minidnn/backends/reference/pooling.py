@@ -1,4 +1,4 @@
-"""Pooling with Caffe's windows: they may hang over the bottom and right edge, where they are clipped."""
+"""Pooling with Caffe's windows, which may reach over the bottom and right edges, where they are clipped."""
 
 from __future__ import annotations
 
@@ -8,34 +8,35 @@ from minidnn.backends.reference.activation import passed
 
 
 def padded_shape(x, a, out):
-    """H and W of an array in which every window, hanging ones too, lies inside."""
+    """H and W of an array that contains every window, also those that reach over an edge of the padded x."""
     reach = ((o - 1) * s + k for o, s, k in zip(out, a.stride, a.kernel, strict=True))
     return tuple(max(r, n + 2 * p) for r, n, p in zip(reach, x.shape[2:], a.pad, strict=True))
 
 
 def padded(x, a, out, fill):
-    """x among `fill`."""
+    """An array of `padded_shape` with x in it and `fill` around."""
     area = np.full((*x.shape[:2], *padded_shape(x, a, out)), fill, x.dtype)
     inside(area, x, a)[...] = x
     return area
 
 
 def inside(area, x, a):
-    """The view of a padded array where x lies."""
+    """The part of a padded array that has x, a view."""
     (ph, pw), (h, w) = a.pad, x.shape[2:]
     return area[:, :, ph : ph + h, pw : pw + w]
 
 
 def taps(area, a, out):
-    """For each place in a window, row by row: the view of a padded array that it meets, (N, C, oh, ow)."""
+    """For each place in a window, row by row: the padded array's elements at that place of all windows, a view
+    (N, C, oh, ow)."""
     (sh, sw), (oh, ow) = a.stride, out
     for i, j in np.ndindex(a.kernel):
         yield area[:, :, i : i + sh * (oh - 1) + 1 : sh, j : j + sw * (ow - 1) + 1 : sw]
 
 
 def maximum(x, a, out):
-    """(the largest value of each window, its place in the window). Of equals the first place counts; NaN is the
-    largest of all."""
+    """(the largest value of each window, its place in the window). Of equal values the first place counts. NaN is the
+    largest, and of several NaN the last place counts."""
     best = np.full((*x.shape[:2], *out), -np.inf, x.dtype)
     index = np.zeros(best.shape, np.int32)
     for k, tap in enumerate(taps(padded(x, a, out, -np.inf), a, out)):
@@ -46,7 +47,8 @@ def maximum(x, a, out):
 
 
 def divisors(shape, a, out):
-    """AVE divides by the window clipped to H + p and W + p: the pad before x counts, the overhang does not."""
+    """AVE's divisors (oh, ow): the places of each window clipped to H + p and W + p. So padding counts, and the part of
+    a window beyond it does not."""
     sides = []
     for o, n, k, s, p in zip(out, shape, a.kernel, a.stride, a.pad, strict=True):
         start = np.arange(o) * s - p
@@ -68,7 +70,7 @@ def forward(a, reads, writes):
 
 
 def backward(a, reads, writes):
-    """AVE spreads dy evenly over its window, MAX gives it to the maximum."""
+    """dx: AVE spreads each dy evenly over its window, and MAX gives it to the window's maximum."""
     (*saved, dy), (dx,) = reads, writes
     out = dy.shape[2:]
     area = np.zeros((*dx.shape[:2], *padded_shape(dx, a, out)), dx.dtype)
@@ -84,7 +86,7 @@ def backward(a, reads, writes):
 
 
 def backward_relu(a, reads, writes):
-    """index y dy -> dx: the pooling's gradient at maxima that are positive, and 0 elsewhere."""
+    """index y dy -> dx: the pooling's gradient where the maximum is positive, else 0 (NaN if it is not finite)."""
     (index, y, dy), (dx,) = reads, writes
     positive = np.empty_like(dx)
     backward(a, [index, (y > 0).astype(dx.dtype)], [positive])

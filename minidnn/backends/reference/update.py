@@ -6,18 +6,18 @@ import numpy as np
 
 
 def accumulate(a, reads, writes):
-    """total + dw, in place of the total."""
+    """total dw -> total, which becomes total + dw."""
     (total, dw), (out,) = reads, writes
     np.add(total, dw, out=out)
 
 
 def clear(a, reads, writes):
-    """A total of 0."""
+    """-> total, set to 0."""
     writes[0].fill(0)
 
 
 def clip(a, reads, writes):
-    """dw1 .. dwn -> factor (1,): threshold / norm where the norm of all gradients exceeds the threshold, else 1."""
+    """dw1 .. dwn -> factor (1,): threshold / norm if the norm of all gradients exceeds the threshold, else 1."""
     norm = norm_of(reads)
     writes[0][0] = a.threshold / norm if norm > a.threshold else 1.0
 
@@ -28,10 +28,11 @@ def norm_of(gradients):
 
 
 def unscale(a, reads, writes):
-    """state objective dw1 .. dwn -> state factor. The state is the loss's scale and the good steps since it changed.
+    """state objective dw1 .. dwn -> state factor. The state (2,) is the loss scale and the good steps since it changed.
 
-    The factor (1,) undoes the scale, and clips. Where the gradients are not finite it is NaN, the step does not count,
-    and the scale is halved. Where the objective is not finite, the state stays."""
+    The factor (1,) undoes the scale and clips. After a.period good steps the scale is doubled, but not above a.most. If
+    the gradients are not finite, the scale is halved, but not below a.least. A halved scale makes the factor NaN, so
+    that the step does not count. If the objective is not finite, the state stays as it is."""
     (scale, good), objective, *gradients = reads
     state, factor = writes
     norm = norm_of(gradients) / float(scale)
@@ -49,8 +50,8 @@ def unscale(a, reads, writes):
 def sgd(a, reads, writes):
     """g = dw clip / iter_size, + decay w (L2) or decay sign(w) (L1); h = momentum h + rate lr_mult g; w -= h.
 
-    If the objective is not finite nothing changes, so that the failing step can be run again and looked at. If the
-    factor (clip) is not finite nothing changes either: the step does not count.
+    If the objective is not finite, nothing changes, so that the failing step can be run again and examined. If the
+    factor (clip) is not finite, nothing changes either: the step does not count.
     """
     w, dw, rate, objective, *rest = reads
     if not np.isfinite(objective[0]) or (a.clipped and not np.isfinite(rest[-1][0])):

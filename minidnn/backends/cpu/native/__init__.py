@@ -1,10 +1,12 @@
-"""Kernels of our own in C, on the same bytes as oneDNN's: activations NHWC, filters OHWI.
+"""Our own kernels in C, on the same layout as oneDNN's: activations NHWC, filters OHWI.
 
-A family is a C file and the module of its name; a convolution has a choice of ways, each with files of its own. A
-family's module says what it computes (kind -> (native, op) -> recipes, none where a geometry is not for it) in one or
-both of
-    FIRST   better than what oneDNN or NumPy have: offered before those, so the default; one named NAME in their stead
-    MORE    another way to do it, with another workspace: offered behind those, for a plan to choose
+A family has a C file and a Python module of the same name; each algorithm of a convolution has files of its own. A
+family's module has one or both of these tables: kind -> f(native, op) -> recipes, none for a geometry that the kernels
+do not cover.
+    FIRST   better than oneDNN's or NumPy's recipes, so offered before them. A recipe named NAME replaces them.
+    MORE    another algorithm, with another workspace: offered after them, so that a plan can choose it.
+
+A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor that not every op of the kind has.
 """
 
 from minidnn.backends.cpu.native import (

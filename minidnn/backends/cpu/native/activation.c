@@ -1,5 +1,5 @@
-/* ReLU: y = x where x > 0, slope * x elsewhere, and its backward, which knows the sign of x by x, by y or by a mask of
- * bytes. Outputs may lie on inputs. With a slope of 0 what is elsewhere is x - x: +0, or NaN where x is not finite.
+/* ReLU: y = x where x > 0, and slope * x elsewhere. Backward takes the sign of x from x, from y or from a mask of
+ * bytes. Outputs may share the bytes of inputs. With a slope of 0, y is x - x elsewhere: +0, or NaN if x is not finite.
  */
 #include "bytes.h"
 #include "mirrored.h"
@@ -13,7 +13,7 @@ MIRRORED(activation, Geometry)
 
 ALWAYS vec rectified(bits positive, vec x, float slope) { return choose(positive, x, slope == 0 ? x - x : slope * x); }
 
-/* n values of the source where x > 0; or where the mask is set, if there is one. */
+/* Rectifies n values of the source: kept where the mask is set or, without a mask, where x > 0. */
 ALWAYS void piece(int64_t n, const float *x, const uint8_t *mask, const float *source, float *to, const float slope) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
@@ -30,7 +30,7 @@ static void signs(int64_t n, const float *x, uint8_t *mask) {
     for (int64_t i = 0; i < n; i++) mask[i] = x[i] > 0;
 }
 
-/* x -> y, and the mask where it is not null. */
+/* x -> y, and the mask unless it is null. */
 void relu_forward(const Geometry *g, const float *x, float *y, uint8_t *mask) {
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (g->size > ALONE)
     for (int64_t i = 0; i < g->size; i += PIECE) {
@@ -43,7 +43,7 @@ void relu_forward(const Geometry *g, const float *x, float *y, uint8_t *mask) {
     }
 }
 
-/* saved (x, or y), or else a mask; dy -> dx. */
+/* dy -> dx, by `saved` (x or y) or, unless it is null, by the mask. */
 void relu_backward(const Geometry *g, const float *saved, const uint8_t *mask, const float *dy, float *dx) {
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (g->size > ALONE)
     for (int64_t i = 0; i < g->size; i += PIECE) {

@@ -1,4 +1,4 @@
-"""ReLU (activation.c), forward and backward, by whatever backward reads."""
+"""ReLU (activation.c), forward and backward. Backward takes the sign of x from x, from y or from a mask."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Geometry(Mirrored):
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
-    """x -> y (mask)"""
+    """One recipe for x -> y (mask)."""
     g = Geometry(op.reads[0].size, native.threads, op.attrs.negative_slope)
     run = native.function("relu_forward")
 
@@ -32,7 +32,7 @@ def forward(native: Native, op: Op) -> list[Recipe]:
 
 
 def backward(native: Native, op: Op) -> list[Recipe]:
-    """y dy -> dx, x y dy -> dx, or mask dy -> dx"""
+    """One recipe for y dy -> dx, x y dy -> dx, or mask dy -> dx."""
     g = Geometry(op.writes[0].size, native.threads, op.attrs.negative_slope)
     run = native.function("relu_backward")
     by_mask = op.attrs.saved == "mask"
@@ -45,7 +45,7 @@ def backward(native: Native, op: Op) -> list[Recipe]:
 
 
 def behind(native: Native, recipe: Recipe, size: int) -> Recipe:
-    """The recipe, then a ReLU in place of the `size` elements it wrote."""
+    """The recipe, followed by a ReLU in place on the `size` elements of its output."""
     g = Geometry(size, native.threads, 0)
     run = native.function("relu_forward")
 

@@ -1,6 +1,6 @@
-/* Bias gradients: the sum of dy (rows x channels, as all but channels are one in memory) over its rows, alone or behind
- * a ReLU's backward. The rows are cut into pieces, each of which is summed to a row of the workspace; then those are
- * summed in their order. How many there are depends on sizes alone.
+/* Bias gradients, alone or fused with a ReLU's backward before them. The gradient of dy, a matrix of rows x channels in
+ * memory, is the sum of its rows. The rows are cut into pieces. Each piece is summed to a row of the workspace, then
+ * these rows are summed in their order. The pieces depend on sizes alone.
  */
 #include "mirrored.h"
 #include "pieces.h"
@@ -10,9 +10,9 @@ typedef struct {
 } Geometry;
 MIRRORED(bias, Geometry)
 
-enum { MOST = 64 };         /* pieces */
-enum { LEAST = 1 << 15 };   /* elements of a piece */
-enum { AT_ONCE = 1 << 14 }; /* elements, in a near cache, between a ReLU and the sum */
+enum { MOST = 64 };         /* most pieces */
+enum { LEAST = 1 << 15 };   /* least elements of a piece; the last may have fewer */
+enum { AT_ONCE = 1 << 14 }; /* elements that go through the ReLU before they are summed: they stay in a near cache */
 
 static int64_t rows_of_piece(const Geometry *g) {
     const int64_t by_number = up(g->rows, MOST) / MOST, by_size = up(LEAST, g->c) / g->c;
@@ -23,8 +23,8 @@ static int64_t pieces(const Geometry *g) { return up(g->rows, rows_of_piece(g)) 
 
 int64_t bias_bytes(const Geometry *g) { return 4 * pieces(g) * g->c; }
 
-/* sum += rows of x, four at a time that stand a quarter of them apart: memory answers four streams sooner than one, and
- * fewer roundings come one after another. */
+/* sum += the rows of x. Four rows are added at a time, one from each quarter of x: memory serves four streams faster
+ * than one, and fewer roundings follow one another. */
 static void add_rows(int64_t rows, int64_t c, const float *restrict x, float *restrict sum) {
     const int64_t quarter = rows / 4, apart = quarter * c;
     for (int64_t r = 0; r < quarter; r++, x += c)
@@ -41,7 +41,7 @@ static void rectify(int64_t n, const float *y, const float *dy, float *dx) {
     store_some(dx + i, where_positive(load_some(y + i, n - i), load_some(dy + i, n - i)), n - i);
 }
 
-/* The sum of `rows` rows of dy; of dx, which is made of it, where y is not null. */
+/* sum = the sum of `rows` rows of dy. Unless y is null, dx is computed from dy first, and the sum is of dx. */
 static void piece(int64_t c, int64_t rows, const float *y, const float *dy, float *dx, float *sum) {
     const int64_t step = y ? up(AT_ONCE, c) / c : rows;
     memset(sum, 0, 4 * c);
@@ -68,7 +68,7 @@ void bias_gradient(const Geometry *g, const float *dy, float *db, float *workspa
     sum_up(g, NULL, dy, NULL, db, workspace);
 }
 
-/* And a ReLU's backward, by its y, before it: what it writes is summed while it is near. dx may be dy. */
+/* A ReLU's backward, y dy -> dx, and db, the sum of dx, which is taken while dx is still in a cache. dx may be dy. */
 void bias_gradient_relu(const Geometry *g, const float *y, const float *dy, float *dx, float *db, float *workspace) {
     sum_up(g, y, dy, dx, db, workspace);
 }

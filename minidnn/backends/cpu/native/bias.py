@@ -1,5 +1,6 @@
-"""Bias gradients (bias.c): sums over rows in pieces that sizes decide, so of the same bits on any number of threads.
-Alone, or as fusion.py joins them to the ReLU's backward before them."""
+"""Bias gradients (bias.c), alone or fused with the ReLU's backward before them (programs/fusion.py).
+
+Rows are summed in pieces that depend on sizes alone, so the bits are the same for any number of threads."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class Geometry(Mirrored):
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """dy -> db, or y dy -> dx db; none where channels are not innermost"""
+    """One recipe for dy -> db, or for y dy -> dx db; none if channels are not innermost."""
     shape = op.reads[0].shape
     if not channels_last(shape):
         return []

@@ -1,4 +1,4 @@
-"""The compiled library as its families of kernels see it."""
+"""The compiled library, as the families' modules use it: functions, workspaces, structs, bound calls."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from typing import ClassVar
 from minidnn.backends.cpu.recipe import Call, Recipe
 from minidnn.program import Op
 
-NAME = "native"  # of an algorithm that is offered alone: better, and of no larger workspace to speak of
+NAME = "native"  # an algorithm of FIRST that replaces oneDNN's and NumPy's: better, with hardly more workspace
 
 
 class Mirrored(ctypes.Structure):
-    """A struct that functions of C are given. Both languages spell its fields, in the same order."""
+    """A struct that C functions take. Python and C each list its fields, in the same order."""
 
-    twin: ClassVar[str]  # its name in C: MIRRORED(twin, ...) of mirrored.h
+    twin: ClassVar[str]  # its name in C, as in MIRRORED(twin, ...) of mirrored.h
 
 
 class Native:
-    """The compiled functions, and the number of threads they run with."""
+    """The compiled functions, and the number of threads they run with. Raises TypeError if a Mirrored struct has
+    another size in C."""
 
     def __init__(self, cdll: ctypes.CDLL, threads: int) -> None:
         self.cdll, self.threads = cdll, threads
@@ -28,18 +29,18 @@ class Native:
             self._compare(struct)
 
     def function(self, name: str) -> Callable[..., None]:
-        found = self.cdll[name]  # an object of its own
+        found = self.cdll[name]  # a new object each time, so its restype can be set
         found.restype = None
         return found
 
     def bytes(self, name: str, geometry: ctypes.Structure) -> int:
-        """What a function of C says of a workspace, which so has one home."""
+        """The workspace in bytes for a geometry, by the C function of that name: only the C file computes it."""
         found = self.cdll[name]
         found.restype = ctypes.c_int64
         return int(found(ctypes.byref(geometry)))
 
     def _compare(self, struct: type[Mirrored]) -> None:
-        """Raises TypeError where a struct has another size in C: then its fields differ."""
+        """Raises TypeError if the struct has another size in C, for then its fields differ."""
         size = self.cdll[f"mirrored_{struct.twin}"]
         size.restype = ctypes.c_int64
         if (theirs := size()) != (ours := ctypes.sizeof(struct)):
@@ -48,7 +49,7 @@ class Native:
 
 
 def bound(function: Callable[..., None], geometry: ctypes.Structure, *addresses: int) -> Call:
-    """A call of f(const Geometry *, pointers...); 0 is the null pointer."""
+    """A call of the C function f(const Geometry *, pointers...); address 0 is the null pointer."""
     return partial(function, ctypes.byref(geometry), *(ctypes.c_void_p(a) for a in addresses))
 
 

@@ -1,4 +1,4 @@
-/* Bytes (indices, masks) beside vectors of floats. */
+/* Conversions between bytes (indices, masks) and vectors of integers, which then go with vectors of floats. */
 #pragma once
 #include "vector.h"
 
@@ -6,7 +6,8 @@
 #include <immintrin.h>
 #endif
 
-/* LANES bytes as a vector of integers, and back: compilers make dozens of instructions of it. */
+/* LANES bytes as a vector of integers, and back. By intrinsics: compilers turn the plain loop into dozens of
+ * instructions. */
 #if defined(__AVX512F__)
 ALWAYS bits widened(const uint8_t *p) { return (bits)_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
 ALWAYS void narrowed(uint8_t *p, bits b) { _mm_storeu_si128((__m128i *)p, _mm512_cvtepi32_epi8((__m512i)b)); }

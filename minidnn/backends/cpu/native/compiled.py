@@ -1,9 +1,8 @@
-"""The C files beside this one as machine code for this CPU: compiled once by the system's C compiler, as one library,
-kept in the user's cache.
+"""Compiles this folder's C files for this CPU, and loads them as one library.
 
-A file of the cache is named by what decides its contents (sources, options, the CPU's instruction sets), so it is
-never stale, and a warm start runs no compiler. It is written whole or not at all; one that cannot be loaded is made
-anew.
+The system's C compiler runs once; the library is kept in the user's cache. Its file name has a hash of all that decides
+its contents: sources, options, the CPU's instruction sets. So the file is never stale, and a later start runs no
+compiler. The file is written whole or not at all. If it cannot be loaded, it is compiled again.
 """
 
 from __future__ import annotations
@@ -27,36 +26,37 @@ SOURCES = Path(__file__).parent
 NAME = "minidnn"
 OPTIONS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fPIC")
 COMPILERS = ("cc", "gcc", "clang")  # in the order of search; the environment variable CC names another
-SECONDS = 120  # a compiler that takes longer than this hangs: the slowest file needs some
+SECONDS = 120  # a compiler run that takes longer counts as hung: the slowest file needs a small part of this
 
 
 class NotCompiled(Exception):
-    """None of our own kernels; the message is one line that says why."""
+    """Our own kernels cannot be had; the message is one line with the reason."""
 
 
 def load(cache_dir: Path | None = None) -> ctypes.CDLL:
-    """Our compiled functions. Raises NotCompiled, with the reason in one line, where they cannot be had."""
+    """The library of our compiled functions, from the cache or compiled now. `cache_dir`: default: the user's cache
+    folder. Raises NotCompiled, with the reason in one line, if there is no usable compiler."""
     path = _path(cache_dir)
     if path.exists():
-        with contextlib.suppress(OSError):  # damaged: made anew below
+        with contextlib.suppress(OSError):  # damaged: compiled again below
             return ctypes.CDLL(str(path))
     compiler = _compiler()
     with tempfile.TemporaryDirectory() as folder, _told():
         made = Path(folder) / path.name
         _compile(compiler, made)
-        with contextlib.suppress(OSError):  # a cache that cannot be written only costs the next start its time
+        with contextlib.suppress(OSError):  # if the cache cannot be written, the next start compiles again
             path.parent.mkdir(parents=True, exist_ok=True)
             with replacing(path, "wb") as file:
                 file.write(made.read_bytes())
         try:
-            return ctypes.CDLL(str(made))  # stays mapped when the folder goes
+            return ctypes.CDLL(str(made))  # stays mapped after the folder is deleted
         except OSError as e:
             raise NotCompiled(f"what the C compiler made of {SOURCES} cannot be loaded: {e}") from None
 
 
 @contextlib.contextmanager
 def _told() -> Iterator[None]:
-    """On a terminal, what takes so long, while it does."""
+    """Says on a terminal that the kernels are being compiled; erases the line at the end."""
     terminal = sys.stderr.isatty()
     if terminal:
         print("compiling the kernels for this CPU, once: some 10 s", end="", file=sys.stderr, flush=True)
@@ -77,7 +77,7 @@ def _compiler() -> str:
 
 
 def _compile(compiler: str, to: Path) -> None:
-    """All sources at once, each on a core, then linked."""
+    """Compile all sources in parallel, and link them into the library `to`."""
     sources = sorted(SOURCES.glob("*.c"))
     objects = [to.with_name(f"{source.stem}.o") for source in sources]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -113,7 +113,7 @@ def _path(cache_dir: Path | None) -> Path:
 
 
 def _instructions() -> str:
-    """What -march=native depends on: a home directory may be shared by different machines."""
+    """The facts of this CPU on which -march=native depends. (Different machines may share a home directory.)"""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -1,21 +1,21 @@
-/* Dropout by Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011), the
- * same words as philox.py's: element i of a tensor, counted in logical order, takes word i % 4 of block i / 4.
+/* Dropout by Philox4x32-10 (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", SC 2011). The
+ * words are those of backends/philox.py: element i, counted in logical order, takes word i % 4 of block i / 4.
  */
 #include "mirrored.h"
 #include "pieces.h"
 
 typedef struct {
-    int64_t n, c, pixels; /* pixels 1: elements lie in logical order */
+    int64_t n, c, pixels; /* pixels = 1: memory has the elements in logical order */
     int64_t threads;
     uint32_t seed_low, seed_high, key;
-    uint32_t limit; /* words below it drop */
-    float scale;    /* of what is kept */
+    uint32_t limit; /* an element whose word is below this is dropped */
+    float scale;    /* the factor of elements that are kept */
 } Geometry;
 MIRRORED(dropout, Geometry)
 
-enum { BLOCKS = 64, WORDS = 4 * BLOCKS }; /* at a time */
+enum { BLOCKS = 64, WORDS = 4 * BLOCKS }; /* generated at a time */
 
-/* Words [4 * block, 4 * block + WORDS). The loops are over blocks, so that they are vectors. */
+/* Words [4 * block, 4 * block + WORDS). The inner loops are over blocks, so that compilers vectorize them. */
 static void words(const Geometry *g, int64_t block, int64_t iteration, uint32_t *out) {
     uint32_t a[BLOCKS], b[BLOCKS], c[BLOCKS], d[BLOCKS], low = g->seed_low, high = g->seed_high;
     for (int i = 0; i < BLOCKS; i++) {
@@ -45,7 +45,7 @@ static void words(const Geometry *g, int64_t block, int64_t iteration, uint32_t 
 
 typedef uint32_t unsigned_bits __attribute__((vector_size(LANES * 4)));
 
-/* x -> y where elements lie in logical order. */
+/* x -> y if memory has the elements in logical order. */
 static void straight(const Geometry *g, const float *x, int64_t iteration, float *y) {
     const int64_t size = g->n * g->c;
     const uint32_t limit = g->limit;
@@ -64,7 +64,8 @@ static void straight(const Geometry *g, const float *x, int64_t iteration, float
     }
 }
 
-/* The same for images, whose channels lie innermost: by way of a byte for each element in logical order. */
+/* x -> y for images, whose channels are innermost. `drops` has a byte for each element, in logical order: 1 if it is
+ * dropped. */
 static void images(const Geometry *g, const float *x, int64_t iteration, float *y, uint8_t *drops) {
     const int64_t size = g->n * g->c * g->pixels;
     const uint32_t limit = g->limit;
@@ -89,7 +90,7 @@ static void images(const Geometry *g, const float *x, int64_t iteration, float *
     }
 }
 
-/* y may be x. `drops` is needed for images alone. */
+/* x -> y, which may be x. Only images (pixels above 1) need `drops`. */
 void dropout(const Geometry *g, const float *x, const int64_t *iteration, float *y, uint8_t *drops) {
     if (g->pixels == 1)
         straight(g, x, *iteration, y);

@@ -1,4 +1,4 @@
-"""Dropout by Philox (dropout.c): the masks of philox.py, made again in each pass."""
+"""Dropout by Philox (dropout.c). Each pass computes the mask of backends/philox.py again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Geometry(Mirrored):
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """x iteration -> y, forward and backward alike"""
+    """One recipe for x iteration -> y, the same forward and backward."""
     x, a = op.reads[0], op.attrs
     n, c, pixels = (*x.shape[:2], math.prod(x.shape[2:])) if len(x.shape) == 4 else (1, x.size, 1)
     seed = (a.seed & 0xFFFFFFFF, a.seed >> 32 & 0xFFFFFFFF, a.key & 0xFFFFFFFF)

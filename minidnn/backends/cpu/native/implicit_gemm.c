@@ -1,26 +1,26 @@
-/* Convolution as a product of matrices of which one is never formed ("implicit GEMM"): the rows of A are windows of
- * the image, each a few runs of memory (a filter row of pixels, all channels), B is the filters.
+/* Convolution as a product of matrices A B, where A is never stored ("implicit GEMM"). The rows of A are windows of the
+ * image, each a few runs of memory (a filter row of pixels, all channels). B is the filters.
  *
- * A few rows of the image at a time are copied into the workspace, one group's channels, with the padding around
- * them; there each window lies as every other does. Forward multiplies windows with filters, backward-filter windows,
- * turned over, with dy. Backward-data makes windows, of dy's pixels and the filters, and adds them where they overlap
- * ("col2im"): at any stride, and nothing is multiplied with padding.
+ * A strip is a few rows of one group of an image with their padding, copied into the workspace. In a strip all windows
+ * have the same layout. Forward multiplies windows by filters, and backward-filter multiplies transposed windows by dy.
+ * Backward-data multiplies dy's pixels by the filters, which gives windows, and adds these up where they overlap
+ * ("col2im"). This works at any stride, and nothing is multiplied by padding.
  *
- * Assumes nothing about alignment and allocates nothing. No sum depends on the number of threads.
+ * The code needs no alignment and allocates nothing. No sum depends on the number of threads.
  */
 #include <omp.h>
 
 #include "mirrored.h"
 #include "product.h"
 
-/* x and dx are images n x h x w x (group * from), y and dy n x to_h x to_w x (group * to). */
+/* x and dx are images n x h x w x (group * from), y and dy are n x to_h x to_w x (group * to). */
 typedef struct {
     int64_t n, h, w, from, to_h, to_w, to, group;
     int64_t kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
-    int64_t per_row;         /* runs of memory that a filter's row is taken in: of all its pixels, or of a few, or of one */
+    int64_t per_row;         /* runs into which a filter's row is cut */
     int64_t relu;
-    int64_t rows;            /* of y or dy at a time; in backward-data all */
-    int64_t pieces;          /* backward-filter: sums that are added up at the end */
+    int64_t rows;            /* rows of y or dy at a time; in backward-data all */
+    int64_t pieces;          /* backward-filter: partial sums, which are added up at the end */
     int64_t threads;
 } Geometry;
 MIRRORED(implicit_gemm, Geometry)
@@ -31,7 +31,8 @@ static int64_t window(const Geometry *g) { return g->kernel_h * g->kernel_w * g-
 static int64_t panels(const Geometry *g) { return up(g->to, PANEL) / PANEL; }
 static int64_t blocks_of_image(const Geometry *g) { return (g->to_h + g->rows - 1) / g->rows; }
 
-/* A window's runs, and where in a strip one begins; dilated, each is of one pixel. */
+/* The number of a window's runs, the floats of a run, and where in a strip run r begins. With dilation, a run is one
+ * pixel. */
 static int64_t runs(const Geometry *g) { return g->kernel_h * g->per_row; }
 static int64_t run(const Geometry *g) { return window(g) / runs(g); }
 static int64_t begins(const Geometry *g, int64_t r) {
@@ -39,9 +40,9 @@ static int64_t begins(const Geometry *g, int64_t r) {
     return r / g->per_row * g->dilation_h * strip_w(g) * g->from + r % g->per_row * along;
 }
 
-enum { BLOCK_FLOATS = 4096 }; /* of filters: half of the first-level cache */
+enum { BLOCK_FLOATS = 4096 }; /* floats of a block of filters: half of the first-level cache */
 
-/* The workspaces, in floats. */
+/* Sizes of the parts of the workspace, in floats. */
 static int64_t strip_floats(const Geometry *g) { return strip_h(g) * strip_w(g) * g->from; }
 static int64_t filter_floats(const Geometry *g) { return g->group * panels(g) * window(g) * PANEL; }
 static int64_t rest_floats(const Geometry *g) { return g->to % PANEL ? g->rows * g->to_w * PANEL : 0; }
@@ -63,7 +64,7 @@ int64_t implicit_gemm_scatter_bytes(const Geometry *g) {
     return 4 * (g->group * scattered_floats(g) + g->threads * (windows_floats(g) + strip_floats(g)));
 }
 
-/* The part of an image that block b of y's rows needs, of one group's channels, padded. */
+/* Copies the strip that block b of y's rows needs: one group's channels, with padding. */
 static void copy_strip(const Geometry *g, const float *x, int64_t b, int64_t group, float *strip) {
     const int64_t wide = strip_w(g), c = g->from, all = g->group * c;
     const int64_t top = b * g->rows * g->stride_h - g->pad_h;
@@ -85,7 +86,7 @@ static void copy_strip(const Geometry *g, const float *x, int64_t b, int64_t gro
     }
 }
 
-/* Panel `item` of the filters as B: u[window][lane]. */
+/* Packs panel `item` of the filters as B: u[window][lane]. */
 static void pack_filters(const Geometry *g, const float *w, int64_t item, float *u) {
     const int64_t group = item / panels(g), first = item % panels(g) * PANEL;
     const int64_t lanes = first + PANEL < g->to ? PANEL : g->to - first;
@@ -96,9 +97,9 @@ static void pack_filters(const Geometry *g, const float *w, int64_t item, float 
     }
 }
 
-/* `rows` rows of some panels of the result, at c, from a strip; pixels lie `pitch` apart. A block of the filters, some
- * runs of some panels, stays in the first-level cache while windows pass by; c is what the next block's products are
- * added to. `bias`: of those channels, or null. */
+/* Computes `rows` rows of some panels of the result, from a strip, into c, whose pixels are `pitch` apart. A block of
+ * the filters, some runs of some panels, stays in the first-level cache while all windows are multiplied by it. The
+ * next block's products are added to c. `bias`: for these channels, or null. */
 static void convolve_panels(const Geometry *g, int64_t rows, int64_t panels, int half, const int64_t *at,
                             const float *strip, const float *u, const float *bias, float *c, int64_t pitch) {
     const int64_t count = runs(g), fit = BLOCK_FLOATS / (run(g) * PANEL);
@@ -125,7 +126,8 @@ static void convolve_panels(const Geometry *g, int64_t rows, int64_t panels, int
     }
 }
 
-/* `rows` rows of y, one group's channels, from a strip. Those that do not fill a panel are computed in `rest`. */
+/* Computes `rows` rows of y, one group's channels, from a strip. Channels that do not fill a panel are computed in
+ * `rest` and copied. */
 static void convolve_strip(const Geometry *g, int64_t rows, const int64_t *at, const float *strip, const float *u,
                            const float *bias, float *y, float *rest) {
     const int64_t all = g->group * g->to, whole = g->to / PANEL * PANEL, left = g->to - whole;
@@ -137,7 +139,7 @@ static void convolve_strip(const Geometry *g, int64_t rows, const int64_t *at, c
     for (int64_t i = 0; i < rows * g->to_w; i++) memcpy(y + i * all + whole, rest + i * PANEL, left * sizeof(float));
 }
 
-/* y = x * w (+ bias where it is not null, then ReLU where it is asked for). */
+/* y = x * w (+ bias unless it is null, then ReLU if g->relu). */
 void implicit_gemm_convolve(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
                             float *workspace) {
     int64_t *at = (int64_t *)workspace;
@@ -163,8 +165,8 @@ void implicit_gemm_convolve(const Geometry *g, const float *x, const float *w, c
     }
 }
 
-/* One group's channels of `pixels` pixels of dy, of which `left` floats are left in memory, as B: d[panel][pixel][lane].
- * Lanes without a channel hold what lies there: they do not meet the others. */
+/* Packs one group's channels of `pixels` pixels of dy as B: d[panel][pixel][lane]. `left` floats of dy are left in
+ * memory. A lane beyond the channels gets the floats that happen to follow: no lane enters the sums of another. */
 static void pack_dy(const Geometry *g, const float *dy, int64_t left, int64_t pixels, float *d) {
     const int64_t all = g->group * g->to;
     for (int64_t c = 0; c < g->to; c += LANES) {
@@ -173,7 +175,7 @@ static void pack_dy(const Geometry *g, const float *dy, int64_t left, int64_t pi
     }
 }
 
-/* dw = the correlation of x with dy, as s[piece][group][panel][window][lane] at first. */
+/* dw = the correlation of x with dy, first summed as s[piece][group][panel][window][lane]. */
 void implicit_gemm_gradient(const Geometry *g, const float *x, const float *dy, float *dw, float *workspace) {
     int64_t *at = (int64_t *)workspace;
     float *s = workspace + table_floats(g->rows), *own = s + g->pieces * filter_floats(g);
@@ -220,7 +222,7 @@ void implicit_gemm_gradient(const Geometry *g, const float *x, const float *dy, 
     }
 }
 
-/* The windows of some pixels, one after the other, where they lie in the strip. */
+/* Adds the windows of `count` pixels, from `first` on, to their places in the strip, one after the other. */
 static void add_windows(const Geometry *g, int64_t first, int64_t count, const float *windows, float *strip) {
     for (int64_t i = 0; i < count; i++) {
         const int64_t row = (first + i) / g->to_w, column = (first + i) % g->to_w;
@@ -233,7 +235,7 @@ static void add_windows(const Geometry *g, int64_t first, int64_t count, const f
     }
 }
 
-/* An image's part of the strip, one group's channels; zero where no window reaches. */
+/* Copies the image's part of the strip, one group's channels, to dx; zero where no window reaches. */
 static void copy_back(const Geometry *g, const float *strip, float *dx) {
     const int64_t all = g->group * g->from, high = strip_h(g), wide = strip_w(g);
     for (int64_t row = 0; row < g->h; row++)
@@ -247,7 +249,7 @@ static void copy_back(const Geometry *g, const float *strip, float *dx) {
         }
 }
 
-/* dx of dy and w. */
+/* dy w -> dx */
 void implicit_gemm_scatter(const Geometry *g, const float *dy, const float *w, float *dx, float *workspace) {
     const int64_t pixels = g->to_h * g->to_w, all = g->group * g->to, across = window_panels(g);
     float *u = workspace, *own = u + g->group * scattered_floats(g);

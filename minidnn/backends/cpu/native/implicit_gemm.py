@@ -1,8 +1,10 @@
-"""Convolutions as products of which one matrix is never formed (implicit_gemm.c): of any kernel, stride, padding,
-dilation and group; backward-data as products whose windows are added ("col2im").
+"""Convolution by implicit GEMM (implicit_gemm.c): a product whose left matrix, the image's windows, is never stored.
 
-For what oneDNN does badly: few input channels, which leave most of a vector empty where vectors are over them (here
-they are over filters); and, below AVX-512, what it leaves to its reference.
+It covers any kernel, stride, padding, dilation and group. Backward-data computes windows by a product and adds them up
+where they overlap ("col2im").
+
+It serves where oneDNN is slow. One case is few input channels: oneDNN's vectors are over channels and stay mostly
+empty, while these are over filters. The other, below AVX-512, is what oneDNN leaves to its reference kernel.
 """
 
 from __future__ import annotations
@@ -18,10 +20,10 @@ from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
 NAME = "implicit_gemm"
-COL2IM = "col2im"  # of backward-data
-STRIP_BYTES = 96 << 10  # of an image at a time, with dy as much again: both stay in the second-level cache
-RUN = 256  # floats of a window that lie together: of so many and a panel of filters, a block fits the first-level cache
-# Backward-filter is summed in pieces that threads take one by one: so many, or fewer where they were more bytes.
+COL2IM = "col2im"  # the name for backward-data
+STRIP_BYTES = 96 << 10  # most bytes of a strip of the image, and as many of its dy: both fit the second-level cache
+RUN = 256  # most floats of a run, so that as many rows of a panel of filters fit the first-level cache
+# Backward-filter is summed in PIECES pieces, which threads take one by one; in fewer if they would exceed SUM_BYTES.
 PIECES, SUM_BYTES = 16, 8 << 20
 
 
@@ -39,8 +41,8 @@ class Geometry(Mirrored):
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """One for each pass of a convolution; none where windows are of one pixel, which need not be copied: oneDNN has
-    kernels for those."""
+    """One recipe for each pass of a convolution. None for 1x1 without groups: its windows need no copying, and oneDNN
+    has kernels for it."""
     if op.attrs.kernel == (1, 1) and op.attrs.group == 1:
         return []
     if op.kind == "convolution.backward_filter":
@@ -66,7 +68,7 @@ def _forward(native: Native, op: Op) -> Recipe:
 
 
 def _backward_data(native: Native, op: Op) -> Recipe:
-    """A thread takes an image and a group at a time."""
+    """The recipe for w dy -> dx. A thread takes one group of one image at a time."""
     geometry = _geometry(native, op.attrs, op.writes[0].shape, op.reads[1].shape)
     geometry.rows = geometry.to_h
     scratch = Scratch()
@@ -96,7 +98,7 @@ def _backward_filter(native: Native, op: Op) -> Recipe:
 
 
 def _geometry(native: Native, a, source: Sequence[int], target: Sequence[int]) -> Geometry:
-    """Of the logical shapes N, C, H, W of x and y."""
+    """The geometry for the logical shapes (N, C, H, W) of x and y, or of dx and dy."""
     n, c, h, w = source
     _, to, to_h, to_w = target
     row = ((to_w - 1) * a.stride[1] + (a.kernel[1] - 1) * a.dilation[1] + 1) * c // a.group * 4
@@ -111,7 +113,8 @@ def _geometry(native: Native, a, source: Sequence[int], target: Sequence[int]) -
 
 
 def _runs_of_row(a, channels: int) -> int:
-    """A run is a filter's row, or a part of it of at most RUN floats if it has such a part; dilated, a pixel."""
+    """The number of runs in a row of a filter. A run is the row, or its largest equal part of at most RUN floats; with
+    dilation, one pixel."""
     if a.dilation[1] > 1:
         return a.kernel[1]
     row = a.kernel[1] * channels
@@ -119,9 +122,10 @@ def _runs_of_row(a, channels: int) -> int:
 
 
 def pays(op: Op) -> bool:
-    """Whether a pass is to be the default, measured on one thread of a Zen 3. Backward-filter: behind oneDNN's where
-    rows of the image are short or filters few, before it elsewhere, most of all where channels are few. Backward-data:
-    where most of what oneDNN's kernel multiplies is padding."""
+    """Whether a pass is to be the default: rules measured on one thread of a Zen 3.
+
+    Backward-filter is, unless rows of dy are short or a group has few filters; it gains most where channels are few.
+    Backward-data is, at stride 1, if most of the factors that oneDNN's kernel multiplies are padding."""
     if op.kind == "convolution.backward_filter":
         outputs = op.writes[0].shape[0] // op.attrs.group
         return op.reads[1].shape[3] >= 8 and outputs >= 32

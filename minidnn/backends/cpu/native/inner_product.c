@@ -1,8 +1,8 @@
-/* Inner products: y = x W^T (+ b, then ReLU), dx = dy W, dW = dy^T x on matrices as they lie, row after row.
+/* Inner products: y = x W^T (+ b, then ReLU), dx = dy W, dW = dy^T x. All matrices are row after row in memory.
  *
- * Forward takes dot products of rows, which lie alike in x and W: nothing is packed, and each byte of W comes from
- * memory once. The other two are products C = A B with B's rows as they lie; where more rows of A than a few meet
- * B, a block of it is packed into panels first. No sum depends on the number of threads: they share columns of W.
+ * Forward takes dot products of the rows of x and W. Nothing is packed, and each byte of W comes from memory once. The
+ * other two are products C = A B. If A has more than a few rows, blocks of B are packed into panels first. Threads
+ * share the outputs of forward and the columns of C, so no sum depends on their number.
  */
 #include <omp.h>
 
@@ -15,10 +15,11 @@ typedef struct {
 } Geometry;
 MIRRORED(inner_product, Geometry)
 
-/* rows x rows of dot products at a time: twelve sums and a vector of each row fill sixteen registers. */
+/* Rows of x by rows of W whose dot products are taken at a time. Twelve sums, three vectors of W and one of x fill
+ * sixteen registers. */
 enum { OF_X = 4, OF_W = 3 };
 enum { DEEP = 8192 };   /* elements of a row between two additions to y */
-enum { AHEAD = 256 };   /* elements of W asked for before they are needed */
+enum { AHEAD = 256 };   /* elements of W that are prefetched before they are needed */
 
 ALWAYS float total(vec v) {
     float lanes[LANES];
@@ -50,7 +51,7 @@ static void dot_products(int64_t depth, const float *const x[OF_X], const float 
         }
 }
 
-/* Row i of a matrix, or the last one: what is computed of a row that is not there is not stored. */
+/* Row i of a matrix, or the last row if i is beyond it: the results of such a row are not stored. */
 ALWAYS const float *row_of(const float *matrix, int64_t i, int64_t rows, int64_t pitch) {
     return matrix + (i < rows ? i : rows - 1) * pitch;
 }
@@ -60,7 +61,7 @@ void inner_product_forward(const Geometry *g, const float *x, const float *w, co
     for (int64_t k = 0; k < g->inputs; k += DEEP) {
         const int last = k + DEEP >= g->inputs;
         const int64_t depth = last ? g->inputs - k : DEEP;
-/* A thread has the same outputs for each k, so none waits. */
+/* A thread has the same outputs for each k, so threads need not wait for each other. */
 #pragma omp for schedule(static) nowait
         for (int64_t o = 0; o < g->outputs; o += OF_W) {
             const float *of_w[OF_W];
@@ -81,24 +82,25 @@ void inner_product_forward(const Geometry *g, const float *x, const float *w, co
     }
 }
 
-enum { COPIED = 8 * PANEL }; /* columns of C that make it worth to copy the rows of A they meet, to lie together */
+enum { COPIED = 8 * PANEL }; /* columns of C from which on copying the rows of A, to lie together, pays */
 
 /* C (rows x columns) = A (rows x depth; any strides) B (depth x columns). */
 typedef struct {
     int64_t rows, depth, columns;
-    int64_t down, along;        /* A: from row to row, from column to column */
-    int64_t deep, wide;         /* rows and columns of B at a time; columns a multiple of PANEL */
-    int64_t packed;             /* whether it is packed; as it lies it is a stream of memory for each row */
+    int64_t down, along;        /* strides of A: from row to row, from column to column */
+    int64_t deep, wide;         /* rows and columns of a block of B; columns are a multiple of PANEL */
+    int64_t packed;             /* whether blocks are packed; if not, each row of B is a stream from memory */
     int64_t threads;
 } Matrices;
 MIRRORED(matrices, Matrices)
 
-/* A block of B, or its ragged edge, and the part of a few rows of A that meets it. */
+/* A thread's workspace: a packed block of B, or only its ragged edge, and the part of a few rows of A that goes with
+ * the block. */
 static int64_t block_floats(const Matrices *g) { return g->deep * ((g->packed ? g->wide : PANEL) + ROWS); }
 
 int64_t inner_product_multiply_bytes(const Matrices *g) { return 4 * g->threads * block_floats(g); }
 
-/* rows x columns of b in panels, zero beyond the columns. */
+/* Packs rows x columns of b into panels, with zeros beyond the columns. */
 static void pack(const float *b, int64_t pitch, int64_t rows, int64_t columns, float *panels) {
     const int64_t whole = columns / PANEL * PANEL;
     for (int64_t k = 0; k < rows; k++) {
@@ -115,7 +117,7 @@ static void pack(const float *b, int64_t pitch, int64_t rows, int64_t columns, f
     }
 }
 
-/* C's columns of the last panel, fewer than it has, by way of a tile. */
+/* Computes the columns of C in the last, incomplete panel, by way of a whole tile. */
 static void ragged(const Product *p, int64_t rows, int64_t columns, const float *a, const float *panel, int accumulate,
                    float *c) {
     float tile[ROWS * PANEL];

@@ -1,7 +1,8 @@
-"""Inner products (inner_product.c): on all threads, where NumPy's BLAS would run on one; W, the most of their bytes, is
+"""Inner products (inner_product.c), on all threads, where NumPy's BLAS would run on one. W, the largest operand, is
 read from memory once.
 
-x and W lie alike (layout.product_sizes says when), rows of `inputs` elements; y is N x outputs.
+The rows of x and W, `inputs` elements each, have their elements in the same order (`product_sizes` of
+backends/cpu/layout.py checks this); y is N x outputs.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 
-FEW = 12  # rows of A that do not make it worth to pack B
-# Rows and columns of B that are taken at a time: where it is read as it lies, a row is a stream of memory, and those
-# are few but long; packed, a block is what the second-level cache holds.
+FEW = 12  # up to so many rows of A, packing B does not pay
+# Rows and columns of a block of B. Without packing (LYING) each row is a stream from memory, so rows are few and long.
+# A packed block fits the second-level cache.
 LYING, PACKED = (8, 4096), (128, 1024)
-PANEL = 32  # a multiple of every CPU's
+PANEL = 32  # columns; a multiple of PANEL in product.h on every CPU
 
 
 class Geometry(Mirrored):
@@ -54,7 +55,7 @@ def forward(native: Native, op: Op) -> list[Recipe]:
 
 
 def backward_data(native: Native, op: Op) -> list[Recipe]:
-    """dx (n x inputs) = dy (n x outputs) W (outputs x inputs)"""
+    """One recipe for w dy -> dx: dx (n x inputs) = dy (n x outputs) W (outputs x inputs)."""
     (w, _), (dx,) = op.reads, op.writes
     if (sizes := product_sizes(dx, w)) is None:
         return []
@@ -63,7 +64,7 @@ def backward_data(native: Native, op: Op) -> list[Recipe]:
 
 
 def backward_filter(native: Native, op: Op) -> list[Recipe]:
-    """dW (outputs x inputs) = dy' (outputs x n) x (n x inputs)"""
+    """One recipe for x dy -> dw: dW (outputs x inputs) = dy' (outputs x n) x (n x inputs)."""
     (x, _), (dw,) = op.reads, op.writes
     if (sizes := product_sizes(x, dw)) is None:
         return []
@@ -72,11 +73,13 @@ def backward_filter(native: Native, op: Op) -> list[Recipe]:
 
 
 def product(native: Native, rows: int, depth: int, columns: int, down: int, along: int, name: str = NAME) -> Recipe:
-    """What is written = A B, of B and A as they are read."""
+    """The recipe for C = A B, of an op that reads B and A, in this order, and writes C.
+
+    A is rows x depth, with strides of `down` and `along` elements; B is depth x columns, row after row."""
     packed = rows > FEW
     deep, wide = PACKED if packed else LYING
     blocks = -(-columns // wide)
-    blocks += -blocks % native.threads  # each has as much to do
+    blocks += -blocks % native.threads  # so that all threads have equally many
     wide = -(-columns // blocks // PANEL) * PANEL
     geometry = Matrices(rows, depth, columns, down, along, min(deep, depth), wide, packed, native.threads)
     scratch = Scratch()
@@ -90,7 +93,7 @@ def product(native: Native, rows: int, depth: int, columns: int, down: int, alon
     return scratch.recipe(name, bind)
 
 
-# Behind oneDNN's, which from AVX-512 on has a product of its own; below, these are the only ones.
+# Offered after oneDNN's. Below AVX-512 oneDNN has no fast product, and these are the only recipes.
 MORE = {
     "inner_product.forward": forward,
     "inner_product.forward_relu": forward,

@@ -1,11 +1,11 @@
-/* Rows copied from one pitch to another: what Concat and its backward are, part by part. */
+/* Copies rows from one pitch to another. Concat and its backward do this for each part. */
 #include "mirrored.h"
 #include "pieces.h"
 
 /* In elements. */
 typedef struct {
     int64_t rows, width;
-    int64_t from, to; /* from row to row, of what is read and of what is written */
+    int64_t from, to; /* pitch, from row to row, of the source and of the target */
     int64_t threads;
 } Geometry;
 MIRRORED(join, Geometry)
@@ -13,7 +13,7 @@ MIRRORED(join, Geometry)
 static void copy(int64_t n, const float *restrict x, float *restrict y) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) store(y + i, load(x + i));
-    if (i < n && n >= LANES) /* some twice */
+    if (i < n && n >= LANES) /* the last vector overlaps the one before: some elements are copied twice */
         store(y + n - LANES, load(x + n - LANES));
     else
         for (; i < n; i++) y[i] = x[i];

@@ -1,4 +1,4 @@
-"""Concat and its backward (join.c): rows of each part, from or to the rows of the whole."""
+"""Concat and its backward (join.c): copies rows of each part to, or from, rows of the whole."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Geometry(Mirrored):
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
-    """x1 .. xn -> y"""
+    """One recipe for x1 .. xn -> y; none unless all are float32."""
     (y,) = op.writes
     run = native.function("join_rows")
     parts, at = [], 0
@@ -38,7 +38,7 @@ def forward(native: Native, op: Op) -> list[Recipe]:
 
 
 def backward(native: Native, op: Op) -> list[Recipe]:
-    """dy -> dx_i .., from `starts`"""
+    """One recipe for dy -> dx_i .., each of which begins at its place in `starts`; none unless all are float32."""
     (dy,), axis = op.reads, op.attrs.axis
     run = native.function("join_rows")
     parts = []
@@ -62,7 +62,7 @@ def _floats(op: Op) -> bool:
 
 
 def _rows(tensor: Tensor, axis: int) -> tuple[int, int]:
-    """(how many runs of memory the parts of a join along an axis have, elements of each)"""
+    """(number of runs of memory that the tensor is in a join along this axis, elements of a run)"""
     order = (0, 2, 3, 1) if len(tensor.shape) == 4 else tuple(range(len(tensor.shape)))
     lying = [tensor.shape[i] for i in order]
     before = order.index(axis % len(order))

@@ -1,5 +1,5 @@
-/* Softmax, its loss with labels, and accuracy, over rows of classes. What is not finite stays so: a row with NaN or
- * +inf among its scores is NaN, as is the loss.
+/* Softmax, its loss with labels, and accuracy, over rows of classes. Non-finite scores are not hidden: a row with a NaN
+ * or +inf among its scores becomes NaN, and so does the loss.
  */
 #include <float.h>
 #include <math.h>
@@ -9,19 +9,19 @@
 
 typedef struct {
     int64_t rows, classes, threads;
-    int64_t ignores, ignored; /* whether a label does not count, and which */
-    int64_t divisor;          /* of the loss; 0: the labels that count */
-    int64_t top_k;            /* of accuracy */
-    double weight;            /* of the loss, for its gradient */
+    int64_t ignores, ignored; /* whether one label is ignored, and which */
+    int64_t divisor;          /* the loss's divisor; 0: the number of labels that count */
+    int64_t top_k;            /* for accuracy */
+    double weight;            /* the loss's weight, for its gradient */
 } Geometry;
 MIRRORED(loss, Geometry)
 
 static int large(const Geometry *g) { return g->rows * g->classes > ALONE / 4; }
 
-/* e^v for v <= 0 to two or three units in the last place, after Cody and Waite: 2^n e^r with |r| <= ln(2) / 2. Zero
- * where the result would be no normal number. */
+/* e^v for v <= 0, to two or three units in the last place, after Cody and Waite: 2^n e^r with |r| <= ln(2) / 2. It is
+ * zero for v < -87.3, before the result would be subnormal. */
 ALWAYS vec exponential(vec v) {
-    const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: what is added to it is rounded to a whole number */
+    const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: adding a number to this rounds it to a whole number */
     const vec shifted = v * 1.44269504f + shift, n = shifted - shift;
     const vec r = v - n * 0.693359375f + n * 2.12194440e-4f;
     vec p = (vec){0} + 1.0f / 5040;
@@ -35,7 +35,7 @@ ALWAYS vec exponential(vec v) {
     return choose(v < -87.3f, (vec){0}, p * (vec)power);
 }
 
-/* NaN is the largest of all. */
+/* The larger of two numbers; NaN counts as the largest. */
 ALWAYS float larger(float x, float than) { return x > than || isnan(x) ? x : than; }
 
 static float largest(int64_t n, const float *x) {
@@ -44,7 +44,7 @@ static float largest(int64_t n, const float *x) {
         for (int64_t c = 0; c < n; c++) one = larger(x[c], one);
         return one;
     }
-    vec most = load(x + n - LANES); /* some are met twice */
+    vec most = load(x + n - LANES); /* the loop reads some of these again */
     for (int64_t c = 0; c + LANES <= n; c += LANES) {
         const vec v = load(x + c);
         most = choose((v > most) | (v != v), v, most);
@@ -93,7 +93,7 @@ void loss_softmax_gradient(const Geometry *g, const float *y, const float *dy, f
 
 static int counts(const Geometry *g, int32_t label) { return !(g->ignores && label == g->ignored); }
 
-/* How many labels count; of one that should and names no class, -1 less its row. */
+/* The number of labels that count. If one of these names no class: -1 - r, where r is its row. */
 static int64_t counted(const Geometry *g, const int32_t *label) {
     int64_t count = 0;
     for (int64_t r = 0; r < g->rows; r++) {
@@ -109,8 +109,8 @@ static double divisor(const Geometry *g, int64_t count) {
     return by > 1 ? (double)by : 1;
 }
 
-/* x label -> loss prob. This and the next two return a number below 0 (see above) where a label is wrong, and then have
- * written nothing. */
+/* x label -> loss prob. If a label names no class, this and the next two functions write nothing and return the
+ * negative number from `counted`; else they return 0. */
 int64_t loss_forward(const Geometry *g, const float *x, const int32_t *label, float *loss, float *prob) {
     const int64_t count = counted(g, label);
     if (count < 0) return count;
@@ -119,7 +119,7 @@ int64_t loss_forward(const Geometry *g, const float *x, const int32_t *label, fl
     for (int64_t r = 0; r < g->rows; r++) {
         if (!counts(g, label[r])) continue;
         const float p = prob[r * g->classes + label[r]];
-        sum += log(p < FLT_MIN ? FLT_MIN : p); /* so does Caffe */
+        sum += log(p < FLT_MIN ? FLT_MIN : p); /* as Caffe does */
     }
     *loss = (float)(-sum / divisor(g, count));
     return 0;
@@ -145,7 +145,8 @@ int64_t loss_backward(const Geometry *g, const float *prob, const int32_t *label
     return 0;
 }
 
-/* x label -> the share of labels whose score fewer than top_k others reach; where NaN stands, nothing is right. */
+/* x label -> the share of labels whose score is reached by fewer than top_k others in the row. A NaN counts as reaching
+ * any score, and any score as reaching a NaN. */
 int64_t loss_accuracy(const Geometry *g, const float *x, const int32_t *label, float *share) {
     const int64_t count = counted(g, label);
     if (count < 0) return count;
@@ -155,7 +156,7 @@ int64_t loss_accuracy(const Geometry *g, const float *x, const int32_t *label, f
         const float *row = x + r * g->classes, own = row[label[r]];
         int64_t reach = 0;
         for (int64_t c = 0; c < g->classes; c++) reach += !(row[c] < own);
-        hits += reach <= g->top_k; /* its own is one of them */
+        hits += reach <= g->top_k; /* `reach` counts the label's own score, too */
     }
     *share = count ? (float)((double)hits / (double)count) : 0;
     return 0;

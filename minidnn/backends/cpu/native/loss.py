@@ -1,4 +1,4 @@
-"""Softmax, its loss and accuracy (loss.c), where classes are innermost."""
+"""Softmax, its loss and accuracy (loss.c), if classes are innermost in memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Geometry(Mirrored):
 
 
 def softmax(native: Native, op: Op) -> list[Recipe]:
-    """x -> y, or y dy -> dx"""
+    """One recipe for x -> y, or for y dy -> dx; none if classes are not innermost."""
     g = _geometry(native, op)
     if g is None:
         return []
@@ -45,7 +45,10 @@ def softmax(native: Native, op: Op) -> list[Recipe]:
 
 
 def labelled(native: Native, op: Op) -> list[Recipe]:
-    """x label -> loss prob, prob label -> dx, or x label -> the share that is right"""
+    """One recipe for x label -> loss prob, prob label -> dx, or x label -> the share of labels predicted right.
+
+    None if classes are not innermost, or if labels are not int32 with one channel. The call raises ValueError for a
+    label that names no class."""
     label, g = op.reads[1], _geometry(native, op)
     if g is None or label.dtype != "int32" or (len(label.shape) == 4 and label.shape[1] != 1):
         return []
@@ -67,7 +70,7 @@ def labelled(native: Native, op: Op) -> list[Recipe]:
 
 
 def _geometry(native: Native, op: Op) -> Geometry | None:
-    """None where classes are not innermost."""
+    """The geometry, or None if classes are not innermost."""
     a, shape = op.attrs, op.reads[0].shape
     axis = a.axis % len(shape)
     if axis != (1 if len(shape) == 4 else len(shape) - 1):

@@ -1,6 +1,6 @@
-/* LRN across the channels of NHWC images: y = x s^-beta with s = k + alpha * (the sum of the squares of `size` channels
- * around). A position's channels lie in a row of scratch among zeros, and a window's sum is as many loads of it: no sum
- * runs on from channel to channel, so none collects rounding.
+/* LRN across the channels of NHWC images: y = x s^-beta with s = k + alpha * (the sum of the squares of the `size`
+ * channels around). The squares of a position's channels are copied to a row of scratch, between zeros. Each window's
+ * sum is then taken by `size` loads. No running sum goes from channel to channel, so no rounding accumulates.
  */
 #include <math.h>
 #include <omp.h>
@@ -10,12 +10,12 @@
 
 typedef struct {
     int64_t positions, c, size, threads;
-    float alpha; /* of each square */
+    float alpha; /* the factor of each square: Caffe's alpha / size */
     float beta, k;
 } Geometry;
 MIRRORED(lrn, Geometry)
 
-/* Rows of scratch, in floats: size / 2 zeros, the channels, and zeros as far as the windows of a last vector reach. */
+/* Floats of a row of scratch: size / 2 zeros, the channels, and zeros as far as the windows of a last vector reach. */
 static int64_t row_floats(const Geometry *g) { return up(g->c, LANES) + g->size + LANES; }
 enum { ROWS = 3, AT_ONCE = 16 /* positions */ };
 
@@ -28,7 +28,7 @@ ALWAYS vec root(vec v) {
     return v;
 }
 
-/* s^-beta; r: 1 / s. Two roots where beta is AlexNet's and GoogLeNet's. */
+/* s^-beta; r is 1 / s. `roots`: beta is 0.75, as in AlexNet and GoogLeNet, so two square roots will do. */
 ALWAYS vec power(vec s, vec r, float beta, const int roots) {
     if (roots) {
         const vec half = root(r);
@@ -38,17 +38,17 @@ ALWAYS vec power(vec s, vec r, float beta, const int roots) {
     return s;
 }
 
-/* The sum of `size` floats from each lane on. */
+/* In each lane the sum of `size` floats, from that lane's on. */
 ALWAYS vec windows(const float *p, int64_t size) {
     vec sum = load(p);
-    if (size == 5) /* known where this is compiled */
+    if (size == 5) /* the usual size, as a constant for the compiler */
         for (int i = 1; i < 5; i++) sum += load(p + i);
     else
         for (int64_t i = 1; i < size; i++) sum += load(p + i);
     return sum;
 }
 
-/* The squares of x's channels, in their row. */
+/* Writes the squares of x's channels to their row. */
 ALWAYS void squares(const Geometry *g, const float *x, float *row) {
     for (int64_t c = 0; c < g->c; c += LANES) {
         const vec v = load_some(x + c, g->c - c);
@@ -83,8 +83,8 @@ ALWAYS void backward(const Geometry *g, const float *x, const float *dy, float *
     }
 }
 
-/* Positions [from, to) in this thread's rows. dy null: forward. (What is written might be the geometry, for all that a
- * compiler knows: hence a copy.) */
+/* Processes positions [from, to) with this thread's rows of scratch; forward if dy is null. (The geometry is copied,
+ * since a compiler must assume that writes to `out` change the original.) */
 static void positions(const Geometry *given, int64_t from, int64_t to, const float *x, const float *dy, float *out,
                       float *workspace) {
     const Geometry here = *given, *g = &here;

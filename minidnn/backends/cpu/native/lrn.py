@@ -1,4 +1,4 @@
-"""LRN across channels (lrn.c), of which backward reads x alone."""
+"""LRN across channels (lrn.c). Backward recomputes s from x, so it does not need y."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Geometry(Mirrored):
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """x -> y, x dy -> dx (or x y dy -> dx); none within a channel"""
+    """One recipe for x -> y, or x (y) dy -> dx, which ignores y; none for LRN within a channel."""
     x, a = op.reads[0], op.attrs
     if a.region != "ACROSS_CHANNELS":
         return []

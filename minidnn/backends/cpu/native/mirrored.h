@@ -1,5 +1,5 @@
-/* A struct that a class of Python spells, too (binding.Mirrored, whose `twin` is this name). When the library is loaded,
- * their sizes are compared. */
+/* Marks a struct that a Python class repeats: a subclass of Mirrored in binding.py, whose `twin` is `name`. When the
+ * library is loaded, the sizes of both are compared. */
 #pragma once
 #include <stdint.h>
 

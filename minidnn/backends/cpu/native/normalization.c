@@ -1,11 +1,12 @@
-/* Batch normalization and what stands behind it, Scale and perhaps ReLU, on rows of channels: of NHWC images a row is a
- * pixel, of N, C a sample.
+/* Batch normalization, alone or with the Scale and the ReLU after it, on rows of channels. A row is a pixel of NHWC
+ * images, or a sample of N x C.
  *
- *   u = (x - mean) * factor + beta, where factor = gamma / sqrt(variance + eps);  y = u, or where rectified max(u, 0)
+ *   u = (x - mean) * factor + beta, where factor = gamma / sqrt(variance + eps);  y = u, or max(u, 0) if rectified
  *
- * Sums are taken over pieces of rows, which follow from the shape alone, and over the pieces in their order, in
- * float64: bits are the same for any number of threads. Assumes nothing about alignment and allocates nothing: the
- * caller brings the workspace. A second pass goes from the last piece to the first: the last is still in a cache.
+ * Sums are taken over pieces of rows in float32, then over the pieces, in their order, in float64. The pieces depend on
+ * the shape alone, so the bits are the same for any number of threads. The code needs no alignment and allocates
+ * nothing: the caller brings the workspace. A second pass goes from the last piece to the first, because the last is
+ * still in a cache.
  */
 #include <math.h>
 
@@ -13,7 +14,7 @@
 #include "pieces.h"
 
 typedef struct {
-    int64_t rows, c, height; /* rows of a piece; the last may have fewer */
+    int64_t rows, c, height; /* height: rows of a piece; the last may have fewer */
     int64_t rectified, threads;
     double eps;
 } Geometry;
@@ -27,23 +28,24 @@ static int64_t start(const Geometry *g, int64_t piece) {
 static int64_t pitch(const Geometry *g) { return up(g->c, LANES); }
 static int threads(const Geometry *g) { return g->rows * g->c < ALONE ? 1 : g->threads; }
 
-/* Two sums a piece, and three numbers of each channel. */
+/* For each channel: two sums per piece, and three numbers. */
 int64_t batch_norm_bytes(const Geometry *g) { return 4 * pitch(g) * (2 * pieces(g) + 3); }
 
-/* What a pass over rows is told. */
+/* The arguments of a pass over rows. x, dy and `to` have an element per row and channel, the others one per channel. */
 typedef struct {
     int64_t c, rectified;
-    const float *x, *dy; /* by element; what follows by channel */
-    float *to;           /* y or dx */
-    const float *mean, *factor, *beta; /* of u */
+    const float *x, *dy;
+    float *to;                         /* y or dx */
+    const float *mean, *factor, *beta; /* of the formula of u */
     const float *bias, *slope;         /* the means of du and of du (x - mean) / (variance + eps) */
-    const float *first;                /* row of a piece */
-    float *sum, *product;              /* of a piece */
+    const float *first;                /* the first row of a piece */
+    float *sum, *product;              /* the sums of a piece */
 } Pass;
 
-typedef void Step(Pass p, int64_t at, int64_t k, int64_t n); /* element, channel, and how many of LANES there are */
+/* Processes the elements from `at` on, of the channels from k on: n of them, at most LANES. */
+typedef void Step(Pass p, int64_t at, int64_t k, int64_t n);
 
-/* A step for all elements of rows [from, to). */
+/* Applies a step to all elements of rows [from, to). */
 ALWAYS void along(Pass p, int64_t from, int64_t to, Step step) {
     for (int64_t r = from; r < to; r++) {
         int64_t k = 0;
@@ -52,9 +54,10 @@ ALWAYS void along(Pass p, int64_t from, int64_t to, Step step) {
     }
 }
 
-/* Sums of x less the piece's first row, and of its square. That row is one of the piece: so what is later taken away
- * from the squares is at most as many times what remains as the piece has rows, and the variance right to some 1e-4
- * even if that row alone is far off; else to some 1e-6, however far from 0 all of x is. */
+/* Sums d = x - (the piece's first row), and d * d. `combine` later subtracts (sum of d)^2 / rows from the sum of d * d.
+ * Since the first row is one of the piece, the amount subtracted is at most `rows` times the amount that remains. So
+ * the variance is right to some 1e-4 even if the first row alone is far off. Otherwise it is right to some 1e-6,
+ * however far from 0 all of x is. */
 ALWAYS void moments(Pass p, int64_t at, int64_t k, int64_t n) {
     const vec away = load_some(p.x + at, n) - load_some(p.first + k, n);
     store(p.sum + k, load(p.sum + k) + away);
@@ -65,7 +68,7 @@ ALWAYS vec centred(Pass p, int64_t at, int64_t k, int64_t n) {
     return load_some(p.x + at, n) - load_some(p.mean + k, n);
 }
 
-/* Forward and backward, to the bit: they must agree about its sign. */
+/* u. Forward and backward compute the same bits, because they must agree about its sign. */
 ALWAYS vec affine(Pass p, vec away, int64_t k, int64_t n) {
     return away * load(p.factor + k) + (p.beta ? load_some(p.beta + k, n) : (vec){0});
 }
@@ -75,13 +78,13 @@ ALWAYS void normalized(Pass p, int64_t at, int64_t k, int64_t n) {
     store_some(p.to + at, p.rectified ? where_positive(u, u) : u, n);
 }
 
-/* The gradient of u. */
+/* du, the gradient of u. */
 ALWAYS vec gradient(Pass p, vec away, int64_t at, int64_t k, int64_t n) {
     const vec dy = load_some(p.dy + at, n);
     return p.rectified ? where_positive(affine(p, away, k, n), dy) : dy;
 }
 
-/* Sums of du and of du (x - mean). */
+/* Sums du, and du (x - mean). */
 ALWAYS void slopes(Pass p, int64_t at, int64_t k, int64_t n) {
     const vec away = centred(p, at, k, n), du = gradient(p, away, at, k, n);
     store(p.sum + k, load(p.sum + k) + du);
@@ -94,7 +97,7 @@ ALWAYS void differentiated(Pass p, int64_t at, int64_t k, int64_t n) {
     store_some(p.to + at, load(p.factor + k) * (du - load(p.bias + k) - away * load(p.slope + k)), n);
 }
 
-/* A step on each piece; sums begin at 0 and lie in `sums`, two rows a piece. */
+/* Applies a step to each piece. The sums begin at 0 and lie in `sums`, two rows per piece. */
 ALWAYS void each(const Geometry *g, Pass p, float *sums, Step step) {
     const int64_t row = pitch(g), count = pieces(g);
 #pragma omp for schedule(static)
@@ -109,8 +112,8 @@ ALWAYS void each(const Geometry *g, Pass p, float *sums, Step step) {
 
 static float inverse(const Geometry *g, float variance) { return 1 / sqrtf(variance + (float)g->eps); }
 
-/* Of the pieces' sums the moments of all rows, by Chan, Golub and LeVeque, "Algorithms for Computing the Sample
- * Variance", The American Statistician 37 (1983). */
+/* Mean and variance of all rows, from the sums of the pieces. By Chan, Golub and LeVeque, "Algorithms for Computing the
+ * Sample Variance", The American Statistician 37 (1983). */
 static void combine(const Geometry *g, const float *x, const float *sums, float *mean, float *variance) {
     const int64_t row = pitch(g), count = pieces(g);
 #pragma omp for schedule(static)
@@ -138,20 +141,20 @@ static void combine(const Geometry *g, const float *x, const float *sums, float 
     }
 }
 
-/* x -> y, or u where not rectified. */
+/* x -> y, from the last piece to the first. */
 static void normalize(const Geometry *g, Pass p) {
     const int64_t count = pieces(g);
 #pragma omp for schedule(static)
     for (int64_t i = count - 1; i >= 0; i--) along(p, start(g, i), start(g, i + 1), normalized);
 }
 
-/* Without a Scale gamma is 1, and beta 0. */
+/* factor = gamma / sqrt(variance + eps). Without a Scale, gamma is 1 and beta is 0. `factor` may be `variance`. */
 static void factors(const Geometry *g, const float *gamma, const float *variance, float *factor) {
 #pragma omp for schedule(static)
     for (int64_t k = 0; k < g->c; k++) factor[k] = (gamma ? gamma[k] : 1) * inverse(g, variance[k]);
 }
 
-/* x (gamma beta) -> y mean variance, the biased one */
+/* x (gamma beta) -> y mean variance; the variance is the biased one */
 void batch_norm_forward(const Geometry *g, const float *x, const float *gamma, const float *beta, float *y,
                         float *mean, float *variance, float *workspace) {
     float *factor = workspace, *sums = factor + pitch(g);
@@ -166,7 +169,8 @@ void batch_norm_forward(const Geometry *g, const float *x, const float *gamma, c
     }
 }
 
-/* x mean_sum variance_sum count (gamma beta) -> y, by running statistics: the sums over the count, 0 where that is 0 */
+/* x mean_sum variance_sum count (gamma beta) -> y, by running statistics: the sums divided by `count`, or 0 if that
+ * is 0 */
 void batch_norm_inference(const Geometry *g, const float *x, const float *mean_sum, const float *variance_sum,
                           const float *count, const float *gamma, const float *beta, float *y, float *workspace) {
     float *factor = workspace, *mean = factor + pitch(g);
@@ -183,7 +187,7 @@ void batch_norm_inference(const Geometry *g, const float *x, const float *mean_s
     }
 }
 
-/* x mean variance (gamma beta) dy -> dx (dgamma dbeta); dx may take the bytes of x or of dy */
+/* x mean variance (gamma beta) dy -> dx (dgamma dbeta); dx may have the bytes of x or of dy */
 void batch_norm_backward(const Geometry *g, const float *x, const float *mean, const float *variance,
                          const float *gamma, const float *beta, const float *dy, float *dx, float *dgamma,
                          float *dbeta, float *workspace) {

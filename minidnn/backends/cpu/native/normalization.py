@@ -1,8 +1,7 @@
-"""BatchNorm (normalization.c), alone or as one op with the Scale and the ReLU behind it (fusion.py): two passes over
-memory in each direction.
+"""BatchNorm (normalization.c), alone or fused with the Scale and the ReLU after it (programs/fusion.py).
 
-Forward reads x twice and writes y. The normalized x, which Scale's backward reads, is nowhere: backward makes it again
-from x, and so it does the sign of what the ReLU saw.
+Each direction makes two passes over memory. Forward reads x twice and writes y. The normalized x, which the gradient of
+Scale needs, is not stored: backward recomputes it from x, and also the sign of the ReLU's input.
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
 
-HEIGHT = 128  # rows of a piece at most: its sums are float32
-SHARES = 8  # pieces are a multiple of this, all alike: so many threads have as much to do as each other
+HEIGHT = 128  # most rows of a piece, whose sums are float32
+SHARES = 8  # the number of pieces is a multiple of this, so that up to 8 threads have equal shares
 
 
 class Geometry(Mirrored):
@@ -32,7 +31,7 @@ class Geometry(Mirrored):
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
-    """x (gamma beta) -> y mean variance"""
+    """One recipe for x (gamma beta) -> y mean variance."""
 
     def arguments(reads: list[int], writes: list[int]) -> list[int]:
         x, *scale = reads
@@ -42,7 +41,7 @@ def forward(native: Native, op: Op) -> list[Recipe]:
 
 
 def inference(native: Native, op: Op) -> list[Recipe]:
-    """x mean_sum variance_sum factor (gamma beta) -> y"""
+    """One recipe for x mean_sum variance_sum factor (gamma beta) -> y."""
 
     def arguments(reads: list[int], writes: list[int]) -> list[int]:
         return [*reads, *([] if len(reads) == 6 else [0, 0]), *writes]
@@ -51,7 +50,7 @@ def inference(native: Native, op: Op) -> list[Recipe]:
 
 
 def backward(native: Native, op: Op) -> list[Recipe]:
-    """x mean variance (gamma beta) dy -> dx (dgamma dbeta)"""
+    """One recipe for x mean variance (gamma beta) dy -> dx (dgamma dbeta)."""
 
     def arguments(reads: list[int], writes: list[int]) -> list[int]:
         x, mean, variance, *scale, dy = reads
@@ -62,7 +61,8 @@ def backward(native: Native, op: Op) -> list[Recipe]:
 
 
 def _recipes(native: Native, op: Op, name: str, arguments: Callable[[list[int], list[int]], list[int]]) -> list[Recipe]:
-    """One, where channels are innermost."""
+    """One recipe if channels are innermost, else none. `arguments` puts the addresses in the order of the C function
+    `name`, with 0 for a tensor that is absent."""
     x = op.reads[0]
     if not channels_last(x.shape):
         return []

@@ -1,9 +1,10 @@
-/* Pooling of NHWC images with Caffe's windows, which may hang over the edges. Vectors are over channels. Backward
- * gathers: what it writes is the sum over the windows that meet a pixel, in the order in which the reference adds, so
- * it is one pass and nobody waits.
+/* Pooling of NHWC images with Caffe's windows, which may reach over the edges. Vectors are over channels. Backward
+ * gathers: each pixel of dx is the sum over the windows that contain it, in the order in which the reference adds. So
+ * it is one pass, and no thread waits for another.
  *
- * An index is the place of a maximum in its whole window, row by row, clipped or not: a byte, or an int32 where there
- * are more than 256 places. NaN is the largest of all, and of several the last; else the first of equals.
+ * An index is a maximum's place in its window, counted row by row in the whole window even if it is clipped. It is a
+ * byte, or an int32 for windows of more than 256 places. NaN counts as the largest value, and the last NaN wins; of
+ * equal values the first wins.
  */
 #include <math.h>
 
@@ -25,7 +26,7 @@ static int large(const Geometry *g) { return g->n * g->h * g->w * g->c > ALONE; 
 
 ALWAYS int64_t at_least(int64_t least, int64_t n) { return n > least ? n : least; }
 
-/* LANES places from the i-th on, of which the first n exist. */
+/* LANES places from the i-th on, of which the first n exist (the others are 0). */
 ALWAYS bits load_places(const void *index, int64_t i, int64_t n, const int wide) {
     if (wide) return (bits)load_some((const float *)index + i, n);
     if (n >= LANES) return widened((const uint8_t *)index + i);
@@ -48,8 +49,9 @@ ALWAYS void store_places(void *index, int64_t i, bits places, int64_t n, const i
     memcpy((uint8_t *)index + i, some, n);
 }
 
-/* f(..., first channel, vectors, lanes of each) until all channels are done. What is left of them after whole vectors
- * is done by one that begins earlier, and does a few again; only fewer channels than lanes are loaded one by one. */
+/* Calls f(..., first channel, vectors, lanes of each) until all channels are done. A remainder after whole vectors is
+ * done by one more vector that begins earlier and repeats a few channels. Only if there are fewer channels than lanes
+ * are they loaded one by one. */
 #define ALL_CHANNELS(f, ...)                                                            \
     do {                                                                                \
         const int64_t all_ = g->c;                                                      \
@@ -61,7 +63,8 @@ ALWAYS void store_places(void *index, int64_t i, bits places, int64_t n, const i
         if (all_ < LANES) f(__VA_ARGS__, 0, 1, all_);                                   \
     } while (0)
 
-/* Where a window lies on its image: rows [top, bottom), columns [left, right); it begins at (row, column). */
+/* A window on its image. It begins at (row, column), perhaps outside of the image; its part on the image is rows [top,
+ * bottom) and columns [left, right). */
 typedef struct {
     int64_t row, column, top, bottom, left, right;
 } Window;
@@ -71,7 +74,7 @@ ALWAYS Window window(const Geometry *g, int64_t row, int64_t column) {
     return (Window){y, x, at_least(0, y), at_most(g->h, y + g->kh), at_least(0, x), at_most(g->w, x + g->kw)};
 }
 
-/* What an average divides by: the window clipped to the image and its padding on both sides, not to the image. */
+/* The divisor of an average: the places of the window clipped to the image with its padding, not to the image. */
 ALWAYS int64_t places(const Geometry *g, int64_t row, int64_t column) {
     const int64_t y = row * g->sh - g->ph, x = column * g->sw - g->pw;
     return (at_most(y + g->kh, g->h + g->ph) - y) * (at_most(x + g->kw, g->w + g->pw) - x);
@@ -99,7 +102,8 @@ ALWAYS void maximum(const Geometry *g, const float *image, Window o, float *y, v
     }
 }
 
-/* A line of y. (Here and below, what is written might be the geometry, for all that a compiler knows: hence a copy.) */
+/* Computes a line of y. (Here and below the geometry is copied, since a compiler must assume that writes to y change
+ * the original.) */
 static void maxima(const Geometry *given, const float *x, float *y, void *index, int64_t line) {
     const Geometry here = *given, *g = &here;
     const float *image = x + line / g->oh * g->h * g->w * g->c;
@@ -114,7 +118,7 @@ static void maxima(const Geometry *given, const float *x, float *y, void *index,
     }
 }
 
-/* x -> y, and the index where it is not null. */
+/* x -> y, and the index unless it is null. */
 void pooling_maximum(const Geometry *g, const float *x, float *y, void *index) {
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
     for (int64_t line = 0; line < g->n * g->oh; line++) maxima(g, x, y, index, line);
@@ -147,13 +151,14 @@ void pooling_average(const Geometry *g, const float *x, float *y) {
     for (int64_t line = 0; line < g->n * g->oh; line++) averages(g, x, y, line);
 }
 
-/* The windows that meet place `at` of one axis, last to first: in the last one it stands first. */
+/* The windows, along one axis, that contain position `at`: from `last` down to `first`. In `last` the position is
+ * nearest to the window's beginning. */
 typedef struct {
     int64_t last, first;
 } Meets;
 
 ALWAYS Meets meets(int64_t at, int64_t pad, int64_t kernel, int64_t stride, int64_t out) {
-    const int64_t over = at + pad - kernel; /* a window that begins there does not reach it */
+    const int64_t over = at + pad - kernel; /* a window that begins here, in padded positions, just misses `at` */
     return (Meets){at_most(out - 1, (at + pad) / stride), over < 0 ? 0 : over / stride + 1};
 }
 
@@ -194,14 +199,14 @@ static void line_from_maxima(const Geometry *given, const void *index, const flo
     }
 }
 
-/* dx = the sum of dy where the index says that this was the maximum. Where y is not null that goes through the
- * backward of the ReLU whose maxima these are: y, pooling's own, has their signs. */
+/* dx = the sum of dy over the windows whose index names this pixel. Unless y is null, dx then goes through the backward
+ * of the ReLU below the pooling: y, the pooling's output, has the signs of the maxima. */
 void pooling_from_maxima(const Geometry *g, const void *index, const float *y, const float *dy, float *dx) {
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
     for (int64_t line = 0; line < g->n * g->h; line++) line_from_maxima(g, index, y, dy, dx, line);
 }
 
-/* whole: whether no window that meets the pixel is clipped, so that all divide by the same. */
+/* `whole`: no window that contains the pixel is clipped, so all divide by the same number. */
 ALWAYS void from_averages(const Geometry *g, const float *dy, int64_t image, Meets rows, Meets columns, float *dx,
                           const int whole, int64_t c, const int many, int64_t lanes) {
     vec sum[4];
@@ -230,7 +235,7 @@ static void line_from_averages(const Geometry *given, const float *dy, float *dx
     }
 }
 
-/* dx = the sum of the shares of all windows that meet it. */
+/* dx = the sum of the shares of all windows that contain the pixel. */
 void pooling_from_averages(const Geometry *g, const float *dy, float *dx) {
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
     for (int64_t line = 0; line < g->n * g->h; line++) line_from_averages(g, dy, dx, line);

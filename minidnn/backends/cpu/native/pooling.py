@@ -1,4 +1,4 @@
-"""Pooling (pooling.c) in the reference's numerics: which maximum, where NaN goes, what an average divides by."""
+"""Pooling (pooling.c), with the reference's choice among equal maxima, its NaN, and its divisor of an average."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _geometry(native: Native, op: Op, x: Tensor, y: Tensor, index: Sequence[Tens
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
-    """x -> y (index)"""
+    """One recipe for x -> y (index)."""
     (x,), (y, *index) = op.reads, op.writes
     g = _geometry(native, op, x, y, index)
     largest = op.attrs.method == "MAX"
@@ -43,7 +43,7 @@ def forward(native: Native, op: Op) -> list[Recipe]:
 
 
 def backward(native: Native, op: Op) -> list[Recipe]:
-    """(index (y)) dy -> dx; none where MAX's backward reads something else"""
+    """One recipe for (index (y)) dy -> dx; none if MAX's backward reads something other than the index."""
     (*saved, dy), (dx,) = op.reads, op.writes
     if op.attrs.method == "MAX" and op.attrs.saved != "index":
         return []
@@ -52,7 +52,7 @@ def backward(native: Native, op: Op) -> list[Recipe]:
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         *known, dy = (address(t) for t in reads)
-        without = [0] if len(known) == 1 else []  # no y: no ReLU
+        without = [0] if len(known) == 1 else []  # a null y: no ReLU is fused
         return [bound(run, g, *known, *without, dy, address(writes[0]))]
 
     return [plain(bind, NAME)]

@@ -1,4 +1,4 @@
-/* The innermost product of matrices: a few rows by two vectors, held in registers. */
+/* The inner kernel of matrix products: a few rows by two vectors of C, held in registers. */
 #pragma once
 #include "vector.h"
 
@@ -11,26 +11,27 @@ enum { ROWS = 6 };
 #endif
 enum { PANEL = 2 * LANES };
 
-/* A load that stays one: repeated as an operand of each product, as compilers like it, it costs as much as that. */
+/* Loads a vector exactly once. Compilers like to repeat a load as an operand of each product, which costs as much as
+ * the product. */
 ALWAYS vec once(const float *p) { return *(const volatile loose *)p; }
 
-/* How C = start + A B lies, in floats. Columns of A (rows of B) come in `runs` of `depth`: a window of an image is not
- * one piece of memory. Columns of C come in panels. */
+/* The layout of C = start + A B, in floats. Columns of A (rows of B) come in `runs` of `depth` each, because a window
+ * of an image is not one piece of memory. Columns of C come in panels. */
 typedef struct {
     int64_t runs, depth;
     const int64_t *at;              /* where each run of A begins */
-    int64_t down, along;            /* A: from row to row, from column to column of a run */
-    int64_t step, over;             /* B: from row to row, from panel to panel */
-    int64_t pitch, panels;          /* C: from row to row; panels lie side by side */
-    int64_t start_down, start_over; /* as of C, or 0: the same for all rows, for all panels */
-    int64_t relu;                   /* of the result */
-    int64_t half;                   /* of each panel only the first vector */
+    int64_t down, along;            /* strides of A: from row to row, from column to column of a run */
+    int64_t step, over;             /* strides of B: from row to row, from panel to panel */
+    int64_t pitch, panels;          /* stride of C from row to row; its panels lie side by side */
+    int64_t start_down, start_over; /* strides of `start`, by row and by panel; 0: the same for all of them */
+    int64_t relu;                   /* whether ReLU is applied to the result */
+    int64_t half;                   /* whether only the first vector of each panel is computed */
 } Product;
 
 static const int64_t ONE_RUN[1] = {0};
 static const float ZEROS[PANEL];
 
-/* R rows of it, V vectors of each panel. */
+/* Computes R rows of C, V vectors of each panel. */
 #define KERNEL(R, V, NAME)                                                                                    static void NAME(const Product *p, const float *a, const float *b, const float *start, float *c) {    \
         const int64_t down = p->down, along = p->along, step = p->step, depth = p->depth;                 \
         const int relu = p->relu != 0;                                                                    \
@@ -66,7 +67,7 @@ EACH_COUNT_OF_ROWS(KERNELS)
 typedef void (*Kernel)(const Product *, const float *a, const float *b, const float *start, float *c);
 static const Kernel halves[] = {0, EACH_COUNT_OF_ROWS(HALF)}, wholes[] = {0, EACH_COUNT_OF_ROWS(WHOLE)};
 
-/* All `rows` rows, by kernels of as equal sizes as there are. */
+/* Computes `rows` rows of C, in groups of at most ROWS that are as equal as possible. */
 ALWAYS void product(const Product *p, int64_t rows, const float *a, const float *b, const float *start, float *c) {
     const int64_t groups = (rows + ROWS - 1) / ROWS;
     const Kernel *kernels = p->half ? halves : wholes;
@@ -76,7 +77,7 @@ ALWAYS void product(const Product *p, int64_t rows, const float *a, const float 
     }
 }
 
-/* A by any strides, B one packed panel, C of rows of a panel. */
+/* C = A B, or C += A B to accumulate. A has any strides, B is one packed panel, and a row of C is one panel. */
 static inline void multiply(int64_t rows, int64_t depth, const float *a, int64_t down, int64_t along, const float *b,
                             float *c, int accumulate) {
     const Product p = {1, depth, ONE_RUN, down, along, PANEL, 0, PANEL, 1, accumulate ? PANEL : 0, 0, 0, 0};

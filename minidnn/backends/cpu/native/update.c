@@ -1,4 +1,4 @@
-/* Caffe's SGD and the norm that clipping needs: one pass over what is read and written, at the speed of memory. */
+/* Caffe's SGD, and the norm for gradient clipping. Each makes one pass over its tensors, at the speed of memory. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,7 +17,8 @@ MIRRORED(sgd, Geometry)
 
 ALWAYS float sign(float x) { return x > 0 ? 1 : x < 0 ? -1 : x; }
 
-/* n elements in Caffe's order of operations; the last two arguments are known where this is compiled. */
+/* Updates n elements in Caffe's order of operations. The last two arguments are constants at each call, so that the
+ * compiler makes a loop for each case. */
 ALWAYS void elements(const Geometry *g, int64_t n, float *restrict w, const float *restrict dw, float *restrict h,
                      float scale, float rate, const int regularization, const int has_momentum) {
     const float decay = g->decay, momentum = g->momentum;
@@ -47,8 +48,8 @@ static void piece(const Geometry *g, int64_t n, float *w, const float *dw, float
 #undef CASE
 }
 
-/* w and h in place; h null without momentum, clip null without clipping. Nothing happens where the objective or the
- * factor is not finite. */
+/* Updates w and h in place. h is null without momentum, clip (a factor) is null without clipping. Nothing is changed if
+ * the objective or the factor is not finite. */
 void update_sgd(const Geometry *g, float *w, const float *dw, float *h, const float *rate, const float *objective,
                 const float *clip) {
     if (!isfinite(*objective) || (clip && !isfinite(*clip))) return;
@@ -58,15 +59,15 @@ void update_sgd(const Geometry *g, float *w, const float *dw, float *h, const fl
         piece(g, at_most(PIECE, g->size - i), w + i, dw + i, h ? h + i : NULL, scale, step);
 }
 
-/* For the norm of all gradients together. */
+/* For the common norm of all gradients. */
 typedef struct {
     int64_t size, threads; /* of one gradient */
-    int64_t count;         /* pieces of all of them */
+    int64_t count;         /* pieces of all gradients */
     double threshold;
 } Norm;
 MIRRORED(norm, Norm)
 
-/* The workspace of one gradient: a sum a piece. */
+/* The workspace of one gradient: one sum for each piece, float64. */
 int64_t update_squares_bytes(const Norm *g) { return 8 * (up(g->size, PIECE) / PIECE); }
 
 /* The sum of squares of each piece of one gradient. */
@@ -84,7 +85,7 @@ void update_squares(const Norm *g, const float *dw, double *sums) {
     }
 }
 
-/* The factor that brings the root of all those sums down to the threshold. */
+/* The factor that scales the norm, the root of the total of all sums, down to the threshold; 1 if it is not above. */
 void update_clip(const Norm *g, const double *sums, float *factor) {
     double total = 0;
     for (int64_t i = 0; i < g->count; i++) total += sums[i];

@@ -1,4 +1,4 @@
-"""SGD and clipping (update.c): one pass over the weights, where NumPy makes eight."""
+"""SGD and gradient clipping (update.c). SGD makes one pass over the weights, where NumPy makes eight."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Norm(Mirrored):
 
 
 def sgd_update(native: Native, op: Op) -> list[Recipe]:
-    """w dw rate objective h? clip? -> w h?"""
+    """One recipe for w dw rate objective (h) (clip) -> w (h)."""
     a = op.attrs
     regularization = REGULARIZATIONS[a.regularization if a.decay else None]
     g = Geometry(op.reads[0].size, native.threads, regularization, a.decay, a.momentum, a.scale, a.lr_mult)
@@ -49,9 +49,10 @@ def sgd_update(native: Native, op: Op) -> list[Recipe]:
 
 
 def gradient_clip(native: Native, op: Op) -> list[Recipe]:
-    """dw1 .. dwn -> the factor that brings their common L2 norm down to the threshold"""
+    """One recipe for dw1 .. dwn -> factor: the factor, at most 1, that scales their common L2 norm down to the
+    threshold."""
     each = [Norm(t.size, native.threads) for t in op.reads]
-    sizes = [native.bytes("update_squares_bytes", g) for g in each]  # of their sums, which are float64
+    sizes = [native.bytes("update_squares_bytes", g) for g in each]  # bytes of each gradient's sums, float64
     scratch = Scratch()
     sums = scratch.take(sum(sizes))
     together = Norm(count=sum(sizes) // 8, threshold=op.attrs.threshold)

@@ -1,4 +1,4 @@
-/* Vectors of floats by the compiler's own extension: as wide as the CPU has them. Nothing is assumed of alignment. */
+/* Vectors of floats, as wide as the CPU's, by the compiler's vector extension. Loads and stores need no alignment. */
 #pragma once
 #include <stdint.h>
 #include <string.h>
@@ -21,10 +21,10 @@ ALWAYS int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 ALWAYS vec load(const float *p) { return *(const loose *)p; }
 ALWAYS void store(float *p, vec v) { *(loose *)p = v; }
 
-/* a where all bits of `where` are set, b where none are. */
+/* Lane by lane: a where all bits of `where` are set, b where none are. */
 ALWAYS vec choose(bits where, vec a, vec b) { return (vec)(((bits)a & where) | ((bits)b & ~where)); }
 
-/* The first n lanes (all, some or none); zero in the others. */
+/* The n floats at p in the first lanes, zero in the others; all lanes if n >= LANES. */
 ALWAYS vec load_some(const float *p, int64_t n) {
     if (n >= LANES) return load(p);
     float lanes[LANES] = {0};
@@ -42,6 +42,6 @@ ALWAYS void store_some(float *p, vec v, int64_t n) {
     for (int64_t j = 0; j < n; j++) p[j] = lanes[j];
 }
 
-/* a where y > 0, elsewhere 0, but NaN of an a that is not finite: so a ReLU (and its backward) keeps what the
- * reference's does. a - a is +0, whose bits are all zero, as what compresses activations wants it. */
+/* Lane by lane: a where y > 0, else a - a, which is 0, or NaN if a is not finite. So a ReLU and its backward keep NaN
+ * as the reference's do. a - a is +0, whose bits are all zero, as a compression of activations needs it. */
 ALWAYS vec where_positive(vec y, vec a) { return choose(y > 0, a, a - a); }

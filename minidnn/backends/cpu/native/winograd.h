@@ -1,12 +1,12 @@
-/* Winograd convolution of FILTER x FILTER filters (3 or 5, defined before this is included) at stride 1 on NHWC
- * activations (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4).
+/* Winograd convolution at stride 1 on NHWC activations (Lavin and Gray, "Fast Algorithms for Convolutional Neural
+ * Networks", CVPR 2016, section 4). The file that includes this defines FILTER, the side of the filters: 3 or 5.
  *
- * Everything meets tiles of 6x6 of the input, STEP = 7 - FILTER apart: F(STEP x STEP, FILTER x FILTER) makes STEP x STEP
- * of the output of each (forward and, with the filter turned, backward-data), F(FILTER x FILTER, STEP x STEP) multiplies
- * each with STEP x STEP of dy into dW (backward-filter). All evaluate polynomials at 0, +-sqrt(1/2), +-sqrt(2) and
- * infinity; points that near to 1 keep the rounding small.
+ * All passes read the input in tiles of 6x6 that are STEP = 7 - FILTER apart. Forward, and backward-data with the
+ * filter turned, are F(STEP x STEP, FILTER x FILTER): each tile gives STEP x STEP pixels of the output. Backward-filter
+ * is F(FILTER x FILTER, STEP x STEP): each tile, with STEP x STEP pixels of dy, adds to dW. All evaluate polynomials
+ * at 0, +-sqrt(1/2), +-sqrt(2) and infinity; points so near to 1 keep the rounding small.
  *
- * Assumes nothing about alignment and allocates nothing: the caller brings the workspace. Each element of a result is
+ * The code needs no alignment and allocates nothing: the caller brings the workspace. Each element of a result is
  * summed in one order, whatever the number of threads.
  */
 #pragma once
@@ -19,14 +19,14 @@
 #define NAMED(name) WITH_FILTER(FILTER, name) /* winograd5x5_convolve */
 
 enum { TILE = 6, STEP = 7 - FILTER, TAPS = FILTER * FILTER, POINTS = TILE * TILE };
-enum { GROUP = 4 * 16 }; /* channels of the result between two transforms of products */
+enum { GROUP = 4 * 16 }; /* channels of the result whose products are transformed together */
 
 /* Powers of the point a = sqrt(1/2), and of the point b = sqrt(2). */
 static const float A[] = {1, 0.70710678118654752f, 0.5f, 0.35355339059327376f, 0.25f};
 static const float B[] = {1, 1.41421356237309505f, 2.0f, 2.82842712474619010f, 4.0f};
 
-/* The one-dimensional transforms, in place too; the two-dimensional ones are these on columns, then on rows.
- * s: the stride of what is read and of what is written. */
+/* The one-dimensional transforms, which also work in place. A two-dimensional transform is one of them on the columns,
+ * then on the rows. `s` is the stride of both input and output. */
 
 ALWAYS void of_input(const vec *d, vec *t, int s, int count) { /* 6 -> 6, B^T */
     (void)count;
@@ -41,7 +41,7 @@ ALWAYS void of_input(const vec *d, vec *t, int s, int count) { /* 6 -> 6, B^T */
     t[5 * s] = d1 - 2.5f * d3 + d5;
 }
 
-/* A polynomial of `count` coefficients at the points, G: count -> 6. */
+/* The values at the six points of the polynomial with `count` coefficients g. This is G: count -> 6. */
 ALWAYS void at_points(const vec *g, vec *t, int s, const int count) {
     vec even_a = g[0], odd_a = A[1] * g[s], even_b = g[0], odd_b = B[1] * g[s];
     const vec first = g[0], last = g[(count - 1) * s];
@@ -63,7 +63,7 @@ ALWAYS void at_points(const vec *g, vec *t, int s, const int count) {
     t[5 * s] = last;
 }
 
-/* From products at the points, A^T: 6 -> count. */
+/* `count` results from the products at the six points. This is A^T: 6 -> count. */
 ALWAYS void from_points(const vec *m, vec *y, int s, const int count) {
     const vec first = m[0], last = m[5 * s];
     const vec sum_a = m[s] + m[2 * s], difference_a = m[s] - m[2 * s];
@@ -77,7 +77,8 @@ ALWAYS void from_points(const vec *m, vec *y, int s, const int count) {
     }
 }
 
-/* On a field of rows of 6, `columns` by `rows` of it before, `count` of each after (or before). */
+/* Applies `once` to the first `columns` columns of a field with rows of 6, then to its first `rows` rows. `count` is
+ * the number of values that `once` reads (at_points) or writes (from_points). */
 #define BOTH_WAYS(once, field, columns, rows, count)                                                     \
     do {                                                                                                \
         for (int k_ = 0; k_ < (columns); k_++) once((field) + k_, (field) + k_, TILE, count);           \
@@ -85,11 +86,12 @@ ALWAYS void from_points(const vec *m, vec *y, int s, const int count) {
     } while (0)
 
 typedef struct {
-    int64_t h, w, c, pitch; /* of pixels: the channels of all groups */
+    int64_t h, w, c, pitch; /* c: channels of a group; pitch: floats from pixel to pixel, the channels of all groups */
 } Image;
 
-/* side x side pixels of an image from (top, left) on, zero outside of it, transformed: of channels [from, to), for
- * each point p, to out[(c / PANEL) * panel + c % PANEL + p * plane]. `whole`: all pixels and channels exist. */
+/* Transforms side x side pixels of an image from (top, left) on, zero outside of it, for channels [from, to). The value
+ * of channel c at point p goes to out[(c / PANEL) * panel + c % PANEL + p * plane]. `whole`: all these pixels and
+ * channels exist. */
 ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, const int side, const int whole,
                           int64_t from, int64_t to, float *out, int64_t panel, int64_t plane) {
     for (int64_t c = from; c < to; c += LANES) {
@@ -110,7 +112,7 @@ ALWAYS void tile_channels(const float *x, Image s, int64_t top, int64_t left, co
     }
 }
 
-/* The same for channels [0, padded), as much of it as may be without asking where the image ends. */
+/* The same for channels [0, padded). Whole vectors of a tile inside the image need no check of the image's edges. */
 ALWAYS void tile_in(const float *x, Image s, int64_t top, int64_t left, const int side, int64_t padded, float *out,
                     int64_t panel, int64_t plane) {
     const int inside = top >= 0 && left >= 0 && top + side <= s.h && left + side <= s.w;
@@ -119,17 +121,17 @@ ALWAYS void tile_in(const float *x, Image s, int64_t top, int64_t left, const in
     tile_channels(x, s, top, left, side, 0, whole, padded, out, panel, plane);
 }
 
-/* Where tile t of an image's grid begins, without padding. */
+/* The image of tile t, and the pixel of the result where the tile begins. */
 ALWAYS void tile_at(int64_t t, int64_t down, int64_t across, int64_t *image, int64_t *top, int64_t *left) {
     *image = t / (down * across);
     *top = t / across % down * STEP;
     *left = t % across * STEP;
 }
 
-/* Filters of the results [first, last) as the kernel's B: u[result panel][point][contracted][lane], from the panel of
- * `first` on. The filters w lie as O, taps, I.
- * Forward contracts I, vectors are over O: LANES x LANES are turned over on the way.
- * Backward-data contracts O, vectors are over I, and the filter is turned by half a circle. */
+/* Transforms the filters of the result's channels [first, last) into the products' B, from the panel of `first` on:
+ * u[result panel][point][contracted][lane]. The filters w lie as O, taps, I.
+ * Forward sums over I and its vectors are over O, so blocks of LANES x LANES are transposed on the way.
+ * Backward-data sums over O and its vectors are over I; the filter is turned by half a circle. */
 static void filters(const float *w, int64_t o, int64_t i, int backward, int64_t first, int64_t last, float *u) {
     const int64_t depth = backward ? o : i, groups = up(last - first, PANEL) / LANES;
     const int64_t count = up(depth, LANES) / LANES;
@@ -155,28 +157,30 @@ static void filters(const float *w, int64_t o, int64_t i, int backward, int64_t 
     }
 }
 
-/* What both entries are told. */
+/* The geometry, for both entries. */
 typedef struct {
-    int64_t n, h, w, c;          /* what is read by tiles of 6x6; channels of a group */
-    int64_t to_h, to_w, to_c;    /* the convolution's result, or dy */
+    int64_t n, h, w, c;          /* of the tensor that is read in 6x6 tiles; c: channels of a group */
+    int64_t to_h, to_w, to_c;    /* of the convolution's result, or of dy */
     int64_t group;
     int64_t pad_h, pad_w;
-    int64_t turned;              /* backward-data: w lies as c, taps, to_c */
-    int64_t relu;                /* behind the bias */
-    int64_t block, threads;      /* tiles at a time; even in a convolution */
+    int64_t turned;              /* whether this is backward-data: then w lies as c, taps, to_c */
+    int64_t relu;                /* whether a ReLU follows the bias */
+    int64_t block, threads;      /* block: tiles at a time; even unless backward-filter */
 } Geometry;
 
 static int64_t tiles_down(const Geometry *g) { return up(g->to_h, STEP) / STEP; }
 static int64_t tiles_across(const Geometry *g) { return up(g->to_w, STEP) / STEP; }
 static int64_t tiles(const Geometry *g) { return g->n * tiles_down(g) * tiles_across(g); }
-static int64_t pitch(int64_t channels) { return up(channels, LANES) + LANES; } /* no power of two: cache sets */
+/* Floats from tile to tile. The extra LANES avoid a power of two, which would use few of the cache's sets. */
+static int64_t pitch(int64_t channels) { return up(channels, LANES) + LANES; }
 
-/* Whether each thread has one block at most: then filters are transformed for GROUP channels of the result at a time. */
+/* Whether each thread has at most one block. Then filters are transformed for GROUP channels of the result at once. */
 static int in_one_round(const Geometry *g) { return g->group == 1 && tiles(g) <= g->block * g->threads; }
-/* Whether all tiles are one block, of panels for every thread: then a panel's sums are wanted one at a time. */
+/* Whether all tiles are one block, and there are enough panels for all threads. Then a thread needs the sums of only
+ * one panel at a time. */
 static int in_one_block(const Geometry *g) { return tiles(g) <= g->block && up(g->c, PANEL) / PANEL >= g->threads; }
 
-/* The workspaces, in floats. */
+/* Sizes of the parts of the workspace, in floats. */
 static int64_t filter_floats(const Geometry *g) {
     const int64_t channels = up(g->to_c, PANEL);
     return POINTS * g->c * (in_one_round(g) && channels > GROUP ? GROUP : channels);
@@ -198,7 +202,7 @@ int64_t NAMED(convolve_bytes)(const Geometry *g) {
 
 int64_t NAMED(gradient_bytes)(const Geometry *g) { return 4 * (panel_floats(g) + dy_floats(g) + sum_floats(g)); }
 
-/* GROUP channels of `count` tiles of y from their products m[panel][point][tile][lane]. */
+/* Writes GROUP channels, from `from` on, of `count` tiles of y, from their products m[panel][point][tile][lane]. */
 static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t count, int64_t from, const float *bias,
                       float *y) {
     const int64_t to = from + GROUP < g->to_c ? from + GROUP : g->to_c, pitch_of_y = g->group * g->to_c;
@@ -226,7 +230,7 @@ static int64_t count_from(const Geometry *g, int64_t first) {
     return left_over < g->block ? left_over : g->block;
 }
 
-/* A block of tiles, transformed: v[point][tile][channel]. */
+/* Transforms a block of tiles of x into v[point][tile][channel]. */
 static void block_in(const Geometry *g, int64_t first, const float *x, float *v) {
     const Image in = {g->h, g->w, g->c, g->group * g->c};
     const int64_t row = pitch(g->c), plane = g->block * row, count = count_from(g, first);
@@ -238,7 +242,8 @@ static void block_in(const Geometry *g, int64_t first, const float *x, float *v)
     }
 }
 
-/* GROUP channels of a block's result from r on, of u's panels for these; behind v stands m, as above. */
+/* Computes GROUP channels, from r on, of a block's result; u has the panels of these channels. The products m of
+ * tiles_out lie after v in memory. */
 static void group_out(const Geometry *g, int64_t first, int64_t r, const float *u, const float *bias, float *y,
                       float *v) {
     const int64_t count = count_from(g, first), row = pitch(g->c), plane = g->block * row;
@@ -250,8 +255,7 @@ static void group_out(const Geometry *g, int64_t first, int64_t r, const float *
     tiles_out(g, m, first, count, r, bias, y);
 }
 
-/* y = x * w (+ bias where it is not null, then ReLU where it is asked for), or dx of dy with the filter turned; NHWC
- * and OHWI. */
+/* y = x * w (+ bias unless it is null, then ReLU if g->relu). If g->turned, x is dy and y is dx. NHWC and OHWI. */
 void NAMED(convolve)(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
                      float *workspace) {
     const int64_t o = g->turned ? g->c : g->to_c, i = g->turned ? g->to_c : g->c, all = tiles(g);
@@ -282,7 +286,7 @@ void NAMED(convolve)(const Geometry *g, const float *x, const float *w, const fl
     }
 }
 
-/* One filter of dw, LANES channels of it from c on, of their panel's sums s[point][filter][lane]. */
+/* Writes LANES channels, from c on, of filter o of dw, from their panel's sums s[point][filter][lane]. */
 ALWAYS void filter_out(const Geometry *g, const float *s, int64_t rows, int64_t o, int64_t c, float *dw) {
     vec field[POINTS];
     for (int p = 0; p < POINTS; p++) field[p] = load(s + (p * rows + o) * PANEL + c % PANEL);
@@ -291,7 +295,7 @@ ALWAYS void filter_out(const Geometry *g, const float *s, int64_t rows, int64_t 
         store_some(dw + (o * TAPS + tap) * g->c + c, field[tap / FILTER * TILE + tap % FILTER], g->c - c);
 }
 
-/* dw = the correlation of x with dy. Sums over all tiles in the order of the blocks: s[panel][point][filter][lane]. */
+/* dw = the correlation of x with dy. The sums s[panel][point][filter][lane] take the blocks of tiles in their order. */
 void NAMED(gradient)(const Geometry *g, const float *x, const float *dy, float *dw, float *workspace) {
     const Image in = {g->h, g->w, g->c, g->group * g->c}, from = {g->to_h, g->to_w, g->to_c, g->group * g->to_c};
     float *v = workspace, *d = v + panel_floats(g), *s = d + dy_floats(g);

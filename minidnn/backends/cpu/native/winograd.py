@@ -1,15 +1,15 @@
-"""Winograd's convolutions at stride 1 (winograd.h): for a workspace of transformed filters and tiles, a quarter of the
-multiplications of 3x3, and 9 for each 25 of 5x5. Offered before oneDNN's where they pay, else behind.
+"""Winograd convolution at stride 1 (winograd.h). With a workspace for transformed filters and tiles, it makes a quarter
+of the multiplications of a direct 3x3 convolution, and 9 of 25 of a 5x5. It is offered before oneDNN's if it pays.
 
-F(4x4,3x3) and F(2x2,5x5) forward and backward-data, F(3x3,4x4) and F(5x5,2x2) backward-filter (Lavin and Gray, "Fast
-Algorithms for Convolutional Neural Networks", CVPR 2016, section 4), all at the points 0, +-sqrt(1/2), +-sqrt(2) and
-infinity. One call is the whole pass: transforms and products of a block of tiles at a time, the blocks (or, where all
-tiles are summed, the products) shared among threads. No sum depends on how: bits are the same for any number of
-threads.
+Forward and backward-data are F(4x4,3x3) and F(2x2,5x5); backward-filter is F(3x3,4x4) and F(5x5,2x2). (Lavin and Gray,
+"Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4.) All use the points 0, +-sqrt(1/2), +-sqrt(2)
+and infinity. One call is the whole pass: it transforms and multiplies a block of tiles at a time. Threads share the
+blocks; in backward-filter, which sums over all tiles, they share each block's tiles and then its products. The order
+of a sum does not depend on the threads, so the bits are the same for any number of threads.
 
-Filters are transformed in each call. That is 7 % of the time of VGG-16's forward passes at batch 4, on one thread, and
-less at larger ones; kept until backward-data they would take four times the weights' bytes, and lie in an order that
-its products do not read.
+Filters are transformed in each call. That takes 7 % of VGG-16's forward passes at batch 4 on one thread, and less at
+larger batches. Kept until backward-data, the transformed filters would take four times the weights' bytes (3x3), and
+they would lie in an order that backward-data's products do not read.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from minidnn.backends.cpu.native.binding import Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.program import Op
 
-# Tiles that are transformed, multiplied and transformed back together: as many as make the filters' way from
-# memory worth it, as few as leave the tiles in the second-level cache.
+# Tiles of a block, which are transformed, multiplied and transformed back together. They are many enough to pay for
+# reading the filters from memory, and few enough to stay in the second-level cache.
 BLOCK = 48
-# In backward-filter the threads wait for each other after each block, and the sums go to memory and back: at least so
-# many tiles, and where channels are few as many as so many bytes hold.
+# In backward-filter, threads wait for each other after each block, and the sums go to memory and back. So a block has
+# at least 72 tiles; where channels are few, it has as many as fit into 4 MiB.
 BLOCK_OF_SUMS, BYTES_OF_SUMS = 72, 4 << 20
 TILE, POINTS = 6, 36
-ENOUGH = 32  # tiles, for each filter's transform
+ENOUGH = 32  # tiles that make transforming the filters pay
 
 
 @dataclass(frozen=True)
 class Size:
-    """Filters of filter x filter, by tiles `step` pixels apart. It pays from `least` channels of each group on both
-    sides: measured on one thread of a Zen 3 beside oneDNN's kernels."""
+    """Filters of `filter` x `filter`, by tiles that are `step` pixels apart. They pay from `least` channels per group
+    on, on both sides: measured against oneDNN's kernels on one thread of a Zen 3."""
 
     name: str
     filter: int
@@ -49,7 +49,7 @@ class Size:
         return TILE + 1 - self.filter
 
     def tiles(self, shape: Sequence[int]) -> int:
-        """That cover images N, C, H, W."""
+        """The number of tiles that cover images of shape (N, C, H, W)."""
         return shape[0] * -(-shape[2] // self.step) * -(-shape[3] // self.step)
 
 
@@ -69,7 +69,8 @@ class Geometry(Mirrored):
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """One for each pass of a convolution of either size at stride 1, undilated, padded by less than it; else none."""
+    """One recipe for each pass of a 3x3 or 5x5 convolution at stride 1, without dilation, with less padding than the
+    filter's side; none for any other."""
     a = op.attrs
     size = SIZES.get(a.kernel)
     if size is None or (a.stride, a.dilation) != ((1, 1), (1, 1)) or max(a.pad) >= size.filter:
@@ -88,9 +89,9 @@ def recipes(native: Native, op: Op) -> list[Recipe]:
 
 def _convolution(native: Native, size: Size, geometry: Geometry, tiles: int) -> Recipe:
     blocks = -(-tiles // BLOCK)
-    blocks += -blocks % native.threads  # each has as much to do
+    blocks += -blocks % native.threads  # so that all threads have equally many
     geometry.block = -(-tiles // blocks)
-    geometry.block += geometry.block % 2  # rows go by two
+    geometry.block += geometry.block % 2  # even: products round their rows up to a multiple of 2
     scratch = Scratch()
     piece = scratch.take(native.bytes(_named(size, "convolve_bytes"), geometry))
     run, turned = native.function(_named(size, "convolve")), geometry.turned
@@ -122,14 +123,15 @@ def _named(size: Size, what: str) -> str:
 
 
 def _geometry(native: Native, source: Sequence[int], target: Sequence[int], pad: Sequence[int], group: int) -> Geometry:
-    """Of logical shapes N, C, H, W; without a block."""
+    """The geometry for logical shapes (N, C, H, W): of the tensor read by 6x6 tiles, and of the result (or dy). Its
+    `block` is still 0."""
     n, c, h, w = source
     _, to_c, to_h, to_w = target
     return Geometry(n, h, w, c // group, to_h, to_w, to_c // group, group, *pad, False, False, 0, native.threads)
 
 
 def pays(op: Op) -> bool:
-    """Whether the transforms cost less than the products they save."""
+    """Whether the transforms cost less than the products that they save."""
     size = SIZES.get(op.attrs.kernel)
     w, result = {
         "convolution.backward_data": (op.reads[0], op.writes[0]),

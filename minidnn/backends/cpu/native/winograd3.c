@@ -3,4 +3,4 @@
 #include "winograd.h"
 #include "mirrored.h"
 
-MIRRORED(winograd, Geometry) /* which is that of 5x5, too */
+MIRRORED(winograd, Geometry) /* 5x5 has the same struct */

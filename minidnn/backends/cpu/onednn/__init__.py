@@ -1,7 +1,9 @@
-"""oneDNN's kernels, and NumPy over blocks where it has none.
+"""oneDNN's kernels, and NumPy's over blocks where oneDNN has none.
 
-`library.py` finds oneDNN's file, and `dnnl.py` is its C API. Each family's file has a table KINDS: kind -> (dnnl, op)
--> recipes, best first; none where a geometry is left to the reference's kernel.
+`library.py` finds oneDNN's file, and `dnnl.py` is its C API. Each family's file has a table KINDS: kind -> f(dnnl, op)
+-> recipes, best first; none for a geometry that is left to the reference's kernel.
+
+A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor that not every op of the kind has.
 """
 
 from minidnn.backends.cpu.onednn import convolution, elementwise, inner_product, join, loss, lrn, normalization, update

@@ -1,9 +1,9 @@
 """Convolution by oneDNN's direct kernels, on NHWC activations.
 
-Weights lie plainly in the arena; each kernel wants them in blocks of its own, so a call reorders them into its
-workspace first (or its result out of it). Two families: `nhwc`, whose only workspace is that and the library's
-scratchpad, and `blocked`, which also reorders the activations: more workspace, faster for some shapes.
-A further algorithm is a further generator in `_recipes`.
+Weights are OHWI in the arena, but each kernel wants a blocked layout of its own. So a call first reorders the weights
+into its workspace; backward-filter reorders its result out of it. There are two families of algorithms. The workspace
+of `nhwc` holds only that and the library's scratchpad. `blocked` also reorders the activations: it needs more
+workspace, and is faster for some shapes. Another algorithm can be added in `_recipes`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import strides
 from minidnn.program import Op
 
-# pass -> (the arguments of its descriptor that are read, the one that is written)
+# each pass: (the arguments that it reads, the one that it writes)
 FORWARD = ((d.SRC, d.WEIGHTS), d.DST)
 BACKWARD_DATA = ((d.WEIGHTS, d.DIFF_DST), d.DIFF_SRC)
 BACKWARD_FILTER = ((d.SRC, d.DIFF_DST), d.DIFF_WEIGHTS)
@@ -30,7 +30,7 @@ class Geometry:
         self.shapes = {"x": x, "y": y}
         o, i, kh, kw = w
         g = attrs.group
-        # In memory a weight is O, H, W, I; to oneDNN, groups are an axis of their own.
+        # In memory a weight is O, H, W, I. For oneDNN, groups are an axis of their own.
         per_filter = kh * kw * i
         self.w_shape = (g, o // g, i, kh, kw) if g > 1 else (o, i, kh, kw)
         inner = (per_filter, 1, kw * i, i)
@@ -47,7 +47,8 @@ class Geometry:
         return self.dnnl.any(self.shapes[name])
 
     def implementations(self, which, activation, bias: bool) -> Iterator[d.Primitive]:
-        """What oneDNN offers for a pass; `activation` says how x and y lie: `self.plain` or `self.any`."""
+        """oneDNN's implementations of a pass, best first. `activation`: `self.plain` for x and y as NHWC, `self.any`
+        for layouts that oneDNN chooses."""
         x, y, w = activation("x"), activation("y"), self.dnnl.any(self.w_shape)
         c, attr = d.CONVOLUTION_DIRECT, self.dnnl.attr
         b = self.bias if bias else None
@@ -65,28 +66,32 @@ class Geometry:
 
 
 def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """Recipes for x w (b) -> y."""
     x, w = op.reads[:2]
     geometry = Geometry(dnnl, op.attrs, x.shape, w.shape, op.writes[0].shape)
     return _recipes(geometry, FORWARD, bias=len(op.reads) == 3)
 
 
 def backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """Recipes for w dy -> dx."""
     w, dy = op.reads
     return _recipes(Geometry(dnnl, op.attrs, op.writes[0].shape, w.shape, dy.shape), BACKWARD_DATA)
 
 
 def backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """Recipes for x dy -> dw."""
     x, dy = op.reads
     return _recipes(Geometry(dnnl, op.attrs, x.shape, op.writes[0].shape, dy.shape), BACKWARD_FILTER)
 
 
 def _recipes(g: Geometry, which, bias: bool = False) -> list[Recipe]:
-    """Best known first. Implementations that allocate (gemm) never, slow ones only where nothing else exists."""
+    """The recipes of a pass, the best known first. Implementations that allocate (gemm) are never used, slow ones only
+    if there is no other. Raises NotOffered if there is none."""
     plain = list(g.implementations(which, g.plain, bias))
     found = [("nhwc", p) for p in _best_of_each_family(plain)]
     blocked = _best_of_each_family(list(g.implementations(which, g.any, bias)))
     if blocked:
-        # Where the library would choose NHWC itself there is nothing to reorder, hence nothing new.
+        # If the library chooses NHWC itself, there is nothing to reorder, and an `nhwc` recipe does the same.
         sides = [a for a in (*which[0], which[1]) if a not in (d.WEIGHTS, d.DIFF_WEIGHTS)]
         if not all(g.dnnl.equal(blocked[0].desc(a), _side(g, a)) for a in sides):
             found.append(("blocked", blocked[0]))
@@ -102,7 +107,7 @@ def _recipes(g: Geometry, which, bias: bool = False) -> list[Recipe]:
 
 
 def _best_of_each_family(implementations: list[d.Primitive]) -> list[d.Primitive]:
-    """One per family (brgconv, jit, ...): a lesser instruction set of the same family is never the better choice."""
+    """The first of each family (brgconv, jit, ...): a lesser instruction set of the same family is never better."""
     families: dict[str, d.Primitive] = {}
     for p in implementations:
         if d.usable(p.name):
@@ -111,19 +116,20 @@ def _best_of_each_family(implementations: list[d.Primitive]) -> list[d.Primitive
 
 
 def _family(p: d.Primitive) -> str:
-    """ "brgconv" of "brgconv:avx512_core", also where it stands behind a "+", nested in another."""
+    """ "brgconv" of "brgconv:avx512_core", also if this follows a "+", nested in another implementation's name."""
     return p.name.split("+")[-1].split(":")[0]
 
 
 def _side(g: Geometry, argument: int) -> d.Desc:
-    """How the caller's tensor lies for an argument."""
+    """The layout of the caller's tensor for an argument."""
     if argument in (d.WEIGHTS, d.DIFF_WEIGHTS):
         return g.w_plain
     return g.plain("x" if argument in (d.SRC, d.DIFF_SRC) else "y")
 
 
 def _recipe(g: Geometry, which, name: str, p: d.Primitive, bias: bool) -> Recipe:
-    """Reorder what is read into the kernel's layouts, run it, reorder what is written back."""
+    """The recipe that reorders operands into the kernel's layouts, runs the kernel, and reorders the result back.
+    Tensors whose layout is the kernel's are not reordered."""
     reads, result = which
     scratch = Scratch()
     pad = scratch.take(p.scratchpad)
@@ -136,7 +142,7 @@ def _recipe(g: Geometry, which, name: str, p: d.Primitive, bias: bool) -> Recipe
             moved[argument] = (scratch.take(theirs.nbytes), theirs, reorder, scratch.take(reorder.scratchpad))
 
     def bind(arrays, outputs, workspace):
-        given = dict(zip(reads, arrays, strict=False))  # a bias, if any, is the last and taken below
+        given = dict(zip(reads, arrays, strict=False))  # a bias, if any, comes last and is bound below
         given[result] = outputs[0]
         before: list[Call] = []
         after: list[Call] = []

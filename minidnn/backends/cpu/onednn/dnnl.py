@@ -1,7 +1,7 @@
 """oneDNN's C API (v3) through ctypes: memory descriptors, primitives, bound calls.
 
-Assumes that every byte is the caller's: scratchpads are in user mode and memory objects wrap given addresses,
-so that executing a bound call allocates nothing of note. The numbers are those of oneDNN's public headers.
+All memory is the caller's: scratchpads are in user mode, and memory objects wrap given addresses. So executing a bound
+call allocates next to nothing. The numbers are those of oneDNN's public headers.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class DnnlError(RuntimeError):
 
 
 class NotOffered(DnnlError):
-    """There is no implementation for a geometry."""
+    """oneDNN has no implementation for a geometry."""
 
 
 class _Argument(ctypes.Structure):
@@ -59,7 +59,7 @@ class _Argument(ctypes.Structure):
 
 
 class _Handle:
-    """An object of the library that is destroyed with this one; passes as its pointer."""
+    """Owns an object of the library and destroys it at its own end. ctypes passes it as the object's pointer."""
 
     __slots__ = ("_as_parameter_", "_destroy")
 
@@ -72,14 +72,15 @@ class _Handle:
 
 
 class Desc(_Handle):
-    """A memory descriptor: dimensions, type and strides (or the library's own choice)."""
+    """A memory descriptor: dimensions, type, and strides or the library's own layout. `nbytes` is its size."""
 
     __slots__ = ("nbytes",)
     nbytes: int
 
 
 class Primitive:
-    """One implementation of an operation: its name, its scratchpad, the layouts it wants; runs when bound."""
+    """One implementation of an operation: its name, its scratchpad in bytes, the layouts that it wants. `bind` makes it
+    a call."""
 
     def __init__(self, dnnl: Dnnl, pd: _Handle) -> None:
         self.dnnl, self.pd = dnnl, pd
@@ -89,16 +90,17 @@ class Primitive:
         self.scratchpad = self.desc(SCRATCHPAD).nbytes
 
     def desc(self, argument: int) -> Desc:
-        """The layout this implementation wants or has for an argument (empty where it has none)."""
+        """The layout that this implementation wants or has for an argument; empty if it does not have the argument."""
         return self.dnnl.clone_desc(self.dnnl.c.dnnl_primitive_desc_query_md(self.pd, _QUERY[argument], 0))
 
     @cached_property
     def primitive(self) -> _Handle:
-        """The generated code; made at the first binding, shared by all bindings."""
+        """The generated code: made at the first binding, and shared by all bindings."""
         return self.dnnl.create("dnnl_primitive_create", "dnnl_primitive_destroy", self.pd)
 
     def bind(self, arguments: Mapping[int, tuple[Desc, int]], scratchpad: int = 0) -> Call:
-        """A call on these addresses; `scratchpad` is the address of `self.scratchpad` bytes."""
+        """A call on these arguments, number -> (layout, address). `scratchpad`: the address of as many bytes as
+        `self.scratchpad` says."""
         given = dict(arguments)
         if self.scratchpad:
             given[SCRATCHPAD] = (self.desc(SCRATCHPAD), scratchpad)
@@ -107,7 +109,7 @@ class Primitive:
         for slot, arg, memory in zip(array, given, memories, strict=True):
             slot.arg, slot.memory = arg, memory._as_parameter_
         execute = partial(self.dnnl.execute, self.primitive, self.dnnl.stream, len(given), array)
-        execute.keep = (self, memories)  # type: ignore[attr-defined]  # a partial carries attributes: lives as long as it
+        execute.keep = (self, memories)  # type: ignore[attr-defined]  # these must live as long as the partial
         use_threads = self.dnnl.use_threads
         if use_threads is None:
             return execute
@@ -120,17 +122,19 @@ class Primitive:
 
 
 def post_op(i: int) -> int:
-    """The argument for the second operand of the i-th operation behind the primitive's own."""
+    """The argument number for the second operand of the i-th operation after the primitive's own."""
     return 32768 * (i + 1) | SRC_1
 
 
 def usable(name: str) -> bool:
-    """Whether an implementation may be chosen: `gemm` ones allocate behind our back, `ref` ones crawl."""
+    """Whether an implementation of this name may be chosen. `gemm` ones allocate memory by themselves; `ref` and
+    `simple:any` ones are very slow."""
     return "gemm:" not in name and not name.startswith("ref") and not name.startswith("simple:any")
 
 
 class Dnnl:
-    """A loaded library with its engine, its stream and the number of threads it runs with."""
+    """A loaded library with its engine, its stream and its number of threads. Raises ValueError if `threads` is given
+    and the library is not built for OpenMP."""
 
     def __init__(self, loaded: Loaded, threads: int | None = None) -> None:
         self.loaded = loaded
@@ -147,21 +151,22 @@ class Dnnl:
         self.engine = self.create("dnnl_engine_create", "dnnl_engine_destroy", i(1), ctypes.c_size_t(0))
         self.stream = self.create("dnnl_stream_create", "dnnl_stream_destroy", self.engine, ctypes.c_uint(1))
         self.attr = self.attributes()
-        self.slow: list[str] = []  # what had to be taken for want of a better implementation
+        self.slow: list[str] = []  # slow implementations that were taken because there was no other
         self.execute = c["dnnl_primitive_execute"]  # a function object of its own, with its own types
         self.execute.argtypes = [p, p, i, p]
         self.execute.restype = _executed
 
     def _threads(self, threads: int | None) -> None:
-        """OpenMP's thread count is per calling thread, so bound calls set it (`use_threads`) before they run."""
+        """Set `threads` and `use_threads`. OpenMP has a thread count for each calling thread, so a bound call calls
+        `use_threads` before it runs."""
         if self.loaded.runtime != "OpenMP":
             if threads is not None:
                 raise ValueError(f"threads={threads}: this oneDNN is built for {self.loaded.runtime}, not OpenMP")
             self.threads, self.use_threads = 1, None
             return
-        # The symbols of the runtime that libdnnl itself is linked to; without releasing the GIL: nanoseconds.
+        # The symbols of the OpenMP runtime that libdnnl is linked to. PyDLL keeps the GIL: a call takes nanoseconds.
         omp = ctypes.PyDLL(self.loaded.path, handle=self.c._handle)
-        usual = _usual_threads(self.loaded.path, self.c._handle)  # asked before they are set to another number
+        usual = _usual_threads(self.loaded.path, self.c._handle)  # before the number is changed below
         self.threads = threads or usual
         self.use_threads = partial(omp.omp_set_num_threads, ctypes.c_int(self.threads))
         self.use_threads()
@@ -179,7 +184,7 @@ class Dnnl:
         return _Handle(pointer, getattr(self.c, destroy))
 
     def desc(self, shape: Sequence[int], strides: Sequence[int] | None = None, dtype: str = "float32") -> Desc:
-        """A layout by strides in elements; C-contiguous ones where none are given."""
+        """A layout with these strides in elements; default: C-contiguous. Raises NotOffered for more than 12 axes."""
         if len(shape) > AXES:
             raise NotOffered(f"oneDNN's tensors have at most {AXES} axes, not {len(shape)}")
         if strides is None:
@@ -192,7 +197,7 @@ class Dnnl:
         return self._own(pointer)
 
     def any(self, shape: Sequence[int], dtype: str = "float32") -> Desc:
-        """A layout that the implementation chooses."""
+        """A layout that is left to the implementation's choice."""
         pointer = Pointer()
         self.call(
             "dnnl_memory_desc_create_with_tag",
@@ -217,7 +222,8 @@ class Dnnl:
         return self.create("dnnl_memory_create", "dnnl_memory_destroy", desc, self.engine, Pointer(address))
 
     def attributes(self, post_ops: Sequence[tuple[int, Desc]] = ()) -> _Handle:
-        """Scratchpad in user mode, and binary operations (algorithm, second operand) behind the primitive's own."""
+        """Attributes of a primitive: its scratchpad in user mode, and binary operations after the primitive's own, each
+        (algorithm, layout of the second operand)."""
         attr = self.create("dnnl_primitive_attr_create", "dnnl_primitive_attr_destroy")
         self.call("dnnl_primitive_attr_set_scratchpad_mode", attr, 1)
         if post_ops:
@@ -230,10 +236,10 @@ class Dnnl:
     # primitives
 
     def implementations(self, operation: str, *arguments: Any) -> Iterator[Primitive]:
-        """Every implementation the library offers, best first; none where it has none.
+        """Every implementation that the library offers for an operation, best first; none if it has none.
 
-        `arguments` are those of dnnl_<operation>_primitive_desc_create after the engine, without the attributes
-        where these are the default ones.
+        `arguments` are those of dnnl_<operation>_primitive_desc_create after the engine. Raises DnnlError if the
+        library refuses them.
         """
         entry = f"dnnl_{operation}_primitive_desc_create"
         pointer = Pointer()
@@ -249,7 +255,8 @@ class Dnnl:
                 return
 
     def best(self, operation: str, *arguments: Any) -> Primitive:
-        """The first implementation that is fit for use; a slow one only where nothing else exists."""
+        """The first usable implementation of an operation; a slow one only if there is no other. Raises NotOffered if
+        there is none, or only `gemm` ones."""
         found = [p for p in self.implementations(operation, *arguments) if "gemm" not in p.name]
         if not found:
             raise NotOffered(f"oneDNN offers no {operation} for this geometry")
@@ -268,8 +275,10 @@ class Dnnl:
 
 @cache
 def _usual_threads(path: str, handle: int) -> int:
-    """OpenMP's number of threads before anything here sets another, which then stays set. What another device was made
-    with must not become the default: on another number of threads, sums are added in another order."""
+    """OpenMP's number of threads before this module sets it for the first time; later calls return the same.
+
+    So one device's number of threads does not become the default of the next device: with another number of threads,
+    sums are added in another order."""
     return int(ctypes.PyDLL(path, handle=handle).omp_get_max_threads())
 
 

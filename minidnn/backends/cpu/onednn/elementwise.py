@@ -1,7 +1,7 @@
-"""Kernels that treat each element by itself: sums, products and maxima of tensors of one shape, and copies. They run
-over the bytes as they lie.
+"""Element-wise kernels: sums, products and maxima of tensors of one shape, and copies. They take the elements in the
+order of memory.
 
-All of them permit the output on the bytes of any input, with the same result as apart.
+An output may have the bytes of any input: the result is the same as with bytes of its own.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _f = ctypes.c_float
 
 
 def eltwise(dnnl: d.Dnnl, size: int, algorithm: int, alpha: float) -> tuple[d.Primitive, d.Desc]:
-    """A function of each of `size` elements, and how they lie."""
+    """oneDNN's primitive for a function of each of `size` elements, and the layout of its operands."""
     run = dnnl.desc((size,))
     return dnnl.best("eltwise_forward", d.TRAINING, algorithm, run, run, _f(alpha), _f(0), dnnl.attr), run
 
 
 def binary(dnnl: d.Dnnl, algorithm: int, tensors: tuple[Tensor, ...]) -> list[Recipe]:
-    """((a op b) op c) op ... in one pass: each element is read everywhere before it is written."""
+    """One recipe for ((a op b) op c) op ..., in one pass: an element of every tensor is read before it is written."""
     run = dnnl.desc((tensors[0].size,))
     attr = dnnl.attributes([(algorithm, run)] * (len(tensors) - 2))
     p = dnnl.best("binary", algorithm, run, run, run, attr)
@@ -42,16 +42,17 @@ def binary(dnnl: d.Dnnl, algorithm: int, tensors: tuple[Tensor, ...]) -> list[Re
 
 
 def add(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """a b -> c"""
+    """One recipe for a b -> c = a + b."""
     return binary(dnnl, d.ADD, op.reads)
 
 
 def copy(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x -> y"""
+    """One recipe for x -> y = x."""
     return [plain(lambda reads, writes, _: copied(reads[0], writes[0]))]
 
 
 def eltwise_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for x1 .. xn -> y (which), by the op's SUM, PROD or MAX."""
     a = op.attrs
     if a.operation == "SUM":
         if all(c == 1 for c in a.coeff):
@@ -63,6 +64,7 @@ def eltwise_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def _weighted_sum(op: Op) -> list[Recipe]:
+    """One recipe for x1 .. xn -> y = c1 x1 + ... + cn xn, by NumPy over blocks."""
     scratch = Scratch()
     sums, terms = scratch.take(BLOCK * 4), scratch.take(BLOCK * 4)
     coeff = [np.float32(c) for c in op.attrs.coeff]
@@ -81,7 +83,8 @@ def _weighted_sum(op: Op) -> list[Recipe]:
 
 
 def _maximum(op: Op) -> list[Recipe]:
-    """x1 .. xn -> y which?; of equals the first, but the second of the first two, as in Caffe"""
+    """One recipe for x1 .. xn -> y (which), by NumPy over blocks. Of equal values the first wins, except that x2 wins
+    over x1, as in Caffe."""
     scratch = Scratch()
     piece = scratch.take(min(BLOCK, op.reads[0].size))
 
@@ -103,7 +106,7 @@ def _maximum(op: Op) -> list[Recipe]:
 
 
 def _chosen(op: Op) -> list[Recipe]:
-    """which dy -> dx: dy where this bottom was the maximum"""
+    """One recipe for which dy -> dx: dy where this bottom was the maximum, 0 elsewhere."""
     scratch = Scratch()
     piece = scratch.take(min(BLOCK, op.reads[0].size))
     index = np.uint8(op.attrs.index)
@@ -121,6 +124,7 @@ def _chosen(op: Op) -> list[Recipe]:
 
 
 def eltwise_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for the gradient of one bottom: a multiple of dy (SUM), a product (PROD), or a choice (MAX)."""
     a = op.attrs
     if a.operation == "SUM":
         p, run = eltwise(dnnl, op.reads[0].size, d.LINEAR, a.coeff[a.index])

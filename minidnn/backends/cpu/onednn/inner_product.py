@@ -1,6 +1,6 @@
-"""Inner product by oneDNN's matrix products, on the bytes as they lie.
+"""Inner product by oneDNN's matrix product, without reordering.
 
-A 4-D bottom and its weights both lie with channels innermost, so their rows multiply without any reordering.
+A 4-D bottom and its weights both have channels innermost, so the elements of their rows are in the same order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from minidnn.program import Op
 
 @dataclass(frozen=True)
 class Matrix:
-    """A row-major matrix in memory; transposed: it takes part as its transpose, on the same bytes."""
+    """A row-major matrix in memory. `transposed`: the product uses its transpose, on the same bytes."""
 
     rows: int
     columns: int
@@ -49,8 +49,8 @@ class Product:
 
 
 def product(op: Op) -> Product | None:
-    """y (n, o) = x (n, k) w' (k, o) (+ b), dx = dy w, or dw = dy' x. None where the rows of x and w lie in different
-    orders."""
+    """The op as a product: y (n, o) = x (n, k) w' (k, o) (+ b), dx = dy w, or dw = dy' x. None if the elements of x's
+    and w's rows are in different orders."""
     if op.kind == "inner_product.backward_data":
         x, w = op.writes[0], op.reads[0]
     elif op.kind == "inner_product.backward_filter":
@@ -68,8 +68,8 @@ def product(op: Op) -> Product | None:
 
 
 def recipes(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x w (b) -> y, w dy -> dx, or x dy -> dw. None below AVX-512, where oneDNN 3.2 has nothing but its
-    reference, many times slower than any other way."""
+    """One recipe for x w (b) -> y, w dy -> dx, or x dy -> dw. None below AVX-512, where oneDNN 3.2 has only its
+    reference, many times slower than any other way; and none if `product` finds none."""
     if (found := product(op)) is None:
         return []
     a, b, c = (matrix.desc(dnnl) for matrix in (found.left, found.right, found.out))

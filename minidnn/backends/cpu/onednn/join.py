@@ -13,7 +13,7 @@ from minidnn.program import Op
 
 
 class Move:
-    """Copies elements of one logical shape between two sets of strides."""
+    """Copies elements of one logical shape from a layout to another, each given by its strides."""
 
     def __init__(self, dnnl: d.Dnnl, shape: tuple[int, ...], source, target, scratch: Scratch) -> None:
         self.source, self.target = dnnl.desc(shape, source), dnnl.desc(shape, target)
@@ -26,7 +26,8 @@ class Move:
 
 
 def flatten(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """The same elements in logical order: only a 4-D side lies in another order than it reads."""
+    """One recipe for x -> y, the same elements in logical order. Memory has them in another order only in a 4-D tensor,
+    so elsewhere a plain copy will do."""
     (x,), (y,) = op.reads, op.writes
     if (len(x.shape) == 4) == (len(y.shape) == 4):
         if len(x.shape) == 4 and x.shape != y.shape:
@@ -40,7 +41,7 @@ def flatten(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def _between_images(reads, writes, _) -> list[Call]:
-    """4-D to another 4-D shape, which no reorder expresses: element by element, without a buffer."""
+    """A copy from 4-D to another 4-D shape, which is not one reorder: element by element, without a buffer."""
 
     def call() -> None:
         writes[0].flat[:] = reads[0].flat

@@ -1,6 +1,7 @@
-"""Where oneDNN comes from: an environment variable, the system, or the wheel `onednn-cpu-gomp`; in that order.
+"""Finds and loads oneDNN: named by an environment variable, in the system, or in the wheel `onednn-cpu-gomp`.
 
-Decides which file is loaded and refuses what would not work (another major version, a SYCL build), saying why.
+They are tried in that order. A library that would not work (another major version, a SYCL build) is refused with the
+reason.
 """
 
 from __future__ import annotations
@@ -14,16 +15,17 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-VARIABLE = "MINIDNN_ONEDNN"  # a file to load instead; "none" asks for the plain fallback
-# How often libgomp's threads look for work before they sleep: some hundred microseconds, longer than between kernels.
-# Its own default is milliseconds, in which a thread that waits keeps a core from whoever it waits for, where other
-# processes or our copies take cores too. Measured on two cores beside others: a short run of LeNet took 30 s, so 12.
-SPIN, ASKED = "10000", ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # the user's own wish goes before
+VARIABLE = "MINIDNN_ONEDNN"  # the file to load; "none" asks for the plain fallback
+# How often a thread of libgomp looks for work before it sleeps. SPIN takes some hundred microseconds, longer than the
+# pause between two kernels. libgomp's default takes milliseconds. Where other processes or our copies need the cores
+# too, a waiting thread then keeps its core from the very thread that it waits for. On two cores shared with others, a
+# short run of LeNet took 30 s by default, and 12 s with SPIN.
+SPIN, ASKED = "10000", ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # SPIN is not set if the user has set one of these
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB"}  # dnnl_cpu_runtime values that execute in the caller's thread
 
 
 class Unavailable(Exception):
-    """No usable oneDNN; the message is one line that says what was looked at."""
+    """No oneDNN can be used; the message is one line that says which were tried."""
 
 
 class _Version(ctypes.Structure):
@@ -39,7 +41,7 @@ class _Version(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class Loaded:
-    """A oneDNN that was found to be usable."""
+    """A loaded oneDNN that can be used."""
 
     cdll: ctypes.CDLL
     path: str
@@ -56,9 +58,9 @@ def candidates() -> Iterator[tuple[str, str]]:
         return  # an explicit wish is not silently replaced by another library
     yield "system", "libdnnl.so.3"  # wherever the dynamic loader looks
     for folder in ("/usr/local/lib", "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib"):
-        for name in _newest_first(folder):  # Debian's soname is libdnnl.so.3.6: the loader needs to be told
+        for name in _newest_first(folder):  # Debian's soname is libdnnl.so.3.6: the name above does not find it
             yield "system", name
-    for name in _newest_first(os.path.join(sys.prefix, "lib")):  # where the wheel puts it, and conda
+    for name in _newest_first(os.path.join(sys.prefix, "lib")):  # the wheel and conda put it there
         yield "environment", name
 
 
@@ -68,7 +70,7 @@ def _newest_first(folder: str) -> list[str]:
 
 
 def load() -> Loaded:
-    """The first usable oneDNN, or Unavailable with the reason for each that was refused."""
+    """The first oneDNN that can be used. Raises Unavailable with the reason for each one that was refused."""
     if os.environ.get(VARIABLE) == "none":
         raise Unavailable(f"{VARIABLE}=none asks for the plain fallback")
     reasons = []
@@ -76,7 +78,7 @@ def load() -> Loaded:
         try:
             return _open(source, name)
         except OSError as e:
-            if source == VARIABLE or os.path.sep in name:  # a bare soname that is not installed is no news
+            if source == VARIABLE or os.path.sep in name:  # that a bare soname is not installed needs no mention
                 reasons.append(str(e))
         except Unavailable as e:
             reasons.append(str(e))
@@ -105,7 +107,8 @@ def _open(source: str, name: str) -> Loaded:
 
 @contextlib.contextmanager
 def _spinning_shortly() -> Iterator[None]:
-    """libgomp reads its variables once, when it is loaded; afterwards the environment is as it was."""
+    """Sets libgomp's spin count, unless the user has, and resets the environment at the end. libgomp reads its
+    variables only once, when it is loaded."""
     ours = not any(name in os.environ for name in ASKED)
     if ours:
         os.environ[ASKED[0]] = SPIN
@@ -117,7 +120,7 @@ def _spinning_shortly() -> Iterator[None]:
 
 
 def _real_path(name: str) -> str:
-    """The file behind a soname, as this process has mapped it."""
+    """The file that this process has mapped for a soname; the name itself if that cannot be found."""
     if os.path.sep in name:
         return name
     try:

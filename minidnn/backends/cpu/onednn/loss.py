@@ -1,9 +1,10 @@
-"""Softmax by oneDNN, and the objective that adds losses up.
+"""Softmax by oneDNN, and the objective, which adds up the losses.
 
-oneDNN's softmax clamps NaN away, and a run that has diverged would train on with a loss that looks right. So the scores
-are looked at before, and where one is not finite the reference's kernel, the definition of right, does the whole op.
-That costs NumPy's largest and smallest of the scores, at the speed of memory and without allocating. The reference's
-kernel does allocate; such a step is a training's last, for its loss is not finite.
+oneDNN's softmax clamps NaN away, so a run that has diverged would train on with a loss that looks right. So the scores
+are checked first. If one is not finite, the reference's kernel, the definition of right, computes the whole op.
+
+The check takes the largest and the smallest score by NumPy, at the speed of memory and without allocating. The
+reference's kernel does allocate. But such a step is the last of a training, because its loss is not finite.
 """
 
 from __future__ import annotations
@@ -22,18 +23,21 @@ from minidnn.program import Op, Tensor
 
 
 def finite(run: np.ndarray) -> bool:
-    """Whether all elements are (or False where the largest less the smallest is more than a float32 holds)."""
+    """Whether all elements are finite. Also False if the largest less the smallest is too large for a float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         return math.isfinite(np.maximum.reduce(run) - np.minimum.reduce(run))
 
 
 def softmax_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for x -> y."""
     scratch = Scratch()
     softmax = Softmax(dnnl, op.reads[0], op.attrs, scratch)
     return [scratch.recipe("onednn", lambda reads, writes, ws: [softmax.bind(reads[0], writes[0], ws)])]
 
 
 class Softmax:
+    """oneDNN's softmax for one shape, with the reference's kernel for scores that are not finite."""
+
     def __init__(self, dnnl: d.Dnnl, x: Tensor, attrs, scratch: Scratch) -> None:
         self.attrs, self.desc = attrs, dnnl.desc(x.shape, strides(x.shape))
         axis = attrs.axis % len(x.shape)
@@ -41,7 +45,8 @@ class Softmax:
         self.pad = scratch.take(self.p.scratchpad)
 
     def bind(self, x: np.ndarray, y: np.ndarray, ws: np.ndarray) -> Call:
-        """oneDNN's where all scores are finite, else the reference's. Looked at before: the result may lie on them."""
+        """A call of oneDNN's kernel if all scores are finite, else of the reference's. The scores are checked before,
+        because y may have their bytes."""
         ends = {d.SRC: (self.desc, address(x)), d.DST: (self.desc, address(y))}
         fast, scores = self.p.bind(ends, self.pad.address(ws)), flat(x)
         slow = partial(reference.KERNELS["softmax.forward"], self.attrs, [x], [y])
@@ -53,7 +58,7 @@ class Softmax:
 
 
 def softmax_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """y dy -> dx"""
+    """One recipe for y dy -> dx."""
     scratch = Scratch()
     axis = op.attrs.axis % len(op.reads[0].shape)
     hint = Softmax(dnnl, op.reads[0], op.attrs, Scratch())
@@ -72,7 +77,7 @@ def softmax_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def objective_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """The weighted sum of the losses, in the order of the net."""
+    """One recipe for losses -> objective, their weighted sum, added in the order of the net."""
     weights = op.attrs.weights
 
     def bind(reads, writes, _):

@@ -1,4 +1,4 @@
-"""LRN within a channel, by oneDNN's pooling and NumPy, an image at a time.
+"""LRN within a channel, by oneDNN's pooling and NumPy, one image at a time.
 
 y = x s^-beta with s = 1 + alpha * average of x^2 over a window
 """
@@ -17,7 +17,8 @@ from minidnn.program import Op
 
 
 class _Within:
-    """One image's average over n x n windows of stride 1; its own adjoint, n being odd."""
+    """The average over n x n windows at stride 1, of one image. It is its own adjoint, because n is odd: so backward
+    uses it, too."""
 
     def __init__(self, dnnl: d.Dnnl, a, shape: tuple[int, ...]) -> None:
         image = (1, *shape[1:])
@@ -32,6 +33,7 @@ class _Within:
         return self.p.bind({d.SRC: (self.desc, address(source)), d.DST: (self.desc, address(target))}, pad)
 
     def sum(self, x: np.ndarray, s: np.ndarray, square: np.ndarray, alpha: float, pad: int) -> list[Call]:
+        """Steps for s = 1 + alpha * average of x^2. `square` is scratch, `pad` the address of the scratchpad."""
         return [
             partial(np.multiply, x, x, out=square),
             self.average(square, s, pad),
@@ -45,7 +47,7 @@ def _images(array: np.ndarray) -> np.ndarray:
 
 
 def lrn_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x -> y"""
+    """One recipe for x -> y; none for LRN across channels, or if x is not 4-D."""
     x, a = op.reads[0], op.attrs
     if a.region != "WITHIN_CHANNEL" or len(x.shape) != 4:
         return []
@@ -65,7 +67,7 @@ def lrn_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def lrn_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """dx = dy s^-beta - 2 alpha beta x average(dy x s^(-beta-1))"""
+    """One recipe for dx = dy s^-beta - 2 alpha beta x average(dy x s^(-beta-1)); none as in `lrn_forward`."""
     x, a = op.reads[0], op.attrs
     if a.region != "WITHIN_CHANNEL" or len(x.shape) != 4:
         return []

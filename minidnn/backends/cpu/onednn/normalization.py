@@ -1,4 +1,4 @@
-"""Scale, and the parts of BatchNorm that are cheap: running sums, and the gradient of inference."""
+"""Scale, and the cheap parts of BatchNorm: its running sums, and the gradient of inference."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from minidnn.program import Op, Tensor
 
 
 def batch_norm_statistics(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """sums = fraction * sums + new; the variance enters unbiased"""
+    """One recipe for mean variance mean_sum variance_sum factor -> the last three, updated in place.
+
+    Each becomes fraction * itself + new, where new is the mean, the unbiased variance, or 1."""
     a = op.attrs
     unbiased = np.float32(a.count / (a.count - 1) if a.count > 1 else 1.0)
     fraction = np.float32(a.fraction)
@@ -38,7 +40,7 @@ def batch_norm_statistics(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def average(total: np.ndarray, factor: np.ndarray, out: np.ndarray) -> None:
-    """total / factor; nothing has been added up yet where the factor is 0"""
+    """out = total / factor; 0 if the factor is 0, for then nothing has been added up yet"""
     if factor[0]:
         np.divide(total, factor[0], out=out)
     else:
@@ -46,7 +48,7 @@ def average(total: np.ndarray, factor: np.ndarray, out: np.ndarray) -> None:
 
 
 def batch_norm_inference_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """variance_sum factor dy -> dx = dy / sqrt(variance + eps)"""
+    """One recipe for variance_sum factor dy -> dx = dy / sqrt(variance + eps); none if channels are not innermost."""
     variance, _, dy = op.reads
     if not channels_last(dy.shape):
         return []
@@ -74,7 +76,7 @@ def batch_norm_inference_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def scale_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """y = x * gamma (+ beta), by channel"""
+    """One recipe for x gamma (beta) -> y = x * gamma (+ beta), by channel; none if channels are not innermost."""
     x, _, *beta = op.reads
     if not channels_last(x.shape):
         return []
@@ -82,7 +84,7 @@ def scale_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def scale_backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """dx = dy * gamma"""
+    """One recipe for gamma dy -> dx = dy * gamma, by channel; none if channels are not innermost."""
     _, dy = op.reads
     if not channels_last(dy.shape):
         return []
@@ -91,7 +93,7 @@ def scale_backward_data(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def _by_channel(dnnl: d.Dnnl, x: Tensor, shift: bool) -> Recipe:
-    """reads: x, factors, (shifts)"""
+    """The recipe for x factors (shifts) -> x * factors (+ shifts), by channel."""
     c = x.shape[1]
     matrix, row = dnnl.desc((x.size // c, c)), dnnl.desc((1, c))
     p = dnnl.best("binary", d.MULTIPLY, matrix, row, matrix, dnnl.attributes([(d.ADD, row)] if shift else []))
@@ -110,7 +112,8 @@ def _by_channel(dnnl: d.Dnnl, x: Tensor, shift: bool) -> Recipe:
 
 
 def scale_backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """dgamma = the sum of x * dy by channel: the filter gradient of a depthwise 1 x 1 convolution"""
+    """One recipe for x dy -> dgamma, the sum of x * dy by channel; none if channels are not innermost. It is the filter
+    gradient of a depthwise 1 x 1 convolution."""
     x = op.reads[0]
     if not channels_last(x.shape):
         return []

@@ -1,4 +1,4 @@
-"""Gradients of weights, collected over several passes."""
+"""Gradients of weights that are collected over several passes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from minidnn.program import Op
 
 
 def accumulate(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """total dw -> total"""
+    """One recipe for total dw -> total, which becomes total + dw."""
     return binary(dnnl, d.ADD, op.reads)
 
 
 def clear(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """-> total, all 0"""
+    """One recipe for -> total, set to 0."""
     return [plain(lambda _, writes, ws: [partial(flat(writes[0]).fill, 0)])]
 
 

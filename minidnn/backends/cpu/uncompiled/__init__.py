@@ -1,7 +1,7 @@
-"""The tier for machines with oneDNN and without a C compiler: by oneDNN and NumPy, kinds that native/ has in C. Where
-there is a compiler, nothing here runs.
+"""Kernels by oneDNN and NumPy for machines without a C compiler, of kinds that native/ has in C. If there is a
+compiler, nothing here runs.
 
-Each family's file has a table KINDS as in onednn/, and uses that folder's parts. Nothing there uses this folder.
+Each family's file has a table KINDS as in onednn/, and uses parts of that folder. Nothing in onednn/ uses this folder.
 """
 
 from minidnn.backends.cpu.uncompiled import (

@@ -1,4 +1,7 @@
-"""ReLU by oneDNN, and by NumPy over blocks for masks. The output may lie on the bytes of any input."""
+"""ReLU by oneDNN, and by NumPy over blocks where a mask is saved.
+
+An output may have the bytes of any input: the result is the same as with bytes of its own.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _f = ctypes.c_float
 
 
 def relu_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x -> y (mask)"""
+    """One recipe for x -> y (mask)."""
     if op.attrs.negative_slope == 0:
         recipe = _rectifier(dnnl, op.reads[0].size)
     else:
@@ -29,13 +32,14 @@ def relu_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def _signs(y: np.ndarray, mask: np.ndarray) -> list[Call]:
-    """mask = y > 0, which is x > 0 where slopes keep signs; y's bytes may be x's."""
+    """Steps of mask = y > 0. That is x > 0 if the slope is not negative; x itself may be overwritten by y."""
     zero = np.float32(0)
     return [partial(np.greater, a, zero, out=m) for a, m in blocks(flat(y), flat(mask).view(bool))]
 
 
 def _rectifier(dnnl: d.Dnnl, size: int) -> Recipe:
-    """max(x - x, x): the library's own ReLU makes 0 of NaN and of -inf, here x - x is NaN, and none of x is lost."""
+    """The recipe of max(x - x, x). The library's own ReLU turns NaN and -inf into 0. Here x - x is NaN for these, so no
+    such x is lost."""
     run = dnnl.desc((size,))
     p = dnnl.best("binary", d.SUBTRACT, run, run, run, dnnl.attributes([(d.MAXIMUM, run)]))
 
@@ -47,7 +51,7 @@ def _rectifier(dnnl: d.Dnnl, size: int) -> Recipe:
 
 
 def relu_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """Reads y (then its sign is x's), x y, or the mask."""
+    """One recipe for y dy -> dx (y has x's sign), x y dy -> dx, or mask dy -> dx."""
     saved = op.attrs.saved
     if saved == "mask":
         return [_masked(dnnl, op) if op.attrs.negative_slope == 0 else _masked_slope(op)]
@@ -67,7 +71,7 @@ def relu_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def _masked(dnnl: d.Dnnl, op: Op) -> Recipe:
-    """mask dy -> dx = dy * mask: also of gradients that are not finite it makes what the others make"""
+    """The recipe for mask dy -> dx = dy * mask. For a dy that is not finite it gives the same as the other kernels."""
     size = op.writes[0].size
     run, ones = dnnl.desc((size,)), dnnl.desc((size,), dtype="uint8")
     p = dnnl.best("binary", d.MULTIPLY, run, ones, run, dnnl.attr)
@@ -80,7 +84,7 @@ def _masked(dnnl: d.Dnnl, op: Op) -> Recipe:
 
 
 def _masked_slope(op: Op) -> Recipe:
-    """mask dy -> dx: dy where the mask is set, slope * dy elsewhere"""
+    """The recipe for mask dy -> dx: dy where the mask is set, slope * dy elsewhere."""
     scratch = Scratch()
     piece = scratch.take(min(BLOCK, op.writes[0].size) * 4)
     slope = np.float32(op.attrs.negative_slope)

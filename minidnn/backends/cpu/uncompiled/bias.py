@@ -14,7 +14,8 @@ from minidnn.program import Op
 
 
 def backward_bias(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """db = the sum of dy over all but its channels: per image by average pooling, then over images."""
+    """One recipe for dy -> db, the sum over all axes but the channels: per image by average pooling, then over images.
+    None if channels are not innermost."""
     (dy,) = op.reads
     if not channels_last(dy.shape):
         return []
@@ -42,7 +43,7 @@ def backward_bias(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def _sum_of_rows(matrix: np.ndarray, out: np.ndarray) -> Call:
-    """out = the rows added up in order. Row by row, because a reduction along an axis takes a buffer in NumPy 2.2."""
+    """A step of out = the rows added up in order. A reduction along an axis would allocate a buffer in NumPy 2.2."""
     total, (first, *others) = flat(out), matrix
 
     def call() -> None:

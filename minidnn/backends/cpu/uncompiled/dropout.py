@@ -1,6 +1,6 @@
-"""Dropout: Philox's words by NumPy, a block at a time in the workspace, and the mask in logical order.
+"""Dropout by NumPy: Philox's words, some blocks at a time in the workspace, then the mask in logical order.
 
-The mask is a function of (seed, iteration, layer, position), so backward makes the same one again.
+The mask is a function of (seed, iteration, layer, position), so backward computes the same one again.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from minidnn.backends.cpu.onednn import dnnl as d
 from minidnn.backends.cpu.recipe import Recipe, Scratch
 from minidnn.program import Op
 
-AT_ONCE = 1 << 12  # Philox blocks: with them the generator's scratch stays in cache
+AT_ONCE = 1 << 12  # Philox blocks at a time, so that the generator's scratch stays in cache
 
 
 def dropout(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x iteration -> y, forward and backward alike"""
+    """One recipe for x iteration -> y, the same forward and backward."""
     x, a = op.reads[0], op.attrs
     total = philox.blocks_of(x.size)
     at_once = min(total, AT_ONCE)
@@ -43,7 +43,7 @@ def dropout(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
                 rows = dropped[start : start + at_once]
                 part = state[:, : len(rows)]
                 np.add(numbers[: len(rows)], np.uint64(start), out=part[0])
-                part[1].fill(0)  # blocks are counted in 32 bits: 64 GiB of float32
+                part[1].fill(0)  # 32 bits count the blocks of up to 64 GiB of float32
                 part[2].fill(step & 0xFFFFFFFF)
                 part[3].fill(a.key & 0xFFFFFFFF)
                 philox.rounds(part, seed)

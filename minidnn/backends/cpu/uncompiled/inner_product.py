@@ -1,4 +1,4 @@
-"""Inner product by NumPy's BLAS on one thread: the last resort, below AVX-512, where oneDNN has no fast product."""
+"""Inner product by NumPy's BLAS on one thread: the last resort below AVX-512, where oneDNN has no fast product."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from minidnn.program import Op
 
 
 def recipes(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x w (b) -> y, w dy -> dx, or x dy -> dw"""
+    """One recipe for x w (b) -> y, w dy -> dx, or x dy -> dw; none if the elements of x's and w's rows are in different
+    orders."""
     if (found := product(op)) is None:
         return []
     return [plain(lambda reads, writes, _: _blas(found, found.operands(reads), writes[0]), "blas")]
@@ -28,14 +29,14 @@ def _blas(product: Product, arrays: Sequence[np.ndarray], result: np.ndarray) ->
     before = [x.get_num_threads() for x in libraries]
 
     def call() -> None:
-        for x in libraries:  # on several threads OpenBLAS takes half a megabyte from the heap in every call
+        for x in libraries:  # on several threads OpenBLAS allocates half a megabyte in every call
             x.set_num_threads(1)
         np.matmul(a, b, out=c)
         for x, threads in zip(libraries, before, strict=True):
             x.set_num_threads(threads)
 
     def add(bias: np.ndarray) -> None:
-        for row in c:  # by rows: a broadcast would take a buffer
+        for row in c:  # row by row: a broadcast would allocate a buffer
             np.add(row, bias, out=row)
 
     return [call, *(partial(add, flat(bias)) for bias in arrays[2:])]

@@ -13,7 +13,7 @@ from minidnn.program import Op, Tensor
 
 
 def concat_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x1 .. xn -> y"""
+    """One recipe for x1 .. xn -> y."""
     starts, start = [], 0
     for x in op.reads:
         starts.append(start)
@@ -32,7 +32,7 @@ def concat_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def concat_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """dy -> dx_i .., from `starts`"""
+    """One recipe for dy -> dx_i .., each of which begins at its place in `starts`."""
     (dy,) = op.reads
     step = strides(dy.shape)
     scratch = Scratch()
@@ -47,6 +47,7 @@ def concat_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def _offsets(starts, stride: int, tensor: Tensor) -> list[int]:
+    """The starts along the axis as offsets in bytes."""
     return [start * stride * np.dtype(tensor.dtype).itemsize for start in starts]
 
 

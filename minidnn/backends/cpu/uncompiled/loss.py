@@ -1,7 +1,7 @@
 """Softmax with labels: its loss, and accuracy.
 
-Softmax is oneDNN's; what reads labels is NumPy into the workspace. Channels must be innermost (axis 1 of a 2-D
-or 4-D tensor, or the last axis of any other), else the reference's route is taken.
+Softmax is oneDNN's; NumPy, with arrays in the workspace, looks up the labels. Classes must be innermost (axis 1 of a
+2-D or 4-D tensor, or the last axis of any other); else there is no recipe, and the reference's kernel runs.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def _innermost(axis: int, shape: tuple[int, ...]) -> bool:
 
 
 class _Labels:
-    """The workspace that picks one element of each row by its label."""
+    """The workspace for picking one element of each row by its label."""
 
     def __init__(self, scores: Tensor, axis: int, scratch: Scratch) -> None:
         self.classes = scores.shape[axis % len(scores.shape)]
         self.count = scores.size // self.classes
         self.pieces = {
-            "index": (scratch.take(self.count * 8), "int64"),  # where in the flat scores the label's element is
-            "start": (scratch.take(self.count * 8), "int64"),  # where each row begins
+            "index": (scratch.take(self.count * 8), "int64"),  # the place of the label's element in the flat scores
+            "start": (scratch.take(self.count * 8), "int64"),  # the place where each row begins
             "picked": (scratch.take(self.count * 4), "float32"),
             "ignored": (scratch.take(self.count), "bool"),
         }
@@ -48,7 +48,8 @@ class _BoundLabels:
         self.index, self.start, self.picked, self.ignored = index, start, picked, ignored
 
     def find(self) -> int:
-        """Fill `index` and `ignored`; the number of labels that count."""
+        """Fills `index` and `ignored`, and returns the number of labels that count. Raises ValueError for a label that
+        names no class."""
         index = self.index
         index.fill(self.classes)
         np.add.accumulate(index, out=self.start)
@@ -68,6 +69,7 @@ class _BoundLabels:
         return counted
 
     def pick(self, scores: np.ndarray) -> np.ndarray:
+        """The elements at `index` of the flat scores, one of each row."""
         np.take(scores, self.index, out=self.picked, mode="clip")  # other modes would buffer the output
         return self.picked
 
@@ -78,7 +80,7 @@ def _normalizer(a, rows: int, counted: int, batch: int) -> float:
 
 
 def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x label -> loss prob"""
+    """One recipe for x label -> loss prob."""
     (x, label), a = op.reads, op.attrs
     if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
         return []
@@ -105,7 +107,7 @@ def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """prob label -> dx = weight / normalizer * (prob - 1 at the label)"""
+    """One recipe for prob label -> dx = weight / normalizer * (prob - 1 at the label)."""
     (prob, label), a = op.reads, op.attrs
     if not _innermost(a.axis, prob.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
         return []
@@ -135,7 +137,8 @@ def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x label -> the share of rows where fewer than top_k others score as high as the label, ties counting against"""
+    """One recipe for x label -> the share of rows where fewer than top_k other scores reach the label's. A tie counts
+    as reaching it."""
     (x, label), a = op.reads, op.attrs
     if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
         return []
@@ -162,8 +165,8 @@ def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
                 n = len(rows[i : i + at_once])
                 np.copyto(ones[:n], picked[i : i + n, None])  # a comparison that broadcasts would allocate a buffer
                 np.less(rows[i : i + n], ones[:n], out=better[:n])
-                np.logical_not(better[:n], out=better[:n])  # not >=: where NaN stands, nothing is right
-                for k in range(n):  # row by row: a reduction along an axis takes a buffer in NumPy 2.2
+                np.logical_not(better[:n], out=better[:n])  # not `>=`: a NaN counts as reaching any score
+                for k in range(n):  # row by row: a reduction along an axis would allocate a buffer in NumPy 2.2
                     rank = np.count_nonzero(better[k])  # the label's own score counts once
                     hits += rank <= a.top_k and not found.ignored[i + k]
             result[0] = hits / counted if counted else 0.0

@@ -1,7 +1,7 @@
 """LRN across channels, by oneDNN.
 
-Backward reads x only: it repeats the library's forward, chunk by chunk, for the workspace that the library's backward
-wants.
+Backward uses x and dy, not y. Chunk by chunk, it repeats the library's forward, which fills the workspace that the
+library's backward reads.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from minidnn.backends.layout import strides
 from minidnn.program import Op
 
 _f = ctypes.c_float
-CHUNK = 1 << 18  # elements of x that LRN's backward takes at a time
+CHUNK = 1 << 18  # elements of x that backward takes at a time
 
 
 def lrn_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for x -> y; none for LRN within a channel, or if x is not 4-D."""
     (x,), a = op.reads, op.attrs
     if a.region != "ACROSS_CHANNELS" or len(x.shape) != 4:
         return []
@@ -39,6 +40,7 @@ def _lrn(a) -> tuple:
 
 
 def lrn_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for x (y) dy -> dx; none as in `lrn_forward`."""
     x, a = op.reads[0], op.attrs
     if a.region != "ACROSS_CHANNELS" or len(x.shape) != 4:
         return []
@@ -63,7 +65,7 @@ def lrn_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 class _LrnChunk:
-    """Forward and backward over `length` positions."""
+    """oneDNN's forward and backward over `length` positions; the sizes of their scratch are in bytes."""
 
     def __init__(self, dnnl: d.Dnnl, a, c: int, length: int) -> None:
         shape = (1, c, length, 1)
@@ -76,7 +78,7 @@ class _LrnChunk:
         workspace = {d.WORKSPACE: (self.backward.desc(d.WORKSPACE), kept)} if self.kept else {}
         once = {d.SRC: (self.desc, x), d.DST: (self.desc, y), **workspace}
         back = {d.SRC: (self.desc, x), d.DIFF_DST: (self.desc, dy), d.DIFF_SRC: (self.desc, dx), **workspace}
-        # The slow implementation keeps nothing, and then there is nothing to repeat.
+        # The slow implementation has no workspace, so then forward need not be repeated.
         return ([self.forward.bind(once, pad)] if self.kept else []) + [self.backward.bind(back, pad)]
 
 

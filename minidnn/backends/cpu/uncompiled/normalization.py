@@ -1,4 +1,4 @@
-"""BatchNorm by oneDNN, where channels are innermost."""
+"""BatchNorm by oneDNN, if channels are innermost; else there is no recipe."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ _f = ctypes.c_float
 
 
 class _BatchNorm:
+    """oneDNN's BatchNorm of one shape: its primitives, and its arguments by name."""
+
     def __init__(self, dnnl: d.Dnnl, x: Tensor, eps: float) -> None:
         shape = four(x.shape)
         self.dnnl = dnnl
@@ -45,7 +47,7 @@ class _BatchNorm:
 
 
 def batch_norm_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x -> y mean variance"""
+    """One recipe for x -> y mean variance."""
     if not channels_last(op.reads[0].shape):
         return []
     g = _BatchNorm(dnnl, op.reads[0], op.attrs.eps)
@@ -61,7 +63,7 @@ def batch_norm_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def batch_norm_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x mean variance dy -> dx"""
+    """One recipe for x mean variance dy -> dx."""
     if not channels_last(op.reads[0].shape):
         return []
     g = _BatchNorm(dnnl, op.reads[0], op.attrs.eps)
@@ -78,7 +80,7 @@ def batch_norm_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def batch_norm_inference(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """x mean_sum variance_sum factor -> y"""
+    """One recipe for x mean_sum variance_sum factor -> y."""
     if not channels_last(op.reads[0].shape):
         return []
     g = _BatchNorm(dnnl, op.reads[0], op.attrs.eps)

@@ -1,10 +1,10 @@
 """Pooling by oneDNN on NHWC tensors.
 
-MAX: the library's own workspace is our index tensor: position within the window that is not clipped, a byte (or
-an int32 for large windows) per output, in the order of y. Checked against the tensor's type when built. The library
-passes over NaN, and a run that has diverged would train on with a loss that looks right; so its result is looked at.
-AVE: Caffe divides by the window clipped to the padded image; oneDNN by the whole kernel. They differ only where
-ceil mode lets a window hang over the padding; those rows and columns are rescaled.
+MAX: our index tensor is the library's own workspace. For each output, in the order of y, it has the maximum's position
+in the unclipped window, as a byte (or an int32 for large windows). The types are compared when a recipe is made. The
+library ignores NaN, so a run that has diverged would train on with a loss that looks right. So the result is checked.
+AVE: Caffe divides by the window clipped to the padded image, oneDNN by the whole kernel. They differ only where ceil
+mode lets a window reach over the padding; those rows and columns are rescaled.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import strides
 from minidnn.program import Op
 
-LOWEST = np.finfo(np.float32).min  # what the library's max pooling begins with, where -inf belongs
+LOWEST = np.finfo(np.float32).min  # the library's max pooling begins with this instead of -inf
 
 
 class Geometry:
@@ -39,7 +39,7 @@ class Geometry:
             for axis, (h, o, k, s, p) in enumerate(
                 zip(x[2:], y[2:], attrs.kernel, attrs.stride, attrs.pad, strict=True), start=1
             )
-            for i in range(max(0, (h + 2 * p - k) // s), o)  # those before lie wholly inside
+            for i in range(max(0, (h + 2 * p - k) // s), o)  # earlier windows lie wholly inside
             if (clipped := min(i * s - p + k, h + p) - (i * s - p)) != k
         ]
 
@@ -51,16 +51,16 @@ class Geometry:
         return dnnl.best("pooling_backward", self.algorithm, self.x, self.y, *self.window, hint, dnnl.attr)
 
     def line_nbytes(self) -> int:
-        """Workspace of `rescale`: its longest line."""
+        """The workspace of `rescale` in bytes: its longest line."""
         n, c, *size = self.shape
         return max((n * c * size[2 - axis] * 4 for axis, _, _ in self.rescaled), default=0)
 
     def rescale(self, y: np.ndarray, line: np.ndarray) -> list[Call]:
-        """Steps that turn y / kernel into y / clipped window, in place."""
+        """Steps that multiply each line in `rescaled` by kernel / clipped window, in place."""
         steps: list[Call] = []
         for axis, i, factor in self.rescaled:
             there = physical(y)[(slice(None),) * axis + (i,)]
-            here = line[: there.size]  # on strided operands a ufunc would allocate buffers; a copy does not
+            here = line[: there.size]  # a ufunc on strided operands would allocate buffers; a copy does not
             steps += [
                 partial(np.copyto, here.reshape(there.shape), there),
                 partial(np.multiply, here, np.float32(factor), out=here),
@@ -70,16 +70,17 @@ class Geometry:
 
 
 def _overhang(h: int, o: int, k: int, s: int, p: int) -> int:
-    """Right padding with which oneDNN, which rounds down, makes o outputs."""
+    """The right padding with which oneDNN makes o outputs: it rounds their number down."""
     return max((o - 1) * s + k - h - p, 0)
 
 
 def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for x -> y (index); none if the library's index has another type."""
     (x,), (y, *index) = op.reads, op.writes
     g = Geometry(dnnl, op.attrs, x.shape, y.shape)
     p = g.forward(dnnl, d.TRAINING if index else d.INFERENCE)
     if index and not dnnl.equal(p.desc(d.WORKSPACE), dnnl.desc(y.shape, strides(y.shape), index[0].dtype)):
-        return []  # the library turns to int32 at a window of 255, we at 257
+        return []  # the library changes to int32 at a window of 255 places, we at 257
     average = g.algorithm == d.POOLING_AVERAGE
     scratch = Scratch()
     pad, line = scratch.take(p.scratchpad), scratch.take(g.line_nbytes() if average else 0)
@@ -97,7 +98,7 @@ def forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def _unhidden(attrs, reads, writes, fast: Call) -> Call:
-    """`fast`, then the reference if there is a NaN, or a window of nothing but -inf."""
+    """A call of `fast`; then of the reference's kernel, if x has a NaN or a window of nothing but -inf."""
     x, y = flat(reads[0]), flat(writes[0])
     slow = partial(reference.KERNELS["pooling.forward"], attrs, list(reads), list(writes))
 
@@ -112,6 +113,8 @@ def _unhidden(attrs, reads, writes, fast: Call) -> Call:
 
 
 def backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for (index) dy -> dx; none if MAX's backward reads something else, or the library's index has another
+    type."""
     (*saved, dy), (dx,) = op.reads, op.writes
     if op.attrs.method == "MAX" and op.attrs.saved != "index":
         return []

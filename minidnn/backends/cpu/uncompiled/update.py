@@ -1,4 +1,4 @@
-"""SGD and clipping: NumPy over blocks that stay in cache, in Caffe's order of operations."""
+"""SGD and gradient clipping by NumPy, over blocks that stay in cache, in Caffe's order of operations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from minidnn.program import Op
 
 
 def sgd_update(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """w dw rate objective h? clip? -> w h?"""
+    """One recipe for w dw rate objective (h) (clip) -> w (h), in place. Nothing is changed if the objective or the
+    clipping factor is not finite."""
     a = op.attrs
     has_momentum = a.momentum != 0
     size = min(BLOCK, op.reads[0].size) * 4
@@ -56,7 +57,8 @@ def sgd_update(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def gradient_clip(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """dw1 .. dwn -> the factor that brings their common L2 norm down to the threshold"""
+    """One recipe for dw1 .. dwn -> factor: the factor, at most 1, that scales their common L2 norm down to the
+    threshold."""
     threshold = op.attrs.threshold
     scratch = Scratch()
     piece = scratch.take(min(BLOCK, max(t.size for t in op.reads)) * 4)

@@ -1,8 +1,8 @@
-// ReLU and its gradient, over the bytes as they lie. y may lie on x, and dx on dy.
+// ReLU and its gradient, in the order of memory. y may have the bytes of x, and dx those of dy.
 
 #include "common.cuh"
 
-// Adding 0 turns the -0 that a slope of 0 makes into 0, which packing leaves out.
+// Adding 0 turns the -0 that a slope of 0 makes into +0, which the packing of activations leaves out.
 __device__ float rectified(float v, float slope) { return v > 0 ? v : slope * v + 0; }
 
 extern "C" __global__ void relu(const T* x, T* y, float slope, int64 n) {
@@ -24,7 +24,7 @@ extern "C" __global__ void relu_mask(const T* x, T* y, uint8* mask, float slope,
     }
 }
 
-// `saved` is x, or y where the slope keeps signs, or the mask.
+// `saved` is x, or the mask, or y if the slope keeps signs.
 template <class S>
 __device__ void relu_gradient(const S* saved, const T* dy, T* dx, float slope, int64 n) {
     map(n, dx, [=](float s, float g) { return s > 0 ? g : slope * g; }, saved, dy);

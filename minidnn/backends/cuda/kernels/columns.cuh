@@ -1,8 +1,9 @@
-// Work channel by channel: sums over all values of a channel, and the same arithmetic on each of them.
+// Work channel by channel: sums over all values of a channel, or the same arithmetic on each of them.
 //
-// The i-th of a channel's `items` values is element (i / inner * channels + c) * inner + i % inner. Where channels are
-// innermost, inner is 1, and a matrix of items x channels is read row by row. A block is `across` groups of V channels
-// times blockDim.x / across items; blockIdx.x counts tiles of channels first, then chunks of `per` items.
+// The i-th of a channel's `items` values is element (i / inner * channels + c) * inner + i % inner. If channels are
+// innermost, inner is 1, and a matrix of items x channels is read row by row. A block takes `across` groups of V
+// channels, and blockDim.x / across items at a time. blockIdx.x counts tiles of channels first, then chunks of `per`
+// items.
 
 #pragma once
 
@@ -15,13 +16,13 @@ struct Columns {
     int64 items, per;
 };
 
-// The parameters of every such kernel, and the value made of them.
+// The parameters of every such kernel, and the struct made of them.
 #define COLUMNS int channels, int inner, int across, int64 items, int64 per
 #define COLUMNS_GIVEN Columns{channels, inner, across, items, per}
 
 template <int V>
-struct Place {  // of one thread
-    int channel;  // the first of V
+struct Place {  // one thread's part of the work
+    int channel;  // its first channel of V
     int64 begin, end, chunk;
     int stride;
     bool any;
@@ -38,7 +39,7 @@ struct Place {  // of one thread
     }
 };
 
-// Where the V values of item i begin, counted in groups of V.
+// The index of item i's V values in memory, counted in groups of V.
 template <int V>
 __device__ inline int64 place_of(const Columns& g, int64 i, int channel) {
     if (V > 1 || g.inner == 1) return (i * g.channels + channel) / V;
@@ -46,7 +47,7 @@ __device__ inline int64 place_of(const Columns& g, int64 i, int channel) {
 }
 
 template <int V>
-struct Pack {  // V channels' values
+struct Pack {  // the values of V channels
     float at[V];
 };
 
@@ -60,8 +61,8 @@ __device__ inline void put(T* p, int64 i, const Pack<4>& v) {
     store4(p, i, make_float4(v.at[0], v.at[1], v.at[2], v.at[3]));
 }
 
-// out(k, chunk, c, sum): K sums per channel over the chunk. `add(place, v, sum)` adds V channels' values to sum[k][v].
-// A thread adds its items in order, then the block's threads are added as a tree.
+// Computes K sums per channel over the chunk, and calls out(k, chunk, c, sum) with each. `add(place, sum)` adds the
+// values of V channels to sum[k][v]. A thread adds its items in order; then the threads' sums are added as a tree.
 template <int V, int K, class Add, class Out>
 __device__ inline void column_sums(const Columns& g, Add add, Out out, float (&shared)[K * V * COLUMN_BLOCK]) {
     Place<V> here(g);
@@ -84,13 +85,13 @@ __device__ inline void column_sums(const Columns& g, Add add, Out out, float (&s
                 s[0] += s[half * g.across];
             }
     }
-    // Thread t < across wrote the value at t itself, and so need not wait for it.
+    // Thread t < across wrote the value at t itself, so it need not wait for others.
     if (t < g.across && here.any)
         for (int k = 0; k < K; k++)
             for (int v = 0; v < V; v++) out(k, here.chunk, here.channel + v, shared[(k * V + v) * COLUMN_BLOCK + t]);
 }
 
-// For the sum of chunks' sums: the matrix is the partial sums, and its items are the chunks.
+// The `add` for the sum of chunks' sums: the matrix is the partial sums, and its items are the chunks.
 struct SumOfPartials {
     const float* partial;
 

@@ -1,12 +1,13 @@
-// What all kernels share. Values are stored as T (float unless compiled with -DSTORAGE=...) and computed as float.
+// The parts that all kernels share. Values are stored as T (float unless compiled with -DSTORAGE=...) and computed as
+// float.
 //
-// A kernel gives the same bytes whatever its grid: each thread strides over items that no other touches, and a sum's
-// order depends on shapes alone. All tensors begin at multiples of 256 bytes, so that four values may move at once
+// A kernel gives the same bytes whatever its grid: each thread strides over items that no other thread touches, and a
+// sum's order depends on shapes alone. All tensors begin at multiples of 256 bytes. So four values may move at once
 // wherever a count is a multiple of four.
 
 #pragma once
 
-// Formats of 16 bits, as bits: no header of CUDA's is needed.
+// The 16-bit formats, as bits, so that no header of CUDA is needed.
 struct bf16 {
     unsigned short bits;
 };
@@ -29,7 +30,7 @@ using uint64 = unsigned long long;
 __device__ inline int64 first() { return (int64)blockIdx.x * blockDim.x + threadIdx.x; }
 __device__ inline int64 step() { return (int64)gridDim.x * blockDim.x; }
 
-// ---- numbers as they are stored, and as float. Narrowing rounds to the nearest, of two to the even one.
+// ---- conversion from stored numbers to float, and back. Narrowing rounds to the nearest number, and a tie to even.
 
 __device__ inline float widen(float v) { return v; }
 __device__ inline float widen(uint8 v) { return v; }  // masks, indices
@@ -57,7 +58,7 @@ inline float widen(fp16 v) { return shim_widen(v.bits); }
 inline void narrow(float v, fp16& to) { to.bits = shim_narrow(v); }
 #endif
 
-// ---- memory: load and store the i-th value, load4 and store4 the i-th four
+// ---- memory: load and store move the i-th value, load4 and store4 the i-th four values
 
 template <class S>
 struct alignas(4 * sizeof(S)) Four {
@@ -84,7 +85,7 @@ __device__ inline void store4(S* p, int64 i, float4 v) {
     reinterpret_cast<Four<S>*>(p)[i] = f;
 }
 
-// ---- a function of every element: y[i] = f(x[i] ...), four at a time. y may be any x.
+// ---- a function of every element: y[i] = f(x[i] ...), four at a time. y may be any of the x.
 
 template <class F, class... V>
 __device__ inline float4 apply4(F f, V... v) {
@@ -99,20 +100,21 @@ __device__ inline void map(int64 n, Y* y, F f, const X*... x) {
 
 // ---- arithmetic
 
-// Quotient and remainder of what is not negative; of numbers below 2^32 in 32 bits, which is several times faster.
+// Quotient and remainder of numbers that are not negative. Below 2^32 they are taken in 32 bits, several times faster.
 __device__ inline int64 quotient(int64 a, uint32 b) {
     return a >> 32 ? (int64)((uint64)a / b) : (int64)((uint32)a / b);
 }
 __device__ inline uint32 remainder(int64 a, uint32 b, int64 q) { return (uint32)(a - q * b); }
 
-__device__ inline float infinity() { return __uint_as_float(0x7F800000u); }  // INFINITY is a header's
+__device__ inline float infinity() { return __uint_as_float(0x7F800000u); }  // INFINITY would need a header
 __device__ inline bool is_nan(float x) { return x != x; }
 
-// Does x take the place of the largest so far? The first of equals stays; NaN is the largest, the last NaN stays.
+// Whether x replaces the largest value so far. The first of equal values stays. NaN counts as the largest, and a later
+// NaN replaces an earlier one.
 __device__ inline bool beats(float x, float best) { return x > best || is_nan(x); }
 
-// The sum of the block's values, in the order of a tree whatever the GPU; only thread 0's is used by callers.
-// blockDim.x must be a power of two; `shared` holds blockDim.x values.
+// The sum of the block's values, added as a tree, on every GPU in the same order. Callers use only thread 0's result.
+// blockDim.x must be a power of two, and `shared` has blockDim.x values.
 template <class V>
 __device__ inline V block_sum(V* shared, V value) {
     unsigned t = threadIdx.x;

@@ -1,5 +1,6 @@
-// Dropout, forward and backward alike: elements are kept or not by Philox4x32-10 (backends/philox.py has the definition),
-// as a function of seed, iteration, layer and the element's logical index. Nothing is stored. y may lie on x.
+// Dropout, the same forward and backward. Philox4x32-10 (defined in backends/philox.py) decides which elements are
+// kept, as a function of seed, iteration, layer and the element's logical index. No mask is stored. y may have the
+// bytes of x.
 
 #include "common.cuh"
 
@@ -21,7 +22,7 @@ __device__ inline Words philox(uint64 block, uint32 iteration, uint32 key, uint3
 
 #define STREAM uint32 key, uint32 seed_low, uint32 seed_high, uint32 limit, float scale
 
-// Memory in logical order: a thread does the four elements of a block.
+// For memory in logical order: a thread takes the four elements of a block.
 extern "C" __global__ void dropout_flat(const T* x, const int64* iteration, T* y, int64 n, STREAM) {
     uint32 now = (uint32)*iteration;
     for (int64 i = first(); i < (n + 3) / 4; i += step()) {
@@ -38,16 +39,17 @@ extern "C" __global__ void dropout_flat(const T* x, const int64* iteration, T* y
     }
 }
 
-// Channels innermost: a thread does what lies in one plane (image, channel) of a block of logical neighbours, so that
-// neighbouring threads touch neighbouring channels. A block that spans two planes is computed for each.
+// For channels innermost. A thread takes those of a block's four logical neighbours that are in one plane (image,
+// channel), so that neighbouring threads touch neighbouring channels. A block that spans two planes is computed for
+// each of them.
 extern "C" __global__ void dropout_channels(
     const T* x, const int64* iteration, T* y, int64 images, int channels, int plane, STREAM) {
     uint32 now = (uint32)*iteration;
-    int blocks = (plane + 3) / 4 + 1;  // that a plane may meet
+    int blocks = (plane + 3) / 4 + 1;  // most blocks that a plane may touch
     for (int64 i = first(); i < images * blocks * channels; i += step()) {
         int64 line = quotient(i, channels), image = quotient(line, blocks);
         uint32 c = remainder(i, channels, line);
-        int64 start = (image * channels + c) * plane, end = start + plane;  // logical
+        int64 start = (image * channels + c) * plane, end = start + plane;  // logical indices
         int64 block = start / 4 + remainder(line, blocks, image);
         if (block * 4 >= end) continue;
         Words w = philox(block, now, key, seed_low, seed_high);

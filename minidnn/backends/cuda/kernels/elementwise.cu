@@ -1,5 +1,5 @@
-// Kernels that treat each element by itself: sums, products and maxima of tensors of one shape, and copies. They run
-// over the bytes as they lie; y may lie on any x.
+// Element-wise kernels: sums, products and maxima of tensors of one shape, and copies. They take the elements in the
+// order of memory. y may have the bytes of any x.
 
 #include "common.cuh"
 
@@ -11,7 +11,7 @@ extern "C" __global__ void copy(const T* x, T* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }
 
-// From float to the storage's format, perhaps times a factor, and back.
+// Conversions from float to the storage's format, perhaps times a factor, and back.
 extern "C" __global__ void cast_to(const float* x, T* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }
@@ -27,15 +27,15 @@ extern "C" __global__ void multiply(const T* x, T* y, float factor, int64 n) {
     map(n, y, [=](float v) { return factor * v; }, x);
 }
 
-// dx = dy where `which` is `index`
+// dx = dy where `which` is `index`, 0 elsewhere
 extern "C" __global__ void choose(const uint8* which, const T* dy, T* dx, int index, int64 n) {
     map(n, dx, [=](float w, float g) { return w == (float)index ? g : 0.0f; }, which, dy);
 }
 
 // ---- Eltwise over N operands in one pass, N from 2 to 4 (*_2 .. *_4)
 //
-// All of these kernels take four pointers, of which the first N count. Where there are more operands, elementwise.py
-// makes several passes, and the first operand of each later pass is the result so far.
+// All of these kernels take four pointers, and use the first N. For more operands backends/cuda/elementwise.py makes
+// several passes, and the first operand of each later pass is the result so far.
 
 #define OPERANDS const T *x0, const T *x1, const T *x2, const T *x3
 #define COEFFICIENTS float c0, float c1, float c2, float c3
@@ -84,9 +84,9 @@ __device__ inline void product(OPERANDS, T* y, int64 n) {
     }
 }
 
-// The largest of one element's values, and the index of its operand. Of the first two, if they are equal, the second is
-// taken, as in Caffe; of later ones the first. NaN is the largest. Where done > 0, v[0] is the largest of `done` operands
-// so far, and `best` its index.
+// The largest of one element's values, and the index of its operand. If the first two are equal, the second is taken,
+// as in Caffe; of later equals the first. NaN counts as the largest. If done > 0, v[0] is the largest of `done`
+// operands so far, and `best` its index.
 template <int N>
 __device__ inline float largest(const float* v, int done, int& best) {
     float y = v[0];

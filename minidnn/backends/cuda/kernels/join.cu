@@ -1,8 +1,8 @@
-// Moves: rows into a wider tensor and out of it, and between the order of channels innermost and the logical order.
+// Moves of elements: rows into a wider tensor and out of it, and from channels innermost to the logical order and back.
 
 #include "common.cuh"
 
-// `rows` rows of `width` values, from rows that lie `from` values apart to rows `to` apart
+// Moves `rows` rows of `width` values, from rows that are `from` values apart to rows that are `to` apart.
 template <int V>
 __device__ inline void move(const T* x, T* y, int64 rows, int64 width, int64 from, int64 to) {
     int64 wide = width / V;
@@ -21,8 +21,8 @@ extern "C" __global__ void rows_4(const T* x, T* y, int64 rows, int64 width, int
     move<4>(x, y, rows, width, from, to);
 }
 
-// y(image, column, row) = x(image, row, column): tiles of 32 x 32 through shared memory, 8 rows of a tile at a time, so
-// that both sides are touched in runs of 32. 256 threads.
+// y(image, column, row) = x(image, row, column), with 256 threads. Tiles of 32 x 32 go through shared memory, 8 rows of
+// a tile at a time, so that both x and y are touched in runs of 32 values.
 constexpr int TILE = 32;
 extern "C" __global__ void __launch_bounds__(256) transpose(const T* x, T* y, int64 images, int rows, int columns) {
     __shared__ float tile[TILE][TILE + 1];  // one more than a row: no bank conflicts
@@ -43,7 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) transpose(const T* x, T* y, in
     }
 }
 
-// Between images of different shapes: y's values in logical order, from x's. Rare, and as slow as it looks.
+// Copies x to y in logical order, where both are images and have different shapes. Rare, and as slow as it looks.
 extern "C" __global__ void reshape(
     const T* x, T* y, int64 n, int xc, int xh, int xw, int yc, int yh, int yw) {
     for (int64 i = first(); i < n; i += step()) {

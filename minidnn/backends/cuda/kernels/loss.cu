@@ -1,13 +1,14 @@
 // Softmax along any axis, its loss, accuracy, and the objective.
 //
-// A row is what one softmax goes over: `length` values, `inner` elements apart. Row r begins at
+// A row is the `length` values of one softmax, which are `inner` elements apart. Row r begins at
 // r / inner * length * inner + r % inner. A block takes blockDim.x / lanes rows at a time, each by `lanes` threads (a
-// power of two). Where a row's values are neighbours in memory (inner 1), so are its threads; else the rows' threads.
+// power of two). If a row's values are neighbours in memory (inner is 1), neighbouring threads share a row. Otherwise
+// neighbouring threads have neighbouring rows.
 
 #include "common.cuh"
 
 constexpr int ROW_BLOCK = 256;
-constexpr float TINY = 1.17549435e-38f;  // Caffe's floor under a probability before its logarithm
+constexpr float TINY = 1.17549435e-38f;  // Caffe's least probability, before its logarithm is taken
 
 __device__ inline float not_a_number() { return __int_as_float(0x7FFFFFFF); }
 __device__ inline float minus_infinity() { return __int_as_float(0xFF800000); }
@@ -20,7 +21,9 @@ struct Rows {
 #define ROWS_GIVEN Rows{rows, inner, length, lanes}
 
 struct Thread {
-    int slot, lane, apart, slots;  // which of the block's rows; which of its threads; how far apart these are
+    // A thread has row `slot` of the block's `slots` rows, and is number `lane` of the row's threads, which are `apart`
+    // threads apart.
+    int slot, lane, apart, slots;
 
     __device__ explicit Thread(const Rows& g) {
         int t = threadIdx.x;
@@ -42,7 +45,8 @@ struct Plus {
     __device__ V operator()(V a, V b) const { return a + b; }
 };
 
-// A value of each row, known to all its threads, from one of each thread's; as a tree. All of a block call it.
+// Combines the values of a row's threads by `op`, as a tree; all threads of the row get the result. All threads of the
+// block must call this.
 template <class V, class Op>
 __device__ inline V of_row(const Rows& g, const Thread& me, V (&shared)[ROW_BLOCK], V value, Op op) {
     if (g.lanes == 1) return value;
@@ -58,7 +62,8 @@ __device__ inline V of_row(const Rows& g, const Thread& me, V (&shared)[ROW_BLOC
     return all;
 }
 
-// The block's rows, one after another: `each(row, begin, there)`, called by all threads, those without a row too.
+// Calls each(row, begin, there) for the block's rows, one after another. All threads call it: `there` is false for
+// those without a row.
 template <class Each>
 __device__ inline void for_rows(const Rows& g, const Thread& me, Each each) {
     for (int64 start = (int64)blockIdx.x * me.slots; start < g.count; start += (int64)gridDim.x * me.slots) {
@@ -68,11 +73,11 @@ __device__ inline void for_rows(const Rows& g, const Thread& me, Each each) {
     }
 }
 
-struct Exponentials {  // of a row: exp(x - largest) / sum
+struct Exponentials {  // a row's softmax is exp(x - largest) / sum
     float largest, sum;
 };
 
-// Where a score is NaN or +inf, or all are -inf, the sum and so the whole row becomes NaN.
+// If a score is NaN or +inf, or all are -inf, the sum becomes NaN, and so does the whole row.
 __device__ inline Exponentials exponentials(const Rows& g, const Thread& me, float (&shared)[ROW_BLOCK], const T* x,
                                             int64 begin, bool there) {
     float largest = minus_infinity(), sum = 0;
@@ -84,7 +89,7 @@ __device__ inline Exponentials exponentials(const Rows& g, const Thread& me, flo
     return {largest, of_row(g, me, shared, sum, Plus())};
 }
 
-// y may lie on x: each thread reads last what it then writes.
+// y may have the bytes of x: each thread reads a value for the last time just before it overwrites it.
 extern "C" __global__ void softmax_forward(const T* x, T* y, ROWS) {
     __shared__ float shared[ROW_BLOCK];
     Rows g = ROWS_GIVEN;
@@ -99,7 +104,7 @@ extern "C" __global__ void softmax_forward(const T* x, T* y, ROWS) {
     });
 }
 
-// dx = y (dy - sum(y dy)); dx may lie on dy.
+// dx = y (dy - sum(y dy)); dx may have the bytes of dy.
 extern "C" __global__ void softmax_backward(const T* y, const T* dy, T* dx, ROWS) {
     __shared__ float shared[ROW_BLOCK];
     Rows g = ROWS_GIVEN;
@@ -119,9 +124,9 @@ extern "C" __global__ void softmax_backward(const T* y, const T* dy, T* dx, ROWS
 
 // ---- labels
 
-// Labels are counted in logical order (N, C, H, W), while scores and labels of four axes lie as N, H, W, C. From a row's
-// place to the label's number, and from that to the label's place, planes of rows x columns are turned; a matrix of one
-// column stays as it is.
+// Labels are numbered in logical order (N, C, H, W), but in memory scores and labels of four axes are N, H, W, C. Two
+// transpositions lead from a row to its label: one from the row's place to the label's number, one from that number to
+// the label's place. Each transposes planes of rows x columns; a plane of one column stays as it is.
 struct Turn {
     int64 rows, columns;
 };
@@ -136,7 +141,7 @@ struct Labels {
     Turn of_row, of_label;
     int ignore, ignores, classes;
 
-    // Whether the row's label counts; `which` is -1 where it names no class.
+    // Whether the row's label counts. `which` becomes the label, or -1 if it counts and names no class.
     __device__ bool counts(int64 row, int& which) const {
         which = label[turned(of_label, turned(of_row, row))];
         if (ignores && which == ignore) return false;
@@ -150,8 +155,8 @@ struct Labels {
 
 // ---- softmax_loss
 
-// prob, each block's part of the loss, and how many of its labels count. A row's first thread has its label's term. A
-// label that names no class makes the loss NaN: a kernel cannot raise an error.
+// Writes prob, each block's part of the loss, and the number of its labels that count. A row's first thread adds the
+// term of its label. A label that names no class makes the loss NaN, because a kernel cannot raise an error.
 extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, T* prob, double* losses, int64* counted,
                                                 ROWS, LABELS) {
     __shared__ float shared[ROW_BLOCK];
@@ -172,7 +177,7 @@ extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, T*
         int which;
         if (me.lane == 0 && labels.counts(row, which)) {
             float p = which < 0 ? not_a_number() : expf(load(x, begin + which * inner) - e.largest) / e.sum;
-            loss -= logf(p < TINY ? TINY : p);  // NaN passes
+            loss -= logf(p < TINY ? TINY : p);  // NaN stays NaN
             count++;
         }
     });
@@ -181,7 +186,7 @@ extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, T*
     if (threadIdx.x == 0) losses[blockIdx.x] = loss, counted[blockIdx.x] = count;
 }
 
-// One block. divisor 0: the number of labels that count.
+// Adds up the blocks' parts and divides. A divisor of 0 means the number of labels that count. For one block.
 extern "C" __global__ void softmax_loss_finish(const double* losses, const int64* counted, float* loss, int n,
                                                double divisor) {
     __shared__ double loss_shared[ROW_BLOCK];
@@ -194,7 +199,7 @@ extern "C" __global__ void softmax_loss_finish(const double* losses, const int64
     if (threadIdx.x == 0) loss[0] = (float)(total / (divisor != 0 ? divisor : count > 1 ? (double)count : 1.0));
 }
 
-// How many of n labels are not `ignore`, by blocks.
+// Counts those of n labels that are not `ignore`: one number for each block.
 extern "C" __global__ void count_labels(const int* label, int* counted, int64 n, int ignore) {
     __shared__ int shared[ROW_BLOCK];
     int count = 0;
@@ -203,8 +208,8 @@ extern "C" __global__ void count_labels(const int* label, int* counted, int64 n,
     if (threadIdx.x == 0) counted[blockIdx.x] = count;
 }
 
-// dx = (prob - 1 at the label) weight / divisor, 0 where the label does not count, NaN where it names no class. With
-// divisor 0 the labels that count are the sum of `counted`'s n numbers. dx may lie on prob.
+// dx = (prob - 1 at the label) weight / divisor; 0 if the label does not count, and NaN if it names no class. A divisor
+// of 0 means the number of labels that count, which is the sum of the n numbers in `counted`. dx may have prob's bytes.
 extern "C" __global__ void softmax_loss_backward(const T* prob, const int* label, const int* counted, T* dx, ROWS,
                                                  LABELS, int n, double weight, double divisor) {
     __shared__ int64 shared[ROW_BLOCK];
@@ -230,9 +235,10 @@ extern "C" __global__ void softmax_loss_backward(const T* prob, const int* label
     });
 }
 
-// ---- accuracy: a label is right where fewer than top_k other scores are not below its own (so NaN makes it wrong)
+// ---- accuracy: a label is right if fewer than top_k other scores reach its own. A NaN counts as reaching any score,
+// and any score as reaching a NaN.
 
-// By blocks: right, counted, and labels that name no class, `gridDim.x` numbers each.
+// Counts labels that are right, that count, and that name no class: for each of these one number per block.
 extern "C" __global__ void accuracy(const T* x, const int* label, int64* found, ROWS, LABELS, int top_k) {
     __shared__ int shared[ROW_BLOCK];
     __shared__ int64 long_shared[ROW_BLOCK];
@@ -247,7 +253,7 @@ extern "C" __global__ void accuracy(const T* x, const int* label, int64* found, 
             float own = load(x, begin + which * inner);
             for (int k = me.lane; k < length; k += lanes) above += !(load(x, begin + k * inner) < own);
         }
-        above = of_row(g, me, shared, above, Plus());  // its own score among them
+        above = of_row(g, me, shared, above, Plus());  // this counts the label's own score, too
         if (counts && me.lane == 0) {
             counted++;
             if (which < 0) wrong++;
@@ -264,7 +270,7 @@ extern "C" __global__ void accuracy(const T* x, const int* label, int64* found, 
     }
 }
 
-// One block. NaN where a label names no class.
+// The share of labels that are right; NaN if a label names no class. For one block.
 extern "C" __global__ void accuracy_finish(const int64* found, float* out, int n) {
     __shared__ int64 shared[ROW_BLOCK];
     int64 sum[3];
@@ -277,7 +283,7 @@ extern "C" __global__ void accuracy_finish(const int64* found, float* out, int n
         out[0] = sum[2] ? not_a_number() : (float)((double)sum[0] / (double)(sum[1] > 1 ? sum[1] : 1));
 }
 
-// ---- the weighted sum of up to four losses, added to `out` where `goes_on`
+// ---- the weighted sum of up to four losses, added to `out` if `goes_on`
 
 extern "C" __global__ void objective(const float* a, const float* b, const float* c, const float* d, float* out, int n,
                                      int goes_on, float wa, float wb, float wc, float wd) {

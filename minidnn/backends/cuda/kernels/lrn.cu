@@ -1,8 +1,8 @@
-// LRN: y = x s^-beta with s = k + alpha (the sum of x^2 over a window). alpha is divided by the window's size already.
+// LRN: y = x s^-beta with s = k + alpha (the sum of x^2 over a window). alpha is already divided by the window's size.
 //
-// A window is a product of two ranges, each along one axis: its neighbours' distance in elements, the axis' length and
-// half the range, clipped at the edge. Channels are one range and a trivial one; an image's n x n two, or one after
-// the other (sums, then sums of sums).
+// A window is a product of two ranges, each along one axis and clipped at the edges. An axis has a stride in elements,
+// a length, and half the range. A window across channels has one range and a trivial one. A window of n x n in an image
+// has two; they are taken together, or one after the other (sums, then sums of sums).
 
 #include "columns.cuh"
 
@@ -14,7 +14,7 @@ struct Axis {
 #define AXIS(a) int64 a##_stride, int a##_length, int a##_half
 #define AXIS_GIVEN(a) Axis{a##_stride, a##_length, a##_half}
 
-// How far the window of element i reaches along an axis: from -before to after.
+// The reach of element i's window along an axis: from `before` elements before it to `after` elements after it.
 __device__ inline void reach(const Axis& a, int64 i, int& before, int& after) {
     before = after = 0;
     if (a.half == 0) return;
@@ -49,14 +49,14 @@ struct Plain {
     __device__ float operator()(int64 i) const { return load(p, i); }
 };
 
-// s^-beta; beta is 0.75 nearly everywhere, and powf many times as slow.
+// s^-beta. beta is nearly always 0.75; powf is many times as slow.
 __device__ inline float power(float s, float beta) {
     if (beta != 0.75f) return powf(s, -beta);
     float r = rsqrtf(s);
     return r * sqrtf(r);
 }
 
-// The number of images' elements, n; what s begins with, k; alpha per element of the window; beta.
+// n: the number of elements; k: the constant in s; alpha: already divided by the window's size; beta.
 #define NUMBERS int64 n, float k, float alpha, float beta
 
 // Sums of squares along one axis.
@@ -78,7 +78,7 @@ extern "C" __global__ void forward(const T* x, T* y, NUMBERS, AXIS(a), AXIS(b)) 
     }
 }
 
-// From sums of squares along the other axis.
+// Forward from t, the sums of squares along the other axis.
 extern "C" __global__ void forward_of_sums(const T* x, const float* t, T* y, NUMBERS, AXIS(a)) {
     for (int64 i = first(); i < n; i += step()) {
         float s = k + alpha * window_sum(AXIS_GIVEN(a), Axis{1, 1, 0}, i, Plain<float>{t});
@@ -94,7 +94,7 @@ __device__ inline void terms(const T* x, const T* dy, T* dx, float* u, int64 i, 
     u[i] = direct * load(x, i) / s;
 }
 
-// dx is the first term only.
+// Writes u, and to dx the first term only.
 extern "C" __global__ void backward_terms(const T* x, const T* dy, T* dx, float* u, NUMBERS, AXIS(a), AXIS(b)) {
     for (int64 i = first(); i < n; i += step())
         terms(x, dy, dx, u, i, k + alpha * window_sum(AXIS_GIVEN(a), AXIS_GIVEN(b), i, Square<T>{x}), beta);
@@ -113,14 +113,14 @@ extern "C" __global__ void backward_rest(const T* x, const float* u, T* dx, int6
     }
 }
 
-// Across channels, where they are innermost, in one pass: a block makes TILE neighbouring elements, which need u of
-// `half` more on either side, and those x of as many again. Shared: x (TILE + 4 half), then the first term and u
-// (TILE + 2 half each). Within a tile rows of channels end and begin; windows are clipped at their ends.
+// Backward across channels, if these are innermost, in one pass. A block computes TILE neighbouring elements. They need
+// u of `half` more elements on either side, and these need x of as many more again. Shared memory has x (TILE + 4 half)
+// and then the first term and u (TILE + 2 half each). A row of channels may end in a tile; windows are clipped there.
 constexpr int TILE = 1024;
 
 extern "C" __global__ void backward_across(const T* x, const T* dy, T* dx, NUMBERS, int channels, int half) {
     extern __shared__ float memory[];
-    int length = TILE + 2 * half;  // of the two
+    int length = TILE + 2 * half;  // of the first term, and of u
     float *around = memory, *direct = memory + length + 2 * half, *u = direct + length;
     for (int64 start = (int64)blockIdx.x * TILE; start < n; start += (int64)gridDim.x * TILE) {
         for (int j = threadIdx.x; j < length + 2 * half; j += blockDim.x) {
@@ -151,10 +151,11 @@ extern "C" __global__ void backward_across(const T* x, const T* dy, T* dx, NUMBE
     }
 }
 
-// ---- across channels, windows of up to nine and a multiple of four channels: a thread takes four neighbouring channels,
-// position by position (columns.cuh), and what it needs of those around as whole fours, in registers.
+// ---- across channels, for windows of up to nine, and a number of channels that is a multiple of four. A thread takes
+// four neighbouring channels, position by position (columns.cuh). It loads the channels around them, as whole fours,
+// into registers.
 
-// Fours of channels from `around` fours before to as many after; zeros beyond the ends.
+// Loads fours of channels, from AROUND fours before to as many after; zeros beyond the ends.
 template <int AROUND>
 __device__ inline void neighbours(const T* p, int64 four, int channel, int channels, float (&v)[4 * (2 * AROUND + 1)]) {
 #pragma unroll
@@ -201,7 +202,7 @@ __device__ inline void backward_rows(const T* x, const T* dy, T* dx, const Colum
 #pragma unroll
             for (int j = -HALF; j <= HALF; j++) sum += v[MIDDLE + c + j] * v[MIDDLE + c + j];
             float s = k + alpha * sum, first_term = d[4 + c] * power(s, beta);
-            bool there = here.channel + c >= 0 && here.channel + c < g.channels;  // else s may be 0, and u not a number
+            bool there = here.channel + c >= 0 && here.channel + c < g.channels;  // else s may be 0, and u NaN
             u[c + HALF] = there ? first_term * v[MIDDLE + c] / s : 0;
             if (c >= 0 && c < 4) direct[c] = first_term;
         }

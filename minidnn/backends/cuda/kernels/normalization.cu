@@ -1,12 +1,12 @@
-// BatchNorm and Scale. Statistics are floats in any storage.
+// BatchNorm and Scale. Statistics are floats in every storage.
 
 #include "columns.cuh"
 
 // ---- statistics of the batch
 
 // Mean and sum of squared deviations of n values, merged as in Chan, Golub and LeVeque 1979. A difference of sums of
-// squares would lose all digits where the mean is much larger than the deviation. From each value of a channel one
-// of them, its pivot, is subtracted first: a mean rounded at the magnitude of x would still lose half the digits.
+// squares would lose all digits if the mean is much larger than the deviation. One value of a channel, its pivot, is
+// subtracted from all of them first: a mean that is rounded at the magnitude of x would still lose half the digits.
 struct Moments {
     float n, mean, m2;
 };
@@ -18,7 +18,7 @@ __device__ inline Moments merged(Moments a, Moments b) {
     return {n, a.mean + delta * weight, a.m2 + b.m2 + delta * delta * (a.n * weight)};
 }
 
-// Threads' moments at shared[n, mean, m2][thread], merged over the block's items as a tree.
+// Merges the threads' moments at shared[n, mean, m2][thread] over the block's items, as a tree.
 __device__ inline void merge_block(float (&shared)[3 * COLUMN_BLOCK], int across, int stride) {
     float *n = shared, *mean = shared + COLUMN_BLOCK, *m2 = shared + 2 * COLUMN_BLOCK;
     int t = threadIdx.x;
@@ -40,7 +40,7 @@ __device__ inline float pivot_of(const T* x, const Columns& g, int channel) {
     return fmaxf(fminf(a, b), fminf(fmaxf(a, b), c));
 }
 
-// Four items at a time: their own mean first, then one merge.
+// The moments of a chunk's items. A thread takes four items at a time: first their own mean, then one merge.
 template <int V, class Out>
 __device__ inline void moments(const T* x, const Columns& g, Out out, float (&shared)[3 * COLUMN_BLOCK]) {
     Place<V> here(g);
@@ -79,7 +79,7 @@ __device__ inline void moments(const T* x, const Columns& g, Out out, float (&sh
     }
     int t = threadIdx.x;
     for (int v = 0; v < V; v++) {
-        __syncthreads();  // the former channel's have been read
+        __syncthreads();  // the moments of the channel before have been read
         shared[t] = n, shared[COLUMN_BLOCK + t] = mean[v], shared[2 * COLUMN_BLOCK + t] = m2[v];
         merge_block(shared, g.across, here.stride);
         if (t < g.across && here.any)
@@ -87,7 +87,7 @@ __device__ inline void moments(const T* x, const Columns& g, Out out, float (&sh
     }
 }
 
-struct MomentsOfChunk {  // (chunks, n mean m2, channels)
+struct MomentsOfChunk {  // writes to an array (chunks, [n, mean, m2], channels)
     float* to;
     int channels;
 
@@ -97,7 +97,7 @@ struct MomentsOfChunk {  // (chunks, n mean m2, channels)
     }
 };
 
-struct MomentsOfBatch {  // variance is the biased one
+struct MomentsOfBatch {  // writes the mean and the biased variance
     const T* x;
     Columns of_x;
     float *mean, *variance;
@@ -120,7 +120,7 @@ struct MomentsOfBatch {  // variance is the biased one
 MOMENTS(1)
 MOMENTS(4)
 
-// The chunks' moments merged; `items` are chunks; x has x_items and x_inner.
+// Merges the chunks' moments. Here `items` are the chunks; those of x are x_items, with x_inner.
 extern "C" __global__ void moments_finish(const T* x, const float* partial, float* mean, float* variance,
                                           int64 x_items, int x_inner, COLUMNS) {
     __shared__ float shared[3 * COLUMN_BLOCK];
@@ -142,7 +142,7 @@ extern "C" __global__ void moments_finish(const T* x, const float* partial, floa
 
 // ---- running statistics
 
-// s <- f s + (the batch's), the variance made unbiased; factor <- f factor + 1
+// sum <- fraction * sum + the batch's statistic (the variance is made unbiased); factor <- fraction * factor + 1
 extern "C" __global__ void statistics(const float* mean, const float* variance, float* mean_sum, float* variance_sum,
                                       float* factor, int channels, float fraction, float unbiased) {
     for (int64 c = first(); c < channels; c += step()) {
@@ -155,7 +155,7 @@ extern "C" __global__ void statistics(const float* mean, const float* variance, 
 // A running statistic from its sum; 0 before the first update.
 __device__ inline float running(float total, float factor) { return factor != 0 ? total / factor : 0; }
 
-// ---- normalizing. A thread keeps its channels' numbers in registers.
+// ---- normalizing. A thread keeps the numbers of its channels in registers.
 
 template <int V, class Each>
 __device__ inline void map_columns(const Columns& g, Each each) {
@@ -170,7 +170,7 @@ template <int V>
 struct Normalize {
     const T* x;
     T* y;
-    const float *mean, *variance, *factor;  // no factor: they are the batch's, not sums
+    const float *mean, *variance, *factor;  // a null factor: mean and variance are the batch's, not running sums
     float eps;
     Pack<V> m, scale;
 
@@ -210,7 +210,7 @@ struct Rescale {
 // ---- backward: dx = (dy - mean(dy) - xhat mean(dy xhat)) / deviation, xhat = (x - mean) / deviation
 
 template <int V>
-struct SumsOfBackward {  // of dy, and of dy (x - mean)
+struct SumsOfBackward {  // adds dy, and dy (x - mean)
     const T *x, *dy;
     const float* mean;
     Pack<V> m;
@@ -229,7 +229,7 @@ struct SumsOfBackward {  // of dy, and of dy (x - mean)
     }
 };
 
-struct TwoSums {  // (chunks, 2, channels)
+struct TwoSums {  // writes to an array (chunks, 2, channels)
     float* to;
     int channels;
 
@@ -275,7 +275,7 @@ extern "C" __global__ void backward_finish(const float* partial, float* sums, CO
     column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, FloatOut{sums}, shared);
 }
 
-// x and y (and dy and dx) may be the same bytes, where the op permits it: hence no __restrict__.
+// x and y (and dy and dx) may be the same bytes if the op permits it, so they are not __restrict__.
 #define NORMALIZE(V)                                                                                           \
     extern "C" __global__ void normalize_##V(const T* x, const float* mean, const float* variance, T* y,       \
                                              float eps, COLUMNS) {                                             \
@@ -302,9 +302,9 @@ extern "C" __global__ void backward_finish(const float* partial, float* sums, CO
 NORMALIZE(1)
 NORMALIZE(4)
 
-// ---- Scale: a factor, and perhaps a summand, by channel. y may lie on x.
+// ---- Scale: a factor, and perhaps a summand, by channel. y may have the bytes of x.
 
-// For channels that are innermost and a multiple of four; `four` is their number by four.
+// For channels that are innermost, in a number that is a multiple of four; `four` is that number / 4.
 template <bool SHIFT>
 __device__ inline void scale_inner(const T* x, const T* gamma, const T* beta, T* y, int64 n4, int four) {
     for (int64 i = first(); i < n4; i += step()) {
@@ -316,7 +316,7 @@ __device__ inline void scale_inner(const T* x, const T* gamma, const T* beta, T*
     }
 }
 
-// For any layout: `inner` elements of a channel lie together.
+// For any layout: `inner` elements of a channel are neighbours in memory.
 template <bool SHIFT>
 __device__ inline void scale_any(const T* x, const T* gamma, const T* beta, T* y, int64 n, int inner, int channels) {
     for (int64 i = first(); i < n; i += step()) {

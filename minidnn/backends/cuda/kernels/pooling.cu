@@ -1,7 +1,8 @@
-// Pooling in NHWC with Caffe's windows, which may hang over the edges. A thread computes V channels of one place, V = 4
-// where their number allows; backward gathers in the order in which the reference adds, so that nothing is atomic.
+// Pooling of NHWC images with Caffe's windows, which may reach over the edges. A thread computes V channels of one
+// place; V is 4 if the number of channels is a multiple of 4, else 1. Backward gathers, in the order in which the
+// reference adds, so it needs no atomic additions.
 //
-// An index is the position of a maximum in its whole window, row by row, clipped or not.
+// An index is a maximum's position in its window, counted row by row in the whole window even if it is clipped.
 
 #include "common.cuh"
 
@@ -11,7 +12,7 @@ struct Geometry {
 #define GEOMETRY int h, int w, int oh, int ow, int c, int kh, int kw, int sh, int sw, int ph, int pw
 #define GIVEN Geometry{h, w, oh, ow, c, kh, kw, sh, sw, ph, pw}
 
-// Item i of an image with `high` rows of `wide` places of g.c channels, V of which make an item.
+// The place of item i in images with `high` rows of `wide` places of `c` channels, where an item is V channels.
 struct Place {
     int64 image;
     int row, column, channel;
@@ -23,7 +24,7 @@ __device__ inline Place place(int64 i, int high, int wide, int c) {
             (int)remainder(i, c / V, pixel) * V};
 }
 
-// V values or indices that lie together
+// V values that are neighbours in memory
 template <int V>
 struct Some {
     float v[V];
@@ -62,7 +63,7 @@ __device__ inline void store_index(I* p, int64 at, const int* from) {
     else reinterpret_cast<int4*>(p)[at / 4] = make_int4(from[0], from[1], from[2], from[3]);
 }
 
-// y (where VALUE) and the index (where there is one) of each window's maximum; items: of y
+// Each window's maximum to y (if VALUE), and its index (if INDEX). `items`: of y.
 template <int V, bool VALUE, bool INDEX, class I>
 __device__ inline void max_forward(const T* x, T* y, I* index, int64 items, Geometry g) {
     for (int64 i = first(); i < items; i += step()) {
@@ -87,16 +88,17 @@ __device__ inline void max_forward(const T* x, T* y, I* index, int64 items, Geom
     }
 }
 
-// The windows that meet place `at` of one axis, last to first: so it stands first in the last one.
+// The windows, along one axis, that contain position `at`: from `from` down to `to`. In `from` the position is nearest
+// to the window's beginning.
 struct Range {
     int from, to;  // from >= to
 };
 __device__ inline Range windows(int at, int pad, int kernel, int stride, int out) {
-    int over = at + pad - kernel;  // a window that ends there does not reach it
+    int over = at + pad - kernel;  // a window that begins here, in padded positions, just misses `at`
     return {min((at + pad) / stride, out - 1), over < 0 ? 0 : over / stride + 1};
 }
 
-// dx = the sum of dy where the index points here; items: of dx
+// dx = the sum of dy over the windows whose index names this position. `items`: of dx.
 template <int V, class I>
 __device__ inline void max_backward(const I* index, const T* dy, T* dx, int64 items, Geometry g) {
     for (int64 i = first(); i < items; i += step()) {
@@ -120,7 +122,7 @@ __device__ inline void max_backward(const I* index, const T* dy, T* dx, int64 it
     }
 }
 
-// What AVE divides by: the window clipped to the image and its padding on both sides, not to the image.
+// The divisor of an average: the places of the window clipped to the image with its padding, not to the image.
 __device__ inline float divisor(int row, int column, Geometry g) {
     int top = row * g.sh - g.ph, left = column * g.sw - g.pw;
     return (float)((min(top + g.kh, g.h + g.ph) - top) * (min(left + g.kw, g.w + g.pw) - left));

@@ -1,8 +1,8 @@
-// Sums by channel, for two families. Of `bias` are the sums of dy, and of a ReLU's dx while it is made; of
-// `normalization` is the sum of x * dy, Scale's gamma gradient.
+// Sums by channel, for two families. `bias` uses the sums of dy, and the sums of a ReLU's dx, taken while dx is
+// computed. `normalization` uses the sum of x * dy, which is Scale's gamma gradient.
 //
-// The first stage sums chunks of items, the second the chunks' sums; one chunk needs no second stage. Both run in an
-// order that depends on shapes alone.
+// The first stage sums chunks of items, and the second sums the chunks' sums; one chunk needs no second stage. Both add
+// in an order that depends on shapes alone.
 
 #include "columns.cuh"
 
@@ -31,7 +31,7 @@ struct SumOfProducts {
     }
 };
 
-// dx = dy where y > 0, and the sum of dx, added up before it is rounded to be stored.
+// dx = dy where y > 0, else 0 * dy, and the sum of dx. The sum takes each value before it is rounded to be stored.
 template <int V>
 struct RectifiedSum {
     const T *y, *dy;

@@ -6,7 +6,7 @@ constexpr int UPDATE_BLOCK = 256;
 
 // ---- accumulation
 
-// y = total + x, in place of the total, which is float.
+// y = total + x, where y has the bytes of the total, which is float.
 extern "C" __global__ void accumulate(const float* total, const T* x, float* y, int64 n) {
     map(n, y, [](float u, float v) { return u + v; }, total, x);
 }
@@ -17,7 +17,8 @@ extern "C" __global__ void clear(T* y, int64 n) {
 
 // ---- SGD
 
-// The order of operations is that of the cpu backend. Each is rounded by itself: a fused multiply-add would round once.
+// The order of operations is Caffe's, as in the cpu backend. Each operation is rounded: a fused multiply-add would
+// round only once.
 struct Sgd {
     float scale, step, decay, momentum;
     int lasso;
@@ -25,7 +26,7 @@ struct Sgd {
     __device__ float gradient(float w, float dw) const {
         float g = __fmul_rn(dw, scale);
         if (decay != 0) {
-            float sign = w > 0 ? 1.0f : w < 0 ? -1.0f : w;  // 0 and NaN stay
+            float sign = w > 0 ? 1.0f : w < 0 ? -1.0f : w;  // 0 and NaN stay as they are
             g = __fadd_rn(g, __fmul_rn(lasso ? sign : w, decay));
         }
         return __fmul_rn(g, step);
@@ -37,8 +38,8 @@ struct Sgd {
     }
 };
 
-// Both read the rate, the objective and the factor of gradients in device memory. Where the objective or the factor is not
-// finite nothing changes.
+// Both kernels read the rate, the objective and the factor of gradients from device memory. If the objective or the
+// factor is not finite, nothing changes.
 #define SGD_NUMBERS                                                                                               \
     const float *rate, const float *objective, const float *clip, int clipped, int64 n, float scale, float lr_mult, \
         float decay, float momentum, int lasso
@@ -80,12 +81,12 @@ extern "C" __global__ void sgd_momentum(float* w, const T* dw, float* h, SGD_NUM
     }
 }
 
-// ---- clipping: squares are exact in double, so that the sums are right for any sizes
+// ---- clipping: squares are exact in double and added in double, so that the sums are good for any sizes
 
 #define OF_EIGHT(type, name) \
     type name##0, type name##1, type name##2, type name##3, type name##4, type name##5, type name##6, type name##7
 
-// Sums of squares of up to eight gradients, the k-th by blocks_k blocks, to the launch's part of `partial`.
+// Sums the squares of up to eight gradients, the k-th by blocks_k blocks. Each block writes one sum to `partial`.
 extern "C" __global__ void squares(OF_EIGHT(const T*, dw), OF_EIGHT(int64, n), OF_EIGHT(int, blocks), double* partial) {
     __shared__ double shared[UPDATE_BLOCK];
     const T* all[8] = {dw0, dw1, dw2, dw3, dw4, dw5, dw6, dw7};
@@ -112,7 +113,7 @@ extern "C" __global__ void squares(OF_EIGHT(const T*, dw), OF_EIGHT(int64, n), O
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// The factor is threshold / norm where the norm is larger, else 1. One block.
+// The factor is threshold / norm if the norm is larger than the threshold, else 1. For one block.
 extern "C" __global__ void clip_factor(const double* partial, float* factor, int n, double threshold) {
     __shared__ double shared[UPDATE_BLOCK];
     double sum = 0;
@@ -121,9 +122,10 @@ extern "C" __global__ void clip_factor(const double* partial, float* factor, int
     if (threadIdx.x == 0) factor[0] = norm > threshold ? (float)(threshold / norm) : 1.0f;
 }
 
-// The same for gradients that are scaled by state[0]: the factor also undoes the scale. Where the gradients are not finite
-// and the scale can be halved, it is halved, and the factor is NaN. The number of good steps is state[1]; after `period` of
-// them the scale is doubled. Where the objective is not finite the state stays. One block.
+// The same for gradients that are scaled by state[0]: the factor also undoes the scale. If the gradients are not finite
+// and the scale can be halved, it is halved, and the factor is NaN. state[1] is the number of good steps. After
+// `period` of them the scale is doubled, but not above `most`. If the objective is not finite, the state stays as it
+// is. For one block.
 extern "C" __global__ void unscale_factor(const double* partial, const float* objective, float* state, float* factor,
                                           int n, double threshold, int period, float most, float least) {
     __shared__ double shared[UPDATE_BLOCK];
