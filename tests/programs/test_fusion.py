@@ -27,7 +27,7 @@ from minidnn.zoo import load
 from tests.support import op_examples as cpu_ops
 from tests.support.graphs import graph
 from tests.support.interpret import run
-from tests.support.paths import NET_FILES
+from tests.support.paths import NET_FILES, SMALL_NETS
 
 HEAD = """
 - {name: data, type: Input, top: data, input_param: {shape: {dim: [4, 3, 6, 6]}}}
@@ -459,7 +459,7 @@ def test_without_updates_and_with_clipping_or_accumulation():
     assert names(program(IN_PLACE, "TEST")) == BOTH[:1]
 
 
-@pytest.mark.parametrize("net", ["chain", "diamond", "residual", "inception", "nested", "lenet"])
+@pytest.mark.parametrize("net", SMALL_NETS)
 def test_the_same_values_op_by_op(net):
     """All that is still there has the same bytes (tests/support/interpret.py also tries each op in place)."""
     loaded = load(NET_FILES / f"{net}.yaml")

@@ -9,5 +9,11 @@ PLANNED = [*policies.CHOOSING, *(f"{name}:{algorithms}" for name in policies.POL
 # At least one policy of each kind.
 KINDS = ["baseline:m", "liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
 KINDS += ["baseline_sum:m", "superneurons", "superneurons_memory:p", "sqrt_n:m", "recompute_all:m", "recompute_cheap:m"]
-# The policies whose schedules differ most in their use of the streams.
-FEW = ["liveness:m", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
+# The policies whose schedules differ most in their use of the streams: copies or none, workspaces or none, blocks.
+FEW = ["liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m"]
+# The policies whose training is compared with the baseline's on every small net.
+TRAINED = ["liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p", "vdnn_dyn"]
+TRAINED += ["layrub:m", "layrub_intra:m", "layrub_inter:m", "baseline_caffe:p", "superneurons_memory:p"]
+TRAINED += ["superneurons_cost_aware:m", "sqrt_n:p", "recompute_all:m", "recompute_cheap:m"]
+# The policies that move nothing until a budget makes them.
+TIGHT = ["vdnn_pp:m", "vdnn_pp:p", "vdnn_pp_conv:m", "vdnn_pp_alt:m", "accudnn:m", "accudnn:p"]

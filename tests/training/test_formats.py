@@ -28,7 +28,8 @@ from minidnn.programs.updates import TrainSpec
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.cuda.host import COMPILER, HostCuda
 from tests.support.op_examples import Maker, attrs, run
-from tests.support.paths import NET_FILES
+from tests.support.paths import NET_FILES, SMALL_NETS
+from tests.support.policies import FEW
 
 HALF = [
     pytest.param("bfloat16", marks=pytest.mark.skipif(find_spec("ml_dtypes") is None, reason="no ml_dtypes")),
@@ -156,8 +157,8 @@ def trained(net: str, format: str, policy: str = "baseline:m", debug: bool = Fal
 
 
 @pytest.mark.parametrize("format", HALF)
-@pytest.mark.parametrize("policy", ["liveness:m", "vdnn_all:m", "vdnn_conv:m", "vdnn_dyn"])
-@pytest.mark.parametrize("net", ["chain", "diamond", "residual", "inception", "nested", "lenet"])
+@pytest.mark.parametrize("policy", FEW)
+@pytest.mark.parametrize("net", SMALL_NETS)
 def test_bit_identical_to_baseline(net, policy, format):
     want, got = trained(net, format), trained(net, format, policy, debug=True)
     assert [name for name in want if want[name].tobytes() != got[name].tobytes()] == []

@@ -83,7 +83,7 @@ def test_trains_as_the_reference_does(net):
 @pytest.mark.parametrize("net", SMALL_NETS)
 def test_the_same_bytes_under_every_policy_in_any_legal_order(net, policy):
     want = baseline(net, "p" if policy.endswith((":p", "dyn")) else "m")
-    for seed in range(3):
+    for seed in range(2):
         device = fake_device(seed)
         got = trained(net, device, policy, debug=True)
         assert [n for n in want if got[n].tobytes() != want[n]] == []

@@ -13,12 +13,12 @@ from minidnn.backends.reference import ReferenceDevice
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
+from tests.support.policies import FEW
 
 pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 pytest.importorskip("ml_dtypes")
 
 NETS = ["chain", "residual", "inception", "nested", "lenet"]
-POLICIES = ["liveness:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn"]
 STEPS = 4
 EPSILON = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
@@ -51,7 +51,7 @@ def test_trains_as_the_reference_does(net, format):
 
 
 @pytest.mark.parametrize("format", EPSILON)
-@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("policy", FEW)
 @pytest.mark.parametrize("net", NETS)
 def test_the_same_bytes_under_every_policy(net, policy, format):
     want = baseline(net, "p" if policy.endswith((":p", "dyn")) else "m", format)

@@ -27,7 +27,7 @@ from tests.support.cuda import host as cuda_host
 from tests.support.cuda import races as cuda_races
 from tests.support.cuda.fake import Illegal, fake_device
 from tests.support.cuda.orders import Judge
-from tests.support.cuda.races import POLICIES, Check, IllegalCapture, Race, arranged, check_life, found
+from tests.support.cuda.races import Check, IllegalCapture, Race, arranged, check_life, found
 from tests.support.cuda.recorder import (
     Entry,
     Followed,
@@ -41,9 +41,10 @@ from tests.support.cuda.recorder import (
     recording_device,
 )
 from tests.support.paths import NET_FILES, ROOT, SMALL_NETS
+from tests.support.policies import FEW
 
 
-@pytest.mark.parametrize("policy", ["baseline:p", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn"])
+@pytest.mark.parametrize("policy", ["baseline:p", *FEW])
 @pytest.mark.parametrize("net", SMALL_NETS)
 def test_calls_follow_the_schedules_and_nothing_races(net, policy):
     """Both programs in one arena; eager, timed, checked and captured steps from both places of the inputs; freed bytes
@@ -95,7 +96,7 @@ def test_without_graphs_too(ahead):
     assert not life.graphs and life.counts["eager calls"] > 1000
 
 
-@pytest.mark.parametrize("policy", ["baseline:m", *POLICIES])
+@pytest.mark.parametrize("policy", ["baseline:m", *FEW])
 @pytest.mark.parametrize("net", ["resnet50", "googlenet"])
 def test_real_nets(net, policy, record_property):
     start, device = perf_counter(), recording_device()

@@ -22,7 +22,7 @@ from minidnn.programs.updates import TrainSpec
 from minidnn.zoo import load
 from tests.support.mutate import mutate
 from tests.support.oracle import broken
-from tests.support.paths import NET_FILES
+from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.programs import PROGRAMS, chain, costs, random_graph, wild_graph
 
 POLICIES = ["layrub:m", "layrub_intra:m", "layrub_inter:m", "layrub:p"]
@@ -53,7 +53,7 @@ def test_proved_and_the_oracle_agrees(make, policy):
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("facts", ["default", "layrub"])
-@pytest.mark.parametrize("net", ["chain", "diamond", "residual", "inception", "nested", "lenet"])
+@pytest.mark.parametrize("net", SMALL_NETS)
 def test_proved_on_nets_with_updates(net, facts, policy):
     s = scheduled(real(net, facts, updates=True), policy)
     assert s.live_peak <= s.arena

@@ -9,6 +9,7 @@ could write.
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import re
@@ -77,7 +78,15 @@ def build(path: Path, sanitize: bool = False, options: tuple[str, ...] = ()) -> 
     if library.exists():
         return library
     BUILT.mkdir(parents=True, exist_ok=True)
-    text = DYNAMIC.sub(r"SHIM_DYNAMIC(\1, \2);", parts[0])
+    with (BUILT / f"{library.stem}.lock").open("w") as lock:  # the tests of two processes need the same few libraries
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not library.exists():
+            _compile(path, parts[0], flags, options, library)
+    return library
+
+
+def _compile(path: Path, source: str, flags: list[str], options: tuple[str, ...], library: Path) -> None:
+    text = DYNAMIC.sub(r"SHIM_DYNAMIC(\1, \2);", source)
     entries = "".join(f"SHIM_KERNEL({name}), " for name in kernel_names(path, options))
     whole = f'#include "{SHIM}"\n#line 1 "{path}"\n{text}\nSHIM_LIBRARY({entries})\n'
     with tempfile.TemporaryDirectory(dir=BUILT) as folder:
@@ -87,7 +96,6 @@ def build(path: Path, sanitize: bool = False, options: tuple[str, ...] = ()) -> 
         if done.returncode:
             raise KernelError(f"g++ on {path.name}:\n{done.stderr}")
         os.replace(made, library)
-    return library
 
 
 @cache

@@ -39,6 +39,7 @@ from minidnn.zoo import load
 from tests.support.cuda import orders as cuda_orders
 from tests.support.cuda.recorder import Entry, Followed, lived, recording_device
 from tests.support.paths import NET_FILES, SMALL_NETS
+from tests.support.policies import FEW
 
 Clock = list[int]
 
@@ -429,7 +430,6 @@ def hunt(subjects: Sequence[Subject], count: int, seed: int = 2016) -> Tally:
 # ---- nets ------------------------------------------------------------------------------------------------------
 
 REAL = ["resnet50", "googlenet"]
-POLICIES = ["liveness:m", "vdnn_all:m", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
 SOLVER = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1)
 
 
@@ -464,7 +464,7 @@ def report(name: str, policy: str, life: Followed, seconds: float) -> str:
     )
 
 
-def subjects_of(nets: Sequence[str] = SMALL_NETS, policies: Sequence[str] = POLICIES) -> list[Subject]:
+def subjects_of(nets: Sequence[str] = SMALL_NETS, policies: Sequence[str] = FEW) -> list[Subject]:
     made = []
     for name in nets:
         for policy in policies:
@@ -480,7 +480,7 @@ def main() -> None:
     parser.add_argument("--mutants", type=int, default=0)
     parser.add_argument("--seed", type=int, default=2016)
     parser.add_argument("--of", nargs="+", metavar="NET", help="of tests/support/nets or models/")
-    parser.add_argument("--policies", nargs="+", default=POLICIES, metavar="POLICY")
+    parser.add_argument("--policies", nargs="+", default=FEW, metavar="POLICY")
     parser.add_argument("--nets", action="store_true")
     parser.add_argument("--card", help="with --nets: real cuDNN's plans for this card of tests/support/cuda/gpus.yaml")
     options = parser.parse_args()
