@@ -36,12 +36,14 @@ def python(code, folder):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_readme_s_python_runs(tmp_path):
     pytest.importorskip("sklearn")
     (code,) = blocks(ROOT / "README.md", "python")
     assert "(10, 1024)" in python(code, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_layer_of_ones_own_trains(tmp_path):
     pytest.importorskip("sklearn")
     (code,) = blocks(ROOT / "CONTRIBUTING.md", "python")
