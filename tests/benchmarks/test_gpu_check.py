@@ -50,6 +50,7 @@ def test_without_a_gpu_it_says_so():
         assert done.returncode == 2 and done.stderr.startswith("gpu-check: ") and len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_case_that_ends_its_process_or_never_ends_costs_no_other(tmp_path, monkeypatch, capfd):
     monkeypatch.setattr(command, "PROGRAM", [sys.executable, "-m", "tests.support.gpu_check_faulty"])
     journal = Journal(tmp_path / "results.jsonl")
@@ -283,6 +284,7 @@ def test_a_gradient_that_keeps_what_lay_there_is_noticed(monkeypatch):
         operations.check(device, of)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", ["bfloat16", "float16"])
 def test_examples_of_16_bits_have_the_types_that_programs_have(format):
     """So that what is checked is what is trained: every (kind, types) of whole nets is among the examples'."""

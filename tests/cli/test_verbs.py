@@ -168,6 +168,7 @@ def test_time_by_layer(folder, capsys):
         assert found["step_seconds"] > 0 and sum(row["share"] for row in found["rows"]) == pytest.approx(1)
 
 
+@pytest.mark.slow
 def test_profile_is_kept_and_used_by_plan(folder, capsys):
     first = answer(capsys, "profile", "small.yaml", "--device", "reference")
     assert first["measured"] > 10 and first["bandwidth_out"] > 0
@@ -220,6 +221,7 @@ def test_compare_runs_with_facts_that_run_and_simulates_with_others(folder, caps
     assert [r["identical"] for r in simulated] == [None, None]
 
 
+@pytest.mark.slow
 def test_devices(capsys):
     found = answer(capsys, "devices")
     by = {d["name"]: d for d in found["devices"]}

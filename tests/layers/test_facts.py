@@ -28,6 +28,7 @@ def test_no_backend_runs_them(facts):
     assert FACTS[facts].planning_only()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, data_and_diff",
     [

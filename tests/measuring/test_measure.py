@@ -31,6 +31,7 @@ def program(channels=4):
     return Program("TRAIN", tuple(ops), (x, y), (w,))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["reference", "cpu"])
 def test_measures_each_algorithm_once_and_remembers(tmp_path, name):
     device = open_device(name)
@@ -57,6 +58,7 @@ def test_measures_each_algorithm_once_and_remembers(tmp_path, name):
     assert sum("conv." in t[2] for t in told) == of
 
 
+@pytest.mark.slow
 def test_within_steps(tmp_path):
     """Every algorithm that is not far behind has its seconds within steps, and those are what is kept."""
     device = open_device("cpu")
@@ -76,6 +78,7 @@ def test_within_steps(tmp_path):
     assert steps.within_steps(device, one, alone, 100) == {}, "no room"
 
 
+@pytest.mark.slow
 def test_on_the_host_what_steps_take_is_kept(tmp_path, monkeypatch):
     device, one = open_device("reference"), program()
     first = costs.key(one.ops[0], device.algorithms(one.ops[0])[0])

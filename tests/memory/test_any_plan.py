@@ -24,6 +24,7 @@ from tests.support.examples import examples
 from tests.support.oracle import broken
 from tests.support.policies import PLANNED
 from tests.support.programs import costs, forward_only, random_graph, wild_graph
+from tests.support.slow import quick_are
 
 
 def any_plan(program, r: random.Random) -> Plan:
@@ -88,7 +89,7 @@ def test_what_is_accepted_of_any_plans_is_right_and_what_is_refused_says_so():
     assert min(accepted, contradicted, wrong) > 50
 
 
-@pytest.mark.parametrize("policy", PLANNED)
+@pytest.mark.parametrize("policy", quick_are(["vdnn_all:m", "vdnn_dyn", "superneurons", "layrub:m"], PLANNED))
 @given(st.integers(0, 1 << 30), st.integers(2, 14), st.sampled_from([wild_graph, random_graph]), st.booleans())
 @examples(4)
 def test_every_policy_keeps_the_budget_that_its_refusal_names_and_any_larger_one(policy, seed, layers, graph, both):
@@ -134,6 +135,7 @@ def edited(described: dict, r: random.Random) -> None:
         value.append(r.choice(names))
 
 
+@pytest.mark.slow
 def test_a_plan_file_that_was_edited_at_random_is_refused_as_such_or_right(tmp_path):
     r = random.Random(3)
     path = tmp_path / "it.plan"

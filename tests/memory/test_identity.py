@@ -13,6 +13,7 @@ from minidnn.memory.budget import BudgetError
 from minidnn.memory.policies import names
 from tests.support.paths import SMALL_NETS
 from tests.support.policies import TIGHT, TRAINED
+from tests.support.slow import quick_are
 from tests.support.trains import STEPS, baseline, train
 
 ON_REFERENCE = ["residual", "inception"]  # the machine is the same there; the other nets show it on cpu
@@ -20,7 +21,12 @@ ON_REFERENCE = ["residual", "inception"]  # the machine is the same there; the o
 
 @pytest.mark.parametrize("policy", TRAINED)
 @pytest.mark.parametrize(
-    ("device", "net"), [*(("cpu", net) for net in SMALL_NETS), *(("reference", net) for net in ON_REFERENCE)]
+    ("device", "net"),
+    [
+        ("cpu", "residual"),
+        *(pytest.param("cpu", net, marks=pytest.mark.slow) for net in SMALL_NETS if net != "residual"),
+        *(pytest.param("reference", net, marks=pytest.mark.slow) for net in ON_REFERENCE),
+    ],
 )
 def test_bit_identical_to_baseline(device, net, policy):
     want, losses, algorithms = baseline(net, device, "p" if policy.endswith((":p", "dyn")) else "m")
@@ -39,6 +45,7 @@ def test_a_mask_in_relus_stead_changes_no_number(device, net, policy):
     assert got_losses == losses and got == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("device", "net", "policy"),
     [("cpu", net, policy) for net in SMALL_NETS for policy in TIGHT]
@@ -54,6 +61,7 @@ def test_bit_identical_under_the_smallest_budget(device, net, policy):
     assert [name for name in want if want[name] != got[name]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("policy", ["vdnn_all:p", "vdnn_conv:m"])
 @pytest.mark.parametrize("net", SMALL_NETS)
@@ -77,7 +85,7 @@ def baseline_between_tests():
     return train("inception", "reference", "baseline:m", clip_gradients=0.5, iter_size=2, test_data=held_out())
 
 
-@pytest.mark.parametrize("policy", names())
+@pytest.mark.parametrize("policy", quick_are(["vdnn_all", "layrub"], names()))
 def test_bit_identical_with_clipping_accumulation_and_tests_between_under_the_smallest_budget(policy):
     """Every policy there is, three programs in one arena: on the reference, which has one algorithm per op."""
     options = dict(clip_gradients=0.5, iter_size=2, test_data=held_out())

@@ -37,6 +37,7 @@ def test_the_issue_s_networks_are_there():
     assert {"digits" if name == "digits_lenet" else name for name in NETS} == solvers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETS)
 def test_resolves_in_both_phases(name):
     made = net(name)
@@ -163,6 +164,7 @@ def convolutions(name: str) -> int:
     return sum(layer.type == "Convolution" for layer in net(name).layers)
 
 
+@pytest.mark.slow
 def test_layers_with_weights_are_counted():
     for depth in (50, 101, 137, 152, 155, 302, 695, 1001, 1172, 1304, 1484, 1505, 1511, 1517):
         assert 3 * sum(zoo.residual_blocks(depth)) + 2 == depth

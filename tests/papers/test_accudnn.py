@@ -17,11 +17,13 @@ def found():
     accudnn._programs.cache_clear()
 
 
+@pytest.mark.slow
 def test_every_figure_of_the_abstracts_has_its_row_and_reason(found):
     assert sorted(r.paper for r in found if r.paper is not None) == [1.9, 4.2, 7.7, 8, 24]
     assert all(r.system == "accudnn" and r.reason and r.ours is not None for r in found)
 
 
+@pytest.mark.slow
 def test_memory_rows(found):
     base, lean = (r.ours for r in found if r.quantity == "needs, GiB")
     assert base > 24 and lean <= 8
@@ -29,6 +31,7 @@ def test_memory_rows(found):
     assert slower >= 1
 
 
+@pytest.mark.slow
 def test_a_larger_batch_synchronises_less_often(found):
     (speed,) = (r.ours for r in found if r.quantity.startswith("speed-up"))
     (gain,) = (r.ours for r in found if r.quantity.startswith("scaling efficiency"))

@@ -40,9 +40,10 @@ def maps(name, batch, policy):
 @pytest.mark.parametrize(
     ("name", "batch", "within"),
     [
-        ("resnet50", 32, 0.001), ("resnet101", 32, 0.002), ("resnet152", 32, 0.001), ("resnet34", 32, 0.03),
-        ("vgg16", 32, 0.001), ("googlenet", 32, 0.003), ("wrn_28_10", 128, 0.001), ("caffenet", 256, 0.006),
-        ("cifar10_quick", 5000, 0.002), ("lenet", 5000, 0.03),
+        ("resnet50", 32, 0.001), pytest.param("resnet101", 32, 0.002, marks=pytest.mark.slow),
+        pytest.param("resnet152", 32, 0.001, marks=pytest.mark.slow), ("resnet34", 32, 0.03), ("vgg16", 32, 0.001),
+        ("googlenet", 32, 0.003), ("wrn_28_10", 128, 0.001), ("caffenet", 256, 0.006), ("cifar10_quick", 5000, 0.002),
+        ("lenet", 5000, 0.03),
     ],
 )  # fmt: skip
 def test_data_and_diff_of_caffe(name, batch, within):
@@ -50,6 +51,7 @@ def test_data_and_diff_of_caffe(name, batch, within):
     assert maps(name, batch, CAFFE) == pytest.approx(paper, rel=within)
 
 
+@pytest.mark.slow
 def test_the_hybrid_takes_the_same_for_any_depth():
     fifty = maps("resnet50", 32, HYBRID)
     assert fifty <= 759.5, "the paper's"
@@ -69,6 +71,7 @@ def test_each_step_of_layrub_takes_less_where_the_paper_says_so():
         assert maps(name, 5000, INTRA) < 0.52 * maps(name, 5000, CAFFE)
 
 
+@pytest.mark.slow
 def test_resnet_1517_trains_at_batch_32_within_12_gb():
     programs = lowered("resnet1517", 32, "layrub2018", TRAINING)
     arrangement, refused = planned(programs, HYBRID, caffes(profile("k40")), 12 * 10**9)
@@ -78,6 +81,7 @@ def test_resnet_1517_trains_at_batch_32_within_12_gb():
     assert data_and_diff(schedule) / MIB == pytest.approx(maps("resnet50", 32, HYBRID), rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch"), [("caffenet", 2100), ("vgg16", 240), ("resnet34", 416), ("resnet50", 272),
                                              ("resnet56", 5000), ("wrn_28_10", 1376)])  # fmt: skip
 def test_the_papers_largest_batches_fit(name, batch):
@@ -85,6 +89,7 @@ def test_the_papers_largest_batches_fit(name, batch):
     assert planned(programs, HYBRID, caffes(profile("k40")), K40)[1] is None
 
 
+@pytest.mark.slow
 def test_times_on_the_k40():
     costs = caffes(profile("k40"))
 
@@ -100,6 +105,7 @@ def test_times_on_the_k40():
     assert max(over, key=over.__getitem__) == "resnet50"
 
 
+@pytest.mark.slow
 def test_every_row_says_why_it_differs():
     found = rows(lambda what: None)
     some = [next(found) for _ in range(12)]

@@ -26,6 +26,7 @@ def off(found, figure, **wanted):
     }
 
 
+@pytest.mark.slow
 def test_vdnn_bytes_that_do_not_depend_on_a_model(vdnn):
     offloaded = off(vdnn, "Figure 12")
     assert abs(offloaded.pop(("AlexNet (128), vdnn_conv", "offloaded, MiB"))) < 0.08  # a bar of four pixels
@@ -40,6 +41,7 @@ def test_vdnn_bytes_that_do_not_depend_on_a_model(vdnn):
     assert len(average) == 3 and max(map(abs, average.values())) < 0.005
 
 
+@pytest.mark.slow
 def test_vdnn_orders(vdnn):
     """The order of performance that the paper reports, and what trains in 12 GB."""
     speed = {r.case: r.ours for r in vdnn if r.figure == "Figure 14"}
@@ -49,6 +51,7 @@ def test_vdnn_orders(vdnn):
     assert all(r.ours == r.paper for r in vdnn if r.quantity == "trains in 12 GB")
 
 
+@pytest.mark.slow
 def test_what_differs_has_a_reason(vdnn):
     for r in vdnn:
         if r.ours is None or r.deviation is None or abs(r.deviation) > 0.0005:

@@ -327,6 +327,7 @@ def start(program, seed=0):
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*GRAPHS, *(f"nets/{n}" for n in SMALL_NETS)])
 def test_numeric_gradient_of_whole_nets(name):
     """Central differences of the objective at places of every parameter. Whoever shares a gradient tensor and
@@ -496,6 +497,7 @@ def dense(blocks):
     return graph(text + END.replace("bottom: x,", f"bottom: x{blocks - 1},"))
 
 
+@pytest.mark.slow
 def test_linear_in_the_number_of_uses():
     """Counted in calls of functions, which are the same on any machine: so many per use of a tensor by an op."""
     per_use = []

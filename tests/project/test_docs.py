@@ -35,6 +35,7 @@ def python(code, folder):
     return done.stdout
 
 
+@pytest.mark.slow
 def test_readme_s_python_runs(tmp_path):
     pytest.importorskip("sklearn")
     (code,) = blocks(ROOT / "README.md", "python")
@@ -70,6 +71,7 @@ def test_design_s_listing_is_what_the_program_prints():
     assert len(shown) > 10 and [line for line in shown if line not in printed] == []
 
 
+@pytest.mark.slow
 def test_a_layer_of_ones_own_trains(tmp_path):
     pytest.importorskip("sklearn")
     (code,) = blocks(ROOT / "CONTRIBUTING.md", "python")

@@ -234,7 +234,7 @@ layer:
             ("5", "f.yaml:1:1: expected a mapping of a net's fields, such as name and layer, got 5"),
             ("name: x", "f.yaml:1:1: expected a net with layers, got none"),
             ("name: &a [*a]\nlayer: []", "an alias that contains itself"),
-            ("name: " + "[" * 3000, "nested too deeply"),
+            ("name: " + "[" * 1000, "nested too deeply"),
             ("input_dim: " + "9" * 5000, "expected a plain value, got a number of 5000 characters"),
             ("name: !x y", "expected a plain value, got the tag"),
             ("? [a]\n: 1", "f.yaml:1:3: expected a field's name, got a list or mapping"),

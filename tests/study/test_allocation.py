@@ -40,6 +40,7 @@ def test_fits_differ_where_holes_of_three_sizes_wait():
     assert {fit: needed(bs, fit) for fit in FITS} == {"first": 28, "best": 20, "worst": 31}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["liveness:p", "vdnn_all:m"])
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_no_pool_is_smaller_than_the_live_peak_and_one_end_is_a_run_time_pool(name, policy):
@@ -61,6 +62,7 @@ def test_lasting_maps_are_those_that_backward_finds_in_place():
     assert {"pool.y", "conv3.y=relu3.y"} <= names and "conv0.y=relu0.y" not in names and "conv0.w" not in names
 
 
+@pytest.mark.slow
 def test_rows_of_vdnn_plus_plus():
     found = list(rows("vdnnpp"))
     gains = [r for r in found if r.figure == "speed over vDNN"]

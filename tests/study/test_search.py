@@ -168,6 +168,7 @@ def test_a_solver_s_momentum_counts(tmp_path, capsys):
     assert solved["batch"] != alone["batch"]
 
 
+@pytest.mark.slow
 def test_depths_of_a_family(capsys):
     argv = ("--max", "depth", "--batch", "1", "--budget", "720MB", "--policy", "liveness:m")
     (row,) = json.loads(answer(capsys, "superneurons_resnet", *argv).out)["rows"]

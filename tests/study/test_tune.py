@@ -150,6 +150,7 @@ def test_tune_prints_fields_that_a_solver_runs(folder, capsys):
     assert p.rampup_interval == fields["rampup_interval"]
 
 
+@pytest.mark.slow
 def test_measured_on_this_machine(folder, capsys):
     found = answer(capsys, "tune", "solver.yaml", "--budget", "150KiB", "--measure", "--device", "cpu")
     checked = found["measured"]
@@ -176,6 +177,7 @@ def test_words_and_pictures(folder, capsys):
     assert main(["tune", "small.yaml", "--report", "t.png"]) == 2
 
 
+@pytest.mark.slow
 def test_an_epoch_is_the_data_s(folder, capsys):
     argv = ("tune", "digits_solver", "--gpu", "k40", "--budget", "8MiB", "--grid", "64")
     found = answer(capsys, *argv)

@@ -30,6 +30,7 @@ from tests.support.cuda.host import COMPILER, HostCuda
 from tests.support.op_examples import Maker, attrs, run
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import FEW
+from tests.support.slow import quick_are
 
 HALF = [
     pytest.param("bfloat16", marks=pytest.mark.skipif(find_spec("ml_dtypes") is None, reason="no ml_dtypes")),
@@ -158,12 +159,13 @@ def trained(net: str, format: str, policy: str = "baseline:m", debug: bool = Fal
 
 @pytest.mark.parametrize("format", HALF)
 @pytest.mark.parametrize("policy", FEW)
-@pytest.mark.parametrize("net", SMALL_NETS)
+@pytest.mark.parametrize("net", quick_are(["lenet"], SMALL_NETS))
 def test_bit_identical_to_baseline(net, policy, format):
     want, got = trained(net, format), trained(net, format, policy, debug=True)
     assert [name for name in want if want[name].tobytes() != got[name].tobytes()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", HALF)
 @pytest.mark.parametrize("net", ["chain", "residual", "inception", "lenet"])
 def test_trains_nearly_as_float32_does(net, format):
@@ -445,6 +447,7 @@ layer:
     assert json.loads(capsys.readouterr().out)["format"] == format
 
 
+@pytest.mark.slow
 def test_profile_measures_in_the_format(capsys, own_cache):
     assert main(["profile", LENET, "--device", "reference", "--format", "float16", "--batch", "2", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)

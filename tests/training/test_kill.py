@@ -2,9 +2,12 @@
 
 import random
 
+import pytest
+
 from benchmarks import kill9
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_with_the_same_bytes(tmp_path):
     rng = random.Random(2)
     whole = kill9.undisturbed(tmp_path, 24, "reference")

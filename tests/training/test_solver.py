@@ -619,6 +619,7 @@ class TestCommands:
         assert main(["predict", "model.yaml", "in.npz", "--weights", str(weights), "--device", "reference"]) == 2
         assert "in.npz: the net's scores of sample 1 are not finite" in capsys.readouterr().err
 
+    @pytest.mark.slow
     def test_an_output_that_cannot_be_written_costs_no_training(self, case):
         """/dev/full is a disk that is full."""
         command = [sys.executable, "-m", "minidnn.cli.main", "train", "solver.yaml", "--device", "reference"]

@@ -50,6 +50,7 @@ def test_equals_the_reference(device, kind):
                 assert close(g, w, e.exact), f"{e.name}: {t.name} by {algorithm}, off by {np.abs(g - w).max()}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted({e.op.kind for e in ALL}))
 def test_same_bytes_wherever_it_lies_and_in_place(device, kind):
     for e in by_kind(kind):
@@ -85,6 +86,7 @@ def test_convolutions_offer_a_choice_and_declare_their_workspace(device):
     assert not any(a.name.endswith((".gemm", ".ref")) for a in algorithms)
 
 
+@pytest.mark.slow
 def test_python_allocates_nothing_of_note(device):
     """The most memory that Python or NumPy hold at any moment of a call beyond what they held before it: views,
     numbers and NumPy's iterators, but no array."""
@@ -107,6 +109,7 @@ def test_python_allocates_nothing_of_note(device):
     assert most < 4096, f"{most} B in {worst[most]}"
 
 
+@pytest.mark.slow
 def test_the_library_allocates_nothing_of_note(tmp_path):
     """malloc, mmap and their kin are counted while prepared calls and whole steps run (count_allocations.c, .py)."""
     compiler = shutil.which("cc") or shutil.which("gcc")
@@ -237,6 +240,7 @@ def linear_reach(e: Example, bad: Tensor) -> np.ndarray:
     return expected(KERNELS, Example(e.name, e.op, marked))[0] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("kind", sorted({e.op.kind for e in ALL if any(t.dtype == "float32" for t in e.op.reads)}))
 def test_hides_nothing_that_is_not_finite(device, kind):
@@ -265,6 +269,7 @@ def test_a_maximum_that_is_nan_stands_where_the_reference_says(device):
                 assert np.array_equal(got[0], want[0], equal_nan=True) and np.array_equal(got[1], want[1]), e.name
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("kind", ["relu.forward", "softmax.forward", "eltwise.forward"])
 def test_what_is_not_finite_stands_as_well_in_place(device, kind):

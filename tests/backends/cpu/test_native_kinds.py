@@ -91,6 +91,7 @@ def test_a_wrong_label_is_named_by_all_that_read_it(kind):
                 run(device, Example(e.name, e.op, data), algorithm)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__.split(".")[-1])
 def test_what_is_not_finite_stands_where_the_reference_says(family):

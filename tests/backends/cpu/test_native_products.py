@@ -145,6 +145,7 @@ def near_and_the_same_on_any_threads(recipes, one: CpuDevice, e: Example, want: 
         assert guarded(other, e, by(recipes, other, e)), e.name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geometry", CONVOLUTIONS, ids=str)
 def test_implicit_products_are_near_to_float64_and_the_same_for_any_number_of_threads(one, geometry):
     plain = geometry[4] == (1, 1) and geometry[-1] == 1
@@ -173,6 +174,7 @@ FIVES = [  # n, c, (h, w), outputs, pad, group: images of one tile and less, odd
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geometry", FIVES, ids=str)
 @pytest.mark.parametrize("kernel", [(3, 3), (5, 5)], ids=str)
 def test_winograd_is_near_to_float64_and_the_same_for_any_number_of_threads(one, kernel, geometry):
@@ -182,6 +184,7 @@ def test_winograd_is_near_to_float64_and_the_same_for_any_number_of_threads(one,
         near_and_the_same_on_any_threads(winograd.recipes, one, e, want)
 
 
+@pytest.mark.slow
 def test_winograd_of_5x5_is_near_to_float64_where_values_are_positive_and_many(one):
     """As behind a ReLU: sums do not cancel, what is transformed does."""
     for e, _ in convolutions(Maker(7), 2, 256, (14, 14), 48, (5, 5), (1, 1), (2, 2), (1, 1), 1):

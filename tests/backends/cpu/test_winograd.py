@@ -77,6 +77,7 @@ GEOMETRIES = [  # n, c, h, w, o, pad: images of one tile and less, odd channels,
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", PASSES)
 @pytest.mark.parametrize("geometry", GEOMETRIES, ids=str)
 def test_is_near_to_float64(device, geometry, which):

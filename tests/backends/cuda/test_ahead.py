@@ -21,6 +21,7 @@ from tests.support.cpu_step import carried, feed, machine
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import FakeApi, Illegal, fake_device
 from tests.support.paths import NET_FILES
+from tests.support.slow import quick_are
 
 pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 
@@ -58,7 +59,7 @@ def expected(net: str, policy: str) -> tuple[list[dict[str, bytes]], dict[str, b
 
 @pytest.mark.parametrize("graphs", [True, False])
 @pytest.mark.parametrize("policy", ["liveness:m", "vdnn_all:m"])
-@pytest.mark.parametrize("net", ["lenet", "residual", "inception"])
+@pytest.mark.parametrize("net", quick_are(["lenet"], ["lenet", "residual", "inception"]))
 def test_the_device_has_its_next_step_while_it_runs_and_the_bytes_are_the_same(net, policy, graphs):
     for seed in range(3 if graphs else 1):
         device = fake_device(seed, graphs)
@@ -270,6 +271,7 @@ def _patient(launch):
     return both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("iter_size", [1, 2])
 def test_a_run_is_the_same_ahead_or_not_and_so_is_one_that_goes_on(tmp_path, monkeypatch, iter_size):
     runs = {}

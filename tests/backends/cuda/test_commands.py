@@ -24,6 +24,7 @@ def without():
     pytest.skip("this machine has a GPU")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -38,6 +39,7 @@ def test_every_command_says_what_is_missing(command, capsys, without):
     assert "NVIDIA" in without and "--device cpu" in without
 
 
+@pytest.mark.slow
 def test_devices_says_it_too(capsys, without):
     assert main(["devices", "cuda", "--json"]) == 2
     (device,) = json.loads(capsys.readouterr().out)["devices"]

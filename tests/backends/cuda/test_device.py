@@ -24,6 +24,7 @@ from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import FakeApi, Illegal, fake_device
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import FEW
+from tests.support.slow import quick_are
 
 pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 
@@ -68,7 +69,7 @@ def baseline(net: str, algorithms: str) -> dict[str, bytes]:
     return {n: v.tobytes() for n, v in trained(net, fake_device(graphs=False), f"baseline:{algorithms}").items()}
 
 
-@pytest.mark.parametrize("net", SMALL_NETS)
+@pytest.mark.parametrize("net", quick_are(["lenet"], SMALL_NETS))
 def test_trains_as_the_reference_does(net):
     from minidnn.backends.reference import ReferenceDevice
 
@@ -80,7 +81,7 @@ def test_trains_as_the_reference_does(net):
 
 
 @pytest.mark.parametrize("policy", FEW)
-@pytest.mark.parametrize("net", SMALL_NETS)
+@pytest.mark.parametrize("net", quick_are(["lenet"], SMALL_NETS))
 def test_the_same_bytes_under_every_policy_in_any_legal_order(net, policy):
     want = baseline(net, "p" if policy.endswith((":p", "dyn")) else "m")
     for seed in range(2):
@@ -314,6 +315,7 @@ class TestTheFake:
         with pytest.raises(Illegal, match="recorded outside"):
             api.wait(b, e)
 
+    @pytest.mark.slow
     def test_a_missing_wait_changes_the_bytes(self):
         """Without a wait that a schedule has, orders that CUDA would allow give other numbers, or an illegal capture.
         (A few orders do not find all that is missing: test_races.py looks at all orders at once.)"""

@@ -52,6 +52,7 @@ def stored(e: Example, storage: str) -> tuple[Example, Example]:
     return Example(e.name, op, {names[t]: x for t, x in data.items()}, e.exact), Example(e.name, e.op, wide)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("storage", ["bf16", "fp16"])
 def test_sixteen_bits(storage, kind):

@@ -38,6 +38,7 @@ def baseline(net: str, algorithms: str, format: str) -> dict[str, np.ndarray]:
     return trained(net, fake_device(graphs=False), f"baseline:{algorithms}", format)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", EPSILON)
 @pytest.mark.parametrize("net", NETS)
 def test_trains_as_the_reference_does(net, format):
@@ -50,6 +51,7 @@ def test_trains_as_the_reference_does(net, format):
         assert np.abs(got[name] - want[name]).max() <= 8 * EPSILON[format] * scale, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", EPSILON)
 @pytest.mark.parametrize("policy", FEW)
 @pytest.mark.parametrize("net", NETS)

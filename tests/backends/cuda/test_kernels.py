@@ -76,6 +76,7 @@ def test_zeros_of_a_relu_have_no_sign(device):
     assert not any(np.signbit(run(device, e, device.algorithms(e.op)[0])[0]).any() for e in found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falling, kind):
     for e in ALL[kind]:
@@ -149,6 +150,7 @@ def spoiled(kind: str) -> list[Example]:
     return found[:: max(1, len(found) // 300)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_not_finite_stands_where_the_reference_says(device, kind):
     for e in spoiled(kind):

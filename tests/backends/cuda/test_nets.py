@@ -30,6 +30,7 @@ def ops(name: str, batch: int, phase: str, train: TrainSpec | None, format: str 
     return fused(differentiate(net.graph(phase, format=format), train=train), as_cudnn).ops
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch"), BATCHES.items())
 @pytest.mark.parametrize("phase", ["TRAIN", "TEST"])
 @pytest.mark.parametrize("format", FORMATS)

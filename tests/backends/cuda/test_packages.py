@@ -78,6 +78,7 @@ def test_no_driver():
     assert "no NVIDIA driver" in said and "--gpus all" in said and "--device cpu" in said
 
 
+@pytest.mark.slow
 @needs_gcc
 @no_driver
 @pytest.mark.parametrize(
@@ -97,6 +98,7 @@ def test_a_driver_without_a_gpu(driver, state, environment, words):
     assert all(word in said for word in words), said
 
 
+@pytest.mark.slow
 @needs_gcc
 @no_driver
 @pytest.mark.parametrize(
@@ -149,6 +151,7 @@ def libraries(tmp_path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @needs_gcc
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_that_is_missing(libraries, name):
@@ -158,6 +161,7 @@ def test_a_library_that_is_missing(libraries, name):
     assert "pip install 'minidnn[cuda13]'" in said and "`pip install nvidia-" in said
 
 
+@pytest.mark.slow
 @needs_gcc
 @pytest.mark.parametrize("name", LIBRARIES)
 def test_a_library_that_is_broken(libraries, name):
@@ -166,6 +170,7 @@ def test_a_library_that_is_broken(libraries, name):
     assert name in said and "cannot be loaded" in said and "pip install --force-reinstall nvidia-" in said
 
 
+@pytest.mark.slow
 @needs_gcc
 @pytest.mark.parametrize("part", PARTS)
 def test_a_cudnn_that_is_not_whole(libraries, part):

@@ -42,10 +42,11 @@ from tests.support.cuda.recorder import (
 )
 from tests.support.paths import NET_FILES, ROOT, SMALL_NETS
 from tests.support.policies import FEW
+from tests.support.slow import quick_are
 
 
 @pytest.mark.parametrize("policy", ["baseline:p", *FEW])
-@pytest.mark.parametrize("net", SMALL_NETS)
+@pytest.mark.parametrize("net", quick_are(["residual"], SMALL_NETS))
 def test_calls_follow_the_schedules_and_nothing_races(net, policy):
     """Both programs in one arena; eager, timed, checked and captured steps from both places of the inputs; freed bytes
     are poisoned."""
@@ -57,6 +58,7 @@ def test_calls_follow_the_schedules_and_nothing_races(net, policy):
     assert life.counts["replays"] == 2 * (8 - 2 - 2) and checked.works > 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["liveness:p", "vdnn_all:m", "vdnn_dyn"])
 @pytest.mark.parametrize("net", SMALL_NETS)
 def test_nothing_races_either_where_steps_are_launched_ahead(net, policy):
@@ -96,6 +98,7 @@ def test_without_graphs_too(ahead):
     assert not life.graphs and life.counts["eager calls"] > 1000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", ["baseline:m", *FEW])
 @pytest.mark.parametrize("net", ["resnet50", "googlenet"])
 def test_real_nets(net, policy, record_property):
@@ -119,6 +122,7 @@ def test_plans_of_a_real_cudnn_too(record_property):
     assert done.stdout.count("in order") == 2
 
 
+@pytest.mark.slow
 def test_every_lost_or_misplaced_wait_that_breaks_a_captured_step_is_found(record_property):
     start = perf_counter()
     tally = cuda_races.hunt(cuda_races.subjects_of(), 4000)
@@ -136,6 +140,7 @@ def test_every_lost_or_misplaced_wait_that_breaks_a_captured_step_is_found(recor
     assert kinds == {m.__name__ for m in cuda_races.MUTATIONS}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
 def test_steps_that_the_judge_calls_sound_compute_the_same_bytes(policy="vdnn_all:m"):
     """In any order that is tried; and for most that it calls broken, orders are found that compute others. (Freed bytes
@@ -174,6 +179,7 @@ def trained(device, policy: str, dropped: int | None) -> dict[str, bytes]:
 # ---- the check itself ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_check_agrees_with_the_judge_on_any_captures():
     """Few bytes, touched in all ways; few or many events."""
     r, outcomes = Random(7), {}

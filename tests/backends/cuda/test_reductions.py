@@ -62,6 +62,7 @@ def test_equals_the_reference(device, kind):
                 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ALL_KINDS)
 def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falling, kind):
     for e in every():
@@ -279,6 +280,7 @@ def test_clipping_takes_one_launch_for_eight_gradients(device):
 # ---- bounds
 
 
+@pytest.mark.slow
 def test_kernels_stay_within_their_tensors():
     """As test_sanitized.py, on the examples here."""
     if RUNTIME is None:
@@ -343,6 +345,7 @@ def stored(e: Example, storage: str) -> tuple[Example, Example]:
     return Example(e.name, op, data, e.exact), Example(e.name, e.op, wide, e.exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", STORED)
 @pytest.mark.parametrize("storage", ["bf16", "fp16"])
 def test_sixteen_bits(storage, kind):

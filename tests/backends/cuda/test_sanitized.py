@@ -17,7 +17,10 @@ from tests.support.paths import ROOT
 KINDS = sorted(cuda_host.kinds())
 
 
-pytestmark = pytest.mark.skipif(RUNTIME is None, reason="no g++ with AddressSanitizer")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(RUNTIME is None, reason="no g++ with AddressSanitizer"),
+]
 
 
 @pytest.fixture(scope="module", autouse=True)

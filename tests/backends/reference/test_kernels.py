@@ -40,6 +40,7 @@ def test_every_kind_has_examples():
     assert {e.op.kind for e in ALL} == set(KERNELS)
 
 
+@pytest.mark.slow
 @BY_KIND
 def test_same_bytes_wherever_it_lies_and_in_place(kind):
     """Also beside a heap in another state, since temporaries lie on it."""
@@ -81,6 +82,7 @@ def close(got, want, tolerance):
         return np.allclose(got, want, tolerance, tolerance * max(1.0, float(np.abs(want).max(initial=0))))
 
 
+@pytest.mark.slow
 @BY_KIND
 def test_any_strides(kind):
     for e in (e for e in ALL if e.op.kind == kind):

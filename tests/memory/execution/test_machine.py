@@ -47,6 +47,7 @@ def test_every_policy_gives_the_same_bytes_with_poison_and_delayed_copies(name, 
     assert got == want
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", names())
 def test_live_bytes_are_the_planned_ones_at_every_execution(policy):
     """Measured while it trains under the smallest budget, poisoned and late; what is live at each op, and the numbers

@@ -67,6 +67,7 @@ def train(program, policy, staging, budget=None, **options):
     return out, trace, arrangement
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compress", [False, True])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -164,6 +165,7 @@ def test_dropping_any_stash_or_fetch_is_refused():
     assert dropped >= 8
 
 
+@pytest.mark.slow
 def test_random_mutations_that_break_a_staged_schedule_are_all_refused():
     """Also of where legs lie; the oracle knows nothing of how the ring is taken."""
     r = random.Random(4)

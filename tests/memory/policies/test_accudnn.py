@@ -80,6 +80,7 @@ def test_windows_by_hand():
     assert lean == Trip(c.tensor, 2, 3, 17, 17)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bandwidth", [1e8, 1e9])
 @pytest.mark.parametrize("name", [*PROGRAMS, 1, 2, 3])
 def test_predictions_are_what_the_simulator_finds(name, bandwidth):
@@ -109,6 +110,7 @@ def test_predictions_are_what_the_simulator_finds(name, bandwidth):
 # ---- the policy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bandwidth", [3e8, 2e9])
 @pytest.mark.parametrize("name", [*PROGRAMS, 4, 5, 6, 32])
 def test_never_worse_than_vdnn(name, bandwidth):
@@ -119,6 +121,7 @@ def test_never_worse_than_vdnn(name, bandwidth):
     check(program, prices, budgets(program, prices, 9), "m")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, batch, gpu, algorithms",
     [("resnet18", 32, "k40", "m"), ("googlenet", 64, "titan_x", "p"), ("vgg16", 64, "titan_x", "m")],
@@ -178,6 +181,7 @@ def test_a_program_without_backward_moves_nothing():
     assert find("accudnn:m")(program, costs(), 1).trips == ()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", ["chain", "inception", "nested", "lenet"])
 def test_bit_identical_halfway(net):
     """Under a budget at which some tensors move and others stay, with poisoned frees and delayed copies."""

@@ -59,6 +59,7 @@ def test_proved_on_nets_with_updates(net, facts, policy):
     assert s.live_peak <= s.arena
 
 
+@pytest.mark.slow
 def test_what_breaks_a_schedule_with_blocks_is_refused():
     r = random.Random(2018)
     schedules = [scheduled(make(), policy) for make in PROGRAMS.values() for policy in ("layrub:m", "layrub_inter:m")]

@@ -41,6 +41,7 @@ def saved(tmp_path):
     return save
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", policies.names())
 @pytest.mark.parametrize("net", ["inception", "residual"])
 def test_a_plan_comes_back_as_it_was(saved, net, policy):

@@ -70,6 +70,7 @@ def test_sqrt_n_holds_the_root_of_a_chain_for_one_more_forward_pass():
         assert again <= 2 * n + 2
 
 
+@pytest.mark.slow
 def test_halving_holds_the_logarithm_of_a_chain():
     for n in (16, 64, 256):
         held, again = maps(n, "recompute_all:m")

@@ -49,6 +49,7 @@ def again(s):
 
 
 # What remains of liveness' peak, at most. Most of it is what convolutions write, the weights and their momenta.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "batch", "left", "kinds"),
     [
@@ -84,6 +85,7 @@ def test_where_the_peak_is_a_gradients_nothing_runs_again(name, batch):
     assert bool(droppable(Repeatable(p, in_place_sharing(p)))) == (name == "cifar10_quick")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [20, 56, 110])
 def test_a_chain_of_cheap_layers_runs_about_once_and_is_not_all_held(depth):
     """The sums of a stage, of which resnet110 has 18: each is made of the one before it."""
@@ -109,6 +111,7 @@ def test_the_cap_gives_little_back():
     assert outlive < s.live_peak < outlive + (whole - outlive) * (1 / GIVEN_BACK + 0.08)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "batch"), [("resnet20", 64), ("googlenet", 8)])
 def test_the_fastest_algorithms_wherever_their_workspace_fits(name, batch):
     p, costs = program(name, batch), profile("titan_x")

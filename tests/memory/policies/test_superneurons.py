@@ -44,6 +44,7 @@ def test_nothing_moves_nor_runs_again_while_the_net_fits(name):
     assert len(s.plan.order) == len(p.ops)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 30), st.integers(2, 20), st.floats(0, 1))
 @examples(20)
 def test_any_graph_under_any_budget_is_proved_and_the_oracle_agrees(seed, layers, part):
@@ -98,6 +99,7 @@ def test_what_leaves_is_not_in_use_and_was_used_longest_ago(name):
                 assert earlier >= last, f"{line.buffer.label} was used before what leaves at {free}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL_NETS)
 @pytest.mark.parametrize("device", ["reference", "cpu"])
 def test_bit_identical_under_its_smallest_budget(device, net, monkeypatch):
