@@ -35,6 +35,7 @@ def test_bit_identical_to_baseline(device, net, policy):
     assert [name for name in want if want[name] != got[name]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL_NETS)
 @pytest.mark.parametrize(("device", "policy"), [("reference", "liveness:m"), ("cpu", "layrub:m")])
 def test_a_mask_in_relus_stead_changes_no_number(device, net, policy):
