@@ -154,6 +154,7 @@ def test_a_small_net_beside_pytorch(torch, cache, capsys, monkeypatch, tmp_path)
     assert "| lenet | 4 | liveness:p |" in written[".md"]
 
 
+@pytest.mark.slow
 def test_a_small_net_under_budgets(cache, capsys, monkeypatch, tmp_path):
     (tmp_path / "results").mkdir()
     monkeypatch.setattr(budgets, "RESULTS", tmp_path / "results")
@@ -284,6 +285,7 @@ class Fake:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_sides_answer_fail_and_end():
     side, heard = Side(Fake), []
     try:
@@ -301,6 +303,7 @@ def test_sides_answer_fail_and_end():
     assert not side.process.is_alive()
 
 
+@pytest.mark.slow
 def test_a_side_that_is_at_work_is_interrupted(monkeypatch):
     monkeypatch.setattr(turns, "PATIENCE", None)
     side = Side(Fake)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from minidnn.memory.budget import BudgetError
-from minidnn.memory.policies import names
 from tests.support.paths import SMALL_NETS
-from tests.support.policies import TIGHT, TRAINED
+from tests.support.policies import EVERY, TIGHT, TRAINED
 from tests.support.slow import quick_are
 from tests.support.trains import STEPS, baseline, train
 
@@ -36,6 +35,7 @@ def test_bit_identical_to_baseline(device, net, policy):
     assert [name for name in want if want[name] != got[name]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL_NETS)
 @pytest.mark.parametrize(("device", "policy"), [("reference", "liveness:m"), ("cpu", "layrub:m")])
 def test_a_mask_in_relus_stead_changes_no_number(device, net, policy):
@@ -85,7 +85,7 @@ def baseline_between_tests():
     return train("inception", "reference", "baseline:m", clip_gradients=0.5, iter_size=2, test_data=held_out())
 
 
-@pytest.mark.parametrize("policy", quick_are(["vdnn_all", "layrub"], names()))
+@pytest.mark.parametrize("policy", quick_are(["vdnn_all:m", "layrub:m"], EVERY))
 def test_bit_identical_with_clipping_accumulation_and_tests_between_under_the_smallest_budget(policy):
     """Every policy there is, three programs in one arena: on the reference, which has one algorithm per op."""
     options = dict(clip_gradients=0.5, iter_size=2, test_data=held_out())

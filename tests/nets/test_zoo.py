@@ -55,6 +55,7 @@ def test_solvers_name_a_net_that_is_there(name):
     assert (zoo.folder() / solver.net).is_file() and solver.max_iter and solver.snapshot_prefix.startswith("out/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, count",
     [

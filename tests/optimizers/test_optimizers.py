@@ -15,7 +15,6 @@ from minidnn.optimizers import OPTIMIZERS, SGD, Optimizer
 from minidnn.optimizers.base import Site, state_tensor
 from minidnn.program import Pass, Tensor
 from minidnn.programs.updates import ITERATION, OBJECTIVE, RATE
-from tests.support.slow import quick_are
 
 W, DW = Tensor("ip.w", (3, 4)), Tensor("ip.w.grad", (3, 4))
 
@@ -82,7 +81,8 @@ def own(monkeypatch):
     monkeypatch.setitem(KERNELS, "adagrad.update", adagrad)
 
 
-@pytest.mark.parametrize("device", quick_are(["reference"], ["cpu", "reference"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("device", ["cpu", "reference"])
 def test_a_users_own_trains_is_saved_and_goes_on(own, device, tmp_path):
     options = dict(type="AdaGrad", delta=1e-6, base_lr=0.01, lr_policy="fixed", device=device, seed=3, batch=32)
     with minidnn.Solver(minidnn.load("digits_lenet"), snapshot_prefix=str(tmp_path / "run"), **options) as solver:

@@ -42,6 +42,7 @@ def test_readme_s_python_runs(tmp_path):
     assert "(10, 1024)" in python(code, tmp_path)
 
 
+@pytest.mark.slow
 def test_readme_s_refusal_is_what_the_program_prints():
     """Word by word; the README folds the one line. Numbers of bytes may differ: workspaces depend on the CPU."""
     if (device := CpuDevice()).native is None:
@@ -91,6 +92,7 @@ for device in ("reference", "cpu"):
     python(code, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_layer_of_ones_own_on_the_command_line(tmp_path):
     (code,) = blocks(ROOT / "CONTRIBUTING.md", "python")
     (tmp_path / "cube.py").write_text(code)

@@ -6,6 +6,7 @@ from minidnn.memory import policies
 
 # Every policy, with the leanest algorithms, with the fastest, and with the fastest that fit.
 PLANNED = [*policies.CHOOSING, *(f"{name}:{algorithms}" for name in policies.POLICIES for algorithms in "fmp")]
+EVERY = [*policies.CHOOSING, *(f"{name}:m" for name in policies.POLICIES)]  # with the leanest alone
 # At least one policy of each kind.
 KINDS = ["baseline:m", "liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
 KINDS += ["baseline_sum:m", "superneurons", "superneurons_memory:p", "sqrt_n:m", "recompute_all:m", "recompute_cheap:m"]

@@ -69,6 +69,7 @@ def test_inner_products_are_near_to_float64(one, geometry):
         assert error <= TOLERANCE * max(1e-3, np.abs(want).max()), f"{e.name}: {error:.1e}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("geometry", PRODUCTS, ids=str)
 def test_inner_products_have_the_same_bits_for_any_number_of_threads(one, geometry):
     for e, _ in products(Maker(2), *geometry):

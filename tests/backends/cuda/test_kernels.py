@@ -109,6 +109,7 @@ def test_any_grid_does(device, kind):
                 assert [x.tobytes() for x in run(other, e, algorithm)] == first, f"{e.name} by {algorithm}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_only_read_stays(device, kind):
     for e in ALL[kind]:
@@ -120,6 +121,7 @@ def test_what_is_only_read_stays(device, kind):
                     assert np.array_equal(views[t], e.data[t], equal_nan=True), f"{e.name} by {algorithm} writes {t}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_call_may_be_repeated(device, kind):
     """Nothing is kept in the workspace, and nothing is only right in memory that is fresh."""

@@ -186,6 +186,7 @@ def test_a_cudnn_for_another_cuda(libraries):
     assert "built for CUDA 12" in said and "pip uninstall nvidia-cudnn-cu12" in said
 
 
+@pytest.mark.slow
 @needs_gcc
 @no_driver
 @pytest.mark.parametrize(

@@ -99,8 +99,13 @@ def test_without_graphs_too(ahead):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("policy", ["baseline:m", *FEW])
-@pytest.mark.parametrize("net", ["resnet50", "googlenet"])
+@pytest.mark.parametrize(
+    ("net", "policy"),
+    [
+        *(("resnet50", policy) for policy in ["baseline:m", *FEW]),
+        *(("googlenet", p) for p in ("vdnn_all:m", "vdnn_dyn")),
+    ],
+)
 def test_real_nets(net, policy, record_property):
     start, device = perf_counter(), recording_device()
     with lived(arranged(net, policy, device), device) as life:

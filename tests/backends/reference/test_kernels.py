@@ -94,6 +94,7 @@ def test_any_strides(kind):
             assert close(arrays[t], want, 1e-5), f"{e.name}: {t.name}"
 
 
+@pytest.mark.slow
 @BY_KIND
 def test_float64_says_the_same(kind):
     """And float32 is as near to it as rounding lets it be."""

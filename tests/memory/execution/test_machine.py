@@ -22,6 +22,7 @@ from minidnn.program import Op, Pass, Program, Role, Tensor
 from tests.support.mixer import Mixer
 from tests.support.policies import KINDS as POLICIES
 from tests.support.programs import PROGRAMS, costs, random_graph, wild_graph
+from tests.support.slow import quick_are
 
 
 def train(program, policy, steps=3, trace=False, budget=None, **options):
@@ -39,7 +40,7 @@ def train(program, policy, steps=3, trace=False, budget=None, **options):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", quick_are(["residual", "inception"], PROGRAMS))
 def test_every_policy_gives_the_same_bytes_with_poison_and_delayed_copies(name, policy):
     program = PROGRAMS[name]()
     want, _, _ = train(program, "baseline:m")
@@ -245,6 +246,7 @@ def test_poison_never_falls_on_bytes_that_a_copy_back_has_already_filled():
         }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_any_graph_gives_the_same_bytes(seed):
     program = random_graph(seed, 10)

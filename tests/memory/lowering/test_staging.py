@@ -35,6 +35,7 @@ def least(program):
     return arrange([program], "vdnn_all:m", costs()).arena
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ring", [96, 160, 224, 1 << 20])
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("name", PROGRAMS)

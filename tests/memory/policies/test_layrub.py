@@ -51,6 +51,7 @@ def test_proved_and_the_oracle_agrees(make, policy):
     assert broken(scheduled(make(), policy)) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("facts", ["default", "layrub"])
 @pytest.mark.parametrize("net", SMALL_NETS)

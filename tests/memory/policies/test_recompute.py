@@ -119,6 +119,7 @@ layer:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES)
 def test_dropout_masks_and_statistics_are_those_of_no_recomputation(policy, monkeypatch):
     kernel = KERNELS["dropout.forward"]
