@@ -254,6 +254,7 @@ def test_other_losses_are_no_comparison():
             cpu._agree("liveness:p", [2.3, 2.2], "contiguous", theirs)
 
 
+@pytest.mark.slow
 def test_a_turn_leaves_the_first_short_step_out(monkeypatch):
     monkeypatch.setattr(turns, "SHORT", 3600)  # however slow the machine, a step is short
     taken = []

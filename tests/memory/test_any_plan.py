@@ -64,6 +64,7 @@ def any_plan(program, r: random.Random) -> Plan:
     return Plan(tuple(order), tuple(trips), algorithm, share, hold)
 
 
+@pytest.mark.slow
 def test_what_is_accepted_of_any_plans_is_right_and_what_is_refused_says_so():
     """No other exceptions than the two that speak of plans and schedules; and enough of each kind."""
     r = random.Random(1)

@@ -62,6 +62,7 @@ def test_of_a_simulated_gpu(capsys):
     assert quick["chosen"] == quick["fastest"] == lean["fastest"] and lean["chosen"] == lean["least"]
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_measured_once_and_profile_s_is_taken(folder, capsys, monkeypatch):
     known = measurements(open_device("cpu"))  # of copies, which take longest
     known.bandwidth_out = known.bandwidth_in = 1e10

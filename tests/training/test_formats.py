@@ -359,6 +359,7 @@ def test_a_run_resumed_is_the_run(tmp_path):
     assert want.keys() == got.keys() and all(want[n].tobytes() == got[n].tobytes() for n in want)
 
 
+@pytest.mark.slow
 def test_policies_change_no_bit_where_all_updates_come_last():
     options = {"iter_size": 2, "clip_gradients": 1.0}
     values = []

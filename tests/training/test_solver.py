@@ -557,6 +557,7 @@ class TestRefused:
         assert re.search(r"solver.yaml:\d+:\d+: minidnn.policy: .*did you mean 'vdnn_all'", str(found.value))
         assert re.search(r"solver.yaml:\d+:\d+: minidnn.device: .*did you mean 'cpu'", str(found.value))
 
+    @pytest.mark.slow
     def test_a_prefix_that_cannot_be_written_to_before_training(self, case):
         (case / "file").write_text("")
         with Solver(case / "solver.yaml", device="reference", snapshot_prefix=str(case / "file" / "x")) as solver:

@@ -18,6 +18,7 @@ import pytest
 
 from tests.support.paths import ROOT, SUPPORT
 
+pytestmark = pytest.mark.slow  # each asks a process of its own
 gcc = shutil.which("gcc")
 needs_gcc = pytest.mark.skipif(gcc is None, reason="no gcc to make a driver of")
 no_driver = pytest.mark.skipif(

@@ -29,6 +29,7 @@ from tests.support.paths import ROOT
 pytestmark = [
     pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to compile CUDA sources for the CPU with"),
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+    pytest.mark.slow,
 ]
 TOLERANCE = 2e-5  # of the largest value
 ALL_KINDS = sorted({e.op.kind for e in every()})

@@ -100,6 +100,7 @@ def test_a_chain_of_cheap_layers_runs_about_once_and_is_not_all_held(depth):
     assert s.live_peak - kept < (1.2 if depth == 20 else 0.8 if depth == 56 else 0.55) * of_stage
 
 
+@pytest.mark.slow
 def test_the_cap_gives_little_back():
     p = program("resnet50", 8)
     s, whole = planned(p), planned(p, "liveness:m").live_peak

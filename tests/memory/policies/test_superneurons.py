@@ -121,6 +121,7 @@ def test_bit_identical_under_its_smallest_budget(device, net, monkeypatch):
     assert losses == want_losses and got == want
 
 
+@pytest.mark.slow
 def test_bit_identical_with_clipping_and_accumulation():
     """All gradients live at once, and two programs share the arena: under the smallest budget that keeps both."""
     options = dict(clip_gradients=0.5, iter_size=2)

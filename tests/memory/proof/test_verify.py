@@ -172,6 +172,7 @@ def test_the_budget_is_part_of_the_proof():
         verify(s, s.arena - 1)
 
 
+@pytest.mark.slow
 @given(st.integers(0, 1 << 30), st.integers(2, 20), st.sampled_from(POLICIES))
 @examples(120)
 def test_any_graph_under_any_policy_is_proved_and_the_oracle_agrees(seed, layers, policy):
