@@ -157,7 +157,8 @@ class Solver:
         return event
 
     def run(self) -> Iterator[Event]:
-        """Like `solve`, but yields the events. Ctrl-C ends the run after the present step, with a snapshot."""
+        """Like `solve`, but yields the events. Ctrl-C and SIGTERM end the run after the present step, with a
+        snapshot; SIGHUP asks for one (training/interrupt.py)."""
         p = self.parameters
         if not p.has("max_iter"):
             raise InvalidInput("max_iter is not given: there is no iteration to train to")
@@ -171,14 +172,15 @@ class Solver:
                 if self._interrupt.asked:
                     break
                 yield self._iterate_quietly()
-                if p.snapshot and self.iteration % p.snapshot == 0 and self.prefix:
+                if self.prefix and (self._interrupt.save or (p.snapshot and self.iteration % p.snapshot == 0)):
+                    self._interrupt.save = False
                     yield self.save()
             self.machine.settle()
             if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
                 yield self.save()
             if "TEST" in self.feeds and not self._interrupt.asked:
                 yield from self._tested()
-        yield Ended(self.iteration, self._interrupt.asked)
+        yield Ended(self.iteration, self._interrupt.number)
 
     def _tested(self) -> Iterator[Tested | Saved]:
         try:
