@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minidnn.data import DataError
 from minidnn.errors import InvalidInput, few
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
@@ -171,7 +172,13 @@ class Solver:
                     yield from self._tested()
                 if self._interrupt.asked:
                     break
-                yield self._iterate_quietly()
+                try:
+                    yield self._iterate_quietly()
+                except (DataError, OSError):  # a batch cannot be read or used: keep the trained weights
+                    self.machine.settle()
+                    if self.unsaved:
+                        yield self.save()
+                    raise
                 if self.prefix and (self._interrupt.save or (p.snapshot and self.iteration % p.snapshot == 0)):
                     self._interrupt.save = False
                     yield self.save()
@@ -185,7 +192,8 @@ class Solver:
     def _tested(self) -> Iterator[Tested | Saved]:
         try:
             tested = self.test()
-        except Diverged:  # keep the trained weights; `save` refuses them if they are not finite either
+        except (Diverged, DataError, OSError):
+            # Keep the trained weights; `save` refuses them if they are not finite either.
             if self.unsaved:
                 yield self.save()
             raise
