@@ -113,9 +113,15 @@ def test_the_command_ends_with_128_and_the_signal(case, number):
 
 def test_a_terminal_that_goes_away_ends_the_command_with_a_snapshot(case):
     """What a lost connection does: the kernel closes the terminal and sends SIGHUP."""
-    child, master = pty.fork()
+    try:
+        child, master = pty.fork()
+    except OSError as error:
+        pytest.skip(f"no pseudo-terminals here: {error}")
     if not child:
-        os.execve(COMMAND[0], COMMAND, {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"})
+        try:
+            os.execve(COMMAND[0], COMMAND, {**os.environ, "PYTHONPATH": str(ROOT), "TERM": "dumb"})
+        finally:
+            os._exit(127)
     shown = b""
     while b"Iteration 1" not in shown:
         shown += os.read(master, 4096)
