@@ -29,6 +29,21 @@ display: 1
 ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 
 
+@pytest.fixture(autouse=True)
+def default_handlers():
+    """Python's handlers, whatever the tests were started with: nohup and a shell's background ignore some, and a child
+    process ignores what its parent does."""
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture
 def case(tmp_path, monkeypatch):
     (tmp_path / "small.yaml").write_text(NET)
