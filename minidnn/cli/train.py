@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
         images = seconds = 0.0
+        ended: int | None = None  # the signal that ended the run
         with watching(solver, quiet=args.json) as watch:
             for event in solver.run():
                 try:
@@ -54,6 +55,7 @@ def run(args: argparse.Namespace) -> int:
                 elif isinstance(event, Saved):
                     document["snapshots"].append({"iteration": event.iteration, "path": str(event.path)})
                 elif isinstance(event, Ended):
+                    ended = event.signal
                     document |= {"iterations": event.iteration, "interrupted": event.interrupted}
         arrangement = solver.session.arrangement
         document |= {
@@ -72,4 +74,4 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         json.dump(document, sys.stdout, indent=1)
         print()
-    return 130 if document["interrupted"] else 0
+    return 128 + ended if ended is not None else 0

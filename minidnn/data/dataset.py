@@ -53,9 +53,8 @@ class Dataset(Protocol):
     @property
     def shape(self) -> tuple[int, ...]: ...
 
-    @property
-    def classes(self) -> int:
-        """The largest label plus one."""
+    def highest(self, ignored: int | None = None) -> int:
+        """The largest label apart from `ignored`; -1 if there is no other."""
         ...
 
     def __len__(self) -> int: ...
@@ -96,9 +95,8 @@ class Arrays:
     def shape(self) -> tuple[int, ...]:
         return self.images.shape[1:]
 
-    @property
-    def classes(self) -> int:
-        return int(self.labels.max()) + 1
+    def highest(self, ignored: int | None = None) -> int:
+        return int(self.labels.max(initial=-1, where=True if ignored is None else self.labels != ignored))
 
     def __len__(self) -> int:
         return len(self.images)

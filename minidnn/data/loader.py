@@ -32,7 +32,7 @@ class Loader:
     def batch(self, position: int) -> Batch:
         """The batch from this position on, made here and now: samples (n, ...) float32 and labels (n,) int32."""
         numbers = np.arange(position, position + self.batch_size)
-        images, labels = self.dataset.take(self._indices(numbers))
+        images, labels = self.dataset.take(self.indices(numbers))
         return self.transform(images, numbers), labels
 
     def take(self, position: int) -> Batch:
@@ -59,7 +59,7 @@ class Loader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _indices(self, numbers: np.ndarray) -> np.ndarray:
+    def indices(self, numbers: np.ndarray) -> np.ndarray:
         """Sample numbers since training began -> indices into the dataset: in TRAIN by the order of their epoch."""
         n = len(self.dataset)
         indices = numbers % n

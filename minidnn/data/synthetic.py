@@ -65,6 +65,9 @@ class Synthetic:
         rng = np.random.Generator(np.random.Philox(key=seed))
         self._patterns = rng.standard_normal((classes, *cells)).astype(np.float32)
 
+    def highest(self, ignored: int | None = None) -> int:
+        return self.classes - 1 if ignored != self.classes - 1 else self.classes - 2
+
     def __len__(self) -> int:
         return self._count
 

@@ -38,6 +38,13 @@ class Accuracy(Layer):
             raise ShapeError(f"top_k {self.param.top_k} exceeds the {scores[axis]} classes")
         return [(1,)]
 
+    def classes(self, bottoms: Sequence[Shape]) -> int | None:
+        return bottoms[0][self.param.axis]
+
+    @property
+    def ignored(self) -> int | None:
+        return self.param.ignore_label
+
     def dtypes(self, bottoms: Sequence[str]) -> list[str]:
         return ["float32"]
 

@@ -160,6 +160,11 @@ class Layer:
         """The number of classes that labels must stay below; None: the layer has no labels, or takes any label."""
         return None
 
+    @property
+    def ignored(self) -> int | None:
+        """The label that may be as high as it likes, because samples with it do not count; None: there is none."""
+        return None
+
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         """The tops' shapes from the bottoms' shapes (N, C, H, W). Raises ShapeError if the layer cannot take these."""
         raise NotImplementedError

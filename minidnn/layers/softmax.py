@@ -64,7 +64,11 @@ class SoftmaxWithLoss(Layer):
         return SoftmaxLossAttrs(axis, loss.ignore_label, loss.mode, self.loss_weight())
 
     def classes(self, bottoms: Sequence[Shape]) -> int | None:
-        return bottoms[0][self.param.axis] if self.spec.loss_param.ignore_label is None else None
+        return bottoms[0][self.param.axis]
+
+    @property
+    def ignored(self) -> int | None:
+        return self.spec.loss_param.ignore_label
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         scores, labels = bottoms

@@ -1,13 +1,17 @@
 """A YAML file as plain values, each with its line and column in the file.
 
-YAML 1.2: 1e-4 is a number, `on` and `NO` are words. Syntax errors and keys given twice are reported like all other
-errors of a file: with line and column, and all at once where possible.
+YAML 1.2: 1e-4 is a number, `on` and `NO` are words; a file that asks for another version is refused. Syntax errors and
+keys given twice are reported like all other errors of a file: with line and column, and all at once where possible.
+
+Files are not trusted. An alias is read anew at each place that names it, so a few bytes could stand for billions of
+values: a file may hold no more than VALUES for each of its bytes.
 """
 
 from __future__ import annotations
 
 import io
 import re
+import warnings
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +21,11 @@ from minidnn.errors import BadInput
 
 Path_ = tuple[str | int, ...]  # ("layer", 3, "convolution_param", "num_output")
 Mark = tuple[int, int]  # line and column, from 1
+
+VALUES = 4  # per byte of a file, with those that aliases repeat; without aliases a value takes at least two bytes
+LISTED = 100  # errors that a message lists at most
+_VERSION = re.compile(r"^%YAML[ \t]+(\S+)", re.MULTILINE)
+_BEGIN = re.compile(r"^---(\s|$)", re.MULTILINE)  # of a document: no directive comes after it
 
 
 class InvalidFile(BadInput, ValueError):
@@ -38,6 +47,19 @@ class Document:
         self.what = what  # in errors without a source: the name of the whole, such as "net LeNet"
         self.marks = dict(marks or {})
         self._errors: list[tuple[Mark, Path_, str]] = []
+        self._values = 0  # read so far
+        self._most: int | None = None
+
+    def bound(self, size: int) -> None:
+        """Allow as many values as a file of `size` bytes may hold."""
+        self._most = max(1000, VALUES * size)
+
+    def entered(self, mark: Mark) -> None:
+        """Note that a value is read. Raises InvalidFile where they are too many."""
+        self._values += 1
+        if self._most is not None and self._values > self._most:
+            where = f"{self.source}:{mark[0]}:{mark[1]}"
+            raise InvalidFile([f"{where}: aliases repeat so much that the file holds more than {self._most} values"])
 
     def error(self, path: Path_, message: str, at_name: bool = False) -> None:
         """Add the error `file:line:column: path.to.field: message`, at the field's value, or at its name."""
@@ -52,7 +74,9 @@ class Document:
         if self._errors:
             ordered = sorted(self._errors, key=lambda e: e[0])
             lines = (f"{self._text(mark, path)}: {message}" for mark, path, message in ordered)
-            raise InvalidFile(list(dict.fromkeys(lines)))
+            found = list(dict.fromkeys(lines))
+            more = [f"and {len(found) - LISTED} more errors"] if len(found) > LISTED else []
+            raise InvalidFile(found[:LISTED] + more)
 
     @property
     def count(self) -> int:
@@ -117,6 +141,12 @@ def parse(text: str, source: str) -> Document:
     from ruamel.yaml.reader import ReaderError
 
     document = Document(None, source)
+    document.bound(len(text))
+    begin = _BEGIN.search(text)
+    directive = _VERSION.search(text[: begin.start()] if begin else "")
+    if directive and directive[1] != "1.2":
+        line = text[: directive.start()].count("\n") + 1
+        raise InvalidFile([f"{source}:{line}:1: YAML {directive[1]}; minidnn reads YAML 1.2: leave the directive out"])
     try:
         node = _composed(text)
     except MarkedYAMLError as error:
@@ -131,6 +161,9 @@ def parse(text: str, source: str) -> Document:
         raise InvalidFile([f"{source}:{line}:{column}: not valid YAML: {what}"]) from None
     except RecursionError:
         raise InvalidFile([f"{source}: not valid YAML: lists or mappings are nested too deeply"]) from None
+    except (ValueError, OverflowError, AssertionError, LookupError, TypeError, AttributeError) as error:
+        # The parser's own slips, as on the character "\UFFFFFFFF": whatever it raises, the file is to blame.
+        raise InvalidFile([f"{source}: not valid YAML: {error or type(error).__name__}"]) from None
     if node is not None:
         document.data = _value(node, (), document, frozenset())
     return document
@@ -142,7 +175,9 @@ def _composed(text: str) -> Any:
     alone takes a second."""
     from ruamel.yaml import YAML
 
-    return YAML(typ="safe", pure=True).compose(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # an anchor of one name may be given twice: the last one counts
+        return YAML(typ="safe", pure=True).compose(text)
 
 
 def dump(data: Any) -> str:
@@ -174,7 +209,8 @@ def dump(data: Any) -> str:
 
 
 def _value(node: Any, path: Path_, document: Document, above: frozenset[int]) -> Any:
-    document.marks[path] = (node.start_mark.line + 1, node.start_mark.column + 1)
+    document.marks[path] = mark = (node.start_mark.line + 1, node.start_mark.column + 1)
+    document.entered(mark)
     if id(node) in above:
         document.error(path, "an alias that contains itself")
         return None
@@ -227,16 +263,19 @@ def _scalar(node: Any, path: Path_, document: Document) -> Any:
         return None
     if tag == "bool":
         return text.lower() == "true"
-    if tag == "int" and len(text) <= 100:
-        return int(text) if _INT.fullmatch(text) else int(text.replace("_", ""), 0)
-    if tag == "float":
-        lower = text.lower()
-        if lower.endswith((".inf", ".nan")):
-            return float(lower.replace(".", ""))
-        return float(text.replace("_", ""))
+    try:
+        if tag == "int" and len(text) <= 100:
+            return int(text) if _INT.fullmatch(text) else int(text.replace("_", ""), 0)
+        if tag == "float":
+            lower = text.lower()
+            return float(lower.replace(".", "") if lower.endswith((".inf", ".nan")) else text.replace("_", ""))
+    except ValueError:  # the tag was given by hand: !!int foo
+        document.error(path, f"expected a number, as the tag {node.tag} says, got {shown(text)}")
+        return None
     if tag in ("str", "timestamp"):
-        if "\0" in text:  # YAML permits "\0" in double quotes, but a file's name cannot hold it
-            document.error(path, "the character '\\x00' may not stand in it")
+        # YAML permits "\0" and "\uD800" in double quotes, but a file's name cannot hold them, nor can UTF-8 the second.
+        if bad := next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None):
+            document.error(path, f"the character {bad!r} may not stand in it")
         return text
     what = f"the tag {node.tag}" if len(text) <= 100 else f"a number of {len(text)} characters"
     document.error(path, f"expected a plain value, got {what}")

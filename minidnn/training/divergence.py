@@ -30,9 +30,10 @@ def diagnosed(session: Session, feeds: Feeds, program: str, loss: float, iterati
             why = f"layer {layer}: its {name} is not finite since the update of iteration {iteration - 1}"
             return Diverged(iteration, loss, layer, why)
     for feed in feeds:
-        images, _ = feed.loader.batch(position)
+        first = feeds.first(feed, position)
+        images, _ = feed.loader.batch(first)
         if feed.data and not np.isfinite(images).all():
-            bad = position + int(np.flatnonzero(~np.isfinite(images.reshape(len(images), -1)).all(1))[0])
+            bad = first + int(np.flatnonzero(~np.isfinite(images.reshape(len(images), -1)).all(1))[0])
             why = f"{feed.data.name}: sample {bad} of {feed.name} holds values that are not finite"
             return Diverged(iteration, loss, None, why)
     return Diverged(iteration, loss, *culprit(session, program))

@@ -57,10 +57,14 @@ class Saved:
 
 @dataclass(frozen=True)
 class Ended:
-    """Training has ended after `iteration` iterations, by itself or because it was interrupted."""
+    """Training has ended after `iteration` iterations, by itself or because a signal of this number asked for it."""
 
     iteration: int
-    interrupted: bool
+    signal: int | None = None
+
+    @property
+    def interrupted(self) -> bool:
+        return self.signal is not None
 
 
 Event = Began | Step | Tested | Saved | Ended

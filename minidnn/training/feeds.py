@@ -18,17 +18,43 @@ Pair = tuple[np.ndarray, np.ndarray]  # images and labels
 
 
 @dataclass(frozen=True)
+class Reader:
+    """A layer that reads labels: the number of classes that they must stay below, apart from `ignored`."""
+
+    layer: str
+    classes: int
+    ignored: int | None
+
+
+@dataclass(frozen=True, eq=False)
 class Feed:
     """One loader, and the tensors that get the images and the labels of its batches."""
 
     loader: Loader
     data: Tensor | None
     label: Tensor | None
+    readers: Sequence[Reader] = ()  # of the labels
 
     @property
     def name(self) -> str:
         """The dataset's name, for messages."""
         return self.loader.dataset.name
+
+    def check(self, labels: np.ndarray, position: int) -> None:
+        """Raise DataError if one of a batch's labels names no class of a layer that reads it.
+
+        position: of the batch, as the loader counts"""
+        for reader in self.readers:
+            wrong = (labels < 0) | (labels >= reader.classes)
+            if reader.ignored is not None:
+                wrong &= labels != reader.ignored
+            if wrong.any():
+                k = int(wrong.argmax())
+                sample = self.loader.indices(np.array([position + k]))[0]
+                raise DataError(
+                    f"{self.name}: label {labels[k]} of sample {sample} names none of the {reader.classes} classes of "
+                    f"layer {reader.layer}"
+                )
 
 
 class Feeds:
@@ -87,10 +113,16 @@ class Feeds:
 
     def _write(self, machine: Machine, program: Program, position: int) -> None:
         for feed in self.feeds:
-            data, label = feed.loader.take(position * feed.loader.batch_size // self.batch)
+            first = self.first(feed, position)
+            data, label = feed.loader.take(first)
+            feed.check(label, first)
             for tensor, values in ((feed.data, data), (feed.label, label)):
                 if tensor is not None and tensor in program.inputs:
                     machine.write(tensor, values, program.name)
+
+    def first(self, feed: Feed, position: int) -> int:
+        """The position of a feed's batch, as its loader counts, at this position of all feeds."""
+        return position * feed.loader.batch_size // self.batch
 
     def close(self) -> None:
         """End the thread that writes batches, and the loaders' threads."""
@@ -118,10 +150,12 @@ def _checked(graph: Graph, loader: Loader, tops: Sequence[Tensor]) -> Feed:
     name = loader.dataset.name
     if data and loader.shape != data.shape:
         raise DataError(f"{name}: a batch has shape {loader.shape}, but {data.name} {data.shape}")
+    readers = []
     for node in graph.layers if label else ():
         known = node.layer.classes([b.tensor.shape for b in node.bottoms])
         if known is not None and node.layer.labels is not None and node.bottoms[node.layer.labels].tensor == label:
-            highest = loader.dataset.classes - 1
+            highest = loader.dataset.highest(node.layer.ignored)
             if highest >= known:
                 raise DataError(f"{name}: label {highest} occurs, but layer {node.name} gets {known} scores per sample")
-    return Feed(loader, data, label)
+            readers.append(Reader(node.name, known, node.layer.ignored))
+    return Feed(loader, data, label, readers)

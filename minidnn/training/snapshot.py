@@ -204,7 +204,7 @@ def _read(path: str | Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
         try:
             meta = json.loads(metadata["minidnn"])
             version, checksum = meta["version"], meta.pop("checksum")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise SnapshotError(f"{path}: corrupt: its metadata cannot be read") from error
         if checksum != _checksum(tensors, meta):
             raise SnapshotError(f"{path}: corrupt: its contents do not have the checksum that it carries")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from minidnn.data import DataError
 from minidnn.errors import InvalidInput, few
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
@@ -157,7 +158,8 @@ class Solver:
         return event
 
     def run(self) -> Iterator[Event]:
-        """Like `solve`, but yields the events. Ctrl-C ends the run after the present step, with a snapshot."""
+        """Like `solve`, but yields the events. Ctrl-C and SIGTERM end the run after the present step, with a
+        snapshot; SIGHUP asks for one (training/interrupt.py)."""
         p = self.parameters
         if not p.has("max_iter"):
             raise InvalidInput("max_iter is not given: there is no iteration to train to")
@@ -170,20 +172,28 @@ class Solver:
                     yield from self._tested()
                 if self._interrupt.asked:
                     break
-                yield self._iterate_quietly()
-                if p.snapshot and self.iteration % p.snapshot == 0 and self.prefix:
+                try:
+                    yield self._iterate_quietly()
+                except (DataError, OSError):  # a batch cannot be read or used: keep the trained weights
+                    self.machine.settle()
+                    if self.unsaved:
+                        yield self.save()
+                    raise
+                if self.prefix and (self._interrupt.save or (p.snapshot and self.iteration % p.snapshot == 0)):
+                    self._interrupt.save = False
                     yield self.save()
             self.machine.settle()
             if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
                 yield self.save()
             if "TEST" in self.feeds and not self._interrupt.asked:
                 yield from self._tested()
-        yield Ended(self.iteration, self._interrupt.asked)
+        yield Ended(self.iteration, self._interrupt.number)
 
     def _tested(self) -> Iterator[Tested | Saved]:
         try:
             tested = self.test()
-        except Diverged:  # keep the trained weights; `save` refuses them if they are not finite either
+        except (Diverged, DataError, OSError):
+            # Keep the trained weights; `save` refuses them if they are not finite either.
             if self.unsaved:
                 yield self.save()
             raise

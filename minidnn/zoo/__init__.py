@@ -108,6 +108,8 @@ def family(word: str) -> str:
 
 def _missing(path: Path) -> str:
     """The error message for a path that is no file and no name, with a suggestion."""
+    if not path.name:  # "", ".", "/"
+        return f"{path}: not a file; name a model file, or one of {', '.join(known())}"
     beside = [str(path.with_name(p.name)) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
     files = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
     hint = near(str(path), [*beside, *files, *known()]) or f"; there are {', '.join(known())}"

@@ -223,6 +223,9 @@ def test_made_nets_resolve_in_both_phases(name):
         ("superneurons_resnet1920", "superneurons_resnet1922"),
         ("wrn_29_10", "wrn_26_10"),
         ("nothing_like_it", "there are alexnet, cifar10_quick"),
+        ("", ".: not a file; name a model file, or one of alexnet"),
+        ("./", ".: not a file"),
+        ("/", "/: not a file"),
     ],
 )
 def test_a_wrong_name_says_what_there_is(name, says):

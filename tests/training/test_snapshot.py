@@ -215,6 +215,17 @@ def test_metadata_that_cannot_be_is_refused_by_name(tmp_path, key, value):
         snapshot.load(tmp_path / "a.safetensors")
 
 
+def test_metadata_nested_without_end_are_corrupt_and_passed_over(tmp_path):
+    prefix = tmp_path / "net"
+    snapshot.save(prefix, sample(5))
+    deep = snapshot.path_of(prefix, 9)
+    save_file({"a/w": np.ones(2, np.float32)}, deep, {"minidnn": "[" * 100_000})
+    with pytest.raises(SnapshotError, match="corrupt: its metadata cannot be read"):
+        snapshot.load(deep)
+    path, found, rejected = snapshot.latest(prefix)
+    assert path == snapshot.path_of(prefix, 5) and found.iteration == 5 and str(deep) in rejected[0]
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs to become another user")
 def test_a_file_that_may_not_be_read_is_not_called_absent(tmp_path):
     path = snapshot.save(tmp_path / "net", sample())

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import signal
 import subprocess
 import sys
 import threading
@@ -514,21 +513,6 @@ class TestStopping:
             with pytest.raises(Diverged):
                 solver.step(9)
         assert snapshot.load(path).iteration == 0
-
-    def test_ctrl_c_ends_after_the_step_with_a_snapshot(self, case):
-        before = signal.getsignal(signal.SIGINT)
-        with Solver(case / "solver.yaml", device="reference") as solver:
-            events = []
-            for event in solver.run():
-                events.append(event)
-                if isinstance(event, Step) and event.iteration == 6:
-                    signal.raise_signal(signal.SIGINT)
-        assert [type(e) for e in events[-3:]] == [Step, Saved, Ended]
-        assert events[-1].interrupted and events[-2].iteration == 7
-        assert signal.getsignal(signal.SIGINT) is before
-        with Solver(case / "solver.yaml", device="reference", resume=events[-2].path) as solver:
-            solver.step(1)
-            assert same(solver.values(), trained(case, 8))
 
 
 class TestRefused:
