@@ -28,6 +28,7 @@ from minidnn.programs.build import build, executable, last
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
 from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of
+from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Session:
         test_net: the net of phase TEST, if it is another one
         setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
 
-        Raises BudgetError before anything is allocated if the policy cannot keep the budget. Raises InvalidInput for
+        Raises BudgetError before anything is allocated if the policy cannot keep the budget, and RamError if the run
+        would take more of this machine's memory than there is, or than the setting allows. Raises InvalidInput for
         memory facts that are for planning only.
         """
         self.net = net
@@ -82,6 +84,9 @@ class Session:
         self.arrangement = arrange(
             list(self.programs.values()), setting.policy, self.costs, setting.budget, setting.host_budget
         )
+        self.ram = Ram.of(self.arrangement, self.device.own_memory, self.programs)
+        if refused := self.ram.refusal(setting.policy, setting.ram):
+            raise refused
         self.machine = Machine(self.device, self.arrangement, debug=setting.debug, delays=setting.delays)
         carried = {t.name: t for program in self.programs.values() for t in program.carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
