@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from minidnn.files import NEW
 from minidnn.training import snapshot
 
 MODEL = """
@@ -99,7 +100,7 @@ def trial(folder: Path, name: str, iterations: int, device: str, rng: random.Ran
     process.wait()
     process.stdout.close()
     prefix = folder / name / "run"
-    partial = len(list(prefix.parent.glob("*.partial")))
+    partial = len(list(prefix.parent.glob(f".*{NEW}")))
     found = snapshot.latest(prefix)[1]
     subprocess.run(
         command(solver, after, device, "--resume", "latest"), cwd=folder, check=True, capture_output=True, text=True
@@ -111,7 +112,7 @@ def trial(folder: Path, name: str, iterations: int, device: str, rng: random.Ran
 def equal(a: snapshot.Snapshot, b: snapshot.Snapshot) -> bool:
     """Whether every tensor's bytes, the iteration, the data's position and the seed are equal."""
     return (a.iteration, a.position, a.seed) == (b.iteration, b.position, b.seed) and all(
-        x.keys() == y.keys() and all(x[name].tobytes() == y[name].tobytes() for name in x)
+        x.keys() == y.keys() and all(x[name].whole().tobytes() == y[name].whole().tobytes() for name in x)
         for x, y in ((a.weights, b.weights), (a.state, b.state))
     )
 

@@ -3,37 +3,97 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
+import glob
 import os
-import tempfile
+import re
+import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
+
+NEW = ".minidnn-new"  # ends the names of files that are being written: ".<name>.<8 hex digits>.minidnn-new"
+_RANDOM = re.compile(r"\.[0-9a-f]{8}" + re.escape(NEW))
+_NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)  # of file systems that have none
 
 
 @contextlib.contextmanager
 def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     """A new file next to `path`, open in this mode. It replaces `path` when the block ends without an error.
 
-    It is flushed to disk before that. After an error the new file is removed, and `path` is unchanged. Raises OSError
-    if the folder does not exist, cannot be written to, or is full."""
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
+    The file and its folder are flushed to the disk, so that it survives a power cut. After an error the new file is
+    removed, and `path` is unchanged. A process that is killed in the block leaves the new file; the next `replacing` of
+    the same path removes it. Text is UTF-8. Raises OSError if the folder does not exist, cannot be written to, or is
+    full."""
+    remove_left(path.parent, path.name)
+    handle, name = _new(path)
     try:
-        with os.fdopen(handle, mode) as file:
+        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())  # only the owner may read a file of mkstemp
-        os.replace(name, path)
+            os.replace(name, path)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
+    _flush_folder(path.parent)
 
 
-def _umask() -> int:
-    now = os.umask(0)
-    os.umask(now)
-    return now
+def try_replacing(path: Path) -> None:
+    """Raise OSError if `replacing(path)` would fail now, for example because its folder cannot be written to."""
+    handle, name = _new(path)
+    os.close(handle)
+    os.unlink(name)
+
+
+def remove_left(folder: Path, begin: str) -> None:
+    """Remove the new files that killed processes left in this folder for paths whose names begin so.
+
+    Each `replacing` locks its file. So a file that can be locked belongs to no living process. Where the file system
+    has no locks, all files stay."""
+    for found in folder.glob(f".{glob.escape(begin)}*{NEW}"):
+        if not _RANDOM.fullmatch(found.name, len(found.name) - len(NEW) - 9):
+            continue
+        with contextlib.suppress(OSError), contextlib.ExitStack() as undo:
+            handle = os.open(found, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            undo.callback(os.close, handle)
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.unlink(found)
+
+
+def _new(path: Path) -> tuple[int, str]:
+    """(descriptor, name) of a new, empty, locked file next to `path`. Its mode is the umask's."""
+    while True:
+        name = path.parent / f".{path.name}.{secrets.token_hex(4)}{NEW}"
+        try:
+            handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        except FileExistsError:
+            continue
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(handle).st_nlink:
+                return handle, str(name)
+        except BlockingIOError:
+            pass  # another process's remove_left came between the file and its lock
+        except OSError as error:
+            if error.errno in _NO_LOCKS:
+                return handle, str(name)
+            os.close(handle)
+            os.unlink(name)
+            raise
+        os.close(handle)
+
+
+def _flush_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def unwritable(path: Path, *suffixes: str) -> str | None:

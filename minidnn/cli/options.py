@@ -73,6 +73,15 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
         "--host-budget",
         dict(type=size, metavar="SIZE", help="host bytes that offloaded tensors may use"),
     ),
+    "ram": (
+        "--ram",
+        dict(
+            type=size,
+            metavar="SIZE",
+            help="bytes of this machine's memory that the whole process may use, all counted; what "
+            "would take more is refused before it starts (default: all that there is)",
+        ),
+    ),
     "ring": (
         "--host-ring",
         dict(
@@ -134,7 +143,18 @@ def given(args: argparse.Namespace) -> Given:
     """What the options say of how a net is run; a verb has some of them."""
     found: dict[str, Any] = {
         name: value
-        for name in ("policy", "budget", "host_budget", "host_ring", "compress", "device", "format", "facts", "seed")
+        for name in (
+            "policy",
+            "budget",
+            "host_budget",
+            "ram",
+            "host_ring",
+            "compress",
+            "device",
+            "format",
+            "facts",
+            "seed",
+        )
         if (value := getattr(args, name, None)) is not None
     }
     return cast("Given", {**found, "fuse": not getattr(args, "no_fusion", False)})

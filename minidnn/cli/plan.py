@@ -6,18 +6,23 @@ import argparse
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.costs import Costs
 from minidnn.files import unwritable
 
+if TYPE_CHECKING:
+    from minidnn.study.compare import Result
+    from minidnn.training.ram import Ram
+
 REFUSED = 2  # the exit code if no policy keeps the budget; if some policies keep it and others do not, it is 0
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
-        parser, "policy", "policies", "budget", "host_budget", "ring", "device", "format", "gpu", "facts", "json"
+        parser, "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "gpu", "facts", "json"
     )
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
     parser.add_argument(
@@ -26,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.backends import open_device
     from minidnn.report import policies as report
     from minidnn.report import table
     from minidnn.study.compare import simulated
@@ -39,6 +45,12 @@ def run(args: argparse.Namespace) -> int:
         return _save(args, about, policies, costs)
     budgets = setting.budget, setting.host_budget
     results = simulated(about.programs, policies, costs, *budgets, setting.facts.name, about.train.name)
+    own_memory = args.gpu is not None or open_device(setting.device).own_memory
+    rams = {r.policy: _ram(about, r, own_memory) for r in results}
+    if setting.ram is not None:  # else rows hold nothing of this process, and are the same each time
+        for r in results:
+            r.refused = r.refused or rams[r.policy].refusal(r.policy, setting.ram)
+            r.more |= rams[r.policy].row()
     rows = [r.row() for r in results]
     if args.json:
         table.dump({"rows": rows, "format": about.setting.format})
@@ -53,7 +65,20 @@ def run(args: argparse.Namespace) -> int:
         report.show(rows, f"{about.titled()}. {subject.notes(costs, about.setting.format)}")
         for r in results:
             report.show_peak(r.policy, r.schedule)
+            print(f"{r.policy}: RAM in a run about {rams[r.policy]}")
     return 0 if any(r.fits for r in results) else REFUSED
+
+
+def _ram(about: subject.Subject, result: Result, own_memory: bool) -> Ram:
+    """The bytes of this machine's memory that a run of this policy would take.
+
+    own_memory: whether the device has memory of its own"""
+    from minidnn.training.ram import Ram
+
+    programs = {program.name: program for program in about.programs}
+    phases = [name for name in ("TRAIN", "TEST") if name in programs]
+    nets = {"TRAIN": about.net, "TEST": about.test_net or about.net}
+    return Ram.of(result.arrangement, own_memory, programs, [nets[phase].graph(phase) for phase in phases])
 
 
 def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str], costs: Costs) -> int:

@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="raw samples: an npy file, or an npz with an array x or images")
     parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
     parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
-    common(parser, "policy", "budget", "host_budget", "device", "format", "batch", "json")
+    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "json")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -56,6 +56,7 @@ def heading(event: Began, solver: Solver) -> Iterator[str]:
     if solver.session.setting.format != "float32":
         yield f"Numbers: {solver.session.setting.format}, weights float32"
     yield f"Memory: {memory(solver)}, policy {arrangement.policy}"
+    yield f"RAM: about {solver.session.ram}"
     if event.resumed:
         yield f"Resuming from {event.resumed}"
     if event.weights:

@@ -13,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL.yaml", help="a model file with test data, or its solver file")
     parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
-    common(parser, "policy", "budget", "host_budget", "device", "format", "batch", "json")
+    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "json")
 
 
 def run(args: argparse.Namespace) -> int:

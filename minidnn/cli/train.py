@@ -12,7 +12,7 @@ from minidnn.cli.options import common, given, opened, positive
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER.yaml", help="a solver file, with Caffe's fields")
-    common(parser, "policy", "budget", "host_budget", "ring", "device", "format", "facts", "batch", "seed")
+    common(parser, "policy", "budget", "host_budget", "ram", "ring", "device", "format", "facts", "batch", "seed")
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
     begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name")

@@ -39,6 +39,10 @@ class Source:
         """The shape of one raw sample, (C, H, W) or (K,). This does not read the samples, since planning needs none."""
         raise NotImplementedError
 
+    def resident(self) -> int:
+        """The bytes of memory that `open` takes, about: 0 if samples are made when they are taken."""
+        return 0
+
     def open(self) -> Dataset:
         """Read or open the samples. Raises DataError if that fails."""
         raise NotImplementedError

@@ -6,88 +6,114 @@ values of the others, and every machine with the same version of NumPy draws the
 
 from __future__ import annotations
 
+import copy
 import math
 import zlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from minidnn.layers.base import ShapeError
+from minidnn.layers.rows import Rows, split
 
 Shape = tuple[int, ...]
 
 
-def fill(filler: Any, shape: Shape, seed: int, key: str) -> np.ndarray:
-    """The first values of a parameter, float32. Raises ShapeError if the filler cannot fill this shape.
+def fill(filler: Any, shape: Shape, seed: int, key: str) -> Rows:
+    """The first values of a parameter, float32, drawn a few rows at a time.
 
     filler: a FillerParameter; None: zeros, as in Caffe
     shape:  Caffe's blob shape, so that fan_in = count / shape[0]
     seed:   a whole number from 0 to 2^64 - 1
     key:    the name "<layer>.<parameter>", which decides the values together with the seed
+
+    To draw raises ShapeError if the filler cannot fill this shape.
     """
-    if filler is None:
-        return np.zeros(shape, np.float32)
-    rng = np.random.Generator(np.random.Philox(key=np.array([seed, zlib.crc32(key.encode())], np.uint64)))
-    try:
-        return np.ascontiguousarray(_FILLERS[filler.type](filler, shape, rng), np.float32)
-    except ShapeError as error:
-        raise ShapeError(f"{key}: {error}") from None
+
+    def pieces() -> Iterator[np.ndarray]:
+        parts = [(last - first, *shape[1:]) for first, last in split(shape, 4)]
+        if filler is None:
+            yield from (np.zeros(part, np.float32) for part in parts)
+            return
+        rng = np.random.Generator(np.random.Philox(key=np.array([seed, zlib.crc32(key.encode())], np.uint64)))
+        try:
+            for values in _FILLERS[filler.type](filler, shape, parts, rng):
+                yield np.ascontiguousarray(values, np.float32)
+        except ShapeError as error:
+            raise ShapeError(f"{key}: {error}") from None
+
+    return Rows(shape, np.dtype(np.float32), pieces)
 
 
-def _constant(filler, shape, rng):
-    return np.full(shape, filler.value, np.float32)
+# Each gives the values of all parts, one after the other. `parts`: the shapes of consecutive rows of `shape`.
 
 
-def _uniform(filler, shape, rng):
-    return _between(filler.min, filler.max, shape, rng)
+def _constant(filler, shape, parts, rng):
+    for part in parts:
+        yield np.full(part, filler.value, np.float32)
 
 
-def _gaussian(filler, shape, rng):
-    values = _normal(filler.mean, filler.std, shape, rng)
-    if filler.sparse >= 0:  # the number of nonzero weights per output, on average
-        values *= rng.random(shape, np.float32) < filler.sparse / shape[0]
-    return values
+def _uniform(filler, shape, parts, rng):
+    return _between(filler.min, filler.max, parts, rng)
 
 
-def _xavier(filler, shape, rng):
+def _gaussian(filler, shape, parts, rng):
+    if filler.sparse < 0:
+        yield from _normal(filler.mean, filler.std, parts, rng)
+        return
+    after = copy.deepcopy(rng)  # draws what decides the zeros: it is drawn after all the values
+    for part in parts:
+        after.standard_normal(part, np.float32)
+    for values in _normal(filler.mean, filler.std, parts, rng):
+        # `sparse` is the number of nonzero weights per output, on average
+        values *= after.random(values.shape, np.float32) < filler.sparse / shape[0]
+        yield values
+
+
+def _xavier(filler, shape, parts, rng):
     bound = math.sqrt(3 / _fan(filler, shape))
-    return _between(-bound, bound, shape, rng)
+    return _between(-bound, bound, parts, rng)
 
 
-def _msra(filler, shape, rng):
-    return _normal(0.0, math.sqrt(2 / _fan(filler, shape)), shape, rng)
+def _msra(filler, shape, parts, rng):
+    return _normal(0.0, math.sqrt(2 / _fan(filler, shape)), parts, rng)
 
 
-def _positive_unitball(filler, shape, rng):
-    values = rng.random(shape, np.float32)
-    rows = values.reshape(shape[0], -1)
-    rows /= rows.sum(axis=1, keepdims=True)  # each output's weights sum to 1
-    return values
+def _positive_unitball(filler, shape, parts, rng):
+    for part in parts:
+        values = rng.random(part, np.float32)
+        rows = values.reshape(part[0], -1)
+        rows /= rows.sum(axis=1, keepdims=True)  # each output's weights sum to 1
+        yield values
 
 
-def _bilinear(filler, shape, rng):
+def _bilinear(filler, shape, parts, rng):
     if len(shape) != 4 or shape[2] != shape[3]:
         raise ShapeError(f"a bilinear filler needs square kernels (num_output, C, k, k), got {shape}")
     k = shape[3]
     f = math.ceil(k / 2)
     c = (k - 1) / (2 * f)
     line = 1 - np.abs(np.arange(k) / f - c)
-    return np.broadcast_to(np.outer(line, line), shape)
+    for part in parts:
+        yield np.broadcast_to(np.outer(line, line), part)
 
 
-def _between(low, high, shape, rng):
-    """Uniform float32 values. They are made without a float64 copy: a layer of VGG has 100 million weights."""
-    values = rng.random(shape, np.float32)
-    values *= high - low
-    values += low
-    return values
+def _between(low, high, parts, rng):
+    """Uniform float32 values."""
+    for part in parts:
+        values = rng.random(part, np.float32)
+        values *= high - low
+        values += low
+        yield values
 
 
-def _normal(mean, std, shape, rng):
-    values = rng.standard_normal(shape, np.float32)
-    values *= std
-    values += mean
-    return values
+def _normal(mean, std, parts, rng):
+    for part in parts:
+        values = rng.standard_normal(part, np.float32)
+        values *= std
+        values += mean
+        yield values
 
 
 def _fan(filler: Any, shape: Shape) -> float:

@@ -32,6 +32,13 @@ class RingError(BudgetError):
     """
 
 
+class RamError(BudgetError):
+    """A run would take more of this machine's memory than it may (training/ram.py).
+
+    `needed` and `smallest`: bytes that it would take.
+    """
+
+
 def refusal(
     policy: str, schedules: Mapping[str, Schedule], limit: int, whole: bool, costs: Costs, smallest: int
 ) -> BudgetError:

@@ -15,10 +15,11 @@ import numpy as np
 
 from minidnn.formats import named
 from minidnn.layers import LAYERS
-from minidnn.layers.base import Parameter, Shape, ShapeError
+from minidnn.layers.base import Shape, ShapeError
 from minidnn.layers.fillers import fill
+from minidnn.layers.rows import Rows
 from minidnn.nets.define import written
-from minidnn.nets.graph import Graph, Node, resolve
+from minidnn.nets.graph import Graph, resolve
 from minidnn.schema import (
     CheckedNet,
     Document,
@@ -174,17 +175,17 @@ class Net:
 
     def initial(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, np.ndarray]:
         """The first values of the phase's parameters by tensor name, float32. They depend on seed and name alone."""
+        drawn = self.drawn(seed, phase, state)
+        shapes = {f"{n.name}.{p.name}": p.shape for n in self.graph(phase, state).layers for p in n.parameters}
+        return {name: drawn[name].whole().reshape(shape) for name, shape in shapes.items()}
+
+    def drawn(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, Rows]:
+        """Like `initial`, but drawn a few rows at a time, in Caffe's blob shapes."""
         return {
-            f"{node.name}.{p.name}": _filled(node, p, seed)
+            (name := f"{node.name}.{p.name}"): fill(p.filler, p.blob_shape or p.shape, seed, name)
             for node in self.graph(phase, state).layers
             for p in node.parameters
         }
-
-
-def _filled(node: Node, parameter: Parameter, seed: int) -> np.ndarray:
-    shape = parameter.blob_shape or parameter.shape
-    values = fill(parameter.filler, shape, seed, f"{node.name}.{parameter.name}")
-    return values.reshape(parameter.shape)
 
 
 def _file(parameter: NetParameter) -> dict[str, Any]:

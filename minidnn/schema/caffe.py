@@ -381,6 +381,7 @@ class Minidnn(Message):
     policy: str | None = None
     budget: Bytes | None = None
     host_budget: Bytes | None = None
+    ram: Bytes | None = None  # of this machine's memory, for the whole process; training/ram.py
     host_ring: Bytes | None = None  # bytes of the pinned ring for tensors that travel; memory/lowering/staging.py
     compress: bool = False  # whether tensors behind the ring are stored without their zeros
     device: str | None = None

@@ -74,8 +74,10 @@ class Result:
         return found
 
     def _smallest_host(self) -> int | None:
-        beyond = self.refused is not None and self.refused.host and not isinstance(self.refused, RingError)
-        return self.refused.smallest if beyond and self.refused is not None else None
+        return self.refused.smallest if type(self.refused) is BudgetError and self.refused.host else None
+
+    def _smallest_device(self) -> int | None:
+        return self.refused.smallest if type(self.refused) is BudgetError and not self.refused.host else None
 
     def row(self) -> dict[str, object]:
         """The result as a row of `--json`: bytes as integers, times in seconds.
@@ -103,7 +105,7 @@ class Result:
             "by_role": by_role(schedule),
             "pinned_bytes": self.arrangement.host,
             "pageable_bytes": self.arrangement.store,
-            "smallest_budget_bytes": self.refused.smallest if self.refused and not self.refused.host else None,
+            "smallest_budget_bytes": self._smallest_device(),
             "smallest_host_budget_bytes": self._smallest_host(),
             "smallest_host_ring_bytes": self.refused.smallest if isinstance(self.refused, RingError) else None,
             **self.more,

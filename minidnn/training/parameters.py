@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 import numpy as np
 
 from minidnn.errors import BadInput, near
+from minidnn.layers import rows
+from minidnn.layers.rows import Rows
 from minidnn.memory.execution.machine import Machine
 from minidnn.nets.graph import Graph
 from minidnn.program import Tensor
@@ -47,8 +49,35 @@ def all_zero(graph: Graph, params: Mapping[str, Blobs]) -> list[str]:
     return [
         node.name
         for node in graph.layers
-        if any(p.name == "w" and p.lr_mult != 0 for p in node.parameters) and not params[node.name]["w"].any()
+        if any(p.name == "w" and p.lr_mult != 0 for p in node.parameters)
+        and not any(piece.any() for piece in params[node.name].rows("w").pieces())
     ]
+
+
+def rows_of(machine: Machine, tensor: Tensor, shape: tuple[int, ...] | None = None) -> Rows:
+    """The rows of a carried tensor, in this shape of as many elements; default: the tensor's own."""
+    shape = shape or tensor.shape
+
+    def pieces() -> Iterator[np.ndarray]:
+        if shape[0] != tensor.shape[0]:  # its rows are no rows of the tensor
+            yield from rows.of(machine.get(tensor).reshape(shape)).pieces()
+            return
+        for first, last in rows.split(shape, tensor.itemsize):
+            yield machine.get(tensor, first, last).reshape(-1, *shape[1:])
+
+    return Rows(shape, np.dtype(tensor.dtype), pieces)
+
+
+def assign(machine: Machine, tensor: Tensor, values: Rows) -> None:
+    """Overwrite a carried tensor between steps by values of as many elements."""
+    if values.shape[0] != tensor.shape[0]:
+        machine.set(tensor, values.whole().reshape(tensor.shape))
+        return
+    first = 0
+    for piece in values.pieces():
+        part = piece.reshape(-1, *tensor.shape[1:])
+        machine.set(tensor, part, first)
+        first += len(part)
 
 
 class Blobs(MutableMapping[str, np.ndarray]):
@@ -70,12 +99,17 @@ class Blobs(MutableMapping[str, np.ndarray]):
         name = self._name(key)
         return self._machine.get(self._tensors[name]).reshape(self._shapes[name])
 
-    def __setitem__(self, key: str | int, value: np.ndarray) -> None:
+    def rows(self, key: str | int) -> Rows:
+        """The blob, a few rows at a time."""
         name = self._name(key)
-        array = np.asarray(value)
-        if array.shape != self._shapes[name]:
-            raise WeightsError(f"{self._tensors[name].name} has shape {self._shapes[name]}, got {array.shape}")
-        self._machine.set(self._tensors[name], array.reshape(self._tensors[name].shape))
+        return rows_of(self._machine, self._tensors[name], self._shapes[name])
+
+    def __setitem__(self, key: str | int, value: np.ndarray | Rows) -> None:
+        name = self._name(key)
+        values = rows.of(value)
+        if values.shape != self._shapes[name]:
+            raise WeightsError(f"{self._tensors[name].name} has shape {self._shapes[name]}, got {values.shape}")
+        assign(self._machine, self._tensors[name], values)
 
     def __delitem__(self, key: str | int) -> None:
         raise TypeError("a layer's blobs cannot be removed")

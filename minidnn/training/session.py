@@ -16,6 +16,8 @@ from minidnn.backends import open_device
 from minidnn.costs import estimate
 from minidnn.errors import InvalidInput, few
 from minidnn.formats import usable, widened
+from minidnn.layers import rows
+from minidnn.layers.rows import Rows
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.planning import arrange
@@ -25,7 +27,8 @@ from minidnn.program import Role, Tensor
 from minidnn.programs.build import build, executable, last
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
-from minidnn.training.parameters import Parameters, WeightsError
+from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of
+from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
 
 if TYPE_CHECKING:
@@ -63,7 +66,8 @@ class Session:
         test_net: the net of phase TEST, if it is another one
         setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
 
-        Raises BudgetError before anything is allocated if the policy cannot keep the budget. Raises InvalidInput for
+        Raises BudgetError before anything is allocated if the policy cannot keep the budget, and RamError if the run
+        would take more of this machine's memory than there is, or than the setting allows. Raises InvalidInput for
         memory facts that are for planning only.
         """
         self.net = net
@@ -80,22 +84,23 @@ class Session:
         self.arrangement = arrange(
             list(self.programs.values()), setting.policy, self.costs, setting.budget, setting.host_budget
         )
+        self.ram = Ram.of(self.arrangement, self.device.own_memory, self.programs)
+        if refused := self.ram.refusal(setting.policy, setting.ram):
+            raise refused
         self.machine = Machine(self.device, self.arrangement, debug=setting.debug, delays=setting.delays)
         carried = {t.name: t for program in self.programs.values() for t in program.carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         others = [t for t in carried.values() if t not in self.params.tensors]
         # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
         self._state = [t for t in others if train is None or t.role is not Role.PARAM_GRADIENT]
-        first: dict[str, np.ndarray] = {}
+        first: dict[str, Rows] = {}
         for phase in reversed(self.graphs):
-            first.update(nets[phase].initial(setting.seed, phase))
+            first.update(nets[phase].drawn(setting.seed, phase))
         for tensor in self.params.tensors:
-            self.machine.set(tensor, first[tensor.name])
+            assign(self.machine, tensor, first[tensor.name])
         for tensor in others:
-            value = np.zeros(tensor.shape, tensor.dtype)
-            if tensor == SCALE and train:
-                value[0] = train.loss_scale
-            self.machine.set(tensor, value)
+            start = train.loss_scale if tensor == SCALE and train else 0.0
+            assign(self.machine, tensor, rows.full(tensor.shape, start, np.dtype(tensor.dtype)))
 
         self._closed = False
 
@@ -117,13 +122,21 @@ class Session:
 
     def weights(self) -> dict[str, np.ndarray]:
         """Copies of all parameters and running statistics, by "<layer>/<blob>", float32 in Caffe's blob shapes."""
-        return {f"{layer}/{name}": blobs[name] for layer, blobs in self.params.items() for name in blobs}
+        return {name: values.whole() for name, values in self.weight_rows().items()}
+
+    def weight_rows(self) -> dict[str, Rows]:
+        """Like `weights`, but nothing is copied before it is asked for."""
+        return {f"{layer}/{name}": blobs.rows(name) for layer, blobs in self.params.items() for name in blobs}
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the other tensors that live across steps, by name: momenta, or, without updates, the gradients."""
-        return {t.name: self.machine.get(t) for t in self._state}
+        return {name: values.whole() for name, values in self.state_rows().items()}
 
-    def load(self, weights: Mapping[str, np.ndarray] | str | Path, complete: bool = False) -> Loaded:
+    def state_rows(self) -> dict[str, Rows]:
+        """Like `state`, but nothing is copied before it is asked for."""
+        return {t.name: rows_of(self.machine, t) for t in self._state}
+
+    def load(self, weights: Mapping[str, np.ndarray | Rows] | str | Path, complete: bool = False) -> Loaded:
         """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names.
 
         Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, or, with
@@ -136,10 +149,11 @@ class Session:
             except WeightsError as error:
                 raise WeightsError(f"{weights}: {error}") from None
         mine = {f"{layer}/{name}": (blobs, name) for layer, blobs in self.params.items() for name in blobs}
-        taken = [key for key in mine if key in weights]
+        given = {key: rows.of(weights[key]) for key in mine if key in weights}
+        taken = list(given)
         for key in taken:
             blobs, name = mine[key]
-            if problem := _unfit(weights[key], blobs.shape(name)):
+            if problem := _unfit(given[key], blobs.shape(name)):
                 layer, blob = key.rsplit("/", 1)
                 raise WeightsError(f"layer {layer}: its {blob} {problem}")
         missing, unused = (tuple(sorted(s)) for s in (mine.keys() - weights.keys(), weights.keys() - mine.keys()))
@@ -147,12 +161,12 @@ class Session:
             raise WeightsError(f"these are not the net's weights: {_difference(missing, unused)}")
         for key in taken:
             blobs, name = mine[key]
-            blobs[name] = weights[key]
+            blobs[name] = given[key]
         return Loaded(tuple(taken), missing, unused)
 
-    def restore(self, weights: Mapping[str, np.ndarray], state: Mapping[str, np.ndarray]) -> None:
+    def restore(self, weights: Mapping[str, Rows], state: Mapping[str, Rows]) -> None:
         """Load the weights and the state of a snapshot. Raises WeightsError if it is of another net or optimizer."""
-        if unused := weights.keys() - self.weights().keys():
+        if unused := weights.keys() - self.weight_rows().keys():
             raise WeightsError(f"the snapshot is of another net: {_difference((), unused)}")
         self.load(weights, complete=True)
         mine = {t.name: t for t in self._state}
@@ -162,7 +176,7 @@ class Session:
         for name, tensor in mine.items():
             if state[name].shape != tensor.shape:
                 raise WeightsError(f"{name} has shape {tensor.shape}, but in the snapshot {state[name].shape}")
-            self.machine.set(tensor, state[name])
+            assign(self.machine, tensor, state[name])
 
     def outputs(self, program: str) -> list[Blob]:
         """The blobs that are on the host after a step of that program: those without consumers, and those in `keep`."""
@@ -233,14 +247,14 @@ class Session:
         self.close()
 
 
-def _unfit(given: np.ndarray, shape: tuple[int, ...]) -> str | None:
-    """Why an array cannot be the value of a parameter of that shape; None if it can."""
+def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:
+    """Why these cannot be the values of a parameter of that shape; None if they can."""
     if given.shape != shape:
         return f"has shape {shape}, but is given with {given.shape}"
     if given.dtype.kind != "f":
         return f"is given as {given.dtype}; expected floating-point numbers"
     with np.errstate(over="ignore"):
-        finite = np.isfinite(given.astype(np.float32, copy=False)).all()
+        finite = all(np.isfinite(piece.astype(np.float32, copy=False)).all() for piece in given.pieces())
     return None if finite else "is given with values that are not finite in float32"
 
 

@@ -32,6 +32,7 @@ class Given(TypedDict, total=False):
     policy:      the memory policy, by name, or a FILE.plan
     budget:      device bytes that may be used: a number, or a text such as "64MiB" or "12GB"
     host_budget: host bytes that tensors off the device may use, likewise
+    ram:         bytes of this machine's memory that the whole process may use, likewise; default: all that there is
     host_ring:   bytes of a pinned ring through which tensors go to ordinary memory; None: all host bytes are pinned
     compress:    store tensors behind that ring without their zeros
     costs:       the costs of ops and copies, for policies that use them; they also say how bytes lie on the host
@@ -48,6 +49,7 @@ class Given(TypedDict, total=False):
     policy: str | None
     budget: int | str | None
     host_budget: int | str | None
+    ram: int | str | None
     host_ring: int | str | None
     compress: bool
     costs: Costs | None
@@ -69,6 +71,7 @@ class Setting:
     policy: str = DEFAULT
     budget: int | None = None
     host_budget: int | None = None
+    ram: int | None = None
     staging: Staging | None = None  # None: that of the costs
     costs: Costs | None = None  # None: the device's estimate (costs/estimates.py)
     seed: int = 0
@@ -100,6 +103,7 @@ class Setting:
             policy=said("policy") or cls.policy,
             budget=_bytes("budget", said("budget")),
             host_budget=_bytes("host_budget", said("host_budget")),
+            ram=_bytes("ram", said("ram")),
             staging=_staging(_bytes("host_ring", ring), compress),
             costs=costs,
             seed=given.get("seed") or 0,

@@ -21,6 +21,7 @@ import numpy as np
 
 from minidnn.data import DataError
 from minidnn.errors import InvalidInput, few
+from minidnn.layers.rows import Rows
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.program import Role
@@ -164,7 +165,7 @@ class Solver:
         if not p.has("max_iter"):
             raise InvalidInput("max_iter is not given: there is no iteration to train to")
         if self.prefix and (p.snapshot or p.snapshot_after_train):
-            snapshot.check_writable(self.prefix, p.max_iter)
+            self._check_end()
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
         with self._interrupt.watched():
             while self.iteration < p.max_iter and not self._interrupt.asked:
@@ -182,12 +183,18 @@ class Solver:
                 if self.prefix and (self._interrupt.save or (p.snapshot and self.iteration % p.snapshot == 0)):
                     self._interrupt.save = False
                     yield self.save()
+                    if p.snapshot_after_train:
+                        self._check_end()
             self.machine.settle()
             if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
                 yield self.save()
             if "TEST" in self.feeds and not self._interrupt.asked:
                 yield from self._tested()
         yield Ended(self.iteration, self._interrupt.number)
+
+    def _check_end(self) -> None:
+        """Raise SaveError if the last snapshot could not be written now."""
+        snapshot.check_writable(self.prefix, self.parameters.max_iter, self._now().nbytes)
 
     def _tested(self) -> Iterator[Tested | Saved]:
         try:
@@ -259,16 +266,28 @@ class Solver:
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
-        weights = self.session.weights()
-        for key, array in weights.items():  # the last update may have spoiled them: no loss has shown that yet
-            if not np.isfinite(array).all():
-                layer, name = key.rsplit("/", 1)
-                why = f"layer {layer}: its {name} is not finite; no snapshot is written"
-                raise Diverged(self.iteration, self._losses[-1] if self._losses else math.nan, layer, why)
-        now = snapshot.Snapshot(weights, self.session.state(), self.iteration, self.position, self.seed, self._facts())
-        path = snapshot.save(prefix, now)
+        path = snapshot.save(prefix, self._now())
         self._saved = self.iteration
         return Saved(self.iteration, path)
+
+    def _now(self) -> snapshot.Snapshot:
+        """What a snapshot of this iteration holds. To read its weights raises Diverged if one is not finite."""
+        weights = {name: self._finite(name, values) for name, values in self.session.weight_rows().items()}
+        state = self.session.state_rows()
+        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts())
+
+    def _finite(self, key: str, values: Rows) -> Rows:
+        """These rows; the last update may have spoiled them, and no loss has shown that yet."""
+
+        def pieces() -> Iterator[np.ndarray]:
+            for piece in values.pieces():
+                if not np.isfinite(piece).all():
+                    layer, name = key.rsplit("/", 1)
+                    why = f"layer {layer}: its {name} is not finite; no snapshot is written"
+                    raise Diverged(self.iteration, self._losses[-1] if self._losses else math.nan, layer, why)
+                yield piece
+
+        return Rows(values.shape, values.dtype, pieces)
 
     def close(self) -> None:
         """End the threads of the loaders and the machine, and give the memory back."""

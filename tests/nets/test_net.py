@@ -10,7 +10,7 @@ import pytest
 
 import minidnn
 from minidnn import L, Net
-from minidnn.layers import LAYERS
+from minidnn.layers import LAYERS, rows
 from minidnn.layers.base import Layer, ShapeError
 from minidnn.layers.fillers import fill
 from minidnn.program import Role
@@ -474,7 +474,7 @@ class TestOwnLayers:
 
 class TestFillers:
     def draw(self, shape=(64, 32, 3, 3), seed=1, key="conv1.w", **filler):
-        return fill(FillerParameter(**filler), shape, seed, key)
+        return fill(FillerParameter(**filler), shape, seed, key).whole()
 
     def test_seeds_have_64_bits(self):
         drawn = [self.draw(type="uniform", seed=seed) for seed in (0, 1, 2**63, 2**63 + 1, 2**64 - 2, 2**64 - 1)]
@@ -487,8 +487,23 @@ class TestFillers:
         assert not np.array_equal(values, self.draw(type="xavier", seed=2))
         assert not np.array_equal(values, self.draw(type="xavier", key="conv2.w"))
         # pinned: a snapshot of a seed is the same on every machine and in every version
-        first = fill(FillerParameter(type="uniform"), (3,), 0, "conv1.w")
+        first = fill(FillerParameter(type="uniform"), (3,), 0, "conv1.w").whole()
         np.testing.assert_array_equal(first, np.array(PINNED, np.float32))
+
+    @pytest.mark.parametrize(
+        "filler",
+        [
+            *({"type": kind} for kind in ("constant", "uniform", "xavier", "msra", "positive_unitball", "bilinear")),
+            *({"type": "gaussian", "sparse": sparse} for sparse in (-1, 16)),
+        ],
+        ids=str,
+    )
+    def test_drawn_a_row_at_a_time_the_values_are_the_same(self, monkeypatch, filler):
+        whole = self.draw((7, 3, 5, 5), **filler)
+        monkeypatch.setattr(rows, "PIECE", 1)
+        drawn = fill(FillerParameter(**filler), (7, 3, 5, 5), 1, "conv1.w")
+        assert [piece.shape for piece in drawn.pieces()] == [(1, 3, 5, 5)] * 7
+        assert drawn.whole().tobytes() == whole.tobytes()
 
     def test_adding_a_layer_changes_no_other(self):
         before = LeNet().initial(3)
@@ -516,7 +531,7 @@ class TestFillers:
     def test_the_others(self):
         assert (self.draw(type="constant", value=2.5) == 2.5).all()
         assert not self.draw().any()
-        assert not fill(None, (3,), 0, "x").any()
+        assert not fill(None, (3,), 0, "x").whole().any()
         x = self.draw(type="uniform", min=-1, max=3)
         assert (x.min(), x.max(), x.mean()) == pytest.approx((-1, 3, 1), abs=0.05)
         x = self.draw(type="gaussian", mean=1, std=0.5)

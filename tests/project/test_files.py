@@ -16,7 +16,9 @@ def test_whole(tmp_path):
         file.write("new")
         assert path.read_text() == "old"
     assert path.read_text() == "new"
-    assert path.stat().st_mode & 0o777 == 0o666 & ~files._umask(), "as any file that one writes"
+    (tmp_path / "any").touch()
+    assert path.stat().st_mode == (tmp_path / "any").stat().st_mode
+    (tmp_path / "any").unlink()
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -31,3 +33,26 @@ def test_a_write_that_breaks_off_leaves_what_was_there(tmp_path, monkeypatch, wh
         if where == "write":
             raise OSError("disk full")
     assert [(p, p.read_bytes()) for p in tmp_path.iterdir()] == [(path, b"old")]
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_writes_is_not(tmp_path):
+    path = tmp_path / "a.txt"
+    left, mine = tmp_path / f".a.txt.0123abcd{files.NEW}", tmp_path / f".a.txt.mine{files.NEW}"
+    mine.write_text("not ours: no random number")
+    with files.replacing(path) as living:
+        left.write_text("half")
+        living.write("first")
+        with files.replacing(path) as file:
+            assert not left.exists() and len(list(tmp_path.iterdir())) == 3
+            file.write("second")
+        assert path.read_text() == "second"
+    assert path.read_text() == "first" and set(tmp_path.iterdir()) == {path, mine}
+
+
+def test_try_replacing_leaves_nothing(tmp_path):
+    files.try_replacing(tmp_path / "a.txt")
+    with pytest.raises(OSError, match="No such file"):
+        files.try_replacing(tmp_path / "no" / "a.txt")
+    with pytest.raises(OSError, match="name too long"):
+        files.try_replacing(tmp_path / ("a" * 250))
+    assert not list(tmp_path.iterdir())

@@ -6,11 +6,14 @@ import os
 import stat
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from minidnn.files import NEW
+from minidnn.layers import rows
 from minidnn.training import snapshot
 from minidnn.training.snapshot import SaveError, Snapshot, SnapshotError
 from tests.support.paths import ROOT
@@ -20,7 +23,9 @@ from tests.support.snapshots import sample
 def same(a, b):
     assert a.weights.keys() == b.weights.keys() and a.state.keys() == b.state.keys()
     for x, y in ((a.weights, b.weights), (a.state, b.state)):
-        assert all(x[name].tobytes() == y[name].tobytes() and x[name].shape == y[name].shape for name in x)
+        assert all(
+            x[name].whole().tobytes() == y[name].whole().tobytes() and x[name].shape == y[name].shape for name in x
+        )
     assert (a.iteration, a.position, a.seed, a.facts) == (b.iteration, b.position, b.seed, b.facts)
 
 
@@ -44,8 +49,8 @@ def test_any_reader_can_use_it(tmp_path):
 
 def test_a_view_that_is_not_contiguous(tmp_path):
     strided = np.arange(24, dtype=np.float32).reshape(2, 3, 2, 2).transpose(0, 3, 1, 2)
-    path = snapshot.save(tmp_path / "net", Snapshot({"a/w": strided}, {}, 1, 0, 0))
-    assert np.array_equal(snapshot.load(path).weights["a/w"], strided)
+    path = snapshot.save(tmp_path / "net", Snapshot({"a/w": rows.of(strided)}, {}, 1, 0, 0))
+    assert np.array_equal(snapshot.load(path).weights["a/w"].whole(), strided)
 
 
 def test_every_torn_length_is_refused(tmp_path):
@@ -120,13 +125,36 @@ def test_latest_is_the_newest_whole_one(tmp_path):
 
 def test_a_crash_while_writing_leaves_the_old_one(tmp_path):
     path = snapshot.save(tmp_path / "net", sample())
-    partial = path.with_name(path.name + ".partial")
-    partial.mkdir()
-    (partial / ".tmpXyz").write_bytes(b"half of a file")
+    left = path.with_name(f".{path.name}.0123abcd{NEW}")
+    left.write_bytes(b"half of a file")
     same(snapshot.latest(tmp_path / "net")[1], sample())
     snapshot.save(tmp_path / "net", sample(fill=2.5))
     same(snapshot.load(path), sample(fill=2.5))
-    assert len(list(tmp_path.iterdir())) == 1
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_run_removes_what_killed_runs_of_its_prefix_left(tmp_path):
+    left, others = (tmp_path / f".{name}_iter_7.safetensors.0123abcd{NEW}" for name in ("net", "nets"))
+    for path in (left, others):
+        path.write_bytes(b"half of a file")
+    snapshot.check_writable(tmp_path / "net", 100)
+    assert list(tmp_path.iterdir()) == [others]
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_what_is_no_file_in_a_snapshots_place_is_said_at_the_beginning(tmp_path, make):
+    in_the_way = tmp_path / "net_iter_30.safetensors"
+    make(in_the_way)
+    with pytest.raises(SaveError, match=r"net_iter_30\.safetensors: there is (a folder|no file) where a snapshot may"):
+        snapshot.check_writable(tmp_path / "net", 100)
+    with pytest.raises(SaveError, match=r"there is (a folder|no file)"):
+        snapshot.save(tmp_path / "net", sample())
+    assert list(tmp_path.iterdir()) == [in_the_way]
+
+
+def test_a_disk_without_room_is_said_at_the_beginning(tmp_path):
+    with pytest.raises(SaveError, match=r"net_iter_9\.safetensors: .* it needs 1048576 TiB, .* are free"):
+        snapshot.check_writable(tmp_path / "net", 9, 2**60)
 
 
 FULL = """
@@ -163,7 +191,7 @@ def test_a_folder_that_is_a_file(tmp_path):
 
 
 def test_a_name_too_long_at_the_end_is_said_at_the_beginning(tmp_path):
-    prefix = tmp_path / ("x" * (255 - len("_iter_0.safetensors.partial")))
+    prefix = tmp_path / ("x" * (255 - len(f"._iter_0.safetensors.0123abcd{NEW}")))
     snapshot.check_writable(prefix)
     with pytest.raises(SaveError, match="File name too long; name another prefix"):
         snapshot.check_writable(prefix, 10)
@@ -193,13 +221,50 @@ def test_runs_of_one_prefix_take_turns(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_link_in_the_partial_folders_place_is_left_alone(tmp_path):
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "file").write_text("")
-    (tmp_path / "net_iter_30.safetensors.partial").symlink_to("mine")
-    with pytest.raises(SaveError, match="Not a directory"):
-        snapshot.save(tmp_path / "net", sample())
-    assert (tmp_path / "mine" / "file").exists()
+def test_a_file_of_the_users_is_never_taken_for_ours(tmp_path):
+    """The folder <file>.partial was once ours."""
+    mine = tmp_path / "net_iter_30.safetensors.partial"
+    mine.mkdir()
+    (mine / "mine.txt").write_text("mine")
+    (tmp_path / f".net_iter_30.safetensors.mine{NEW}").write_text("mine")
+    (tmp_path / f".net_iter_30.safetensors.0123abcd{NEW}").mkdir()
+    before = set(tmp_path.rglob("*"))
+    snapshot.check_writable(tmp_path / "net", 30)
+    path = snapshot.save(tmp_path / "net", sample())
+    assert set(tmp_path.rglob("*")) == before | {path}
+
+
+SUSPENDED = """
+import os, signal, sys
+sys.path.insert(0, {root!r})
+from minidnn.training import snapshot
+from tests.support.snapshots import sample
+os.fsync = lambda handle: os.kill(os.getpid(), signal.SIGSTOP)  # in the middle of a save
+snapshot.save({prefix!r}, sample(fill=9))
+"""
+
+
+def test_a_run_that_is_suspended_while_it_saves_holds_nobody_up(tmp_path):
+    script = SUSPENDED.format(root=str(ROOT), prefix=str(tmp_path / "net"))
+    stopped = subprocess.Popen([sys.executable, "-c", script])
+    try:
+        os.waitpid(stopped.pid, os.WUNTRACED)
+        snapshot.check_writable(tmp_path / "net", 30)
+        path = snapshot.save(tmp_path / "net", sample())
+        same(snapshot.load(path), sample())
+        assert len(list(tmp_path.iterdir())) == 2, "its file is not taken from it"
+    finally:
+        stopped.kill()
+        stopped.wait()
+    snapshot.check_writable(tmp_path / "net", 30)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def checksum(tensors, meta):
+    digest = snapshot._begun(meta)
+    for _ in snapshot._digested({name: rows.of(array) for name, array in tensors.items()}, digest):
+        pass
+    return snapshot._text(digest)
 
 
 @pytest.mark.parametrize(
@@ -209,7 +274,7 @@ def test_a_link_in_the_partial_folders_place_is_left_alone(tmp_path):
 def test_metadata_that_cannot_be_is_refused_by_name(tmp_path, key, value):
     meta = {"version": 1, "iteration": 3, "position": 9, "seed": 1, "facts": {}, key: value}
     tensors = {"a/w": np.ones(2, np.float32)}
-    metadata = {"minidnn": json.dumps({**meta, "checksum": snapshot._checksum(tensors, meta)})}
+    metadata = {"minidnn": json.dumps({**meta, "checksum": checksum(tensors, meta)})}
     save_file(tensors, tmp_path / "a.safetensors", metadata)
     with pytest.raises(SnapshotError, match=f"corrupt: its {key} "):
         snapshot.load(tmp_path / "a.safetensors")

@@ -38,7 +38,8 @@ class Device:
     def array(self, buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
         """The tensor's elements in logical order (N, C, H, W), as a view of its bytes on the host.
 
-        So a device decides its memory layout here. `buffer`: uint8, `tensor.nbytes` of them.
+        So a device decides its memory layout here. `buffer`: uint8, `tensor.nbytes` of them. The first axis must be
+        outermost in memory: a few rows of a tensor lie as a smaller tensor would.
         """
         raise NotImplementedError
 

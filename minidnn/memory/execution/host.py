@@ -17,6 +17,14 @@ def physical_memory() -> int:
     return min(memory, int(limit)) if limit.isdigit() else memory
 
 
+def resident_memory() -> int:
+    """Bytes of this process that lie in RAM now; 0 where the system does not say (it is Linux that does)."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
 def free_memory() -> int:
     """Bytes that this process may still take, about, on this machine or in its container."""
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

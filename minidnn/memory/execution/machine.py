@@ -8,7 +8,7 @@ arena is one allocation, the host's part another. Nothing is allocated, looked u
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -277,18 +277,27 @@ class Machine:
         self.runtime.wait_for_outputs()
         return self.device.array(self._host(self.loaded[program], tensor), tensor).copy(order="C")
 
-    def get(self, tensor: Tensor) -> np.ndarray:
-        """A copy of a carried tensor, in logical order, C-contiguous."""
-        home = self.homes[tensor]
-        return self.device.array(home if self._closed else self.runtime.read(home), tensor).copy(order="C")
+    def get(self, tensor: Tensor, first: int = 0, last: int | None = None) -> np.ndarray:
+        """A copy of a carried tensor, in logical order, C-contiguous; or of its rows (first axis) `first` up to `last`,
+        `last` excluded."""
+        part = _rows(tensor, first, tensor.shape[0] if last is None else last)
+        home = self._home(part, tensor, first)
+        return self.device.array(home if self._closed else self.runtime.read(home), part).copy(order="C")
 
-    def set(self, tensor: Tensor, array: np.ndarray) -> None:
-        """Overwrite a carried tensor between steps."""
-        if tuple(np.shape(array)) != tensor.shape:
-            raise ValueError(f"{tensor.name} has shape {tensor.shape}, got an array of shape {np.shape(array)}")
-        lying = np.empty(tensor.nbytes, np.uint8)
-        np.copyto(self.device.array(lying, tensor), array, casting="same_kind")
-        self.runtime.write(self.homes[tensor], lying)
+    def set(self, tensor: Tensor, array: np.ndarray, first: int = 0) -> None:
+        """Overwrite a carried tensor, or as many of its rows as the array has from row `first` on, between steps."""
+        rows, shape = tensor.shape[0], tuple(np.shape(array))
+        if len(shape) != len(tensor.shape) or shape[1:] != tensor.shape[1:] or first + shape[0] > rows:
+            raise ValueError(f"{tensor.name} has shape {tensor.shape}, got an array of shape {shape} from row {first}")
+        part = _rows(tensor, first, first + shape[0])
+        lying = np.empty(part.nbytes, np.uint8)
+        np.copyto(self.device.array(lying, part), array, casting="same_kind")
+        self.runtime.write(self._home(part, tensor, first), lying)
+
+    def _home(self, part: Tensor, tensor: Tensor, first: int) -> Any:
+        """The bytes of a carried tensor's rows from `first` on: the first axis is outermost in every layout."""
+        at = first * (tensor.nbytes // tensor.shape[0])
+        return self.homes[tensor][at : at + part.nbytes]
 
     def close(self) -> None:
         """End the streams and give the device's memory back. `get` works afterwards, unless the device has broken."""
@@ -313,6 +322,11 @@ def _last_output(schedule: Schedule) -> int | None:
     outputs = set(schedule.program.outputs)
     copies = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and x.stay.tensor in outputs]
     return copies[-1] if copies else None
+
+
+def _rows(tensor: Tensor, first: int, last: int) -> Tensor:
+    """A tensor of these rows alone."""
+    return replace(tensor, shape=(last - first, *tensor.shape[1:]))
 
 
 FEW = 4  # channels that an image has at most

@@ -36,6 +36,17 @@ def test_what_a_backend_overrides_is_in_the_contract(kind):
         ), name
 
 
+@pytest.mark.parametrize(
+    "device", [open_device("cpu"), open_device("reference"), Planner(None, 0, "")], ids=["cpu", "reference", "cuda"]
+)
+@pytest.mark.parametrize("shape", [(6,), (6, 5), (6, 3, 2, 5)])
+def test_a_few_rows_lie_as_a_smaller_tensor(device, shape):
+    tensor, rows = Tensor("x", shape), Tensor("x", (2, *shape[1:]))
+    whole = np.arange(tensor.nbytes, dtype=np.uint8)
+    part = whole[2 * tensor.nbytes // 6 : 4 * tensor.nbytes // 6]
+    assert np.array_equal(device.array(whole, tensor)[2:4], device.array(part, rows), equal_nan=True)
+
+
 def test_defaults_are_those_of_a_device_on_the_hosts_memory():
     class Least(Device):
         name, description, memory = "least", "nothing", 1 << 20

@@ -1,0 +1,122 @@
+"""safetensors files, written and read a few rows at a time: neither needs a copy of all tensors in memory.
+
+The format: 8 bytes with the length of the header, the header in JSON with each tensor's type, shape and place, then the
+tensors' bytes. The library `safetensors` judges files that are read. It has no way to write tensors in parts, so
+`Writer` does; it gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from safetensors import SafetensorError, safe_open
+
+from minidnn.errors import BadInput
+from minidnn.layers.rows import Rows, split
+
+TYPES = {
+    "F64": "float64", "F32": "float32", "F16": "float16", "BOOL": "bool",
+    **{f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+}  # fmt: skip
+METADATA = "__metadata__"
+
+
+class TensorFileError(BadInput, ValueError):
+    """A file that is no usable safetensors file; the message names the file and the fault."""
+
+
+class Writer:
+    """Writes the tensors of one file, each in consecutive pieces, in any order of the tensors; `end` completes it."""
+
+    def __init__(self, file: IO[bytes], tensors: Mapping[str, Rows], metadata: Mapping[str, str]) -> None:
+        """`metadata` may hold other values at the end, of the same length."""
+        self._file = file
+        self._entries: dict[str, dict[str, Any]] = {}
+        at = 0
+        # the library's order: large types first, so that each tensor is aligned; then by name
+        for name in sorted(tensors, key=lambda n: (-tensors[n].dtype.itemsize, n)):
+            values = tensors[name]
+            end = at + values.nbytes
+            kind = next(k for k, dtype in TYPES.items() if dtype == values.dtype)
+            self._entries[name] = {"dtype": kind, "shape": list(values.shape), "data_offsets": [at, end]}
+            at = end
+        begin = len(self._header(metadata))
+        self._at: dict[str, int] = {name: begin + e["data_offsets"][0] for name, e in self._entries.items()}
+
+    def write(self, name: str, piece: np.ndarray) -> None:
+        """Write the next rows of this tensor."""
+        self._file.seek(self._at[name])
+        self._file.write(piece.reshape(-1).view(np.uint8).data)
+        self._at[name] += piece.nbytes
+
+    def end(self, metadata: Mapping[str, str]) -> None:
+        """Write the header."""
+        self._file.seek(0)
+        self._file.write(self._header(metadata))
+
+    def _header(self, metadata: Mapping[str, str]) -> bytes:
+        header = {METADATA: dict(metadata), **self._entries}
+        content = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+        content += b" " * (-len(content) % 8)
+        return len(content).to_bytes(8, "little") + content
+
+
+def read(path: str | Path) -> tuple[dict[str, Rows], dict[str, str]]:
+    """(the tensors, the metadata) of a file. Values are read when they are asked for.
+
+    Raises TensorFileError if the file cannot be read, is torn, or has numbers that NumPy lacks; the tensors' pieces
+    raise it if the file has changed since."""
+    if Path(path).exists() and not Path(path).is_file():  # a folder, or a device that one could read forever
+        raise TensorFileError(f"{path}: not a regular file")
+    try:
+        with open(path, "rb") as file:
+            known = os.fstat(file.fileno())
+            with safe_open(path, "np"):  # raises if the header is not a whole and consistent one
+                length = int.from_bytes(file.read(8), "little")
+                header = json.loads(file.read(length))
+    except OSError as error:
+        raise TensorFileError(f"{path}: {error.strerror or error}") from error
+    except (SafetensorError, ValueError, RecursionError) as error:
+        raise TensorFileError(f"{path}: torn, or no safetensors file ({known.st_size} bytes): {error}") from error
+    metadata = header.pop(METADATA, None) or {}
+    begin = 8 + length
+    return {name: _rows(path, known, name, entry, begin) for name, entry in header.items()}, metadata
+
+
+def _rows(path: str | Path, known: os.stat_result, name: str, entry: Mapping[str, Any], begin: int) -> Rows:
+    if entry["dtype"] not in TYPES:
+        what = f"{name} holds {entry['dtype']} numbers, which NumPy lacks; convert it to F32"
+        raise TensorFileError(f"{path}: {what}")
+    dtype, shape = np.dtype(TYPES[entry["dtype"]]).newbyteorder("<"), tuple(entry["shape"])
+
+    def pieces() -> Iterator[np.ndarray]:
+        row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
+        with _opened(path, known) as file:
+            file.seek(begin + entry["data_offsets"][0])
+            for first, last in split(shape, dtype.itemsize):
+                read = file.read((last - first) * row)
+                if len(read) != (last - first) * row:
+                    raise TensorFileError(f"{path}: changed while it was read")
+                yield np.frombuffer(read, dtype).reshape(last - first, *shape[1:])
+
+    return Rows(shape, dtype, pieces)
+
+
+def _opened(path: str | Path, known: os.stat_result) -> IO[bytes]:
+    """The file that `known` is about, open. Raises TensorFileError if it is another one now, or has changed."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
+    except OSError as error:
+        raise TensorFileError(f"{path}: {error.strerror or error}") from error
+    now = os.fstat(file.fileno())
+    if (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) == (
+        known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
+    ):  # fmt: skip
+        return file
+    file.close()
+    raise TensorFileError(f"{path}: changed while it was read")

@@ -1,0 +1,130 @@
+"""This machine's memory: all is counted, a limit is kept, and neither start, save nor resume copies all weights."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+
+import numpy as np
+import pytest
+
+from minidnn.cli.main import main
+from minidnn.data import parse
+from minidnn.layers import rows
+from minidnn.memory.budget import RamError
+from minidnn.memory.execution import host
+from minidnn.training import ram
+from minidnn.training.solver import Solver
+
+WIDE = """
+name: wide
+layer:
+- {name: data, type: Data, top: [data, label], data_param: {source: "synthetic:1x32x32", batch_size: 2}}
+- name: ip1
+  type: InnerProduct
+  bottom: data
+  top: ip1
+  inner_product_param: {num_output: 1024, weight_filler: {type: xavier}}
+- name: ip2
+  type: InnerProduct
+  bottom: ip1
+  top: ip2
+  inner_product_param: {num_output: 10, weight_filler: {type: xavier}}
+- {name: loss, type: SoftmaxWithLoss, bottom: [ip2, label], top: loss}
+"""
+SOLVER = """
+net: wide.yaml
+base_lr: 0.01
+lr_policy: fixed
+momentum: 0.9
+max_iter: 2
+random_seed: 3
+snapshot_prefix: out/wide
+"""
+
+
+@pytest.fixture
+def wide(tmp_path, monkeypatch):
+    """A net whose weights and momenta are nearly all of its memory: 2 x 4 MiB."""
+    (tmp_path / "wide.yaml").write_text(WIDE)
+    (tmp_path / "solver.yaml").write_text(SOLVER)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(rows, "PIECE", 64 * 1024)
+
+
+def grown(call):
+    """(the result, the most bytes that Python and NumPy held in the call beyond those before it)."""
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        result = call()
+        return result, tracemalloc.get_traced_memory()[1] - before
+    finally:
+        tracemalloc.stop()
+
+
+def test_no_phase_holds_a_copy_of_the_weights(wide):
+    solver, start = grown(lambda: Solver("solver.yaml", device="reference"))
+    weights = 4 * 1024 * 1024
+    assert start - solver.arrangement.arena - solver.arrangement.off_device < weights / 2
+    with solver:
+        solver.step(1)
+        saved, save = grown(solver.save)
+        assert save < weights / 4
+    other, resume = grown(lambda: Solver("solver.yaml", device="reference", resume=saved.path))
+    with other:
+        assert resume - other.arrangement.arena - other.arrangement.off_device < weights / 2
+
+
+def test_what_a_run_takes_is_the_sum_of_its_parts(wide):
+    with Solver("solver.yaml", device="reference") as solver:
+        found, plan = solver.session.ram, solver.arrangement
+    assert found.plan == plan.arena + plan.off_device and found.batches == 2 * 2 * 32 * 32 * 4
+    assert found.total == found.plan + found.outside == found.row()["ram_bytes"]
+    assert 0 < found.process <= host.resident_memory() + plan.arena
+
+
+def test_a_limit_refuses_before_anything_is_allocated(wide, monkeypatch):
+    with Solver("solver.yaml", device="reference") as solver:
+        needed = solver.session.ram.total
+    with Solver("solver.yaml", device="reference", ram=2 * needed):
+        pass
+    monkeypatch.setattr("minidnn.training.session.Machine", None)
+    with pytest.raises(RamError, match=r"the limit of RAM is 8\.00 MiB; a smaller batch") as refused:
+        Solver("solver.yaml", device="reference", ram="8MiB")
+    assert refused.value.needed > 8 * 2**20
+    monkeypatch.setattr(ram, "physical_memory", lambda: 2**23)
+    with pytest.raises(RamError, match=r"this machine, or its container, has 8\.00 MiB"):
+        Solver("solver.yaml", device="reference")
+
+
+def test_plan_says_it_and_refuses(wide, capsys):
+    assert main(["plan", "solver.yaml", "--device", "reference"]) == 0
+    assert "RAM in a run about" in capsys.readouterr().out
+    assert main(["plan", "solver.yaml", "--device", "reference", "--ram", "8MiB", "--json"]) == 2
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["ram_bytes"] > 8 * 2**20 and "the limit of RAM is 8.00 MiB" in row["why"] and not row["fits"]
+    assert row["smallest_budget_bytes"] is row["smallest_host_budget_bytes"] is None
+    assert main(["train", "solver.yaml", "--device", "reference", "--ram", "8MiB"]) == 2
+    assert "the limit of RAM is 8.00 MiB" in capsys.readouterr().err
+
+
+def test_a_device_with_memory_of_its_own_takes_none_of_this_for_its_arena(wide, capsys):
+    def planned(*more):
+        main(["plan", "solver.yaml", "--ram", "1TiB", "--policy", "baseline", "--json", *more])
+        (row,) = json.loads(capsys.readouterr().out)["rows"]
+        return row["ram_plan_bytes"] - row["host_bytes"] - row["peak_bytes"], row["peak_bytes"]
+
+    assert planned("--device", "reference")[0] == 0
+    beyond, peak = planned("--gpu", "titan_x")
+    assert beyond == -peak
+
+
+def test_of_an_npz_only_the_samples_are_read_and_counted(tmp_path, monkeypatch):
+    path = tmp_path / "a.npz"
+    images, labels = np.zeros((6, 1, 8, 8), np.float32), np.zeros(6, np.int64)
+    np.savez(path, x=images, y=labels, never=np.zeros(2**22, np.float32))
+    source = parse(str(path))
+    assert source.resident() == images.nbytes + labels.nbytes
+    dataset, most = grown(source.open)
+    assert len(dataset) == 6 and most < 2**20
