@@ -18,7 +18,7 @@ def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
     if the folder does not exist, cannot be written to, or is full."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".new")
     try:
-        with os.fdopen(handle, mode) as file:
+        with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

@@ -14,6 +14,7 @@ from minidnn.formats import floating
 from minidnn.layers.base import Layer, Parameter, SampleShape, Shape, ShapeError, addressable
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
+from minidnn.visible import visible
 
 RESERVED = ("rate", "iteration", "objective", "loss_scale")  # names of tensors that a training step adds
 
@@ -76,13 +77,13 @@ class Graph:
 
     def __str__(self) -> str:
         """One line per layer: name, type, bottoms, and tops with their shapes."""
-        rows = [
-            (node.name, node.layer.type, " ".join(b.name for b in node.bottoms), " ".join(map(repr, node.tops)))
-            for node in self.layers
-        ]
+        rows = []
+        for node in self.layers:
+            bottoms, tops = " ".join(b.name for b in node.bottoms), " ".join(map(repr, node.tops))
+            rows.append([visible(cell) for cell in (node.name, node.layer.type, bottoms, tops)])
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
         lines = ["  ".join((*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3])) for row in rows]
-        return "\n".join([f"{self.name or 'net'} ({self.phase})", *lines])
+        return "\n".join([visible(f"{self.name or 'net'} ({self.phase})"), *lines])
 
 
 def resolve(
