@@ -27,11 +27,15 @@ def fill(filler: Any, shape: Shape, seed: int, key: str) -> np.ndarray:
     """
     if filler is None:
         return np.zeros(shape, np.float32)
+    check_fill(filler, shape, key)
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, zlib.crc32(key.encode())], np.uint64)))
-    try:
-        return np.ascontiguousarray(_FILLERS[filler.type](filler, shape, rng), np.float32)
-    except ShapeError as error:
-        raise ShapeError(f"{key}: {error}") from None
+    return np.ascontiguousarray(_FILLERS[filler.type](filler, shape, rng), np.float32)
+
+
+def check_fill(filler: Any, shape: Shape, what: str) -> None:
+    """Raise ShapeError if the filler cannot fill this shape. what: the parameter, in the message."""
+    if filler is not None and filler.type == "bilinear" and (len(shape) != 4 or shape[2] != shape[3]):
+        raise ShapeError(f"{what}: a bilinear filler needs square kernels (num_output, C, k, k), got {shape}")
 
 
 def _constant(filler, shape, rng):
@@ -66,8 +70,6 @@ def _positive_unitball(filler, shape, rng):
 
 
 def _bilinear(filler, shape, rng):
-    if len(shape) != 4 or shape[2] != shape[3]:
-        raise ShapeError(f"a bilinear filler needs square kernels (num_output, C, k, k), got {shape}")
     k = shape[3]
     f = math.ceil(k / 2)
     c = (k - 1) / (2 * f)
