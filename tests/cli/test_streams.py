@@ -18,23 +18,11 @@ from tests.cli.test_verbs import SOLVER, folder  # noqa: F401  (a fixture)
 FULL = Path("/dev/full")
 
 
-def closed_and_run(closed: str, *argv: str) -> subprocess.CompletedProcess[str]:
-    """`minidnn` with these descriptors closed, as by a shell's `>&-`."""
-    command = f'exec "$@" {" ".join(f"{n}>&-" for n in closed)}'
-    return subprocess.run(
-        ["sh", "-c", command, "sh", sys.executable, "-m", "minidnn", *argv], capture_output=True, text=True
-    )
-
-
 def test_a_log_to_a_closed_stream_does_not_get_into_the_document(folder):  # noqa: F811
-    run = closed_and_run("2", "train", "solver.yaml", "--max-iter", "2", "--json")
+    """Nor does a file get the number of a closed descriptor: the first ones opened would be 0 and 2."""
+    command = [sys.executable, "-m", "minidnn", "train", "solver.yaml", "--max-iter", "2", "--json"]
+    run = subprocess.run(["sh", "-c", 'exec "$@" <&- 2>&-', "sh", *command], stdout=subprocess.PIPE)
     assert run.returncode == 0 and json.loads(run.stdout)["iterations"] == 2
-
-
-def test_a_file_does_not_get_the_number_of_a_closed_stream(folder):  # noqa: F811
-    run = closed_and_run("012", "plan", "solver.yaml", "--save", "a.plan")
-    assert (run.returncode, run.stdout, run.stderr) == (0, "", "")
-    assert json.loads(Path("a.plan").read_text())["programs"]
 
 
 def test_python_without_streams_gets_some(monkeypatch):
