@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
+from typing import ClassVar
+
+from minidnn.visible import visible
 
 
 class _Readable(Exception):
+    several: ClassVar[bool] = False  # whether messages have several lines; then whoever makes one makes each visible
+
     def __str__(self) -> str:
-        """The message as it is; KeyError and OSError, from which some subclasses derive, would print it differently."""
-        return str(self.args[0]) if self.args else ""
+        """The message, made `visible`; KeyError and OSError, from which some subclasses derive, would print it
+        differently."""
+        text = str(self.args[0]) if self.args else ""
+        return text if self.several else visible(text)
 
 
 class BadInput(_Readable):

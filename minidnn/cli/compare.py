@@ -12,6 +12,7 @@ from minidnn.cli import subject
 from minidnn.cli.options import positive
 from minidnn.cli.status import status
 from minidnn.files import replacing, unwritable
+from minidnn.visible import say
 
 # The policies that are compared without --policies: one or more of each system. A simulated GPU offers several
 # algorithms per op, and the papers measure against baseline with the fastest ones (":p").
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         report.show(rows, f"{about.titled()}{allowed}. {notes}")
         if args.report:
-            print(f"report: {args.report}")
+            say(f"report: {args.report}")
     return 1 if any(r.identical is False for r in results) else 0
 
 

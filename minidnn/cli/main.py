@@ -7,15 +7,18 @@ code is 2 if an input cannot be used (a file, an option, a budget), 1 if somethi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import errno
 import importlib
-import os
 import sys
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import minidnn
+from minidnn.cli import streams
 from minidnn.cli.help import Formatter
 from minidnn.errors import BadInput, Failed
+from minidnn.visible import say, visible
 
 # verb -> its help text; a verb is a module minidnn.cli.<verb> with the functions `arguments(parser)` and `run(args)`
 VERBS = {
@@ -38,23 +41,39 @@ NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, Permis
 
 def main(argv: Sequence[str] | None = None) -> int:
     argv = list(sys.argv[1:] if argv is None else argv)
-    if not argv:
-        _parser(argv).print_help()
-        return 0
-    args = _parser(argv).parse_args(argv)
+    streams.prepare()
     try:
-        return importlib.import_module(f"minidnn.cli.{args.verb}").run(args) or 0
+        code = _run(argv)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
-        print("minidnn: interrupted", file=sys.stderr)
+        _complain("interrupted")
         return 130
     except BrokenPipeError:  # the program that reads our output has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        if args.traceback:
+        if "--traceback" in argv:
             raise
-        print(f"minidnn: {message(error)}", file=sys.stderr)
+        _complain(message(error))
         return exit_code(error)
+    finally:
+        streams.settle()
+
+
+def _run(argv: Sequence[str]) -> int:
+    parser = _parser(argv)
+    if not argv:
+        parser.print_help()
+        return 0
+    args = parser.parse_args(argv)
+    return importlib.import_module(f"minidnn.cli.{args.verb}").run(args) or 0
+
+
+def _complain(text: str) -> None:
+    """Print a message of one line or more to standard error, if that takes any."""
+    with contextlib.suppress(OSError):
+        for i, line in enumerate(text.split("\n")):
+            say(line if i else f"minidnn: {line}", file=sys.stderr, flush=True)
 
 
 def exit_code(error: Exception) -> int:
@@ -63,26 +82,50 @@ def exit_code(error: Exception) -> int:
     if isinstance(error, BadInput):
         return 2
     named = isinstance(error, OSError) and error.errno in (errno.ENAMETOOLONG, errno.ELOOP)
-    return 2 if named or isinstance(error, NO_SUCH_FILE) else 1
+    return 2 if named or isinstance(error, NO_SUCH_FILE) or _unnameable(error) else 1
+
+
+def _unnameable(error: Exception) -> bool:
+    """Whether a file has a name that this locale cannot write. No text of ours is encoded in the locale's encoding."""
+    return isinstance(error, UnicodeEncodeError) and error.encoding == sys.getfilesystemencoding() != "utf-8"
 
 
 def message(error: Exception) -> str:
+    """The error in words, on one line unless the error has several, each without effect on a terminal."""
     if isinstance(error, BadInput | Failed):
         return str(error)
+    return visible(_unforeseen(error))
+
+
+def _unforeseen(error: Exception) -> str:
     if type(error).__module__.partition(".")[0] in CUDA:
         return f"CUDA failed while the step ran: {error}; with --no-graph and compute-sanitizer it says where"
     if isinstance(error, OSError):
         where = f"{error.filename}: " if error.filename else ""
         full = " (nothing more can be written there)" if error.errno == errno.ENOSPC else ""
         return f"{where}{error.strerror or error}{full}"
+    if _unnameable(error):
+        assert isinstance(error, UnicodeEncodeError)
+        return f"{error.object}: this locale has no such names of files ({error.encoding}); set LC_ALL=C.UTF-8"
     if isinstance(error, MemoryError):
         return f"this machine has not enough memory{f': {error}' if str(error) else ''}"
     what = f"{type(error).__name__}: {error}"
     return f"internal error, please report it: {what} (`minidnn --traceback VERB ...` shows where)"
 
 
-def _parser(argv: list[str]) -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+class _Parser(argparse.ArgumentParser):
+    """A parser that shows what it quotes, and that ends with its own exit code where nobody can read its words."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(visible(message))
+
+    def _print_message(self, message: str, file: Any = None) -> None:
+        with contextlib.suppress(OSError) if file is sys.stderr else contextlib.nullcontext():
+            super()._print_message(message, file)
+
+
+def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = _Parser(
         "minidnn", description="Train networks larger than the device's memory.", allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"minidnn {minidnn.__version__}")

@@ -12,6 +12,7 @@ from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.costs import Costs
 from minidnn.files import unwritable
+from minidnn.visible import say
 
 if TYPE_CHECKING:
     from minidnn.study.compare import Result
@@ -32,6 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.backends import open_device
+    from minidnn.memory.schedule import listing
     from minidnn.report import policies as report
     from minidnn.report import table
     from minidnn.study.compare import simulated
@@ -57,15 +59,16 @@ def run(args: argparse.Namespace) -> int:
     elif args.listing:
         for r in results:
             if r.refused is not None:
-                print(f"minidnn: {r.refused}; listed as under its smallest budget", file=sys.stderr)
+                say(f"minidnn: {r.refused}; listed as under its smallest budget", file=sys.stderr)
             for schedule in r.arrangement.schedules.values():
-                print(f"# {r.policy}")
-                print(schedule)
+                say(f"# {r.policy}")
+                for line in listing(schedule):
+                    say(line)
     else:
         report.show(rows, f"{about.titled()}. {subject.notes(costs, about.setting.format)}")
         for r in results:
             report.show_peak(r.policy, r.schedule)
-            print(f"{r.policy}: RAM in a run about {rams[r.policy]}")
+            say(f"{r.policy}: RAM in a run about {rams[r.policy]}")
     return 0 if any(r.fits for r in results) else REFUSED
 
 
@@ -99,5 +102,5 @@ def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str],
         table.dump({"plan": str(path), "policy": arrangement.policy, "arena_bytes": arrangement.arena})
     else:
         size = sizes.text(arrangement.arena)
-        print(f"{path}: {arrangement.policy} for {about.titled()} on {costs.device}, {size}, proved")
+        say(f"{path}: {arrangement.policy} for {about.titled()} on {costs.device}, {size}, proved")
     return 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import TYPE_CHECKING
 
 from minidnn.cli.options import common, given, opened, positive
+from minidnn.visible import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +24,7 @@ def run(args: argparse.Namespace) -> int:
     import numpy as np
 
     from minidnn.data import DataError
+    from minidnn.report import table
     from minidnn.training.session import Session
     from minidnn.training.setting import Setting
     from minidnn.training.solver_file import understand
@@ -47,12 +47,11 @@ def run(args: argparse.Namespace) -> int:
         for i, best in enumerate(order)
     ]
     if args.json:
-        json.dump({"predictions": rows}, sys.stdout, indent=1)
-        print()
+        table.dump({"predictions": rows})
     else:
         for row in rows:
             likely = "  ".join(f"{c} ({p:.1%})" for c, p in zip(row["classes"], row["probabilities"], strict=True))
-            print(f"{row['index']}: {likely}")
+            say(f"{row['index']}: {likely}")
     return 0
 
 

@@ -14,10 +14,12 @@ from typing import Any
 from minidnn import sizes
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.solver import Solver
+from minidnn.visible import say, visible
 
 
 class Lines:
-    """Caffe's log lines for each event. A speed is the mean over the steps since the last line that gave one."""
+    """Caffe's log lines for each event, made `visible`. A speed is the mean over the steps since the last line that
+    gave one."""
 
     def __init__(self, solver: Solver) -> None:
         self.solver = solver
@@ -25,6 +27,9 @@ class Lines:
         self.seconds = 0.0
 
     def __call__(self, event: Event) -> Iterator[str]:
+        return map(visible, self._of(event))
+
+    def _of(self, event: Event) -> Iterator[str]:
         if isinstance(event, Began):
             yield from heading(event, self.solver)
         elif isinstance(event, Step):
@@ -109,7 +114,7 @@ class Log:
 
     def __call__(self, event: Event) -> None:
         for line in self.lines(event):
-            print(glog(line), file=self.stream, flush=True)
+            say(glog(line), file=self.stream, flush=True)
 
 
 class Bar:

@@ -10,6 +10,7 @@ from typing import Any
 import minidnn
 from minidnn.cli.status import status
 from minidnn.files import replacing, unwritable
+from minidnn.visible import say
 
 NOTES = (
     "Memory and traffic are planned on the papers' own networks with their memory facts; seconds are simulated on "
@@ -55,9 +56,9 @@ def run(args: argparse.Namespace) -> int:
         table.dump({"rows": found})
     else:
         report.show(found)
-        print(f"{report.summary(found)}. {NOTES}")
+        say(f"{report.summary(found)}. {NOTES}")
         if args.report:
-            print(f"report: {args.report}")
+            say(f"report: {args.report}")
     if interrupted:
         raise KeyboardInterrupt
     return 0

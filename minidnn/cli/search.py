@@ -11,6 +11,7 @@ from typing import Any
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
+from minidnn.visible import say
 
 SECONDS = 600
 
@@ -123,7 +124,7 @@ def _progress(what: str, policy: str, budget: int) -> Callable[[Any], None]:
             said = f"needs {sizes.text(t.host)} on the host, too many"
         else:
             said = f"fits into {sizes.text(t.arena)}, {sizes.text(budget - t.arena)} to spare"
-        print(f"{policy}: {what} {t.size} {said} ({t.seconds:.1f} s)", file=sys.stderr, flush=True)
+        say(f"{policy}: {what} {t.size} {said} ({t.seconds:.1f} s)", file=sys.stderr, flush=True)
 
     return tell
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import sys
 
+from minidnn.visible import visible
+
 
 def status(text: str = "") -> None:
     """Replace the line on standard error by `text`; without text clear it. Does nothing if that is not a terminal."""
     if sys.stderr.isatty():
-        print(f"\r\x1b[K{text}", end="", file=sys.stderr, flush=True)
+        sys.stderr.write(f"\r\x1b[K{visible(text)}")
+        sys.stderr.flush()

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import common, given, opened
+from minidnn.cli.status import status
 from minidnn.costs import Costs, Measurements
 from minidnn.program import Program
 from minidnn.programs.fusion import Fuses
+from minidnn.visible import say
 
 if TYPE_CHECKING:
     from minidnn.study.run import Open
@@ -149,7 +151,7 @@ def costs_of(subject: Subject, gpu: str | None) -> Costs:
     device = open_device(subject.setting.device)
     known = measurements(device)
     if known.problem:
-        print(f"minidnn: {known.problem}", file=sys.stderr)
+        say(f"minidnn: {known.problem}", file=sys.stderr)
     ops = [op for program in subject.programs for op in program.ops]
     return measured(device, known) if known.covers(ops, device.algorithms) else estimate(device)
 
@@ -167,16 +169,14 @@ def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurem
     device = open_device(about.setting.device)
     known = measurements(device)
     if known.problem:
-        print(f"minidnn: {known.problem}", file=sys.stderr)
+        say(f"minidnn: {known.problem}", file=sys.stderr)
     before = 0 if again else len(known.seconds)
 
     def tell(done: int, of: int, name: str) -> None:
-        if sys.stderr.isatty():
-            print(f"\r\x1b[Kmeasuring {done + 1} of {of}: {name}", end="", file=sys.stderr, flush=True)
+        status(f"measuring {done + 1} of {of}: {name}")
 
     costs = measure(device, about.programs, known, again, tell)
-    if sys.stderr.isatty():
-        print("\r\x1b[K", end="", file=sys.stderr)
+    status()
     return costs, known, len(known.seconds) - before
 
 

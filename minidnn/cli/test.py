@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 
 from minidnn.cli.options import common, given, opened, positive
+from minidnn.visible import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,6 +16,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.report import table
     from minidnn.training.evaluate import evaluate
     from minidnn.training.feeds import Feeds
     from minidnn.training.session import Session
@@ -44,10 +44,9 @@ def run(args: argparse.Namespace) -> int:
             "unused": list(loaded.unused),
         }
     if args.json:
-        json.dump(document, sys.stdout, indent=1)
-        print()
+        table.dump(document)
     else:
         for name, value in result.outputs.items():
-            print(f"{name} = {value:.6g}")
-        print(f"{result.images} images in {result.seconds:.3g} s")
+            say(f"{name} = {value:.6g}")
+        say(f"{result.images} images in {result.seconds:.3g} s")
     return 0

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from typing import Any
 
 from minidnn.cli.options import common, given, opened, positive
@@ -23,6 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.cli.progress import watching
+    from minidnn.report import table
     from minidnn.training.events import Ended, Saved, Step, Tested
     from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
@@ -72,6 +71,5 @@ def run(args: argparse.Namespace) -> int:
             "images_per_second": images / seconds if seconds else None,
         }
     if args.json:
-        json.dump(document, sys.stdout, indent=1)
-        print()
+        table.dump(document)
     return 128 + ended if ended is not None else 0

@@ -15,6 +15,7 @@ from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import TUNED, positive, size
 from minidnn.costs import Costs
+from minidnn.visible import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         report.show(document, title, says)
         if args.report:
-            print(f"report: {args.report}")
+            say(f"report: {args.report}")
     return 0  # also if nothing fits: that is a result, not a failure
 
 
@@ -197,6 +198,6 @@ def _progress(policy: str) -> Any:
     def tell(p: Any) -> None:
         if sys.stderr.isatty():
             said = f"{rate(p.rate)} samples/s" if p.fits else "refused"
-            print(f"{policy}: batch {p.batch} {said}", file=sys.stderr, flush=True)
+            say(f"{policy}: batch {p.batch} {said}", file=sys.stderr, flush=True)
 
     return tell

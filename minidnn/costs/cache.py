@@ -90,7 +90,7 @@ def measurements(device: Device, directory: Path | None = None) -> Measurements:
     path = directory / f"{device.name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
     empty = Measurements(identity, path)
     try:
-        content = json.loads(path.read_text())
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return empty
     except (OSError, ValueError, RecursionError) as error:

@@ -188,7 +188,7 @@ def gpu(name: str) -> GPU:
         hint, there = near(name.replace("-", "_"), gpus(), 0.5), ", ".join(gpus())
         raise ProfileError(f"no GPU profile is called {name!r}{hint}; there are {there}, or give a file.yaml")
     try:
-        data = YAML(typ="safe").load(path.read_text())
+        data = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
     except YAMLError as error:
         raise ProfileError(f"{path}: not YAML: {error}") from None
     try:

@@ -28,8 +28,9 @@ def fill(filler: Any, shape: Shape, seed: int, key: str) -> Rows:
     seed:   a whole number from 0 to 2^64 - 1
     key:    the name "<layer>.<parameter>", which decides the values together with the seed
 
-    To draw raises ShapeError if the filler cannot fill this shape.
+    Raises ShapeError if the filler cannot fill this shape.
     """
+    check_fill(filler, shape, key)
 
     def pieces() -> Iterator[np.ndarray]:
         parts = [(last - first, *shape[1:]) for first, last in split(shape, 4)]
@@ -37,13 +38,16 @@ def fill(filler: Any, shape: Shape, seed: int, key: str) -> Rows:
             yield from (np.zeros(part, np.float32) for part in parts)
             return
         rng = np.random.Generator(np.random.Philox(key=np.array([seed, zlib.crc32(key.encode())], np.uint64)))
-        try:
-            for values in _FILLERS[filler.type](filler, shape, parts, rng):
-                yield np.ascontiguousarray(values, np.float32)
-        except ShapeError as error:
-            raise ShapeError(f"{key}: {error}") from None
+        for values in _FILLERS[filler.type](filler, shape, parts, rng):
+            yield np.ascontiguousarray(values, np.float32)
 
     return Rows(shape, np.dtype(np.float32), pieces)
+
+
+def check_fill(filler: Any, shape: Shape, what: str) -> None:
+    """Raise ShapeError if the filler cannot fill this shape. what: the parameter, in the message."""
+    if filler is not None and filler.type == "bilinear" and (len(shape) != 4 or shape[2] != shape[3]):
+        raise ShapeError(f"{what}: a bilinear filler needs square kernels (num_output, C, k, k), got {shape}")
 
 
 # Each gives the values of all parts, one after the other. `parts`: the shapes of consecutive rows of `shape`.
@@ -89,8 +93,6 @@ def _positive_unitball(filler, shape, parts, rng):
 
 
 def _bilinear(filler, shape, parts, rng):
-    if len(shape) != 4 or shape[2] != shape[3]:
-        raise ShapeError(f"a bilinear filler needs square kernels (num_output, C, k, k), got {shape}")
     k = shape[3]
     f = math.ceil(k / 2)
     c = (k - 1) / (2 * f)

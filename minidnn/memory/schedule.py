@@ -16,6 +16,7 @@ from minidnn.costs import Staging
 from minidnn.memory.plan import Plan, Point, Trip
 from minidnn.program import Algorithm, Op, Program, Role, Tensor
 from minidnn.sizes import text
+from minidnn.visible import visible
 
 Stream = Literal["compute", "out", "in", "store"]
 STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store")
@@ -187,7 +188,7 @@ class Schedule(Listing):
     peak_point: Point = 0
 
     def __str__(self) -> str:
-        return "\n".join(listing(self))
+        return "\n".join(map(visible, listing(self)))
 
 
 @dataclass(frozen=True, eq=False)

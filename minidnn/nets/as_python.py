@@ -10,6 +10,7 @@ from typing import Any
 from minidnn.layers import LAYERS
 from minidnn.nets.define import COMMON, TOPS, home
 from minidnn.schema import LayerParameter, NetParameter, plain
+from minidnn.visible import visible
 
 _WIDTH = 120
 _USED = ("minidnn", "L")  # names that the written source uses
@@ -68,7 +69,7 @@ def _value(value: Any) -> str:
         return f"dict({', '.join(f'{k}={_value(v)}' for k, v in value.items())})"
     if isinstance(value, list):
         return f"[{', '.join(map(_value, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+    return visible(json.dumps(value, ensure_ascii=False)) if isinstance(value, str) else repr(value)
 
 
 def _batched(layer: LayerParameter, field: str, value: Any, batch: int | None) -> str:

@@ -12,20 +12,24 @@ from dataclasses import dataclass, field
 
 from minidnn.formats import floating
 from minidnn.layers.base import Layer, Parameter, SampleShape, Shape, ShapeError, addressable
+from minidnn.layers.fillers import check_fill
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
+from minidnn.visible import visible
 
 RESERVED = ("rate", "iteration", "objective", "loss_scale")  # names of tensors that a training step adds
 
 
 @dataclass(eq=False)
 class Node:
-    """A layer in a graph, with its bottoms and tops. `parameters` are in the order of Caffe's blobs."""
+    """A layer in a graph, with its bottoms and tops. `parameters` are in the order of Caffe's blobs, and `place` says
+    where the layer is written, for errors."""
 
     layer: Layer
     bottoms: tuple[Blob, ...] = ()
     tops: tuple[Blob, ...] = ()
     parameters: tuple[Parameter, ...] = ()
+    place: str = ""
 
     @property
     def name(self) -> str:
@@ -57,6 +61,7 @@ class Graph:
     layers: tuple[Node, ...]
     force_backward: bool = False  # whether gradients of the data are computed, too
     format: str = "float32"  # the number format of inputs, from which those of the other activations follow
+    place: str = ""  # where the net is written, for errors
 
     @property
     def blobs(self) -> list[Blob]:
@@ -76,13 +81,13 @@ class Graph:
 
     def __str__(self) -> str:
         """One line per layer: name, type, bottoms, and tops with their shapes."""
-        rows = [
-            (node.name, node.layer.type, " ".join(b.name for b in node.bottoms), " ".join(map(repr, node.tops)))
-            for node in self.layers
-        ]
+        rows = []
+        for node in self.layers:
+            bottoms, tops = " ".join(b.name for b in node.bottoms), " ".join(map(repr, node.tops))
+            rows.append([visible(cell) for cell in (node.name, node.layer.type, bottoms, tops)])
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
         lines = ["  ".join((*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3])) for row in rows]
-        return "\n".join([f"{self.name or 'net'} ({self.phase})", *lines])
+        return "\n".join([visible(f"{self.name or 'net'} ({self.phase})"), *lines])
 
 
 def resolve(
@@ -94,6 +99,7 @@ def resolve(
     sample: SampleShape,
     force_backward: bool = False,
     format: str = "float32",
+    whole: str = "",
 ) -> Graph:
     """The graph of these layers. Their names and blobs must fit together, as `wiring` (schema/checks.py) checks.
 
@@ -101,6 +107,7 @@ def resolve(
     place:  the place of a layer in its file, for errors
     sample: the shape of a source's samples
     format: the number format of samples, from which the formats of all tops follow
+    whole:  the place of the net in its file
 
     Raises ShapeError, which names the layer, its bottoms and the layers that make them. Raises InvalidFile for reserved
     names and wrong `param` lists, and passes errors of `sample` on.
@@ -109,11 +116,11 @@ def resolve(
     nodes: list[Node] = []
     for spec in specs:
         layer = types[spec.type](spec, getattr(spec, types[spec.type].field_name or "", None), phase)
-        node = Node(layer, tuple(current[b] for b in spec.bottom))
+        node = Node(layer, tuple(current[b] for b in spec.bottom), place=place(spec))
         try:
             layer.ask(sample)
         except ValueError as error:
-            raise type(error)(f"{place(spec)}: layer {spec.name!r}: {error}") from None
+            raise type(error)(f"{node.place}: layer {spec.name!r}: {error}") from None
         bottoms = [b.tensor.shape for b in node.bottoms]
         try:
             shapes = [tuple(shape) for shape in layer.shapes(bottoms)]
@@ -123,22 +130,23 @@ def resolve(
                 addressable(shape, f"its top {top!r}")
             for p in node.parameters:
                 addressable(p.shape, f"its parameter {p.name}")
+                check_fill(p.filler, p.blob_shape or p.shape, f"its parameter {p.name}")
             for i, top in enumerate(spec.top if layer.may_hold_labels else ()):
                 if _is_label(top, specs, types):
                     shapes[i], dtypes[i] = (_count(top, shapes[i]),), "int32"
         except ShapeError as error:
-            raise ShapeError(f"{place(spec)}: {_described(node)}: {error}") from None
+            raise ShapeError(f"{node.place}: {_described(node)}: {error}") from None
         if len(shapes) != len(spec.top) or len(dtypes) != len(spec.top):
             raise TypeError(f"{_described(node)} gave {len(shapes)} shapes for {len(spec.top)} tops")
         if len(spec.param) > len(node.parameters):
             n, listed = len(node.parameters), len(spec.param)
-            raise InvalidFile([f"{place(spec)}: {_described(node)} has {n} parameters, but its param lists {listed}"])
+            raise InvalidFile([f"{node.place}: {_described(node)} has {n} parameters, but its param lists {listed}"])
         tops = []
         for top, shape, dtype in zip(spec.top, shapes, dtypes, strict=True):
             role = Role.ACTIVATION
             if layer.bottoms == (0, 0):
                 if top in RESERVED:
-                    raise InvalidFile([f"{place(spec)}: layer {spec.name!r}: {top!r} is a name of minidnn's own"])
+                    raise InvalidFile([f"{node.place}: layer {spec.name!r}: {top!r} is a name of minidnn's own"])
                 role = Role.LABEL if dtype == "int32" else Role.INPUT
                 dtype = format if dtype == "float32" else dtype
             tops.append(Blob(top, Tensor(_tensor_name(layer, top), shape, dtype, role), node))
@@ -147,7 +155,7 @@ def resolve(
         node.tops = tuple(tops)
         current.update((blob.name, blob) for blob in tops)
         nodes.append(node)
-    return Graph(name, phase, tuple(nodes), force_backward, format)
+    return Graph(name, phase, tuple(nodes), force_backward, format, whole)
 
 
 def _one_format(layer: Layer, bottoms: list[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -78,6 +79,11 @@ class Net:
         """The net of a message, such as a solver's `net_param`. Raises InvalidFile."""
         return Net._of(check_net(Document(_file(parameter)), LAYERS), batch)
 
+    @classmethod
+    def from_document(cls, document: Document, at: tuple[str | int, ...] = (), batch: int | None = None) -> Net:
+        """The net in a field of a file, such as a solver's `net_param`. Raises InvalidFile."""
+        return Net._of(check_net(document, LAYERS, at), batch)
+
     @staticmethod
     def _of(checked: CheckedNet, batch: int | None) -> Net:
         net = Net.__new__(Net)
@@ -90,7 +96,7 @@ class Net:
         self.name = parameter.name
         self.layers: tuple[LayerParameter, ...] = parameter.layer
         self.force_backward = parameter.force_backward
-        self._document, self._paths = checked.document, checked.paths
+        self._checked = checked
         self._graphs: dict[tuple[str, NetState, str], Graph] = {}
 
     # ---- as a value
@@ -106,12 +112,12 @@ class Net:
 
     def with_batch(self, batch: int) -> Net:
         """This net with another batch size in each Data and Input layer."""
-        return Net._of(CheckedNet(self.parameter, self._document, self._paths), batch)
+        return Net._of(replace(self._checked, parameter=self.parameter), batch)
 
     def with_state(self, state: NetState) -> Net:
         """This net with another level and other stages."""
         parameter = self.parameter.model_copy(update={"state": state})
-        return Net._of(CheckedNet(parameter, self._document, self._paths), None)
+        return Net._of(replace(self._checked, parameter=parameter), None)
 
     def to_yaml(self) -> str:
         """The text of a file that gives an equal net."""
@@ -145,20 +151,22 @@ class Net:
         return self._graphs[key]
 
     def _resolved(self, phase: str, state: NetState, format: str) -> Graph:
-        placed = list(zip(self.layers, self._paths, strict=True))
+        document = self._checked.document
+        placed = list(zip(self.layers, self._checked.paths, strict=True))
         problems = wiring(placed, LAYERS, phase, state)
         if problems:
-            raise InvalidFile([f"{self._document.where(p.path)}: in phase {phase}, {p.message}" for p in problems])
+            raise InvalidFile([f"{document.where(p.path)}: in phase {phase}, {p.message}" for p in problems])
         here = {id(layer): path for layer, path in placed}
         return resolve(
             self.name or "",
             phase,
             [layer for layer in self.layers if layer.included(phase, state)],
             LAYERS,
-            lambda layer: self._document.place(here[id(layer)]),
+            lambda layer: document.place(here[id(layer)]),
             _sample_shape,
             self.force_backward,
             format,
+            document.place(self._checked.at),
         )
 
     def _same_parameters(self, graph: Graph, other: Graph) -> None:
@@ -169,7 +177,7 @@ class Net:
                 shape = theirs.get((node.name, p.name), p.shape)
                 if shape != p.shape:
                     raise ShapeError(
-                        f"{self.name}: layer {node.name!r}: its {p.name} is {p.shape} in phase {graph.phase}, "
+                        f"{node.place}: layer {node.name!r}: its {p.name} is {p.shape} in phase {graph.phase}, "
                         f"but {shape} in phase {other.phase}"
                     )
 

@@ -160,12 +160,15 @@ class _Differentiation:
                 weight = layer.loss_weight(i)
                 if weight and not layer.loss:
                     raise NotTrainable(
-                        f"layer {low.node.name} has a loss_weight, but {layer.type} is no loss: end in a loss layer"
+                        f"{low.node.place}: layer {low.node.name} has a loss_weight, but {layer.type} is no loss: "
+                        f"end in a loss layer"
                     )
                 if weight:
                     found[t] = weight
         if not found:
-            raise NotTrainable(f"net {self.graph.name} has no loss to train with: no layer has a loss_weight")
+            raise NotTrainable(
+                f"{self.graph.place}: net {self.graph.name} has no loss to train with: no layer has a loss_weight"
+            )
         return found
 
     # ---- backward

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 
 from minidnn import sizes
 from minidnn.report.draw import (
@@ -14,6 +13,7 @@ from minidnn.report.draw import (
     kinds_legend,
     panel_height,
 )
+from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.panel import Panel
 from minidnn.report.policies import REFUSED, cells, groups, noise, slowdown

@@ -7,6 +7,7 @@ from typing import Any
 
 from minidnn import sizes
 from minidnn.report.table import plain
+from minidnn.visible import say
 
 Row = Mapping[str, Any]
 
@@ -23,8 +24,8 @@ def show_devices(devices: Sequence[Row]) -> None:
     for d in devices:
         if d["available"]:
             if d["found"]:
-                print(f"{d['name']}: {d['found']}")
-            print(f"{d['name']}: {beside(d['beside_compute'])}")
+                say(f"{d['name']}: {d['found']}")
+            say(f"{d['name']}: {beside(d['beside_compute'])}")
 
 
 def show_gpus(gpus: Sequence[Row]) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from html import escape
 from pathlib import Path
 
 from minidnn import sizes
+from minidnn.report.markup import escape
 from minidnn.report.panel import KINDS, LANES, Bar, Panel
 from minidnn.report.table import duration
 
@@ -31,7 +31,7 @@ ROLES = {
     "labels": "labels",
 }
 
-STYLE = Path(__file__).with_name("draw.css").read_text()
+STYLE = Path(__file__).with_name("draw.css").read_text(encoding="utf-8")
 
 
 def ticks(top: float, about: int = 6) -> list[float]:

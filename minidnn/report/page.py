@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from html import escape
 from pathlib import Path
 
 from minidnn.report.draw import STYLE
+from minidnn.report.markup import escape
 
-PAGE_STYLE = Path(__file__).with_name("page.css").read_text()
+PAGE_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
 def page(title: str, body: str, footer: str, style: str = "") -> str:

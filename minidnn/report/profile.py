@@ -7,6 +7,7 @@ from typing import Any
 
 from minidnn.report.devices import beside, rates
 from minidnn.report.table import duration, plain, size
+from minidnn.visible import say
 
 HEADINGS = ("op", "algorithm", "workspace", "time", "GFLOP/s", "GB/s")
 
@@ -25,7 +26,5 @@ def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], kept: i
         for row in rows
     ]
     plain(HEADINGS, lines, title)
-    print(beside(document["beside_compute"]))
-    print(
-        f"copies out / in: {rates(document)}; {document['measured']} measured now, {kept} kept in {document['cache']}"
-    )
+    say(beside(document["beside_compute"]))
+    say(f"copies out / in: {rates(document)}; {document['measured']} measured now, {kept} kept in {document['cache']}")

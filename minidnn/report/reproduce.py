@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from itertools import groupby
 from typing import Any, TextIO
 
 from minidnn.report.draw import WIDTH
+from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.table import plain
+from minidnn.visible import say
 
 Row = Mapping[str, Any]
 
@@ -80,8 +81,8 @@ def show(rows: Sequence[Row], file: TextIO | None = None) -> None:
         ]
         plain(["case", "what", "paper", "ours", "off", "why"], lines, f"{TITLES.get(system, system)}, {figure}", file)
         for mark, reason in _reasons(group).items():
-            print(f"  ({mark}) {reason}", file=file)
-        print(file=file)
+            say(f"  ({mark}) {reason}", file=file)
+        say(file=file)
 
 
 def _figures(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, str], list[Row]]]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minidnn.report.table import duration, plain, size
+from minidnn.visible import say
 
 Row = Mapping[str, Any]
 
@@ -21,9 +22,9 @@ def show(rows: Sequence[Row], what: str, title: str) -> None:
     """Print a row per policy, and below them the meaning of the columns. what: "batch" or "depth"."""
     headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
     plain(headings, [_line(r, what) for r in rows], title, spare=SPARED)
-    print(MEANING)
+    say(MEANING)
     if any(r["ended"] for r in rows):
-        print(ENDED)
+        say(ENDED)
 
 
 def _line(r: Row, what: str) -> list[str]:

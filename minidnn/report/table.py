@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
+from minidnn.visible import visible
 
 
 def duration(seconds: float | None) -> str:
@@ -55,6 +56,7 @@ def plain(
     from rich import box
     from rich.table import Table
 
+    lines = [[visible(cell) for cell in line] for line in lines]
     words = [not i or heading in ("what", "algorithm", "available") for i, heading in enumerate(headings)]
     least = []  # each column's least width in characters: its longest number or word, or less if that word is very long
     for i, heading in enumerate(headings):
@@ -91,20 +93,25 @@ def left_out(headings: Sequence[str]) -> str:
 
 
 def dump(value: Any, file: TextIO | None = None) -> None:
-    """Print one JSON document."""
-    print(json.dumps(value, indent=1, ensure_ascii=False), file=file or sys.stdout)
+    """Print one JSON document, in ASCII: JSON's escapes keep what a terminal would obey."""
+    (file or sys.stdout).write(json.dumps(value, indent=1) + "\n")
 
 
 def console_of(file: TextIO | None, at_least: int = 0) -> Any:
-    """A rich Console that prints to `file`, or to standard output if None, and is `at_least` characters wide.
+    """A rich Console that prints to `file`, or to standard output if None, and is `at_least` characters wide. It makes
+    each text that it prints `visible`, be it a line or a cell of a table.
 
     If the terminal is narrower than that, the terminal folds the lines itself."""
     from rich.console import Console
 
+    class Visible(Console):
+        def render_str(self, text: str, **options: Any) -> Any:
+            return super().render_str(visible(text), **options)
+
     target = file or sys.stdout
     # Lines in a pipe or a file may be 200 characters wide. emoji=False: "vdnn_all:m:" must stay text.
     width = None if target.isatty() else 200
-    console = Console(file=target, width=width, markup=False, emoji=False, highlight=False)
+    console = Visible(file=target, width=width, markup=False, emoji=False, highlight=False)
     if console.width < at_least:
         console.width = at_least
     return console

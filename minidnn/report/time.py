@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minidnn.report.table import duration, plain, size
+from minidnn.visible import say
 
 Row = Mapping[str, Any]
 PARTS = ("forward_seconds", "backward_seconds", "update_seconds")
@@ -20,7 +21,7 @@ def show_layers(rows: Sequence[Row], seconds: float, title: str) -> None:
     ]
     lines.append(["all layers", *(duration(sum(row[k] for row in rows)) for k in PARTS), "100 %"])
     plain(["layer", "forward", "backward", "update", "share"], lines, title)
-    print(f"one step: {duration(seconds)}")
+    say(f"one step: {duration(seconds)}")
 
 
 def show_algorithms(rows: Sequence[Row], sums: Mapping[str, Row], policy: str, title: str) -> None:
@@ -47,4 +48,4 @@ def show_algorithms(rows: Sequence[Row], sums: Mapping[str, Row], policy: str, t
     plain(["layer", "what", "algorithm", "workspace", "time", "of the fastest", policy], lines, title)
     for which, words in SUMS.items():
         space, seconds = size(sums[which]["workspace_bytes"]), duration(sums[which]["seconds"])
-        print(f"all, {words.format(policy=policy)}: {seconds}, workspace up to {space}")
+        say(f"all, {words.format(policy=policy)}: {seconds}, workspace up to {space}")

@@ -4,14 +4,15 @@ minibatch. All are made from the document that `--json` prints (cli/tune.py)."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 from typing import Any
 
 from minidnn import sizes
 from minidnn.report.draw import STYLE, WIDTH, ticks
+from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.table import duration, long, plain, rate
 from minidnn.report.table import size as bytes_of
+from minidnn.visible import say
 
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 60, 40, 300, 44
 Row = Mapping[str, Any]  # "batch", "fits", "samples_per_second", "moved_bytes", ...
@@ -25,10 +26,10 @@ def show(document: Document, title: str, says: Sequence[str]) -> None:
     """Print the table, the sentences `says`, and why the smallest refused batch was refused."""
     plain(HEADINGS, [_line(r) for r in document["rows"]], title, spare=SPARED)
     for sentence in says:
-        print(sentence)
+        say(sentence)
     refused = next((r for r in document["rows"] if not r["fits"]), None)
     if refused is not None:
-        print(f"Batch {refused['batch']} is refused: {refused['why']}")
+        say(f"Batch {refused['batch']} is refused: {refused['why']}")
 
 
 def sentences(document: Document) -> list[str]:

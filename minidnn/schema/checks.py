@@ -57,16 +57,20 @@ NOT_DONE: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True)
 class CheckedNet:
-    """A net without errors; `paths[i]` is the path of layer i in the document."""
+    """A net without errors; `paths[i]` is the path of layer i in the document, and `at` that of the net."""
 
     parameter: NetParameter
     document: Document
     paths: tuple[Path_, ...]
+    at: Path_ = ()
 
 
-def check_net(document: Document, types: Types) -> CheckedNet:
-    """The net in a document. Raises InvalidFile with all errors of the document."""
-    checked = _net(document, document.data, (), types)
+def check_net(document: Document, types: Types, at: Path_ = ()) -> CheckedNet:
+    """The net in a document, or in its field `at`. Raises InvalidFile with all errors of the document."""
+    data = document.data
+    for part in at:
+        data = data[part]
+    checked = _net(document, data, at, types)
     document.check()
     assert checked is not None
     return checked
@@ -177,7 +181,7 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
     empty: dict[str, Any] = {"input": (), "input_dim": (), "input_shape": ()}
     parameter = net.model_copy(update={"layer": tuple(layer for layer, _ in known), **empty})
     parameter.model_fields_set.difference_update(empty)
-    return CheckedNet(parameter, document, tuple(paths))
+    return CheckedNet(parameter, document, tuple(paths), at)
 
 
 def _tops(item: Any) -> list[str]:

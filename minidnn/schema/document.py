@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from minidnn.errors import BadInput
+from minidnn.visible import visible
 
 Path_ = tuple[str | int, ...]  # ("layer", 3, "convolution_param", "num_output")
 Mark = tuple[int, int]  # line and column, from 1
@@ -31,9 +32,11 @@ _BEGIN = re.compile(r"^---(\s|$)", re.MULTILINE)  # of a document: no directive 
 class InvalidFile(BadInput, ValueError):
     """A file, or a net made in Python, with errors; `errors` lists all of them, one line each."""
 
+    several = True
+
     def __init__(self, errors: list[str]) -> None:
-        super().__init__("\n".join(errors))
-        self.errors = errors
+        self.errors = [visible(error) for error in errors]
+        super().__init__("\n".join(self.errors))
 
 
 class Document:

@@ -71,7 +71,10 @@ class Feeds:
         for node in graph.layers:
             tops = [blob.tensor for blob in node.tops]
             if source := node.layer.source:
-                loader = open_loader(*source, graph.phase, seed, tops[0].shape[0])
+                try:
+                    loader = open_loader(*source, graph.phase, seed, tops[0].shape[0])
+                except DataError as error:
+                    raise DataError(f"{node.place}: layer {node.name!r}: {error}") from None
                 self.feeds.append(_checked(graph, loader, tops))
             elif not node.bottoms:
                 inputs += tops
@@ -80,7 +83,9 @@ class Feeds:
         elif arrays is not None:
             raise DataError(f"arrays are given for {graph.phase}, but the net's data come from Data layers")
         if not self.feeds:
-            raise DataError(f"the net has no Data or Input layer in phase {graph.phase}: it gets no data")
+            raise DataError(
+                f"{graph.place}: the net has no Data or Input layer in phase {graph.phase}: it gets no data"
+            )
 
     @property
     def batch(self) -> int:
@@ -135,9 +140,11 @@ def _from_arrays(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Pair
     names = ", ".join(t.name for t in inputs)
     if arrays is None:
         which = "data" if graph.phase == "TRAIN" else "test_data"
-        raise DataError(f"{names} come from Input layers: a Solver needs {which}=(x, y), a file Data layers")
+        raise DataError(
+            f"{graph.place}: {names} come from Input layers: a Solver needs {which}=(x, y), a file Data layers"
+        )
     if len(inputs) != 2 or sum(t.role is Role.LABEL for t in inputs) != 1:
-        raise DataError(f"arrays (x, y) do not say what goes into {names}: use Data layers")
+        raise DataError(f"{graph.place}: arrays (x, y) do not say what goes into {names}: use Data layers")
     x, y = arrays
     dataset = Arrays.of(f"{graph.phase} arrays", np.asarray(x), np.asarray(y))
     return Loader(dataset, inputs[0].shape[0], Transform(train=graph.phase == "TRAIN", seed=seed))
@@ -156,6 +163,7 @@ def _checked(graph: Graph, loader: Loader, tops: Sequence[Tensor]) -> Feed:
         if known is not None and node.layer.labels is not None and node.bottoms[node.layer.labels].tensor == label:
             highest = loader.dataset.highest(node.layer.ignored)
             if highest >= known:
-                raise DataError(f"{name}: label {highest} occurs, but layer {node.name} gets {known} scores per sample")
+                what = f"label {highest} occurs, but layer {node.name} gets {known} scores per sample"
+                raise DataError(f"{node.place}: {name}: {what}")
             readers.append(Reader(node.name, known, node.layer.ignored))
     return Feed(loader, data, label, readers)

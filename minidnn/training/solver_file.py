@@ -16,7 +16,7 @@ from minidnn.memory import policies
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.programs.updates import TrainSpec
-from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, shown
+from minidnn.schema import Document, SolverParameter, check_solver, plain, read, shown
 from minidnn.training.rates import learning_rate
 from minidnn.training.setting import Given
 
@@ -124,15 +124,15 @@ def understand(
         return found if isinstance(found, Net) else Net.from_yaml(found, batch)
 
     if p.net_param is not None:
-        net = Net.from_parameter(p.net_param, batch)
+        net = Net.from_document(document, ("net_param",), batch)
     elif p.net or p.train_net:
         net = net_of("net", p.net) if p.net else net_of("train_net", p.train_net or "")
     else:
-        raise InvalidInput(f"{source}: names no net; it takes net: FILE")
+        raise InvalidInput(f"{document.place(())}: names no net; it takes net: FILE")
     test_net = net_of("test_net", p.test_net[0]) if p.test_net else None
     for state in p.test_state:
-        test_net = _with_state(test_net or net, state)
-    return _with_state(net, p.train_state) if p.train_state else net, test_net, p
+        test_net = (test_net or net).with_state(state)
+    return net.with_state(p.train_state) if p.train_state else net, test_net, p
 
 
 def _check_names(document: Document) -> None:
@@ -160,10 +160,6 @@ def _check_rates(document: Document, p: SolverParameter) -> None:
         except InvalidInput as error:
             document.error(("lr_policy",), str(error))
             return
-
-
-def _with_state(net: Net, state: NetState) -> Net:
-    return Net.from_parameter(net.parameter.model_copy(update={"state": state}))
 
 
 def train_spec(p: SolverParameter, seed: int) -> TrainSpec:

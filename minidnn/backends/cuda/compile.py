@@ -26,12 +26,12 @@ def source_names() -> tuple[str, ...]:
 
 
 def text_of(source: str) -> str:
-    return (SOURCES / f"{source}.cu").read_text()
+    return (SOURCES / f"{source}.cu").read_text(encoding="utf-8")
 
 
 @cache
 def headers() -> dict[str, str]:
-    return {p.name: p.read_text() for p in sorted(SOURCES.glob("*.cuh"))}
+    return {p.name: p.read_text(encoding="utf-8") for p in sorted(SOURCES.glob("*.cuh"))}
 
 
 def cubin(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float", cache_dir: Path | None = None) -> bytes:

@@ -14,6 +14,8 @@ from minidnn.errors import Failed
 class CompileError(Failed):
     """The compiler refused; the message has its log."""
 
+    several = True
+
 
 class Nvrtc:
     def __init__(self, path: str) -> None:

@@ -421,7 +421,7 @@ def headers(cuda: int) -> tuple[str, ...]:
 def _headers_of(folder: str) -> int | None:
     """The major version of the CUDA whose headers the folder has; None if it has none."""
     try:
-        text = Path(folder, "cuda.h").read_text(errors="replace")
+        text = Path(folder, "cuda.h").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     version = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", text)
@@ -445,7 +445,7 @@ def _toolkits(cuda: int) -> Iterator[str]:
 def _mapped(soname: str) -> str:
     """The file that this process has mapped for a soname; the soname itself if there is none."""
     stem = re.escape(soname)
-    with open("/proc/self/maps") as maps:
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
         for line in maps:
             path = line.split(maxsplit=5)[-1].strip()
             if re.match(rf"{stem}(\.|$)", os.path.basename(path)):

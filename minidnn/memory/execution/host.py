@@ -11,7 +11,7 @@ def physical_memory() -> int:
     """Bytes of RAM of this machine, or the limit of its container if that is less."""
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
-        limit = Path("/sys/fs/cgroup/memory.max").read_text().strip()
+        limit = Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8").strip()
     except OSError:
         return memory
     return min(memory, int(limit)) if limit.isdigit() else memory
@@ -29,10 +29,10 @@ def free_memory() -> int:
     """Bytes that this process may still take, about, on this machine or in its container."""
     available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with contextlib.suppress(OSError, StopIteration, ValueError):  # Linux; the page cache counts as available
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        lines = Path("/proc/meminfo").read_text(encoding="utf-8").splitlines()
         available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     with contextlib.suppress(OSError, ValueError):  # a container's limit; "max" is not a number
         group = Path("/sys/fs/cgroup")
-        limit = int((group / "memory.max").read_text())
-        available = min(available, limit - int((group / "memory.current").read_text()))
+        limit = int((group / "memory.max").read_text(encoding="utf-8"))
+        available = min(available, limit - int((group / "memory.current").read_text(encoding="utf-8")))
     return available

@@ -162,7 +162,7 @@ def load(path: str | Path) -> Policy:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        content = json.loads(Path(path).read_text())
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
         file: _File = TypeAdapter(_File).validate_python(content)
     except json.JSONDecodeError as error:
         raise PlanError(f"{path}:{error.lineno}:{error.colno}: not a plan: {error.msg}") from None

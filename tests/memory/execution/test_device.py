@@ -78,7 +78,7 @@ def test_a_containers_limit_counts(monkeypatch):
     whole = host.physical_memory()
     read_text = host.Path.read_text
     limited = {"/sys/fs/cgroup/memory.max": f"{whole // 2}\n"}
-    monkeypatch.setattr(host.Path, "read_text", lambda self: limited.get(str(self)) or read_text(self))
+    monkeypatch.setattr(host.Path, "read_text", lambda self, **how: limited.get(str(self)) or read_text(self, **how))
     assert host.physical_memory() == whole // 2 == open_device("reference").memory == open_device("cpu").memory
     limited["/sys/fs/cgroup/memory.max"] = "max\n"
     assert host.physical_memory() >= whole

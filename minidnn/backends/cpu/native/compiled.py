@@ -107,7 +107,8 @@ def _path(cache_dir: Path | None) -> Path:
 
         cache_dir = Path(platformdirs.user_cache_dir("minidnn")) / "native"
     files = sorted(SOURCES.glob("*.[ch]"))
-    parts = [*(f"{file.name}\n{file.read_text()}" for file in files), *OPTIONS, platform.machine(), _instructions()]
+    texts = (f"{file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
+    parts = [*texts, *OPTIONS, platform.machine(), _instructions()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     return cache_dir / f"{NAME}-{key}.so"
 
@@ -115,7 +116,7 @@ def _path(cache_dir: Path | None) -> Path:
 def _instructions() -> str:
     """The facts of this CPU on which -march=native depends. (Different machines may share a home directory.)"""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return platform.processor()
     of_interest = ("vendor_id", "cpu family", "model\t", "flags", "Features", "CPU part")

@@ -124,7 +124,7 @@ def _real_path(name: str) -> str:
     if os.path.sep in name:
         return name
     try:
-        with open("/proc/self/maps") as maps:
+        with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as maps:
             return next((line.split()[-1] for line in maps if "/libdnnl.so" in line), name)
     except OSError:
         return name

@@ -1,0 +1,23 @@
+"""Text for people. What comes from files may hold anything: terminal commands, newlines that would forge a line of a
+log, marks that reverse the order of characters. So all text goes through `visible` on its way out of the program.
+
+Those ways are few: an error's message (errors.py), a line that `say` prints, a cell or a title of a table
+(report/table.py), a text of a page or picture (report/markup.py), a line of a log (cli/progress.py) and of a listing.
+JSON, snapshots and plan files keep the true text.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+
+def visible(text: str) -> str:
+    """The text on one line, without effect on a terminal: characters that are not printable are written as Python's
+    `repr` writes them (`\\x1b`, `\\n`, `\\u202e`). It may be applied twice: backslashes stay as they are."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def say(text: str = "", file: TextIO | None = None, flush: bool = False) -> None:
+    """Print one line, made `visible`, to `file`, or to standard output if None."""
+    print(visible(text), file=file or sys.stdout, flush=flush)
