@@ -20,7 +20,7 @@ def physical_memory() -> int:
 def resident_memory() -> int:
     """Bytes of this process that lie in RAM now; 0 where the system does not say (it is Linux that does)."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
 
