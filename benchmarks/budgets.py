@@ -40,7 +40,7 @@ from minidnn.cli.options import names, positive
 from minidnn.cli.subject import check_policies
 from minidnn.costs import Choice, Costs, key, remembering
 from minidnn.errors import BadInput
-from minidnn.files import replacing
+from minidnn.files.replace import replacing
 from minidnn.measuring.steps import Steps, with_algorithms
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate

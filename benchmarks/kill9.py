@@ -18,7 +18,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from minidnn.files import NEW
+from minidnn.files.replace import NEW
 from minidnn.training import snapshot
 
 MODEL = """

@@ -10,7 +10,7 @@ from benchmarks import ratios
 from benchmarks.machine import slug
 from benchmarks.ratios import Bar
 from minidnn import sizes
-from minidnn.files import replacing
+from minidnn.files.replace import replacing
 from minidnn.report import table
 
 # Goals on two threads (issue 5): (network, batch) -> (seconds, bytes) over PyTorch's.

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-import platformdirs
 import pytest
 from hypothesis import settings
 
+from minidnn.files import cache
 from tests.support.examples import PROFILE
 
 settings.load_profile(PROFILE)
@@ -19,12 +19,12 @@ settings.load_profile(PROFILE)
 @pytest.fixture
 def own_cache(tmp_path, monkeypatch) -> Path:
     """A user's cache of the test's own: empty, but for our compiled kernels, which take a while."""
-    compiled, cache = Path(platformdirs.user_cache_dir("minidnn")) / "native", tmp_path / "cache"
-    compiled.mkdir(parents=True, exist_ok=True)
-    (cache / "minidnn").mkdir(parents=True)
-    (cache / "minidnn" / "native").symlink_to(compiled)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    return cache
+    compiled, folder = cache.home() / "native", tmp_path / "cache"
+    cache.make_folder(compiled / "any")
+    (folder / "minidnn").mkdir(parents=True)
+    (folder / "minidnn" / "native").symlink_to(compiled)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    return folder
 
 
 def pytest_addoption(parser) -> None:

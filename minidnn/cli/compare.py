@@ -11,7 +11,7 @@ from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
 from minidnn.cli.status import status
-from minidnn.files import replacing, unwritable
+from minidnn.files.replace import replacing, unwritable
 from minidnn.visible import say
 
 # The policies that are compared without --policies: one or more of each system. A simulated GPU offers several

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.costs import Costs
-from minidnn.files import unwritable
+from minidnn.files.replace import unwritable
 from minidnn.visible import say
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 
 import minidnn
 from minidnn.cli.status import status
-from minidnn.files import replacing, unwritable
+from minidnn.files.replace import replacing, unwritable
 from minidnn.visible import say
 
 NOTES = (

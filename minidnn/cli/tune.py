@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.errors import InvalidInput
-    from minidnn.files import replacing, unwritable
+    from minidnn.files.replace import replacing, unwritable
     from minidnn.report import table
     from minidnn.report import tune as report
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minidnn.costs.costs import Choice, Costs, remembering
 from minidnn.errors import BadInput
-from minidnn.files import replacing
+from minidnn.files import cache
 from minidnn.program import Algorithm, Op, Tensor
 
 if TYPE_CHECKING:
@@ -58,20 +59,23 @@ class Measurements:
 
     def check_writable(self) -> None:
         """Raise NotKept if `save` would fail now."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._told():
+            cache.make_folder(self.path)
             with tempfile.TemporaryFile(dir=self.path.parent):
-                return
-        except OSError as error:
-            why = f"{error.filename or self.path.parent}: {error.strerror}"
-        raise NotKept(f"costs cannot be kept: {why}; XDG_CACHE_HOME names another folder for the cache")
+                pass
 
     def save(self) -> None:
-        """Write the file as a whole or not at all."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        """Write the file as a whole or not at all. Raises NotKept."""
         content = {name: getattr(self, name) for name in _SAVED}
-        with replacing(self.path) as file:
-            json.dump({"format": FORMAT, **content}, file, indent=1)
+        with self._told():
+            cache.write(self.path, json.dumps({"format": FORMAT, **content}, indent=1).encode())
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise NotKept(f"costs cannot be kept: {cache.reason(error, self.path)}") from None
 
 
 FORMAT = 1
@@ -83,15 +87,16 @@ def measurements(device: Device, directory: Path | None = None) -> Measurements:
 
     If there is a file that cannot be used, `problem` says why."""
     if directory is None:
-        import platformdirs
-
-        directory = Path(platformdirs.user_cache_dir("minidnn")) / "costs"
+        directory = cache.home() / "costs"
     identity = f"{device.name}: {device.description}"
     path = directory / f"{device.name}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}.json"
     empty = Measurements(identity, path)
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(cache.read(path))
     except FileNotFoundError:
+        return empty
+    except cache.Refused as error:
+        empty.problem = f"{error}; its costs are measured again"
         return empty
     except (OSError, ValueError, RecursionError) as error:
         empty.problem = f"{path} cannot be read ({error}); its costs are measured again"

@@ -14,6 +14,7 @@ from minidnn.program import PRODUCTS, Algorithm, Op, Tensor
 
 PROFILES = Path(__file__).with_name("gpus")
 TF32 = ":tf32"
+LEAST, MOST = 1e-30, 1e30  # of the numbers in a profile
 
 
 class ProfileError(BadInput, ValueError):
@@ -83,8 +84,8 @@ class GPU:
         if self.workspace_of not in ("spectral", "plain"):
             raise ValueError(f"workspace_of is {self.workspace_of!r}; expected spectral or plain")
         for name, number in vars(self).items():
-            if isinstance(number, Number) and not number.value > 0:
-                raise ValueError(f"{name} is {number.value}; it must be positive")
+            if isinstance(number, Number) and not LEAST < number.value < MOST:  # sums and products of them are finite
+                raise ValueError(f"{name} is {number.value}; it must be between {LEAST:g} and {MOST:g}")
         peaks = [name for name in ("tf32_flops", "float16_flops", "bfloat16_flops") if getattr(self, name) is not None]
         if peaks and self.tensor is None:
             raise ValueError(f"{peaks[0]} is given, but not which fraction of it is reached: tensor")
@@ -176,7 +177,8 @@ def gpu(name: str) -> GPU:
 
     Raises ProfileError if there is no such profile, or if its file is wrong."""
     from pydantic import TypeAdapter, ValidationError
-    from ruamel.yaml import YAML, YAMLError
+
+    from minidnn.schema.document import InvalidFile, read
 
     if name.endswith(TF32):
         try:
@@ -188,11 +190,12 @@ def gpu(name: str) -> GPU:
         hint, there = near(name.replace("-", "_"), gpus(), 0.5), ", ".join(gpus())
         raise ProfileError(f"no GPU profile is called {name!r}{hint}; there are {there}, or give a file.yaml")
     try:
-        data = YAML(typ="safe").load(path.read_text(encoding="utf-8"))
-    except YAMLError as error:
-        raise ProfileError(f"{path}: not YAML: {error}") from None
+        document = read(path)
+        document.check()
+    except InvalidFile as error:
+        raise ProfileError(str(error)) from None
     try:
-        return TypeAdapter(GPU).validate_python(data)
+        return TypeAdapter(GPU).validate_python(document.data)
     except ValidationError as error:
         wrong = (f"{'.'.join(map(str, e['loc'])) or 'profile'}: {e['msg']}" for e in error.errors())
         raise ProfileError(f"{path}: " + "; ".join(wrong)) from None

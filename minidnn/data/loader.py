@@ -6,6 +6,7 @@ order. A batch may begin in one epoch and end in the next. So a resumed run just
 
 from __future__ import annotations
 
+import os
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
@@ -25,9 +26,14 @@ class Loader:
         self.batch_size = batch
         self.transform = transform or Transform(train=False)
         self.shape = (batch, *self.transform.shape(dataset.shape, dataset.name))
+        self._start()
+        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # (an epoch, its order)
+
+    def _start(self) -> None:
+        """Start the thread, in this process: the child of a fork has none of its parent's threads."""
+        self._process = os.getpid()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-loader")
         self._next: tuple[int, Future[Batch]] | None = None
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # (an epoch, its order)
 
     def batch(self, position: int) -> Batch:
         """The batch from this position on, made here and now: samples (n, ...) float32 and labels (n,) int32."""
@@ -37,6 +43,8 @@ class Loader:
 
     def take(self, position: int) -> Batch:
         """The batch at this position, from the thread; an error of the thread is raised here."""
+        if self._process != os.getpid():
+            self._start()
         ready, self._next = self._next, None
         if ready and ready[0] == position:
             result = ready[1].result()

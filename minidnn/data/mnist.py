@@ -6,12 +6,15 @@ The format: two zero bytes, a byte for the type, a byte for the number of axes, 
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import math
 import struct
 import zlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, cast
 
 import numpy as np
 
@@ -20,6 +23,8 @@ from minidnn.data.dataset import Arrays, DataError, Source
 _TYPES = {0x08: ">u1", 0x09: ">i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
 _PREFIX = {"train": "train", "test": "t10k"}
 SHAPE = (1, 28, 28)
+STEP = 1 << 20  # bytes read at a time
+MOST = 1032  # how many bytes gzip makes of one, at most
 
 
 @dataclass(frozen=True)
@@ -37,37 +42,32 @@ class Mnist(Source):
     def sample_shape(self):
         return sample_shape(self.folder, self.split)
 
+    def resident(self):
+        return _promised(self.folder, self.split)[0]
+
     def open(self):
         return read(self.folder, self.split)
 
 
 def read_idx(path: str | Path) -> np.ndarray:
     """The array in one IDX file, in the file's type. Raises DataError if the file is incomplete or no IDX file."""
-    raw = _bytes(Path(path))
-    if len(raw) < 4:
-        raise DataError(f"{path}: torn: an IDX file begins with 4 bytes, this one holds {len(raw)}")
-    if raw[:2] != b"\0\0" or raw[2] not in _TYPES or not 1 <= raw[3] <= 4:
-        raise DataError(f"{path}: not an IDX file: it begins with {raw[:4].hex(' ')}, not 00 00 08 03")
-    dtype, rank = np.dtype(_TYPES[raw[2]]), raw[3]
-    start = 4 + 4 * rank
-    if len(raw) < start:
-        raise DataError(f"{path}: torn: {rank} axes take {start} bytes of header, it holds {len(raw)}")
-    shape = struct.unpack(f">{rank}I", raw[4:start])
-    expected = math.prod(shape) * dtype.itemsize
-    if len(raw) - start != expected:
+    path = Path(path)
+    with _opened(path) as file:
+        dtype, shape = _header(path, file)
+        expected = math.prod(shape) * dtype.itemsize
+        values = _at_most(file, expected + 1)
+    if len(values) != expected:
+        follow = f"{len(values)} follow" if len(values) < expected else "more follow"
         sizes = "×".join(map(str, shape))
-        raise DataError(
-            f"{path}: torn: its header promises {sizes} values, {expected} bytes; {len(raw) - start} follow"
-        )
-    return np.frombuffer(raw, dtype, offset=start).reshape(shape)
+        raise DataError(f"{path}: torn: its header promises {sizes} values, {expected} bytes; {follow}")
+    return np.frombuffer(values, dtype).reshape(shape)
 
 
 def read(folder: str | Path, split: str) -> Arrays:
     """The images and labels of one split, "train" or "test". Raises DataError if its files are absent or wrong."""
     images, labels = _find(Path(folder), split, "images-idx3"), _find(Path(folder), split, "labels-idx1")
     x, y = read_idx(images), read_idx(labels)
-    if x.ndim != 3:
-        raise DataError(f"{images}: {x.ndim} axes of lengths {x.shape}; images have 3")
+    _images(images, x.shape)
     if y.ndim != 1:
         raise DataError(f"{labels}: {y.ndim} axes of lengths {y.shape}; labels have 1")
     if len(x) != len(y):
@@ -76,20 +76,36 @@ def read(folder: str | Path, split: str) -> Arrays:
 
 
 def sample_shape(folder: str | Path, split: str) -> tuple[int, ...]:
-    """The shape of one image, (1, H, W), from the header of its file; MNIST's own shape if there is no file yet."""
+    """The shape of one image, (1, H, W), from the header of its file; MNIST's own shape if there is no file yet.
+
+    Raises DataError if the file is no IDX file, or too small for the images that its header promises."""
+    _, promised = _promised(folder, split)
+    return (1, *promised[1:]) if promised else SHAPE
+
+
+def _promised(folder: str | Path, split: str) -> tuple[int, tuple[int, ...]]:
+    """(bytes, shape) of all images, from the header of their file; (0, ()) if there is no file yet. Raises DataError as
+    `sample_shape`."""
     try:
         path = _find(Path(folder), split, "images-idx3")
     except DataError:
-        return SHAPE
-    with path.open("rb") as file:
-        start = file.read(16)
-    if start[:2] == b"\x1f\x8b":
-        try:
-            with gzip.open(path) as file:
-                start = file.read(16)
-        except (EOFError, OSError, zlib.error):
-            return SHAPE  # the file is incomplete: `read` will raise the error
-    return (1, *struct.unpack(">2I", start[8:16])) if len(start) == 16 else SHAPE
+        return 0, ()
+    with _opened(path) as file:
+        dtype, shape = _header(path, file)
+        _images(path, shape)
+        expected, packed = math.prod(shape) * dtype.itemsize, path.stat().st_size
+        most = MOST * packed if isinstance(file, gzip.GzipFile) else packed
+        if expected > most:
+            sizes = "×".join(map(str, shape))
+            raise DataError(f"{path}: torn: its header promises {sizes} values, {expected} bytes; it holds {packed}")
+    return expected, shape
+
+
+def _images(path: Path, shape: tuple[int, ...]) -> None:
+    if len(shape) != 3:
+        raise DataError(f"{path}: {len(shape)} axes of lengths {shape}; images have 3")
+    if 0 in shape[1:]:
+        raise DataError(f"{path}: its images have {shape[1]}×{shape[2]} places")
 
 
 def _find(folder: Path, split: str, kind: str) -> Path:
@@ -104,15 +120,42 @@ def _find(folder: Path, split: str, kind: str) -> Path:
     raise DataError(f"{folder}: there is no {' or '.join(names[:2])} there")
 
 
-def _bytes(path: Path) -> bytes:
-    """The file's bytes, unpacked if its first two bytes are those of gzip. Raises DataError."""
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[IO[bytes]]:
+    """The file's bytes, unpacked if its first two bytes are those of gzip. Errors of reading become DataErrors."""
     try:
-        raw = path.read_bytes()
+        with path.open("rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+            file.seek(0)
+            if not packed:
+                yield file
+                return
+            with gzip.open(file) as unpacked:
+                yield cast(IO[bytes], unpacked)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path}: torn: gzip cannot read its {path.stat().st_size} bytes ({error})") from error
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from error
-    if raw[:2] != b"\x1f\x8b":
-        return raw
-    try:
-        return gzip.decompress(raw)
-    except (EOFError, OSError, zlib.error) as error:
-        raise DataError(f"{path}: torn: gzip cannot read its {len(raw)} bytes ({error})") from error
+
+
+def _header(path: Path, file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...]]:
+    """The type of the values and the lengths of the axes; the file is then at its first value."""
+    raw = _at_most(file, 4)
+    if len(raw) < 4:
+        raise DataError(f"{path}: torn: an IDX file begins with 4 bytes, this one holds {len(raw)}")
+    if raw[:2] != b"\0\0" or raw[2] not in _TYPES or not 1 <= raw[3] <= 4:
+        raise DataError(f"{path}: not an IDX file: it begins with {raw[:4].hex(' ')}, not 00 00 08 03")
+    dtype, rank = np.dtype(_TYPES[raw[2]]), raw[3]
+    lengths = _at_most(file, 4 * rank)
+    if len(lengths) < 4 * rank:
+        raise DataError(f"{path}: torn: {rank} axes take {4 + 4 * rank} bytes of header, it holds {4 + len(lengths)}")
+    return dtype, struct.unpack(f">{rank}I", lengths)
+
+
+def _at_most(file: IO[bytes], size: int) -> bytearray:
+    """This many bytes, or as many as there are. They are read in steps: the number is a header's, which may lie, and
+    the memory taken is in proportion to what the file holds."""
+    found = bytearray()
+    while len(found) < size and (step := file.read(min(STEP, size - len(found)))):
+        found += step
+    return found

@@ -3,6 +3,7 @@ Input layers are filled from a pair of arrays."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -65,8 +66,7 @@ class Feeds:
     def __init__(self, graph: Graph, seed: int = 0, arrays: Pair | None = None) -> None:
         """`arrays`: (x, y), the samples for a net of Input layers. Raises DataError if the data do not fit the net."""
         self.feeds: list[Feed] = []
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-feed")
-        self._ahead: tuple[tuple[str, int], Future[None]] | None = None  # ((program, position), the write begun for it)
+        self._start()
         inputs: list[Tensor] = []
         for node in graph.layers:
             tops = [blob.tensor for blob in node.tops]
@@ -87,6 +87,12 @@ class Feeds:
                 f"{graph.place}: the net has no Data or Input layer in phase {graph.phase}: it gets no data"
             )
 
+    def _start(self) -> None:
+        """Start the thread, in this process: the child of a fork has none of its parent's threads."""
+        self._process = os.getpid()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-feed")
+        self._ahead: tuple[tuple[str, int], Future[None]] | None = None  # ((program, position), the write begun for it)
+
     @property
     def batch(self) -> int:
         """The number of samples in a batch of the first feed."""
@@ -103,6 +109,8 @@ class Feeds:
         """Write the batch at this position into the inputs that the program reads; return its number of samples.
 
         If `begin` has begun this batch, wait for that. An error on its thread is raised here."""
+        if self._process != os.getpid():
+            self._start()
         wanted, ahead = (program.name, position), self._ahead
         self._ahead = None
         if ahead is not None:
@@ -113,6 +121,8 @@ class Feeds:
 
     def begin(self, machine: Machine, program: Program, position: int) -> None:
         """Begin to write this batch on a thread; a `write` of the same program and position must follow."""
+        if self._process != os.getpid():
+            self._start()
         made = self._thread.submit(self._write, machine, program, position)
         self._ahead = (program.name, position), made
 

@@ -4,10 +4,10 @@ Weights have the names "<layer>/<blob>" and Caffe's blob shapes, so any safetens
 state has the names "solver/<tensor>". The header's metadata holds the iteration, the data position and the seed (every
 random number is a function of these three). It also holds a checksum of names, shapes and bytes.
 
-Saving writes a new file next to the target, flushes it to the disk, renames it, and flushes the folder (files.py). A
-crash at any moment leaves the previous snapshots intact; the next run of the same prefix removes the crash's
-half-written file. Runs of one prefix need not wait for each other: the last one to finish a snapshot wins. Saving and
-loading hold a few rows in memory, never all tensors. Loading checks the whole file.
+Saving writes a new file next to the target, flushes it to the disk, renames it, and flushes the folder
+(files/replace.py). A crash at any moment leaves the previous snapshots intact; the next run of the same prefix removes
+the crash's half-written file. Runs of one prefix need not wait for each other: the last one to finish a snapshot wins.
+Saving and loading hold a few rows in memory, never all tensors. Loading checks the whole file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import numpy as np
 
 from minidnn import sizes
 from minidnn.errors import BadInput, Failed
-from minidnn.files import remove_left, replacing, try_replacing
+from minidnn.files.replace import remove_left, replacing, try_replacing
 from minidnn.layers.rows import Rows
 from minidnn.training import tensor_file
 from minidnn.training.tensor_file import TensorFileError

@@ -7,11 +7,9 @@ import os
 import signal
 import time
 from itertools import accumulate
-from pathlib import Path
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
-import platformdirs
 import pytest
 
 from benchmarks import budgets, cpu, nets, report, turns
@@ -119,13 +117,8 @@ def test_its_peak_is_that_of_a_module_written_by_hand(torch, make, shape, layout
 
 
 @pytest.fixture
-def cache(monkeypatch, tmp_path):
+def cache(own_cache):
     """A cache of its own, in which kernels are compiled already and the copies' speed is known."""
-    compiled = Path(platformdirs.user_cache_dir("minidnn")) / "native"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    (tmp_path / "cache" / "minidnn").mkdir(parents=True)
-    if compiled.is_dir():
-        (tmp_path / "cache" / "minidnn" / "native").symlink_to(compiled)
     known = measurements(CpuDevice(threads=1))
     known.bandwidth_out = known.bandwidth_in = 1e10
     known.beside = [{"bound_by": "memory", "op": "any", "bandwidth_out": 1e10, "bandwidth_in": 1e10, "slower": 1.0}]

@@ -109,7 +109,7 @@ def test_a_profile_of_ones_own(tmp_path):
     with pytest.raises(costs.ProfileError, match="fast is -1"):
         costs.profile(str(mine))
     mine.write_text("a: [")
-    with pytest.raises(costs.ProfileError, match="not YAML"):
+    with pytest.raises(costs.ProfileError, match="not valid YAML"):
         costs.profile(str(mine))
 
 
@@ -296,3 +296,25 @@ def test_beside_compute_is_kept_and_a_file_without_it_is_read(tmp_path):
     content["beside"] = [{"op": "sum"}]
     known.path.write_text(json.dumps(content))
     assert "damaged" in costs.measurements(Toy(), tmp_path).problem
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("{value: !!int ce, source: s}", r"mine.yaml:\d+:\d+: launch_latency.value: expected a number, .* got 'ce'"),
+        ("{value: .inf, source: s}", "launch_latency is inf; it must be between 1e-30 and 1e\\+30"),
+        ("{value: .nan, source: s}", "launch_latency is nan"),
+        ("{value: -1, source: s}", "launch_latency is -1"),
+        ("{value: 1e308, source: s}", "launch_latency is 1e\\+308"),
+        ('{value: "\\UFFFFFFFF", source: s}', "mine.yaml: not valid YAML"),
+        ("[", r"mine.yaml:\d+:\d+: not valid YAML"),
+    ],
+)
+def test_a_profile_with_what_is_no_number_is_refused(tmp_path, line, said, capsys):
+    mine = tmp_path / "mine.yaml"
+    lines = (PROFILES / "k40.yaml").read_text().splitlines()
+    mine.write_text("\n".join(f"launch_latency: {line}" if x.startswith("launch_latency:") else x for x in lines))
+    with pytest.raises(costs.ProfileError, match=said):
+        costs.profile(str(mine))
+    assert main(["plan", str(NET_FILES / "lenet.yaml"), "--gpu", str(mine)]) == 2
+    assert "mine.yaml" in capsys.readouterr().err

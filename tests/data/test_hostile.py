@@ -1,14 +1,16 @@
-"""npz files that are damaged, or that zipfile cannot read: each is the file's error, and names it."""
+"""Files of data that are damaged or that lie: each is the file's error, and names it."""
 
 from __future__ import annotations
 
+import gzip
 import io
+import tracemalloc
 import zipfile
 
 import numpy as np
 import pytest
 
-from minidnn.data import DataError
+from minidnn.data import DataError, mnist
 from minidnn.data.npz import read, sample_shape
 
 
@@ -83,3 +85,44 @@ def test_a_damaged_file_is_named(tmp_path, damage):
 def test_a_file_without_damage_is_read(tmp_path):
     archive(tmp_path / "data.npz", npy())
     assert sample_shape(tmp_path / "data.npz") == (400,)
+
+
+# ---- IDX
+
+
+def idx(folder, shape, values: bytes = b"", magic: bytes = b"\0\0\x08\x03", pack=lambda raw: raw):
+    path = folder / "train-images-idx3-ubyte"
+    path.write_bytes(pack(magic + b"".join(n.to_bytes(4, "big") for n in shape) + values))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ({"shape": (6, 64, 1208125519)}, r"torn: its header promises 6×64×1208125519 values"),
+        ({"shape": (6, 64, 1208125519), "pack": gzip.compress}, r"torn: its header promises 6×64×1208125519 values"),
+        ({"shape": (6, 5, 4), "magic": b"\0\1\x08\x03"}, r"not an IDX file: it begins with 00 01 08 03"),
+        ({"shape": (6, 5), "magic": b"\0\0\x08\x02", "values": bytes(30)}, r"2 axes .* images have 3"),
+        ({"shape": (6, 0, 4)}, r"its images have 0×4 places"),
+        ({"shape": (6,)}, r"torn: 3 axes take 16 bytes of header, it holds 8"),
+        ({"shape": (6, 5, 4), "pack": lambda raw: gzip.compress(raw)[:15]}, r"torn: gzip cannot read its 15 bytes"),
+    ],
+)
+def test_a_damaged_idx_file_is_refused_before_its_shape_is_used(tmp_path, made, said):
+    path = idx(tmp_path, **made)
+    with pytest.raises(DataError, match=f"train-images-idx3-ubyte: {said}"):
+        mnist.sample_shape(tmp_path, "train")
+    if "images have" not in said:  # an array that is no image is an IDX file all the same
+        with pytest.raises(DataError, match=f"train-images-idx3-ubyte: {said}"):
+            mnist.read_idx(path)
+
+
+def test_of_a_gzip_bomb_no_more_is_unpacked_than_its_header_promises(tmp_path):
+    path = idx(tmp_path, (6, 5, 4), bytes(50 << 20), pack=lambda raw: gzip.compress(raw, 1))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="promises 6×5×4 values, 120 bytes; more follow"):
+            mnist.read_idx(path)
+        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    finally:
+        tracemalloc.stop()

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from minidnn import files
+from minidnn.files import replace as files
 
 
 def test_whole(tmp_path):

@@ -128,3 +128,11 @@ def test_of_an_npz_only_the_samples_are_read_and_counted(tmp_path, monkeypatch):
     assert source.resident() == images.nbytes + labels.nbytes
     dataset, most = grown(source.open)
     assert len(dataset) == 6 and most < 2**20
+
+
+def test_of_mnist_the_images_are_counted(tmp_path):
+    source = parse(f"mnist:{tmp_path}")
+    assert source.resident() == 0, "no file yet"
+    header = bytes([0, 0, 8, 3]) + b"".join(n.to_bytes(4, "big") for n in (5, 7, 6))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(header + bytes(5 * 7 * 6))
+    assert source.resident() == 5 * 7 * 6 and source.sample_shape() == (1, 7, 6)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from minidnn.files import NEW
+from minidnn.files.replace import NEW
 from minidnn.layers import rows
 from minidnn.training import snapshot
 from minidnn.training.snapshot import SaveError, Snapshot, SnapshotError

@@ -13,7 +13,7 @@ import numpy as np
 
 from minidnn.backends import layout, reference
 from minidnn.backends.choice import chosen
-from minidnn.backends.cpu import native, onednn, uncompiled
+from minidnn.backends.cpu import forks, native, onednn, uncompiled
 from minidnn.backends.cpu.native import activation, compiled
 from minidnn.backends.cpu.onednn.dnnl import Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.onednn.library import Unavailable, load
@@ -21,6 +21,8 @@ from minidnn.backends.cpu.recipe import Call, Recipe, plain
 from minidnn.formats import HALF, InvalidFormat
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.host import physical_memory
+from minidnn.memory.execution.runtime import Runtime
+from minidnn.memory.execution.threads import Threads
 from minidnn.program import Algorithm, Op, Tensor
 
 REFERENCE = "reference"  # the name of the algorithm that runs the reference's kernel
@@ -53,12 +55,14 @@ class CpuDevice(Device):
         except Unavailable as reason:
             self.description, self.found = "NumPy (the plain fallback, slow)", str(reason)
             return
+        forks.end_threads_before(loaded.cdll)
         self.dnnl = Dnnl(loaded, threads)
         plural = "" if self.dnnl.threads == 1 else "s"
         self.description = f"oneDNN {loaded.version} ({loaded.runtime}, {self.dnnl.threads} thread{plural})"
         self.found = f"oneDNN is {loaded.path} ({loaded.source})"
         try:
             library = compiled.load()
+            forks.end_threads_before(library)
             self.native = native.Native(library, self.dnnl.threads)
             # Measured costs belong to a description: other kernels with the same names must not share them.
             self.description += f"; our kernels {Path(library._name).stem[-8:]}"
@@ -132,6 +136,10 @@ class CpuDevice(Device):
     def fuses(self, op: Op) -> bool:
         """Whether there is a kernel for this fused op (programs/fusion.py): never without our own kernels."""
         return self.native is not None and self.recipes(op)[0].algorithm.name != REFERENCE
+
+    def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:
+        """The host's memory and threads. Raises `forks.Forked` where OpenMP has lost its threads."""
+        return Threads(arena, host, delays, seed, forks.check)
 
 
 def _reference(op: Op) -> Recipe:

@@ -7,11 +7,14 @@ Addresses, streams, events and graphs are plain numbers. Memory is allocated onl
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
 import numpy as np
+
+from minidnn.backends.cuda.packages import CudaUnavailable
 
 EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of the graph that records the event when it runs
 Call = Callable[[], object]
@@ -108,7 +111,7 @@ class CupyApi:
     def __init__(self, cupy: ModuleType, cubin: Callable[[str, str], bytes], number: int = 0) -> None:
         """`cubin(source, storage)`: the machine code of kernels/<source>.cu for this GPU."""
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
-        self.number = number
+        self.number, self._process = number, os.getpid()
         self._tell = ctypes.CDLL("libcuda.so.1").cuEventRecordWithFlags  # CuPy has no name for it
         self._tell.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
         self._capturing = False
@@ -123,6 +126,11 @@ class CupyApi:
         return self.runtime.deviceGetAttribute(getattr(self.runtime, f"cudaDevAttr{name}"), self.number)
 
     def enter(self) -> None:
+        if self._process != os.getpid():
+            raise CudaUnavailable(
+                "this process was forked from one that uses the GPU, and CUDA cannot run in it: start processes with "
+                "multiprocessing's method 'spawn'"
+            )
         self.runtime.setDevice(self.number)
 
     # ---- memory

@@ -1,23 +1,20 @@
 """Compiles our CUDA sources for a GPU by NVRTC, once, and keeps the machine code in the user's cache directory.
 
 The name of a cache file has a hash of all that goes into it: source, headers, options, architecture, NVRTC's version.
-So the file is never stale. It is written whole or not at all, and compiled again if it is damaged.
+So the file is never stale. If it is damaged, or if others may have written it, it is compiled again (files/cache.py).
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
-from functools import cache
 from pathlib import Path
 
 from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
-from minidnn.files import replacing
+from minidnn.files import cache
 
 SOURCES = Path(__file__).parent / "kernels"
 OPTIONS = ("--std=c++17", "-lineinfo")
-MAGIC = b"\x7fELF"  # a cubin is an ELF file; in the cache its checksum follows it
-CHECKSUM = 32  # bytes
 
 
 def source_names() -> tuple[str, ...]:
@@ -29,7 +26,7 @@ def text_of(source: str) -> str:
     return (SOURCES / f"{source}.cu").read_text(encoding="utf-8")
 
 
-@cache
+@functools.cache
 def headers() -> dict[str, str]:
     return {p.name: p.read_text(encoding="utf-8") for p in sorted(SOURCES.glob("*.cuh"))}
 
@@ -38,12 +35,11 @@ def cubin(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float", cache_di
     """The machine code of kernels/<source>.cu for sm_<arch> and values stored as `storage`, from the cache or compiled
     now. Raises nvrtc.CompileError."""
     path = _path(nvrtc, source, arch, storage, cache_dir)
-    kept = _read(path)
-    if kept is None:
-        kept, _ = compile_source(nvrtc, source, arch, storage)
-        with contextlib.suppress(OSError):  # if the cache cannot be written, the next start compiles again
-            _write(path, kept)
-    return kept
+    code = cache.kept(path)
+    if code is None:
+        code, _ = compile_source(nvrtc, source, arch, storage)
+        cache.keep(path, code)
+    return code
 
 
 def compile_source(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float") -> tuple[bytes, str]:
@@ -64,24 +60,7 @@ def _options(storage: str) -> tuple[str, ...]:
 
 def _path(nvrtc: Nvrtc, source: str, arch: int, storage: str, cache_dir: Path | None) -> Path:
     if cache_dir is None:
-        import platformdirs
-
-        cache_dir = Path(platformdirs.user_cache_dir("minidnn")) / "cubin"
+        cache_dir = cache.home() / "cubin"
     parts = [text_of(source), *headers().values(), *_options(storage), f"sm_{arch}", str(nvrtc.version)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     return cache_dir / f"{source}-sm{arch}-{key}.cubin"
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        whole = path.read_bytes()
-    except OSError:
-        return None
-    code, checksum = whole[:-CHECKSUM], whole[-CHECKSUM:]
-    return code if code.startswith(MAGIC) and hashlib.sha256(code).digest() == checksum else None
-
-
-def _write(path: Path, code: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path, "wb") as file:
-        file.write(code + hashlib.sha256(code).digest())

@@ -1,10 +1,12 @@
 """The runtime of devices that live in the host's memory: one allocation is the arena, another the host's part.
 
-The calling thread computes. Each copy stream is a thread of its own, so that copies really overlap compute.
+The calling thread computes. Each copy stream is a thread of its own, so that copies really overlap compute. The child
+of a fork has none of its parent's threads, and starts its own at its first run.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -44,9 +46,12 @@ class Threads(Runtime):
     """The runtime on the host's memory, with a thread for each copy stream.
 
     delays: copies sleep up to this many seconds at random first, which exposes missing waits
+    check:  raises where this process cannot compute; called once in each process
     """
 
-    def __init__(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> None:
+    def __init__(
+        self, arena: int, host: int, delays: float = 0.0, seed: int = 0, check: Callable[[], None] = lambda: None
+    ) -> None:
         """`arena` and `host` are bytes."""
         self.arena, self.host = page_aligned(arena), page_aligned(host)
         self.delays, self.random, self.broken = delays, Random(seed), False
@@ -54,10 +59,17 @@ class Threads(Runtime):
         self._active: Prepared | None = None
         self._spans: list[Timed] | None = None
         self._begin: dict[Stream, threading.Semaphore] = {}
-        self._ended = threading.Semaphore(0)
         self._closed = False
+        self._check = check
+        self._start_all(("out", "in"))
+
+    def _start_all(self, streams: Sequence[Stream]) -> None:
+        """Start a thread for each copy stream, in this process."""
+        self._check()
+        self._process = os.getpid()
+        self._ended = threading.Semaphore(0)
         self._threads: list[threading.Thread] = []
-        for stream in ("out", "in"):
+        for stream in streams:
             self._start(stream)
 
     def _start(self, stream: Stream) -> None:
@@ -95,6 +107,8 @@ class Threads(Runtime):
     # ---- running
 
     def run(self, prepared: Prepared, after: Callable[[int], object] | None = None) -> None:
+        if self._process != os.getpid():
+            self._start_all(list(self._begin))
         for event in prepared.events:
             event.clear()
         self._active, self._failure = prepared, None
@@ -195,7 +209,7 @@ class Threads(Runtime):
 
     def close(self) -> None:
         """End the copy threads. The memory goes with the object."""
-        if not self._closed:
+        if not self._closed and self._process == os.getpid():
             self._closed = True
             for semaphore in self._begin.values():
                 semaphore.release()

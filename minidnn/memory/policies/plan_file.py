@@ -21,7 +21,7 @@ from typing import Any
 
 from minidnn.costs import Costs, geometry
 from minidnn.errors import BadInput, near
-from minidnn.files import replacing
+from minidnn.files.replace import replacing
 from minidnn.memory.plan import Plan, Point, Policy, Slot, Trip
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Algorithm, Op, Program, Tensor

@@ -13,6 +13,7 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice, onednn, uncompiled
 from minidnn.backends.cpu.onednn import library
+from minidnn.backends.cpu.onednn.dnnl import Dnnl
 from minidnn.backends.reference import KERNELS, ReferenceDevice
 from minidnn.program import Algorithm, Op, Pass, Tensor
 from tests.support.cpu_kinds import ALL, by_kind, close, spoiled
@@ -316,3 +317,18 @@ def test_threads_that_wait_soon_sleep(device, asked, found):
     )  # fmt: skip
     assert f"GOMP_SPINCOUNT = '{found}'" in done.stderr
     assert done.stdout.strip() == str(asked.get("GOMP_SPINCOUNT"))
+
+
+def test_onednn_is_not_asked_for_images_so_large_that_its_answer_takes_minutes(device, monkeypatch):
+    real = Dnnl.implementations
+
+    def implementations(self, operation, *arguments):
+        assert not operation.startswith("convolution"), "asked"
+        return real(self, operation, *arguments)
+
+    monkeypatch.setattr(Dnnl, "implementations", implementations)
+    x, y, w = Tensor("x", (4, 8, 64, 1208125519)), Tensor("y", (4, 8, 64, 1208125519)), Tensor("w", (8, 8, 1, 1))
+    attrs = next(e.op.attrs for e in by_kind("convolution.forward") if e.op.reads[1].shape[2:] == (1, 1))
+    for kind, reads, write in (("forward", (x, w), y), ("backward_data", (w, y), x), ("backward_filter", (x, y), w)):
+        op = Op(f"{kind} c", f"convolution.{kind}", "c", Pass.FORWARD, reads, (write,), attrs)
+        assert device.algorithms(op)

@@ -7,6 +7,7 @@ import pytest
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import compiled, winograd
 from minidnn.backends.cpu.native.binding import Native
+from minidnn.files import cache
 from tests.support.convolutions import example
 from tests.support.op_examples import Maker
 
@@ -21,7 +22,14 @@ def source(tmp_path, monkeypatch):
     path = tmp_path / "quick.c"
     path.write_text("int quick(void) { return 7; }\n")
     monkeypatch.setattr(compiled, "SOURCES", tmp_path)
+    monkeypatch.setattr(compiled, "_loaded", {})
     return path
+
+
+def load_anew(folder):
+    """As a new process loads it."""
+    compiled._loaded.clear()
+    return compiled.load(folder)
 
 
 def test_is_compiled_once_and_then_read(source, tmp_path, monkeypatch):
@@ -29,26 +37,55 @@ def test_is_compiled_once_and_then_read(source, tmp_path, monkeypatch):
     (kept,) = tmp_path.glob("*.so")
     with monkeypatch.context() as m:
         m.setattr(compiled, "_compile", lambda *_: pytest.fail("compiled again"))
-        assert compiled.load(tmp_path).quick() == 7
+        assert load_anew(tmp_path).quick() == 7
+        assert compiled.load(tmp_path) is compiled.load(tmp_path), "a process loads it once"
     source.write_text("int quick(void) { return 8; }\n")
-    assert compiled.load(tmp_path).quick() == 8, "another source is another file"
+    assert load_anew(tmp_path).quick() == 8, "another source is another file"
     assert set(tmp_path.glob("*.so")) > {kept}
 
 
-def test_a_damaged_file_of_the_cache_is_made_anew(source, tmp_path):
+# Bytes that cannot be loaded, a file that loads and dies of SIGBUS, and one that does something else.
+@pytest.mark.parametrize("damage", ["no machine code", "cut", "another library", "written by others"])
+def test_a_file_of_the_cache_that_may_not_be_ours_is_made_anew(source, tmp_path, damage):
     path = compiled._path(tmp_path)
-    path.write_bytes(b"no machine code")
-    assert compiled.load(tmp_path).quick() == 7
-    assert path.read_bytes().startswith(b"\x7fELF")
+    source.write_text("int quick(void) { return 666; }\n")
+    load_anew(tmp_path)
+    (other,) = tmp_path.glob("*.so")
+    source.write_text("int quick(void) { return 7; }\n")
+    load_anew(tmp_path)
+    whole = path.read_bytes()
+    if damage == "no machine code":
+        path.write_bytes(b"no machine code")
+    elif damage == "cut":
+        path.write_bytes(whole[:4096])
+    elif damage == "another library":
+        path.write_bytes(other.read_bytes())
+    else:
+        path.chmod(0o666)
+    before = path.stat().st_ino
+    assert load_anew(tmp_path).quick() == 7
+    assert path.stat().st_ino != before and path.read_bytes() == whole and path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(source):
-    assert compiled.load(source).quick() == 7  # a folder below a file
+def test_a_cache_that_cannot_be_written_is_done_without_and_told(source, capsys):
+    cache._say.cache_clear()
+    for _ in range(2):
+        assert load_anew(source).quick() == 7  # a folder below a file
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("minidnn: kernels are compiled anew at each start") and "Not a directory" in line
+
+
+def test_a_library_that_lacks_functions_is_not_kept(source, tmp_path):
+    source.write_text("#define MIRRORED(name, type)\nMIRRORED(lost, int)\nint quick(void) { return 7; }\n")
+    with pytest.raises(compiled.NotCompiled, match=r"lacks functions of quick\.c"):
+        compiled.load(tmp_path)
+    assert not list(tmp_path.glob("*.so"))
 
 
 def test_without_a_compiler_it_is_not_offered_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
     monkeypatch.setattr(compiled, "_path", lambda _: tmp_path / "native.so")
+    monkeypatch.setattr(compiled, "_loaded", {})
     with pytest.raises(compiled.NotCompiled, match="no-such-compiler"):
         compiled.load()
     without = CpuDevice()

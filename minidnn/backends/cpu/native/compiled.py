@@ -1,8 +1,9 @@
 """Compiles this folder's C files for this CPU, and loads them as one library.
 
-The system's C compiler runs once; the library is kept in the user's cache. Its file name has a hash of all that decides
-its contents: sources, options, the CPU's instruction sets. So the file is never stale, and a later start runs no
-compiler. The file is written whole or not at all. If it cannot be loaded, it is compiled again.
+The system's C compiler runs once; the library is kept in the user's cache (files/cache.py), with a checksum. Its file
+name has a hash of all that decides its contents: sources, options, the CPU's instruction sets. So the file is never
+stale, and a later start runs no compiler. The bytes that were checked are the ones that are loaded: they are copied to
+a folder of this process alone. If they are damaged, or others may have written them, the library is compiled again.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import ctypes
 import hashlib
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -20,7 +22,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from minidnn.files import replacing
+from minidnn.files import cache
 
 SOURCES = Path(__file__).parent
 NAME = "minidnn"
@@ -34,24 +36,61 @@ class NotCompiled(Exception):
 
 
 def load(cache_dir: Path | None = None) -> ctypes.CDLL:
-    """The library of our compiled functions, from the cache or compiled now. `cache_dir`: default: the user's cache
-    folder. Raises NotCompiled, with the reason in one line, if there is no usable compiler."""
+    """The library of our compiled functions, from the cache or compiled now; a process loads it once. `cache_dir`:
+    default: the user's cache folder. Raises NotCompiled, with the reason in one line, if there is no usable compiler.
+    """
     path = _path(cache_dir)
-    if path.exists():
-        with contextlib.suppress(OSError):  # damaged: compiled again below
-            return ctypes.CDLL(str(path))
+    if path not in _loaded:
+        content = cache.kept(path)
+        try:
+            library = None if content is None else _load(path, content)
+        except NotCompiled:
+            library = None  # compiled again below
+        if library is None:
+            content = _compiled()
+            library = _load(path, content)
+            _check(library)
+            cache.keep(path, content)
+        _loaded[path] = library
+    return _loaded[path]
+
+
+_loaded: dict[Path, ctypes.CDLL] = {}
+
+
+def _load(path: Path, content: bytes) -> ctypes.CDLL:
+    """The library with these bytes. It is loaded by the name of a file in a new folder, which nobody else can write to.
+    It stays mapped after the folder is deleted. Raises NotCompiled if it cannot be loaded."""
+    why = ""
+    for where in (None, path.parent):  # the system's temporary folder may forbid to run what lies in it
+        try:
+            with tempfile.TemporaryDirectory(dir=where) as folder:
+                copy = Path(folder) / path.name
+                copy.write_bytes(content)
+                return ctypes.CDLL(str(copy))
+        except OSError as error:
+            why = why or str(error)
+    raise NotCompiled(f"what the C compiler made of {SOURCES} cannot be loaded: {why}")
+
+
+def _check(library: ctypes.CDLL) -> None:
+    """Raise NotCompiled if the library lacks functions: each of our C files has one that MIRRORED makes."""
+    for source in sorted(SOURCES.glob("*.c")):
+        for struct in re.findall(r"^MIRRORED\((\w+),", source.read_text(), re.MULTILINE):
+            if not hasattr(library, f"mirrored_{struct}"):
+                raise NotCompiled(f"what the C compiler made of {SOURCES} lacks functions of {source.name}")
+
+
+def _compiled() -> bytes:
+    """The library's bytes, by the C compiler."""
     compiler = _compiler()
     with tempfile.TemporaryDirectory() as folder, _told():
-        made = Path(folder) / path.name
+        made = Path(folder) / f"{NAME}.so"
         _compile(compiler, made)
-        with contextlib.suppress(OSError):  # if the cache cannot be written, the next start compiles again
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replacing(path, "wb") as file:
-                file.write(made.read_bytes())
         try:
-            return ctypes.CDLL(str(made))  # stays mapped after the folder is deleted
-        except OSError as e:
-            raise NotCompiled(f"what the C compiler made of {SOURCES} cannot be loaded: {e}") from None
+            return made.read_bytes()
+        except OSError as error:
+            raise NotCompiled(f"{compiler} makes no library of {SOURCES}/*.c: {error.strerror}") from None
 
 
 @contextlib.contextmanager
@@ -103,9 +142,7 @@ def _run(command: list[str]) -> None:
 
 def _path(cache_dir: Path | None) -> Path:
     if cache_dir is None:
-        import platformdirs
-
-        cache_dir = Path(platformdirs.user_cache_dir("minidnn")) / "native"
+        cache_dir = cache.home() / "native"
     files = sorted(SOURCES.glob("*.[ch]"))
     texts = (f"{file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
     parts = [*texts, *OPTIONS, platform.machine(), _instructions()]

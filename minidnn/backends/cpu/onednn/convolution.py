@@ -8,6 +8,7 @@ workspace, and is faster for some shapes. Another algorithm can be added in `_re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from minidnn.backends.cpu.layout import address
@@ -16,6 +17,9 @@ from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import strides
 from minidnn.program import Op
 
+# oneDNN tries sizes of blocks in turn, and so asking for a kernel takes time in proportion to an image's places: one to
+# two seconds for this many, which are an image of 8192x8192.
+PLACES = 2**26
 # each pass: (the arguments that it reads, the one that it writes)
 FORWARD = ((d.SRC, d.WEIGHTS), d.DST)
 BACKWARD_DATA = ((d.WEIGHTS, d.DIFF_DST), d.DIFF_SRC)
@@ -23,9 +27,11 @@ BACKWARD_FILTER = ((d.SRC, d.DIFF_DST), d.DIFF_WEIGHTS)
 
 
 class Geometry:
-    """A convolution's shapes and constants, in oneDNN's terms."""
+    """A convolution's shapes and constants, in oneDNN's terms. Raises NotOffered for an image of more than PLACES."""
 
     def __init__(self, dnnl: d.Dnnl, attrs, x, w, y) -> None:
+        if max(math.prod(x[2:]), math.prod(y[2:])) > PLACES:
+            raise d.NotOffered(f"oneDNN is not asked for images of more than {PLACES} places")
         self.dnnl = dnnl
         self.shapes = {"x": x, "y": y}
         o, i, kh, kw = w

@@ -20,15 +20,17 @@ _NO_LOCKS = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP)  # of fi
 
 
 @contextlib.contextmanager
-def replacing(path: Path, mode: str = "w") -> Iterator[IO[Any]]:
+def replacing(path: Path, mode: str = "w", permissions: int = 0o666) -> Iterator[IO[Any]]:
     """A new file next to `path`, open in this mode. It replaces `path` when the block ends without an error.
+
+    permissions: of the new file, before the umask takes some away
 
     The file and its folder are flushed to the disk, so that it survives a power cut. After an error the new file is
     removed, and `path` is unchanged. A process that is killed in the block leaves the new file; the next `replacing` of
     the same path removes it. Text is UTF-8. Raises OSError if the folder does not exist, cannot be written to, or is
     full."""
     remove_left(path.parent, path.name)
-    handle, name = _new(path)
+    handle, name = _new(path, permissions)
     try:
         with os.fdopen(handle, mode, encoding=None if "b" in mode else "utf-8") as file:
             yield file
@@ -65,12 +67,12 @@ def remove_left(folder: Path, begin: str) -> None:
                 os.unlink(found)
 
 
-def _new(path: Path) -> tuple[int, str]:
-    """(descriptor, name) of a new, empty, locked file next to `path`. Its mode is the umask's."""
+def _new(path: Path, permissions: int = 0o666) -> tuple[int, str]:
+    """(descriptor, name) of a new, empty, locked file next to `path`."""
     while True:
         name = path.parent / f".{path.name}.{secrets.token_hex(4)}{NEW}"
         try:
-            handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            handle = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, permissions)
         except FileExistsError:
             continue
         try:
