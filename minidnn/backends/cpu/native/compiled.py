@@ -76,7 +76,7 @@ def _load(path: Path, content: bytes) -> ctypes.CDLL:
 def _check(library: ctypes.CDLL) -> None:
     """Raise NotCompiled if the library lacks functions: each of our C files has one that MIRRORED makes."""
     for source in sorted(SOURCES.glob("*.c")):
-        for struct in re.findall(r"^MIRRORED\((\w+),", source.read_text(), re.MULTILINE):
+        for struct in re.findall(r"^MIRRORED\((\w+),", source.read_text(encoding="utf-8"), re.MULTILINE):
             if not hasattr(library, f"mirrored_{struct}"):
                 raise NotCompiled(f"what the C compiler made of {SOURCES} lacks functions of {source.name}")
 
