@@ -2,7 +2,7 @@
 
    Nothing happens before faults_arm. A call that is not about the folder goes straight to the C library. The log is
    written with raw system calls, each record before the call returns, so that it survives a kill. Its form is that of
-   shim.py: a line "number kind result path\tsecond path\tdetail", and for a write the bytes themselves. */
+   shim.py: a line "number kind result path\tsecond path\tdetail\tsize", then as many bytes, which a write wrote. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -140,10 +140,9 @@ static size_t shortened(long n, size_t size) { return action == SHORT && wrong(n
 
 /* ---- the calls */
 
-static int opened(const char *name, int dirfd, const char *path, int flags, mode_t mode) {
+static int opened(int dirfd, const char *path, int flags, mode_t mode) {
     REAL(int, "openat", int, const char *, int, ...);
     char full[PATH_MAX];
-    (void)name;
     if (!watched(dirfd, path, full)) return real(dirfd, path, flags, mode);
     const char *kind = flags & O_CREAT ? "create" : "open";
     struct stat before;
@@ -157,7 +156,7 @@ static int opened(const char *name, int dirfd, const char *path, int flags, mode
         va_start(more, flags); \
         mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? (mode_t)va_arg(more, int) : 0; \
         va_end(more); \
-        return opened(#name, AT_FDCWD, path, flags, mode); \
+        return opened(AT_FDCWD, path, flags, mode); \
     }
 #define OPENAT(name) \
     int name(int dirfd, const char *path, int flags, ...) { \
@@ -165,7 +164,7 @@ static int opened(const char *name, int dirfd, const char *path, int flags, mode
         va_start(more, flags); \
         mode_t mode = flags & (O_CREAT | __O_TMPFILE) ? (mode_t)va_arg(more, int) : 0; \
         va_end(more); \
-        return opened(#name, dirfd, path, flags, mode); \
+        return opened(dirfd, path, flags, mode); \
     }
 OPEN(open)
 OPEN(open64)

@@ -68,13 +68,13 @@ class Trainer:
     Its folder has the net, the solver and a folder `run`, where each training has its files."""
 
     def __init__(self) -> None:
+        self.built = tempfile.TemporaryDirectory()  # not in memory: that may forbid code
+        library = compile_shim(Path(self.built.name))
         # In memory: an fsync is quick there, and the shim sees it all the same.
         memory = Path("/dev/shm")
         self.folder = folder = Path(tempfile.mkdtemp(dir=memory if os.access(memory, os.W_OK) else None))
         self.notes = folder / "notes"
         self.notes.mkdir()
-        self.built = tempfile.TemporaryDirectory()  # not in memory: that may forbid code
-        library = compile_shim(Path(self.built.name))
         (folder / "net.yaml").write_text(NET)
         (folder / "solver.yaml").write_text(SOLVER)
         (folder / "other.yaml").write_text(SOLVER.replace("random_seed: 3", "random_seed: 4"))
