@@ -99,7 +99,7 @@ def _counted(title: str, trainers: Trainers, cases: list[Case]) -> Part:
         part.rows.append({
             "call": kind, "fault": what, "calls": there[kind], "faults": len(some),
             **{f"exit {code}": codes[code] for code in sorted(set(v.code for v in verdicts), reverse=True)},
-            "left": sum(bool(v.left) for v in some), "lost": sum(bool(v.lost) for v in some),
+            "lost": sum(bool(v.lost) for v in some),
             "wrong": sum(bool(v.wrong) for v in some),
         })  # fmt: skip
     total = {"call": "all", "fault": "", "calls": there.total()}

@@ -13,7 +13,6 @@ from tests.faults.trainings import Ended, Trainer, files
 
 # By POSIX or by Linux's manual these calls end with EINTR where a signal comes; the caller makes them again.
 RESTARTED = ("open", "create", "write", "fsync", "truncate", "flock")
-REMOVING = ("unlink", "rmdir", "open")  # an open: of the folder whose files are to be removed
 KILLS = (Action.KILL_BEFORE, Action.KILL_AFTER)
 
 
@@ -26,7 +25,6 @@ class Verdict:
     code: int
     lost: list[str] = field(default_factory=list)  # what was saved and is not there, or does not go on
     wrong: list[str] = field(default_factory=list)  # exit codes, messages, files left behind
-    left: list[str] = field(default_factory=list)  # what is there besides snapshots after the resumed run
 
     def __str__(self) -> str:
         return f"{self.fault} ({self.kind}), exit code {self.code}: {'; '.join([*self.lost, *self.wrong])}"
@@ -85,14 +83,11 @@ def _ends_as_it_must(verdict: Verdict, ended: Ended) -> None:
 
 
 def _goes_on(verdict: Verdict, trainer: Trainer, place: Path) -> None:
-    """The resumed run ends with an undisturbed run's bytes. It leaves only snapshots, unless the fault itself kept the
-    program from removing a file."""
+    """The resumed run ends with an undisturbed run's bytes, and leaves only snapshots."""
     ended, there = trainer.resume(place)
     verdict.lost += goes_on(trainer, ended, there)
-    verdict.left = sorted(there.keys() - trainer.whole.keys())
-    excused = verdict.fault.action in KILLS or not verdict.fault.times or verdict.kind in REMOVING
-    if verdict.left and not excused:
-        verdict.wrong.append(f"left behind: {', '.join(verdict.left)}")
+    if left := sorted(there.keys() - trainer.whole.keys()):
+        verdict.wrong.append(f"left behind: {', '.join(left)}")
 
 
 def goes_on(trainer: Trainer, ended: Ended, there: Mapping[str, bytes]) -> list[str]:
