@@ -73,7 +73,6 @@ def test_a_kill_at_any_call_loses_nothing(trainer, half):
     assert not bad(trainer, [Fault(Action.KILL_AFTER, n) for n in numbers(trainer)[half::2]])
 
 
-@pytest.mark.xfail(reason="the entry of a new folder for snapshots is not flushed", strict=False)
 def test_a_power_cut_at_any_call_loses_nothing_that_was_reported_as_saved(trainer):
     ended, _ = trainer.undisturbed
     found = list(cuts(ended.calls, trainer.root))
