@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import common, given, opened, positive
+
+if TYPE_CHECKING:
+    from minidnn.training.events import Event
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +25,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.cli.progress import watching
     from minidnn.report import table
-    from minidnn.training.events import Ended, Saved, Step, Tested
+    from minidnn.training.events import Ended, Step
     from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
 
@@ -47,15 +50,11 @@ def run(args: argparse.Namespace) -> int:
                     raise
                 if isinstance(event, Step):
                     images, seconds = images + event.images, seconds + event.seconds
-                    row = {"iteration": event.iteration, "loss": event.loss, "lr": event.rate}
-                    document["history"].append(row)
-                elif isinstance(event, Tested):
-                    document["tests"].append({"iteration": event.iteration, **event.outputs})
-                elif isinstance(event, Saved):
-                    document["snapshots"].append({"iteration": event.iteration, "path": str(event.path)})
                 elif isinstance(event, Ended):
                     ended = event.signal
                     document |= {"iterations": event.iteration, "interrupted": event.interrupted}
+                if args.json:  # else a long run would keep for nothing what it cannot forget
+                    _note(event, document)
         arrangement = solver.session.arrangement
         document |= {
             "policy": arrangement.policy,
@@ -73,3 +72,15 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         table.dump(document)
     return 128 + ended if ended is not None else 0
+
+
+def _note(event: Event, document: dict[str, Any]) -> None:
+    """Add a step, a test or a snapshot to the document's list of such events."""
+    from minidnn.training.events import Saved, Step, Tested
+
+    if isinstance(event, Step):
+        document["history"].append({"iteration": event.iteration, "loss": event.loss, "lr": event.rate})
+    elif isinstance(event, Tested):
+        document["tests"].append({"iteration": event.iteration, **event.outputs})
+    elif isinstance(event, Saved):
+        document["snapshots"].append({"iteration": event.iteration, "path": str(event.path)})

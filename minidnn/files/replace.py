@@ -47,8 +47,21 @@ def replacing(path: Path, mode: str = "w", permissions: int = 0o666) -> Iterator
 def try_replacing(path: Path) -> None:
     """Raise OSError if `replacing(path)` would fail now, for example because its folder cannot be written to."""
     handle, name = _new(path)
-    os.close(handle)
-    os.unlink(name)
+    try:
+        os.unlink(name)  # before the lock goes: after it, another process's remove_left may take the file away
+    finally:
+        os.close(handle)
+
+
+def make_folder(folder: Path) -> None:
+    """Make the folder and those above it that are absent; their entries survive a power cut."""
+    missing = []
+    while not folder.is_dir():
+        missing.append(folder)
+        folder = folder.parent
+    for new in reversed(missing):
+        new.mkdir(exist_ok=True)
+        _flush_folder(new.parent)
 
 
 def remove_left(folder: Path, begin: str) -> None:

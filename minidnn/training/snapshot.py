@@ -27,7 +27,7 @@ import numpy as np
 
 from minidnn import sizes
 from minidnn.errors import BadInput, Failed
-from minidnn.files.replace import remove_left, replacing, try_replacing
+from minidnn.files.replace import make_folder, remove_left, replacing, try_replacing
 from minidnn.layers.rows import Rows
 from minidnn.training import tensor_file
 from minidnn.training.tensor_file import TensorFileError
@@ -79,7 +79,7 @@ def save(prefix: str | Path, snapshot: Snapshot) -> Path:
     digest = _begun(meta)
     try:
         _check_place(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         with replacing(path, "wb") as file:
             writer = tensor_file.Writer(file, tensors, _metadata(meta, _begun({})))
             for name, piece in _digested(tensors, digest):
@@ -101,14 +101,15 @@ def check_writable(prefix: str | Path, iteration: int = 0, nbytes: int = 0) -> N
     The iteration is a run's last, since that snapshot has the longest name."""
     path = path_of(prefix, iteration)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         remove_left(path.parent, _begin(prefix).name)
         for _, found in _numbered(prefix):
             _check_place(found)
         try_replacing(path)
         free = shutil.disk_usage(path.parent).free
     except OSError as error:
-        what = f"{path}: no snapshot can be written there: {error.filename}: {error.strerror}; name another prefix"
+        where = error.filename or path.parent
+        what = f"{path}: no snapshot can be written there: {where}: {error.strerror}; name another prefix"
         raise SaveError(what) from error
     if free < nbytes:
         raise SaveError(

@@ -1,6 +1,8 @@
 """plan, compare, time, profile, devices from the command line: one JSON document, exit codes, files."""
 
+import contextlib
 import json
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -246,3 +248,25 @@ def test_bad_input_is_one_line_and_code_2(folder, capsys, argv, says):
     assert main(argv) == 2
     captured = capsys.readouterr()
     assert says in captured.err and "Traceback" not in captured.err and not captured.out
+
+
+def test_training_without_json_keeps_no_row_per_iteration(folder, monkeypatch):
+    """After 60 iterations the command itself holds what it held before, but for a few numbers."""
+    from minidnn.cli import progress, train
+    from minidnn.training.events import Step
+
+    held = []
+
+    def watch(event):
+        if isinstance(event, Step) and event.iteration == 5:
+            tracemalloc.start()
+        elif isinstance(event, Step) and event.iteration == 65:
+            here = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, train.__file__)])
+            held.append(sum(trace.size for trace in here.traces))
+
+    monkeypatch.setattr(progress, "watching", lambda solver, quiet: contextlib.nullcontext(watch))
+    try:
+        assert main(["train", "solver.yaml", "--max-iter", "66", "--device", "reference"]) == 0
+    finally:
+        tracemalloc.stop()
+    assert len(held) == 1 and held[0] < 1000

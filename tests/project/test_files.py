@@ -56,3 +56,30 @@ def test_try_replacing_leaves_nothing(tmp_path):
     with pytest.raises(OSError, match="name too long"):
         files.try_replacing(tmp_path / ("a" * 250))
     assert not list(tmp_path.iterdir())
+
+
+def test_what_try_replacing_writes_is_no_other_processs_to_remove(tmp_path, monkeypatch):
+    """Twenty runs that begin at once on one prefix try and clean up at the same time."""
+    unlink, tried = os.unlink, []
+
+    def interrupted(name):
+        if not tried:
+            tried.append(name)
+            files.remove_left(tmp_path, "a.txt")
+        unlink(name)
+
+    monkeypatch.setattr(os, "unlink", interrupted)
+    files.try_replacing(tmp_path / "a.txt")
+    assert tried and not list(tmp_path.iterdir())
+
+
+def test_a_new_folder_is_flushed_into_the_one_above(tmp_path, monkeypatch):
+    flushed = []
+    monkeypatch.setattr(files, "_flush_folder", flushed.append)
+    files.make_folder(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir() and flushed == [tmp_path, tmp_path / "a"]
+    files.make_folder(tmp_path / "a" / "b")
+    assert len(flushed) == 2
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="exists"):
+        files.make_folder(tmp_path / "file")
