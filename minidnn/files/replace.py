@@ -104,9 +104,13 @@ def _new(path: Path, permissions: int = 0o666) -> tuple[int, str]:
 
 
 def _flush_folder(folder: Path) -> None:
+    """Make a folder's entries survive a power cut, unless its file system cannot flush folders, as some of networks."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
     finally:
         os.close(handle)
 

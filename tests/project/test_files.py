@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import stat
 
 import pytest
 
@@ -83,3 +86,19 @@ def test_a_new_folder_is_flushed_into_the_one_above(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match="exists"):
         files.make_folder(tmp_path / "file")
+
+
+@pytest.mark.parametrize(("number", "raised"), [(errno.EINVAL, False), (errno.EIO, True)])
+def test_a_file_system_that_cannot_flush_folders_is_no_error(tmp_path, monkeypatch, number, raised):
+    fsync = os.fsync
+
+    def refused(handle):
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(number, os.strerror(number))
+        fsync(handle)
+
+    monkeypatch.setattr(os, "fsync", refused)
+    expected = pytest.raises(OSError, match="Input/output") if raised else contextlib.nullcontext()
+    with expected, files.replacing(tmp_path / "a.txt") as file:
+        file.write("new")
+    assert (tmp_path / "a.txt").read_text() == "new"
