@@ -104,6 +104,8 @@ def _promised(folder: str | Path, split: str) -> tuple[int, tuple[int, ...]]:
 def _images(path: Path, shape: tuple[int, ...]) -> None:
     if len(shape) != 3:
         raise DataError(f"{path}: {len(shape)} axes of lengths {shape}; images have 3")
+    if not shape[0]:
+        raise DataError(f"{path}: there are no images")
     if 0 in shape[1:]:
         raise DataError(f"{path}: its images have {shape[1]}×{shape[2]} places")
 
