@@ -168,3 +168,10 @@ def test_a_header_of_no_images_is_refused_whatever_their_size(tmp_path):
     for use in (lambda: read(path), lambda: sample_shape(path), lambda: mnist.sample_shape(tmp_path, "train")):
         with pytest.raises(DataError, match="there are no images"):
             use()
+
+
+def test_a_header_of_no_images_that_are_beyond_every_machine(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(bytes([0, 0, 8, 3]) + np.array([0, 2**32 - 1, 2**32 - 1], ">u4").tobytes())
+    with pytest.raises(DataError, match="beyond what a machine addresses"):
+        mnist.read_idx(path)
