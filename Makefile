@@ -10,13 +10,14 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test quick faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models pictures clean help
+.PHONY: demo test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models pictures clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
 	@echo "make test    run the tests"
 	@echo "make quick   run those tests that are quick, in about a minute"
 	@echo "make faults  every fault at every call of a training that saves, kills, power cuts, loads: some minutes"
+	@echo "make fuzz [MINUTES=1]   try new hostile inputs of every kind, and keep those that break a promise"
 	@echo "make bench-cpu   a training iteration on the CPU beside PyTorch's: seconds and bytes (ARGS=\"--networks lenet:64\")"
 	@echo "make lint    ruff, mypy, import-linter"
 	@echo "make test-cuda-offline [CUDA=12|13]   the CUDA backend's tests that need no GPU (fetches 1 to 2 GB each)"
@@ -65,6 +66,11 @@ quick: $(VENV)/.dev
 # ARGS="--only errors,kills,power,random,trainers,long --json" (tests/faults/__main__.py)
 faults: $(VENV)/.dev
 	$(BIN)/python -m tests.faults $(ARGS)
+
+# Ends with 1 if a case broke a promise. ARGS="--kinds net,plan --seed 7 --json FILE"
+MINUTES := 1
+fuzz: $(VENV)/.dev
+	$(BIN)/python -m tests.fuzz --minutes $(MINUTES) $(ARGS)
 
 bench-cpu: $(VENV)/.peer
 	$(BIN)/python benchmarks/cpu.py $(ARGS)

@@ -115,6 +115,8 @@ def numbers(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:
         raise DataError(
             f"{name}: images are {dtype} of shape {shape}; expected numbers of shape (n, C, H, W), (n, H, W) or (n, K)"
         )
+    if not shape[0]:
+        raise DataError(f"{name}: there are no images")
 
 
 def samples(name: str, images: np.ndarray) -> np.ndarray:
@@ -122,8 +124,6 @@ def samples(name: str, images: np.ndarray) -> np.ndarray:
 
     Raises DataError if there are no images, or if a value is not finite in float32."""
     numbers(name, images.shape, images.dtype)
-    if len(images) == 0:
-        raise DataError(f"{name}: there are no images")
     for start in range(0, len(images) if images.dtype.kind == "f" else 0, _AT_ONCE):
         with np.errstate(over="ignore"):
             part = images[start : start + _AT_ONCE].astype(np.float32, copy=False)

@@ -104,6 +104,8 @@ def _promised(folder: str | Path, split: str) -> tuple[int, tuple[int, ...]]:
 def _images(path: Path, shape: tuple[int, ...]) -> None:
     if len(shape) != 3:
         raise DataError(f"{path}: {len(shape)} axes of lengths {shape}; images have 3")
+    if not shape[0]:
+        raise DataError(f"{path}: there are no images")
     if 0 in shape[1:]:
         raise DataError(f"{path}: its images have {shape[1]}×{shape[2]} places")
 
@@ -149,7 +151,10 @@ def _header(path: Path, file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...]]:
     lengths = _at_most(file, 4 * rank)
     if len(lengths) < 4 * rank:
         raise DataError(f"{path}: torn: {rank} axes take {4 + 4 * rank} bytes of header, it holds {4 + len(lengths)}")
-    return dtype, struct.unpack(f">{rank}I", lengths)
+    shape = struct.unpack(f">{rank}I", lengths)
+    if math.prod(max(1, n) for n in shape) * dtype.itemsize >= 2**63:  # NumPy has no such array, not even an empty one
+        raise DataError(f"{path}: torn: axes of lengths {shape} are beyond what a machine addresses")
+    return dtype, shape
 
 
 def _at_most(file: IO[bytes], size: int) -> bytearray:

@@ -1,13 +1,20 @@
-"""NumPy's npz: an array `x` (or `images`) and an array `y` (or `labels`)."""
+"""NumPy's npz: an array `x` (or `images`) and an array `y` (or `labels`).
+
+The files are not trusted: the shape that a header promises must fit into the bytes that follow before anything of that
+size is allocated.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import math
+import re
 import zipfile
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -15,7 +22,9 @@ from minidnn.data.dataset import Arrays, DataError, Source, numbers
 
 IMAGES, LABELS = ("x", "images"), ("y", "labels")  # the names that these arrays may have
 USED = (*IMAGES, *LABELS)
+MAGIC, SUFFIX = b"\x93NUMPY", ".npy"  # an npy file's first bytes, and the suffix of those within an npz file
 T = TypeVar("T")
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # an object's, in a message of Python's
 
 
 @dataclass(frozen=True)
@@ -50,21 +59,8 @@ def read_arrays(path: str | Path, names: Container[str] | None = None) -> dict[s
     """The arrays of an npz file by name, or {"x": array} of an npy file. Raises DataError.
 
     names: the arrays to read; None: all"""
-    _regular(path)
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {"x": loaded}
-        with loaded:
-            return {name: loaded[name] for name in loaded.files if names is None or name in names}
-    except MemoryError:
-        raise
-    except Exception as error:  # whatever zipfile, its compressions and NumPy raise, the file is to blame
-        if isinstance(error, OSError) and error.strerror:
-            raise DataError(f"{path}: {error.strerror}") from error
-        size = Path(path).stat().st_size
-        why = "it begins like neither" if "pickle" in str(error) and not _known(path) else error
-        raise DataError(f"{path}: not a whole npz or npy file ({size} bytes): {why}") from error
+    with _members(path) as members:
+        return {name: member.array() for name, member in members.items() if names is None or name in names}
 
 
 def sample_shape(path: str | Path) -> tuple[int, ...]:
@@ -76,40 +72,77 @@ def sample_shape(path: str | Path) -> tuple[int, ...]:
 
 def headers(path: str | Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:
     """{name: (shape, type)} of the images and the labels. Raises DataError if the file cannot be used."""
-    _regular(path)
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {name: _header(archive, name) for name in USED if f"{name}.npy" in archive.namelist()}
-    except MemoryError:
-        raise
-    except Exception:  # to read the arrays gives the right error
-        return {name: (array.shape, array.dtype) for name, array in read_arrays(path, USED).items()}
+    with _members(path) as members:
+        return {name: member.header() for name, member in members.items() if name in USED}
 
 
-def _header(archive: zipfile.ZipFile, name: str) -> tuple[tuple[int, ...], np.dtype]:
-    with archive.open(f"{name}.npy") as file:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, _, dtype = read(file)
+@dataclass(frozen=True)
+class _Member:
+    """An npy file, maybe within an npz file."""
+
+    open: Callable[[], Any]
+    name: str
+    nbytes: int
+
+    def header(self) -> tuple[tuple[int, ...], np.dtype]:
+        """(shape, type). Raises ValueError unless the file holds so many values."""
+        with self.open() as file:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, _, dtype = read(file)
+            follow = self.nbytes - file.tell()
+        promised = math.prod(shape) * dtype.itemsize
+        if min(shape, default=0) < 0 or (promised > follow and not dtype.hasobject):
+            raise ValueError(f"{self.name} promises {dtype} of shape {shape}, {promised} bytes; {follow} follow")
         return shape, dtype
+
+    def array(self) -> np.ndarray:
+        self.header()
+        with self.open() as file:
+            return np.lib.format.read_array(file, allow_pickle=False)
+
+
+@contextlib.contextmanager
+def _members(path: str | Path) -> Iterator[dict[str, _Member]]:
+    """The arrays of an npz file by name, or {"x": that of an npy file}. All errors become DataErrors."""
+    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):  # one might read it forever
+        raise DataError(f"{path}: not a regular file")
+    size = 0
+    try:
+        with open(path, "rb") as file:
+            size = file.seek(0, 2)
+            yield _within(file, size)
+    except (MemoryError, DataError):
+        raise
+    except Exception as error:  # whatever zipfile, its compressions and NumPy raise, the file is to blame
+        if isinstance(error, OSError) and error.strerror:
+            raise DataError(f"{path}: {error.strerror}") from error
+        why = _ADDRESS.sub("", str(error))
+        raise DataError(f"{path}: not a whole npz or npy file ({size} bytes): {why}") from error
+
+
+def _within(file: IO[bytes], size: int) -> dict[str, _Member]:
+    def again() -> contextlib.AbstractContextManager[IO[bytes]]:
+        file.seek(0)
+        return contextlib.nullcontext(file)
+
+    with again():
+        begin = file.read(len(MAGIC))
+    if begin == MAGIC:
+        return {"x": _Member(again, "it", size)}
+    if not begin.startswith(b"PK"):
+        raise ValueError("it begins like neither")
+    archive = zipfile.ZipFile(file)
+    return {
+        info.filename.removesuffix(SUFFIX): _Member(partial(archive.open, info), info.filename, info.file_size)
+        for info in archive.infolist()
+        if info.filename.endswith(SUFFIX)  # others are no arrays: a README
+    }
 
 
 def _pick(path: str | Path, arrays: Mapping[str, T], *names: str) -> T:
     for name in names:
         if name in arrays:
             return arrays[name]
-    with np.load(path) as loaded:
-        held = ", ".join(loaded.files) or "nothing"
-    raise DataError(f"{path}: holds {held}; expected an array {' or '.join(names)}")
-
-
-def _regular(path: str | Path) -> None:
-    """Raise DataError for a device or a pipe, which one might read forever."""
-    if Path(path).exists() and not (Path(path).is_file() or Path(path).is_dir()):
-        raise DataError(f"{path}: not a regular file")
-
-
-def _known(path: str | Path) -> bool:
-    """Whether the file begins like an npy or npz file."""
-    with open(path, "rb") as file:
-        return file.read(6).startswith((b"\x93NUMPY", b"PK"))
+    with _members(path) as members:
+        raise DataError(f"{path}: holds {', '.join(members) or 'nothing'}; expected an array {' or '.join(names)}")

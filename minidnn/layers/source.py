@@ -27,6 +27,8 @@ class Input(Layer):
         given, tops = self.param.shape, len(self.spec.top)
         if len(given) not in (1, tops):
             raise ShapeError(f"expected one input_param.shape, or {tops} for {tops} tops; got {len(given)}")
+        if not all(shape.dim for shape in given):
+            raise ShapeError("expected an input_param.shape whose first dim is the batch, got one without a dim")
         return [tuple(given[i if len(given) > 1 else 0].dim) for i in range(tops)]
 
     def forward(self, s: Site) -> Iterable[Op]:

@@ -60,7 +60,9 @@ class Writer:
 
         Raises TypeError for wrong arguments, and ValueError for a blob that another layer has overwritten."""
         fields = {field: _plain(value) for field, value in fields.items()}
-        name = fields.pop("name", None) or self._name(kind)
+        name = fields.pop("name", None)
+        if name is None:
+            name = self._name(kind)
         self._names.add(name)
         bottoms = [self._bottom(kind, name, blob) for blob in blobs]
         in_place = fields.pop("in_place", False)

@@ -158,6 +158,19 @@ def resolve(
     return Graph(name, phase, tuple(nodes), force_backward, format, whole)
 
 
+def check_shared(graph: Graph, other: Graph) -> None:
+    """Raise ShapeError if a layer's parameter has different shapes in two phases, which share it."""
+    theirs = {(n.name, p.name): p.shape for n in other.layers for p in n.parameters}
+    for node in graph.layers:
+        for p in node.parameters:
+            shape = theirs.get((node.name, p.name), p.shape)
+            if shape != p.shape:
+                raise ShapeError(
+                    f"{node.place}: layer {node.name!r}: its {p.name} is {p.shape} in phase {graph.phase}, "
+                    f"but {shape} in phase {other.phase}"
+                )
+
+
 def _one_format(layer: Layer, bottoms: list[str]) -> list[str]:
     """The bottoms' dtypes. Raises ShapeError if they have two number formats, unless the layer is a loss."""
     found = sorted({dtype for dtype in bottoms if floating(dtype)})

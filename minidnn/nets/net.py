@@ -16,11 +16,11 @@ import numpy as np
 
 from minidnn.formats import named
 from minidnn.layers import LAYERS
-from minidnn.layers.base import Shape, ShapeError
+from minidnn.layers.base import Shape
 from minidnn.layers.fillers import fill
 from minidnn.layers.rows import Rows
 from minidnn.nets.define import written
-from minidnn.nets.graph import Graph, resolve
+from minidnn.nets.graph import Graph, check_shared, resolve
 from minidnn.schema import (
     CheckedNet,
     Document,
@@ -146,7 +146,7 @@ class Net:
         if key not in self._graphs:
             graph = self._resolved(phase, state, format)
             for other in self._graphs.values():
-                self._same_parameters(graph, other)
+                check_shared(graph, other)
             self._graphs[key] = graph
         return self._graphs[key]
 
@@ -168,18 +168,6 @@ class Net:
             format,
             document.place(self._checked.at),
         )
-
-    def _same_parameters(self, graph: Graph, other: Graph) -> None:
-        """Raise ShapeError if a layer's parameter has different shapes in two phases, which share it."""
-        theirs = {(n.name, p.name): p.shape for n in other.layers for p in n.parameters}
-        for node in graph.layers:
-            for p in node.parameters:
-                shape = theirs.get((node.name, p.name), p.shape)
-                if shape != p.shape:
-                    raise ShapeError(
-                        f"{node.place}: layer {node.name!r}: its {p.name} is {p.shape} in phase {graph.phase}, "
-                        f"but {shape} in phase {other.phase}"
-                    )
 
     def initial(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, np.ndarray]:
         """The first values of the phase's parameters by tensor name, float32. They depend on seed and name alone."""

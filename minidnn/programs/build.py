@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 
 from minidnn.errors import InvalidInput, near
 from minidnn.layers.facts import FACTS, Facts
-from minidnn.nets.graph import Blob, Graph
+from minidnn.nets.graph import Blob, Graph, check_shared
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.autodiff import differentiate
@@ -64,8 +65,10 @@ def build(
     """A program per phase, by name; ACCUMULATE comes before TRAIN if iter_size is above 1.
 
     TEST has the scores as outputs, too; each program has the blobs that `keep` names. Nothing is fused under a paper's
-    memory facts, since the papers have no fused ops. Raises InvalidInput for an unknown blob in `keep`, and
-    NotTrainable (programs/autodiff.py)."""
+    memory facts, since the papers have no fused ops. Raises InvalidInput for an unknown blob in `keep`, NotTrainable
+    (programs/autodiff.py), and ShapeError for a parameter whose shape differs between phases."""
+    for graph, other in combinations(list(graphs.values())[::-1], 2):  # of one net, or of a net and its test_net
+        check_shared(graph, other)
     for name in keep:
         if not any(last(graph, name) for graph in graphs.values()):
             known = (b.name for graph in graphs.values() for node in graph.layers for b in node.tops)

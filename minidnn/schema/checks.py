@@ -241,8 +241,8 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
     for field in takes:  # a message that is left out is checked, too, for its required fields
         if field not in data and field in own:
             extra[field] = _message(document, own[field], {}, (*at, field))
-        elif field not in data and LayerParameter.model_fields[field].default is None:
-            given[field] = _message(document, message_of(types[kind], field), {}, (*at, field))
+        elif field not in own and given.get(field) is None and LayerParameter.model_fields[field].default is None:
+            given[field] = _message(document, message_of(types[kind], field), data.get(field, {}), (*at, field))
     layer = _message(document, LayerParameter, {**given, **extra}, at)
     if not known:
         return None

@@ -4,7 +4,8 @@ YAML 1.2: 1e-4 is a number, `on` and `NO` are words; a file that asks for anothe
 keys given twice are reported like all other errors of a file: with line and column, and all at once where possible.
 
 Files are not trusted. An alias is read anew at each place that names it, so a few bytes could stand for billions of
-values: a file may hold no more than VALUES for each of its bytes.
+values: a file may hold no more than VALUES for each of its bytes. The parser's time grows with the square of the depth
+to which lists and mappings are nested: no more than DEPTH of them.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ Path_ = tuple[str | int, ...]  # ("layer", 3, "convolution_param", "num_output")
 Mark = tuple[int, int]  # line and column, from 1
 
 VALUES = 4  # per byte of a file, with those that aliases repeat; without aliases a value takes at least two bytes
+DEPTH = 100  # lists and mappings within each other; our files need less than ten
 LISTED = 100  # errors that a message lists at most
 _VERSION = re.compile(r"^%YAML[ \t]+(\S+)", re.MULTILINE)
 _BEGIN = re.compile(r"^---(\s|$)", re.MULTILINE)  # of a document: no directive comes after it
@@ -177,22 +179,45 @@ def _composed(text: str) -> Any:
     """The nodes of a YAML text; nobody changes them. A study reads the same few nets many times, and ResNet-152's text
     alone takes a second."""
     from ruamel.yaml import YAML
+    from ruamel.yaml.scanner import Scanner, ScannerError
 
+    class Shallow(Scanner):
+        """Refuses brackets and indented lines that are nested too deeply as soon as it sees them."""
+
+        def fetch_flow_collection_start(self, token: Any, to_push: str) -> None:
+            self._deeper()
+            super().fetch_flow_collection_start(token, to_push)
+
+        def add_indent(self, column: int) -> bool:
+            self._deeper()
+            return super().add_indent(column)
+
+        def _deeper(self) -> None:
+            if self.flow_level + len(self.indents) > DEPTH:
+                what = f"lists or mappings are nested too deeply: more than {DEPTH}"
+                raise ScannerError(None, None, what, self.reader.get_mark())
+
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Scanner = Shallow
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # an anchor of one name may be given twice: the last one counts
-        return YAML(typ="safe", pure=True).compose(text)
+        return yaml.compose(text)
 
 
 def dump(data: Any) -> str:
     """The YAML text of plain values: each layer's messages on one line, layers one below another."""
     from ruamel.yaml import YAML
     from ruamel.yaml.comments import CommentedMap, CommentedSeq
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
     def styled(value: Any, depth: int) -> Any:
         if isinstance(value, Mapping):
-            made: Any = CommentedMap((k, styled(v, depth + 1)) for k, v in value.items())
+            made: Any = CommentedMap((styled(k, depth), styled(v, depth + 1)) for k, v in value.items())
         elif isinstance(value, list | tuple):
             made = CommentedSeq(styled(v, depth + 1) for v in value)
+        elif isinstance(value, str) and (not value.isprintable() or value.startswith("?")):
+            # Unicode's line breaks would be read as spaces, and "? a" within brackets as a key.
+            return DoubleQuotedScalarString(value)
         else:
             return value
         if depth >= 3:  # inside a layer

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from minidnn.data import DataError, mnist
-from minidnn.data.npz import read, sample_shape
+from minidnn.data.npz import read, read_arrays, sample_shape
 
 
 def npy(header: bytes | None = None) -> bytes:
@@ -73,13 +73,46 @@ def types(path):
     return archive(path, npy(b"{'descr': 7, 'fortran_order': False, 'shape': (2, 400), }"))
 
 
-@pytest.mark.parametrize("damage", [encrypted, unknown_method, unknown_version, damaged_lzma, tokens, types])
+def no_array(path):
+    return archive(path, b"\x93NUMPZ" + npy()[6:])
+
+
+def python(path):
+    return archive(path, npy(b"{'descr': '<f4', 'fortran_order': FaX, 'shape': (2, 400), }"))
+
+
+@pytest.mark.parametrize(
+    "damage", [no_array, python, encrypted, unknown_method, unknown_version, damaged_lzma, tokens, types]
+)
 def test_a_damaged_file_is_named(tmp_path, damage):
     path = tmp_path / "data.npz"
     path.write_bytes(damage(path))
     for use in (read, sample_shape):
-        with pytest.raises(DataError, match=r"data.npz: not a whole npz or npy file \(\d+ bytes\): ."):
+        with pytest.raises(DataError, match=r"data.npz: not a whole npz or npy file \(\d+ bytes\): .") as error:
             use(path)
+        assert " at 0x" not in str(error.value)
+
+
+def test_a_header_that_promises_more_than_follows_is_refused_before_it_is_believed(tmp_path):
+    path = tmp_path / "data.npz"
+    huge = npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }")
+    archive(path, huge)
+    for use in (read, sample_shape):
+        with pytest.raises(
+            DataError, match=r"x.npy promises float32 of shape \(4294967296, 4294967296\), \d+ bytes; 3"
+        ):
+            use(path)
+    path.write_bytes(huge)
+    with pytest.raises(DataError, match="it promises float32 of shape"):
+        read_arrays(path)
+
+
+def test_a_member_that_is_no_array_may_lie_beside_them(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez(path, x=np.ones((2, 3), np.float32), y=np.arange(2))
+    with zipfile.ZipFile(path, "a") as file:
+        file.writestr("README", "mine")
+    assert read(path).shape == sample_shape(path) == (3,)
 
 
 def test_a_file_without_damage_is_read(tmp_path):
@@ -126,3 +159,19 @@ def test_of_a_gzip_bomb_no_more_is_unpacked_than_its_header_promises(tmp_path):
         assert tracemalloc.get_traced_memory()[1] < 4 << 20
     finally:
         tracemalloc.stop()
+
+
+def test_a_header_of_no_images_is_refused_whatever_their_size(tmp_path):
+    path = tmp_path / "data.npz"
+    archive(path, npy(b"{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4294967296), }"))
+    (tmp_path / "train-images-idx3-ubyte").write_bytes(bytes([0, 0, 8, 3]) + np.array([0, 5, 2**31], ">u4").tobytes())
+    for use in (lambda: read(path), lambda: sample_shape(path), lambda: mnist.sample_shape(tmp_path, "train")):
+        with pytest.raises(DataError, match="there are no images"):
+            use()
+
+
+def test_a_header_of_no_images_that_are_beyond_every_machine(tmp_path):
+    path = tmp_path / "train-images-idx3-ubyte"
+    path.write_bytes(bytes([0, 0, 8, 3]) + np.array([0, 2**32 - 1, 2**32 - 1], ">u4").tobytes())
+    with pytest.raises(DataError, match="beyond what a machine addresses"):
+        mnist.read_idx(path)

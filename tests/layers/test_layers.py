@@ -570,6 +570,7 @@ def test_sources():
         ("type: SoftmaxWithLoss, bottom: [a, l], top: c", [(2, 3), (3,)], r"need 2 labels, got 3"),
         ("type: Accuracy, bottom: [a, l], top: c, accuracy_param: {top_k: 5}", [(2, 3), (2,)], "top_k 5 exceeds the 3"),
         ("type: Input, top: [a, b, c], input_param: {shape: [{dim: 1}, {dim: 2}]}", [], "or 3 for 3 tops; got 2"),
+        ("type: Input, top: a, input_param: {shape: {}}", [], "whose first dim is the batch, got one without"),
     ],
 )  # fmt: skip
 def test_errors_name_the_numbers(text, bottoms, message):

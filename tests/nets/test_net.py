@@ -136,6 +136,12 @@ class TestTwoWays:
         (made,) = (v for v in namespace.values() if isinstance(v, type) and issubclass(v, Net))
         assert made() == net and made().name == name
 
+    def test_round_trips_with_a_layer_whose_name_is_empty(self):
+        net = Net.from_text(LENET.replace("name: conv1", "name: ''"))
+        namespace: dict = {}
+        exec(net.to_python(), namespace)
+        assert namespace["LeNet"]() == net and net.layers[1].name == ""
+
     def test_python_text_takes_the_batch_and_is_readable(self):
         namespace: dict = {}
         text = LeNet().to_python()

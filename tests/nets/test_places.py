@@ -48,6 +48,7 @@ def folder(tmp_path, monkeypatch):
 CASES = [
     ("kernel_size: 3", "kernel_size: 99", 4, "layer 'c1'"),
     ("num_output: 10", "num_output: 10, weight_filler: {type: bilinear}", 5, "a bilinear filler needs square kernels"),
+    ("convolution_param: {num_output: 4, kernel_size: 3}", "convolution_param: null", 4, "a mapping, got nothing"),
     ("num_output: 10", "num_output: 1", 6, "but layer loss gets 1 scores"),
     ("top: ip,", "top: ip, loss_weight: 1,", 5, "InnerProduct is no loss"),
     ("top: loss}", "top: loss, loss_weight: 0}", 1, "has no loss to train with"),
@@ -100,3 +101,9 @@ def test_files_broken_at_random(folder, seed, record_property):
         lacking += [line for line in lines if not PLACE.match(line)]
     record_property("refusals of broken nets", count)
     assert not lacking and count >= 6
+
+
+def test_a_test_net_whose_parameters_have_other_shapes_is_refused(folder):
+    (folder / "other.yaml").write_text(NET.replace("2x8x8", "2x9x9"), encoding="utf-8")
+    (line,) = refused(f"{as_solver(NET)}test_net: other.yaml\ntest_iter: 1\n", folder)
+    assert re.match(r"other\.yaml:5:3: layer 'ip': its w is .* in phase TEST, but .* in phase TRAIN$", line), line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minidnn.schema.document import LISTED, VALUES, InvalidFile, parse
+from minidnn.schema.document import DEPTH, LISTED, VALUES, InvalidFile, dump, parse
 
 PAIRS = list(zip("abcdefgh", "bcdefghi", strict=True))
 BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n"
@@ -18,6 +18,26 @@ def test_aliases_that_repeat_each_other_are_refused_at_once(text):
     """Written out, the first would hold 9^9 numbers."""
     with pytest.raises(InvalidFile, match=r"^a.yaml:\d+:\d+: aliases repeat so much that .* more than \d+ values$"):
         parse(text, "a.yaml")
+
+
+@pytest.mark.parametrize("brackets", ["[", "{a: ", "[{a: ", "- "])
+def test_what_is_nested_deeply_is_refused_before_the_parser_reads_the_rest(brackets):
+    """Its time grows with the square of the depth: 2000 brackets took ten seconds."""
+    with pytest.raises(InvalidFile, match=rf"^a.yaml:2:\d+: not valid YAML: lists or .* deeply: more than {DEPTH}$"):
+        parse(f"# c\n{brackets * 100_000}", "a.yaml")
+
+
+def test_brackets_may_be_nested_to_a_depth():
+    data = parse("a: " + "[" * (DEPTH - 1) + "]" * (DEPTH - 1), "a.yaml").data
+    assert len(str(data["a"])) == 2 * (DEPTH - 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["\x85", "a\u2028b", "? a", "?", "\x1b[2J", "\ufeff", "a\nb", "null", "- a", "yes", "1e5", ""]
+)
+def test_texts_are_the_same_once_they_were_written(text):
+    data = {"name": text, text: [[text], {text: {text: [text]}}]}
+    assert parse(dump(data), "a.yaml").data == data
 
 
 def test_aliases_that_share_parameters_are_fine():
