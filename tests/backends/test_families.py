@@ -34,7 +34,7 @@ LACKS = {  # package -> family -> why it has no file
 }
 OTHERS = {  # folder -> its files that are no family's
     "reference": {"device", "kernels"},
-    "cpu": {"device", "layout", "recipe"},
+    "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "compiled", "implicit_gemm", "winograd"},
     "cpu.uncompiled": set(),
