@@ -136,27 +136,15 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# The options that say how a net is run; a verb has some of them.
+GIVEN = "policy", "budget", "host_budget", "ram", "host_ring", "compress", "device", "format", "facts", "seed"
+
 _TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "no_fusion")}
 
 
 def given(args: argparse.Namespace) -> Given:
-    """What the options say of how a net is run; a verb has some of them."""
-    found: dict[str, Any] = {
-        name: value
-        for name in (
-            "policy",
-            "budget",
-            "host_budget",
-            "ram",
-            "host_ring",
-            "compress",
-            "device",
-            "format",
-            "facts",
-            "seed",
-        )
-        if (value := getattr(args, name, None)) is not None
-    }
+    """What the options say of how a net is run."""
+    found: dict[str, Any] = {name: value for name in GIVEN if (value := getattr(args, name, None)) is not None}
     return cast("Given", {**found, "fuse": not getattr(args, "no_fusion", False)})
 
 
