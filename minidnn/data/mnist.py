@@ -53,8 +53,7 @@ def read_idx(path: str | Path) -> np.ndarray:
     """The array in one IDX file, in the file's type. Raises DataError if the file is incomplete or no IDX file."""
     path = Path(path)
     with _opened(path) as file:
-        dtype, shape = _header(path, file)
-        expected = math.prod(shape) * dtype.itemsize
+        dtype, shape, expected = _promise(path, file)
         values = _at_most(file, expected + 1)
     if len(values) != expected:
         follow = f"{len(values)} follow" if len(values) < expected else "more follow"
@@ -91,14 +90,21 @@ def _promised(folder: str | Path, split: str) -> tuple[int, tuple[int, ...]]:
     except DataError:
         return 0, ()
     with _opened(path) as file:
-        dtype, shape = _header(path, file)
-        _images(path, shape)
-        expected, packed = math.prod(shape) * dtype.itemsize, path.stat().st_size
-        most = MOST * packed if isinstance(file, gzip.GzipFile) else packed
-        if expected > most:
-            sizes = "×".join(map(str, shape))
-            raise DataError(f"{path}: torn: its header promises {sizes} values, {expected} bytes; it holds {packed}")
+        _, shape, expected = _promise(path, file)
+    _images(path, shape)
     return expected, shape
+
+
+def _promise(path: Path, file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...], int]:
+    """Type, shape and bytes of the values, from the header. Raises DataError if the file is too small for them."""
+    dtype, shape = _header(path, file)
+    expected, size = math.prod(shape) * dtype.itemsize, path.stat().st_size
+    packed = isinstance(file, gzip.GzipFile)
+    if expected > (MOST * size if packed else size - file.tell()):
+        sizes = "×".join(map(str, shape))
+        follow = f"it holds {size}, packed" if packed else f"{size - file.tell()} follow"
+        raise DataError(f"{path}: torn: its header promises {sizes} values, {expected} bytes; {follow}")
+    return dtype, shape, expected
 
 
 def _images(path: Path, shape: tuple[int, ...]) -> None:

@@ -7,6 +7,7 @@ size is allocated.
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import re
 import zipfile
@@ -23,6 +24,7 @@ from minidnn.data.dataset import Arrays, DataError, Source, numbers
 IMAGES, LABELS = ("x", "images"), ("y", "labels")  # the names that these arrays may have
 USED = (*IMAGES, *LABELS)
 MAGIC, SUFFIX = b"\x93NUMPY", ".npy"  # an npy file's first bytes, and the suffix of those within an npz file
+HEADER = 1 << 14  # bytes: NumPy takes headers of 10,000 at most
 T = TypeVar("T")
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")  # an object's, in a message of Python's
 
@@ -87,10 +89,11 @@ class _Member:
     def header(self) -> tuple[tuple[int, ...], np.dtype]:
         """(shape, type). Raises ValueError unless the file holds so many values."""
         with self.open() as file:
-            version = np.lib.format.read_magic(file)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(file)
-            follow = self.nbytes - file.tell()
+            begin = io.BytesIO(file.read(HEADER))  # the header's length may lie: no more than this is allocated for it
+        version = np.lib.format.read_magic(begin)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(begin)
+        follow = self.nbytes - begin.tell()
         promised = math.prod(shape) * dtype.itemsize
         if min(shape, default=0) < 0 or (promised > follow and not dtype.hasobject):
             raise ValueError(f"{self.name} promises {dtype} of shape {shape}, {promised} bytes; {follow} follow")

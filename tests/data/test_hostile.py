@@ -150,13 +150,29 @@ def test_a_damaged_idx_file_is_refused_before_its_shape_is_used(tmp_path, made, 
             mnist.read_idx(path)
 
 
-def test_of_a_gzip_bomb_no_more_is_unpacked_than_its_header_promises(tmp_path):
-    path = idx(tmp_path, (6, 5, 4), bytes(50 << 20), pack=lambda raw: gzip.compress(raw, 1))
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [((6, 5, 4), "promises 6×5×4 values, 120 bytes; more follow"), ((2**20, 2**10, 2**10), "1099511627776 bytes; it")],
+)
+def test_of_a_gzip_bomb_no_more_is_unpacked_than_its_header_promises(tmp_path, shape, said):
+    path = idx(tmp_path, shape, bytes(50 << 20), pack=lambda raw: gzip.compress(raw, 1))
+    assert most_bytes(lambda: mnist.read_idx(path), said) < 4 << 20
+
+
+def test_a_header_of_a_length_beyond_the_file(tmp_path):
+    """No more is allocated for it than the file has."""
+    path = tmp_path / "data.npz"
+    path.write_bytes(b"\x93NUMPY\x02\x00" + (2**32 - 1).to_bytes(4, "little") + b"{'descr': '<f4'")
+    assert most_bytes(lambda: read(path), "not a whole npz or npy file") < 4 << 20
+
+
+def most_bytes(refuse, said: str) -> int:
+    """The most bytes that Python and NumPy hold while a file is refused with these words."""
     tracemalloc.start()
     try:
-        with pytest.raises(DataError, match="promises 6×5×4 values, 120 bytes; more follow"):
-            mnist.read_idx(path)
-        assert tracemalloc.get_traced_memory()[1] < 4 << 20
+        with pytest.raises(DataError, match=said):
+            refuse()
+        return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
 
