@@ -139,7 +139,7 @@ _POLICY_FIELDS = {
 
 def _policy_fields(document: Document, solver: SolverParameter) -> None:
     for field in _POLICY_FIELDS.get(solver.lr_policy, ()):
-        if not solver.has(field):
+        if not solver.has(field) or getattr(solver, field) == ():  # a list of nothing is as good as none
             document.error(("lr_policy",), f"{solver.lr_policy} needs {field}, which is not given")
     if solver.has("rampup_lr") and not solver.rampup_interval:
         document.error(("rampup_lr",), "needs rampup_interval, which is not given")
