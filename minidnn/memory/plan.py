@@ -94,7 +94,9 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
         if t not in comes and t in first_read
     ]
     end = len(order)
-    added += [Trip(t, last_write[t] + 1, end, None, None) for t in program.outputs if t not in leaves]
+    # An order in which no op writes an output is refused by the proof.
+    missing = [t for t in program.outputs if t not in leaves and t in last_write]
+    added += [Trip(t, last_write[t] + 1, end, None, None) for t in missing]
     return replace(plan, order=order, trips=(*added, *plan.trips), algorithm=algorithm)
 
 
