@@ -46,6 +46,7 @@ def settle() -> None:
             stream.flush()
         except (OSError, ValueError):
             with contextlib.suppress(OSError, ValueError):
+                number = stream.fileno()
                 null = os.open(os.devnull, os.O_WRONLY)
-                os.dup2(null, stream.fileno())
+                os.dup2(null, number)
                 os.close(null)

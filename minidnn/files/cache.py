@@ -119,7 +119,8 @@ def _check_folders(path: Path) -> None:
         try:
             found = os.fstat(handle)
             _check_owner(folder, found)
-            if stat.S_IMODE(found.st_mode) != PRIVATE and not link:
+            within = top in (folder, *folder.parents)  # a folder that the caller names stays as it is
+            if within and stat.S_IMODE(found.st_mode) != PRIVATE and not link:
                 with contextlib.suppress(OSError):
                     os.fchmod(handle, PRIVATE)
                 found = os.fstat(handle)

@@ -73,7 +73,7 @@ def remove_left(folder: Path, begin: str) -> None:
         if not _RANDOM.fullmatch(found.name, len(found.name) - len(NEW) - 9):
             continue
         with contextlib.suppress(OSError), contextlib.ExitStack() as undo:
-            handle = os.open(found, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            handle = os.open(found, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             undo.callback(os.close, handle)
             if stat.S_ISREG(os.fstat(handle).st_mode):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -105,7 +105,10 @@ def _new(path: Path, permissions: int = 0o666) -> tuple[int, str]:
 
 def _flush_folder(folder: Path) -> None:
     """Make a folder's entries survive a power cut, unless its file system cannot flush folders, as some of networks."""
-    handle = os.open(folder, os.O_RDONLY)
+    try:
+        handle = os.open(folder, os.O_RDONLY)
+    except PermissionError:  # it may be written and not read
+        return
     try:
         os.fsync(handle)
     except OSError as error:

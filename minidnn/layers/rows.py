@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,9 @@ class Rows:
     @property
     def nbytes(self) -> int:
         return math.prod(self.shape) * self.dtype.itemsize
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self.whole().astype(dtype or self.dtype, copy=False)
 
     def whole(self) -> np.ndarray:
         """All values as one new array."""
@@ -59,6 +63,6 @@ def full(shape: tuple[int, ...], value: float, dtype: np.dtype) -> Rows:
 def split(shape: Sequence[int], itemsize: int) -> Iterator[tuple[int, int]]:
     """(first, last): the rows of each piece of a tensor of this shape, last excluded. No axes: one row."""
     rows, row = (shape[0], math.prod(shape[1:]) * itemsize) if shape else (1, itemsize)
-    step = max(PIECE // max(row, 1), 1)
+    step = max(PIECE // row, 1) if row else max(rows, 1)
     for first in range(0, rows, step):
         yield first, min(first + step, rows)

@@ -45,7 +45,8 @@ class Interrupt:
             return
         had_terminal = _has_terminal()
         before = {number: signal.getsignal(number) for number in SIGNALS}
-        watched = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+        # None: a handler that is not Python's, in a program that embeds it
+        watched = [number for number, handler in before.items() if handler not in (signal.SIG_IGN, None)]
 
         def restore() -> None:
             for number in watched:

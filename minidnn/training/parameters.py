@@ -59,7 +59,7 @@ def rows_of(machine: Machine, tensor: Tensor, shape: tuple[int, ...] | None = No
     shape = shape or tensor.shape
 
     def pieces() -> Iterator[np.ndarray]:
-        if shape[0] != tensor.shape[0]:  # its rows are no rows of the tensor
+        if shape[:1] != tensor.shape[:1]:  # its rows are no rows of the tensor
             yield from rows.of(machine.get(tensor).reshape(shape)).pieces()
             return
         for first, last in rows.split(shape, tensor.itemsize):
@@ -70,7 +70,7 @@ def rows_of(machine: Machine, tensor: Tensor, shape: tuple[int, ...] | None = No
 
 def assign(machine: Machine, tensor: Tensor, values: Rows) -> None:
     """Overwrite a carried tensor between steps by values of as many elements."""
-    if values.shape[0] != tensor.shape[0]:
+    if values.shape[:1] != tensor.shape[:1] or not tensor.shape:
         machine.set(tensor, values.whole().reshape(tensor.shape))
         return
     first = 0

@@ -124,6 +124,11 @@ class Session:
         """Copies of all parameters and running statistics, by "<layer>/<blob>", float32 in Caffe's blob shapes."""
         return {name: values.whole() for name, values in self.weight_rows().items()}
 
+    def clear_gradients(self) -> None:
+        """Set the sums of gradients to zero, as they are between iterations."""
+        for tensor in {t for p in self.programs.values() for t in p.carried if t.role is Role.PARAM_GRADIENT}:
+            assign(self.machine, tensor, rows.full(tensor.shape, 0.0, np.dtype(tensor.dtype)))
+
     def weight_rows(self) -> dict[str, Rows]:
         """Like `weights`, but nothing is copied before it is asked for."""
         return {f"{layer}/{name}": blobs.rows(name) for layer, blobs in self.params.items() for name in blobs}
@@ -140,8 +145,8 @@ class Session:
         """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names.
 
         Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, or, with
-        `complete`, if a weight is missing. Raises SnapshotError for a file that cannot be read. After an error the net
-        has the weights that it had before.
+        `complete`, if a weight is missing. Raises SnapshotError for a file that cannot be read. After
+        these the net has the weights that it had before.
         """
         if not isinstance(weights, Mapping):
             try:

@@ -28,6 +28,7 @@ import numpy as np
 from minidnn import sizes
 from minidnn.errors import BadInput, Failed
 from minidnn.files.replace import make_folder, remove_left, replacing, try_replacing
+from minidnn.layers import rows
 from minidnn.layers.rows import Rows
 from minidnn.training import tensor_file
 from minidnn.training.tensor_file import TensorFileError
@@ -50,7 +51,7 @@ class SaveError(Failed, OSError):
 class Snapshot:
     """All values that a run continues from: `weights` by "<layer>/<blob>", `state` by tensor name, and counts."""
 
-    weights: Mapping[str, Rows]
+    weights: Mapping[str, Rows]  # `save` takes arrays as well
     state: Mapping[str, Rows]
     iteration: int
     position: int  # training samples consumed
@@ -73,7 +74,8 @@ def save(prefix: str | Path, snapshot: Snapshot) -> Path:
 
     Raises SaveError if the snapshot cannot be written; an existing file is then unchanged."""
     path = path_of(prefix, snapshot.iteration)
-    tensors = {**snapshot.weights, **{STATE + name: values for name, values in snapshot.state.items()}}
+    tensors = {name: rows.of(values) for name, values in snapshot.weights.items()}
+    tensors |= {STATE + name: rows.of(values) for name, values in snapshot.state.items()}
     run = {key: getattr(snapshot, key) for key in ("iteration", "position", "seed")}
     meta = {"version": VERSION, **run, "facts": dict(snapshot.facts)}
     digest = _begun(meta)

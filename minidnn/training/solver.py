@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 # ---- training
 
+MOVED = "the parts of this iteration that have run have moved the running statistics"
+
 
 class Solver:
     """Trains a net under a memory policy.
@@ -113,6 +115,7 @@ class Solver:
         # The file's test_iter is for its own batch size; with another, a test shows all samples once.
         self._test_iter = None if batch else next(iter(p.test_iter), None)
         self._saved = self.iteration if before else None  # the iteration of the last snapshot
+        self._between = True  # whether the values are those between two iterations
         self._losses: deque[float] = deque(maxlen=p.average_loss)
         self._interrupt = Interrupt()
 
@@ -175,15 +178,17 @@ class Solver:
                     break
                 try:
                     yield self._iterate_quietly()
-                except (DataError, OSError):  # a batch cannot be read or used: keep the trained weights
+                except (DataError, OSError) as error:  # a batch cannot be read or used: keep the trained weights
                     self.machine.settle()
-                    if self.unsaved:
+                    if self._between and self.unsaved:
                         yield self.save()
+                    if not self._between and isinstance(error, DataError):
+                        raise DataError(f"{error}; no snapshot is written, since {MOVED}") from error
                     raise
                 if self.prefix and (self._interrupt.save or (p.snapshot and self.iteration % p.snapshot == 0)):
                     self._interrupt.save = False
                     yield self.save()
-                    if p.snapshot_after_train:
+                    if p.snapshot_after_train and self.iteration < p.max_iter and not self._interrupt.asked:
                         self._check_end()
             self.machine.settle()
             if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
@@ -231,7 +236,11 @@ class Solver:
         feeds, programs = self.feeds["TRAIN"], self.session.programs
         names = ["ACCUMULATE"] * (p.iter_size - 1) + ["TRAIN"]
         for part, program in enumerate(names):
-            images += feeds.write(self.machine, programs[program], self.position)
+            try:
+                images += feeds.write(self.machine, programs[program], self.position)
+            except (DataError, OSError):
+                self._undo(part)
+                raise
             self._control(program, rate=rate, iteration=self.iteration * p.iter_size + part)
             following = programs[names[(part + 1) % p.iter_size]], self.position + feeds.batch
             last = p.has("max_iter") and self.iteration + 1 >= p.max_iter and program == "TRAIN"
@@ -249,6 +258,14 @@ class Solver:
         self.iteration += 1
         outputs = self.session.scalars("TRAIN")
         return Step(self.iteration - 1, loss, smoothed, rate, perf_counter() - began, images, outputs, traced)
+
+    def _undo(self, parts: int) -> None:
+        """Go back to the beginning of an iteration of which only so many parts have run."""
+        if parts:
+            self.machine.settle()
+            self.position -= parts * self.feeds["TRAIN"].batch
+            self.session.clear_gradients()
+            self._between = all(p.learnable for n in self.session.graphs["TRAIN"].layers for p in n.parameters)
 
     def test(self, batches: int | None = None) -> Tested | None:
         """Run the TEST net over its data from the first sample on; None if Ctrl-C interrupts it. Raises Diverged.

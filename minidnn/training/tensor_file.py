@@ -8,6 +8,7 @@ tensors' bytes. The library `safetensors` judges files that are read. It has no 
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -67,56 +68,69 @@ class Writer:
 
 
 def read(path: str | Path) -> tuple[dict[str, Rows], dict[str, str]]:
-    """(the tensors, the metadata) of a file. Values are read when they are asked for.
+    """(the tensors, the metadata) of a file. Values are read when they are asked for, from the file as it is now: it
+    may be replaced or removed meanwhile.
 
     Raises TensorFileError if the file cannot be read, is torn, or has numbers that NumPy lacks; the tensors' pieces
-    raise it if the file has changed since."""
+    raise it if the file is written to."""
     if Path(path).exists() and not Path(path).is_file():  # a folder, or a device that one could read forever
         raise TensorFileError(f"{path}: not a regular file")
+    size = 0
     try:
-        with open(path, "rb") as file:
-            known = os.fstat(file.fileno())
-            with safe_open(path, "np"):  # raises if the header is not a whole and consistent one
-                length = int.from_bytes(file.read(8), "little")
-                header = json.loads(file.read(length))
+        file = _File(path)
+        size = file.known.st_size
+        with safe_open(file.name(), "np"):  # raises if the header is not a whole and consistent one
+            length = int.from_bytes(file.read(0, 8), "little")
+        header = json.loads(file.read(8, length))
     except OSError as error:
         raise TensorFileError(f"{path}: {error.strerror or error}") from error
     except (SafetensorError, ValueError, RecursionError) as error:
-        raise TensorFileError(f"{path}: torn, or no safetensors file ({known.st_size} bytes): {error}") from error
+        raise TensorFileError(f"{path}: torn, or no safetensors file ({size} bytes): {error}") from error
     metadata = header.pop(METADATA, None) or {}
-    begin = 8 + length
-    return {name: _rows(path, known, name, entry, begin) for name, entry in header.items()}, metadata
+    return {name: _rows(file, name, entry, 8 + length) for name, entry in header.items()}, metadata
 
 
-def _rows(path: str | Path, known: os.stat_result, name: str, entry: Mapping[str, Any], begin: int) -> Rows:
+class _File:
+    """A file that stays open as long as one of its tensors may be read."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = path
+        self.handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.known = os.fstat(self.handle)
+
+    def __del__(self) -> None:
+        if hasattr(self, "handle"):
+            os.close(self.handle)
+
+    def name(self) -> str:
+        """A name of the open file for the library, also if the path has become another file's."""
+        mine = f"/proc/self/fd/{self.handle}"
+        return mine if os.path.exists(mine) else str(self.path)
+
+    def read(self, at: int, size: int) -> bytes:
+        """These bytes. Raises TensorFileError if the file has been written to since it was opened."""
+        found = b""
+        while len(found) < size and (more := os.pread(self.handle, size - len(found), at + len(found))):
+            found += more
+        now = os.fstat(self.handle)
+        if len(found) < size or (now.st_size, now.st_mtime_ns) != (self.known.st_size, self.known.st_mtime_ns):
+            raise TensorFileError(f"{self.path}: changed while it was read")
+        return found
+
+
+def _rows(file: _File, name: str, entry: Mapping[str, Any], begin: int) -> Rows:
     if entry["dtype"] not in TYPES:
         what = f"{name} holds {entry['dtype']} numbers, which NumPy lacks; convert it to F32"
-        raise TensorFileError(f"{path}: {what}")
+        raise TensorFileError(f"{file.path}: {what}")
     dtype, shape = np.dtype(TYPES[entry["dtype"]]).newbyteorder("<"), tuple(entry["shape"])
+    if math.prod(max(1, n) for n in shape) * dtype.itemsize >= 2**63:  # NumPy has no such array, not even an empty one
+        raise TensorFileError(f"{file.path}: {name} has shape {shape}, which no machine addresses")
+    row = dtype.itemsize * math.prod(shape[1:])
 
     def pieces() -> Iterator[np.ndarray]:
-        row = dtype.itemsize * int(np.prod(shape[1:], dtype=np.int64))
-        with _opened(path, known) as file:
-            file.seek(begin + entry["data_offsets"][0])
-            for first, last in split(shape, dtype.itemsize):
-                read = file.read((last - first) * row)
-                if len(read) != (last - first) * row:
-                    raise TensorFileError(f"{path}: changed while it was read")
-                yield np.frombuffer(read, dtype).reshape(last - first, *shape[1:])
+        at = begin + entry["data_offsets"][0]
+        for first, last in split(shape, dtype.itemsize):
+            values = np.frombuffer(file.read(at + first * row, (last - first) * row), dtype)
+            yield values.reshape(last - first, *shape[1:])
 
     return Rows(shape, dtype, pieces)
-
-
-def _opened(path: str | Path, known: os.stat_result) -> IO[bytes]:
-    """The file that `known` is about, open. Raises TensorFileError if it is another one now, or has changed."""
-    try:
-        file = open(path, "rb")  # noqa: SIM115 (the caller closes it)
-    except OSError as error:
-        raise TensorFileError(f"{path}: {error.strerror or error}") from error
-    now = os.fstat(file.fileno())
-    if (now.st_dev, now.st_ino, now.st_size, now.st_mtime_ns) == (
-        known.st_dev, known.st_ino, known.st_size, known.st_mtime_ns
-    ):  # fmt: skip
-        return file
-    file.close()
-    raise TensorFileError(f"{path}: changed while it was read")

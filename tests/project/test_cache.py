@@ -157,3 +157,11 @@ def test_a_line_is_said_once(capsys):
     for _ in range(2):
         cache._say("minidnn: a reason")
     assert capsys.readouterr().err == "minidnn: a reason\n"
+
+
+def test_a_folder_that_the_caller_names_stays_as_it_is(path, tmp_path):
+    shared = tmp_path / "shared"
+    shared.mkdir(mode=0o755)
+    shared.chmod(0o755)
+    cache.keep(shared / "mine.so", CONTENT)
+    assert cache.kept(shared / "mine.so") == CONTENT and mode(shared) == 0o755

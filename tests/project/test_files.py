@@ -102,3 +102,17 @@ def test_a_file_system_that_cannot_flush_folders_is_no_error(tmp_path, monkeypat
     with expected, files.replacing(tmp_path / "a.txt") as file:
         file.write("new")
     assert (tmp_path / "a.txt").read_text() == "new"
+
+
+def test_a_folder_that_may_be_written_and_not_read_takes_files(tmp_path, monkeypatch):
+    real = os.open
+
+    def refused(path, flags, *rest):
+        if os.path.isdir(path):
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return real(path, flags, *rest)
+
+    monkeypatch.setattr(os, "open", refused)
+    with files.replacing(tmp_path / "a.txt") as file:
+        file.write("new")
+    assert (tmp_path / "a.txt").read_text() == "new"

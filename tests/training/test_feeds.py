@@ -118,3 +118,31 @@ def test_a_batch_that_turns_out_bad_ends_the_run_with_a_snapshot(case, monkeypat
     monkeypatch.setattr(Fixed, "dataset", Turning(0))  # mended: the run goes on from there
     with Solver("solver.yaml", device="reference", resume="latest", max_iter=8) as solver:
         assert solver.solve().iteration == 8
+
+
+NORMALIZED = MODEL.replace("bottom: data, top: ip,", "bottom: bn, top: ip,").replace(
+    "- {name: ip,", "- {name: bn, type: BatchNorm, bottom: data, top: bn}\n- {name: ip,"
+)
+
+
+@pytest.mark.parametrize(("text", "saved"), [(MODEL, [2]), (NORMALIZED, [])], ids=["plain", "with statistics"])
+def test_a_bad_batch_within_an_iteration_saves_what_was_before_it_or_nothing(case, monkeypatch, text, saved):
+    """The sixth batch is bad: the second of the third iteration, of two batches each."""
+    monkeypatch.setitem(SOURCES, "turning", Fixed)
+    monkeypatch.setattr(Fixed, "dataset", Turning(9))
+    (case / "model.yaml").write_text(text.replace("SOURCE", "turning:"))
+    (case / "solver.yaml").write_text(SOLVER + "iter_size: 2\n")
+    says = "label 9 of sample" if saved else "label 9 .* no snapshot is written, since the parts of this iteration"
+    events = []
+    with Solver("solver.yaml", device="reference") as solver:
+        with pytest.raises(DataError, match=says):
+            for event in solver.run():
+                events.append(event)
+        assert [e.iteration for e in events if isinstance(e, Saved)] == saved
+        assert (solver.iteration, solver.position) == (2, 16)
+        left = solver.values()
+    if saved:
+        monkeypatch.setattr(Fixed, "dataset", Turning(0))
+        with Solver("solver.yaml", device="reference", max_iter=2) as solver:
+            solver.solve()
+            assert {k: v.tobytes() for k, v in solver.values().items()} == {k: v.tobytes() for k, v in left.items()}

@@ -676,3 +676,19 @@ class TestCommands:
                 main(arguments)
             assert stopped.value.code == 2
         assert "is not a size" in capsys.readouterr().err
+
+
+def test_the_room_for_the_end_is_looked_at_until_the_end_is_saved(case, monkeypatch):
+    """A run that has saved its last snapshot needs no room for another."""
+    looked = []
+    monkeypatch.setattr(snapshot, "check_writable", lambda *_: looked.append(solver.iteration))
+    with Solver("solver.yaml", device="reference", max_iter=10) as solver:
+        solver.solve()
+    assert looked == [0, 5]
+
+
+def test_arrays_are_saved_as_what_the_session_gives(case):
+    with Solver("solver.yaml", device="reference") as solver:
+        weights, state = solver.session.weights(), solver.session.state()
+        path = snapshot.save(case / "arrays", snapshot.Snapshot(weights, state, 1, 2, 3))
+    assert all(np.array_equal(np.asarray(v), weights[k]) for k, v in snapshot.load(path).weights.items())

@@ -280,23 +280,25 @@ class Machine:
     def get(self, tensor: Tensor, first: int = 0, last: int | None = None) -> np.ndarray:
         """A copy of a carried tensor, in logical order, C-contiguous; or of its rows (first axis) `first` up to `last`,
         `last` excluded."""
-        part = _rows(tensor, first, tensor.shape[0] if last is None else last)
+        part = tensor if last is None or not tensor.shape else _rows(tensor, first, last)
         home = self._home(part, tensor, first)
         return self.device.array(home if self._closed else self.runtime.read(home), part).copy(order="C")
 
     def set(self, tensor: Tensor, array: np.ndarray, first: int = 0) -> None:
         """Overwrite a carried tensor, or as many of its rows as the array has from row `first` on, between steps."""
-        rows, shape = tensor.shape[0], tuple(np.shape(array))
-        if len(shape) != len(tensor.shape) or shape[1:] != tensor.shape[1:] or first + shape[0] > rows:
+        shape, fits = tuple(np.shape(array)), tensor.shape == np.shape(array) and not first
+        if not fits and len(shape) == len(tensor.shape) > 0:
+            fits = shape[1:] == tensor.shape[1:] and first + shape[0] <= tensor.shape[0]
+        if not fits:
             raise ValueError(f"{tensor.name} has shape {tensor.shape}, got an array of shape {shape} from row {first}")
-        part = _rows(tensor, first, first + shape[0])
+        part = replace(tensor, shape=shape)
         lying = np.empty(part.nbytes, np.uint8)
         np.copyto(self.device.array(lying, part), array, casting="same_kind")
         self.runtime.write(self._home(part, tensor, first), lying)
 
     def _home(self, part: Tensor, tensor: Tensor, first: int) -> Any:
         """The bytes of a carried tensor's rows from `first` on: the first axis is outermost in every layout."""
-        at = first * (tensor.nbytes // tensor.shape[0])
+        at = first * (tensor.nbytes // tensor.shape[0]) if first else 0
         return self.homes[tensor][at : at + part.nbytes]
 
     def close(self) -> None:

@@ -64,7 +64,8 @@ def _load(path: Path, content: bytes) -> ctypes.CDLL:
     why = ""
     for where in (None, path.parent):  # the system's temporary folder may forbid to run what lies in it
         try:
-            with tempfile.TemporaryDirectory(dir=where) as folder:
+            # a network file system keeps a file that is mapped, and so its folder
+            with tempfile.TemporaryDirectory(dir=where, ignore_cleanup_errors=True) as folder:
                 copy = Path(folder) / path.name
                 copy.write_bytes(content)
                 return ctypes.CDLL(str(copy))
