@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -61,15 +60,18 @@ class Watch:
 
     def _look(self) -> None:
         while not self._end.wait(0.001):
-            self.most[self.phase] = max(self.most[self.phase], resident_memory())
+            self._note()
+
+    def _note(self) -> None:
+        self.most[self.phase] = max(self.most[self.phase], resident_memory())
 
     def enter(self, phase: str) -> None:
-        time.sleep(0.01)
+        self._note()
         self.most[phase] = 0
         self.phase = phase
 
     def close(self) -> None:
-        time.sleep(0.01)
+        self._note()
         self._end.set()
         self._thread.join()
 

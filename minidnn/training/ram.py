@@ -19,7 +19,7 @@ from minidnn.program import Program, Role
 from minidnn.sizes import text
 
 # Measured on the models (benchmarks/ram.py): what a process grows by once it is planned, the counted parts apart.
-BASE = 4 * 2**20  # bytes: threads, library buffers
+BASE = 8 * 2**20  # bytes: threads, library buffers
 PER_OP = 8 * 1024  # bytes: an op's binding and generated code
 HANDS = 2  # copies of a batch on its way: one that a loader makes ahead, one that is being written to the host's part
 

@@ -112,7 +112,7 @@ def understand(
 
     def net_of(field: str, path: str) -> Net:
         places = [beside / path, Path(path)]
-        found: Path | Net | None = next((place for place in places if place.exists()), None)
+        found: Path | Net | None = next((place for place in places if place.is_file()), None)
         if found is None:
             with contextlib.suppress(zoo.NoSuchModel):
                 found = zoo.find(path, batch)
