@@ -197,7 +197,10 @@ def gpu(name: str) -> GPU:
     try:
         return TypeAdapter(GPU).validate_python(document.data)
     except ValidationError as error:
-        wrong = (f"{'.'.join(map(str, e['loc'])) or 'profile'}: {e['msg']}" for e in error.errors())
+        wrong = (
+            ": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, "))))
+            for e in error.errors()
+        )
         raise ProfileError(f"{path}: " + "; ".join(wrong)) from None
 
 

@@ -108,15 +108,16 @@ def check_writable(prefix: str | Path, iteration: int = 0, nbytes: int = 0) -> N
         for _, found in _numbered(prefix):
             _check_place(found)
         try_replacing(path)
-        free = shutil.disk_usage(path.parent).free
+        disk = shutil.disk_usage(path.parent)
     except OSError as error:
         where = error.filename or path.parent
         what = f"{path}: no snapshot can be written there: {where}: {error.strerror}; name another prefix"
         raise SaveError(what) from error
-    if free < nbytes:
+    if disk.total and disk.free < nbytes:  # a file system of no bytes at all does not say
+        free = sizes.text(disk.free)
         raise SaveError(
-            f"{path}: no snapshot can be written there: it needs {sizes.text(nbytes)}, {sizes.text(free)} are free; "
-            "free some or name another prefix"
+            f"{path}: no snapshot can be written there: it needs {sizes.text(nbytes)}, {free} are free; free some or "
+            "name another prefix"
         )
 
 
