@@ -4,6 +4,7 @@ record_property("so many of what", a number), which are added up.
 
 from __future__ import annotations
 
+import signal
 from collections import Counter
 from pathlib import Path
 
@@ -25,6 +26,21 @@ def own_cache(tmp_path, monkeypatch) -> Path:
     (folder / "minidnn" / "native").symlink_to(compiled)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
     return folder
+
+
+@pytest.fixture
+def default_handlers():
+    """Python's handlers of signals, whatever the tests were started with: nohup and a shell's background ignore some,
+    and a child process ignores what its parent does."""
+    handlers = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def pytest_addoption(parser) -> None:

@@ -26,22 +26,8 @@ random_seed: 3
 snapshot_prefix: out/small
 display: 1
 """
+pytestmark = pytest.mark.usefixtures("default_handlers")
 ENDING = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-
-
-@pytest.fixture(autouse=True)
-def default_handlers():
-    """Python's handlers, whatever the tests were started with: nohup and a shell's background ignore some, and a child
-    process ignores what its parent does."""
-    handlers = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    yield
-    for number, handler in before.items():
-        signal.signal(number, handler)
 
 
 @pytest.fixture

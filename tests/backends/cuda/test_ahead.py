@@ -321,6 +321,7 @@ def test_a_loss_that_is_not_finite_stops_at_its_iteration_with_the_state_before_
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("default_handlers")
 def test_ctrl_c_ends_with_a_snapshot_of_the_iteration_that_was_told(tmp_path):
     (tmp_path / "whole").mkdir(), (tmp_path / "broken").mkdir()
     with solver(tmp_path / "whole", fake_device(1)) as s:
