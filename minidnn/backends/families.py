@@ -4,7 +4,7 @@ A backend has a family's kernels in the file of that name, with a table from kin
 `reference/`, for `cuda/`, and for each folder of `cpu/`; files in C and CUDA have the same names. So on any backend the
 kernel of `batch_norm.forward` is in a file called `normalization`. Files of other names hold parts that families use.
 
-A fused kind (programs/fusion.py) belongs to the family of its first part. But every bias gradient, fused or not,
+A fused kind (programs/fusion/) belongs to the family of its first part. But every bias gradient, fused or not,
 belongs to `bias`.
 """
 

@@ -17,10 +17,9 @@ from minidnn.memory.planning import arrange
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Program, Role
-from minidnn.programs import fusion
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import KINDS, as_cudnn, fused, kinds
+from minidnn.programs.fusion import KINDS, as_cudnn, fused, kinds, pooling
 from minidnn.programs.updates import TrainSpec
 from minidnn.training.session import Session
 from minidnn.zoo import load
@@ -357,7 +356,7 @@ def test_a_relu_s_output_need_not_wait_behind_a_pooling():
     layers += conv("conv2", "b", "c") + relu("c", "c", name="relu2") + pool("c", "d", "pool2")
     layers += "- {name: wide, type: InnerProduct, bottom: d, top: x, inner_product_param: {num_output: 3000}}\n"
     peaks = []
-    for fuses in (lambda op: every(op) and op.kind != fusion.POOLED, every):
+    for fuses in (lambda op: every(op) and op.kind != pooling.POOLED, every):
         schedule = arrange([fused(program(layers), fuses)], "liveness:m", profile("titan_x")).schedules["TRAIN"]
         peaks.append(schedule.live_peak)
     assert peaks[0] - peaks[1] == 4 * 4 * 3 * (6 * 6 + 3 * 3 - 1 * 1)
@@ -426,7 +425,7 @@ def test_poolings_train_to_the_same_bytes_under_every_policy(device):
     made = []
     for policy in ("baseline:m", "liveness:m", "vdnn_all:m", "superneurons_memory:m", "recompute_all:m", "sqrt_n:m"):
         with minidnn.Solver(net, policy=policy, **p) as solver:
-            assert sum(op.kind == fusion.POOLED for op in solver.session.programs["TRAIN"].ops) == 2
+            assert sum(op.kind == pooling.POOLED for op in solver.session.programs["TRAIN"].ops) == 2
             losses = [solver.step().loss for _ in range(2)]
             made.append((losses, {name: array.tobytes() for name, array in solver.values().items()}))
     if device == "reference":

@@ -375,7 +375,7 @@ def joins(m: Maker) -> Iterator[Example]:
 
 
 def fused(m: Maker) -> Iterator[Example]:
-    """Fused ops of programs/fusion.py: a forward with its ReLU; a ReLU's backward with a bias gradient or pooling's
+    """Fused ops of programs/fusion/: a forward with its ReLU; a ReLU's backward with a bias gradient or pooling's
     backward."""
     for e in [e for made in (convolutions(m), products(m)) for e in made if e.op.kind.endswith(".forward")]:
         if len(e.op.reads) == 3:

@@ -37,7 +37,7 @@ class CpuDevice(Device):
     """The CPU. `threads`: of oneDNN's kernels and ours; default: OpenMP's number, one per core. Raises ValueError if
     `threads` is below 1, or given for a oneDNN that is not built for OpenMP.
 
-    Ops are fused (programs/fusion.py) only if our own kernels are compiled. Our own products apply a fused ReLU while
+    Ops are fused (programs/fusion/) only if our own kernels are compiled. Our own products apply a fused ReLU while
     they store their result. After a product of oneDNN's, our ReLU runs in place. oneDNN's fused ReLU and its clip are
     not used. In all but oneDNN's slow reference kernels they turn NaN into 0, which hides that a run has diverged."""
 
@@ -134,7 +134,7 @@ class CpuDevice(Device):
         return table[op.kind](self.native, op) if self.native and op.kind in table else []
 
     def fuses(self, op: Op) -> bool:
-        """Whether there is a kernel for this fused op (programs/fusion.py): never without our own kernels."""
+        """Whether there is a kernel for this fused op (programs/fusion/): never without our own kernels."""
         return self.native is not None and self.recipes(op)[0].algorithm.name != REFERENCE
 
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:

@@ -91,7 +91,7 @@ class Planner(Device):
         return layout.view(buffer, tensor)
 
     def fuses(self, op: Op) -> bool:
-        """Whether there is a kernel for this fused op (programs/fusion.py): for an op of cuDNN's, a bias and a plan for
+        """Whether there is a kernel for this fused op (programs/fusion/): for an op of cuDNN's, a bias and a plan for
         the geometry on this card.
 
         cuDNN's precompiled kernels apply a ReLU only where they add a bias. For a ReLU without a bias cuDNN would

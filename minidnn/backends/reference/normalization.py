@@ -1,4 +1,4 @@
-"""BatchNorm and Scale, alone and fused (programs/fusion.py)."""
+"""BatchNorm and Scale, alone and fused (programs/fusion/)."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class Device:
         return self.array(buffer, tensor)
 
     def fuses(self, op: Op) -> bool:
-        """Whether the device has a kernel for this fused op (programs/fusion.py). Default: for none."""
+        """Whether the device has a kernel for this fused op (programs/fusion/). Default: for none."""
         return False
 
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:

@@ -12,7 +12,8 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native.binding import NAME
-from minidnn.programs.fusion import SCALED, kinds
+from minidnn.programs.fusion import kinds
+from minidnn.programs.fusion.normalization import SCALED
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.op_examples import Example, Maker, attrs, compiled, run, scaled
 

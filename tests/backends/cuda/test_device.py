@@ -18,7 +18,8 @@ from minidnn.backends.reference import KERNELS, NoKernel
 from minidnn.memory.execution.machine import NotFinite
 from minidnn.memory.schedule import Wait
 from minidnn.program import Op, Pass, Tensor
-from minidnn.programs.fusion import POOLED, SCALED
+from minidnn.programs.fusion.normalization import SCALED
+from minidnn.programs.fusion.pooling import POOLED
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import FakeApi, Illegal, fake_device

@@ -15,7 +15,8 @@ from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.cuda.recipe import Execute, Launch, Space, plain
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Tensor
-from minidnn.programs.fusion import POOLED, SCALED
+from minidnn.programs.fusion.normalization import SCALED
+from minidnn.programs.fusion.pooling import POOLED
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.host import HostCuda, KernelError
 from tests.support.cuda.op_examples import all_examples

@@ -9,7 +9,8 @@ import numpy as np
 
 from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
-from minidnn.programs.fusion import POOLED, SCALED
+from minidnn.programs.fusion.normalization import SCALED
+from minidnn.programs.fusion.pooling import POOLED
 from tests.support.op_examples import Example, Maker, _ceil_mode, attrs, examples
 
 

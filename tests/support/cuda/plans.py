@@ -33,7 +33,8 @@ from minidnn.memory.schedule import ALIGNMENT, Arrangement
 from minidnn.optimizers import SGD
 from minidnn.program import Op, Pass, Program, Tensor
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import FORWARD, as_cudnn
+from minidnn.programs.fusion import as_cudnn
+from minidnn.programs.fusion.activation import FORWARD
 from minidnn.programs.updates import TrainSpec
 from minidnn.sizes import text
 from minidnn.training.solver_file import understand

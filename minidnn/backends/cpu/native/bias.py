@@ -1,4 +1,4 @@
-"""Bias gradients (bias.c), alone or fused with the ReLU's backward before them (programs/fusion.py).
+"""Bias gradients (bias.c), alone or fused with the ReLU's backward before them (programs/fusion/).
 
 Rows are summed in pieces that depend on sizes alone, so the bits are the same for any number of threads."""
 

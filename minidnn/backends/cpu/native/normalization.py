@@ -1,4 +1,4 @@
-"""BatchNorm (normalization.c), alone or fused with the Scale and the ReLU after it (programs/fusion.py).
+"""BatchNorm (normalization.c), alone or fused with the Scale and the ReLU after it (programs/fusion/).
 
 Each direction makes two passes over memory. Forward reads x twice and writes y. The normalized x, which the gradient of
 Scale needs, is not stored: backward recomputes it from x, and also the sign of the ReLU's input.

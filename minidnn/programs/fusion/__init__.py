@@ -1,0 +1,56 @@
+"""Fusion: a pass over a Program that replaces a group of ops by one op, so that a tensor between them is never stored.
+It runs before planning, so policies, costs, listings and the proof treat a fused op like any other.
+
+Each module here finds groups of one sort; its docstring says what they become. A ReLU is fused only if its slope is 0
+and its backward, if fused, reads y. The device decides for each fused op whether it has a kernel (`fuses`); if not,
+the ops stay separate. A fused op belongs to the layer that has the parameters, and takes the place of its group's
+first op. An op that is in several groups goes into the first: BatchNorm's, then pooling's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from minidnn.program import Op, Program
+from minidnn.programs.fusion import activation, normalization, pooling
+from minidnn.programs.fusion.activation import BACKWARD, FORWARD
+from minidnn.programs.fusion.group import Uses
+
+Fuses = Callable[[Op], bool]  # says whether a device has a kernel for this fused op
+
+KINDS = normalization.SCALED | {pooling.POOLED} | activation.KINDS  # all kinds of fused ops
+
+
+def as_cudnn(op: Op) -> bool:
+    """`fuses` for plans for a GPU, made on a machine without one: cuDNN fuses a ReLU into ops that have a bias."""
+    return op.kind == BACKWARD or (op.kind in FORWARD.values() and len(op.reads) == 3)
+
+
+def fused(program: Program, fuses: Fuses | None) -> Program:
+    """The program with groups of ops replaced by fused ops where `fuses` permits; None: the program itself.
+
+    It computes the same values, except the tensors inside a group, which no op reads any more."""
+    if fuses is None:
+        return program
+    uses = Uses(program)
+    becomes: dict[Op, Op | None] = {}
+    for parts in (
+        *normalization.groups(program, uses),
+        *pooling.backward(program, uses),
+        *activation.forward(program, uses),
+        *activation.backward(program),
+    ):
+        taken = any(op in becomes for ops, _ in parts for op in ops)
+        if not taken and all(fuses(one) for _, one in parts):
+            for ops, one in parts:
+                becomes |= dict.fromkeys(ops)
+                becomes[ops[0]] = one
+    made = replace(program, ops=tuple(new for op in program.ops if (new := becomes.get(op, op)) is not None))
+    made.check()
+    return made
+
+
+def kinds(program: Program) -> list[str]:
+    """The kinds of fused ops in a program, sorted, each once."""
+    return sorted(KINDS & {op.kind for op in program.ops})

@@ -1,0 +1,74 @@
+"""BatchNorm with the Scale behind it, and the Scale's ReLU.
+
+They become `batch_norm.forward_scale(_relu)`: x, gamma, beta -> y, mean, variance. With running statistics the kind is
+`batch_norm.inference_scale(_relu)`. All of their backward becomes `batch_norm.backward_scale(_relu)`: x, mean,
+variance, gamma, beta, dy -> dx, dgamma, dbeta. Backward recomputes the normalized x and the sign of the ReLU's input,
+so neither is stored. If another op reads one of them, the group is fused neither forward nor backward.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from minidnn.program import Op, Program
+from minidnn.programs.fusion.group import Part, Uses, rectified_from_y, rectifies
+
+NORMALIZED = ("batch_norm.forward", "batch_norm.inference")
+SCALED = frozenset(f"{kind}_scale{relu}" for kind in (*NORMALIZED, "batch_norm.backward") for relu in ("", "_relu"))
+
+
+def groups(program: Program, uses: Uses) -> Iterator[list[Part]]:
+    """Each BatchNorm with its Scale, and the Scale's ReLU if any: one part forward, another for all of backward."""
+    for norm in program.ops:
+        scale = uses.reader(norm.writes[0], "scale.forward") if norm.kind in NORMALIZED else None
+        if scale is None or len(scale.reads) < 3 or len(scale.writes) > 1:  # no Scale; no beta; it keeps a copy of x
+            continue
+        dgamma = uses.reader(norm.writes[0], "scale.backward_filter")
+        if not uses.hidden(norm.writes[0], scale, dgamma):
+            continue
+        parts = [_forward(uses, norm, scale)]
+        if dgamma:
+            back = _backward(uses, scale, dgamma, rectified=len(parts[0][0]) == 3)
+            parts = [*parts, back] if back else []
+        if parts and all(uses.in_time(part) for part in parts):
+            yield parts
+
+
+def _forward(uses: Uses, norm: Op, scale: Op) -> Part:
+    ops, (y,) = [norm, scale], scale.writes
+    relu = uses.reader(y, "relu.forward")
+    if relu and rectifies(relu) and uses.hidden(y, relu):
+        ops, (y,) = [*ops, relu], relu.writes
+    return _part(
+        norm, ops, layer=scale.layer, reads=(*norm.reads, *scale.reads[1:]), writes=(y, *norm.writes[1:]),
+        inplace=tuple((x, y) for x, _ in norm.inplace),
+    )  # fmt: skip
+
+
+def _backward(uses: Uses, scale: Op, dgamma: Op, rectified: bool) -> Part | None:
+    """All of the backward, or None if another op reads a tensor within. `rectified`: forward has the Scale's ReLU."""
+    dy = dgamma.reads[1]
+    dbeta, data = (uses.reader(dy, f"scale.backward_{which}", scale.layer) for which in ("bias", "data"))
+    last = uses.reader(data.writes[0], "batch_norm.backward") if data else None
+    if dbeta is None or data is None or last is None or not uses.hidden(data.writes[0], last):
+        return None
+    ops = [dgamma, dbeta, data, last]
+    if rectified and rectified_from_y(uses.makers[dy]) and uses.hidden(dy, *ops):
+        ops.insert(0, uses.makers[dy])
+        dy = ops[0].reads[-1]
+    (x, *statistics, _), (dx,) = last.reads, last.writes
+    return _part(
+        last, ops, layer=scale.layer, reads=(x, *statistics, *scale.reads[1:], dy),
+        writes=(dx, *dgamma.writes, *dbeta.writes), inplace=((dy, dx), (x, dx)),
+    )  # fmt: skip
+
+
+def _part(like: Op, ops: Sequence[Op], **changed: Any) -> Part:
+    """The ops with the one that replaces them: the op `like`, by its kind with a Scale, with these fields changed."""
+    relu = "_relu" if ops[0].kind == "relu.backward" or ops[-1].kind == "relu.forward" else ""
+    layers = "+".join(dict.fromkeys(op.layer for op in ops))
+    name = f"{layers}.{like.name.rsplit('.', 1)[1]}"
+    flops = sum(op.flops for op in ops)
+    return tuple(ops), replace(like, name=name, kind=f"{like.kind}_scale{relu}", flops=flops, **changed)
