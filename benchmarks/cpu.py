@@ -4,11 +4,17 @@
     python benchmarks/cpu.py --networks vgg16:4,lenet:64 --policies liveness:p --json
     python benchmarks/cpu.py --save                                       also writes benchmarks/results/cpu-<machine>.*
 
-The peer is PyTorch, eager, with its default settings, in the faster of its two layouts. It trains the same net, layer
-by layer (benchmarks/peer.py), on the same batch from memory, with as many threads, by SGD with momentum and weight
-decay; gradients are set to None. An iteration is forward, backward and update. First both have to compute the same
-losses from the same weights over a few updates, without dropout. Then they take turns, each in a process of its own
-(benchmarks/turns.py), in rounds of alternating order. The median over all steps of all rounds counts.
+The peer is PyTorch, eager, in the faster of its two layouts. It runs with its default settings, and as an expert runs
+it: `tuned`, with a C library that keeps freed memory instead of giving it back in each step. The fastest of these four
+counts. The peer trains the same net, layer by layer (benchmarks/peer.py), on the same batch from memory, with as many
+threads, by SGD with momentum and weight decay; gradients are set to None. An iteration is forward, backward and update.
+First both have to compute the same losses from the same weights over a few updates, without dropout. Then they take
+turns, each in a process of its own (benchmarks/turns.py), in rounds of alternating order. The median over all steps of
+all rounds counts.
+
+The table also says what the step would take at the machine's limits: its products (as the layers define them) at the
+rate of a large product of matrices, and the bytes that all other ops read and write at the rate of a large copy. It is
+no bound: Winograd's algorithm needs fewer operations, and what lies in caches moves faster.
 
 Our iteration is planned with costs that are measured here first, unless they are known (--again measures them anew).
 Its peak is the arena, which holds weights, momenta, gradients, activations, the batch and workspaces. PyTorch's peak
@@ -40,15 +46,23 @@ from minidnn.errors import BadInput
 from minidnn.memory import policies
 from minidnn.zoo import NoSuchModel
 
-NETWORKS = "vgg16:4,resnet18:8,resnet50:8,alexnet:32,googlenet:8,lenet:64,cifar10_quick:100"
+NETWORKS = "vgg16:4,resnet18:8,resnet34:8,resnet50:8,densenet121:8,alexnet:32,googlenet:8,lenet:64,cifar10_quick:100"
 POLICIES = [name for name in ("liveness:p", "recompute_cheap:p") if name.partition(":")[0] in policies.names()]
 LAYOUTS = ("contiguous", "channels_last")
+KEEP = str(1 << 34)  # bytes: more than a net here needs
+# PyTorch's settings -> variables of its process. By default glibc gives large blocks back to the system in each step,
+# and the next step pays for their pages again.
+SETTINGS = {
+    "default": {},
+    "tuned": {"MALLOC_MMAP_THRESHOLD_": KEEP, "MALLOC_TRIM_THRESHOLD_": KEEP, "MALLOC_TOP_PAD_": str(64 << 20)},
+}
 ROUNDS = 7
 PAUSE = 0.05  # seconds between turns: OpenMP's threads spin for a while before they sleep
 BUSY = 0.05  # a share of the machine's cores; if other processes take more, the report warns about the times
 RESULTS = Path(__file__).with_name("results")
 
 Row = dict[str, Any]
+Case = tuple[str, str]  # PyTorch's settings and layout; or a policy, twice
 
 
 class Wrong(ValueError):
@@ -78,57 +92,67 @@ def compared(
         ours = Side(Ours, name, batch, threads)
         sides.append(ours)
         mine = ours.ask("load", wanted, again, tell=tell)
-        theirs = Side(Theirs, name, batch, threads)
-        sides.append(theirs)
-        peers = theirs.ask("load", LAYOUTS, tell=tell)
-        for policy, facts in mine["policies"].items():
-            for layout, peer in peers["layouts"].items():
-                _agree(policy, facts["losses"], layout, peer["losses"])
-        turns, others = _rounds([(ours, p) for p in wanted] + [(theirs, x) for x in LAYOUTS], rounds, tell)
+        theirs, peers = {}, {}
+        for settings, environment in SETTINGS.items():
+            side = Side(Theirs, name, batch, threads, environment=environment)
+            sides.append(side)
+            loaded = side.ask("load", LAYOUTS, tell=tell)
+            for layout, peer in loaded["layouts"].items():
+                theirs[settings, layout], peers[settings, layout] = side, peer
+                for policy, facts in mine["policies"].items():
+                    _agree(policy, facts["losses"], f"{layout}, {settings}", peer["losses"])
+        limits = side.ask("limits")
+        cases = [(ours, (p, p)) for p in wanted] + [(side, case) for case, side in theirs.items()]
+        turns, others = _rounds(cases, rounds, tell)
     finally:
         for side in sides:
             side.close()
     seconds = {case: median(s for turn in taken for s in turn.seconds) for case, taken in turns.items()}
     cpu = {case: median(turn.cpu for turn in taken) for case, taken in turns.items()}
-    best = min(LAYOUTS, key=seconds.__getitem__)
-    peer = peers["layouts"][best]
+    best = min(theirs, key=seconds.__getitem__)
+    default = min(seconds["default", layout] for layout in LAYOUTS)
+    peer = peers[best]
+    at_limits = mine["product_flops"] / limits["flops"] + mine["other_bytes"] / limits["bytes"]
     for policy in wanted:
-        facts = mine["policies"][policy]
+        facts, own = mine["policies"][policy], seconds[policy, policy]
         yield {
             "network": name, "batch": mine["batch"], "policy": policy,
-            "seconds": seconds[policy], "peer_seconds": seconds[best],
-            "seconds_ratio": seconds[policy] / seconds[best],
+            "seconds": own, "peer_seconds": seconds[best], "seconds_ratio": own / seconds[best],
             "peak_bytes": facts["peak_bytes"], "peer_peak_bytes": peer["peak_bytes"],
             "memory_ratio": facts["peak_bytes"] / peer["peak_bytes"],
-            "peer_layout": best, "predicted_seconds": facts["predicted_seconds"],
-            "cpu_seconds": cpu[policy], "peer_cpu_seconds": cpu[best], "others_share": others,
+            "peer_settings": best[0], "peer_layout": best[1],
+            "default_seconds": default, "default_ratio": own / default,
+            "limit_seconds": at_limits, "limit_ratio": own / at_limits, "limits": limits,
+            "predicted_seconds": facts["predicted_seconds"],
+            "cpu_seconds": cpu[policy, policy], "peer_cpu_seconds": cpu[best], "others_share": others,
             "live_peak_bytes": facts["live_peak_bytes"], "host_bytes": facts["host_bytes"],
-            "losses": facts["losses"], "peer_losses": peer["losses"], "layouts": {
-                x: {"seconds": seconds[x], "peak_bytes": peers["layouts"][x]["peak_bytes"]} for x in LAYOUTS
-            },
-            "rounds": [median(turn.seconds) for turn in turns[policy]],
+            "losses": facts["losses"], "peer_losses": peer["losses"], "peers": [
+                {"settings": s, "layout": x, "seconds": seconds[s, x], "peak_bytes": peers[s, x]["peak_bytes"]}
+                for s, x in theirs
+            ],
+            "rounds": [median(turn.seconds) for turn in turns[policy, policy]],
             "peer_rounds": [median(turn.seconds) for turn in turns[best]],
-            "device": mine["device"], "peer": f"PyTorch {peers['version']}",
+            "device": mine["device"], "peer": f"PyTorch {loaded['version']}",
         }  # fmt: skip
 
 
-def _agree(policy: str, mine: Sequence[float], layout: str, theirs: Sequence[float]) -> None:
+def _agree(policy: str, mine: Sequence[float], peer: str, theirs: Sequence[float]) -> None:
     first, later = nets.apart(mine, theirs)
     if not (first <= nets.AGREE["float32"] and later <= nets.AGREE_LATER["float32"]):
-        said = f"losses {mine} under {policy}, and PyTorch's {theirs} ({layout})"
+        said = f"losses {mine} under {policy}, and PyTorch's {theirs} ({peer})"
         raise Failed(f"the two do not compute the same, so their times are not compared: {said}")
 
 
-def _rounds(cases: Sequence[tuple[Side, str]], rounds: int, tell: Tell) -> tuple[dict[str, list[Turn]], float | None]:
+def _rounds(cases: Sequence[tuple[Side, Case]], rounds: int, tell: Tell) -> tuple[dict[Case, list[Turn]], float | None]:
     """The turns of each case, and the share of the machine's cores that other processes took; None if unknown."""
-    turns: dict[str, list[Turn]] = {case: [] for _, case in cases}
+    turns: dict[Case, list[Turn]] = {case: [] for _, case in cases}
     passed = others = 0.0
     for i in range(rounds):
         for side, case in cases if i % 2 == 0 else reversed(cases):
-            tell(i, rounds, f"round {i + 1}: {case}")
+            tell(i, rounds, f"round {i + 1}: {', '.join(dict.fromkeys(case))}")
             sleep(PAUSE)
             began, before = perf_counter(), machine.taken()
-            turn = side.ask("turn", case)
+            turn = side.ask("turn", case[1])
             passed += perf_counter() - began
             if before is not None and (after := machine.taken()) is not None:
                 others += max(0.0, after - before - turn.whole)
@@ -198,6 +222,7 @@ def _run(wanted: Sequence[tuple[str, int | None]], args: argparse.Namespace) -> 
 
 def _line(row: Row) -> str:
     said = f"{row['network']}, {row['batch']}, {row['policy']}: {row['seconds_ratio']:.2f} of PyTorch's seconds"
+    said += f" ({row['default_ratio']:.2f} with its default settings)"
     return f"{said}, {row['memory_ratio']:.2f} of its bytes"
 
 

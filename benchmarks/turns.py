@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import traceback
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -23,7 +23,10 @@ from benchmarks.nets import COMPARED, GENTLE, TRAIN
 
 TURN = 0.5  # seconds that the steps of a turn take at least
 SHORT = 0.25  # seconds; if a step takes less, the first of a turn is not counted, since its caches are cold
+PRODUCTS = ("convolution", "inner_product")  # families of ops
 WARM = 2  # steps that are run before any is counted
+SIDE = 3072  # rows and columns of the matrices of the largest product
+COPIED = 256 << 20  # bytes of the largest copy
 PATIENCE = 10.0  # seconds that an interrupted side has to end by itself
 
 Tell = Callable[[int, int, str], object]  # called with (how many are done, of how many, a name of the work at hand)
@@ -55,6 +58,7 @@ class Ours:
         """Measure missing costs (all, if `again`), then load the net under each policy and run the first steps.
 
         Returns for each policy the losses to compare, the plan's bytes and its predicted seconds."""
+        from minidnn.backends.families import FAMILIES
         from minidnn.memory.execution.simulator import simulate
         from minidnn.programs.build import programs
 
@@ -77,8 +81,15 @@ class Ours:
                 "host_bytes": arrangement.host,
                 "predicted_seconds": simulate(schedule, costs).seconds,
             }
-        batch = next(t.shape[0] for t in both[0].inputs if len(t.shape) > 1)
-        return {"device": self.device.description, "batch": batch, "policies": found}
+        ops = both[0].ops
+        kinds = {kind for family in PRODUCTS for kind in FAMILIES[family]}
+        return {
+            "device": self.device.description,
+            "batch": next(t.shape[0] for t in both[0].inputs if len(t.shape) > 1),
+            "product_flops": sum(op.flops for op in ops if op.kind in kinds),
+            "other_bytes": sum(t.nbytes for op in ops if op.kind not in kinds for t in (*op.reads, *op.writes)),
+            "policies": found,
+        }
 
     def turn(self, policy: str) -> Turn:
         session = self.sessions[policy]
@@ -153,6 +164,27 @@ class Theirs:
         trainer = self.trainers[layout]
         return _timed(lambda: trainer.step().item())
 
+    def limits(self) -> dict[str, float]:
+        """What the machine does at its best, by PyTorch: `flops` a second in a large product of matrices, and `bytes` a
+        second that a copy larger than the caches moves (each byte read and written)."""
+        import torch
+
+        a, b, product = (torch.rand(SIDE, SIDE) for _ in range(3))
+        source = torch.rand(COPIED // 4)
+        target = torch.empty_like(source)
+        taken = _fastest(lambda: torch.mm(a, b, out=product))
+        return {"flops": 2 * SIDE**3 / taken, "bytes": 2 * COPIED / _fastest(lambda: target.copy_(source))}
+
+
+def _fastest(work: Callable[[], object]) -> float:
+    """Seconds of the fastest of some runs."""
+    taken = []
+    while len(taken) < 5 or sum(taken) < TURN:
+        began = perf_counter()
+        work()
+        taken.append(perf_counter() - began)
+    return min(taken)
+
 
 def _timed(step: Callable[[], float]) -> Turn:
     """The times of at least one step and TURN seconds of steps.
@@ -187,12 +219,24 @@ class Failed(RuntimeError):
 class Side:
     """A process with an object of class Ours or Theirs in it, whose methods `ask` calls."""
 
-    def __init__(self, kind: type[Ours] | type[Theirs], *arguments: Any) -> None:
+    def __init__(
+        self, kind: type[Ours] | type[Theirs], *arguments: Any, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """`environment`: variables of the process, beside those of this one, from its very start."""
         context = get_context("spawn")
         self.pipe, other = context.Pipe()
         self.name = kind.__name__.lower()
         self.process = context.Process(target=_serve, args=(other, kind, arguments), daemon=True)
-        self.process.start()
+        before = {name: os.environ.get(name) for name in environment or ()}
+        os.environ.update(environment or {})
+        try:
+            self.process.start()
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    del os.environ[name]
+                else:
+                    os.environ[name] = value
         other.close()
 
     def ask(self, what: str, *arguments: Any, tell: Tell = lambda done, of, text: None) -> Any:

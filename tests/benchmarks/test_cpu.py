@@ -6,7 +6,7 @@ import json
 import os
 import signal
 import time
-from itertools import accumulate
+from itertools import accumulate, product
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -140,8 +140,11 @@ def test_a_small_net_beside_pytorch(torch, cache, capsys, monkeypatch, tmp_path)
     weights = 4 * 431_080
     assert 2 * weights < row["peak_bytes"] < row["peer_peak_bytes"] and 3 * weights < row["peer_peak_bytes"]
     assert row["losses"] == pytest.approx(row["peer_losses"], rel=1e-5) and len(set(row["losses"])) == nets.COMPARED
-    fastest = min(row["layouts"], key=lambda name: row["layouts"][name]["seconds"])
-    assert row["peer_layout"] == fastest and set(row["layouts"]) == set(cpu.LAYOUTS)
+    fastest = min(row["peers"], key=lambda peer: peer["seconds"])
+    assert (row["peer_settings"], row["peer_layout"]) == (fastest["settings"], fastest["layout"])
+    assert {(p["settings"], p["layout"]) for p in row["peers"]} == set(product(cpu.SETTINGS, cpu.LAYOUTS))
+    assert row["default_seconds"] == min(p["seconds"] for p in row["peers"] if p["settings"] == "default")
+    assert row["limits"]["flops"] > 1e9 < row["limits"]["bytes"] and row["limit_seconds"] > 0
     written = {path.suffix: path.read_text() for path in cpu.RESULTS.iterdir()}
     assert json.loads(written[".json"]) == document and set(written) == {".json", ".md", ".svg"}
     assert "| lenet | 4 | liveness:p |" in written[".md"]
@@ -177,7 +180,8 @@ def row(**values):
     found = {
         "network": "vgg16", "batch": 4, "policy": "liveness:p", "seconds": 1.1, "peer_seconds": 2.0,
         "seconds_ratio": 0.55, "peak_bytes": 17 << 20, "peer_peak_bytes": 20 << 20, "memory_ratio": 0.85,
-        "peer_layout": "channels_last", "others_share": 0.01, "device": "oneDNN", "peer": "PyTorch 2.13.0",
+        "peer_settings": "tuned", "peer_layout": "channels_last", "default_ratio": 0.4, "limit_seconds": 1.5,
+        "limits": {"flops": 4e11, "bytes": 2e10}, "others_share": 0.01, "device": "oneDNN", "peer": "PyTorch 2.13.0",
     }  # fmt: skip
     return found | values
 
@@ -189,8 +193,8 @@ def document(*rows):
 
 
 def test_goals_are_the_issue_s():
-    assert report.goals(row()) == (0.55, 0.85)
-    assert report.goals(row(network="lenet", batch=64)) == (0.60, 1.0)
+    assert report.goals(row()) == (0.42, 0.85)
+    assert report.goals(row(network="lenet", batch=64)) == (0.55, 1.0)
     assert report.goals(row(network="resnet50", batch=8, policy="recompute_cheap:p")) == (None, 0.65)
     assert report.goals(row(network="vgg19")) == report.goals(row(batch=8)) == (None, None)
     assert {f"{name}:{batch}" for name, batch in report.LIVENESS} == set(cpu.NETWORKS.split(","))
@@ -269,6 +273,9 @@ class Fake:
         self.tell(0, 1, case)
         return Turn([0.1, 0.3, 0.2], 0.2, 0.6)
 
+    def variable(self, name):
+        return os.environ.get(name)
+
     def fail(self):
         raise ValueError("of no use")
 
@@ -283,9 +290,9 @@ class Fake:
 def test_sides_answer_fail_and_end():
     side, heard = Side(Fake), []
     try:
-        turns, others = cpu._rounds([(side, "a"), (side, "b")], 2, lambda *what: heard.append(what[2]))
-        assert [len(taken) for taken in turns.values()] == [2, 2] and turns["a"][0].seconds == [0.1, 0.3, 0.2]
-        assert heard == ["round 1: a", "round 1: b", "round 2: b", "round 2: a"]  # the order alternates
+        turns, others = cpu._rounds([(side, ("a", "a")), (side, ("a", "b"))], 2, lambda *what: heard.append(what[2]))
+        assert [len(taken) for taken in turns.values()] == [2, 2] and turns["a", "b"][0].seconds == [0.1, 0.3, 0.2]
+        assert heard == ["round 1: a", "round 1: a, b", "round 2: a, b", "round 2: a"]  # the order alternates
         assert others is None or 0 <= others <= 1.5
         with pytest.raises(Failed, match="ValueError: of no use") as error:
             side.ask("fail")
@@ -295,6 +302,17 @@ def test_sides_answer_fail_and_end():
     finally:
         side.close()
     assert not side.process.is_alive()
+
+
+@pytest.mark.slow
+def test_a_side_has_variables_of_its_own(monkeypatch):
+    monkeypatch.setenv("HERE", "as before")
+    side = Side(Fake, environment={"HERE": "other", "THERE": "new"})
+    try:
+        assert [side.ask("variable", name) for name in ("HERE", "THERE")] == ["other", "new"]
+        assert os.environ["HERE"] == "as before" and "THERE" not in os.environ
+    finally:
+        side.close()
 
 
 @pytest.mark.slow
