@@ -264,10 +264,19 @@ def test_what_is_kept_of_a_batch_norm_is_not_fused_away():
     assert names(program(ALL, facts="caffe")) == ["relu+scale.backward_bias"], "a copy is kept"
 
 
-def test_of_16_bits_a_batch_norm_is_not_fused():
-    """The copies of gamma and beta are made behind it, and its statistics are read before."""
+def test_of_16_bits_a_batch_norm_is_fused_with_float32_parameters():
+    """The fused op takes the BatchNorm's place. Copies of gamma and beta would be made too late, before the Scale's."""
     g = Net.from_text(f"name: net\nlayer:\n{HEAD}{ALL}{END}").graph("TRAIN", format="bfloat16")
-    assert names(differentiate(g, FACTS["default"], SPEC)) == ["relu+scale.backward_bias"]
+    p = differentiate(g, FACTS["default"], SPEC)
+    assert names(p) == ONCE
+    forward, backward = (op for op in fused(p, every).ops if op.kind in KINDS)
+    assert [t.dtype for t in (*forward.reads, *forward.writes)] == [
+        "bfloat16",
+        *["float32"] * 2,
+        "bfloat16",
+        *["float32"] * 2,
+    ]
+    assert [t.dtype for t in backward.writes] == ["bfloat16", "float32", "float32"]
 
 
 def test_the_peak_falls_by_what_lay_between():

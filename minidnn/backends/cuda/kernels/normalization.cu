@@ -349,7 +349,7 @@ EACH(4)
 
 // For channels that are innermost, in a number that is a multiple of four; `four` is that number / 4.
 template <bool SHIFT>
-__device__ inline void scale_inner(const T* x, const T* gamma, const T* beta, T* y, int64 n4, int four) {
+__device__ inline void scale_inner(const T* x, const float* gamma, const float* beta, T* y, int64 n4, int four) {
     for (int64 i = first(); i < n4; i += step()) {
         uint32 c = remainder(i, four, quotient(i, four));
         float4 v = load4(x, i), g = load4(gamma, c), b = make_float4(0, 0, 0, 0);
@@ -361,7 +361,7 @@ __device__ inline void scale_inner(const T* x, const T* gamma, const T* beta, T*
 
 // For any layout: `inner` elements of a channel are neighbours in memory.
 template <bool SHIFT>
-__device__ inline void scale_any(const T* x, const T* gamma, const T* beta, T* y, int64 n, int inner, int channels) {
+__device__ inline void scale_any(const T* x, const float* gamma, const float* beta, T* y, int64 n, int inner, int channels) {
     for (int64 i = first(); i < n; i += step()) {
         int64 row = quotient(i, inner);
         uint32 c = remainder(row, channels, quotient(row, channels));
@@ -370,16 +370,16 @@ __device__ inline void scale_any(const T* x, const T* gamma, const T* beta, T* y
     }
 }
 
-extern "C" __global__ void scale_4(const T* x, const T* gamma, T* y, int64 n4, int four) {
+extern "C" __global__ void scale_4(const T* x, const float* gamma, T* y, int64 n4, int four) {
     scale_inner<false>(x, gamma, nullptr, y, n4, four);
 }
-extern "C" __global__ void scale_shift_4(const T* x, const T* gamma, const T* beta, T* y, int64 n4, int four) {
+extern "C" __global__ void scale_shift_4(const T* x, const float* gamma, const float* beta, T* y, int64 n4, int four) {
     scale_inner<true>(x, gamma, beta, y, n4, four);
 }
-extern "C" __global__ void scale_1(const T* x, const T* gamma, T* y, int64 n, int inner, int channels) {
+extern "C" __global__ void scale_1(const T* x, const float* gamma, T* y, int64 n, int inner, int channels) {
     scale_any<false>(x, gamma, nullptr, y, n, inner, channels);
 }
 extern "C" __global__ void scale_shift_1(
-    const T* x, const T* gamma, const T* beta, T* y, int64 n, int inner, int channels) {
+    const T* x, const float* gamma, const float* beta, T* y, int64 n, int inner, int channels) {
     scale_any<true>(x, gamma, beta, y, n, inner, channels);
 }
