@@ -28,29 +28,41 @@ def _behind(op: Op) -> str:
 
 
 def batch_norm_forward(op: Op) -> list[Recipe]:
-    """One recipe for x (N, C, ...) (gamma beta) -> y mean variance; the variance is the biased one."""
-    shape, c = op.reads[0].shape, op.reads[0].shape[1]
-    g, each = reducing(shape), mapping(shape)
-    x, y, mean, variance = Read(0), Write(0), Write(1), Write(2)
-    behind = [Read(i) for i in range(1, len(op.reads))]
-    numbers = np.float32(op.attrs.eps), *each.arguments
-    normalize = _launch(
-        f"normalize{_behind(op)}_{each.vector}", x, mean, variance, *behind, y, *numbers, grid=each.grid
-    )
-    if g.chunks == 1:
-        moments = _launch(f"moments_{g.vector}", x, mean, variance, *g.arguments, grid=g.grid)
-        return [plain(moments, normalize)]
+    """One recipe for x (N, C, ...) -> y mean variance; the variance is the biased one."""
     scratch = Scratch()
+    x, y, mean, variance = Read(0), Write(0), Write(1), Write(2)
+    return [scratch.recipe("default", *_moments(op, scratch, mean, variance), _normalize(op, x, mean, variance, y))]
+
+
+def batch_norm_moments(op: Op) -> list[Recipe]:
+    """One recipe for x (N, C, ...) -> mean variance; the variance is the biased one."""
+    scratch = Scratch()
+    return [scratch.recipe("default", *_moments(op, scratch, Write(0), Write(1)))]
+
+
+def batch_norm_normalize(op: Op) -> list[Recipe]:
+    """One recipe for x mean variance gamma beta -> y, which may have the bytes of x."""
+    return [plain(_normalize(op, *(Read(i) for i in range(5)), Write(0)))]
+
+
+def _moments(op: Op, scratch: Scratch, mean: Write, variance: Write) -> list[Launch]:
+    x, shape, c = Read(0), op.reads[0].shape, op.reads[0].shape[1]
+    g = reducing(shape)
+    if g.chunks == 1:
+        return [_launch(f"moments_{g.vector}", x, mean, variance, *g.arguments, grid=g.grid)]
     partial, last = scratch.take(g.chunks * 3 * c * 4), partials(g.chunks, c)
     finish = x, partial, mean, variance, np.int64(g.items), np.int32(g.inner), *last.arguments
     return [
-        scratch.recipe(
-            "default",
-            _launch(f"moments_chunks_{g.vector}", x, partial, *g.arguments, grid=g.grid),
-            _launch("moments_finish", *finish, grid=last.grid),
-            normalize,
-        )
+        _launch(f"moments_chunks_{g.vector}", x, partial, *g.arguments, grid=g.grid),
+        _launch("moments_finish", *finish, grid=last.grid),
     ]
+
+
+def _normalize(op: Op, *tensors: Pointer) -> Launch:
+    """`tensors`: x, mean, variance, and gamma and beta if they are fused; then y."""
+    g = mapping(op.reads[0].shape)
+    arguments = *tensors, np.float32(op.attrs.eps), *g.arguments
+    return _launch(f"normalize{_behind(op)}_{g.vector}", *arguments, grid=g.grid)
 
 
 def batch_norm_backward(op: Op) -> list[Recipe]:
@@ -127,7 +139,9 @@ def _by_channel(shape: tuple[int, ...], reads: list[Argument]) -> Recipe:
 
 
 KINDS = {
-    **{f"batch_norm.forward{behind}": batch_norm_forward for behind in BEHIND},
+    "batch_norm.forward": batch_norm_forward,
+    "batch_norm.moments": batch_norm_moments,
+    **{f"batch_norm.normalize{behind}": batch_norm_normalize for behind in BEHIND[1:]},
     **{f"batch_norm.backward{behind}": batch_norm_backward for behind in BEHIND},
     **{f"batch_norm.inference{behind}": batch_norm_inference for behind in BEHIND},
     "batch_norm.statistics": batch_norm_statistics,

@@ -19,7 +19,7 @@ from minidnn.programs.fusion.group import Uses
 
 Fuses = Callable[[Op], bool]  # says whether a device has a kernel for this fused op
 
-KINDS = normalization.SCALED | {pooling.POOLED} | activation.KINDS  # all kinds of fused ops
+KINDS = normalization.KINDS | {pooling.POOLED} | activation.KINDS  # all kinds of fused ops
 
 
 def as_cuda(op: Op) -> bool:

@@ -324,7 +324,8 @@ STORED = {  # kind -> the reads and the writes that are
     "batch_norm.forward": ([0], [0]),
     "batch_norm.backward": ([0, 3], [0]),
     "batch_norm.inference": ([0], [0]),
-    **{f"batch_norm.forward_scale{relu}": ([0], [0]) for relu in ("", "_relu")},
+    "batch_norm.moments": ([0], []),
+    **{f"batch_norm.normalize_scale{relu}": ([0], [0]) for relu in ("", "_relu")},
     **{f"batch_norm.backward_scale{relu}": ([0, 5], [0]) for relu in ("", "_relu")},
     **{f"batch_norm.inference_scale{relu}": ([0], [0]) for relu in ("", "_relu")},
     "batch_norm.inference_backward": ([2], [0]),
@@ -411,7 +412,7 @@ def test_scale_s_gradients_stay_float32_beside_others_of_16_bits(storage):
 @pytest.mark.parametrize("source", ["reduction", "normalization", "lrn", "loss", "update"])
 @pytest.mark.parametrize("storage", ["float", "bf16"])
 def test_four_values_move_at_once_and_none_is_spilled(nvrtc, source, storage):
-    four = re.compile(r"^sgd|^squares(_float)?$" if source == "update" else r"_4$|_rows_\d$")
+    four = re.compile(r"^sgd|^squares|^accumulate$" if source == "update" else r"_4$|_rows_\d$")
     for name, text in ptx(nvrtc, source, storage).items():
         assert ".local" not in text, f"{name} keeps an array in memory"
         assert bool(re.search(r"ld\.global[\w.]*\.v4", text)) == bool(four.search(name)), name

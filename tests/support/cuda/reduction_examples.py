@@ -74,8 +74,10 @@ def sums(m: Maker) -> Iterator[Example]:
         yield m.example("batch_norm.backward", [x, mean, variance, dy], [shape], a, inplace=[(3, 0)])
         yield m.example("batch_norm.inference", [x, mean, variance, factor], [shape], a, inplace=[(0, 0)])
         gamma, beta, channels = m.normal(c), m.normal(c), [(c,), (c,)]
+        yield m.example("batch_norm.moments", [x], channels, a)
         for relu in ("", "_relu"):
-            yield m.example(f"batch_norm.forward_scale{relu}", [x, gamma, beta], [shape, *channels], a)
+            reads = [x, mean, variance, gamma, beta]
+            yield m.example(f"batch_norm.normalize_scale{relu}", reads, [shape], a, inplace=[(0, 0)])
             reads = [x, mean, variance, gamma, beta, dy]
             yield m.example(f"batch_norm.backward_scale{relu}", reads, [shape, *channels], a, [(5, 0), (0, 0)])
             reads = [x, mean, variance, factor, gamma, beta]
