@@ -37,7 +37,7 @@ class Parameter:
     decay_mult: float = 1.0
     learnable: bool = True
     blob_shape: Shape | None = None
-    float32: bool = False  # in a 16-bit net too, the ops read it, and write its gradient, in float32: no copies
+    float32: bool = False  # whether also in a 16-bit net ops read it, and write its gradient, in float32
 
 
 @dataclass(eq=False)

@@ -1,7 +1,6 @@
 """Scale: y = gamma * x + beta, per channel.
 
-gamma and beta are float32 in every net. They are small, and so copies of 16 bits would save nothing, but cost an op
-each step and digits.
+gamma and beta are float32 in every net. A copy of 16 bits would save few bytes, and cost digits and an op in each step.
 """
 
 from __future__ import annotations

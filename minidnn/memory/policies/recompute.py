@@ -21,8 +21,8 @@ from minidnn.program import FORWARD, Op, Program, Role, Tensor
 
 MAPS = (Role.ACTIVATION, Role.EXTRA)
 TOUCHED = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT, Role.EXTRA})
-# A tensor this many times smaller than the largest result of its op is kept: it is not worth a run. If all results are
-# extras, as a BatchNorm's moments are, then so are those that are as much smaller than the largest tensor that is read.
+# A tensor this many times smaller than the largest result of its op is kept: it is not worth a run. If all of the op's
+# results are extras, as a BatchNorm's moments are, the tensors that it reads count, too.
 SIDE = 16
 
 
@@ -108,7 +108,7 @@ def interleave(able: Repeatable, again: Callable[[list[Op]], Sequence[Op]]) -> t
 
 
 def _weighed(op: Op) -> tuple[Tensor, ...]:
-    """The tensors of the op with which its results are compared (SIDE)."""
+    """The tensors of an op with which its results are compared (SIDE)."""
     return op.tensors if all(t.role is Role.EXTRA for t in op.writes) else op.writes
 
 

@@ -51,22 +51,12 @@ def _forward(uses: Uses, norm: Op, scale: Op) -> list[Part]:
     if relu and rectifies(relu) and uses.hidden(y, relu):
         ops, (y,) = [*ops, relu], relu.writes
     if norm.kind == "batch_norm.inference":
-        return [
-            _part(
-                norm,
-                [norm, *ops],
-                layer=scale.layer,
-                reads=(*norm.reads, *scale.reads[1:]),
-                writes=(y,),
-                inplace=((x, y),),
-            )
-        ]
+        reads = *norm.reads, *scale.reads[1:]
+        return [_part(norm, [norm, *ops], layer=scale.layer, reads=reads, writes=(y,), inplace=((x, y),))]
     statistics = norm.writes[1:]
     moments = replace(norm, name=f"{norm.layer}.moments", kind=MOMENTS, writes=statistics, inplace=())
-    within, normalize = _part(
-        replace(norm, kind="batch_norm.normalize"), ops,
-        layer=scale.layer, reads=(x, *statistics, *scale.reads[1:]), writes=(y,), inplace=((x, y),),
-    )  # fmt: skip
+    like, reads = replace(norm, kind="batch_norm.normalize"), (x, *statistics, *scale.reads[1:])
+    within, normalize = _part(like, ops, layer=scale.layer, reads=reads, writes=(y,), inplace=((x, y),))
     return [((norm,), moments), (within, replace(normalize, name=f"{norm.layer}+{normalize.name}"))]
 
 

@@ -1,8 +1,8 @@
 """BatchNorm (normalization.c), alone or fused with the Scale and the ReLU after it (programs/fusion/).
 
-Each direction makes two passes over memory. Forward reads x twice and writes y; where it is fused, each pass is an op of
-its own. The normalized x, which the gradient of Scale needs, is not stored: backward recomputes it from x, and also
-the sign of the ReLU's input.
+Each direction makes two passes over memory. Forward reads x twice and writes y; fused, each pass is an op of its own.
+The normalized x, which the gradient of Scale needs, is not stored: backward recomputes it from x, and also the sign of
+the ReLU's input.
 """
 
 from __future__ import annotations
