@@ -34,10 +34,18 @@ FLOAT32 = {
     "batch_norm.forward": ("w1", "w2"),
     "batch_norm.backward": ("r1", "r2"),
     "batch_norm.inference": ("r1", "r2", "r3"),
+    "batch_norm.moments": ("w0", "w1"),
+    **{f"batch_norm.normalize_scale{relu}": ("r1", "r2", "r3", "r4") for relu in ("", "_relu")},
+    **{f"batch_norm.backward_scale{relu}": ("r1", "r2", "r3", "r4", "w1", "w2") for relu in ("", "_relu")},
+    **{f"batch_norm.inference_scale{relu}": ("r1", "r2", "r3", "r4", "r5") for relu in ("", "_relu")},
     "batch_norm.inference_backward": ("r0", "r1"),
     "accuracy.forward": ("w0",),
-    "gradient.clip": ("w0",),
-    "gradient.unscale": ("r0", "r1", "w1"),
+    "scale.forward": ("r1", "r2"),
+    "scale.backward_filter": ("w0",),
+    "scale.backward_bias": ("w0",),
+    "scale.backward_data": ("r0",),
+    "gradient.clip": ("r1", "w0"),  # r1 and r3: the second gradient, as Scale's are
+    "gradient.unscale": ("r0", "r1", "r3", "w1"),
 }
 # Kinds without any value of 16 bits: losses and statistics are computed in float32.
 NEVER = {

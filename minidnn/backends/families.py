@@ -39,8 +39,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     # BatchNorm and Scale: shift and scale each channel
     "normalization": (
         "batch_norm.forward",
-        "batch_norm.forward_scale",
-        "batch_norm.forward_scale_relu",
+        "batch_norm.moments",
+        "batch_norm.normalize_scale",
+        "batch_norm.normalize_scale_relu",
         "batch_norm.backward",
         "batch_norm.backward_scale",
         "batch_norm.backward_scale_relu",

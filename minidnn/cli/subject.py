@@ -92,9 +92,9 @@ def read(args: argparse.Namespace) -> Subject:
 def _fuses(setting: Setting, gpu: str | None) -> Fuses:
     """Which ops can be fused: on the simulated GPU if one is given, else on the setting's device."""
     from minidnn.backends import open_device
-    from minidnn.programs.fusion import as_cudnn
+    from minidnn.programs.fusion import as_cuda
 
-    return as_cudnn if gpu is not None else open_device(setting.device).fuses
+    return as_cuda if gpu is not None else open_device(setting.device).fuses
 
 
 def _programs(net: Any, test_net: Any, solver: Any, setting: Setting, fuses: Fuses | None) -> tuple[Program, ...]:

@@ -7,6 +7,10 @@ from dataclasses import dataclass
 
 from minidnn.program import Algorithm, Op
 
+# Kinds whose kernels read some of their reads twice, and which: sums over them come before anything is written. (A
+# BatchNorm that is not fused counts each tensor once. The papers' figures were made so.)
+READ_TWICE = {f"batch_norm.backward_scale{relu}": (0, -1) for relu in ("", "_relu")}  # x, dy
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -70,6 +74,11 @@ class Costs:
     def fastest(self, op: Op) -> Algorithm:
         """The fastest algorithm; of several, the one with the least workspace (the papers' "(p)")."""
         return min(self.choices(op), key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm
+
+
+def traffic(op: Op) -> int:
+    """The least bytes that the op's kernels read and write."""
+    return op.nbytes + sum(op.reads[i].nbytes for i in READ_TWICE.get(op.kind, ()))
 
 
 def remembering(choose: Callable[[Op], tuple[Choice, ...]]) -> Callable[[Op], tuple[Choice, ...]]:

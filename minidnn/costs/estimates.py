@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from minidnn.costs.costs import Choice, Costs, remembering
+from minidnn.costs.costs import Choice, Costs, remembering, traffic
 from minidnn.program import PRODUCTS, Op
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def estimate(device: Device) -> Costs:
     rates = device.rates
 
     def choose(op: Op) -> tuple[Choice, ...]:
-        seconds = max(op.flops / rates.arithmetic(op), op.nbytes / rates.bandwidth) + rates.launch
+        seconds = max(op.flops / rates.arithmetic(op), traffic(op) / rates.bandwidth) + rates.launch
         return tuple(Choice(a, seconds * (1 + 0.1 * i)) for i, a in enumerate(device.algorithms(op)))
 
     return Costs(

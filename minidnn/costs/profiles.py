@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from minidnn import sizes
-from minidnn.costs.costs import Choice, Costs, remembering
+from minidnn.costs.costs import Choice, Costs, remembering, traffic
 from minidnn.errors import BadInput, near
 from minidnn.program import PRODUCTS, Algorithm, Op, Tensor
 
@@ -104,14 +104,14 @@ class GPU:
         """The roofline's seconds: the larger of arithmetic's and memory's, plus a launch.
 
         efficiency: the fraction of the float32 peak that the algorithm reaches
-        nbytes:     the bytes that it moves; None: the op's tensors"""
+        nbytes:     the bytes that it moves; None: the least that its kernels move"""
         peak = self.peak(op)
         if peak is None or self.tensor is None:
             rate = self.peak_flops.value * efficiency
         else:
             rate = peak * self.tensor.value * min(1.0, efficiency / self.fast.value)
-        traffic = (op.nbytes if nbytes is None else nbytes) / (self.memory_bandwidth.value * self.bandwidth.value)
-        return max(op.flops / rate, traffic) + self.launch_latency.value
+        moved = (traffic(op) if nbytes is None else nbytes) / (self.memory_bandwidth.value * self.bandwidth.value)
+        return max(op.flops / rate, moved) + self.launch_latency.value
 
     def choices(self, op: Op) -> tuple[Choice, ...]:
         """The op's algorithms with their seconds; the first is the default."""

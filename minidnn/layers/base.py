@@ -37,6 +37,7 @@ class Parameter:
     decay_mult: float = 1.0
     learnable: bool = True
     blob_shape: Shape | None = None
+    float32: bool = False  # whether also in a 16-bit net ops read it, and write its gradient, in float32
 
 
 @dataclass(eq=False)
@@ -47,8 +48,8 @@ class Site:
     x and y are the bottoms and tops, p are the parameters by name; dx, dy and dp are the gradients of these.
     dx[i] is None if no gradient of bottom i is wanted; dp[name] is None if the parameter is frozen.
     In `backward`, dy[i] is None if no gradient reaches top i.
-    x and p are the tensors that ops read. Learnable parameters have the number format of x; running statistics are
-    float32. In a loss all numbers are float32.
+    x and p are the tensors that ops read. Learnable parameters have the number format of x, except those that say
+    float32; running statistics are float32. In a loss all numbers are float32.
     """
 
     layer: str

@@ -5,7 +5,8 @@ are wanted, and how they add up at forks. programs/updates.py decides what happe
 
 In a graph of a 16-bit format (formats.py) parameters stay float32: a layer reads a copy of them in the format, made by
 a cast op. A loss works in float32 on a copy of the scores, and another cast op brings its gradient back to the format.
-The gradients of parameters are in the format, and sums of them over micro-batches are float32.
+The gradients of parameters are in the format, and sums of them over micro-batches are float32. A parameter that says
+float32 (layers/base.py) is read without a copy, and its gradient is float32.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ class _Differentiation:
             return new
 
         def copied(p: Parameter, t: Tensor) -> Tensor:
-            return read(t, f"{t.name}.{format}", Role.COPY, p.name) if p.learnable else t
+            return read(t, f"{t.name}.{format}", Role.COPY, p.name) if p.learnable and not p.float32 else t
 
         site = Site(
             node.name, self.training, self.facts,
@@ -200,7 +201,7 @@ class _Differentiation:
             site = low.site
             site.dy = [self.gradient.get(t) for t in site.y]
             dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
-            dp = {p.name: parameter_gradient(low.parameters[p.name], self.graph.format) for p in low.learned}
+            dp = {p.name: parameter_gradient(low.parameters[p.name], p, self.graph.format) for p in low.learned}
             site.dx = [t and self._own(low, t, x) for t, x in zip(dx, site.x, strict=True)]
             site.dp = {name: self._own(low, dp[name], p) if name in dp else None for name, p in site.p.items()}
             self.ops += low.node.layer.backward(site)
@@ -302,6 +303,6 @@ def parameter_tensor(node: Node, p: Parameter) -> Tensor:
     return Tensor(f"{node.name}.{p.name}", p.shape, role=Role.PARAM if p.learnable else Role.STATE)
 
 
-def parameter_gradient(w: Tensor, dtype: str) -> Tensor:
-    """The tensor "<weight>.grad", in the weight's shape."""
-    return Tensor(f"{w.name}.grad", w.shape, dtype, Role.PARAM_GRADIENT)
+def parameter_gradient(w: Tensor, p: Parameter, format: str) -> Tensor:
+    """The tensor "<weight>.grad", in the weight's shape and in the net's format (float32 if the parameter says so)."""
+    return Tensor(f"{w.name}.grad", w.shape, "float32" if p.float32 else format, Role.PARAM_GRADIENT)

@@ -19,7 +19,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import Program, Role
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import KINDS, as_cudnn, fused, kinds, pooling
+from minidnn.programs.fusion import KINDS, as_cuda, fused, kinds, pooling
 from minidnn.programs.updates import TrainSpec
 from minidnn.training.session import Session
 from minidnn.zoo import load
@@ -159,43 +159,47 @@ def scale(bottom: str, top: str, name: str = "scale") -> str:
 
 NORMALIZED = conv("conv", "data", "a", BIASLESS) + norm("a", "b") + scale("b", "c")
 ALL = NORMALIZED + relu("c", "x")
-ONCE = ["bn+scale+relu.forward", "relu+scale+bn.backward"]
+ONCE = ["bn.moments", "bn+scale+relu.forward", "relu+scale+bn.backward"]
 
 
-def test_a_batch_norm_its_scale_and_its_relu_become_one_op_forward_and_one_backward():
+def test_a_batch_norm_its_scale_and_its_relu_become_two_ops_forward_and_one_backward():
     before = program(ALL)
     after = fused(before, every)
     assert [op.name for op in after.ops] == [
-        "conv.forward", ONCE[0], "bn.statistics", "ip.forward", "loss.forward", "objective.forward",
+        "conv.forward", ONCE[0], "bn.statistics", ONCE[1], "ip.forward", "loss.forward", "objective.forward",
         "loss.backward", "ip.backward_filter", "ip.backward_bias", "ip.backward_data", "ip.update_w", "ip.update_b",
-        ONCE[1], "scale.update_gamma", "scale.update_beta", "conv.backward_filter", "conv.update_w",
+        ONCE[2], "scale.update_gamma", "scale.update_beta", "conv.backward_filter", "conv.update_w",
     ]  # fmt: skip
-    forward, backward = (op for op in after.ops if op.name in ONCE)
+    moments, forward, backward = (op for op in after.ops if op.name in ONCE)
     apart = {op.name: op for op in before.ops}
-    assert forward.kind == "batch_norm.forward_scale_relu" and backward.kind == "batch_norm.backward_scale_relu"
-    assert forward.layer == backward.layer == "scale" and forward.attrs == backward.attrs == apart["bn.forward"].attrs
-    (x, gamma, beta), (y, mean, variance) = forward.reads, forward.writes
-    assert (x, gamma.name, beta.name) == (*apart["bn.forward"].reads, "scale.gamma", "scale.beta")
-    assert (y, mean, variance) == (*apart["relu.forward"].writes, *apart["bn.forward"].writes[1:])
+    assert [op.kind.removeprefix("batch_norm.") for op in (moments, forward, backward)] == [
+        "moments", "normalize_scale_relu", "backward_scale_relu",
+    ]  # fmt: skip
+    assert [op.layer for op in (moments, forward, backward)] == ["bn", "scale", "scale"]
+    assert {op.attrs for op in (moments, forward, backward)} == {apart["bn.forward"].attrs}
+    (x, mean, variance, gamma, beta), (y,) = forward.reads, forward.writes
+    assert (gamma.name, beta.name, y) == ("scale.gamma", "scale.beta", *apart["relu.forward"].writes)
+    assert (x,) == moments.reads == apart["bn.forward"].reads and forward.inplace == ((x, y),)
+    assert (mean, variance) == moments.writes == apart["bn.forward"].writes[1:]
     dy, (dx, dgamma, dbeta) = apart["relu.backward"].reads[1], backward.writes
     assert backward.reads == (x, mean, variance, gamma, beta, dy), "y is not read"
     assert (dx, dgamma.name, dbeta.name) == (*apart["bn.backward"].writes, "scale.gamma.grad", "scale.beta.grad")
     assert backward.inplace == ((dy, dx), (x, dx)), "the bytes of whichever nobody reads later"
-    assert forward.flops == sum(apart[f"{layer}.forward"].flops for layer in ("bn", "scale", "relu"))
+    assert moments.flops + forward.flops == sum(apart[f"{layer}.forward"].flops for layer in ("bn", "scale", "relu"))
     between = {t.name for t in before.tensors} - {t.name for t in after.tensors}
     assert between == {"bn.y", "scale.y", "scale.y.grad", "bn.y.grad"}, "nowhere"
-    assert names(program(ALL, "TEST")) == ONCE[:1]
-    (inference,) = (op for op in fused(program(ALL, "TEST"), every).ops if op.name == ONCE[0])
+    assert names(program(ALL, "TEST")) == ONCE[1:2]
+    (inference,) = (op for op in fused(program(ALL, "TEST"), every).ops if op.name == ONCE[1])
     assert inference.kind == "batch_norm.inference_scale_relu" and inference.inplace == ((x, y),)
 
 
 def test_forward_and_backward_of_a_batch_norm_are_fused_together_or_not_at_all():
     p = program(ALL)
-    for direction in ("forward", "backward", "nothing"):
-        assert fused(p, lambda op, d=direction: op.kind == f"batch_norm.{d}_scale_relu").ops == p.ops
+    for lacking in ("moments", "normalize_scale_relu", "backward_scale_relu"):
+        assert fused(p, lambda op, k=lacking: op.family == "batch_norm" and not op.kind.endswith(f".{k}")).ops == p.ops
     assert names(p, lambda op: op.kind == "relu.backward_bias") == ["relu+scale.backward_bias"]
     assert names(p, lambda op: op.kind.startswith(("batch_norm", "relu"))) == ONCE, "the most goes first"
-    assert kinds(fused(p, as_cudnn)) == ["relu.backward_bias"], "a GPU has no such kernels"
+    assert names(p, as_cuda) == ONCE
 
 
 FROZEN = ", param: [{{lr_mult: {}}}, {{lr_mult: {}}}]}}\n"
@@ -216,19 +220,19 @@ def fuses_to(layers, found, values=lambda x: x) -> None:
 @pytest.mark.parametrize(
     ("layers", "found"),
     {
-        "no relu": (NORMALIZED.replace("top: c", "top: x"), ["bn+scale.forward", "scale+bn.backward"]),
+        "no relu": (NORMALIZED.replace("top: c", "top: x"), ["bn.moments", "bn+scale.forward", "scale+bn.backward"]),
         "in place": (
             conv("conv", "data", "x", BIASLESS) + norm("x", "x") + scale("x", "x") + relu("x", "x"), ONCE,
         ),
         "a slope": (
             NORMALIZED + relu("c", "x", ", relu_param: {negative_slope: 0.1}"),
-            ["bn+scale.forward", "scale+bn.backward"],
+            ["bn.moments", "bn+scale.forward", "scale+bn.backward"],
         ),
         "no scale": (conv("conv", "data", "a", BIASLESS) + norm("a", "b") + relu("b", "x"), []),
         "a scale without a bias": (ALL.replace("bias_term: true", "bias_term: false"), []),
         "a frozen beta": (ALL.replace("true}}\n", "true}" + FROZEN.format(1, 0)), []),
         "a frozen gamma": (
-            ALL.replace("true}}\n", "true}" + FROZEN.format(0, 1)), [ONCE[0], "relu+scale.backward_bias"],
+            ALL.replace("true}}\n", "true}" + FROZEN.format(0, 1)), [*ONCE[:2], "relu+scale.backward_bias"],
         ),
         "nothing learns below": (
             ALL.replace("{type: xavier}}}", "{type: xavier}}, param: [{lr_mult: 0}]}"), ["relu+scale.backward_bias"],
@@ -242,13 +246,16 @@ def fuses_to(layers, found, values=lambda x: x) -> None:
         ),
         "the scaled is read": (
             NORMALIZED + relu("c", "d") + "- {name: sum, type: Eltwise, bottom: [c, d], top: x}\n",
-            ["bn+scale.forward", "scale+bn.backward"],
+            ["bn.moments", "bn+scale.forward", "scale+bn.backward"],
         ),
         "two share a gradient": (
             NORMALIZED + conv("other", "data", "e", BIASLESS)
             + norm("e", "f", "bm") + scale("f", "g", "stretch")
             + "- {name: sum, type: Eltwise, bottom: [c, g], top: s}\n" + relu("s", "x"),
-            ["bn+scale.forward", "bm+stretch.forward", "stretch+bm.backward", "scale+bn.backward"],
+            [
+                "bn.moments", "bn+scale.forward", "bm.moments", "bm+stretch.forward",
+                "stretch+bm.backward", "scale+bn.backward",
+            ],
         ),
         "dropout behind": (ALL + "- {name: drop, type: Dropout, bottom: x, top: x}\n", ONCE),
     }.values(),
@@ -259,15 +266,18 @@ def test_what_is_fused_of_a_batch_norm(layers, found):
 
 def test_what_is_kept_of_a_batch_norm_is_not_fused_away():
     assert names(program(ALL, keep=["b"])) == ["relu+scale.backward_bias"]
-    assert names(program(ALL, keep=["c"])) == ["bn+scale.forward", "scale+bn.backward"]
+    assert names(program(ALL, keep=["c"])) == ["bn.moments", "bn+scale.forward", "scale+bn.backward"]
     assert names(program(ALL, keep=["a", "x"])) == ONCE
     assert names(program(ALL, facts="caffe")) == ["relu+scale.backward_bias"], "a copy is kept"
 
 
-def test_of_16_bits_a_batch_norm_is_not_fused():
-    """The copies of gamma and beta are made behind it, and its statistics are read before."""
+def test_of_16_bits_a_batch_norm_is_fused_with_float32_parameters():
     g = Net.from_text(f"name: net\nlayer:\n{HEAD}{ALL}{END}").graph("TRAIN", format="bfloat16")
-    assert names(differentiate(g, FACTS["default"], SPEC)) == ["relu+scale.backward_bias"]
+    p = differentiate(g, FACTS["default"], SPEC)
+    assert names(p) == ONCE
+    _, forward, backward = (op for op in fused(p, every).ops if op.kind in KINDS)
+    assert [t.dtype for t in forward.reads] == ["bfloat16", *["float32"] * 4]
+    assert [t.dtype for t in backward.writes] == ["bfloat16", "float32", "float32"]
 
 
 def test_the_peak_falls_by_what_lay_between():
@@ -307,7 +317,7 @@ def test_the_backward_of_a_pooling_and_of_the_relu_before_it_become_one_op():
     assert one.flops == apart["pool.backward"].flops + apart["relu.backward"].flops
     assert {t.name for t in before.tensors} - {t.name for t in after.tensors} == {"conv.y", "relu.y.grad"}
     assert names(before, lambda op: every(op) and op.kind != one.kind) == BOTH, "else with the bias gradient"
-    assert kinds(fused(before, as_cudnn)) == ["convolution.forward_relu", "relu.backward_bias"]
+    assert names(before, as_cuda) == POOLED
 
 
 @pytest.mark.parametrize(
@@ -531,7 +541,7 @@ def test_a_device_that_says_nothing_of_fusion_fuses_nothing():
 
 def test_a_simulated_gpu_costs_a_fused_op_as_its_convolution():
     before = program(IN_PLACE)
-    after, costs = fused(before, as_cudnn), profile("titan_x")
+    after, costs = fused(before, as_cuda), profile("titan_x")
     (one,), apart = (op for op in after.ops if op.kind == "convolution.forward_relu"), before.ops[:2]
     assert [c.algorithm for c in costs.choices(one)] == [c.algorithm for c in costs.choices(apart[0])]
     assert len(costs.choices(one)) == 2, "with and without a workspace"
@@ -546,9 +556,19 @@ def test_a_simulated_gpu_costs_a_fused_op_as_its_convolution():
     assert "compute   conv+relu.forward" in str(plans[1].schedules["TRAIN"])
 
 
-def test_cudnn_has_its_relu_where_it_adds_a_bias():
+def test_a_simulated_gpu_costs_a_fused_batch_norm_as_three_passes_over_memory_and_its_backward_as_five():
+    """One for the moments, two to normalize. Backward reads x and dy twice, since its sums come first."""
+    after, titan = fused(program(ALL), as_cuda), gpu("titan_x")
+    rate = titan.memory_bandwidth.value * titan.bandwidth.value
+    for name, passes in zip(ONCE, (1, 2, 5), strict=True):
+        op = next(op for op in after.ops if op.name == name)
+        moved = (titan.choices(op)[0].seconds - titan.launch_latency.value) * rate
+        assert moved == pytest.approx(passes * op.reads[0].nbytes, rel=0.05), "parameters and statistics are small"
+
+
+def test_a_gpu_has_a_product_with_a_relu_where_it_adds_a_bias():
     p = program(conv("conv", "data", "x", BIASLESS) + relu("x", "x"))
-    assert names(p) and names(p, as_cudnn) == []
+    assert names(p) and names(p, as_cuda) == []
 
 
 def test_a_pair_is_taken_once():

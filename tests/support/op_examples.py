@@ -400,8 +400,10 @@ def scaled(m: Maker) -> Iterator[Example]:
         x, dy, gamma, beta = m.normal(*shape) + 1, m.normal(*shape), m.normal(c), m.normal(c)
         a = attrs(eps=1e-5, fraction=0.999, count=x.size // c)
         statistics, channels = [x.mean(rows), x.var(rows)], [(c,), (c,)]
+        yield m.example("batch_norm.moments", [x], channels, a)
         for relu in ("", "_relu"):
-            yield m.example(f"batch_norm.forward_scale{relu}", [x, gamma, beta], [shape, *channels], a)
+            reads = [x, *statistics, gamma, beta]
+            yield m.example(f"batch_norm.normalize_scale{relu}", reads, [shape], a, [(0, 0)])
             reads = [x, *statistics, gamma, beta, dy]
             yield m.example(f"batch_norm.backward_scale{relu}", reads, [shape, *channels], a, [(5, 0), (0, 0)])
             reads = [x, m.normal(c), m.normal(c) ** 2 + 0.1, np.float32([2.5 if relu else 0]), gamma, beta]

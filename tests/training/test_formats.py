@@ -74,8 +74,10 @@ def test_activations_and_gradients_are_of_the_format_and_what_lives_on_is_not(ne
     assert {t.dtype for t in p.carried} == {"float32"}
     losses = {t for op in p.ops if op.during is Pass.LOSS for t in (*op.reads, *op.writes)}
     of_losses = losses | {t for op in p.ops if op.kind == "cast.backward" for t in op.reads}
+    of_scales = {t for t in p.tensors if t.name.endswith((".gamma.grad", ".beta.grad"))}
+    assert bool(of_scales) == (net == "residual") and {t.dtype for t in of_scales} <= {"float32"}
     for t in p.tensors:
-        if t.role in HALVED and t not in of_losses and t not in p.carried:
+        if t.role in HALVED and t not in of_losses | of_scales and t not in p.carried:
             assert t.dtype == format, t
     backward = [op for op in p.ops if op.kind == "softmax_loss.backward"]
     assert backward and {t.dtype for op in backward for t in op.writes} == {"float32"}
@@ -88,9 +90,11 @@ def test_float32_has_no_casts():
     assert not [op for op in program("residual", "float32").ops if op.kind.startswith("cast.")]
 
 
-def test_every_learned_parameter_has_one_copy_and_its_update_follows_its_last_reader():
+def test_every_learned_parameter_but_scale_s_has_one_copy_and_its_update_follows_its_last_reader():
     p = program("residual", "float16")
-    learned = {t for t in p.carried if t.role is Role.PARAM}
+    parameters = {t for t in p.carried if t.role is Role.PARAM}
+    learned = {t for t in parameters if not t.name.endswith((".gamma", ".beta"))}
+    assert len(learned) < len(parameters)
     casts = [op for op in p.ops if op.kind == "cast.forward" and op.reads[0] in learned]
     assert {op.reads[0] for op in casts} == learned and len(casts) == len(learned)
     position = {op.name: i for i, op in enumerate(p.ops)}

@@ -1,5 +1,7 @@
-"""BatchNorm and Scale (kernels/normalization.cu). BatchNorm reads x twice: once for its statistics, which are merged as
-means and squared deviations, and once to normalize it."""
+"""BatchNorm and Scale (kernels/normalization.cu), alone and fused, with the ReLU behind them or without it.
+
+BatchNorm reads x twice: once for its statistics, which are merged as means and squared deviations, and once to
+normalize it."""
 
 from __future__ import annotations
 
@@ -8,56 +10,80 @@ import math
 import numpy as np
 
 from minidnn.backends.cuda.columns import mapping, partials, reducing
-from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Scratch, Write, over, plain
+from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Space, Write, over, plain
 from minidnn.backends.cuda.reduction import sums_by_channel
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
+
+BEHIND = ("", "_scale", "_scale_relu")  # the ops that are fused with a BatchNorm (programs/fusion/normalization.py)
 
 
 def _launch(kernel: str, *arguments, grid: int) -> Launch:
     return Launch("normalization", kernel, arguments, grid)
 
 
+def _behind(op: Op) -> str:
+    """The part of the kernels' names for the ops that are fused with the BatchNorm: "_scale", "_scale_relu" or ""."""
+    return next(behind for behind in reversed(BEHIND) if op.kind.endswith(behind))
+
+
 def batch_norm_forward(op: Op) -> list[Recipe]:
     """One recipe for x (N, C, ...) -> y mean variance; the variance is the biased one."""
-    shape, c = op.reads[0].shape, op.reads[0].shape[1]
-    g, each = reducing(shape), mapping(shape)
-    x, y, mean, variance = Read(0), Write(0), Write(1), Write(2)
-    normalize = _launch(
-        f"normalize_{each.vector}", x, mean, variance, y, np.float32(op.attrs.eps), *each.arguments, grid=each.grid
-    )
-    if g.chunks == 1:
-        moments = _launch(f"moments_{g.vector}", x, mean, variance, *g.arguments, grid=g.grid)
-        return [plain(moments, normalize)]
     scratch = Scratch()
+    x, y, mean, variance = Read(0), Write(0), Write(1), Write(2)
+    return [scratch.recipe("default", *_moments(op, scratch, mean, variance), _normalize(op, x, mean, variance, y))]
+
+
+def batch_norm_moments(op: Op) -> list[Recipe]:
+    """One recipe for x (N, C, ...) -> mean variance; the variance is the biased one."""
+    scratch = Scratch()
+    return [scratch.recipe("default", *_moments(op, scratch, Write(0), Write(1)))]
+
+
+def batch_norm_normalize(op: Op) -> list[Recipe]:
+    """One recipe for x mean variance gamma beta -> y, which may have the bytes of x."""
+    return [plain(_normalize(op, *(Read(i) for i in range(5)), Write(0)))]
+
+
+def _moments(op: Op, scratch: Scratch, mean: Write, variance: Write) -> list[Launch]:
+    x, shape, c = Read(0), op.reads[0].shape, op.reads[0].shape[1]
+    g = reducing(shape)
+    if g.chunks == 1:
+        return [_launch(f"moments_{g.vector}", x, mean, variance, *g.arguments, grid=g.grid)]
     partial, last = scratch.take(g.chunks * 3 * c * 4), partials(g.chunks, c)
     finish = x, partial, mean, variance, np.int64(g.items), np.int32(g.inner), *last.arguments
     return [
-        scratch.recipe(
-            "default",
-            _launch(f"moments_chunks_{g.vector}", x, partial, *g.arguments, grid=g.grid),
-            _launch("moments_finish", *finish, grid=last.grid),
-            normalize,
-        )
+        _launch(f"moments_chunks_{g.vector}", x, partial, *g.arguments, grid=g.grid),
+        _launch("moments_finish", *finish, grid=last.grid),
     ]
 
 
+def _normalize(op: Op, *tensors: Pointer) -> Launch:
+    """`tensors`: x, mean, variance, and gamma and beta if they are fused; then y."""
+    g = mapping(op.reads[0].shape)
+    arguments = *tensors, np.float32(op.attrs.eps), *g.arguments
+    return _launch(f"normalize{_behind(op)}_{g.vector}", *arguments, grid=g.grid)
+
+
 def batch_norm_backward(op: Op) -> list[Recipe]:
-    """One recipe for x mean variance dy -> dx, which may have the bytes of dy."""
+    """One recipe for x mean variance (gamma beta) dy -> dx (dgamma dbeta); dx may have the bytes of x or dy.
+
+    The last pass needs two sums for each channel. They are dbeta and dgamma."""
     shape, c = op.reads[0].shape, op.reads[0].shape[1]
-    g, each = reducing(shape), mapping(shape)
-    x, mean, variance, dy = (Read(i) for i in range(4))
+    g, each, eps = reducing(shape), mapping(shape), np.float32(op.attrs.eps)
+    given = [Read(i) for i in range(len(op.reads))]
     scratch = Scratch()
-    sums = scratch.take(2 * c * 4)  # of dy, of dy (x - mean)
-    partial = scratch.take(g.chunks * 2 * c * 4) if g.chunks > 1 else sums
-    steps = [_launch(f"backward_sums_{g.vector}", x, mean, dy, partial, *g.arguments, grid=g.grid)]
-    if g.chunks > 1:
-        last = partials(g.chunks, 2 * c)
-        steps.append(_launch("backward_finish", partial, sums, *last.arguments, grid=last.grid))
-    eps = np.float32(op.attrs.eps)
-    steps.append(
-        _launch(f"backward_{each.vector}", x, mean, variance, dy, sums, Write(0), eps, *each.arguments, grid=each.grid)
-    )
+    sums: list[Pointer] = [Write(2), Write(1)] if len(op.writes) > 1 else [scratch.take(c * 4), scratch.take(c * 4)]
+    name, steps = f"backward_sums{_behind(op)}_{g.vector}", []
+    if g.chunks == 1:
+        steps.append(_launch(name, *given, *sums, np.int32(0), eps, *g.arguments, grid=g.grid))
+    else:
+        partial, last = scratch.take(g.chunks * 2 * c * 4), partials(g.chunks, 2 * c)
+        halves = partial, Space(partial.offset + c * 4, partial.nbytes - c * 4)
+        steps.append(_launch(name, *given, *halves, np.int32(2 * c), eps, *g.arguments, grid=g.grid))
+        steps.append(_launch("backward_finish", partial, *sums, *last.arguments, grid=last.grid))
+    last_pass = *given, *sums, Write(0), eps, *each.arguments
+    steps.append(_launch(f"backward{_behind(op)}_{each.vector}", *last_pass, grid=each.grid))
     return [scratch.recipe("default", *steps)]
 
 
@@ -73,10 +99,10 @@ def batch_norm_statistics(op: Op) -> list[Recipe]:
 
 
 def batch_norm_inference(op: Op) -> list[Recipe]:
-    """One recipe for x mean_sum variance_sum factor -> y."""
+    """One recipe for x mean_sum variance_sum factor (gamma beta) -> y."""
     g = mapping(op.reads[0].shape)
-    arguments = *(Read(i) for i in range(4)), Write(0), np.float32(op.attrs.eps), *g.arguments
-    return [plain(_launch(f"inference_{g.vector}", *arguments, grid=g.grid))]
+    arguments = *(Read(i) for i in range(len(op.reads))), Write(0), np.float32(op.attrs.eps), *g.arguments
+    return [plain(_launch(f"inference{_behind(op)}_{g.vector}", *arguments, grid=g.grid))]
 
 
 def batch_norm_inference_backward(op: Op) -> list[Recipe]:
@@ -114,9 +140,11 @@ def _by_channel(shape: tuple[int, ...], reads: list[Argument]) -> Recipe:
 
 KINDS = {
     "batch_norm.forward": batch_norm_forward,
-    "batch_norm.backward": batch_norm_backward,
+    "batch_norm.moments": batch_norm_moments,
+    **{f"batch_norm.normalize{behind}": batch_norm_normalize for behind in BEHIND[1:]},
+    **{f"batch_norm.backward{behind}": batch_norm_backward for behind in BEHIND},
+    **{f"batch_norm.inference{behind}": batch_norm_inference for behind in BEHIND},
     "batch_norm.statistics": batch_norm_statistics,
-    "batch_norm.inference": batch_norm_inference,
     "batch_norm.inference_backward": batch_norm_inference_backward,
     "scale.forward": scale_forward,
     "scale.backward_filter": scale_backward_filter,

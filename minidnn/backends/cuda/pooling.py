@@ -45,6 +45,12 @@ def backward(op: Op) -> list[Recipe]:
     ]
 
 
+def backward_relu(op: Op) -> list[Recipe]:
+    """One recipe for index y dy -> dx, where y is the pooling's top."""
+    dy, dx, reads = op.reads[2].shape, op.writes[0].shape, [Read(i) for i in range(3)]
+    return [plain(_launch(op, f"max_backward_relu_{op.reads[0].dtype}", [*reads, Write(0)], dx, dy, dx))]
+
+
 def _launch(
     op: Op, name: str, arguments: list[Argument], x: tuple[int, ...], y: tuple[int, ...], written: tuple[int, ...]
 ) -> Launch:
@@ -57,4 +63,4 @@ def _launch(
     return Launch("pooling", f"{name}_{width}", (*arguments, *numbers), over(items))
 
 
-KINDS = {"pooling.forward": forward, "pooling.backward": backward}
+KINDS = {"pooling.forward": forward, "pooling.backward": backward, "pooling.backward_relu": backward_relu}

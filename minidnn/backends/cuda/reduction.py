@@ -4,7 +4,7 @@ chunks in the workspace between them, or one stage if there is only one chunk.""
 from __future__ import annotations
 
 from minidnn.backends.cuda.columns import partials, reducing
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Space, Write, plain
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Write, plain
 from minidnn.program import Op
 
 
@@ -12,15 +12,12 @@ def sums_by_channel(op: Op, kernel: str, maps: list[Read | Write]) -> list[Recip
     """One recipe for the op's last write (C,), which becomes sums over all axes but the channels. `maps`: the tensors
     (N, C, ...) that the kernel reads or writes."""
     g, out = reducing(op.reads[0].shape), Write(len(op.writes) - 1)
+    stored = "_float" if op.writes[-1].dtype == "float32" else ""  # as float, or as the maps are
     if g.chunks == 1:
-        return [plain(Launch("reduction", f"{kernel}_{g.vector}", (*maps, out, *g.arguments), g.grid))]
+        return [plain(Launch("reduction", f"{kernel}{stored}_{g.vector}", (*maps, out, *g.arguments), g.grid))]
     scratch = Scratch()
     partial = scratch.take(g.chunks * g.channels * 4)
     first = Launch("reduction", f"{kernel}_chunks_{g.vector}", (*maps, partial, *g.arguments), g.grid)
-    return [scratch.recipe("default", first, _finish(partial, g.chunks, g.channels, out))]
-
-
-def _finish(partial: Space, chunks: int, channels: int, out: Write) -> Launch:
-    """The second stage: out[c] = the sum of partial[., c]."""
-    g = partials(chunks, channels)
-    return Launch("reduction", "finish", (partial, out, *g.arguments), g.grid)
+    last = partials(g.chunks, g.channels)
+    finish = Launch("reduction", f"finish{stored}", (partial, out, *last.arguments), last.grid)
+    return [scratch.recipe("default", first, finish)]

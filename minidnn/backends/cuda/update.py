@@ -68,26 +68,25 @@ def gradient_unscale(op: Op) -> list[Recipe]:
 
 def _squares(op: Op, start: int, scratch: Scratch) -> tuple[list[Launch], Space, int]:
     """Sums of the squares of all reads from `start` on: (launches, the piece that they write, the number of sums).
-    Raises ValueError if the gradients have several number formats."""
-    gradients = op.reads[start:]
-    if len({t.dtype for t in gradients}) > 1:
-        found = ", ".join(sorted({t.dtype for t in gradients}))
-        raise ValueError(f"{op.name}: gradients are of one number format, and these are of several: {found}")
-    sizes = [t.size for t in gradients]
-    blocks = [max(1, min(MOST, -(-n // PER_BLOCK))) for n in sizes]
+
+    In a 16-bit net some gradients are float32; a kernel squares those of one number format."""
+    places = range(start, len(op.reads))
+    sizes = {i: op.reads[i].size for i in places}
+    blocks = {i: max(1, min(MOST, -(-n // PER_BLOCK))) for i, n in sizes.items()}
     steps = []
-    parts = [range(i, min(i + AT_ONCE, len(sizes))) for i in range(0, len(sizes), AT_ONCE)]
-    partial = scratch.take(sum(blocks) * 8)
+    partial = scratch.take(sum(blocks.values()) * 8)
     done = 0
-    for part in parts:
-        lacking = AT_ONCE - len(part)
-        arguments: list[Argument] = [*(Read(start + i) for i in part), *[Read(start + part[0])] * lacking]
-        arguments += [np.int64(sizes[i]) for i in part] + [np.int64(0)] * lacking
-        arguments += [np.int32(blocks[i]) for i in part] + [np.int32(0)] * lacking
-        grid = sum(blocks[i] for i in part)
-        arguments.append(Space(partial.offset + done * 8, grid * 8))
-        steps.append(Launch("update", "squares", tuple(arguments), grid))
-        done += grid
+    for kernel, float32 in (("squares_float", True), ("squares", False)):
+        those = [i for i in places if (op.reads[i].dtype == "float32") == float32]
+        for part in (those[k : k + AT_ONCE] for k in range(0, len(those), AT_ONCE)):
+            lacking = AT_ONCE - len(part)
+            arguments: list[Argument] = [*(Read(i) for i in part), *[Read(part[0])] * lacking]
+            arguments += [np.int64(sizes[i]) for i in part] + [np.int64(0)] * lacking
+            arguments += [np.int32(blocks[i]) for i in part] + [np.int32(0)] * lacking
+            grid = sum(blocks[i] for i in part)
+            arguments.append(Space(partial.offset + done * 8, grid * 8))
+            steps.append(Launch("update", kernel, tuple(arguments), grid))
+            done += grid
     return steps, partial, done
 
 

@@ -26,13 +26,18 @@ def normalized(a, x, mean, variance):
     return (x - per_channel(mean, x)) / np.sqrt(per_channel(variance, x) + a.eps)
 
 
+def batch_norm_moments(a, reads, writes):
+    """x -> mean variance, the batch's mean and its biased variance."""
+    (x,), (mean, variance) = reads, writes
+    mean[...] = x.mean(other_axes(x))
+    variance[...] = x.var(other_axes(x))
+
+
 def batch_norm_forward(a, reads, writes):
     """x -> y mean variance, by the batch's mean and its biased variance."""
     (x,), (y, mean, variance) = reads, writes
-    m = x.mean(other_axes(x))
-    v = x.var(other_axes(x))
-    y[...] = normalized(a, x, m, v)
-    mean[...], variance[...] = m, v
+    batch_norm_moments(a, reads, [mean, variance])
+    y[...] = normalized(a, x, mean, variance)
 
 
 def batch_norm_statistics(a, reads, writes):
@@ -96,19 +101,19 @@ def scale_backward_data(a, reads, writes):
     dx[...] = dy * per_channel(gamma, dy)
 
 
-# ---- BatchNorm, Scale, and perhaps ReLU, as one op
+# ---- BatchNorm with Scale, and perhaps ReLU (programs/fusion/normalization.py)
 
 
-def batch_norm_forward_scale(a, reads, writes):
-    """x gamma beta -> y mean variance."""
-    x, gamma, beta = reads
-    batch_norm_forward(a, [x], writes)
-    scale_forward(None, [writes[0], gamma, beta], writes[:1])
+def batch_norm_normalize_scale(a, reads, writes):
+    """x mean variance gamma beta -> y."""
+    (x, mean, variance, gamma, beta), (y,) = reads, writes
+    y[...] = normalized(a, x, mean, variance)
+    scale_forward(None, [y, gamma, beta], [y])
 
 
-def batch_norm_forward_scale_relu(a, reads, writes):
-    """x gamma beta -> y mean variance, where y = ReLU(...)."""
-    batch_norm_forward_scale(a, reads, writes)
+def batch_norm_normalize_scale_relu(a, reads, writes):
+    """x mean variance gamma beta -> y, where y = ReLU(...)."""
+    batch_norm_normalize_scale(a, reads, writes)
     writes[0][...] = rectified(writes[0])
 
 
@@ -144,8 +149,9 @@ def batch_norm_backward_scale_relu(a, reads, writes):
 
 KINDS = {
     "batch_norm.forward": batch_norm_forward,
-    "batch_norm.forward_scale": batch_norm_forward_scale,
-    "batch_norm.forward_scale_relu": batch_norm_forward_scale_relu,
+    "batch_norm.moments": batch_norm_moments,
+    "batch_norm.normalize_scale": batch_norm_normalize_scale,
+    "batch_norm.normalize_scale_relu": batch_norm_normalize_scale_relu,
     "batch_norm.backward": batch_norm_backward,
     "batch_norm.backward_scale": batch_norm_backward_scale,
     "batch_norm.backward_scale_relu": batch_norm_backward_scale_relu,

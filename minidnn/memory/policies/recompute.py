@@ -21,7 +21,9 @@ from minidnn.program import FORWARD, Op, Program, Role, Tensor
 
 MAPS = (Role.ACTIVATION, Role.EXTRA)
 TOUCHED = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT, Role.EXTRA})
-SIDE = 16  # a tensor this many times smaller than the largest result of its op is kept: it is not worth a run
+# A tensor this many times smaller than the largest result of its op is kept: it is not worth a run. If all of the op's
+# results are extras, as a BatchNorm's moments are, the tensors that it reads count, too.
+SIDE = 16
 
 
 @dataclass(eq=False)
@@ -51,7 +53,7 @@ class Repeatable:
 
     def droppable(self) -> set[Tensor]:
         """Tensors that need not outlive forward: a run can bring them back, and they are worth a run."""
-        largest = {op: max(w.nbytes for w in op.writes) for op in set(self.maker.values())}
+        largest = {op: max(t.nbytes for t in _weighed(op)) for op in set(self.maker.values())}
         return {t for t, op in self.maker.items() if t in self.later or SIDE * t.nbytes > largest[op]}
 
     def final(self, t: Tensor) -> Tensor:
@@ -103,6 +105,11 @@ def interleave(able: Repeatable, again: Callable[[list[Op]], Sequence[Op]]) -> t
         k = next((k for k, op in enumerate(layer) if made.intersection(op.reads)), 0)
         order += [*layer[:k], *runs, *layer[k:]]
     return tuple(order)
+
+
+def _weighed(op: Op) -> tuple[Tensor, ...]:
+    """The tensors of an op with which its results are compared (SIDE)."""
+    return op.tensors if all(t.role is Role.EXTRA for t in op.writes) else op.writes
 
 
 def needs(able: Repeatable, layer: Sequence[Op]) -> int:

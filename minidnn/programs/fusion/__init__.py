@@ -14,17 +14,18 @@ from dataclasses import replace
 
 from minidnn.program import Op, Program
 from minidnn.programs.fusion import activation, normalization, pooling
-from minidnn.programs.fusion.activation import BACKWARD, FORWARD
+from minidnn.programs.fusion.activation import FORWARD
 from minidnn.programs.fusion.group import Uses
 
 Fuses = Callable[[Op], bool]  # says whether a device has a kernel for this fused op
 
-KINDS = normalization.SCALED | {pooling.POOLED} | activation.KINDS  # all kinds of fused ops
+KINDS = normalization.KINDS | {pooling.POOLED} | activation.KINDS  # all kinds of fused ops
 
 
-def as_cudnn(op: Op) -> bool:
-    """`fuses` for plans for a GPU, made on a machine without one: cuDNN fuses a ReLU into ops that have a bias."""
-    return op.kind == BACKWARD or (op.kind in FORWARD.values() and len(op.reads) == 3)
+def as_cuda(op: Op) -> bool:
+    """`fuses` for plans for a GPU, made on a machine without one. The cuda backend has kernels of its own for all fused
+    ops but products with a ReLU. Those are cuDNN's, which fuses a ReLU only where it adds a bias."""
+    return op.kind not in FORWARD.values() or len(op.reads) == 3
 
 
 def fused(program: Program, fuses: Fuses | None) -> Program:

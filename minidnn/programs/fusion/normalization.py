@@ -1,9 +1,13 @@
 """BatchNorm with the Scale behind it, and the Scale's ReLU.
 
-They become `batch_norm.forward_scale(_relu)`: x, gamma, beta -> y, mean, variance. With running statistics the kind is
-`batch_norm.inference_scale(_relu)`. All of their backward becomes `batch_norm.backward_scale(_relu)`: x, mean,
-variance, gamma, beta, dy -> dx, dgamma, dbeta. Backward recomputes the normalized x and the sign of the ReLU's input,
-so neither is stored. If another op reads one of them, the group is fused neither forward nor backward.
+Forward becomes two ops. BatchNorm becomes `batch_norm.moments`: x -> mean, variance. The Scale, with its ReLU if it has
+one, becomes `batch_norm.normalize_scale(_relu)`: x, mean, variance, gamma, beta -> y. So where y is computed again,
+only the second one runs: mean and variance, which are small, are kept for backward anyway. With running statistics
+there is one op, `batch_norm.inference_scale(_relu)`.
+
+All of backward becomes `batch_norm.backward_scale(_relu)`: x, mean, variance, gamma, beta, dy -> dx, dgamma, dbeta. It
+computes the normalized x and the sign of the ReLU's input again, so neither is stored. If another op reads one of them,
+the group is fused neither forward nor backward.
 """
 
 from __future__ import annotations
@@ -16,11 +20,15 @@ from minidnn.program import Op, Program
 from minidnn.programs.fusion.group import Part, Uses, rectified_from_y, rectifies
 
 NORMALIZED = ("batch_norm.forward", "batch_norm.inference")
-SCALED = frozenset(f"{kind}_scale{relu}" for kind in (*NORMALIZED, "batch_norm.backward") for relu in ("", "_relu"))
+MOMENTS = "batch_norm.moments"
+SCALED = frozenset(
+    f"batch_norm.{what}_scale{relu}" for what in ("normalize", "inference", "backward") for relu in ("", "_relu")
+)
+KINDS = SCALED | {MOMENTS}
 
 
 def groups(program: Program, uses: Uses) -> Iterator[list[Part]]:
-    """Each BatchNorm with its Scale, and the Scale's ReLU if any: one part forward, another for all of backward."""
+    """Each BatchNorm with its Scale, and the Scale's ReLU if any: the parts of forward, and one for all of backward."""
     for norm in program.ops:
         scale = uses.reader(norm.writes[0], "scale.forward") if norm.kind in NORMALIZED else None
         if scale is None or len(scale.reads) < 3 or len(scale.writes) > 1:  # no Scale; no beta; it keeps a copy of x
@@ -28,23 +36,28 @@ def groups(program: Program, uses: Uses) -> Iterator[list[Part]]:
         dgamma = uses.reader(norm.writes[0], "scale.backward_filter")
         if not uses.hidden(norm.writes[0], scale, dgamma):
             continue
-        parts = [_forward(uses, norm, scale)]
+        parts = _forward(uses, norm, scale)
         if dgamma:
-            back = _backward(uses, scale, dgamma, rectified=len(parts[0][0]) == 3)
+            back = _backward(uses, scale, dgamma, rectified=parts[-1][0][-1].kind == "relu.forward")
             parts = [*parts, back] if back else []
         if parts and all(uses.in_time(part) for part in parts):
             yield parts
 
 
-def _forward(uses: Uses, norm: Op, scale: Op) -> Part:
-    ops, (y,) = [norm, scale], scale.writes
+def _forward(uses: Uses, norm: Op, scale: Op) -> list[Part]:
+    """One part with running statistics; else one that makes the statistics, and one that normalizes by them."""
+    ops, (y,), (x, *_) = [scale], scale.writes, norm.reads
     relu = uses.reader(y, "relu.forward")
     if relu and rectifies(relu) and uses.hidden(y, relu):
         ops, (y,) = [*ops, relu], relu.writes
-    return _part(
-        norm, ops, layer=scale.layer, reads=(*norm.reads, *scale.reads[1:]), writes=(y, *norm.writes[1:]),
-        inplace=tuple((x, y) for x, _ in norm.inplace),
-    )  # fmt: skip
+    if norm.kind == "batch_norm.inference":
+        reads = *norm.reads, *scale.reads[1:]
+        return [_part(norm, [norm, *ops], layer=scale.layer, reads=reads, writes=(y,), inplace=((x, y),))]
+    statistics = norm.writes[1:]
+    moments = replace(norm, name=f"{norm.layer}.moments", kind=MOMENTS, writes=statistics, inplace=())
+    like, reads = replace(norm, kind="batch_norm.normalize"), (x, *statistics, *scale.reads[1:])
+    within, normalize = _part(like, ops, layer=scale.layer, reads=reads, writes=(y,), inplace=((x, y),))
+    return [((norm,), moments), (within, replace(normalize, name=f"{norm.layer}+{normalize.name}"))]
 
 
 def _backward(uses: Uses, scale: Op, dgamma: Op, rectified: bool) -> Part | None:

@@ -1,4 +1,4 @@
-"""Batch normalization on the cpu, alone and as one op with Scale and ReLU: near to float64 also where x is far from 0,
+"""Batch normalization on the cpu, alone and fused with Scale and ReLU: near to float64 also where x is far from 0,
 the same bits for any number of threads, backward sure of what forward let through.
 
 That they equal the reference's wherever their tensors lie, allocate nothing and hide nothing that is not finite,
@@ -13,7 +13,7 @@ import pytest
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native.binding import NAME
 from minidnn.programs.fusion import kinds
-from minidnn.programs.fusion.normalization import SCALED
+from minidnn.programs.fusion.normalization import KINDS
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.op_examples import Example, Maker, attrs, compiled, run, scaled
 
@@ -32,10 +32,20 @@ def ours(device: CpuDevice, e: Example, **how) -> list[np.ndarray]:
     return run(device, e, first, **how)
 
 
-def forward(m: Maker, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, relu: str = "_relu") -> Example:
-    channels = gamma.shape
-    kind = f"batch_norm.forward_scale{relu}"
-    return m.example(kind, [x, gamma, beta], [x.shape, channels, channels], attrs(eps=EPS))
+def moments(m: Maker, x: np.ndarray) -> Example:
+    return m.example("batch_norm.moments", [x], [x.shape[1:2]] * 2, attrs(eps=EPS))
+
+
+def normalize(m: Maker, *reads: np.ndarray, relu: str = "_relu") -> Example:
+    return m.example(f"batch_norm.normalize_scale{relu}", list(reads), [reads[0].shape], attrs(eps=EPS))
+
+
+def forward(
+    device: CpuDevice, x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, relu: str = "_relu"
+) -> list[np.ndarray]:
+    """y, mean and variance."""
+    statistics = ours(device, moments(Maker(0), x))
+    return [*ours(device, normalize(Maker(0), x, *statistics, gamma, beta, relu=relu)), *statistics]
 
 
 def backward(m: Maker, *reads: np.ndarray, relu: str = "_relu") -> Example:
@@ -45,7 +55,7 @@ def backward(m: Maker, *reads: np.ndarray, relu: str = "_relu") -> Example:
 
 def test_ours_where_channels_are_innermost(device):
     found = list(scaled(Maker(0)))
-    assert {e.op.kind for e in found} == SCALED
+    assert {e.op.kind for e in found} == KINDS
     for e in found:
         innermost = len(e.op.reads[0].shape) in (2, 4)
         assert device.fuses(e.op) == innermost
@@ -60,7 +70,7 @@ def test_moments_are_near_to_float64_however_far_from_zero(device, rows):
     for offset, outlier, near in ((0, 0, 1e-6), (1e3, 0, 1e-6), (-3e4, 0, 5e-6), (0, 1e4, 5e-4), (5, -1e6, 5e-4)):
         x = m.normal(rows, 11) + np.float32(offset)
         x[0] += np.float32(outlier)
-        y, mean, variance = ours(device, forward(m, x, gamma, beta, relu=""))
+        y, mean, variance = forward(device, x, gamma, beta, relu="")
         exact = x.astype(np.float64)
         wanted_mean, wanted = exact.mean(0), exact.var(0)
         assert np.abs(mean - wanted_mean).max() <= 2e-7 * np.abs(exact).max()  # a float32's last bit
@@ -75,7 +85,7 @@ def test_the_gradients_are_forward_s_differences(device, relu):
     """Of the sum of dy y in float64, by central differences: nothing of the reference is asked."""
     m = Maker(3)
     x, dy, gamma, beta = m.normal(40, 3) * 2 + 1, m.normal(40, 3), m.normal(3), m.normal(3)
-    _, mean, variance = ours(device, forward(m, x, gamma, beta, relu))
+    _, mean, variance = forward(device, x, gamma, beta, relu)
     got = ours(device, backward(m, x, mean, variance, gamma, beta, dy, relu=relu))
 
     def objective(values: list[np.ndarray]) -> float:
@@ -99,10 +109,10 @@ def test_backward_is_sure_of_what_forward_let_through(device):
     m = Maker(5)
     for c in (3, 8, 21):
         x, gamma = np.round(m.normal(900, c) * 3) / 3, m.normal(c)
-        _, mean, variance = ours(device, forward(m, x, gamma, np.zeros_like(gamma)))
+        _, mean, variance = forward(device, x, gamma, np.zeros_like(gamma))
         u = ((x - mean) * (gamma / np.sqrt(variance + np.float32(EPS)))).astype(np.float32)
         for beta in (-u[0], -u[17], np.nextafter(-u[450], np.float32(0)), np.zeros_like(gamma)):
-            y, *_ = ours(device, forward(m, x, gamma, beta))
+            y, *_ = forward(device, x, gamma, beta)
             ones = np.ones_like(x)
             dx, dgamma, dbeta = ours(device, backward(m, x, mean, variance, gamma, beta, ones))
             positive = y > 0
@@ -117,12 +127,14 @@ def test_same_bits_for_any_number_of_threads(device):
     for shape in [(2, 64, 28, 28), (5000, 17), (70, 1100), (3, 5, 6, 7)]:
         c = shape[1]
         x, dy, gamma, beta = m.normal(*shape), m.normal(*shape), m.normal(c), m.normal(c)
-        e = forward(m, x, gamma, beta)
-        _, mean, variance = ours(device, e)
+        _, mean, variance = forward(device, x, gamma, beta)
         inference = m.example(
             "batch_norm.inference_scale", [x, mean, variance, np.float32([2]), gamma, beta], [shape], attrs(eps=EPS)
         )
-        each = [e, backward(m, x, mean, variance, gamma, beta, dy), inference]
+        each = [
+            moments(m, x), normalize(m, x, mean, variance, gamma, beta),
+            backward(m, x, mean, variance, gamma, beta, dy), inference,
+        ]  # fmt: skip
         want = [ours(device, e) for e in each]
         for threads in (2, 3, 5):
             other = CpuDevice(threads=threads)
@@ -137,7 +149,7 @@ def test_trains_as_without_fusion(device):
     for fuse in (True, False):
         with machine("residual", device, "liveness:m", fuse=fuse) as made:
             program = made.arrangement.schedules["TRAIN"].program
-            assert bool(SCALED & set(kinds(program))) == fuse
+            assert bool(KINDS & set(kinds(program))) == fuse
             for iteration in range(1, 4):
                 made.step()
                 feed(made, iteration)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import re
-from functools import cache
 
 import pytest
 
 from minidnn.backends.cuda import compile as c
 from minidnn.backends.cuda.nvrtc import CompileError, Nvrtc
+from minidnn.files import cache
 from tests.support.cuda.code import ptx
 from tests.support.paths import ROOT
 
@@ -16,7 +17,7 @@ KEPT = ROOT / ".pytest_cache" / "cuda_cubin"  # all of them take a minute
 ARCHITECTURES = (75, 80, 86, 89, 90, 100, 120)
 
 
-@cache
+@functools.cache
 def kernels_of(source: str) -> list[str]:
     """By the host's preprocessor where there is one, else those that no macro writes."""
     from tests.support.cuda import host as cuda_host
@@ -29,11 +30,11 @@ def kernels_of(source: str) -> list[str]:
 def compiled(nvrtc: Nvrtc, source: str, arch: int, storage: str) -> bytes:
     """Without a warning, now or since anything that goes into it changed."""
     path = c._path(nvrtc, source, arch, storage, KEPT)
-    code = c._read(path)
+    code = cache.kept(path)
     if code is None:
         code, log = c.compile_source(nvrtc, source, arch, storage)
         assert log == ""
-        c._write(path, code)
+        cache.keep(path, code)
     return code
 
 

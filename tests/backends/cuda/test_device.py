@@ -18,8 +18,6 @@ from minidnn.backends.reference import KERNELS, NoKernel
 from minidnn.memory.execution.machine import NotFinite
 from minidnn.memory.schedule import Wait
 from minidnn.program import Op, Pass, Tensor
-from minidnn.programs.fusion.normalization import SCALED
-from minidnn.programs.fusion.pooling import POOLED
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import FakeApi, Illegal, fake_device
@@ -32,8 +30,8 @@ pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to ru
 STEPS = 4
 
 
-def test_it_has_a_kernel_for_every_kind_but_what_it_does_not_fuse():
-    assert set(KINDS) | set(OF_CUDNN) == set(KERNELS) - SCALED - {POOLED}
+def test_it_has_a_kernel_for_every_kind():
+    assert set(KINDS) | set(OF_CUDNN) == set(KERNELS)
     assert not set(KINDS) & set(OF_CUDNN)
 
 

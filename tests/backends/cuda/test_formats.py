@@ -31,6 +31,8 @@ for _e in all_examples():
         ALL[_e.op.kind].append(_e)
 FLOAT = {  # kind -> what stays float32, of its reads and writes
     "gradient.accumulate": ("r0",),
+    "scale.forward": ("r1", "r2"),
+    "scale.backward_data": ("r0",),
     "cast.forward": ("r0",),
     "cast.backward": ("w0",),  # scaled: ("r0", "r1")
 }

@@ -12,7 +12,7 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Op
 from minidnn.programs.autodiff import differentiate
-from minidnn.programs.fusion import as_cudnn, fused
+from minidnn.programs.fusion import as_cuda, fused
 from minidnn.programs.updates import TrainSpec
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.host import KernelError, library, mismatches
@@ -27,7 +27,7 @@ BATCHES = {"alexnet": 256, "vgg19": 256, "googlenet": 128, "resnet50": 256, "res
 def ops(name: str, batch: int, phase: str, train: TrainSpec | None, format: str = "float32") -> tuple[Op, ...]:
     found = zoo.find(name, batch)
     net = found if isinstance(found, Net) else Net.from_yaml(found, batch)
-    return fused(differentiate(net.graph(phase, format=format), train=train), as_cudnn).ops
+    return fused(differentiate(net.graph(phase, format=format), train=train), as_cuda).ops
 
 
 @pytest.mark.slow

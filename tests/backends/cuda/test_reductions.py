@@ -275,7 +275,7 @@ def test_clipping_of_what_is_not_finite_or_very_large(device, value):
 def test_clipping_takes_one_launch_for_eight_gradients(device):
     dws = [Tensor(f"dw{i}", (1000 + i,)) for i in range(17)]
     op = Op("clip", "gradient.clip", "clip", Pass.UPDATE, tuple(dws), (Tensor("c", (1,)),), attrs(threshold=1.0))
-    assert [s.kernel for s in device.recipes(op)[0].steps] == ["squares"] * 3 + ["clip_factor"]
+    assert [s.kernel for s in device.recipes(op)[0].steps] == ["squares_float"] * 3 + ["clip_factor"]
 
 
 # ---- bounds
@@ -316,14 +316,18 @@ print("all within")
 STORED = {  # kind -> the reads and the writes that are
     "convolution.backward_bias": ([0], [0]),
     "inner_product.backward_bias": ([0], [0]),
-    "scale.backward_bias": ([0], [0]),
-    "scale.backward_filter": ([0, 1], [0]),
+    "scale.backward_bias": ([0], []),
+    "scale.backward_filter": ([0, 1], []),
     "relu.backward_bias": ([0, 1], [0, 1]),
     "lrn.forward": ([0], [0]),
     "lrn.backward": ([0, 1, 2], [0]),
     "batch_norm.forward": ([0], [0]),
     "batch_norm.backward": ([0, 3], [0]),
     "batch_norm.inference": ([0], [0]),
+    "batch_norm.moments": ([0], []),
+    **{f"batch_norm.normalize_scale{relu}": ([0], [0]) for relu in ("", "_relu")},
+    **{f"batch_norm.backward_scale{relu}": ([0, 5], [0]) for relu in ("", "_relu")},
+    **{f"batch_norm.inference_scale{relu}": ([0], [0]) for relu in ("", "_relu")},
     "batch_norm.inference_backward": ([2], [0]),
     "softmax.forward": ([0], [0]),
     "softmax.backward": ([0, 1], [0]),
@@ -381,13 +385,34 @@ def test_sgd_of_a_gradient_of_16_bits(storage):
         assert off(g, want) <= 1e-6
 
 
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_scale_s_gradients_stay_float32_beside_others_of_16_bits(storage):
+    """They are summed behind a ReLU, and clipped together with the others."""
+    m, device = Maker(11), HostCuda(storage=storage)
+    for shape in ((2, 5, 3, 3), (64, 40, 9, 9), (3000, 8)):  # one chunk, and many
+        y, dy = (narrow(m.normal(*shape), storage) for _ in range(2))
+        e = m.example("relu.backward_bias", [y, dy], [shape, shape[1:2]], dtypes={0: DTYPE[storage]})
+        same = m.example("relu.backward_bias", [widen(x, storage) for x in (y, dy)], [shape, shape[1:2]])
+        for t, g, want in zip(
+            e.op.writes, run(device, e, device.algorithms(e.op)[0]), expected(KERNELS, same), strict=True
+        ):
+            got = g if t.dtype == "float32" else widen(g, storage)
+            assert off(got, want) <= (TOLERANCE if t.dtype == "float32" else SPACING[storage])
+    dws = [narrow(m.normal(n), storage) if i % 3 else m.normal(n) for i, n in enumerate(range(4000, 4030))]
+    wide = [widen(x, storage) if i % 3 else x for i, x in enumerate(dws)]
+    a = attrs(threshold=1.0)
+    for count in (1, 2, 30):
+        e, same = (m.example("gradient.clip", given[:count], [(1,)], a) for given in (dws, wide))
+        assert off(run(device, e, device.algorithms(e.op)[0])[0], expected(KERNELS, same)[0]) <= 1e-7
+
+
 # ---- what the compiler makes of them
 
 
 @pytest.mark.parametrize("source", ["reduction", "normalization", "lrn", "loss", "update"])
 @pytest.mark.parametrize("storage", ["float", "bf16"])
 def test_four_values_move_at_once_and_none_is_spilled(nvrtc, source, storage):
-    four = re.compile(r"^sgd|^squares$" if source == "update" else r"_4$|_rows_\d$")
+    four = re.compile(r"^sgd|^squares|^accumulate$" if source == "update" else r"_4$|_rows_\d$")
     for name, text in ptx(nvrtc, source, storage).items():
         assert ".local" not in text, f"{name} keeps an array in memory"
         assert bool(re.search(r"ld\.global[\w.]*\.v4", text)) == bool(four.search(name)), name

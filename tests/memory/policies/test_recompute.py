@@ -17,6 +17,7 @@ from minidnn.memory.policies.recompute import Repeatable
 from minidnn.optimizers import SGD
 from minidnn.program import FORWARD, Pass, Role
 from minidnn.programs.build import programs
+from minidnn.programs.fusion import as_cuda
 from minidnn.programs.updates import TrainSpec
 from tests.support.examples import examples
 from tests.support.oracle import broken
@@ -53,6 +54,16 @@ def test_only_forward_runs_again_and_no_more_is_held(name, policy):
     assert set(runs) == set(p.ops)
     assert all(op.during in FORWARD for op, count in runs.items() if count > 1)
     assert s.live_peak <= scheduled(p, "liveness:m").live_peak
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_fused_batch_norm_runs_again_without_its_moments(policy):
+    """They are kept, since backward reads them. So x is read once."""
+    net = minidnn.load(NET_FILES / "residual.yaml")
+    s = scheduled(programs(net, TrainSpec(SGD()), ("TRAIN",), fuses=as_cuda)["TRAIN"], policy)
+    again = {op.kind for op in Counter(s.plan.order) - Counter(s.program.ops)}
+    assert "batch_norm.moments" in {op.kind for op in s.program.ops}
+    assert "batch_norm.normalize_scale_relu" in again and "batch_norm.moments" not in again
 
 
 def maps(n, policy):

@@ -20,7 +20,7 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import PRODUCTS, Op, Pass, Program, Role, Tensor
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import as_cudnn
+from minidnn.programs.fusion import as_cuda
 from minidnn.programs.updates import TrainSpec
 from minidnn.zoo import load
 from tests.support.examples import examples
@@ -70,7 +70,7 @@ def test_cheap_layers_run_again_and_convolutions_never(name, batch, left, kinds)
 
 
 def test_what_was_fused_with_a_convolution_is_a_convolution():
-    p = program("googlenet", 8, as_cudnn)
+    p = program("googlenet", 8, as_cuda)
     assert "convolution.forward_relu" in {op.kind for op in p.ops}
     runs = again(planned(p))
     assert runs and not [op.name for op in runs if op.family in PRODUCTS]

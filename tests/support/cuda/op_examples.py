@@ -9,14 +9,12 @@ import numpy as np
 
 from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
-from minidnn.programs.fusion.normalization import SCALED
-from minidnn.programs.fusion.pooling import POOLED
 from tests.support.op_examples import Example, Maker, _ceil_mode, attrs, examples
 
 
 def all_examples() -> list[Example]:
     """The examples of all kinds that the cuda backend has kernels for."""
-    return [e for e in (*examples(), *more()) if e.op.kind not in SCALED | {POOLED}]
+    return [*examples(), *more()]
 
 
 def more(seed: int = 1) -> Iterator[Example]:

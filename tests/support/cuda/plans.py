@@ -33,7 +33,7 @@ from minidnn.memory.schedule import ALIGNMENT, Arrangement
 from minidnn.optimizers import SGD
 from minidnn.program import Op, Pass, Program, Tensor
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import as_cudnn
+from minidnn.programs.fusion import as_cuda
 from minidnn.programs.fusion.activation import FORWARD
 from minidnn.programs.updates import TrainSpec
 from minidnn.sizes import text
@@ -57,7 +57,7 @@ def lowered(net: str, format: str = "float32") -> tuple[Program, ...]:
     """The programs for training a net, TRAIN and TEST."""
     found, _, _ = understand(net, batch=NETS[net])
     train = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4))
-    return tuple(programs(found, train, ("TRAIN", "TEST"), format=format, fuses=as_cudnn).values())
+    return tuple(programs(found, train, ("TRAIN", "TEST"), format=format, fuses=as_cuda).values())
 
 
 def computed(net: str) -> list[Op]:
@@ -362,7 +362,7 @@ def fusing(card: str) -> None:
     device = Planner(library(card), GPUS[card]["totalGlobalMem"], GPUS[card]["deviceName"])
     refused = [op for op in biasless if not device.fuses(replace(op, kind="convolution.forward_relu"))]
     print(f"{GPUS[card]['deviceName']}: {len(refused)} of {len(biasless)} passes without a bias are not fused")
-    assert refused == biasless, "as fusion.as_cudnn says"
+    assert refused == biasless, "as fusion.as_cuda says"
 
 
 # ---- geometries ------------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ from minidnn.memory.schedule import Arrangement
 from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import as_cudnn
+from minidnn.programs.fusion import as_cuda
 from minidnn.programs.updates import TrainSpec
 from minidnn.sizes import text
 from minidnn.training.solver_file import understand
@@ -438,7 +438,7 @@ def lowered(net: str, phases: Sequence[str]) -> tuple[Program, ...]:
     """The programs of a net in tests/support/nets, or else in models/ at batch 2."""
     file = NET_FILES / f"{net}.yaml"
     found = load(file) if file.exists() else understand(net, batch=2)[0]
-    return tuple(programs(found, SOLVER, phases, fuses=as_cudnn).values())
+    return tuple(programs(found, SOLVER, phases, fuses=as_cuda).values())
 
 
 def arranged(net: str, policy: str, device: CudaDevice, phases: Sequence[str] = ("TRAIN",)) -> Arrangement:

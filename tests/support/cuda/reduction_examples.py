@@ -73,6 +73,15 @@ def sums(m: Maker) -> Iterator[Example]:
         yield m.example("batch_norm.forward", [x], [shape, (c,), (c,)], a)
         yield m.example("batch_norm.backward", [x, mean, variance, dy], [shape], a, inplace=[(3, 0)])
         yield m.example("batch_norm.inference", [x, mean, variance, factor], [shape], a, inplace=[(0, 0)])
+        gamma, beta, channels = m.normal(c), m.normal(c), [(c,), (c,)]
+        yield m.example("batch_norm.moments", [x], channels, a)
+        for relu in ("", "_relu"):
+            reads = [x, mean, variance, gamma, beta]
+            yield m.example(f"batch_norm.normalize_scale{relu}", reads, [shape], a, inplace=[(0, 0)])
+            reads = [x, mean, variance, gamma, beta, dy]
+            yield m.example(f"batch_norm.backward_scale{relu}", reads, [shape, *channels], a, [(5, 0), (0, 0)])
+            reads = [x, mean, variance, factor, gamma, beta]
+            yield m.example(f"batch_norm.inference_scale{relu}", reads, [shape], a, inplace=[(0, 0)])
         yield m.example("batch_norm.inference_backward", [variance, factor, dy], [shape], a, inplace=[(2, 0)])
         yield m.example("batch_norm.statistics", [mean, variance, mean + 1, variance + 1, factor], [2, 3, 4], a)
 

@@ -154,19 +154,32 @@ static void factors(const Geometry *g, const float *gamma, const float *variance
     for (int64_t k = 0; k < g->c; k++) factor[k] = (gamma ? gamma[k] : 1) * inverse(g, variance[k]);
 }
 
-/* x (gamma beta) -> y mean variance; the variance is the biased one */
-void batch_norm_forward(const Geometry *g, const float *x, const float *gamma, const float *beta, float *y,
-                        float *mean, float *variance, float *workspace) {
-    float *factor = workspace, *sums = factor + pitch(g);
-    const Pass p = {.c = g->c, .rectified = g->rectified, .x = x, .to = y, .mean = mean,
-                    .factor = factor, .beta = beta};
+/* x -> mean variance; the variance is the biased one */
+void batch_norm_moments(const Geometry *g, const float *x, float *mean, float *variance, float *workspace) {
+    const Pass p = {.c = g->c, .x = x};
 #pragma omp parallel num_threads(threads(g))
     {
-        each(g, p, sums, moments);
-        combine(g, x, sums, mean, variance);
-        factors(g, gamma, variance, factor);
+        each(g, p, workspace, moments);
+        combine(g, x, workspace, mean, variance);
+    }
+}
+
+/* x mean variance (gamma beta) -> y; y may have the bytes of x */
+void batch_norm_normalize(const Geometry *g, const float *x, const float *mean, const float *variance,
+                          const float *gamma, const float *beta, float *y, float *workspace) {
+    const Pass p = {.c = g->c, .rectified = g->rectified, .x = x, .to = y, .mean = mean,
+                    .factor = workspace, .beta = beta};
+#pragma omp parallel num_threads(threads(g))
+    {
+        factors(g, gamma, variance, workspace);
         normalize(g, p);
     }
+}
+
+/* x -> y mean variance */
+void batch_norm_forward(const Geometry *g, const float *x, float *y, float *mean, float *variance, float *workspace) {
+    batch_norm_moments(g, x, mean, variance, workspace);
+    batch_norm_normalize(g, x, mean, variance, 0, 0, y, workspace);
 }
 
 /* x mean_sum variance_sum count (gamma beta) -> y, by running statistics: the sums divided by `count`, or 0 if that

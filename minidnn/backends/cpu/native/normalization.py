@@ -1,7 +1,8 @@
 """BatchNorm (normalization.c), alone or fused with the Scale and the ReLU after it (programs/fusion/).
 
-Each direction makes two passes over memory. Forward reads x twice and writes y. The normalized x, which the gradient of
-Scale needs, is not stored: backward recomputes it from x, and also the sign of the ReLU's input.
+Each direction makes two passes over memory. Forward reads x twice and writes y; fused, each pass is an op of its own.
+The normalized x, which the gradient of Scale needs, is not stored: backward recomputes it from x, and also the sign of
+the ReLU's input.
 """
 
 from __future__ import annotations
@@ -31,13 +32,22 @@ class Geometry(Mirrored):
 
 
 def forward(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x (gamma beta) -> y mean variance."""
+    """One recipe for x -> y mean variance."""
+    return _recipes(native, op, "batch_norm_forward", _as_given)
 
-    def arguments(reads: list[int], writes: list[int]) -> list[int]:
-        x, *scale = reads
-        return [x, *(scale or [0, 0]), *writes]
 
-    return _recipes(native, op, "batch_norm_forward", arguments)
+def moments(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x -> mean variance."""
+    return _recipes(native, op, "batch_norm_moments", _as_given)
+
+
+def normalize(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x mean variance gamma beta -> y."""
+    return _recipes(native, op, "batch_norm_normalize", _as_given)
+
+
+def _as_given(reads: list[int], writes: list[int]) -> list[int]:
+    return [*reads, *writes]
 
 
 def inference(native: Native, op: Op) -> list[Recipe]:
@@ -82,7 +92,9 @@ def _recipes(native: Native, op: Op, name: str, arguments: Callable[[list[int], 
 
 
 FIRST = {
-    f"batch_norm.{direction}{behind}": recipes
-    for direction, recipes in (("forward", forward), ("inference", inference), ("backward", backward))
-    for behind in ("", "_scale", "_scale_relu")
+    "batch_norm.forward": forward,
+    "batch_norm.moments": moments,
+    **{f"batch_norm.normalize_scale{relu}": normalize for relu in ("", "_relu")},
+    **{f"batch_norm.inference{behind}": inference for behind in ("", "_scale", "_scale_relu")},
+    **{f"batch_norm.backward{behind}": backward for behind in ("", "_scale", "_scale_relu")},
 }

@@ -1,4 +1,5 @@
-// BatchNorm and Scale. Statistics are floats in every storage.
+// BatchNorm and Scale, alone and fused, with a ReLU behind or without. Statistics, gamma and beta are floats in every
+// storage.
 
 #include "columns.cuh"
 
@@ -166,24 +167,49 @@ __device__ inline void map_columns(const Columns& g, Each each) {
     for (int64 i = here.begin; i < here.end; i += here.stride) each(place_of<V>(g, i, here.channel));
 }
 
-template <int V>
-struct Normalize {
-    const T* x;
-    T* y;
-    const float *mean, *variance, *factor;  // a null factor: mean and variance are the batch's, not running sums
+// What a kernel is given by channel. `factor` is null if mean and variance are the batch's, not running sums. `gamma` and
+// `beta` are null if no Scale is fused with the BatchNorm.
+struct Given {
+    const float *mean, *variance, *factor, *gamma, *beta;
     float eps;
-    Pack<V> m, scale;
+};
 
-    __device__ void begin(int c) {
+template <int V>
+struct Affine {  // of V channels: xhat = (x - mean) scale, u = gamma xhat + beta
+    Pack<V> mean, scale, gamma, beta;
+
+    __device__ void begin(const Given& g, int c) {
         for (int v = 0; v < V; v++) {
-            m.at[v] = factor ? running(mean[c + v], *factor) : mean[c + v];
-            scale.at[v] = 1 / sqrtf((factor ? running(variance[c + v], *factor) : variance[c + v]) + eps);
+            mean.at[v] = g.factor ? running(g.mean[c + v], *g.factor) : g.mean[c + v];
+            scale.at[v] = 1 / sqrtf((g.factor ? running(g.variance[c + v], *g.factor) : g.variance[c + v]) + g.eps);
+            gamma.at[v] = g.gamma ? g.gamma[c + v] : 1, beta.at[v] = g.beta ? g.beta[c + v] : 0;
         }
     }
+    __device__ float xhat(float x, int v) const { return (x - mean.at[v]) * scale.at[v]; }
+    // Each operation is rounded. A fused multiply-add in only one direction could give u another sign there.
+    __device__ float u(float xhat, int v) const { return __fadd_rn(__fmul_rn(xhat, gamma.at[v]), beta.at[v]); }
+    // du: the gradient of y that the ReLU, if there is one, lets through
+    template <bool RELU>
+    __device__ float du(float xhat, float dy, int v) const {
+        return !RELU || u(xhat, v) > 0 ? dy : 0 * dy;
+    }
+};
+
+template <int V, bool RELU>
+struct Normalize {
+    Given given;
+    const T* x;
+    T* y;
+    Affine<V> own;
+
+    __device__ void begin(int c) { own.begin(given, c); }
     __device__ void operator()(int64 i) {
         Pack<V> a;
         get(x, i, a);
-        for (int v = 0; v < V; v++) a.at[v] = (a.at[v] - m.at[v]) * scale.at[v];
+        for (int v = 0; v < V; v++) {
+            float u = own.u(own.xhat(a.at[v], v), v);
+            a.at[v] = !RELU || u > 0 ? u : 0 * u + 0;  // without the sign of -0: see activation.cu
+        }
         put(y, i, a);
     }
 };
@@ -207,106 +233,123 @@ struct Rescale {
     }
 };
 
-// ---- backward: dx = (dy - mean(dy) - xhat mean(dy xhat)) / deviation, xhat = (x - mean) / deviation
+// ---- backward: dx = gamma (du - mean(du) - xhat mean(du xhat)) / deviation. xhat and the sign of u are computed again.
 
-template <int V>
-struct SumsOfBackward {  // adds dy, and dy (x - mean)
+template <int V, bool RELU>
+struct SumsOfBackward {  // adds du, and du xhat: the gradients of beta and gamma
+    Given given;
     const T *x, *dy;
-    const float* mean;
-    Pack<V> m;
+    Affine<V> own;
 
-    __device__ void begin(int c) {
-        for (int v = 0; v < V; v++) m.at[v] = mean[c + v];
-    }
+    __device__ void begin(int c) { own.begin(given, c); }
     __device__ void operator()(int64 i, float (&sum)[2][V]) {
         Pack<V> a, b;
         get(x, i, a);
         get(dy, i, b);
         for (int v = 0; v < V; v++) {
-            sum[0][v] += b.at[v];
-            sum[1][v] += b.at[v] * (a.at[v] - m.at[v]);
+            float xhat = own.xhat(a.at[v], v), du = own.template du<RELU>(xhat, b.at[v], v);
+            sum[0][v] += du;
+            sum[1][v] += du * xhat;
         }
     }
 };
 
-struct TwoSums {  // writes to an array (chunks, 2, channels)
-    float* to;
-    int channels;
+struct TwoSums {  // each of a chunk lies `pitch` values behind that of the chunk before
+    float *of_du, *of_product;
+    int pitch;
 
-    __device__ void operator()(int k, int64 chunk, int c, float v) { to[(chunk * 2 + k) * channels + c] = v; }
+    __device__ void operator()(int k, int64 chunk, int c, float v) { (k ? of_product : of_du)[chunk * pitch + c] = v; }
 };
 
-template <int V>
+template <int V, bool RELU>
 struct Backward {
+    Given given;
     const T *x, *dy;
-    const float *mean, *variance, *sums;
+    const float *of_du, *of_product;
     T* dx;
-    float eps;
-    int channels;
     int64 items;
-    Pack<V> m, scale, of_x, constant;
+    Affine<V> own;
+    Pack<V> constant, of_xhat, factor;
 
     __device__ void begin(int c) {
+        own.begin(given, c);
         for (int v = 0; v < V; v++) {
-            m.at[v] = mean[c + v];
-            scale.at[v] = 1 / sqrtf(variance[c + v] + eps);
-            of_x.at[v] = sums[channels + c + v] / items * scale.at[v] * scale.at[v];
-            constant.at[v] = sums[c + v] / items;
+            constant.at[v] = of_du[c + v] / items;
+            of_xhat.at[v] = of_product[c + v] / items;
+            factor.at[v] = own.gamma.at[v] * own.scale.at[v];
         }
     }
     __device__ void operator()(int64 i) {
         Pack<V> a, b;
         get(x, i, a);
         get(dy, i, b);
-        for (int v = 0; v < V; v++)
-            b.at[v] = (b.at[v] - constant.at[v] - (a.at[v] - m.at[v]) * of_x.at[v]) * scale.at[v];
+        for (int v = 0; v < V; v++) {
+            float xhat = own.xhat(a.at[v], v), du = own.template du<RELU>(xhat, b.at[v], v);
+            b.at[v] = (du - constant.at[v] - xhat * of_xhat.at[v]) * factor.at[v];
+        }
         put(dx, i, b);
     }
 };
 
-struct FloatOut {
-    float* to;
+struct TwoOut {  // 2 * half sums: first those of du, then those of the product
+    float *of_du, *of_product;
+    int half;
 
-    __device__ void operator()(int, int64, int c, float v) { to[c] = v; }
+    __device__ void operator()(int, int64, int c, float v) { (c < half ? of_du[c] : of_product[c - half]) = v; }
 };
 
-extern "C" __global__ void backward_finish(const float* partial, float* sums, COLUMNS) {
+// Adds the chunks' sums; here `channels` counts both sums of each channel.
+extern "C" __global__ void backward_finish(const float* partial, float* of_du, float* of_product, COLUMNS) {
     __shared__ float shared[COLUMN_BLOCK];
-    column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, FloatOut{sums}, shared);
+    column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, TwoOut{of_du, of_product, channels / 2}, shared);
 }
 
-// x and y (and dy and dx) may be the same bytes if the op permits it, so they are not __restrict__.
-#define NORMALIZE(V)                                                                                           \
-    extern "C" __global__ void normalize_##V(const T* x, const float* mean, const float* variance, T* y,       \
-                                             float eps, COLUMNS) {                                             \
-        map_columns<V>(COLUMNS_GIVEN, Normalize<V>{x, y, mean, variance, nullptr, eps, {}, {}});               \
-    }                                                                                                          \
-    extern "C" __global__ void inference_##V(const T* x, const float* mean_sum, const float* variance_sum,     \
-                                             const float* factor, T* y, float eps, COLUMNS) {                  \
-        map_columns<V>(COLUMNS_GIVEN, Normalize<V>{x, y, mean_sum, variance_sum, factor, eps, {}, {}});        \
-    }                                                                                                          \
-    extern "C" __global__ void inference_backward_##V(const float* variance_sum, const float* factor,          \
-                                                      const T* dy, T* dx, float eps, COLUMNS) {                \
-        map_columns<V>(COLUMNS_GIVEN, Rescale<V>{dy, dx, variance_sum, factor, eps, {}});                      \
-    }                                                                                                          \
-    extern "C" __global__ void backward_sums_##V(const T* x, const float* mean, const T* dy, float* partial,   \
-                                                 COLUMNS) {                                                    \
-        __shared__ float shared[2 * V * COLUMN_BLOCK];                                                         \
-        column_sums<V, 2>(COLUMNS_GIVEN, SumsOfBackward<V>{x, dy, mean, {}}, TwoSums{partial, channels}, shared); \
-    }                                                                                                          \
-    extern "C" __global__ void backward_##V(const T* x, const float* mean, const float* variance, const T* dy, \
-                                            const float* sums, T* dx, float eps, COLUMNS) {                    \
-        Backward<V> each{x, dy, mean, variance, sums, dx, eps, channels, items, {}, {}, {}, {}};               \
-        map_columns<V>(COLUMNS_GIVEN, each);                                                                   \
+// x and y (and dx with x or dy) may be the same bytes if the op permits it, so they are not __restrict__.
+// BEHIND: the parameters that a Scale behind the BatchNorm adds; `gamma` and `beta` are their values.
+#define BATCH_NORM(V, RELU, name, BEHIND, gamma, beta)                                                            \
+    extern "C" __global__ void normalize##name##_##V(const T* x, const float* mean, const float* variance,        \
+                                                     BEHIND T* y, float eps, COLUMNS) {                           \
+        Given given{mean, variance, nullptr, gamma, beta, eps};                                                   \
+        map_columns<V>(COLUMNS_GIVEN, Normalize<V, RELU>{given, x, y, {}});                                       \
+    }                                                                                                             \
+    extern "C" __global__ void inference##name##_##V(const T* x, const float* mean_sum,                           \
+                                                     const float* variance_sum, const float* factor, BEHIND T* y, \
+                                                     float eps, COLUMNS) {                                        \
+        Given given{mean_sum, variance_sum, factor, gamma, beta, eps};                                            \
+        map_columns<V>(COLUMNS_GIVEN, Normalize<V, RELU>{given, x, y, {}});                                       \
+    }                                                                                                             \
+    extern "C" __global__ void backward_sums##name##_##V(const T* x, const float* mean, const float* variance,    \
+                                                         BEHIND const T* dy, float* of_du, float* of_product,     \
+                                                         int pitch, float eps, COLUMNS) {                         \
+        __shared__ float shared[2 * V * COLUMN_BLOCK];                                                            \
+        SumsOfBackward<V, RELU> add{{mean, variance, nullptr, gamma, beta, eps}, x, dy, {}};                      \
+        column_sums<V, 2>(COLUMNS_GIVEN, add, TwoSums{of_du, of_product, pitch}, shared);                         \
+    }                                                                                                             \
+    extern "C" __global__ void backward##name##_##V(const T* x, const float* mean, const float* variance,         \
+                                                    BEHIND const T* dy, const float* of_du,                       \
+                                                    const float* of_product, T* dx, float eps, COLUMNS) {         \
+        Given given{mean, variance, nullptr, gamma, beta, eps};                                                   \
+        Backward<V, RELU> each{given, x, dy, of_du, of_product, dx, items, {}, {}, {}, {}};                       \
+        map_columns<V>(COLUMNS_GIVEN, each);                                                                      \
     }
-NORMALIZE(1)
-NORMALIZE(4)
+#define NOTHING
+#define GAMMA_AND_BETA const float *gamma, const float *beta,
+#define EACH(V)                                                                           \
+    BATCH_NORM(V, false, , NOTHING, nullptr, nullptr)                                     \
+    BATCH_NORM(V, false, _scale, GAMMA_AND_BETA, gamma, beta)                             \
+    BATCH_NORM(V, true, _scale_relu, GAMMA_AND_BETA, gamma, beta)                         \
+    extern "C" __global__ void inference_backward_##V(                                    \
+        const float* variance_sum, const float* factor, const T* dy, T* dx, float eps, COLUMNS) { \
+        map_columns<V>(COLUMNS_GIVEN, Rescale<V>{dy, dx, variance_sum, factor, eps, {}}); \
+    }
+EACH(1)
+EACH(4)
 
 // ---- Scale: a factor, and perhaps a summand, by channel. y may have the bytes of x.
 
 // For channels that are innermost, in a number that is a multiple of four; `four` is that number / 4.
 template <bool SHIFT>
-__device__ inline void scale_inner(const T* x, const T* gamma, const T* beta, T* y, int64 n4, int four) {
+__device__ inline void scale_inner(const T* x, const float* gamma, const float* beta, T* y, int64 n4, int four) {
     for (int64 i = first(); i < n4; i += step()) {
         uint32 c = remainder(i, four, quotient(i, four));
         float4 v = load4(x, i), g = load4(gamma, c), b = make_float4(0, 0, 0, 0);
@@ -318,7 +361,7 @@ __device__ inline void scale_inner(const T* x, const T* gamma, const T* beta, T*
 
 // For any layout: `inner` elements of a channel are neighbours in memory.
 template <bool SHIFT>
-__device__ inline void scale_any(const T* x, const T* gamma, const T* beta, T* y, int64 n, int inner, int channels) {
+__device__ inline void scale_any(const T* x, const float* gamma, const float* beta, T* y, int64 n, int inner, int channels) {
     for (int64 i = first(); i < n; i += step()) {
         int64 row = quotient(i, inner);
         uint32 c = remainder(row, channels, quotient(row, channels));
@@ -327,16 +370,16 @@ __device__ inline void scale_any(const T* x, const T* gamma, const T* beta, T* y
     }
 }
 
-extern "C" __global__ void scale_4(const T* x, const T* gamma, T* y, int64 n4, int four) {
+extern "C" __global__ void scale_4(const T* x, const float* gamma, T* y, int64 n4, int four) {
     scale_inner<false>(x, gamma, nullptr, y, n4, four);
 }
-extern "C" __global__ void scale_shift_4(const T* x, const T* gamma, const T* beta, T* y, int64 n4, int four) {
+extern "C" __global__ void scale_shift_4(const T* x, const float* gamma, const float* beta, T* y, int64 n4, int four) {
     scale_inner<true>(x, gamma, beta, y, n4, four);
 }
-extern "C" __global__ void scale_1(const T* x, const T* gamma, T* y, int64 n, int inner, int channels) {
+extern "C" __global__ void scale_1(const T* x, const float* gamma, T* y, int64 n, int inner, int channels) {
     scale_any<false>(x, gamma, nullptr, y, n, inner, channels);
 }
 extern "C" __global__ void scale_shift_1(
-    const T* x, const T* gamma, const T* beta, T* y, int64 n, int inner, int channels) {
+    const T* x, const float* gamma, const float* beta, T* y, int64 n, int inner, int channels) {
     scale_any<true>(x, gamma, beta, y, n, inner, channels);
 }

@@ -98,26 +98,36 @@ __device__ inline Range windows(int at, int pad, int kernel, int stride, int out
     return {min((at + pad) / stride, out - 1), over < 0 ? 0 : over / stride + 1};
 }
 
-// dx = the sum of dy over the windows whose index names this position. `items`: of dx.
-template <int V, class I>
-__device__ inline void max_backward(const I* index, const T* dy, T* dx, int64 items, Geometry g) {
+// dx = the sum of dy over the windows whose index names this position. With RELU the maximum is that of a ReLU's top: dx
+// is 0 (0 * the sum, so that NaN stays) unless y, the maximum, is positive. `items`: of dx.
+template <int V, bool RELU, class I>
+__device__ inline void max_backward(const I* index, const T* y, const T* dy, T* dx, int64 items, Geometry g) {
     for (int64 i = first(); i < items; i += step()) {
         Place p = place<V>(i, g.h, g.w, g.c);
         Range rows = windows(p.row, g.ph, g.kh, g.sh, g.oh), columns = windows(p.column, g.pw, g.kw, g.sw, g.ow);
         Some<V> sum;
+        bool positive[V];
 #pragma unroll
-        for (int k = 0; k < V; k++) sum.v[k] = 0;
+        for (int k = 0; k < V; k++) sum.v[k] = 0, positive[k] = !RELU;
         for (int r = rows.from; r >= rows.to; r--) {
             for (int q = columns.from; q >= columns.to; q--) {
                 int here = (p.row + g.ph - r * g.sh) * g.kw + p.column + g.pw - q * g.sw, where[V];
                 int64 at = ((p.image * g.oh + r) * g.ow + q) * g.c + p.channel;
                 load_index<V>(index, at, where);
                 Some<V> s = load_some<V>(dy, at);
+                if constexpr (RELU) {
+                    Some<V> top = load_some<V>(y, at);
+#pragma unroll
+                    for (int k = 0; k < V; k++) positive[k] |= where[k] == here && top.v[k] > 0;
+                }
 #pragma unroll
                 for (int k = 0; k < V; k++)
                     if (where[k] == here) sum.v[k] += s.v[k];
             }
         }
+#pragma unroll
+        for (int k = 0; k < V; k++)
+            if (!positive[k]) sum.v[k] *= 0;
         store_some<V>(dx, i * V, sum);
     }
 }
@@ -179,7 +189,11 @@ __device__ inline void ave_backward(const T* dy, T* dx, int64 items, Geometry g)
         max_forward<V, false, true>(x, nullptr, index, items, GIVEN);                                                 \
     }                                                                                                                 \
     extern "C" __global__ void max_backward_##name##_##V(const I* index, const T* dy, T* dx, int64 items, GEOMETRY) { \
-        max_backward<V>(index, dy, dx, items, GIVEN);                                                                 \
+        max_backward<V, false>(index, nullptr, dy, dx, items, GIVEN);                                                 \
+    }                                                                                                                 \
+    extern "C" __global__ void max_backward_relu_##name##_##V(const I* index, const T* y, const T* dy, T* dx,         \
+                                                              int64 items, GEOMETRY) {                                \
+        max_backward<V, true>(index, y, dy, dx, items, GIVEN);                                                        \
     }
 #define EACH(V)                                                                                     \
     INDEXED(V, uint8, uint8)                                                                        \

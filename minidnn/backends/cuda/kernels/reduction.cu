@@ -2,7 +2,8 @@
 // computed. `normalization` uses the sum of x * dy, which is Scale's gamma gradient.
 //
 // The first stage sums chunks of items, and the second sums the chunks' sums; one chunk needs no second stage. Both add
-// in an order that depends on shapes alone.
+// in an order that depends on shapes alone. The sums are stored as T, or by kernels with `_float` in their names as
+// float: Scale's gradients are float in every storage.
 
 #include "columns.cuh"
 
@@ -57,42 +58,51 @@ struct Partial {  // (chunks, channels)
     __device__ void operator()(int, int64 chunk, int c, float v) { to[chunk * channels + c] = v; }
 };
 
+template <class S>
 struct Whole {
-    T* to;
+    S* to;
 
     __device__ void operator()(int, int64, int c, float v) { store(to, c, v); }
 };
 
-#define SUMS(V)                                                                                                  \
-    extern "C" __global__ void sum_##V(const T* dy, T* db, COLUMNS) {                                            \
-        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
-        column_sums<V, 1>(COLUMNS_GIVEN, Sum<V>{dy}, Whole{db}, shared);                                         \
-    }                                                                                                            \
+#define SUMS(V, S, name)                                                                               \
+    extern "C" __global__ void sum##name##_##V(const T* dy, S* db, COLUMNS) {                          \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                     \
+        column_sums<V, 1>(COLUMNS_GIVEN, Sum<V>{dy}, Whole<S>{db}, shared);                            \
+    }                                                                                                  \
+    extern "C" __global__ void sum_products##name##_##V(const T* x, const T* dy, S* dw, COLUMNS) {     \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                     \
+        column_sums<V, 1>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, Whole<S>{dw}, shared);               \
+    }                                                                                                  \
+    extern "C" __global__ void rectified_sum##name##_##V(const T* y, const T* dy, T* dx, S* db, COLUMNS) { \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                     \
+        column_sums<V, 1>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, Whole<S>{db}, shared);            \
+    }
+#define SUMS_OF_CHUNKS(V)                                                                                        \
     extern "C" __global__ void sum_chunks_##V(const T* dy, float* partial, COLUMNS) {                            \
         __shared__ float shared[V * COLUMN_BLOCK];                                                               \
         column_sums<V, 1>(COLUMNS_GIVEN, Sum<V>{dy}, Partial{partial, channels}, shared);                        \
-    }                                                                                                            \
-    extern "C" __global__ void sum_products_##V(const T* x, const T* dy, T* dw, COLUMNS) {                       \
-        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
-        column_sums<V, 1>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, Whole{dw}, shared);                            \
     }                                                                                                            \
     extern "C" __global__ void sum_products_chunks_##V(const T* x, const T* dy, float* partial, COLUMNS) {       \
         __shared__ float shared[V * COLUMN_BLOCK];                                                               \
         column_sums<V, 1>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, Partial{partial, channels}, shared);           \
     }                                                                                                            \
-    extern "C" __global__ void rectified_sum_##V(const T* y, const T* dy, T* dx, T* db, COLUMNS) {               \
-        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
-        column_sums<V, 1>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, Whole{db}, shared);                         \
-    }                                                                                                            \
     extern "C" __global__ void rectified_sum_chunks_##V(const T* y, const T* dy, T* dx, float* partial, COLUMNS) { \
         __shared__ float shared[V * COLUMN_BLOCK];                                                               \
         column_sums<V, 1>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, Partial{partial, channels}, shared);        \
     }
-SUMS(1)
-SUMS(4)
+SUMS(1, T, )
+SUMS(4, T, )
+SUMS(1, float, _float)
+SUMS(4, float, _float)
+SUMS_OF_CHUNKS(1)
+SUMS_OF_CHUNKS(4)
 
 // The second stage: out[c] = the sum of partial[., c].
-extern "C" __global__ void finish(const float* partial, T* out, COLUMNS) {
-    __shared__ float shared[COLUMN_BLOCK];
-    column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, Whole{out}, shared);
-}
+#define FINISH(S, name)                                                                          \
+    extern "C" __global__ void finish##name(const float* partial, S* out, COLUMNS) {             \
+        __shared__ float shared[COLUMN_BLOCK];                                                   \
+        column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, Whole<S>{out}, shared);         \
+    }
+FINISH(T, )
+FINISH(float, _float)

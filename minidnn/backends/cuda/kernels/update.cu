@@ -86,14 +86,17 @@ extern "C" __global__ void sgd_momentum(float* w, const T* dw, float* h, SGD_NUM
 #define OF_EIGHT(type, name) \
     type name##0, type name##1, type name##2, type name##3, type name##4, type name##5, type name##6, type name##7
 
+#define EIGHT(name) name##0, name##1, name##2, name##3, name##4, name##5, name##6, name##7
+
 // Sums the squares of up to eight gradients, the k-th by blocks_k blocks. Each block writes one sum to `partial`.
-extern "C" __global__ void squares(OF_EIGHT(const T*, dw), OF_EIGHT(int64, n), OF_EIGHT(int, blocks), double* partial) {
-    __shared__ double shared[UPDATE_BLOCK];
-    const T* all[8] = {dw0, dw1, dw2, dw3, dw4, dw5, dw6, dw7};
+template <class S>
+__device__ inline void sum_squares(OF_EIGHT(const S*, dw), OF_EIGHT(int64, n), OF_EIGHT(int, blocks), double* partial,
+                                   double (&shared)[UPDATE_BLOCK]) {
+    const S* all[8] = {dw0, dw1, dw2, dw3, dw4, dw5, dw6, dw7};
     int64 sizes[8] = {n0, n1, n2, n3, n4, n5, n6, n7};
     int blocks[8] = {blocks0, blocks1, blocks2, blocks3, blocks4, blocks5, blocks6, blocks7};
     int block = blockIdx.x;
-    const T* dw = dw0;
+    const S* dw = dw0;
     int64 n = 0, among = 1;
     for (int k = 0; k < 8; k++) {
         if (block >= 0 && block < blocks[k]) {
@@ -112,6 +115,15 @@ extern "C" __global__ void squares(OF_EIGHT(const T*, dw), OF_EIGHT(int64, n), O
     sum = block_sum(shared, sum);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
+
+#define SQUARES(S, name)                                                                            \
+    extern "C" __global__ void name(OF_EIGHT(const S*, dw), OF_EIGHT(int64, n), OF_EIGHT(int, blocks), \
+                                    double* partial) {                                              \
+        __shared__ double shared[UPDATE_BLOCK];                                                     \
+        sum_squares<S>(EIGHT(dw), EIGHT(n), EIGHT(blocks), partial, shared);                        \
+    }
+SQUARES(T, squares)
+SQUARES(float, squares_float)
 
 // The factor is threshold / norm if the norm is larger than the threshold, else 1. For one block.
 extern "C" __global__ void clip_factor(const double* partial, float* factor, int n, double threshold) {
