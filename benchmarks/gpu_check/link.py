@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.backends.cuda.api import Direction
 from minidnn.backends.cuda.device import CudaDevice
-from minidnn.measuring.link import computing, ops
+from minidnn.measuring.link import computing
 from minidnn.program import Op
 from minidnn.programs.autodiff import differentiate
 
@@ -40,7 +40,7 @@ def item(run: Run) -> None:
         run.case("by size", link.sizes)
     finally:
         link.close()
-    for op in ops(1 << 10, 16) if run.place.small else ops():
+    for op in run.place.beside:
         run.case(f"beside {op.kind}", partial(beside, device, op, run.place.link_bytes))
 
 

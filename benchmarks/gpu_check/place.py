@@ -22,6 +22,7 @@ from benchmarks import nets
 from minidnn.backends.cuda import compile, packages
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.nvrtc import Nvrtc
+from minidnn.measuring.link import ops
 from minidnn.memory import policies
 from minidnn.nets.net import Net
 
@@ -36,6 +37,7 @@ class Place:
     torch = "cuda"  # the name of PyTorch's device
     formats = ("float32", "bfloat16")  # that are timed, float32 with TF32 allowed
     link_bytes = 1 << 30
+    beside = ops()  # that run while copies are timed
     large = 64 << 30  # bytes of the card that item s allocates at once
     pinned = (1 << 30, 4 << 30)  # bytes of page-locked memory whose allocation item s times
     staged = ("resnet50", 32)  # the net that item s loads, stage by stage
@@ -152,6 +154,7 @@ class Rehearsal(Place):
     small = True
     torch = "cpu"
     link_bytes = 1 << 16
+    beside = ops(1 << 10, 16)
     tight = 1 << 40
     speed = (("tests/residual", 4),)
     large = 1 << 22

@@ -71,8 +71,10 @@ class Link:
         ]
 
 
-def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Link:
-    """Measure the copies between this device and the host, with copies of `nbytes` and medians of `repeats` runs."""
+def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS, beside: Sequence[Op] | None = None) -> Link:
+    """Measure the copies between this device and the host, with copies of `nbytes` and medians of `repeats` runs.
+
+    beside: the ops that the device computes meanwhile; None: those of `ops`"""
     with opened(device, 2 * nbytes, 2 * nbytes) as runtime:
         runtime.host.fill(1)
         for half in (runtime.arena[:nbytes], runtime.arena[nbytes : 2 * nbytes]):
@@ -88,7 +90,7 @@ def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Li
             rate("out", *both),
             rate("in", *both),
             median_seconds(runtime, [copies(runtime, nbytes, 64)[0]], repeats, "out"),
-            tuple(computing(device, op, nbytes, min(repeats, 3)) for op in ops()),
+            tuple(computing(device, op, nbytes, min(repeats, 3)) for op in beside or ops()),
         )
 
 

@@ -8,10 +8,12 @@ import json
 import numpy as np
 import pytest
 
+from minidnn import costs
 from minidnn.backends.cuda.cudnn import NoPlan
 from minidnn.backends.cuda.device import KernelFailed
 from minidnn.backends.cuda.runtime import Lost
 from minidnn.cli.main import main
+from minidnn.measuring import bench
 from minidnn.memory.execution.trial import Unfit
 from minidnn.memory.schedule import Compute
 from minidnn.programs.build import programs
@@ -157,6 +159,53 @@ def test_the_snapshots_facts_name_what_ran_instead(tmp_path):
     with Solver(load(LENET), device=fake_device(), resume="latest", **given) as solver:
         (note,) = [n for n in solver.notes if n.startswith("algorithms")]
     assert "{}, but the snapshot's run had {'conv1.forward': 'eng0'}: last bits may differ" in note
+
+
+# ---- commands
+
+
+@pytest.fixture
+def gpu(monkeypatch, tmp_path):
+    """A function that plants a fault in the GPU that `--device cuda` opens. Its link has been measured before."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(bench, "GROUP", 0)
+    known = costs.measurements(fake_device())
+    known.bandwidth_out = known.bandwidth_in = 1e9
+    known.beside = [{"bound_by": "memory", "op": "sum", "bandwidth_out": 1e9, "bandwidth_in": 1e9, "slower": 1.0}]
+    known.save()
+    return lambda *fault: monkeypatch.setattr("minidnn.backends.cuda.open_gpu", lambda: faulty(*fault))
+
+
+def profile(*arguments: str) -> int:
+    return main(["profile", str(LENET), "--device", "cuda", *arguments])
+
+
+def test_profile_goes_on_and_lists_what_was_refused(gpu, capsys):
+    gpu(lambda plan: first(plan) and of_conv1(plan))
+    line = f"conv1.forward [eng1_k0=1] on cuda: {QUOTED}"
+    assert profile() == 0
+    assert f"\nrefused, and not used: {line}\n" in capsys.readouterr().out
+    assert profile("--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["measured"] == 0 and list(found["refused"].values()) == [line], "also at the next start"
+    assert {r["algorithm"] for r in found["rows"] if r["op"] == "conv1.forward"} == {"eng0"}
+    assert {r["algorithm"] for r in found["rows"] if r["op"] == "conv2.forward"} == {"eng0", "eng1_k0=1"}
+
+
+def test_profile_ends_where_no_plan_is_left(gpu, capsys):
+    gpu(of_conv1)
+    assert profile() == 2
+    said = capsys.readouterr().err
+    assert said.startswith("minidnn: layer conv1, conv1.forward: cuDNN refused to run all of its plans (")
+    assert said.endswith("or use --device cpu\n")
+
+
+@pytest.mark.parametrize("command", ["profile", "time"])
+def test_a_lost_gpu_ends_a_command_with_one_line(gpu, capsys, command):
+    gpu(first, "broken")
+    assert main([command, str(LENET), "--device", "cuda"]) == 1
+    said = capsys.readouterr().err
+    assert LOST in said and len(said.splitlines()) == 1 and "internal error" not in said
 
 
 def test_train_says_it_on_stderr(tmp_path, capsys, monkeypatch):
