@@ -48,7 +48,8 @@ def costs_of(run: Run, device: CudaDevice, programs: Sequence[Program]) -> Costs
     try:
         return measure(device, programs, known, tell=tell, copies=copies)
     finally:
-        shutil.copyfile(known.path, run.folder / "costs.json")  # for use on machines without the card, too
+        if known.path.exists():  # for use on machines without the card, too
+            shutil.copyfile(known.path, run.folder / "costs.json")
         if count := len(known.seconds) - before:
             free = device.api.free_memory()
             run.say(f"measured {count} (op, algorithm) in {time.time() - began:.1f} s; then {free} bytes are free")
@@ -104,6 +105,22 @@ class Loaded:
             self.session.objective("TRAIN")
         self.session.machine.settle()
         return (perf_counter() - began) / count
+
+    def both_ways(self, count: int = 3) -> tuple[list[float], list[float]]:
+        """The losses of a few steps, each waited for; and those of the same steps launched as the solver does, which
+        reads a loss while the rest of its step still runs."""
+        machine, found = self.session.machine, []
+        before = {t: machine.get(t) for t in self.schedule.program.carried}
+        for run in (self.session.step, self.session.launch):
+            for t, value in before.items():
+                machine.set(t, value)
+            losses: list[float] = []
+            for _ in range(count):
+                run("TRAIN")
+                losses.append(self.session.objective("TRAIN"))
+            machine.settle()
+            found.append(losses)
+        return found[0], found[1]
 
     def close(self) -> None:
         self.session.close()

@@ -145,6 +145,17 @@ def test_the_device_computes_for_as_long_as_copies_go_on(monkeypatch):
     assert (found.out, found.back, found.slower) == (pytest.approx(1e5), pytest.approx(700 / 6e-3), 1)
 
 
+def test_copies_are_measured_beside_the_next_plan_where_one_is_refused():
+    device, op = fake_device(), link.ops(64, 8)[1]
+    plant(device, lambda plan: plan.name == "eng1_k0=1")
+    assert link.computing(device, op, 1 << 12, 2).slower > 0
+    assert list(device.refused.values()) == ["product [line.eng1_k0=1] on cuda: CUDNN_STATUS_EXECUTION_FAILED"]
+    device = fake_device()
+    plant(device, lambda plan: True)
+    with pytest.raises(NoPlan, match="layer link, product: cuDNN refused to run all of its plans"):
+        link.computing(device, op, 1 << 12, 2)
+
+
 def test_short_ops_run_in_groups_on_a_gpu():
     device = fake_device()
     api = device.api
