@@ -338,6 +338,26 @@ class Trainer:
         if self.cuda:
             torch.cuda.synchronize()
 
+    def top(self, most: int = 15) -> list[dict[str, Any]]:
+        """The kernels in which a step spends most of its time, slowest first; on a CPU, PyTorch's ops. A list of one
+        reason if PyTorch's profiler does not work here."""
+        activity, types = torch.profiler.ProfilerActivity, torch.autograd.DeviceType
+        wanted = types.CUDA if self.cuda else types.CPU
+        try:
+            with torch.profiler.profile(activities=[activity.CPU, *([activity.CUDA] if self.cuda else [])]) as seen:
+                self.step()
+                self.synchronize()
+            rows = [
+                {
+                    "kernel": e.key, "calls": e.count,
+                    "seconds": (e.self_device_time_total if self.cuda else e.self_cpu_time_total) / 1e6,
+                }
+                for e in seen.key_averages() if e.device_type == wanted
+            ]  # fmt: skip
+        except Exception as error:  # the times beside matter more
+            return [{"kernel": f"not known: {error}"[:200], "calls": 0, "seconds": 0.0}]
+        return sorted(rows, key=lambda row: -row["seconds"])[:most]
+
     def cpu_peak(self) -> int:
         """The peak of bytes in one step on the CPU: tensors that live from step to step, plus the highest sum of the
         allocations that PyTorch's profiler reports during the step.

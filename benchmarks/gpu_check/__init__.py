@@ -8,13 +8,14 @@ Items, most important first (`ITEMS` in benchmarks/gpu_check/__main__.py, with t
 this folder and runs in a process of its own:
 
     s  start       seconds until something runs, and free memory at each stage: look at these first on a new card
-    a  operations  every op kind and every algorithm against the reference, in every number format, also in a capture
-    b  policies    every policy ends with the same bytes as baseline; compute-sanitizer's memcheck
+    a  operations  every op kind and every algorithm against the reference, in float32 and bfloat16, also in a capture
     g  link        bytes per second out, in, both at once, during compute, and in a replayed graph
-    d  speed       iteration time and peak memory compared with PyTorch's, in float32 and bfloat16
+    d  speed       iteration time and peak memory compared with PyTorch's, net by net, in float32 and bfloat16
+    e  tight       large nets in 12 GiB, compared with PyTorch's checkpoint and save_on_cpu
+    b  policies    every policy ends with the same bytes as baseline; compute-sanitizer's memcheck
+    p  half        item a in float16
     c  digits      real digits learned to 97 %, in every number format
     f  foresight   predicted against measured time and peak, and the rate of copies while a net is trained
-    e  tight       large nets in 12 GiB, compared with PyTorch's checkpoint and save_on_cpu
     h  properties  the card's properties as cuDNN lists them, and its plans compared with those found without the card
     k  compiled    PyTorch's torch.compile, in the time that is left
 

@@ -24,6 +24,7 @@ SOURCES += ("tests/support/**/*.py", "tests/support/nets/*.yaml")  # the example
 
 CODE = "GPU_CHECK_CODE"
 TIME = "time of the item"  # a case of each item that only records its seconds
+REFUSED = "plans that cuDNN refused to run"  # a case of each item that met some
 
 LATELY = 3.0  # hours that a machine is lent at most, in which the code may change from one run to the next
 

@@ -17,7 +17,7 @@ import numpy as np
 from benchmarks.gpu_check.run import Run, Wrong
 from minidnn.backends.cuda.api import Direction
 from minidnn.backends.cuda.device import CudaDevice
-from minidnn.measuring.link import computing, ops
+from minidnn.measuring.link import computing, first_that_runs, workspace
 from minidnn.program import Op
 from minidnn.programs.autodiff import differentiate
 
@@ -40,7 +40,7 @@ def item(run: Run) -> None:
         run.case("by size", link.sizes)
     finally:
         link.close()
-    for op in ops(1 << 10, 16) if run.place.small else ops():
+    for op in run.place.beside:
         run.case(f"beside {op.kind}", partial(beside, device, op, run.place.link_bytes))
 
 
@@ -119,16 +119,15 @@ class Link:
     @contextlib.contextmanager
     def _computing(self, device: CudaDevice, op: Op) -> Iterator[tuple[str, int, Callable[[], None]]]:
         """(the algorithm of a convolution, how many runs outlast the copies, a function that enqueues these runs)"""
-        algorithm = device.algorithms(op)[0]
         sizes = [-(-t.nbytes // 256) * 256 for t in op.tensors]
-        bench = device.runtime(sum(sizes) + algorithm.workspace, 0, 0.0, 0)
+        bench = device.runtime(sum(sizes) + workspace(device, op), 0, 0.0, 0)
         try:
             at, views = 0, {}
             for t, size in zip(op.tensors, sizes, strict=True):
                 views[t] = bench.arena[at : at + t.nbytes]
                 at += size
             bench.fill(bench.arena, 0x3D)()  # 0x3d3d3d3d is 0.046 in float32; zeros could be quicker to multiply
-            call = device.prepare(op, algorithm, views, bench.arena[at : at + algorithm.workspace])
+            algorithm, call = first_that_runs(device, bench, op, views, at)
             (one,) = self.seconds((self.compute, call))
             copying = max(*self.seconds(self._copy("out"), self._copy("in")))
             most = 2000 if self.nbytes > 1 << 20 else 3  # in a rehearsal times do not matter

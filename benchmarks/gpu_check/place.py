@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, cached_property
@@ -22,6 +23,7 @@ from benchmarks import nets
 from minidnn.backends.cuda import compile, packages
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.nvrtc import Nvrtc
+from minidnn.measuring.link import ops
 from minidnn.memory import policies
 from minidnn.nets.net import Net
 
@@ -36,12 +38,15 @@ class Place:
     torch = "cuda"  # the name of PyTorch's device
     formats = ("float32", "bfloat16")  # that are timed, float32 with TF32 allowed
     link_bytes = 1 << 30
+    inner_bytes = 1 << 30  # that are copied within the card
+    filled_bytes = 4 << 30  # that item s fills again and again while the host waits
+    beside = ops()  # that run while copies are timed
     large = 64 << 30  # bytes of the card that item s allocates at once
     pinned = (1 << 30, 4 << 30)  # bytes of page-locked memory whose allocation item s times
     staged = ("resnet50", 32)  # the net that item s loads, stage by stage
     tight = 12 << 30  # the budget of item e
     # (net, batch) that item d compares with PyTorch; item f runs some of them under every policy
-    speed = (("resnet50", 256), ("vgg16", 64), ("alexnet", 256), ("googlenet", 128), ("vgg19", 256))
+    speed = (("resnet50", 256), ("vgg19", 256), ("vgg16", 64), ("alexnet", 256), ("googlenet", 128))
     foresight = (("vgg16", 64), ("resnet50", 256))
     compiled = (("resnet50", 256, "bfloat16"), ("resnet50", 256, "float32"), ("vgg16", 64, "bfloat16"))
     tight_nets = (("vgg19", 256), ("resnet152", 64))
@@ -73,6 +78,21 @@ class Place:
         except Exception:
             return False
         return True
+
+    def refused(self) -> dict[str, str]:
+        """The plans that cuDNN listed and refused to run in this process, each with its message."""
+        found: dict[str, str] = {}
+        for device in self._devices.values():
+            found |= {name: f"{name}: {why}" for name, why in device.nan.refused.items()} | device.refused
+        return found
+
+    def clocks(self) -> str:
+        """The card's clocks, power and temperature, as nvidia-smi prints them; why not, if it does not."""
+        command = ["nvidia-smi", "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu", "--format=csv,noheader"]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        except (OSError, subprocess.SubprocessError) as error:
+            return f"not known: {error}"
 
     def net(self, name: str, batch: int | None = None) -> Net:
         """The net of that name in the zoo; "tests/NAME" is tests/support/nets/NAME.yaml.
@@ -152,6 +172,8 @@ class Rehearsal(Place):
     small = True
     torch = "cpu"
     link_bytes = 1 << 16
+    beside = ops(1 << 10, 16)
+    inner_bytes = filled_bytes = 1 << 16
     tight = 1 << 40
     speed = (("tests/residual", 4),)
     large = 1 << 22

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu_check.journal import Journal, Record
+from benchmarks.gpu_check.journal import REFUSED, Journal, Record
 from benchmarks.gpu_check.place import Place
 
 BROKEN = 3  # the exit code that asks for a new process: in this one CUDA does not work any more
@@ -89,12 +89,17 @@ class Run:
         return None
 
     def end(self) -> None:
-        """Record the cases that were not begun for want of time; also that there are none, if an earlier record has
-        some."""
+        """Record the cases that were not begun for want of time, and the plans that cuDNN refused to run; also that
+        there are none, if an earlier record has some."""
         if self.left_out:
             self.say(f"left out for want of time: {', '.join(self.left_out)}")
         if self.left_out or (self.item, "left out") in self.journal.latest():
             self._note("left out", "left out", values={"cases": self.left_out})
+        refused = self.place.refused()
+        for why in refused.values():
+            self.say(f"refused: {why}")
+        if refused or (self.item, REFUSED) in self.journal.latest():
+            self._note(REFUSED, "ok", values={"refused": refused})
 
     def _note(self, case: str, state: str, **more: Any) -> Record:
         return self.journal.append(

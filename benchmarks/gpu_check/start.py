@@ -8,6 +8,9 @@ an arena takes as many bytes as planned.
     stages         a net under vdnn_all, loaded twice: seconds and free memory after it was planned, loaded, run call by
                    call, captured, replayed and closed. The second loading must take nothing but the arena, within one
                    granule. Steps may take at most MARGIN bytes, which are left free for them.
+    plans          seconds and bytes of the card that cuDNN takes to list and build the plans of a large net
+    told           whether the host, which waits for an output in the middle of a replayed graph, gets that replay's
+                   output and not the one before
 """
 
 from __future__ import annotations
@@ -18,14 +21,16 @@ from typing import Any
 
 from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.nets import TRAIN, batch_of
-from minidnn.backends.cuda.device import MARGIN
-from minidnn.costs import estimate
+from minidnn.backends.cuda.device import MARGIN, OF_CUDNN
+from minidnn.costs import estimate, geometry
+from minidnn.memory.execution.runtime import Bound
 from minidnn.memory.planning import arrange
 from minidnn.programs.build import programs
 from minidnn.training.session import Session
 
 STORAGES = ("float", "bf16", "fp16")
 POLICY = "vdnn_all"
+FILLS, LAUNCHES = 20, 5
 
 
 def item(run: Run) -> None:
@@ -35,6 +40,9 @@ def item(run: Run) -> None:
     granule = run.case("device memory", lambda: device_memory(run))
     net = "stages of {}, {}".format(*run.place.staged)
     run.case(net, lambda: stages(run, granule["granule_bytes"] if granule else 1), needs=0 if small else 8)
+    run.case("the host is told", lambda: told(run))
+    name, batch = run.place.speed[0]
+    run.case(f"plans of {name}, {batch}", lambda: plans(run, name, batch), needs=0 if small else 3)
     run.case("page-locked memory", lambda: page_locked(run), needs=0 if small else 3)
 
 
@@ -109,6 +117,56 @@ def page_locked(run: Run) -> dict[str, Any]:
         rows.append({"bytes": nbytes, "seconds": allocated, "first_use_seconds": used, "release_seconds": released})
     last = rows[-1]
     return {"bytes_per_second": last["bytes"] / max(last["seconds"], 1e-9), "rows": rows}
+
+
+def told(run: Run) -> dict[str, Any]:
+    """Launch a step again and again that copies new bytes in, computes, copies them out and computes on. The host waits
+    for the copy out alone, by an event that each replay has to record anew. Raises Wrong if the host sees old bytes."""
+    nbytes, stale, seconds = 1 << 20, [], []
+    runtime = run.place.device().runtime(nbytes + run.place.filled_bytes, 2 * nbytes)
+    try:
+        word, block = runtime.arena[:nbytes], runtime.arena[nbytes:]
+        sent, got = runtime.host[:nbytes], runtime.host[nbytes:]
+        fill = runtime.fill(block, 0)
+
+        def work() -> None:
+            for _ in range(FILLS):
+                fill()
+
+        step = [
+            Bound(0, "in", runtime.copy(word, sent, "in")), Bound(1, "compute", on=0), Bound(2, "compute", work),
+            Bound(3, "out", on=2), Bound(4, "out", runtime.copy(got, word, "out")), Bound(5, "compute", work),
+        ]  # fmt: skip
+        prepared = runtime.bind(step, outputs_after=4)
+        for k in range(1, LAUNCHES + 1):  # the first is not captured
+            sent[:] = k
+            began = time.perf_counter()
+            runtime.launch(prepared)
+            runtime.wait_for_outputs()
+            reached = time.perf_counter() - began
+            if (got != k).any():
+                stale.append(k)
+            runtime.settle()
+            seconds.append((reached, time.perf_counter() - began))
+    finally:
+        runtime.close()
+    values = {"launches": LAUNCHES, "stale": stale, "output_seconds": seconds[-1][0], "step_seconds": seconds[-1][1]}
+    if stale:
+        why = f"in the launches {stale} the host was told of outputs that were not there: let it wait for a step's end"
+        raise Wrong(why, values)
+    return values
+
+
+def plans(run: Run, name: str, batch: int) -> dict[str, Any]:
+    """Seconds and bytes that cuDNN takes to list and build all plans of a net; those with a ReLU are tried, too."""
+    device = run.place.device()
+    before, began = device.api.free_memory(), time.perf_counter()
+    ops = programs(run.place.net(name, batch), TRAIN, ("TRAIN",), fuses=device.fuses)["TRAIN"].ops
+    listed = {geometry(op): device.algorithms(op) for op in ops if op.kind in OF_CUDNN}
+    return {
+        "seconds": time.perf_counter() - began, "taken_bytes": before - device.api.free_memory(),
+        "geometries": len(listed), "plans": sum(map(len, listed.values())),
+    }  # fmt: skip
 
 
 def stages(run: Run, granule: int) -> dict[str, Any]:

@@ -15,18 +15,19 @@ from typing import Any
 
 from benchmarks.gpu_check import chart
 from benchmarks.gpu_check.goals import Goal, goals
-from benchmarks.gpu_check.journal import TIME, Journal, Record, code, commit
+from benchmarks.gpu_check.journal import REFUSED, TIME, Journal, Record, code, commit
 
 TITLES = {
     "s": "Beginning, and memory at each stage",
     "a": "Every op kind and algorithm against the reference",
-    "b": "Every policy leaves the bytes of baseline",
     "g": "The link",
     "d": "Iteration time and peak memory beside PyTorch",
+    "e": "In a tight budget, beside PyTorch",
+    "b": "Every policy leaves the bytes of baseline",
+    "p": "Every op kind and algorithm against the reference, in float16",
     "k": "Beside torch.compile",
     "c": "Digits",
     "f": "Predicted and measured",
-    "e": "In a tight budget, beside PyTorch",
     "h": "Properties and plans, on the card and without it",
 }
 GIB = 2**30
@@ -66,7 +67,7 @@ def made(journal: Journal, name: str, rehearsal: bool) -> str:
     if description := _value(by_item["s"], "opening", "device"):
         lines += [str(description), ""]
     lines += [f"Code {code()} ({commit() or 'no git there'}). Each line of results.jsonl is one case.", ""]
-    cases = [r for r in records if r["case"] != TIME]
+    cases = [r for r in records if r["case"] not in (TIME, REFUSED)]
     good = sum(r["state"] == "ok" for r in cases)
     failed = [r for r in cases if r["state"] == "failed"]
     lines += [f"{good} cases well, {len(failed)} failed.", ""]
@@ -75,17 +76,28 @@ def made(journal: Journal, name: str, rehearsal: bool) -> str:
     for record in cases:
         if record["state"] == "left out" and record["values"]["cases"]:
             lines.append(f"- left out for want of time ({record['item']}): {', '.join(record['values']['cases'])}")
+    for why, items in refused(records).items():
+        lines.append(f"- a plan that cuDNN refused to run, so that others ran ({', '.join(items)}): {_cell(why)}")
     for other in sorted({r["code"] for r in cases} - {code()}):
         those = sorted({r["item"] for r in cases if r["code"] == other})
         count = sum(r["code"] == other for r in cases)
         lines.append(f"- {count} cases were run with the code {other} (of {', '.join(f'({x})' for x in those)})")
     lines += ["", *_goals(goals(records))]
     for letter, title in TITLES.items():
-        if found := [r for r in by_item[letter] if r["case"] != TIME]:
+        if found := [r for r in by_item[letter] if r["case"] not in (TIME, REFUSED)]:
             seconds = _value(by_item[letter], TIME, "seconds")
             took = f" ({seconds:.0f} s of {_value(by_item[letter], TIME, 'limit'):.0f})" if seconds else ""
             lines += ["", f"## ({letter}) {title}{took}", "", *SECTIONS.get(letter, _plain)(found)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def refused(records: Iterable[Record]) -> dict[str, list[str]]:
+    """cuDNN's message of each plan that it refused to run -> the items that met it."""
+    found: dict[str, list[str]] = {}
+    for r in records:
+        for why in (r.get("values") or {}).get("refused", {}).values() if r["case"] == REFUSED else ():
+            found.setdefault(why, []).append(r["item"])
+    return found
 
 
 def _older(record: Record) -> str:
@@ -142,11 +154,13 @@ def _operations(records: list[Record]) -> list[str]:
             v["tolerance"],
             "yes" if r["state"] == "ok" else "**NO**",
             len(v.get("no_plan", ())) or None,
+            len(v.get("refused", ())) or None,
         ]
         for r in records
         if "runs" in (v := r.get("values") or {})
     ]
     header = ["kind", "examples", "runs", "worst error (of the largest value)", "allowed", "right", "without a plan"]
+    header += ["plans refused"]
     return _rows(header, rows)
 
 
@@ -163,7 +177,7 @@ def _link(records: list[Record]) -> list[str]:
 
 
 def _speed(records: list[Record]) -> list[str]:
-    rows, lean, rest = [], [], []
+    rows, lean, rest, details = [], [], [], []
     for r in _well(records):
         v = r["values"]
         if "torch_seconds" in v:
@@ -171,7 +185,9 @@ def _speed(records: list[Record]) -> list[str]:
                 r["case"], v["seconds"] * 1e3, v["torch_seconds"] * 1e3, v["seconds"] / v["torch_seconds"],
                 v["images_per_second"], v["arena_bytes"] / GIB, v["torch_reserved_bytes"] / GIB,
                 v["torch_allocated_bytes"] / GIB, v["launch_gap"],
+                *(taken and taken / GIB for taken in map(v.get, ("taken_after_steps_bytes", "taken_by_torch_bytes"))),
             ])  # fmt: skip
+            details += _details(r["case"], v)
         elif "no_slower" in v:
             lean.append([
                 r["case"].removesuffix(", smallest peak"), v["policy"], v["seconds"] * 1e3, v["over_torch"],
@@ -180,7 +196,7 @@ def _speed(records: list[Record]) -> list[str]:
         else:
             rest.append(r)
     first = ["net, batch, format", "ms", "PyTorch ms", "ratio", "images/s", "arena GiB", "PyTorch reserved GiB"]
-    first += ["PyTorch allocated GiB", "launch gap"]
+    first += ["PyTorch allocated GiB", "launch gap", "all that we take GiB", "all that PyTorch takes GiB"]
     second = ["net, batch, format", "leanest policy that is no slower", "ms", "over PyTorch's", "arena GiB"]
     second += ["over PyTorch's reserved", "policies tried"]
     lines = [
@@ -190,7 +206,20 @@ def _speed(records: list[Record]) -> list[str]:
         *_rows(first, rows),
     ]
     lines += ["", *_rows(second, lean)] if lean else []
-    return [*lines, *(["", *_plain(rest)] if rest else [])]
+    return [*lines, *(["", *_plain(rest)] if rest else []), *details]
+
+
+def _details(case: str, v: dict[str, Any]) -> list[str]:
+    """Where both sides spend their time: ours by kind of op, PyTorch's by kernel."""
+    kinds = [
+        [k["kind"], k["ops"], k["seconds"] * 1e3, k["seconds"] / v["kernel_seconds"], k["bytes_per_second"] / 1e9,
+         k["of_a_copy"]]
+        for k in v.get("kinds", ())
+    ]  # fmt: skip
+    header = [f"{case}: ops of the kind", "runs", "ms", "of all kernels", "GB/s, each tensor once", "of a copy's rate"]
+    kernels = [[k["kernel"][:90], k["calls"], k["seconds"] * 1e3] for k in v.get("torch_top", ())]
+    lines = ["", *_rows(header, kinds)] if kinds else []
+    return lines + (["", *_rows([f"{case}: PyTorch's kernel", "calls", "ms"], kernels)] if kernels else [])
 
 
 def _policies(records: list[Record]) -> list[str]:
@@ -280,6 +309,6 @@ def _stage(found: dict[str, float]) -> tuple[float, float]:
 
 WAYS = ("out", "in")
 SECTIONS = {
-    "s": _start, "a": _operations, "b": _policies, "g": _link, "d": _speed, "f": _foresight, "e": _tight,
-    "k": _compiled,
+    "s": _start, "a": _operations, "p": _operations, "b": _policies, "g": _link, "d": _speed, "f": _foresight,
+    "e": _tight, "k": _compiled,
 }  # fmt: skip

@@ -2,7 +2,8 @@
 
 For comparison, PyTorch's seconds in as much memory over its own without a limit: in eager mode, with
 torch.utils.checkpoint, and with save_on_cpu. The most promising policies run first, then PyTorch, then the other
-policies.
+policies. Which are promising depends on the link: policies that copy hide their copies only if it moves what must leave
+before the forward pass is over. If it does not, policies that recompute come first.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from minidnn.formats import usable
 from minidnn.memory.budget import BudgetError
 from minidnn.programs.build import programs
 
-FIRST = ("vdnn_dyn", "superneurons", "accudnn", "vdnn_conv", "vdnn_all", "layrub", "sqrt_n", "vdnn_pp", "liveness")
-LIKELIEST = 3
+COPYING = ("vdnn_dyn", "superneurons", "accudnn", "vdnn_conv", "vdnn_all", "layrub", "vdnn_pp")
+RECOMPUTING = ("sqrt_n", "recompute_cheap", "recompute_all")
+FORWARD = 1 / 3  # the forward pass, as a part of a step
+LIKELIEST = 5
 UNLIMITED = "liveness:p"
 
 
@@ -27,6 +30,14 @@ def item(run: Run) -> None:
     for form in run.place.formats[-1 if run.place.small else 0 :]:
         for name, batch in run.place.tight_nets:
             Tight(run, name, batch, form).cases()
+
+
+def first(free: dict[str, Any], budget: int) -> tuple[str, ...]:
+    """The policies to run first. free: the values of a run without a budget, {} if there are none.
+
+    `liveness` comes before all: where it keeps the budget, it costs nothing."""
+    slow = not free.get("seconds") or free["bytes"] - budget > free["link_out"] * FORWARD * free["seconds"]
+    return ("liveness", *RECOMPUTING, *COPYING) if slow else ("liveness", *COPYING, *RECOMPUTING)
 
 
 class Tight:
@@ -41,7 +52,7 @@ class Tight:
     def cases(self) -> None:
         free = self.run.case(f"{self.title}: {UNLIMITED}, no budget", self._ours(UNLIMITED, None, None), self.needs)
         base = free and free.get("seconds")
-        policies = self.run.place.policies(FIRST)
+        policies = self.run.place.policies(first(free or {}, self.budget))
         for policy in policies[:LIKELIEST]:
             self.run.case(f"{self.title}: {policy}", self._ours(policy, self.budget, base), self.needs)
         self._peers()
@@ -71,7 +82,7 @@ class Tight:
                 self.batch = loaded.batch
                 seconds = self._timed(loaded)
                 return {
-                    "seconds": seconds, "over_unlimited": base and seconds / base,
+                    "seconds": seconds, "over_unlimited": base and seconds / base, "link_out": costs.bandwidth_out,
                     "bytes": loaded.arrangement.arena, "host_bytes": loaded.arrangement.host,
                 }  # fmt: skip
         except (BudgetError, MemoryError) as error:

@@ -14,7 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.costs import key
+    from minidnn.costs import geometry, key
     from minidnn.report import profile as report
     from minidnn.report import table
 
@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
                         "key": key(op, choice.algorithm),
                     }
                 )
+    mine = {geometry(op) for program in about.programs for op in program.ops}
     facts: dict[str, Any] = {
         "device": known.device,
         "format": about.setting.format,
@@ -46,10 +47,11 @@ def run(args: argparse.Namespace) -> int:
         "beside_compute": known.beside,
         "cache": str(known.path),
         "measured": count,
+        "refused": {k: why for k, why in known.refused.items() if k.rpartition(" [")[0] in mine},
     }
     if args.json:
         table.dump({**facts, "rows": rows})
         return 0
-    mine = [row for row in rows if row["program"] == about.train.name]
-    report.show(facts, mine, len(known.seconds), f"{about.titled()} on {known.device}")
+    shown = [row for row in rows if row["program"] == about.train.name]
+    report.show(facts, shown, len(known.seconds), f"{about.titled()} on {known.device}")
     return 0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import common, given, opened, positive
+from minidnn.visible import say
 
 if TYPE_CHECKING:
     from minidnn.training.events import Event
@@ -38,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
         args.solver, batch=args.batch, resume=args.resume, weights=args.weights, **chosen,
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
+        for sentence in solver.session.refusals:
+            say(f"minidnn: {sentence}", file=sys.stderr)
         images = seconds = 0.0
         ended: int | None = None  # the signal that ended the run
         with watching(solver, quiet=args.json) as watch:
@@ -62,6 +66,7 @@ def run(args: argparse.Namespace) -> int:
             "description": solver.session.device.description,
             "format": solver.session.setting.format,
             "seed": solver.seed,
+            "refused": solver.session.refusals,
             "peak_bytes": arrangement.arena,
             "host_bytes": arrangement.off_device,
             "pinned_bytes": arrangement.host,

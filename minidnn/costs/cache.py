@@ -40,7 +40,8 @@ class NotKept(BadInput, OSError):
 
 @dataclass(eq=False)
 class Measurements:
-    """Seconds measured on one device, kept in one file. `seconds` has them by `key`."""
+    """Seconds measured on one device, kept in one file. `seconds` has them by `key`, `refused` the messages of the
+    algorithms that the device refused to run."""
 
     device: str  # name and description: library, version, threads
     path: Path
@@ -50,11 +51,12 @@ class Measurements:
     # how fast copies are while the device computes (measuring/link.py); for reports, no plan uses it
     beside: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     problem: str | None = None  # a sentence for the user: why an existing file could not be used
 
     def covers(self, ops: Iterable[Op], algorithms: Callable[[Op], Iterable[Algorithm]]) -> bool:
-        """Whether the copies and each of these ops with each of its algorithms have been measured."""
-        known = self.seconds
+        """Whether the copies and each of these ops with each of its algorithms have been measured or refused."""
+        known = self.seconds.keys() | self.refused.keys()
         return self.bandwidth_out > 0 and all(key(op, a) in known for op in ops for a in algorithms(op))
 
     def check_writable(self) -> None:
@@ -79,7 +81,7 @@ class Measurements:
 
 
 FORMAT = 1
-_SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "beside", "seconds")
+_SAVED = ("device", "bandwidth_out", "bandwidth_in", "latency", "beside", "seconds", "refused")
 
 
 def measurements(device: Device, directory: Path | None = None) -> Measurements:
@@ -107,6 +109,7 @@ def measurements(device: Device, directory: Path | None = None) -> Measurements:
         out, back, latency = (float(content[name]) for name in _SAVED[1:4])
         found = Measurements(identity, path, out, back, latency, _beside(content.get("beside", [])))
         found.seconds = {str(k): float(v) for k, v in content["seconds"].items()}
+        found.refused = {str(k): str(v) for k, v in content.get("refused", {}).items()}  # older files have none
         if not all(v > 0 for v in (*found.seconds.values(), found.bandwidth_out, found.bandwidth_in)):
             raise ValueError("a number in it is not positive")
         return found
@@ -128,7 +131,8 @@ def measured(device: Device, known: Measurements) -> Costs:
 
     def choose(op: Op) -> tuple[Choice, ...]:
         try:
-            return tuple(Choice(a, known.seconds[key(op, a)]) for a in device.algorithms(op))
+            named = {key(op, a): a for a in device.algorithms(op)}
+            return tuple(Choice(a, known.seconds[k]) for k, a in named.items() if k not in known.refused)
         except KeyError:
             why = f"{op.name} has not been measured on {device.name}: run `minidnn profile` again"
             raise ValueError(why) from None

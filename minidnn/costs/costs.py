@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 
+from minidnn.errors import InvalidInput
 from minidnn.program import Algorithm, Op
 
 # Kinds whose kernels read some of their reads twice, and which: sums over them come before anything is written. (A
@@ -91,3 +92,16 @@ def remembering(choose: Callable[[Op], tuple[Choice, ...]]) -> Callable[[Op], tu
         return known[op]
 
     return choices
+
+
+def offered(costs: Costs, algorithms: Callable[[Op], Iterable[Algorithm]]) -> Costs:
+    """The costs without the algorithms that `algorithms(op)` does not list any more. Their `choices` raises
+    InvalidInput if none is left."""
+
+    def choose(op: Op) -> tuple[Choice, ...]:
+        listed = set(algorithms(op))
+        if left := tuple(c for c in costs.choices(op) if c.algorithm in listed):
+            return left
+        raise InvalidInput(f"{costs.device} has refused every algorithm of {op.name} that the costs have")
+
+    return replace(costs, choices=remembering(choose))

@@ -8,7 +8,7 @@ other does arithmetic (an inner product). The ops of nets lie in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
@@ -16,10 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.memory.execution.device import Device
-from minidnn.memory.execution.runtime import Bound, Runtime
+from minidnn.memory.execution.device import Device, KernelFailed
+from minidnn.memory.execution.runtime import Bound, Call, Runtime
 from minidnn.memory.schedule import Stream, aligned
-from minidnn.program import Op, Pass, Tensor
+from minidnn.program import Algorithm, Op, Pass, Tensor
 
 COPY_BYTES = 32 * 2**20
 REPEATS = 5
@@ -71,8 +71,10 @@ class Link:
         ]
 
 
-def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Link:
-    """Measure the copies between this device and the host, with copies of `nbytes` and medians of `repeats` runs."""
+def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS, beside: Sequence[Op] | None = None) -> Link:
+    """Measure the copies between this device and the host, with copies of `nbytes` and medians of `repeats` runs.
+
+    beside: the ops that the device computes meanwhile; None: those of `ops`"""
     with opened(device, 2 * nbytes, 2 * nbytes) as runtime:
         runtime.host.fill(1)
         for half in (runtime.arena[:nbytes], runtime.arena[nbytes : 2 * nbytes]):
@@ -88,7 +90,7 @@ def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS) -> Li
             rate("out", *both),
             rate("in", *both),
             median_seconds(runtime, [copies(runtime, nbytes, 64)[0]], repeats, "out"),
-            tuple(computing(device, op, nbytes, min(repeats, 3)) for op in ops()),
+            tuple(computing(device, op, nbytes, min(repeats, 3)) for op in beside or ops()),
         )
 
 
@@ -118,18 +120,17 @@ def ops(summed: int = SUMMED, side: int = SIDE) -> tuple[Op, Op]:
 
 def computing(device: Device, op: Op, nbytes: int, repeats: int = 3) -> Computing:
     """Measure copies of `nbytes` while the device runs this op again and again."""
-    algorithm = device.algorithms(op)[0]
     places, at = {}, 2 * aligned(nbytes)
     for t in op.tensors:
         places[t], at = at, at + aligned(t.nbytes)
-    with opened(device, at + algorithm.workspace, 2 * nbytes) as runtime:
+    with opened(device, at + workspace(device, op), 2 * nbytes) as runtime:
         runtime.host.fill(1)
         runtime.write(runtime.arena[: 2 * nbytes], runtime.host)
         for t in op.tensors:
             values = np.linspace(0.1, 1, t.size, dtype=np.float32)  # no zeros, with which a kernel might be quicker
             runtime.write(runtime.arena[places[t] : places[t] + t.nbytes], values.view(np.uint8))
         views = {t: device.view(runtime.arena[at : at + t.nbytes], t) for t, at in places.items()}
-        call = device.prepare(op, algorithm, views, runtime.arena[at : at + algorithm.workspace])
+        _, call = first_that_runs(device, runtime, op, views, at)
         both = copies(runtime, nbytes)
         one = median_seconds(runtime, [Bound(0, "compute", call)], 2, "compute")
         copying = max(median_seconds(runtime, [c], 2, c.stream) for c in both)
@@ -145,6 +146,27 @@ def computing(device: Device, op: Op, nbytes: int, repeats: int = 3) -> Computin
         slowed = median_seconds(runtime, [work, *both], repeats, "compute")
     bound_by = "arithmetic" if op.flops > 10 * op.nbytes else "memory"
     return Computing(bound_by, op.kind, out, back, slowed / alone)
+
+
+def workspace(device: Device, op: Op) -> int:
+    """The most bytes of workspace that an algorithm of the op needs."""
+    return max(a.workspace for a in device.algorithms(op))
+
+
+def first_that_runs(
+    device: Device, runtime: Runtime, op: Op, views: Mapping[Tensor, Any], at: int
+) -> tuple[Algorithm, Call]:
+    """The first algorithm of the op that the device does not refuse to run, and its call. The workspace lies in the
+    arena from `at` on."""
+    while True:
+        algorithm = device.algorithms(op)[0]
+        call = device.prepare(op, algorithm, views, runtime.arena[at : at + algorithm.workspace])
+        if not device.in_doubt(op, algorithm):
+            return algorithm, call
+        try:
+            runtime.attempt(call)
+        except KernelFailed as refusal:
+            device.drop(op, algorithm, refusal)
 
 
 def median_seconds(runtime: Runtime, bound: Sequence[Bound], repeats: int, stream: Stream) -> float:

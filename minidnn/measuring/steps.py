@@ -34,8 +34,8 @@ class Steps:
     """Runs steps of a schedule and collects the seconds of each instruction."""
 
     def __init__(self, device: Device, arrangement: Arrangement) -> None:
-        (self.schedule,) = arrangement.schedules.values()
         self.machine = Machine(device, arrangement)
+        (self.schedule,) = self.machine.arrangement.schedules.values()
         self.taken: dict[int, list[float]] = {}  # seconds of each step, by instruction
         _fill(self.machine, self.schedule.program)
         self._step()  # not counted: it warms the caches

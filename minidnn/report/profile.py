@@ -13,7 +13,9 @@ HEADINGS = ("op", "algorithm", "workspace", "time", "GFLOP/s", "GB/s")
 
 
 def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], kept: int, title: str) -> None:
-    """Print these rows, then the rates of copies from `document`. kept: how many measurements its cache file holds."""
+    """Print these rows, then the refused algorithms and the rates of copies from `document`.
+
+    kept: how many measurements its cache file holds"""
     lines = [
         [
             row["op"],
@@ -26,5 +28,7 @@ def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], kept: i
         for row in rows
     ]
     plain(HEADINGS, lines, title)
+    for why in document["refused"].values():
+        say(f"refused, and not used: {why}")
     say(beside(document["beside_compute"]))
     say(f"copies out / in: {rates(document)}; {document['measured']} measured now, {kept} kept in {document['cache']}")

@@ -127,6 +127,7 @@ def _train(
             tell(f"loading {policy}")
             planned_with = replace(costs, staging=results[policy].schedule.staging)  # a refused policy's ring differs
             runners[policy] = open_runner(policy, planned_with, results[policy].arrangement.budget)
+            results[policy].arrangement = runners[policy].arrangement  # the device may have refused an algorithm
         done = 0
         while steps is None or done < steps:
             tell(f"step {done + 1} of {steps or '?'}: {', '.join(policies)}")

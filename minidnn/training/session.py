@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from minidnn.backends import open_device
-from minidnn.costs import estimate
+from minidnn.costs import estimate, offered
 from minidnn.errors import InvalidInput, few
 from minidnn.formats import usable, widened
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.trace import Trace
+from minidnn.memory.execution.trial import Unfit, refusals
 from minidnn.memory.planning import arrange
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
@@ -81,13 +82,8 @@ class Session:
         self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=setting.format) for phase in phases}
         fuses = self.device.fuses if setting.fuse else None
         self.programs = build(self.graphs, train, setting.keep, executable(setting.facts), fuses)
-        self.arrangement = arrange(
-            list(self.programs.values()), setting.policy, self.costs, setting.budget, setting.host_budget
-        )
-        self.ram = Ram.of(self.arrangement, self.device.own_memory, self.programs)
-        if refused := self.ram.refusal(setting.policy, setting.ram):
-            raise refused
-        self.machine = Machine(self.device, self.arrangement, debug=setting.debug, delays=setting.delays)
+        self.machine = self._planned()
+        self.arrangement = self.machine.arrangement
         carried = {t.name: t for program in self.programs.values() for t in program.carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         others = [t for t in carried.values() if t not in self.params.tensors]
@@ -103,6 +99,27 @@ class Session:
             assign(self.machine, tensor, rows.full(tensor.shape, start, np.dtype(tensor.dtype)))
 
         self._closed = False
+
+    def _planned(self) -> Machine:
+        """The programs, planned and loaded. They are planned anew where the device refuses an algorithm, and all that
+        are left need more workspace."""
+        setting = self.setting
+        while True:
+            arrangement = arrange(
+                list(self.programs.values()), setting.policy, self.costs, setting.budget, setting.host_budget
+            )
+            self.ram = Ram.of(arrangement, self.device.own_memory, self.programs)
+            if refused := self.ram.refusal(setting.policy, setting.ram):
+                raise refused
+            try:
+                return Machine(self.device, arrangement, debug=setting.debug, delays=setting.delays)
+            except Unfit:
+                self.costs = offered(self.costs, self.device.algorithms)
+
+    @property
+    def refusals(self) -> list[str]:
+        """A sentence for each algorithm that the device refused to run for this net: why, and what runs instead."""
+        return refusals(self.device, self.arrangement)
 
     def step(self, program: str, **how: Any) -> Trace | None:
         """Run a program once, on the inputs written for it; `how` holds further arguments of Machine.step."""

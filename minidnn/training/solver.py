@@ -367,7 +367,7 @@ class Solver:
         device = self.session.device
         chosen = self.session.arrangement.schedules["TRAIN"].plan.algorithm
         together = kinds(self.session.programs["TRAIN"])
-        unusual = {op.name: a.name for op, a in chosen.items() if a != device.algorithms(op)[0]}
+        unusual = {op.name: a.name for op, a in chosen.items() if a != device.usual(op)}
         return {
             "device": device.description,
             "format": self.session.setting.format,

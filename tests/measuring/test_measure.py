@@ -1,22 +1,31 @@
 """Measuring: every (op, algorithm) once, what is known is not measured again, the result is kept."""
 
+import json
 import math
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from minidnn import costs
 from minidnn.backends import open_device
+from minidnn.backends.cuda.cudnn import NoPlan
 from minidnn.layers.convolution import ConvolutionAttrs
-from minidnn.measuring import link, steps
+from minidnn.measuring import bench, link, steps
 from minidnn.measuring import ops as study
 from minidnn.memory.execution import threads
+from minidnn.memory.execution.device import KernelFailed
 from minidnn.memory.execution.runtime import Bound
 from minidnn.memory.execution.threads import Threads
-from minidnn.program import Op, Pass, Program, Tensor
+from minidnn.optimizers import SGD
+from minidnn.program import Algorithm, Op, Pass, Program, Tensor
+from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from minidnn.report import devices
-from tests.support.cuda.fake import fake_device
+from minidnn.zoo import load
+from tests.support.cuda.fake import fake_device, plant
+from tests.support.paths import NET_FILES
 
 
 def program(channels=4):
@@ -136,6 +145,17 @@ def test_the_device_computes_for_as_long_as_copies_go_on(monkeypatch):
     assert (found.out, found.back, found.slower) == (pytest.approx(1e5), pytest.approx(700 / 6e-3), 1)
 
 
+def test_copies_are_measured_beside_the_next_plan_where_one_is_refused():
+    device, op = fake_device(), link.ops(64, 8)[1]
+    plant(device, lambda plan: plan.name == "eng1_k0=1")
+    assert link.computing(device, op, 1 << 12, 2).slower > 0
+    assert list(device.refused.values()) == ["product [line.eng1_k0=1] on cuda: CUDNN_STATUS_EXECUTION_FAILED"]
+    device = fake_device()
+    plant(device, lambda plan: True)
+    with pytest.raises(NoPlan, match="layer link, product: cuDNN refused to run all of its plans"):
+        link.computing(device, op, 1 << 12, 2)
+
+
 def test_short_ops_run_in_groups_on_a_gpu():
     device = fake_device()
     api = device.api
@@ -145,13 +165,13 @@ def test_short_ops_run_in_groups_on_a_gpu():
     def call():
         api.enqueue(device.compute, lambda: ran.append(api.replays), "op")
 
-    taken = study.timed(runtime, call, repeats=3)
+    taken = bench.timed(runtime, call, repeats=3)
     assert [ran.count(k) for k in range(4)] == [2, 20, 20, 20], "two to see how long it takes, then groups"
     assert len([w for w in api.log if w.what == "op"]) == 2 + 3 * 20, "each group is captured once"
     assert 0 < taken < 1e-5, "the fake takes a microsecond for each thing that is enqueued"
     assert len(api.events) == events and not api.graphs
     ran.clear()
-    assert study.timed(runtime, call, best=1e-9) > 0 and len(ran) == 2, "much slower than the best: that is enough"
+    assert bench.timed(runtime, call, best=1e-9) > 0 and len(ran) == 2, "much slower than the best: that is enough"
     runtime.close()
     assert not api.allocated and not api.events
 
@@ -167,7 +187,7 @@ def test_a_group_that_is_refused_leaves_nothing_behind():
             raise RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")
 
     with pytest.raises(RuntimeError, match="NOT_SUPPORTED"):
-        study.timed(runtime, call)
+        bench.timed(runtime, call)
     assert api.capture is None and not api.graphs and len(api.events) == events and not runtime.broken
 
 
@@ -190,12 +210,120 @@ def test_seconds_on_threads_are_those_of_compute_alone(monkeypatch):
     runtime.close()
 
 
-def test_large_tensors_repeat_ordinary_numbers(monkeypatch):
-    monkeypatch.setattr(study, "REPEATED", 7)
-    op = next(op for op in program().ops if op.kind == "convolution.forward")
-    random = np.random.default_rng(0)
-    for t in op.reads:
-        values = study._filled(t, op, random).view(t.dtype)
-        assert values.size == t.size and (values != 0).all() and np.isfinite(values).all()
-        assert np.array_equal(values, np.resize(values[:7], values.size))
-    assert not study._filled(op.writes[0], op, random).any()
+# ---- one arena for all ops
+
+QUICK = link.Link(1e9, 1e9, 1e9, 1e9, 1e-6, (link.Computing("memory", "gradient.add", 1e9, 1e9, 1.0),))
+
+
+def lenet():
+    return programs(load(NET_FILES / "lenet.yaml"), TrainSpec(SGD(momentum=0.9)), ("TRAIN",))["TRAIN"]
+
+
+def test_every_op_reads_ordinary_numbers_whatever_ran_before(monkeypatch):
+    """Nothing that an op has written is read by another, and integers are 0. Each op runs once here."""
+    device = open_device("reference")
+    prepare, looked = device.prepare, []
+
+    def looking(op, algorithm, views, workspace):
+        call = prepare(op, algorithm, views, workspace)
+
+        def look():
+            for t in op.reads:
+                values = views[t]
+                if np.issubdtype(values.dtype, np.integer):
+                    assert not values.any(), f"{t.name} of {op.name}"
+                elif t not in op.writes:
+                    looked.append(t.name)
+                    assert np.isfinite(values).all() and (values > 0).all(), f"{t.name} of {op.name}"
+            call()
+
+        return look
+
+    monkeypatch.setattr(device, "prepare", looking)
+    monkeypatch.setattr(bench, "timed", lambda runtime, call, *_: call() or 1.0)
+    wanted = {costs.key(op, a): (op, a) for op in lenet().ops for a in device.algorithms(op)}
+    told = []
+    with np.errstate(all="ignore"):
+        assert {k for k, _ in bench.each(device, wanted, lambda *what: told.append(what[0]))} == wanted.keys()
+    assert told == list(range(len(wanted))) and len(looked) > 30
+
+
+def test_an_arena_of_the_largest_op_is_taken_once(monkeypatch):
+    device, taken = fake_device(), []
+    allocate = device.api.allocate
+    monkeypatch.setattr(device.api, "allocate", lambda nbytes: taken.append(nbytes) or allocate(nbytes))
+    monkeypatch.setattr(bench, "timed", lambda *_: 1.0)
+    wanted = {costs.key(op, a): (op, a) for op in program().ops for a in device.algorithms(op)}
+    assert len(dict(bench.each(device, wanted))) == len(wanted) == 6
+    largest = max(op.nbytes + a.workspace for op, a in wanted.values())
+    assert len(taken) == 1 and largest <= taken[0] < largest + 4 * 256 and not device.api.allocated
+
+
+def test_of_16_bits_the_numbers_are_ordinary_too(monkeypatch):
+    pytest.importorskip("ml_dtypes")
+    device = fake_device()
+    x, y = Tensor("x", (300,), "bfloat16"), Tensor("y", (300,))
+    cast = Op("cast", "cast", "cast", Pass.FORWARD, (x,), (y,))
+    wanted = {
+        "narrow": (cast, Algorithm("default", 0)),
+        "wide": (replace(cast, reads=(y,), writes=(x,)), Algorithm("default", 0)),
+    }
+    seen = {}
+    monkeypatch.setattr(device, "prepare", lambda op, algorithm, views, workspace: (op, views))
+
+    def timed(runtime, call, *_):
+        op, views = call
+        (t,) = op.reads
+        seen[t.name] = runtime.read(views[t]).view(t.dtype).astype(np.float64)
+        return 1.0
+
+    monkeypatch.setattr(bench, "timed", timed)
+    assert len(dict(bench.each(device, wanted))) == 2
+    assert all((v > 1e-4).all() and (v < 10).all() for v in seen.values()) and seen.keys() == {"x", "y"}
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_second_start_measures_nothing(tmp_path, monkeypatch, refused):
+    """Seconds and refusals are kept by card, version of cuDNN, geometry and plan."""
+    calls = []
+    timed = bench.timed
+    monkeypatch.setattr(bench, "timed", lambda *a: calls.append(a) or timed(*a))
+    monkeypatch.setattr(bench, "GROUP", 0)
+
+    def start(**more):
+        device = fake_device()
+        plant(device, lambda plan: refused and plan.name == "eng1_k0=1")
+        calls.clear()
+        known = costs.measurements(device, tmp_path)
+        found = study.measure(device, [program()], known, copies=lambda _: QUICK, **more)
+        return found, known
+
+    first, known = start()
+    assert (
+        len(calls) == 6 and len(known.seconds) == (3 if refused else 6) and len(known.refused) == 6 - len(known.seconds)
+    )
+    again, kept = start()
+    assert not calls and (kept.seconds, kept.refused) == (known.seconds, known.refused)
+    for op in program().ops:
+        assert again.choices(op) == first.choices(op) and len(first.choices(op)) == (1 if refused else 2)
+    start(again=True)
+    assert len(calls) == 6, "what was refused is tried again, too"
+
+
+def test_measuring_goes_on_with_the_next_plan_and_ends_where_there_is_none(tmp_path):
+    device = fake_device()
+    plant(device, lambda plan: plan.problem.which == "backward_filter")
+    known = costs.measurements(device, tmp_path)
+    with pytest.raises(NoPlan, match=r"layer conv, conv\.backward_filter: cuDNN refused to run all of its plans"):
+        study.measure(device, [program()], known, copies=lambda _: QUICK)
+    assert json.loads(known.path.read_text())["refused"] == known.refused and len(known.refused) == 1
+    assert not device.api.allocated, "the arena is given back"
+
+
+def test_a_broken_gpu_ends_measuring(tmp_path):
+    device = fake_device()
+    plant(device, lambda plan: plan.name == "eng0", "broken")
+    known = costs.measurements(device, tmp_path)
+    with pytest.raises(KernelFailed, match="the GPU is lost to it: start a new process"):
+        study.measure(device, [program()], known, copies=lambda _: QUICK)
+    assert known.seconds and not known.refused and known.path.exists(), "what was measured before is kept"

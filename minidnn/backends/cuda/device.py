@@ -31,11 +31,10 @@ from minidnn.backends.cuda.api import Api, Call
 from minidnn.backends.cuda.cudnn import Cudnn, NoPlan
 from minidnn.backends.cuda.nan import NanProbe
 from minidnn.backends.cuda.recipe import Argument, Execute, Launch, Pointer, Read, Recipe, Space, storage
-from minidnn.backends.cuda.runtime import Bytes, CudaRuntime
+from minidnn.backends.cuda.runtime import Bytes, CudaRuntime, Lost
 from minidnn.backends.reference import NoKernel
-from minidnn.costs import Rates
-from minidnn.errors import Failed
-from minidnn.memory.execution.device import Device
+from minidnn.costs import Rates, geometry, key
+from minidnn.memory.execution.device import Device, KernelFailed
 from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> f(op) -> its recipes, best first, by our own kernels
@@ -66,10 +65,6 @@ TENSOR_CORES = {
 BFLOAT16 = (8, 0)
 # Bytes to leave free: CUDA itself takes some later, for the code of kernels, graphs and stacks.
 MARGIN = 256 << 20
-
-
-class KernelFailed(Failed, RuntimeError):
-    """CUDA or cuDNN refused an op. The message names the op and its algorithm, and quotes the refusal."""
 
 
 class Planner(Device):
@@ -108,23 +103,28 @@ class Planner(Device):
     def recipes(self, op: Op) -> list[Recipe]:
         """The op's recipes, the default first; made once per kind, attributes and shapes. Raises NoKernel if the
         backend does not have the kind, and NoPlan if cuDNN has no plan for the geometry."""
-        key = (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
-        if key not in self._recipes:
+        problem = _problem(op)
+        if problem not in self._recipes:
             if op.kind in KINDS:
-                self._recipes[key] = KINDS[op.kind](op)
+                self._recipes[problem] = KINDS[op.kind](op)
             elif op.kind in OF_CUDNN:
-                self._recipes[key] = self._sound(op, OF_CUDNN[op.kind](self.cudnn, op))
+                self._recipes[problem] = self._sound(op, OF_CUDNN[op.kind](self.cudnn, op))
             else:
                 raise NoKernel(
                     f"layer {op.layer}: the cuda backend has no kernel for {op.kind!r}; "
                     f"add one with minidnn.backends.cuda.KINDS[{op.kind!r}] = f(op) -> [Recipe, ...], "
                     "or use --device cpu"
                 )
-        return self._recipes[key]
+        return self._recipes[problem]
 
     def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
         """Those of cuDNN's recipes that compute what the op says. Without a GPU all are assumed to."""
         return recipes
+
+
+def _problem(op: Op) -> tuple:
+    """All that an op's recipes depend on."""
+    return (op.kind, op.attrs, *((t.shape, t.dtype) for t in (*op.reads, *op.writes)), len(op.reads))
 
 
 class CudaDevice(Planner):
@@ -144,10 +144,52 @@ class CudaDevice(Planner):
         self.compute = api.stream()
         cudnn.set_stream(self.compute)
         self.nan = NanProbe(api, cudnn, self.compute)
+        self.refused: dict[str, str] = {}
+        self._ran: set[str] = set()  # the keys (costs/cache.py) of cuDNN's plans that have run
+        self._usual: dict[tuple, Algorithm] = {}  # the defaults of geometries that have lost recipes
 
     def recipes(self, op: Op) -> list[Recipe]:
         self.api.enter()  # cuDNN, too, uses the GPU that is set for this thread
-        return super().recipes(op)
+        found = super().recipes(op)
+        if not found:
+            raise NoPlan(self._none_left(op))
+        return found
+
+    # ---- plans that cuDNN lists, and refuses to run
+
+    def in_doubt(self, op: Op, algorithm: Algorithm) -> bool:
+        return op.kind in OF_CUDNN and key(op, algorithm) not in self._ran
+
+    def drop(self, op: Op, algorithm: Algorithm, refusal: KernelFailed) -> None:
+        """Raises Lost if CUDA itself has failed, and NoPlan if cuDNN has refused all plans."""
+        if op.kind not in OF_CUDNN or isinstance(refusal, Lost):
+            raise refusal
+        if self._broken():
+            raise Lost(refusal) from refusal
+        problem, found = _problem(op), self.recipes(op)
+        self._usual.setdefault(problem, found[0].algorithm)
+        self.refused[key(op, algorithm)] = str(refusal)
+        self._recipes[problem] = [r for r in found if r.algorithm != algorithm]
+        self.recipes(op)
+
+    def usual(self, op: Op) -> Algorithm:
+        return self._usual.get(_problem(op)) or super().usual(op)
+
+    def _broken(self) -> bool:
+        """Whether CUDA itself has failed, so that nothing more runs in this process."""
+        try:
+            self.api.synchronize(self.compute)
+        except Exception:
+            return True
+        return False
+
+    def _none_left(self, op: Op) -> str:
+        said = [why for name, why in self.refused.items() if name.startswith(f"{geometry(op)} [")]
+        advice = ["use --no-fusion"] if op.kind.endswith("_relu") else []
+        advice += ["change the layer's geometry, its batch or --format", "use --device cpu"]
+        return (
+            f"layer {op.layer}, {op.name}: cuDNN refused to run all of its plans ({said[-1]}): {'; or '.join(advice)}"
+        )
 
     def _sound(self, op: Op, recipes: list[Recipe]) -> list[Recipe]:
         """The recipes without those whose ReLU was seen to hide NaN (nan.py). Raises NoPlan if none is left, and
@@ -160,7 +202,7 @@ class CudaDevice(Planner):
             raise
         except Exception as error:
             why = f"{op.name} on cuda: an image of NaN could not be tried: {error}; --no-fusion does without"
-            raise KernelFailed(why) from error
+            raise (Lost if self._broken() else KernelFailed)(why) from error
         if not found:
             raise NoPlan(f"layer {op.layer}, {op.name}: cuDNN's plans with a ReLU make 0 of NaN; use --no-fusion")
         return found
@@ -197,12 +239,15 @@ class CudaDevice(Planner):
             else:
                 calls.append(self._launch(step, storage(op), [value(a) for a in step.arguments]))
 
+        name = {key(op, algorithm)} if op.kind in OF_CUDNN else set()
+
         def call() -> None:
             try:
                 for each in calls:
                     each()
             except Exception as error:
                 raise KernelFailed(f"{op.name} [{algorithm.name}] on cuda: {error}") from error
+            self._ran.update(name)
 
         return call
 

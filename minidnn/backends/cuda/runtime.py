@@ -20,6 +20,7 @@ from typing import Any, cast
 import numpy as np
 
 from minidnn.backends.cuda.api import Api, Direction
+from minidnn.memory.execution.device import KernelFailed
 from minidnn.memory.execution.runtime import Bound, Call, Runtime, Timed
 from minidnn.memory.schedule import Stream
 from minidnn.sizes import text
@@ -48,6 +49,16 @@ class Prepared:
     outputs: int | None = None  # an event for the host, recorded after the outputs
     runs: int = 0  # launches so far
     graph: int | None = None  # captured at the second launch
+
+
+class Lost(KernelFailed):
+    """CUDA has failed and does nothing more in this process, where `open_gpu` returns the same device again."""
+
+    def __init__(self, error: object) -> None:
+        super().__init__(
+            f"{error}; after this error CUDA does nothing more in this process, so the GPU is lost to it: start a new "
+            "process (with --no-graph and compute-sanitizer it says where the error came from)"
+        )
 
 
 class CudaRuntime(Runtime):
@@ -163,16 +174,18 @@ class CudaRuntime(Runtime):
         that the next run finds idle streams.
 
         After the worst of CUDA's errors every later call fails, too. If the synchronization fails, the device counts as
-        broken."""
+        broken, and Lost is raised."""
         self.api.enter()
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self._flight = None
             try:
                 self._synchronize()
             except Exception:
                 self.broken = True
+                if isinstance(error, Exception):
+                    raise Lost(error) from error
             raise
 
     def _enqueue(self, prepared: Prepared) -> None:
@@ -204,7 +217,20 @@ class CudaRuntime(Runtime):
             with contextlib.suppress(Exception):  # the capture is spoiled, but it must end before streams can be used
                 self.api.release_graph(self.api.end_capture(compute))
             raise
-        return self.api.end_capture(compute)
+        try:
+            return self.api.end_capture(compute)
+        except Exception as error:  # a call did something that a capture forbids, and said nothing
+            raise KernelFailed(f"cuda: the capture of a graph failed: {error}; --no-graph does without") from error
+
+    def attempt(self, call: Call) -> None:
+        """Run a call once. Where steps are captured, also capture it: a call may fail in a capture alone."""
+        self.settle()
+        alone = Prepared([(0, "compute", call)])
+        with self._settled():
+            self._enqueue(alone)
+            self._synchronize()
+            if self.graphs:
+                self.api.release_graph(self._captured(alone))
 
     def run_timed(self, prepared: Prepared) -> tuple[list[Timed], float]:
         api, compute = self.api, self.streams["compute"]

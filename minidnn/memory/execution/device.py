@@ -8,14 +8,20 @@ streams of its own, or with kernels for fused ops, overrides them.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from minidnn.costs import CPU, Rates
+from minidnn.errors import Failed
 from minidnn.memory.execution.runtime import Call, Runtime
 from minidnn.memory.execution.threads import Threads
 from minidnn.program import Algorithm, Op, Tensor
+
+
+class KernelFailed(Failed, RuntimeError):
+    """A device refused to run an op. The message names the op and its algorithm, and quotes the refusal."""
 
 
 class Device:
@@ -65,6 +71,24 @@ class Device:
     def fuses(self, op: Op) -> bool:
         """Whether the device has a kernel for this fused op (programs/fusion/). Default: for none."""
         return False
+
+    # A library may list an algorithm and then refuse to run it. Such a device says which algorithms are in doubt, and
+    # drops those that were refused. Default: no algorithm is ever refused.
+
+    refused: Mapping[str, str] = MappingProxyType({})  # costs.key of each dropped algorithm -> the refusal's message
+
+    def in_doubt(self, op: Op, algorithm: Algorithm) -> bool:
+        """Whether this algorithm may be refused: it has not run yet for an op of this geometry."""
+        return False
+
+    def drop(self, op: Op, algorithm: Algorithm, refusal: KernelFailed) -> None:
+        """List this algorithm no longer for any op of this geometry. Raises `refusal` itself if it is none of the
+        algorithm, KernelFailed if the whole device has failed, and BadInput if no algorithm is left for the op."""
+        raise refusal
+
+    def usual(self, op: Op) -> Algorithm:
+        """The default of `algorithms` if nothing had been dropped."""
+        return self.algorithms(op)[0]
 
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:
         """`arena` bytes of the device, `host` bytes of the host, and the streams between them.

@@ -21,6 +21,7 @@ from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.runtime import Bound, Call, Timed
 from minidnn.memory.execution.threads import page_aligned
 from minidnn.memory.execution.trace import Span, Trace, memory_curve, name_of
+from minidnn.memory.execution.trial import tried
 from minidnn.memory.schedule import (
     Alloc,
     Arrangement,
@@ -70,6 +71,8 @@ class _Loaded:
 class Machine:
     """Runs the schedules of one net (TRAIN, ACCUMULATE, TEST) on one device, in one arena.
 
+    Its `arrangement` is the given one, but for algorithms that the device refused to run (memory/execution/trial.py).
+
     debug:  freed bytes are filled with 0xFF, which is NaN in every float format
     delays: copies are late by up to this many seconds at random, which exposes missing waits
     """
@@ -82,7 +85,7 @@ class Machine:
         delays: float = 0.0,
         seed: int = 0,
     ) -> None:
-        self.device, self.arrangement, self.debug = device, arrangement, debug
+        self.device, self.debug = device, debug
         budget = arrangement.budget or 0
         # The budget's bytes are taken at once, used or not. A budget beyond the device's memory limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
@@ -97,6 +100,7 @@ class Machine:
         self._closed = False
         self.loaded: dict[str, _Loaded] = {}
         try:
+            self.arrangement = arrangement = tried(device, arrangement, self._try)
             if debug:
                 self.runtime.run(self.runtime.bind([Bound(0, "compute", self.runtime.fill(self.arena, 0xFF))]))
             base = 0
@@ -110,6 +114,9 @@ class Machine:
     @property
     def arena(self) -> Any:
         return self.runtime.arena
+
+    def _try(self, schedule: Schedule, x: Compute) -> None:
+        self.runtime.attempt(self._prepared(schedule, x, self.arena[0:0]))
 
     # ---- binding
 

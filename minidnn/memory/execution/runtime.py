@@ -84,6 +84,10 @@ class Runtime(Protocol):
         """Return when no run is in flight."""
         ...
 
+    def attempt(self, call: Call) -> None:
+        """Run a call of the compute stream once, in each way in which `launch` would run it. Raises its error."""
+        self.run(self.bind([Bound(0, "compute", call)]))
+
     def run_timed(self, prepared: Any) -> tuple[list[Timed], float]:
         """Run prepared instructions once: the time of each, and the seconds of the whole run."""
         ...

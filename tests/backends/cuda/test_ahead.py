@@ -153,7 +153,7 @@ def test_a_batch_that_is_written_while_its_place_is_read_is_found(monkeypatch):
 
     run()
     monkeypatch.setattr(CudaRuntime, "launch", early)
-    with pytest.raises(Illegal, match="changed what a copy"):
+    with pytest.raises(KernelFailed, match="changed what a copy"):
         run()
 
 

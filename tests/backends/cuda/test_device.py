@@ -20,7 +20,7 @@ from minidnn.memory.schedule import Wait
 from minidnn.program import Op, Pass, Tensor
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.cuda import host as cuda_host
-from tests.support.cuda.fake import FakeApi, Illegal, fake_device
+from tests.support.cuda.fake import FakeApi, Illegal, fake_device, plant
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import FEW
 from tests.support.slow import quick_are
@@ -88,6 +88,7 @@ def test_the_same_bytes_under_every_policy_in_any_legal_order(net, policy):
         got = trained(net, device, policy, debug=True)
         assert [n for n in want if got[n].tobytes() != want[n]] == []
         assert device.api.replays == STEPS - 2, "each of the two bindings runs once before it is captured"
+        assert not device.refused
 
 
 def test_a_solver_trains_on_it_and_resumes():
@@ -148,37 +149,24 @@ def test_an_arena_that_does_not_fit_is_refused_before_anything_is_taken():
 
 
 def test_a_failing_kernel_names_its_op_and_algorithm():
-    device = fake_device()
-
-    def execute(plan, pack, workspace):
-        raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
-
-    device.cudnn.execute = execute
-    with machine("lenet", device, "baseline:p") as m, pytest.raises(KernelFailed) as e:
-        m.step()
+    device, refusing = fake_device(), False
+    plant(device, lambda plan: refusing)
+    with machine("lenet", device, "baseline:p") as m:
+        refusing = True
+        with pytest.raises(KernelFailed) as e:
+            m.step()
     assert str(e.value) == "conv1.forward [eng1_k0=1] on cuda: CUDNN_STATUS_EXECUTION_FAILED"
 
 
-def failing_execute(device, when):
-    """cuDNN refuses what `when` says."""
-    execute = device.cudnn.execute
-
-    def refuse(*arguments):
-        if when():
-            raise RuntimeError("CUDNN_STATUS_NOT_SUPPORTED")
-        execute(*arguments)
-
-    device.cudnn.execute = refuse
-
-
 def test_a_refused_launch_leaves_a_device_that_can_be_read_and_used():
-    device, refusing = fake_device(), [True]
-    failing_execute(device, lambda: refusing[0])
+    device, refusing = fake_device(), False
+    plant(device, lambda plan: refusing)
     with machine("lenet", device, "vdnn_all:m") as m:
+        refusing = True
         with pytest.raises(KernelFailed):
             m.step()
         assert not m.runtime.broken and not device.api.pending
-        refusing[0] = False
+        refusing = False
         feed(m, 0)
         m.step()
     assert all(np.isfinite(v).all() for v in carried(m).values())
@@ -187,9 +175,10 @@ def test_a_refused_launch_leaves_a_device_that_can_be_read_and_used():
 
 def test_a_failure_in_a_capture_ends_the_capture():
     device = fake_device()
-    failing_execute(device, lambda: refusing and device.api.capture is not None)
-    refusing, got = True, {}
+    plant(device, lambda plan: refusing, "captured")
+    refusing, got = False, {}
     with machine("lenet", device, "vdnn_all:p") as m:
+        refusing = True
         for k in range(2):
             feed(m, k)
             m.step()
@@ -214,7 +203,7 @@ def test_an_error_that_stays_leaves_the_device_to_the_end_of_the_process():
         device = fake_device()
         m = machine("lenet", device, "vdnn_all:m")
         device.api.enqueue(m.runtime.streams["out"], illegal, "illegal")
-        with pytest.raises(RuntimeError, match="cudaErrorIllegalAddress"):
+        with pytest.raises(KernelFailed, match=r"cudaErrorIllegalAddress; .*the GPU is lost to it: start a new"):
             m.step(**how)
         assert m.runtime.broken
         taken = len(device.api.allocated)

@@ -7,12 +7,12 @@ are the real sources, compiled by g++ (tests/support/cuda/host.py); cuDNN's conv
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
 from threading import get_ident
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -353,3 +353,22 @@ def _convolve(plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
 def fake_device(seed: int = 0, graphs: bool = True, memory: int = 1 << 30) -> CudaDevice:
     api = FakeApi(memory, seed)
     return CudaDevice(api, FakeCudnn(api), "a CUDA on the host", graphs)  # type: ignore[arg-type]
+
+
+def plant(device: CudaDevice, refused: Callable[[CudnnPlan], bool], how: str = "at once") -> None:
+    """Plant a fault: cuDNN does not run the plans that `refused` accepts. "at once": their calls raise an error;
+    "captured": only in a capture; "broken": they end in an error of the GPU, after which CUDA does nothing more."""
+    execute, api = device.cudnn.execute, cast(FakeApi, device.api)
+
+    def illegal() -> None:
+        raise RuntimeError("cudaErrorIllegalAddress")
+
+    def faulty(plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
+        if refused(plan) and how == "broken":
+            api.enqueue(device.compute, illegal, "an illegal access")
+        elif refused(plan) and (how == "at once" or api.capture is not None):
+            raise RuntimeError("CUDNN_STATUS_EXECUTION_FAILED")
+        else:
+            execute(plan, pack, workspace)
+
+    device.cudnn.execute = faulty  # type: ignore[method-assign]
