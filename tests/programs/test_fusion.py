@@ -19,7 +19,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import Program, Role
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import KINDS, as_cuda, fused, kinds, pooling
+from minidnn.programs.fusion import KINDS, as_cuda, fused, kinds, pooling, sums
 from minidnn.programs.updates import TrainSpec
 from minidnn.training.session import Session
 from minidnn.zoo import load
@@ -443,6 +443,68 @@ def test_poolings_train_to_the_same_bytes_under_every_policy(device):
             losses = [solver.step().loss for _ in range(2)]
             made.append((losses, {name: array.tobytes() for name, array in solver.values().items()}))
     assert all(one == made[0] for one in made)
+
+
+def fork(*consumers: str, of: str = "a") -> str:
+    """A convolution for each name, all of one bottom, and the sum of their tops, x."""
+    convs = "".join(conv(name, of, f"{name}.y", BIASLESS) for name in consumers)
+    return convs + plus(*(f"{name}.y" for name in consumers), "x")
+
+
+def plus(*bottoms_and_top: str) -> str:
+    *bottoms, top = bottoms_and_top
+    return f"- {{name: {top}_sum, type: Eltwise, bottom: [{', '.join(bottoms)}], top: {top}}}\n"
+
+
+STEM = conv("stem", "data", "a", BIASLESS)
+WITH_Z = fork("b", "c", of="s").replace("[b.y", "[z.y, b.y")
+
+
+def test_the_gradients_of_a_fork_are_summed_by_one_op():
+    before = program(STEM + fork("b", "c", "d", "e"))
+    after = fused(before, every)
+    first, second, third = (op for op in before.ops if op.kind == "gradient.add")
+    (one,) = (op for op in after.ops if op.kind == "gradient.sum")
+    assert one.name == "d+c+b.sum_stem.y.grad" and one.layer == "b" and one.during is third.during
+    assert one.reads == (*first.reads, second.reads[1], third.reads[1]), "in the order in which they arrive"
+    assert [t.name for t in one.reads] == [f"stem.y.grad.{layer}" for layer in "edcb"]
+    assert one.writes == third.writes and one.inplace == tuple((t, one.writes[0]) for t in one.reads)
+    assert one.flops == sum(op.flops for op in (first, second, third))
+    names_of = [op.name for op in after.ops]
+    assert names_of.index("b.backward_data") < names_of.index(one.name) < names_of.index("stem.backward_filter")
+    assert {t.name for t in before.tensors} - {t.name for t in after.tensors} == {
+        "stem.y.grad.sum2",
+        "stem.y.grad.sum3",
+    }
+    assert kinds(fused(before, as_cuda)) == ["gradient.sum"]
+
+
+@pytest.mark.parametrize(
+    ("layers", "found"),
+    {
+        "two": (STEM + fork("b", "c"), []),
+        "three": (STEM + fork("b", "c", "d"), ["c+b.sum_stem.y.grad"]),
+        "five": (STEM + fork(*"bcdef"), ["e+d+c.sum_stem.y.grad.sum4"]),
+        "seven": (STEM + fork(*"bcdefgh"), ["g+f+e.sum_stem.y.grad.sum4", "d+c+b.sum_stem.y.grad"]),
+        "a sum is the first": (
+            STEM + conv("z", "a", "z.y", BIASLESS) + plus("a", "data", "s") + WITH_Z, ["b+z.sum_stem.y.grad"],
+        ),
+        "a sum is the second": (STEM + plus("a", "data", "s") + conv("z", "a", "z.y", BIASLESS) + WITH_Z, []),
+        "a sum is added to itself": (STEM + plus("a", "a", "s") + fork("b", "c", of="s"), []),
+    }.values(),
+)  # fmt: skip
+def test_which_gradients_are_summed_by_one_op(layers, found):
+    fuses_to(layers, found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["liveness:m", "sqrt_n:m", "vdnn_all:m"])
+def test_gradients_that_wait_for_their_sum_do_not_raise_googlenet_s_peak(policy):
+    net, peaks = load("googlenet", 8), []
+    for fuses in (lambda op: every(op) and op.kind != sums.SUM, every):
+        p = programs(net, SPEC, ("TRAIN",), fuses=fuses)["TRAIN"]
+        peaks.append(arrange([p], policy, profile("titan_x")).schedules["TRAIN"].live_peak)
+    assert peaks[1] <= peaks[0]
 
 
 def test_what_is_kept_or_an_output_is_not_fused_away():

@@ -1,4 +1,4 @@
-"""Sums of several tensors, alone or fused with a ReLU or its backward (elementwise.c, programs/fusion/residual.py)."""
+"""Sums of several tensors, alone or fused with a ReLU or its backward (elementwise.c, programs/fusion/sums.py)."""
 
 from __future__ import annotations
 
