@@ -29,7 +29,6 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
 TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
 LACKS = {  # package -> family -> why it has no file
     "cpu.onednn": dict.fromkeys(("bias", "pooling", "activation", "dropout"), "native/ has all of it, or uncompiled/"),
-    "cpu.native": {},
     "cpu.uncompiled": dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
 }
 OTHERS = {  # folder -> its files that are no family's
