@@ -61,8 +61,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     # sums, products and maxima of tensors of one shape, and copies of them
     "elementwise": (
         "eltwise.forward",
+        "eltwise.forward_relu",
         "eltwise.backward",
         "gradient.add",
+        "gradient.sum",
+        "gradient.sum_relu",
         "identity.forward",
         "cast.forward",
         "cast.backward",

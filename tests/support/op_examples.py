@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, make_dataclass
 from functools import cache
+from itertools import product
 
 import numpy as np
 
@@ -159,6 +160,7 @@ def examples(seed: int = 0) -> Iterator[Example]:
     yield from updates(m)
     yield from fused(m)
     yield from scaled(m)
+    yield from sums(m)
     yield from channels(m)
 
 
@@ -391,6 +393,21 @@ def fused(m: Maker) -> Iterator[Example]:
             y, index = maximum(np.maximum(np.round(m.normal(*dx.shape) * 2 - 1) / 2, 0), a, dy.shape[2:])
             reads = [index.astype(was.dtype), y, e.data[dy]]
             yield m.example("pooling.backward_relu", reads, [dx.shape], a, note=e.name, exact=True)
+
+
+def sums(m: Maker, shapes=SHAPES) -> Iterator[Example]:
+    """More fused ops: sums of gradients, alone or with a ReLU's backward, and an Eltwise with its ReLU."""
+    for shape, count in product(shapes, (2, 3, 4)):
+        xs, y = [m.normal(*shape) for _ in range(count)], np.maximum(m.normal(*shape), 0)
+        for over in {0, count - 1}:
+            note = f"of {count} over {over}"
+            if count > 2:
+                yield m.example("gradient.sum", xs, [shape], inplace=[(over, 0)], note=note, exact=True)
+            pair = [(over + 1, 0)]
+            yield m.example("gradient.sum_relu", [y, *xs], [shape], inplace=pair, note=note, exact=True)
+        for coeff in ((1.0,) * count, (1.0, -2.0, 0.5, 0.25)[:count]):
+            a, pair = attrs(operation="SUM", coeff=coeff, index=None), [(count - 1, 0)]
+            yield m.example("eltwise.forward_relu", xs, [shape], a, inplace=pair, note=f"SUM {coeff}")
 
 
 def scaled(m: Maker) -> Iterator[Example]:

@@ -23,6 +23,13 @@ def add(op: Op) -> list[Recipe]:
     return [plain(_launch(op, "add", Read(0), Read(1), Write(0)))]
 
 
+def add_all(op: Op) -> list[Recipe]:
+    """One recipe for dx1 .. dxn -> dx, or for y dx1 .. dxn -> dx, the sum where y > 0, else 0. n is at most AT_ONCE."""
+    relu = op.kind.endswith("_relu")
+    kernel = f"add_relu_{len(op.reads) - 1}" if relu else f"add_{len(op.reads)}"
+    return [plain(_launch(op, kernel, *map(Read, range(len(op.reads))), Write(0)))]
+
+
 def cast(op: Op) -> list[Recipe]:
     """One recipe for x (scale) -> y, where x or y is float32. There is a scale, in float32, only if x is float32."""
     if len(op.reads) > 1:
@@ -41,6 +48,11 @@ def eltwise_forward(op: Op) -> list[Recipe]:
     if a.operation == "MAX":
         return [_maximum(op)]
     return [_folded(op, "sum", a.coeff) if a.operation == "SUM" else _folded(op, "product")]
+
+
+def eltwise_forward_relu(op: Op) -> list[Recipe]:
+    """One recipe for x1 .. xn -> y: the sum with coefficients, then the ReLU."""
+    return [_folded(op, "sum", op.attrs.coeff, "_relu")]
 
 
 def eltwise_backward(op: Op) -> list[Recipe]:
@@ -70,8 +82,9 @@ def _filled(values: Sequence[Argument], fill: Argument) -> tuple[Argument, ...]:
     return (*values, *(fill,) * (AT_ONCE - len(values)))
 
 
-def _folded(op: Op, kernel: str, coefficients: Sequence[float] = ()) -> Recipe:
+def _folded(op: Op, kernel: str, coefficients: Sequence[float] = (), last: str = "") -> Recipe:
     """The recipe for all operands, pass after pass, by the kernels `sum` (with a coefficient for each) or `product`.
+    `last` is appended to the last pass's kernel.
 
     The result so far is kept in the workspace, because y may have the bytes of an operand that a later pass reads."""
     scratch, ranges = Scratch(), _passes(len(op.reads))
@@ -81,8 +94,8 @@ def _folded(op: Op, kernel: str, coefficients: Sequence[float] = ()) -> Recipe:
         xs: list[Argument] = [*([partial] if start else []), *(Read(i) for i in range(start, end))]
         factors = [*([1.0] if start else []), *coefficients[start:end]] if coefficients else []
         numbers = _filled([np.float32(c) for c in factors], np.float32(0)) if coefficients else ()
-        y = Write(0) if end == len(op.reads) else partial
-        launches.append(_launch(op, f"{kernel}_{len(xs)}", *_filled(xs, xs[0]), *numbers, y))
+        name, y = (f"{kernel}{last}", Write(0)) if end == len(op.reads) else (kernel, partial)
+        launches.append(_launch(op, f"{name}_{len(xs)}", *_filled(xs, xs[0]), *numbers, y))
     return scratch.recipe("default", *launches)
 
 
@@ -111,6 +124,9 @@ KINDS = {
     "cast.forward": cast,
     "cast.backward": cast,
     "eltwise.forward": eltwise_forward,
+    "eltwise.forward_relu": eltwise_forward_relu,
     "eltwise.backward": eltwise_backward,
     "gradient.add": add,
+    "gradient.sum": add_all,
+    "gradient.sum_relu": add_all,
 }

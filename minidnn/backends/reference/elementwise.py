@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from minidnn.backends.reference.activation import passed, rectified
+
 
 def copy(a, reads, writes):
     """y = x."""
@@ -32,6 +34,12 @@ def eltwise_forward(a, reads, writes):
         if which:
             which[0][...] = index
     y[...] = total
+
+
+def eltwise_forward_relu(a, reads, writes):
+    """x1 .. xn -> y: the sum with coefficients where it is positive, else 0."""
+    eltwise_forward(a, reads, writes)
+    writes[0][...] = rectified(writes[0])
 
 
 def maximum(xs):
@@ -67,11 +75,25 @@ def add(a, reads, writes):
     np.add(reads[0], reads[1], out=writes[0])
 
 
+def total(a, reads, writes):
+    """dx1 .. dxn -> dx = (dx1 + dx2) + ..."""
+    writes[0][...] = sum(reads[1:], start=reads[0])
+
+
+def total_relu(a, reads, writes):
+    """y dx1 .. dxn -> dx: the sum where y > 0, else 0."""
+    y, *parts = reads
+    writes[0][...] = passed(y, sum(parts[1:], start=parts[0]))
+
+
 KINDS = {
     "identity.forward": copy,
     "cast.forward": cast,
     "cast.backward": cast,
     "eltwise.forward": eltwise_forward,
+    "eltwise.forward_relu": eltwise_forward_relu,
     "eltwise.backward": eltwise_backward,
     "gradient.add": add,
+    "gradient.sum": total,
+    "gradient.sum_relu": total_relu,
 }

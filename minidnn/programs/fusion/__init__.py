@@ -3,8 +3,8 @@ It runs before planning, so policies, costs, listings and the proof treat a fuse
 
 Each module here finds groups of one sort; its docstring says what they become. A ReLU is fused only if its slope is 0
 and its backward, if fused, reads y. The device decides for each fused op whether it has a kernel (`fuses`); if not,
-the ops stay separate. A fused op belongs to the layer that has the parameters, and takes the place of its group's
-first op. An op that is in several groups goes into the first: BatchNorm's, then pooling's.
+the ops stay separate. A fused op belongs to the layer that has the parameters, if any. An op that is in several groups
+goes into the first: BatchNorm's, then pooling's, then a sum's.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from minidnn.program import Op, Program
-from minidnn.programs.fusion import activation, normalization, pooling
+from minidnn.programs.fusion import activation, normalization, pooling, sums
 from minidnn.programs.fusion.activation import FORWARD
 from minidnn.programs.fusion.group import Uses
 
 Fuses = Callable[[Op], bool]  # says whether a device has a kernel for this fused op
 
-KINDS = normalization.KINDS | {pooling.POOLED} | activation.KINDS  # all kinds of fused ops
+KINDS = normalization.KINDS | {pooling.POOLED} | sums.KINDS | activation.KINDS  # all kinds of fused ops
 
 
 def as_cuda(op: Op) -> bool:
@@ -31,7 +31,8 @@ def as_cuda(op: Op) -> bool:
 def fused(program: Program, fuses: Fuses | None) -> Program:
     """The program with groups of ops replaced by fused ops where `fuses` permits; None: the program itself.
 
-    It computes the same values, except the tensors inside a group, which no op reads any more."""
+    It computes the same values, in 16 bits with fewer roundings, except the tensors inside a group, which no op reads
+    any more."""
     if fuses is None:
         return program
     uses = Uses(program)
@@ -39,6 +40,8 @@ def fused(program: Program, fuses: Fuses | None) -> Program:
     for parts in (
         *normalization.groups(program, uses),
         *pooling.backward(program, uses),
+        *sums.forward(program, uses),
+        *sums.backward(program, uses),
         *activation.forward(program, uses),
         *activation.backward(program),
     ):

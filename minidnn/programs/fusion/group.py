@@ -6,7 +6,7 @@ from collections import defaultdict
 
 from minidnn.program import Op, Program, Tensor
 
-Part = tuple[tuple[Op, ...], Op]  # (a group of ops in the program's order, the fused op that replaces them)
+Part = tuple[tuple[Op, ...], Op]  # (a group of ops, the fused op that takes the place of the first of them)
 
 
 class Uses:
@@ -33,7 +33,7 @@ class Uses:
         return t not in self.kept and all(op in within for op in self.readers[t])
 
     def in_time(self, part: Part) -> bool:
-        """Whether each tensor that the fused op reads exists before the group's first op, whose place it takes."""
+        """Whether each tensor that the fused op reads exists at the op whose place it takes."""
         (first, *_), one = part
         return all(t in self.given or self.place[self.makers[t]] < self.place[first] for t in one.reads)
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
-from tests.support.op_examples import Example, Maker, _ceil_mode, attrs, examples
+from tests.support.op_examples import Example, Maker, _ceil_mode, attrs, examples, sums
 
 
 def all_examples() -> list[Example]:
@@ -20,13 +20,17 @@ def all_examples() -> list[Example]:
 def more(seed: int = 1) -> Iterator[Example]:
     m = Maker(seed)
     yield from _elementwise(m)
+    yield from sums(m, [(size,) for size in SIZES])
     yield from _poolings(m)
     yield from _joins(m)
     yield from _dropouts(m)
 
 
+SIZES = (1, 3, 4, 5, 255, 256, 1023, 1024, 1027, 3001)  # around the ends of groups of four, threads and blocks
+
+
 def _elementwise(m: Maker) -> Iterator[Example]:
-    for size in (1, 3, 4, 5, 255, 256, 1023, 1024, 1027, 3001):  # around the ends of groups of four, threads and blocks
+    for size in SIZES:
         x, y = np.round(m.normal(size) * 2) / 2, m.normal(size)  # some are zero
         a = attrs(negative_slope=0.25, saved="mask")
         dtypes = {1: "uint8"}
@@ -45,6 +49,7 @@ def _elementwise(m: Maker) -> Iterator[Example]:
                 pairs = [(over, 0)]
                 a = attrs(operation="SUM", coeff=coeff, index=None)
                 yield m.example("eltwise.forward", xs, [(size,)], a, inplace=pairs, note=f"SUM of {count} over {over}")
+                yield m.example("eltwise.forward_relu", xs, [(size,)], a, inplace=pairs, note=f"{count} over {over}")
                 a = attrs(operation="PROD", coeff=(1.0,) * count, index=None)
                 yield m.example("eltwise.forward", xs, [(size,)], a, inplace=pairs, note=f"PROD of {count}")
             a = attrs(operation="MAX", coeff=(1.0,) * count, index=None)

@@ -7,6 +7,33 @@ extern "C" __global__ void add(const T* a, const T* b, T* y, int64 n) {
     map(n, y, [](float u, float v) { return u + v; }, a, b);
 }
 
+// Sums of 2 to 4 gradients, from left to right. *_relu: only where y > 0, elsewhere 0, or NaN if the sum is not finite.
+template <class... V>
+__device__ inline float total(float v, V... more) {
+    ((v += more), ...);
+    return v;
+}
+template <class... X>
+__device__ inline void rectified(int64 n, const T* y, T* dx, const X*... parts) {
+    map(n, dx, [](float s, auto... v) { return s > 0 ? total(v...) : 0 * total(v...); }, y, parts...);
+}
+extern "C" __global__ void add_3(const T* a, const T* b, const T* c, T* dx, int64 n) {
+    map(n, dx, [](float u, float v, float w) { return total(u, v, w); }, a, b, c);
+}
+extern "C" __global__ void add_4(const T* a, const T* b, const T* c, const T* d, T* dx, int64 n) {
+    map(n, dx, [](float u, float v, float w, float x) { return total(u, v, w, x); }, a, b, c, d);
+}
+extern "C" __global__ void add_relu_2(const T* y, const T* a, const T* b, T* dx, int64 n) {
+    rectified(n, y, dx, a, b);
+}
+extern "C" __global__ void add_relu_3(const T* y, const T* a, const T* b, const T* c, T* dx, int64 n) {
+    rectified(n, y, dx, a, b, c);
+}
+extern "C" __global__ void add_relu_4(
+    const T* y, const T* a, const T* b, const T* c, const T* d, T* dx, int64 n) {
+    rectified(n, y, dx, a, b, c, d);
+}
+
 extern "C" __global__ void copy(const T* x, T* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }
@@ -41,9 +68,9 @@ extern "C" __global__ void choose(const uint8* which, const T* dy, T* dx, int in
 #define COEFFICIENTS float c0, float c1, float c2, float c3
 #define GATHER const T* const x[4] = {x0, x1, x2, x3}
 
-// y = c0 x0 + c1 x1 + ...
-template <int N>
-__device__ inline void sum(OPERANDS, COEFFICIENTS, T* y, int64 n) {
+// y = f(c0 x0 + c1 x1 + ...)
+template <int N, class F>
+__device__ inline void sum(OPERANDS, COEFFICIENTS, T* y, int64 n, F f) {
     GATHER;
     const float c[4] = {c0, c1, c2, c3};
     for (int64 i = first(); i < n / 4; i += step()) {
@@ -53,13 +80,13 @@ __device__ inline void sum(OPERANDS, COEFFICIENTS, T* y, int64 n) {
             v = load4(x[k], i);
             t.x += c[k] * v.x, t.y += c[k] * v.y, t.z += c[k] * v.z, t.w += c[k] * v.w;
         }
-        store4(y, i, t);
+        store4(y, i, apply4(f, t));
     }
     for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
         float t = c[0] * load(x[0], i);
 #pragma unroll
         for (int k = 1; k < N; k++) t += c[k] * load(x[k], i);
-        store(y, i, t);
+        store(y, i, f(t));
     }
 }
 
@@ -128,10 +155,14 @@ __device__ inline void maximum(OPERANDS, T* y, uint8* which, const uint8* before
     }
 }
 
-#define KERNELS(N)                                                              \
-    extern "C" __global__ void sum_##N(OPERANDS, COEFFICIENTS, T* y, int64 n) { \
-        sum<N>(x0, x1, x2, x3, c0, c1, c2, c3, y, n);                           \
-    }                                                                           \
+// Adding 0 turns -0 into +0, as in activation.cu.
+#define KERNELS(N)                                                                                              \
+    extern "C" __global__ void sum_##N(OPERANDS, COEFFICIENTS, T* y, int64 n) {                                 \
+        sum<N>(x0, x1, x2, x3, c0, c1, c2, c3, y, n, [](float v) { return v; });                                \
+    }                                                                                                           \
+    extern "C" __global__ void sum_relu_##N(OPERANDS, COEFFICIENTS, T* y, int64 n) {                            \
+        sum<N>(x0, x1, x2, x3, c0, c1, c2, c3, y, n, [](float v) { return v > 0 ? v : 0 * v + 0; });            \
+    }                                                                                                           \
     extern "C" __global__ void product_##N(OPERANDS, T* y, int64 n) {           \
         product<N>(x0, x1, x2, x3, y, n);                                       \
     }                                                                           \
