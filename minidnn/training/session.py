@@ -56,6 +56,7 @@ class Session:
         phases: Sequence[str] = ("TEST",),
         *,
         test_net: Net | None = None,
+        fed: bool = False,
         setting: Setting | None = None,
         **given: Unpack[Given],
     ) -> None:
@@ -64,6 +65,7 @@ class Session:
         train:    how a step updates the weights; without it the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
         test_net: the net of phase TEST, if it is another one
+        fed:      whether Feeds write the inputs of training; then they may be early (Setting.early)
         setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget, and RamError if the run
@@ -80,15 +82,16 @@ class Session:
         nets = {"TRAIN": net, "TEST": test_net or net}
         self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=setting.format) for phase in phases}
         fuses = self.device.fuses if setting.fuse else None
-        self.programs = build(self.graphs, train, setting.keep, executable(setting.facts), fuses)
-        self.arrangement = arrange(
-            list(self.programs.values()), setting.policy, self.costs, setting.budget, setting.host_budget
-        )
+        early = fed and setting.early and self.device.own_memory
+        made = build(self.graphs, train, setting.keep, executable(setting.facts), fuses, early)
+        self.arrangement = arrange(list(made.values()), setting.policy, self.costs, setting.budget, setting.host_budget)
+        self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
+        self.late = early and not any(p.early for p in self.programs.values())  # for want of bytes on the device
         self.ram = Ram.of(self.arrangement, self.device.own_memory, self.programs)
         if refused := self.ram.refusal(setting.policy, setting.ram):
             raise refused
         self.machine = Machine(self.device, self.arrangement, debug=setting.debug, delays=setting.delays)
-        carried = {t.name: t for program in self.programs.values() for t in program.carried}
+        carried = {t.name: t for program in self.programs.values() for t in program.late().carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         others = [t for t in carried.values() if t not in self.params.tensors]
         # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
