@@ -7,7 +7,8 @@ with torch.autocast, which PyTorch's users run (benchmarks/peer.py).
 First every net runs under `liveness:p` with measured costs. Then the leanest policy that is no slower than PyTorch is
 looked for, since its peak is the one to compare. All policies are planned and simulated with measured costs. Of those
 that are predicted to be quick enough, the leanest is timed, then the next, until one is quick enough. Last, both must
-compute the same: equal losses over a few updates, without dropout, TF32 forbidden.
+compute the same: equal losses over a few updates, without dropout, TF32 forbidden. Then each net is trained on data, to
+see how much longer an iteration takes than a step whose batch is there (fed.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import nets
+from benchmarks.gpu_check.fed import fed
 from benchmarks.gpu_check.measure import Loaded, costs_of, summed
 from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.nets import AGREE, AGREE_LATER, COMPARED, GENTLE, RATE, TRAIN, apart, batch_of
@@ -62,6 +64,9 @@ def item(run: Run) -> None:
     for name, _, form, _ in nets:
         case = f"{name} agrees, {form}"
         run.case(case, lambda n=name, f=form: agrees(run, run.place.net(n, 4), f), needs=2 if small else 5)
+    for name, batch, form, title in nets:
+        work = lambda n=name, b=batch, f=form: fed(run, n, b, f, FASTEST)  # noqa: E731
+        run.case(f"{title}, fed", work, needs=3 if small else 10)
 
 
 def _missing(why: str, small: bool) -> dict[str, Any]:
