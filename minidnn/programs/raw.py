@@ -22,7 +22,7 @@ from minidnn.nets.graph import Graph, Node
 from minidnn.program import Op, Pass, Program, Role, Tensor
 
 KIND = "input.transform"
-MEANS = 4  # most means that the kernels take, one for each channel
+MEANS = 4  # the most means that a kernel takes, one for each channel (backends/cuda/samples.py)
 RAW, WINDOW = ".raw", ".window"
 
 

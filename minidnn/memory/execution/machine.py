@@ -101,7 +101,7 @@ class Machine:
         self.loaded: dict[str, _Loaded] = {}
         # Programs share the places of early inputs on the device. So steps take them in turn, whatever their program.
         self._turn = 0  # 0 or 1: the place on the device that the last step with early inputs read
-        self._landed: _Loaded | None = None  # the program whose present inputs are there
+        self._landed: _Loaded | None = None  # the program whose present inputs are in that place
         try:
             if debug:
                 self.runtime.run(self.runtime.bind([Bound(0, "compute", self.runtime.fill(self.arena, 0xFF))]))
@@ -267,12 +267,13 @@ class Machine:
         loaded.place ^= 1
         loaded.fresh.clear()
         if self._landed is loaded:
-            self._landed = None  # these are its inputs no more
+            self._landed = None  # the device has the inputs of its last step
 
     def _with_inputs(self, loaded: _Loaded) -> Any:
-        """The binding of the next step; its early inputs, if any, are on their way to the device.
+        """The binding of the next step, whose early inputs, if any, are on their way to the device.
 
-        They go to the place that the step before last read, which has ended. The last step may still be running."""
+        They go to the place that the last step did not read, since that step may still be running. The step before it
+        has ended."""
         if not loaded.schedule.program.early:
             return loaded.bound[loaded.place]
         if self._landed is not loaded:

@@ -142,7 +142,6 @@ def test_a_run_ends_with_the_same_files_and_so_does_one_that_goes_on(tmp_path, i
         with solver(tmp_path / str(early), device, early, iter_size=iter_size) as s:
             runs[early] = told(s.run())
             assert any(p.early for p in s.session.programs.values()) == early
-        assert any(device.api.busy)
     assert runs[True] == runs[False]
     assert files(tmp_path / "True") == files(tmp_path / "False") and len(files(tmp_path / "True")) == 3
     half = tmp_path / "False" / "net_iter_4.safetensors"
