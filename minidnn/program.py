@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
 from typing import Any
@@ -21,7 +21,7 @@ class Role(Enum):
 
     INPUT = "input"  # a batch of data: layer 0's X
     LABEL = "label"
-    CONTROL = "control"  # scalars of a step: learning rate, iteration
+    CONTROL = "control"  # numbers of a step: learning rate, iteration, where samples are cropped
     PARAM = "param"
     COPY = "copy"  # a parameter's copy in the number format that ops read
     PARAM_GRADIENT = "param_gradient"
@@ -136,7 +136,8 @@ class Program:
     """The ops of one step (TRAIN, ACCUMULATE or TEST), and where values must be when the step begins and ends.
 
     inputs:  valid on the host when the step begins
-    carried: live on the device across steps: parameters, optimizer state, running statistics, kept gradients
+    carried: live on the device across steps: parameters, optimizer state, running statistics, kept gradients; and
+             early inputs, which are there when the step begins, each in one of two places
     outputs: on the host when the step ends
     """
 
@@ -154,6 +155,15 @@ class Program:
         for op in self.ops:
             seen.update(dict.fromkeys(op.tensors))
         return tuple(seen)
+
+    @cached_property
+    def early(self) -> frozenset[Tensor]:
+        """The inputs that are carried, too: the machine copies them to the device before the step begins."""
+        return frozenset(self.inputs) & frozenset(self.carried)
+
+    def late(self) -> Program:
+        """The program with the same ops, whose inputs all come by trips within the step."""
+        return replace(self, carried=tuple(t for t in self.carried if t not in self.early)) if self.early else self
 
     def check(self) -> None:
         """Raise ValueError unless op names are unique, and every read and output is an input, carried, or written

@@ -30,6 +30,7 @@ HALF_SPACING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 
 # kind -> the reads (r) and writes (w) that are float32 in any format of the net (programs/autodiff.py, layers/)
 FLOAT32 = {
+    "input.transform": ("r0",),
     "gradient.accumulate": ("r0",),
     "batch_norm.forward": ("w1", "w2"),
     "batch_norm.backward": ("r1", "r2"),

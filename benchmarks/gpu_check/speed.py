@@ -15,6 +15,8 @@ Net by net, the most important first, there are three cases:
               planned and simulated with measured costs; those that can stop at a budget also under LEAN of PyTorch's
               memory. Of those that are predicted to be quick enough, the leanest is timed, then the next, until one is
               quick enough.
+
+Last, each net is trained on data, to see how much longer an iteration takes than a step whose batch is there (fed.py).
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import nets
+from benchmarks.gpu_check.fed import fed
 from benchmarks.gpu_check.measure import Loaded, costs_of, summed
 from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.nets import AGREE, AGREE_LATER, COMPARED, GENTLE, RATE, TRAIN, apart, batch_of
@@ -76,6 +79,9 @@ def item(run: Run) -> None:
         if found.get("torch_seconds"):
             lean = partial(smallest, run, name, batch, form, found)
             run.case(f"{title}, smallest peak", lean, needs=3 if small else 10)
+    for (name, batch), form in product(run.place.speed, run.place.formats):
+        work = partial(fed, run, name, batch, form, FASTEST)
+        run.case(f"{name}, {batch}, {form}, fed", work, needs=3 if small else 10)
     run.case("clocks after", lambda: {"clocks": run.place.clocks()})
 
 

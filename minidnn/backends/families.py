@@ -11,6 +11,8 @@ belongs to `bias`.
 from __future__ import annotations
 
 FAMILIES: dict[str, tuple[str, ...]] = {
+    # a batch of samples as they are, made into the input that layers read
+    "samples": ("input.transform",),
     # products of filters with the windows of images
     "convolution": (
         "convolution.forward",

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
+from minidnn.program import Program
 from minidnn.visible import say
 
 SECONDS = 600
@@ -82,7 +83,9 @@ def _batch(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
     probes = (start, 4 * start)
 
     def look(policy: str, costs: Any, budget: int, host: int | None, seconds: float, watch: Any) -> Any:
-        return largest(about.at_batch, series, policy, costs, budget, probes, host, seconds, watch)
+        return largest(
+            lambda batch: _late(about.at_batch(batch)), series, policy, costs, budget, probes, host, seconds, watch
+        )
 
     return look, about, about.name
 
@@ -108,10 +111,15 @@ def _depth(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
 
     def look(policy: str, costs: Any, budget: int, host: int | None, seconds: float, watch: Any) -> Any:
         return largest(
-            lambda depth: at(depth).programs, series, policy, costs, budget, probes, host, seconds, watch
+            lambda depth: _late(at(depth).programs), series, policy, costs, budget, probes, host, seconds, watch
         )  # fmt: skip
 
     return look, about, family
+
+
+def _late(programs: Sequence[Program]) -> list[Program]:
+    """The programs as `arrange` makes them where early inputs do not fit: the search is for the largest size of all."""
+    return [program.late() for program in programs]
 
 
 def _progress(what: str, policy: str, budget: int) -> Callable[[Any], None]:

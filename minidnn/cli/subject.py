@@ -37,6 +37,7 @@ class Subject:
     setting: Setting
     asked: int | None  # the batch size that the arguments name
     fuses: Fuses | None  # which ops the device, or the simulated GPU, can fuse: those were fused; None: none
+    early: bool  # whether the inputs of training are early (programs/raw.py)
 
     @property
     def name(self) -> str:
@@ -55,7 +56,7 @@ class Subject:
         """The programs at batch size `batch`, made without reading the file again."""
         test_net = self.test_net and self.test_net.with_batch(batch)
         net = self.net.with_batch(batch)
-        return _programs(net, test_net, self.solver, self.setting, self.fuses)
+        return _programs(net, test_net, self.solver, self.setting, self.fuses, self.early)
 
     def runner(self, batch: int | None = None) -> Open:
         """A function that opens the net for running under a policy, with `batch` samples, or the file's if None."""
@@ -85,8 +86,9 @@ def read(args: argparse.Namespace) -> Subject:
     if getattr(args, "seed", None) is None and p is not None and p.random_seed >= 0:
         setting = replace(setting, seed=p.random_seed)
     fuses = _fuses(setting, getattr(args, "gpu", None)) if setting.fuse else None
-    found = _programs(net, test_net, p, setting, fuses)
-    return Subject(args.file, net, test_net, p, found, setting, args.batch, fuses)
+    early = _early(p, setting, getattr(args, "gpu", None))
+    found = _programs(net, test_net, p, setting, fuses, early)
+    return Subject(args.file, net, test_net, p, found, setting, args.batch, fuses, early)
 
 
 def _fuses(setting: Setting, gpu: str | None) -> Fuses:
@@ -97,14 +99,24 @@ def _fuses(setting: Setting, gpu: str | None) -> Fuses:
     return as_cuda if gpu is not None else open_device(setting.device).fuses
 
 
-def _programs(net: Any, test_net: Any, solver: Any, setting: Setting, fuses: Fuses | None) -> tuple[Program, ...]:
+def _early(solver: Any, setting: Setting, gpu: str | None) -> bool:
+    """Whether a Solver's inputs are early on the setting's device. A simulated GPU's are not."""
+    from minidnn.backends import open_device
+
+    return solver is not None and gpu is None and setting.early and open_device(setting.device).own_memory
+
+
+def _programs(
+    net: Any, test_net: Any, solver: Any, setting: Setting, fuses: Fuses | None, early: bool
+) -> tuple[Program, ...]:
     from minidnn.programs.build import programs
     from minidnn.training.solver_file import phases, train_spec
 
     train = None if solver is None else train_spec(solver, setting.seed)
     found = programs(
-        net, train, phases(solver), test_net=test_net, facts=setting.facts, format=setting.format, fuses=fuses
-    )
+        net, train, phases(solver), test_net=test_net, facts=setting.facts, format=setting.format, fuses=fuses,
+        early=early,
+    )  # fmt: skip
     return tuple(found.values())
 
 

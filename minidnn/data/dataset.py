@@ -39,6 +39,10 @@ class Source:
         """The shape of one raw sample, (C, H, W) or (K,). This does not read the samples, since planning needs none."""
         raise NotImplementedError
 
+    def sample_type(self) -> str:
+        """ "uint8" if all values of all samples are of that type; "float32" says nothing of their type."""
+        return "float32"
+
     def resident(self) -> int:
         """The bytes of memory that `open` takes, about: 0 if samples are made when they are taken."""
         return 0

@@ -7,7 +7,9 @@ order. A batch may begin in one epoch and end in the next. So a resumed run just
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,10 +18,13 @@ from minidnn.data.random import permutation
 from minidnn.data.transform import Transform
 
 Batch = tuple[np.ndarray, np.ndarray]
+RawBatch = tuple[np.ndarray, np.ndarray, np.ndarray]
+T = TypeVar("T")
 
 
 class Loader:
-    """`take(position)` returns a batch and lets a thread make the following one. `shape` is the shape of a batch."""
+    """`take(position)` returns a batch and lets a thread make the following one; `take_raw` leaves the transform to the
+    device. `shape` is the shape of a batch."""
 
     def __init__(self, dataset: Dataset, batch: int, transform: Transform | None = None) -> None:
         self.dataset = dataset
@@ -33,7 +38,7 @@ class Loader:
         """Start the thread, in this process: the child of a fork has none of its parent's threads."""
         self._process = os.getpid()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="minidnn-loader")
-        self._next: tuple[int, Future[Batch]] | None = None
+        self._next: tuple[Callable, int, Future] | None = None  # (how it is made, its position, the batch)
 
     def batch(self, position: int) -> Batch:
         """The batch from this position on, made here and now: samples (n, ...) float32 and labels (n,) int32."""
@@ -41,19 +46,33 @@ class Loader:
         images, labels = self.dataset.take(self.indices(numbers))
         return self.transform(images, numbers), labels
 
+    def raw(self, position: int) -> RawBatch:
+        """The same batch before its transform: samples (n, ...) as the dataset has them, their windows
+        (Transform.windows) and labels."""
+        numbers = np.arange(position, position + self.batch_size)
+        images, labels = self.dataset.take(self.indices(numbers))
+        return images, self.transform.windows(self.dataset.shape, numbers), labels
+
     def take(self, position: int) -> Batch:
         """The batch at this position, from the thread; an error of the thread is raised here."""
+        return self._take(self.batch, position)
+
+    def take_raw(self, position: int) -> RawBatch:
+        """Like `take`, of `raw`."""
+        return self._take(self.raw, position)
+
+    def _take(self, make: Callable[[int], T], position: int) -> T:
         if self._process != os.getpid():
             self._start()
         ready, self._next = self._next, None
-        if ready and ready[0] == position:
-            result = ready[1].result()
+        if ready and ready[:2] == (make, position):
+            result = ready[2].result()
         else:
             if ready:
-                ready[1].cancel()
-            result = self._thread.submit(self.batch, position).result()
+                ready[2].cancel()
+            result = self._thread.submit(make, position).result()
         following = position + self.batch_size
-        self._next = (following, self._thread.submit(self.batch, following))
+        self._next = (make, following, self._thread.submit(make, following))
         return result
 
     def close(self) -> None:

@@ -42,6 +42,9 @@ class Mnist(Source):
     def sample_shape(self):
         return sample_shape(self.folder, self.split)
 
+    def sample_type(self):
+        return sample_type(self.folder, self.split)
+
     def resident(self):
         return _promised(self.folder, self.split)[0]
 
@@ -78,21 +81,27 @@ def sample_shape(folder: str | Path, split: str) -> tuple[int, ...]:
     """The shape of one image, (1, H, W), from the header of its file; MNIST's own shape if there is no file yet.
 
     Raises DataError if the file is no IDX file, or too small for the images that its header promises."""
-    _, promised = _promised(folder, split)
+    _, promised, _ = _promised(folder, split)
     return (1, *promised[1:]) if promised else SHAPE
 
 
-def _promised(folder: str | Path, split: str) -> tuple[int, tuple[int, ...]]:
-    """(bytes, shape) of all images, from the header of their file; (0, ()) if there is no file yet. Raises DataError as
-    `sample_shape`."""
+def sample_type(folder: str | Path, split: str) -> str:
+    """ "uint8" if the images' file has that type, or if there is none yet; else "float32". Raises as `sample_shape`."""
+    _, _, dtype = _promised(folder, split)
+    return "uint8" if dtype == np.uint8 else "float32"
+
+
+def _promised(folder: str | Path, split: str) -> tuple[int, tuple[int, ...], np.dtype]:
+    """(bytes, shape, type) of all images, from the header of their file; (0, (), uint8) if there is no file yet. Raises
+    DataError as `sample_shape`."""
     try:
         path = _find(Path(folder), split, "images-idx3")
     except DataError:
-        return 0, ()
+        return 0, (), np.dtype(np.uint8)
     with _opened(path) as file:
-        _, shape, expected = _promise(path, file)
+        dtype, shape, expected = _promise(path, file)
     _images(path, shape)
-    return expected, shape
+    return expected, shape, dtype
 
 
 def _promise(path: Path, file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...], int]:

@@ -44,6 +44,9 @@ class Npz(Source):
     def sample_shape(self):
         return sample_shape(self.path)
 
+    def sample_type(self):
+        return sample_type(self.path)
+
     def resident(self):
         return sum(math.prod(shape) * dtype.itemsize for shape, dtype in headers(self.path).values())
 
@@ -70,6 +73,12 @@ def sample_shape(path: str | Path) -> tuple[int, ...]:
     shape, dtype = _pick(path, headers(path), *IMAGES)
     numbers(str(path), shape, dtype)
     return (1, *shape[1:]) if len(shape) == 3 else tuple(shape[1:])
+
+
+def sample_type(path: str | Path) -> str:
+    """ "uint8" if the images' array has that type, else "float32". Raises DataError if the file cannot be used."""
+    _, dtype = _pick(path, headers(path), *IMAGES)
+    return "uint8" if dtype == np.uint8 else "float32"
 
 
 def headers(path: str | Path) -> dict[str, tuple[tuple[int, ...], np.dtype]]:

@@ -42,25 +42,35 @@ class Transform:
 
     def __call__(self, images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The transformed samples, a new float32 array. `numbers`: each sample's number since training began."""
-        images = self._cropped(images, numbers) if self.crop else images
+        windows = self.windows(images.shape[1:], numbers)
+        images = self._cropped(images, windows) if self.crop else images
         out = images.astype(np.float32, order="C")  # always a copy, so that the dataset's values do not change
         if self.mean:
             out -= np.array(self.mean, np.float32).reshape(-1, *(1,) * (out.ndim - 2))
         if self.scale != 1.0:
             out *= np.float32(self.scale)
         if self.mirror:
-            flipped = below(self.seed, numbers, _MIRROR, 2) == 1
+            flipped = windows[:, 2] == 1
             out[flipped] = out[flipped][..., ::-1]
         return out
 
-    def _cropped(self, images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        room = [size - self.crop + 1 for size in images.shape[2:]]
-        if self.train:
-            rows = below(self.seed, numbers, _ROW, room[0])
-            columns = below(self.seed, numbers, _COLUMN, room[1])
-        else:
-            rows, columns = (np.full(len(images), (r - 1) // 2) for r in room)
+    def windows(self, sample: tuple[int, ...], numbers: np.ndarray) -> np.ndarray:
+        """The random part of the transform, for samples of this raw shape: int32 (n, 3), for each sample the row and
+        the column where its crop begins, and 1 if it is mirrored, else 0."""
+        found = np.zeros((len(numbers), 3), np.int32)
+        if self.crop:
+            rows, columns = (size - self.crop + 1 for size in sample[1:])
+            if self.train:
+                found[:, 0] = below(self.seed, numbers, _ROW, rows)
+                found[:, 1] = below(self.seed, numbers, _COLUMN, columns)
+            else:
+                found[:, :2] = (rows - 1) // 2, (columns - 1) // 2
+        if self.mirror:
+            found[:, 2] = below(self.seed, numbers, _MIRROR, 2)
+        return found
+
+    def _cropped(self, images: np.ndarray, windows: np.ndarray) -> np.ndarray:
         out = np.empty((*images.shape[:2], self.crop, self.crop), images.dtype)
-        for k, (r, c) in enumerate(zip(rows, columns, strict=True)):
+        for k, (r, c, _) in enumerate(windows):
             out[k] = images[k, :, r : r + self.crop, c : c + self.crop]
         return out

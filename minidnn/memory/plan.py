@@ -75,12 +75,13 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     """The plan with program order, default algorithms, and trips of inputs and outputs where the policy left them out.
 
     An input arrives at its first reader; its copy is issued one execution earlier, to overlap that. An output leaves
-    after its last write, and its bytes stay until the step ends.
+    after its last write, and its bytes stay until the step ends. An early input makes no trip: the device has it.
     """
     order = plan.order or program.ops
     algorithm = {op: plan.algorithm.get(op) or costs.choices(op)[0].algorithm for op in dict.fromkeys(order)}
-    comes = {trip.tensor for trip in plan.trips if trip.free is None}
-    leaves = {trip.tensor for trip in plan.trips if trip.back is None}
+    trips = [trip for trip in plan.trips if trip.tensor not in program.early]
+    comes = {trip.tensor for trip in trips if trip.free is None} | program.early
+    leaves = {trip.tensor for trip in trips if trip.back is None}
     first_read: dict[Tensor, Point] = {}
     last_write: dict[Tensor, Point] = {}
     for p, op in enumerate(order):
@@ -97,7 +98,7 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     # An order in which no op writes an output is refused by the proof.
     missing = [t for t in program.outputs if t not in leaves and t in last_write]
     added += [Trip(t, last_write[t] + 1, end, None, None) for t in missing]
-    return replace(plan, order=order, trips=(*added, *plan.trips), algorithm=algorithm)
+    return replace(plan, order=order, trips=(*added, *trips), algorithm=algorithm)
 
 
 def in_place_sharing(program: Program, kinds: Callable[[Op], bool] = lambda op: True) -> Share:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from minidnn.costs import Costs
-from minidnn.memory.budget import RingError, host_refusal, refusal
+from minidnn.memory.budget import BudgetError, RingError, host_refusal, refusal
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
@@ -50,6 +50,8 @@ def arrange(
 ) -> Arrangement:
     """Plan, lower, place and prove every program. The programs share one arena and one home for each carried tensor.
 
+    Early inputs take two places on the device. If a budget has no room for them, inputs come by trips within the step.
+
     budget:      device bytes; None: all that the device has
     host_budget: bytes on the host, pinned and pageable; None: no limit
     proof:       False is for studies that lower thousands of plans
@@ -58,7 +60,10 @@ def arrange(
     contradicts itself or belongs to another net or device.
     """
     with _plan_file_errors(policy):
-        return _arrange(programs, policy, costs, budget, host_budget, proof)
+        if any(program.early for program in programs):
+            with suppress(BudgetError):
+                return _arrange(programs, policy, costs, budget, host_budget, proof)
+        return _arrange([program.late() for program in programs], policy, costs, budget, host_budget, proof)
 
 
 @contextmanager
@@ -101,10 +106,10 @@ def unproved(programs: Sequence[Program], policy: str, costs: Costs, limit: int)
     `arrange`.
     """
     decide = find(policy)
-    fixed, base = homes(t for program in programs for t in program.carried)
+    fixed, base = homes(*programs)
     schedules: dict[str, Schedule] = {}
     for program in programs:
-        others = base - homes(program.carried)[1]  # bytes that only other programs carry: the policy cannot use them
+        others = base - homes(program)[1]  # bytes that only other programs carry: the policy cannot use them
         plan = complete(program, costs, decide(program, costs, max(0, limit - others)))
         listing = lower(program, plan)
         if costs.staging is not None:

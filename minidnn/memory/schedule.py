@@ -50,7 +50,7 @@ class Buffer:
     hi: Point
     stays: list[Stay] = field(default_factory=list)
     name: str = ""  # a slot's name
-    home: bool = False  # of a carried tensor: allocated before the step begins and after it ends
+    home: bool = False  # of a carried tensor: allocated before the step begins and after it ends (see `room`)
 
     @property
     def label(self) -> str:
@@ -238,6 +238,12 @@ def live_peak(buffers: Iterable[Buffer], points: int, size: Callable[[Buffer], i
 def aligned(nbytes: int) -> int:
     """`nbytes` rounded up to a multiple of ALIGNMENT."""
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def room(program: Program, t: Tensor) -> int:
+    """Bytes of a tensor's buffer on the device. An early input has two places, the second `aligned(nbytes)` behind the
+    first: a step reads one while the next batch is copied to the other."""
+    return 2 * aligned(t.nbytes) if t in program.early else t.nbytes
 
 
 def stored_bound(t: Tensor, compress: bool) -> int:

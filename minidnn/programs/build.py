@@ -13,6 +13,7 @@ from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.fusion import Fuses, fused
+from minidnn.programs.raw import with_raw_inputs
 from minidnn.programs.updates import TrainSpec
 
 
@@ -48,11 +49,13 @@ def programs(
     facts: Facts | None = None,
     format: str = "float32",
     fuses: Fuses | None = None,
+    early: bool = False,
 ) -> dict[str, Program]:
     """A net's programs by name, in the order in which a machine loads them. Planning needs no device; for programs that
     a device will run, pass `fuses=device.fuses`, so that ops are fused where it has kernels. Raises as `build`."""
     nets = {"TRAIN": net, "TEST": test_net or net}
-    return build({phase: nets[phase].graph(phase, format=format) for phase in phases}, train, keep, facts, fuses)
+    graphs = {phase: nets[phase].graph(phase, format=format) for phase in phases}
+    return build(graphs, train, keep, facts, fuses, early)
 
 
 def build(
@@ -61,11 +64,17 @@ def build(
     keep: Sequence[str],
     facts: Facts | None = None,
     fuses: Fuses | None = None,
+    early: bool = False,
 ) -> dict[str, Program]:
     """A program per phase, by name; ACCUMULATE comes before TRAIN if iter_size is above 1.
 
     TEST has the scores as outputs, too; each program has the blobs that `keep` names. Nothing is fused under a paper's
-    memory facts, since the papers have no fused ops. Raises InvalidInput for an unknown blob in `keep`, NotTrainable
+    memory facts, since the papers have no fused ops.
+
+    early: the inputs of TRAIN and ACCUMULATE travel as they are, and early (programs/raw.py). TEST keeps its inputs: it
+           is given samples as the net reads them.
+
+    Raises InvalidInput for an unknown blob in `keep`, NotTrainable
     (programs/autodiff.py), and ShapeError for a parameter whose shape differs between phases."""
     for graph, other in combinations(list(graphs.values())[::-1], 2):  # of one net, or of a net and its test_net
         check_shared(graph, other)
@@ -82,7 +91,10 @@ def build(
             found["ACCUMULATE"] = differentiate(graph, facts, replace(train, accumulate=True), kept)
         found[phase] = differentiate(graph, facts, train if phase == "TRAIN" else None, kept)
     fuses = fuses if facts in (None, Facts()) else None
-    return {name: fused(program, fuses) for name, program in found.items()}
+    found = {name: fused(program, fuses) for name, program in found.items()}
+    if early and "TRAIN" in graphs:
+        found |= {n: with_raw_inputs(p, graphs["TRAIN"]) for n, p in found.items() if n != "TEST"}
+    return found
 
 
 def last(graph: Graph, name: str) -> Blob | None:

@@ -14,6 +14,7 @@ from minidnn.data import Arrays, DataError, Loader, Transform, open_loader
 from minidnn.memory.execution.machine import Machine
 from minidnn.nets.graph import Graph
 from minidnn.program import Program, Role, Tensor
+from minidnn.programs.raw import raw_inputs
 
 Pair = tuple[np.ndarray, np.ndarray]  # images and labels
 
@@ -56,6 +57,12 @@ class Feed:
                     f"{self.name}: label {labels[k]} of sample {sample} names none of the {reader.classes} classes of "
                     f"layer {reader.layer}"
                 )
+
+    def as_said(self, samples: np.ndarray, raw: Tensor) -> np.ndarray:
+        """Raw samples in the shape of their tensor. Raises DataError if their source has announced another type."""
+        if raw.dtype == "uint8" and samples.dtype != np.uint8:
+            raise DataError(f"{self.name}: its source says that samples are uint8, but they are {samples.dtype}")
+        return samples.reshape(raw.shape)
 
 
 class Feeds:
@@ -129,11 +136,17 @@ class Feeds:
     def _write(self, machine: Machine, program: Program, position: int) -> None:
         for feed in self.feeds:
             first = self.first(feed, position)
-            data, label = feed.loader.take(first)
+            raw = raw_inputs(program, feed.data) if feed.data is not None else None
+            if raw is None:
+                data, label = feed.loader.take(first)
+                values = {feed.data: data, feed.label: label}
+            else:
+                samples, windows, label = feed.loader.take_raw(first)
+                values = {raw[0]: feed.as_said(samples, raw[0]), raw[1]: windows, feed.label: label}
             feed.check(label, first)
-            for tensor, values in ((feed.data, data), (feed.label, label)):
+            for tensor, array in values.items():
                 if tensor is not None and tensor in program.inputs:
-                    machine.write(tensor, values, program.name)
+                    machine.write(tensor, array, program.name)
 
     def first(self, feed: Feed, position: int) -> int:
         """The position of a feed's batch, as its loader counts, at this position of all feeds."""

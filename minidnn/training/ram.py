@@ -49,7 +49,7 @@ class Ram:
             for t in p.inputs
             if t.role is Role.INPUT and name in ("TRAIN", "TEST")
         )
-        largest = max((t.nbytes for p in programs.values() for t in p.carried), default=0)
+        largest = max((t.nbytes for p in programs.values() for t in p.late().carried), default=0)
         return cls(
             plan=arrangement.off_device + (0 if own_memory else arrangement.arena),
             process=resident_memory(),

@@ -24,7 +24,7 @@ from minidnn.memory.execution.trial import Unfit, refusals
 from minidnn.memory.planning import arrange
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
-from minidnn.program import Role, Tensor
+from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
@@ -57,6 +57,7 @@ class Session:
         phases: Sequence[str] = ("TEST",),
         *,
         test_net: Net | None = None,
+        fed: bool = False,
         setting: Setting | None = None,
         **given: Unpack[Given],
     ) -> None:
@@ -65,6 +66,7 @@ class Session:
         train:    how a step updates the weights; without it the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
         test_net: the net of phase TEST, if it is another one
+        fed:      whether Feeds write the inputs of training; then they may be early (Setting.early)
         setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget, and RamError if the run
@@ -81,10 +83,13 @@ class Session:
         nets = {"TRAIN": net, "TEST": test_net or net}
         self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=setting.format) for phase in phases}
         fuses = self.device.fuses if setting.fuse else None
-        self.programs = build(self.graphs, train, setting.keep, executable(setting.facts), fuses)
-        self.machine = self._planned()
+        early = fed and setting.early and self.device.own_memory
+        made = build(self.graphs, train, setting.keep, executable(setting.facts), fuses, early)
+        self.machine = self._planned(list(made.values()))
         self.arrangement = self.machine.arrangement
-        carried = {t.name: t for program in self.programs.values() for t in program.carried}
+        self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
+        self.late = early and not any(p.early for p in self.programs.values())  # for want of bytes on the device
+        carried = {t.name: t for program in self.programs.values() for t in program.late().carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         others = [t for t in carried.values() if t not in self.params.tensors]
         # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
@@ -100,15 +105,14 @@ class Session:
 
         self._closed = False
 
-    def _planned(self) -> Machine:
+    def _planned(self, programs: Sequence[Program]) -> Machine:
         """The programs, planned and loaded. They are planned anew where the device refuses an algorithm, and all that
         are left need more workspace."""
         setting = self.setting
         while True:
-            arrangement = arrange(
-                list(self.programs.values()), setting.policy, self.costs, setting.budget, setting.host_budget
-            )
-            self.ram = Ram.of(arrangement, self.device.own_memory, self.programs)
+            arrangement = arrange(programs, setting.policy, self.costs, setting.budget, setting.host_budget)
+            planned = {name: schedule.program for name, schedule in arrangement.schedules.items()}
+            self.ram = Ram.of(arrangement, self.device.own_memory, planned)
             if refused := self.ram.refusal(setting.policy, setting.ram):
                 raise refused
             try:

@@ -40,6 +40,8 @@ class Given(TypedDict, total=False):
     format:      the number format of the network, except its parameters: float32, bfloat16 or float16
     facts:       the tensors that backward reads: "default", or "layrub" (ReLU keeps a byte mask), or Facts
     fuse:        replace groups of ops by one op where the device has a kernel for it
+    early:       where the device has memory of its own, training batches travel as they are and before their step
+                 begins; this takes two places on the device for each input, where the budget has room for them
     keep:        names of blobs that stay readable after a step
     debug:       fill freed bytes with NaN
     delays:      delay each copy at random by at most so many seconds, to bring out missing waits
@@ -57,6 +59,7 @@ class Given(TypedDict, total=False):
     format: str | None
     facts: str | Facts | None
     fuse: bool
+    early: bool
     keep: Sequence[str]
     debug: bool
     delays: float
@@ -78,6 +81,7 @@ class Setting:
     format: str = "float32"
     facts: Facts = FACTS["default"]
     fuse: bool = True
+    early: bool = True
     keep: tuple[str, ...] = ()
     debug: bool = False
     delays: float = 0.0
@@ -110,6 +114,7 @@ class Setting:
             format=named(said("format") or cls.format),
             facts=facts_of(given.get("facts") or "default"),
             fuse=given.get("fuse", cls.fuse),
+            early=given.get("early", cls.early),
             keep=tuple(keep),
             debug=given.get("debug", cls.debug),
             delays=given.get("delays", cls.delays),

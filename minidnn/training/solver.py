@@ -93,9 +93,11 @@ class Solver:
         }
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
         self.session = Session(
-            net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net, setting=setting
+            net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net, fed=True, setting=setting
         )
         self.net, self.machine = net, self.session.machine
+        if self.session.late:
+            self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
         self.iteration = 0
         self.position = 0  # training samples consumed
         self.loaded: Loaded | None = None
@@ -320,7 +322,7 @@ class Solver:
 
     def _control(self, program: str, **values: float) -> None:
         for t in self.session.programs[program].inputs:
-            if t.role is Role.CONTROL:
+            if t.role is Role.CONTROL and t.name in values:
                 self.machine.write(t, np.array([values[t.name]], t.dtype), program)
 
     # ---- when

@@ -27,9 +27,12 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
     "cuda": {**cuda.KINDS, **OF_CUDNN},
 }
 TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
+HOSTS = {"samples": "the host itself transforms samples for a device in its memory"}
 LACKS = {  # package -> family -> why it has no file
-    "cpu.onednn": dict.fromkeys(("bias", "pooling", "activation", "dropout"), "native/ has all of it, or uncompiled/"),
-    "cpu.uncompiled": dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
+    "cpu.onednn": HOSTS
+    | dict.fromkeys(("bias", "pooling", "activation", "dropout"), "native/ has all of it, or uncompiled/"),
+    "cpu.native": HOSTS,
+    "cpu.uncompiled": HOSTS | dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
 }
 OTHERS = {  # folder -> its files that are no family's
     "reference": {"device", "kernels"},
@@ -42,7 +45,7 @@ OTHERS = {  # folder -> its files that are no family's
     },
 }  # fmt: skip
 SOURCES = {  # pattern of sources -> families without one, and those of other names
-    "cpu/native/*.c": ({"convolution"}, {"implicit_gemm", "winograd3", "winograd5"}),
+    "cpu/native/*.c": ({"samples", "convolution"}, {"implicit_gemm", "winograd3", "winograd5"}),
     "cuda/kernels/*.cu": ({"convolution", "inner_product", "bias"}, {"reduction"}),  # by cuDNN, and in reduction.cu
 }
 

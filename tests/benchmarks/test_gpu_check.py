@@ -15,8 +15,9 @@ from functools import cache
 import numpy as np
 import pytest
 
+from benchmarks import fed as feed
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import measure, operations, policies, start, tight
+from benchmarks.gpu_check import fed, measure, operations, policies, start, tight
 from benchmarks.gpu_check.goals import goals
 from benchmarks.gpu_check.journal import Journal, code
 from benchmarks.gpu_check.place import Place, Rehearsal
@@ -393,8 +394,27 @@ def test_what_is_taken_besides_the_arena_is_noticed(monkeypatch, tmp_path):
     api = place.device().api
     stream = api.stream
     monkeypatch.setattr(api, "stream", lambda: (api.allocate(4096), stream())[1])
-    with pytest.raises(Wrong, match="loading takes 8192 bytes besides the arena's"):
+    with pytest.raises(Wrong, match="loading takes 12288 bytes besides the arena's"):
         start.stages(run, granule=1)
+
+
+@compiled
+@pytest.mark.filterwarnings("ignore:.*encountered in matmul")  # where ops are measured, on what others left there
+def test_training_on_data_is_timed_beside_the_bare_step(tmp_path):
+    run = Run("d", Rehearsal(), Journal(tmp_path / "results.jsonl"), "now", time.time() + HOUR, False)
+    values = fed.fed(run, "tests/lenet", 4, "bfloat16", "liveness:p")
+    assert values["early"] and values["batch_bytes"] > 4 * 3 * 44 * 44  # samples of bytes, with their margins
+    assert values["fed_over_bare"] == values["fed_seconds"] / values["bare_seconds"] > 0
+
+
+def test_the_feed_is_timed_before_and_after(monkeypatch, capsys):
+    monkeypatch.setattr(
+        sys, "argv", ["fed", "--batch", "2", "--rounds", "1", "--batches", "1", "--format", "float32", "bfloat16"]
+    )
+    feed.main()
+    said = r"(float32|bfloat16): before \d+ images/s, after \d+, \d+\.\d\d times as many"
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2 and all(re.fullmatch(said, line) for line in lines)
 
 
 @compiled

@@ -287,6 +287,14 @@ class TestSource:
     def test_mnist_that_is_not_there_yet_can_be_planned(self, tmp_path):
         assert parse(f"mnist:{tmp_path}").sample_shape() == (1, 28, 28)
 
+    def test_the_type_of_samples_is_known_before_they_are_read(self, tmp_path, mnist_folder):
+        assert [parse(t).sample_type() for t in ("digits", "synthetic:1x8x8")] == ["float32"] * 2
+        folders = mnist_folder, tmp_path / "no"
+        assert [parse(f"mnist:{folder}").sample_type() for folder in folders] == ["uint8"] * 2
+        for dtype, said in (("uint8", "uint8"), ("float32", "float32"), ("float64", "float32"), ("int16", "float32")):
+            np.savez(tmp_path / "a.npz", x=np.zeros((2, 3, 3), dtype), y=np.zeros(2, int))
+            assert parse(f"npz:{tmp_path / 'a.npz'}").sample_type() == said
+
     @pytest.mark.parametrize(
         ("text", "said"),
         [
@@ -312,6 +320,21 @@ class TestSource:
             assert loader.shape == loader.take(0)[0].shape == (5, 3, 6, 6)
         with open_loader(data, change, "TEST", seed=1, batch=2) as loader:
             assert loader.take(0)[0].shape == (2, 3, 6, 6)
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_a_raw_batch_and_its_windows_make_the_batch(train):
+    images = np.random.default_rng(1).integers(0, 256, (20, 3, 9, 8)).astype(np.uint8)
+    dataset = Arrays.of("some", images, np.arange(20) % 7)
+    with Loader(dataset, 6, Transform(5, (1.5, 2.5, 3.5), 0.3, True, train, seed=4)) as loader:
+        for position in (0, 6, 18):
+            samples, windows, labels = loader.take_raw(position)
+            assert samples.dtype == np.uint8 and windows.dtype == np.int32
+            cut = [x[:, r : r + 5, c : c + 5] for x, (r, c, _) in zip(samples, windows, strict=True)]
+            made = np.stack([x[..., ::-1] if m else x for x, m in zip(cut, windows[:, 2], strict=True)])
+            made = (made.astype(np.float32) - np.float32([[[1.5]], [[2.5]], [[3.5]]])) * np.float32(0.3)
+            want, want_labels = loader.take(position)
+            assert made.tobytes() == want.tobytes() and np.array_equal(labels, want_labels)
 
 
 @pytest.mark.parametrize(

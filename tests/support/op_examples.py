@@ -149,6 +149,7 @@ def expected(kernels, example: Example) -> list[np.ndarray]:
 def examples(seed: int = 0) -> Iterator[Example]:
     """Examples of every kind, in several geometries each."""
     m = Maker(seed)
+    yield from samples(Maker(seed + 1))
     yield from convolutions(m)
     yield from poolings(m)
     yield from products(m)
@@ -162,6 +163,25 @@ def examples(seed: int = 0) -> Iterator[Example]:
     yield from scaled(m)
     yield from sums(m)
     yield from channels(m)
+
+
+def samples(m: Maker) -> Iterator[Example]:
+    for n, sample, crop, mean, scale in [
+        (3, (3, 9, 11), (7, 7), (104.5, 117.25, 123.125), 0.017),
+        (2, (1, 8, 8), (8, 8), (), 1.0),
+        (2, (4, 6, 5), (5, 5), (1.5, 2.5, 3.5, 4.5), 0.3),
+        (2, (6, 5, 5), (3, 3), (7.7,), 1 / 3),
+        (5, (1, 1, 13), None, (0.3,), 0.1),
+        (40, (3, 40, 36), (33, 33), (104.0, 117.0, 123.0), 0.0078125),
+    ]:
+        channels, height, width = sample
+        shape = (n, width) if crop is None else (n, channels, *crop)
+        rows, columns = (0, 0) if crop is None else (height - crop[0], width - crop[1])
+        windows = np.stack([m.random.integers(0, most + 1, n) for most in (rows, columns, 1)], 1).astype(np.int32)
+        bytes_ = m.random.integers(0, 256, (n, channels * height * width)).astype(np.uint8)
+        for raw in (bytes_, m.normal(*bytes_.shape) * 100):
+            a = attrs(sample=sample, mean=mean, scale=scale)
+            yield m.example("input.transform", [raw, windows], [shape], a, note=f"of {raw.dtype}", exact=True)
 
 
 def convolutions(m: Maker) -> Iterator[Example]:

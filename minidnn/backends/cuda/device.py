@@ -25,6 +25,7 @@ from minidnn.backends.cuda import (
     lrn,
     normalization,
     pooling,
+    samples,
     update,
 )
 from minidnn.backends.cuda.api import Api, Call
@@ -39,6 +40,7 @@ from minidnn.program import Algorithm, Op, Tensor
 
 # kind -> f(op) -> its recipes, best first, by our own kernels
 KINDS = {
+    **samples.KINDS,
     **bias.KINDS,
     **pooling.KINDS,
     **activation.KINDS,

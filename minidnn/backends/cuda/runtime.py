@@ -1,9 +1,12 @@
-"""A GPU's runtime (memory/execution/runtime.py): three streams, an arena, and a page-locked store on the host.
+"""A GPU's runtime (memory/execution/runtime.py): four streams, an arena, and a page-locked store on the host.
 
 A schedule's calls are enqueued in its order. Between them there are events only for the schedule's waits, and one for
 the host after the outputs. The first run of a step is not captured, because libraries load some parts at first use.
 From the second run on, the step is replayed as one captured graph, copies included. Timed and checked runs are never
 captured.
+
+The copies of early inputs are never captured. They have a stream of their own, "land", on which the next step's batch
+comes while this step runs. An event holds the compute stream until they have ended.
 
 Captured or not, a run begins and ends on the compute stream. So if a run is launched while another is in flight, the
 GPU begins it when the other has ended, without the host.
@@ -26,6 +29,7 @@ from minidnn.memory.schedule import Stream
 from minidnn.sizes import text
 
 SIDES: tuple[Stream, ...] = ("out", "in")
+LAND = "land"  # the stream of early inputs, which no schedule names
 
 
 @dataclass(frozen=True)
@@ -79,10 +83,11 @@ class CudaRuntime(Runtime):
         except BaseException:
             api.release(self.arena.address)
             raise
-        self.streams: dict[Stream, int] = {"compute": compute, "out": api.stream(), "in": api.stream()}
+        self.streams = {"compute": compute, "out": api.stream(), "in": api.stream(), LAND: api.stream()}
         self._prepared: list[Prepared] = []
         self._edge = api.event()  # on the compute stream, where a step begins: the side streams wait for it
         self._ends = {s: api.event() for s in SIDES}
+        self._landed = api.event()  # on the stream LAND, after the latest copies
         self._over = [api.event(), api.event()]  # the ends of launches, in turn; the latest launch's is the last
         self._flight: Prepared | None = None  # the latest launch, unless it is known to have ended
 
@@ -93,6 +98,16 @@ class CudaRuntime(Runtime):
             raise ValueError(f"copies run on the streams out and in, not on {stream}")
         ends = _address(to), _address(source), to.nbytes
         return partial(self.api.copy, *ends, cast(Direction, stream), self.streams[stream])
+
+    def landing(self, to: Bytes, source: np.ndarray) -> Call:
+        return partial(self.api.copy, to.address, _address(source), to.nbytes, "in", self.streams[LAND])
+
+    def land(self, landings: Sequence[Call]) -> None:
+        with self._settled():
+            for call in landings:
+                call()
+            self.api.record(self._landed, self.streams[LAND])
+            self.api.wait(self.streams["compute"], self._landed)
 
     def fill(self, bytes: Bytes, value: int) -> Call:
         return partial(self.api.fill, bytes.address, value, bytes.nbytes, self.streams["compute"])
@@ -313,10 +328,10 @@ class CudaRuntime(Runtime):
             for event in prepared.events:
                 self.api.release_event(event)
         self._prepared.clear()
-        for event in (self._edge, *self._ends.values(), *self._over):
+        for event in (self._edge, self._landed, *self._ends.values(), *self._over):
             self.api.release_event(event)
-        for side in SIDES:
-            self.api.release_stream(self.streams[side])
+        for stream in (*SIDES, LAND):
+            self.api.release_stream(self.streams[stream])
         self.api.release(self.arena.address)
         self.api.release_host(self.host)
         self.host = np.empty(0, np.uint8)  # the old bytes are gone: a late reader must get an error, not a crash

@@ -19,12 +19,14 @@ from minidnn.backends.reference import (
     lrn,
     normalization,
     pooling,
+    samples,
     update,
 )
 
 Kernel = Callable[[Any, Sequence[np.ndarray], Sequence[np.ndarray]], None]  # attrs, reads, writes
 
 KERNELS: dict[str, Kernel] = {
+    **samples.KINDS,
     **convolution.KINDS,
     **inner_product.KINDS,
     **bias.KINDS,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -56,7 +57,8 @@ class NoStore(BadInput, ValueError):
 
 @dataclass
 class _Loaded:
-    """A schedule bound to addresses, once for each of the two places that inputs have on the host.
+    """A schedule bound to addresses, once for each of the two places that inputs have: on the device if they are early,
+    else on the host.
 
     A step reads one place while the next batch is written to the other. The two bindings differ in nothing else.
     """
@@ -64,8 +66,9 @@ class _Loaded:
     schedule: Schedule
     host_base: int
     bound: list[Any] = field(default_factory=list)
-    place: int = 0  # 0 or 1: the place that the last step read
+    place: int = 0  # 0 or 1: the place on the host that the last step's inputs are in
     fresh: set[Tensor] = field(default_factory=set)  # inputs whose other place holds the next batch
+    landings: dict[tuple[int, int], list[Call]] = field(default_factory=dict)  # (place on host, on device) -> copies
 
 
 class Machine:
@@ -99,6 +102,9 @@ class Machine:
         self.homes: dict[Tensor, Any] = {}  # {carried tensor: its bytes} in the arena; once closed, on the host
         self._closed = False
         self.loaded: dict[str, _Loaded] = {}
+        # Programs share the places of early inputs on the device. So steps take them in turn, whatever their program.
+        self._turn = 0  # 0 or 1: the place on the device that the last step with early inputs read
+        self._landed: _Loaded | None = None  # the program whose present inputs are in that place
         try:
             self.arrangement = arrangement = tried(device, arrangement, self._try)
             if debug:
@@ -123,15 +129,19 @@ class Machine:
     def _load(self, schedule: Schedule, host_base: int) -> _Loaded:
         loaded = _Loaded(schedule, host_base)
         for b in schedule.buffers:
-            if b.home:
+            if b.home and b.stays[0].tensor not in schedule.program.early:
                 self.homes[b.stays[0].tensor] = self._bytes(schedule, b.stays[0])
-        inputs = set(schedule.program.inputs)
+        inputs, early = set(schedule.program.inputs), schedule.program.early
         nothing = self.arena[0:0]
         both: list[list[Bound]] = [[], []] if inputs else [[]]
         for i, x in enumerate(schedule.instructions):
             if isinstance(x, (Offload, Prefetch)) and x.stay.tensor in inputs:
                 for place, bound in enumerate(both):
                     bound.append(Bound(i, x.stream, self._copy(loaded, x, place)))
+                continue
+            if isinstance(x, Compute) and early.intersection(x.op.reads):
+                for place, bound in enumerate(both):
+                    bound.append(Bound(i, x.stream, self._prepared(schedule, x, nothing, place)))
                 continue
             if isinstance(x, Wait):
                 one = Bound(i, x.stream, on=x.on)
@@ -150,10 +160,16 @@ class Machine:
                 bound.append(one)
         outputs_after = _last_output(schedule)
         loaded.bound = [self.runtime.bind(bound, outputs_after) for bound in both]
+        at_home = [b.stays[0] for b in schedule.buffers if b.home and b.stays[0].tensor in early]
+        for host, place in product((0, 1), (0, 1)):
+            loaded.landings[host, place] = [
+                self.runtime.landing(self._bytes(schedule, s, place), self._host(loaded, s.tensor, host))
+                for s in at_home
+            ]
         return loaded
 
-    def _prepared(self, schedule: Schedule, x: Compute, nothing: Any) -> Call:
-        views = {s.tensor: self.device.view(self._bytes(schedule, s), s.tensor) for s in (*x.reads, *x.writes)}
+    def _prepared(self, schedule: Schedule, x: Compute, nothing: Any, place: int = 0) -> Call:
+        views = {s.tensor: self.device.view(self._bytes(schedule, s, place), s.tensor) for s in (*x.reads, *x.writes)}
         workspace = self._bytes(schedule, x.workspace) if x.workspace else nothing
         return self.device.prepare(x.op, x.algorithm, views, workspace)
 
@@ -190,8 +206,10 @@ class Machine:
         at = self.arrangement.host - self.arrangement.ring + leg.at
         return self.runtime.host[at : at + leg.tensor.nbytes]
 
-    def _bytes(self, schedule: Schedule, stay: Stay) -> Any:
-        at = schedule.offset[stay.buffer]
+    def _bytes(self, schedule: Schedule, stay: Stay, place: int = 0) -> Any:
+        """The stay's bytes in the arena; of an early input, its `place`, 0 or 1."""
+        early = stay.tensor in schedule.program.early
+        at = schedule.offset[stay.buffer] + (place * aligned(stay.tensor.nbytes) if early else 0)
         return self.arena[at : at + stay.tensor.nbytes]
 
     def _host(self, loaded: _Loaded, t: Tensor, place: int = 0) -> np.ndarray:
@@ -220,7 +238,7 @@ class Machine:
             self._swap_inputs(loaded)
         if meanwhile is not None:
             meanwhile()
-        bound = loaded.bound[loaded.place]
+        bound = self._with_inputs(loaded)
         if trace:
             return _trace(loaded.schedule, *self.runtime.run_timed(bound))
         self.runtime.run(bound, after=(lambda i: self._check(loaded.schedule, i)) if check else None)
@@ -241,7 +259,7 @@ class Machine:
         loaded = self.loaded[name]
         if loaded.fresh:
             self._swap_inputs(loaded)
-        self.runtime.launch(loaded.bound[loaded.place], meanwhile)
+        self.runtime.launch(self._with_inputs(loaded), meanwhile)
 
     def settle(self) -> None:
         """Return when no step is in flight. Raises the error of a step that has failed."""
@@ -255,6 +273,21 @@ class Machine:
                 np.copyto(self._host(loaded, t, loaded.place ^ 1), self._host(loaded, t, loaded.place))
         loaded.place ^= 1
         loaded.fresh.clear()
+        if self._landed is loaded:
+            self._landed = None  # the device has the inputs of its last step
+
+    def _with_inputs(self, loaded: _Loaded) -> Any:
+        """The binding of the next step, whose early inputs, if any, are on their way to the device.
+
+        They go to the place that the last step did not read, since that step may still be running. The step before it
+        has ended."""
+        if not loaded.schedule.program.early:
+            return loaded.bound[loaded.place]
+        if self._landed is not loaded:
+            self._landed, self._turn = None, self._turn ^ 1
+            self.runtime.land(loaded.landings[loaded.place, self._turn])
+            self._landed = loaded
+        return loaded.bound[self._turn]
 
     def _check(self, schedule: Schedule, i: int) -> None:
         x = schedule.instructions[i]

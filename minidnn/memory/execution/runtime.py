@@ -48,6 +48,16 @@ class Runtime(Protocol):
         """A call that copies bytes: from arena to host on stream "out", from host to arena on stream "in"."""
         ...
 
+    def landing(self, to: Any, source: Any) -> Call:
+        """A call that copies bytes from host to arena, for `land`."""
+        ...
+
+    def land(self, landings: Sequence[Call]) -> None:
+        """Make these calls, beside the run in flight. The next run begins once their copies have ended.
+
+        The run in flight must not use the bytes that they write."""
+        ...
+
     def fill(self, bytes: Any, value: int) -> Call:
         """A call that sets these bytes of the arena to `value`, on the compute stream."""
         ...

@@ -84,6 +84,14 @@ class Threads(Runtime):
     def copy(self, to: np.ndarray, source: np.ndarray, stream: Stream) -> Call:
         return partial(np.copyto, to, source)
 
+    def landing(self, to: np.ndarray, source: np.ndarray) -> Call:
+        return partial(np.copyto, to, source)
+
+    def land(self, landings: Sequence[Call]) -> None:
+        """Copy at once: nothing is ever in flight."""
+        for call in landings:
+            call()
+
     def fill(self, bytes: np.ndarray, value: int) -> Call:
         return partial(bytes.fill, value)
 

@@ -34,6 +34,7 @@ from minidnn.memory.schedule import (
     Stay,
     Stream,
     Wait,
+    room,
     workspace_of,
 )
 from minidnn.program import Op, Program, Tensor
@@ -147,7 +148,7 @@ def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
         else:
             b = Buffer(0, s.lo, s.hi, home=s.tensor in carried and s.lo == 0 and s.hi == end)
             buffers.append(b)
-        b.nbytes = max(b.nbytes, s.tensor.nbytes)
+        b.nbytes = max(b.nbytes, room(program, s.tensor))
         b.hi = max(b.hi, s.hi)
         b.stays.append(s)
         s.buffer = latest[s.tensor] = b

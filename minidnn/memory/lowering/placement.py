@@ -15,7 +15,7 @@ nothing.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -28,9 +28,10 @@ from minidnn.memory.schedule import (
     Stash,
     aligned,
     live_peak,
+    room,
     stored_bound,
 )
-from minidnn.program import Tensor
+from minidnn.program import Program, Tensor
 
 # Orders other than by start look at every buffer already placed, which takes quadratic time. In NumPy that is some
 # 20 µs a buffer at 16,000 buffers, less than the linear terms. Still, with more buffers than this, only the order by
@@ -151,13 +152,13 @@ def pack(buffers: Sequence[Buffer], bound: int) -> tuple[Offsets, int, str]:
     return best
 
 
-def homes(carried: Iterable[Tensor]) -> tuple[dict[Tensor, int], int]:
+def homes(*programs: Program) -> tuple[dict[Tensor, int], int]:
     """Offsets of carried tensors, the same in every program of a net, and the bytes that they take together."""
     where: dict[Tensor, int] = {}
     top = 0
-    for t in dict.fromkeys(carried):
+    for t, size in {t: room(program, t) for program in programs for t in program.carried}.items():
         where[t] = top
-        top += aligned(t.nbytes)
+        top += aligned(size)
     return where, top
 
 
@@ -171,7 +172,7 @@ def place(
     """
     program, plan = listing.program, listing.plan
     if fixed is None or base is None:
-        fixed, base = homes(program.carried)
+        fixed, base = homes(program)
     end = len(plan.order)
     offset: Offsets = {}
     rest: list[Buffer] = []

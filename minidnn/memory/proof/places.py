@@ -89,6 +89,8 @@ def wrong_home(s: Schedule) -> str | None:
                 return f"{b.label} lives across steps, but it is not the buffer of a single carried tensor"
             if t in at_home:
                 return f"{t.name} has two homes"
+            if t in s.program.early and b.nbytes < aligned(t.nbytes) + t.nbytes:
+                return f"the home of early input {t.name} has {b.nbytes} bytes, too few for two places"
             at_home.add(t)
     return None
 

@@ -72,6 +72,17 @@ def test_two_homes_of_one(good):
         verify(good)
 
 
+def test_an_early_input_with_room_for_one_place():
+    """The other would be somebody else's bytes."""
+    s = planned(Program("TRAIN", (FIRST, SECOND), (X,), (X, W, V), (Z,)))
+    verify(s)
+    b = home(s, X)
+    assert b.nbytes == 512
+    b.nbytes = 256
+    with pytest.raises(ScheduleError, match="the home of early input x has 256 bytes, too few for two places"):
+        verify(s)
+
+
 def test_who_is_not_carried_has_no_home(good):
     next(b for b in good.buffers if b.stays[0].tensor == X).home = True
     with pytest.raises(ScheduleError, match="x lives across steps, but it is not the buffer of a single"):
@@ -168,7 +179,7 @@ def two(base_of_test=None):
     update = Op("u", "k", "u", Pass.UPDATE, (W, state), (W, state))
     train = Program("TRAIN", (*program().ops, update), (X,), (W, V, state), (Z,))
     test = Program("TEST", program().ops, (X,), (W, V), (Z,))
-    fixed, base = homes((*train.carried, *test.carried))
+    fixed, base = homes(train, test)
     return [
         place(lower(p, complete(p, costs(), Plan())), fixed, at)
         for p, at in ((train, base), (test, base if base_of_test is None else base_of_test))
@@ -181,7 +192,7 @@ def test_programs_that_leave_one_another_alone_are_proved():
 
 def test_a_program_over_what_only_another_carries():
     """Each by itself is right."""
-    schedules = two(homes((W, V))[1])
+    schedules = two(homes(two()[1].program)[1])
     for s in schedules:
         verify(s)
         assert broken(s) is None

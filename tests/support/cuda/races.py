@@ -434,16 +434,18 @@ SOLVER = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1)
 
 
 @cache
-def lowered(net: str, phases: Sequence[str]) -> tuple[Program, ...]:
+def lowered(net: str, phases: Sequence[str], early: bool = False) -> tuple[Program, ...]:
     """The programs of a net in tests/support/nets, or else in models/ at batch 2."""
     file = NET_FILES / f"{net}.yaml"
     found = load(file) if file.exists() else understand(net, batch=2)[0]
-    return tuple(programs(found, SOLVER, phases, fuses=as_cuda).values())
+    return tuple(programs(found, SOLVER, phases, fuses=as_cuda, early=early).values())
 
 
-def arranged(net: str, policy: str, device: CudaDevice, phases: Sequence[str] = ("TRAIN",)) -> Arrangement:
+def arranged(
+    net: str, policy: str, device: CudaDevice, phases: Sequence[str] = ("TRAIN",), early: bool = False
+) -> Arrangement:
     """The net's arrangement. vdnn_dyn gets a budget between vdnn_all's and liveness's arenas, so that it offloads."""
-    made, costs, budget = lowered(net, phases), estimate(device), None
+    made, costs, budget = lowered(net, phases, early), estimate(device), None
     if policy == "vdnn_dyn":
         budget = sum(arrange(made, p, costs, proof=False).arena for p in ("vdnn_all:m", "liveness:p")) // 2
     return arrange(made, policy, costs, budget)

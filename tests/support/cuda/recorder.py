@@ -281,7 +281,7 @@ class Place:
     arena: int  # its address
     host: int  # the address of the host's page-locked bytes
     base: int  # offset of the program's bytes on the host
-    turn: int  # which of the two places of inputs the step reads
+    turn: int  # which of the two places of inputs the step reads, on the device if they are early, else on the host
 
 
 class Said:
@@ -323,7 +323,9 @@ class Said:
         self.entries.append(Entry(kind, stream, event, index, **more))  # type: ignore[arg-type]
 
     def at(self, stay: Stay) -> int:
-        return self.place.arena + self.s.offset[stay.buffer]
+        t = stay.tensor
+        turn = self.place.turn * aligned(t.nbytes) if t in self.s.program.early else 0
+        return self.place.arena + self.s.offset[stay.buffer] + turn
 
     def host_at(self, stay: Stay) -> int:
         t = stay.tensor
@@ -448,9 +450,9 @@ class Followed:
 def followed(life: Life) -> Followed:
     """Compare all calls of a life's steps with its schedules. Raises Unfaithful if they differ.
 
-    A program's steps read the two places of its inputs in turn. The first step from each place runs call by call, the
-    next is captured, and all further ones are replays of that graph. Timed and checked steps are neither captured nor
-    replayed."""
+    A program's steps read the two places of its inputs in turn. Programs with early inputs share those. The first step
+    from each place runs call by call, the next is captured, and all further ones are replays of that graph. Timed and
+    checked steps are neither captured nor replayed."""
     m, counts, graphs = life.machine, Counter(), {}
     streams, trace = m.runtime.streams, life.api.trace
     arena, host = m.runtime.arena.address, m.runtime.host.__array_interface__["data"][0]
@@ -461,9 +463,10 @@ def followed(life: Life) -> Followed:
     }
     steps, graph_of, ran = Counter(), {}, set()
     for name, mode, part in _steps(trace):
-        steps[name] += 1
-        key = name, steps[name] % len(m.loaded[name].bound)
-        where = f"step {steps[name]} of {name}"
+        turns = "early" if m.loaded[name].schedule.program.early else name
+        steps[turns] += 1
+        key = name, steps[turns] % len(m.loaded[name].bound)
+        where = f"step {steps[turns]} of {turns}"
         if mode == "trace":
             part = [e for e in part if e.what != ("timed",)]
             follow(part, captured(said[key])[1:], streams)

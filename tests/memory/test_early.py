@@ -1,0 +1,103 @@
+"""Early inputs: the device has them when the step begins, each in one of two places, whatever the policy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from minidnn.backends.reference import ReferenceDevice
+from minidnn.costs import estimate
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.machine import Machine
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies import plan_file
+from minidnn.memory.schedule import Offload, Prefetch, aligned
+from minidnn.optimizers import SGD
+from minidnn.program import Role
+from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
+from minidnn.zoo import load
+from tests.support.paths import NET_FILES, SMALL_NETS
+from tests.support.policies import EVERY, TIGHT, TRAINED
+from tests.support.slow import quick_are
+
+SPEC = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, iter_size=2)
+TURNS = ["ACCUMULATE", "TRAIN", "ACCUMULATE", "TEST", "TRAIN", "TEST", "ACCUMULATE", "TRAIN"]
+
+
+def made(net: str, device=None):
+    fuses = device.fuses if device is not None else None
+    return list(programs(load(NET_FILES / f"{net}.yaml"), SPEC, ("TRAIN", "TEST"), fuses=fuses, early=True).values())
+
+
+def write(machine: Machine, name: str, seed: int) -> None:
+    random = np.random.default_rng(seed)
+    for t in machine.loaded[name].schedule.program.inputs:
+        value = random.standard_normal(t.shape) if t.role is Role.INPUT else np.zeros(t.shape)
+        if t.role is not Role.INPUT:  # for half of the batches: another class and rate, and mirrored samples
+            value[..., -1] = (0.01 if t.name == "rate" else 1) * (seed % 2)
+        machine.write(t, value, name)
+
+
+def trained(net: str, arrangement, device) -> dict[str, bytes]:
+    """What is carried, and each step's outputs, after some steps of all programs. A batch is written during a step."""
+    with Machine(device, arrangement, debug=True, delays=1e-3) as m:
+        weights = load(NET_FILES / f"{net}.yaml").initial(seed=1)
+        for t in m.homes:
+            m.set(t, weights[t.name].reshape(t.shape) if t.name in weights else np.zeros(t.shape, t.dtype))
+        found = {}
+        write(m, TURNS[0], 0)
+        for k, name in enumerate(TURNS):
+            following = TURNS[(k + 1) % len(TURNS)]
+            m.step(name, meanwhile=lambda k=k, following=following: write(m, following, k + 1))
+            found |= {f"{k} {t.name}": m.read(t, name).tobytes() for t in arrangement.schedules[name].program.outputs}
+        return found | {t.name: m.get(t).tobytes() for t in m.homes}
+
+
+@pytest.mark.parametrize("policy", quick_are(["vdnn_all:m"], ["baseline:m", *TRAINED, *TIGHT]))
+@pytest.mark.parametrize("net", quick_are(["residual"], ["residual", "inception"]))
+def test_every_policy_trains_to_the_same_bytes_as_with_trips(net, policy):
+    device = ReferenceDevice()
+    early, costs = made(net, device), estimate(device)
+    assert [bool(p.early) for p in early] == [True, True, False]
+    late = arrange([p.late() for p in early], "baseline:m", costs)
+    assert trained(net, arrange(early, policy, costs), device) == trained(net, late, device)
+
+
+@pytest.mark.parametrize("policy", EVERY)
+@pytest.mark.parametrize("net", quick_are(["lenet"], SMALL_NETS))
+def test_they_have_two_places_and_make_no_trip(net, policy):
+    """The proof is part of `arrange`."""
+    for name, s in arrange(made(net), policy, estimate(ReferenceDevice())).schedules.items():
+        early = s.program.early
+        homes = {b.stays[0].tensor: b for b in s.buffers if b.home}
+        assert all(homes[t].nbytes == 2 * aligned(t.nbytes) for t in early), name
+        assert not [x for x in s.instructions if isinstance(x, (Offload, Prefetch)) and x.stay.tensor in early]
+        assert (early == set(s.program.inputs)) == (name != "TEST")
+
+
+def test_a_budget_without_room_for_two_places_has_trips(tmp_path):
+    costs, early = estimate(ReferenceDevice()), made("lenet")
+    late = [p.late() for p in early]
+    most, least = (arrange(p, "liveness:m", costs).arena for p in (early, late))
+    assert least < most
+    kept = arrange(early, "liveness:m", costs, most)
+    assert kept.schedules["TRAIN"].program.early
+    tight = arrange(early, "liveness:m", costs, most - 1)
+    assert not any(s.program.early for s in tight.schedules.values())
+    assert str(tight.schedules["TRAIN"]) == str(arrange(late, "liveness:m", costs, most - 1).schedules["TRAIN"])
+    with pytest.raises(BudgetError) as refused:
+        arrange(early, "liveness:m", costs, least - 1)
+    assert refused.value.smallest == least
+
+
+def test_a_plan_file_fits_both(tmp_path):
+    """It was made for one of them. Its trips of inputs do not matter where inputs are early."""
+    costs, early = estimate(ReferenceDevice()), made("lenet")
+    late = [p.late() for p in early]
+    for k, those in enumerate((early, late)):
+        saved = tmp_path / f"{k}.plan"
+        plan_file.save(saved, arrange(those, "vdnn_all:m", costs), costs)
+        for other in (early, late):
+            found = arrange(other, str(saved), costs).schedules["TRAIN"]
+            assert str(found) == str(arrange(other, "vdnn_all:m", costs).schedules["TRAIN"])
