@@ -13,7 +13,7 @@ import pytest
 import minidnn
 from minidnn.backends.cuda.api import OutOfMemory
 from minidnn.backends.cuda.device import KINDS, OF_CUDNN, KernelFailed, _rates
-from minidnn.backends.cuda.runtime import CudaRuntime
+from minidnn.backends.cuda.runtime import CudaRuntime, Lost
 from minidnn.backends.reference import KERNELS, NoKernel
 from minidnn.memory.execution.machine import NotFinite
 from minidnn.memory.schedule import Wait
@@ -324,7 +324,7 @@ class TestTheFake:
                 for k in range(STEPS):
                     feed(m, k)
                     m.step()
-            except Illegal:
+            except (Illegal, Lost):
                 return True
             got = carried(m)
         return any(got[n].tobytes() != want[n] for n in want)
