@@ -13,10 +13,12 @@ __device__ inline float total(float v, V... more) {
     ((v += more), ...);
     return v;
 }
-template <class... X>
-__device__ inline void rectified(int64 n, const T* y, T* dx, const X*... parts) {
-    map(n, dx, [](float s, auto... v) { return s > 0 ? total(v...) : 0 * total(v...); }, y, parts...);
-}
+struct TotalWherePositive {  // no lambda: of one with `auto` NVRTC takes the call for a function of the host
+    template <class... V>
+    __device__ float operator()(float y, V... parts) const {
+        return y > 0 ? total(parts...) : 0 * total(parts...);
+    }
+};
 extern "C" __global__ void add_3(const T* a, const T* b, const T* c, T* dx, int64 n) {
     map(n, dx, [](float u, float v, float w) { return total(u, v, w); }, a, b, c);
 }
@@ -24,14 +26,14 @@ extern "C" __global__ void add_4(const T* a, const T* b, const T* c, const T* d,
     map(n, dx, [](float u, float v, float w, float x) { return total(u, v, w, x); }, a, b, c, d);
 }
 extern "C" __global__ void add_relu_2(const T* y, const T* a, const T* b, T* dx, int64 n) {
-    rectified(n, y, dx, a, b);
+    map(n, dx, TotalWherePositive{}, y, a, b);
 }
 extern "C" __global__ void add_relu_3(const T* y, const T* a, const T* b, const T* c, T* dx, int64 n) {
-    rectified(n, y, dx, a, b, c);
+    map(n, dx, TotalWherePositive{}, y, a, b, c);
 }
 extern "C" __global__ void add_relu_4(
     const T* y, const T* a, const T* b, const T* c, const T* d, T* dx, int64 n) {
-    rectified(n, y, dx, a, b, c, d);
+    map(n, dx, TotalWherePositive{}, y, a, b, c, d);
 }
 
 extern "C" __global__ void copy(const T* x, T* y, int64 n) {
