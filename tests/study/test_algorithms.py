@@ -75,7 +75,7 @@ def test_what_is_missing_is_measured_once_and_profile_s_is_taken(folder, capsys,
         assert r["seconds"] > 0
         chosen.setdefault(r["op"], []).append(r["chosen"])
     assert all(sum(of) == 1 for of in chosen.values())
-    monkeypatch.setattr("minidnn.measuring.ops.seconds", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr("minidnn.measuring.bench.timed", lambda *_: pytest.fail("measured again"))
     assert answer(capsys, "net.yaml")["rows"] == found["rows"]
     assert main(["profile", "net.yaml", "--json"]) == 0
     profiled = json.loads(capsys.readouterr().out)
