@@ -91,6 +91,14 @@ class Api(Protocol):
         """A prepared launch: calling it enqueues the kernel. Addresses are np.uint64."""
         ...
 
+    def push_range(self, name: str) -> None:
+        """Begin an NVTX range on this thread, for NVIDIA's profilers."""
+        ...
+
+    def pop_range(self) -> None:
+        """End the range that this thread began last."""
+        ...
+
     def begin_capture(self, stream: int) -> None:
         """Capture from now on: work given to this stream, and to streams that wait for it, becomes a graph instead of
         being run."""
@@ -111,6 +119,7 @@ class CupyApi:
     def __init__(self, cupy: ModuleType, cubin: Callable[[str, str], bytes], number: int = 0) -> None:
         """`cubin(source, storage)`: the machine code of kernels/<source>.cu for this GPU."""
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
+        self.nvtx = cupy.cuda.nvtx
         self.number, self._process = number, os.getpid()
         self._tell = ctypes.CDLL("libcuda.so.1").cuEventRecordWithFlags  # CuPy has no name for it
         self._tell.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
@@ -221,6 +230,14 @@ class CupyApi:
             launch(function, grid, 1, 1, block, 1, 1, shared, stream, at, 0)
 
         return call
+
+    # ---- profilers
+
+    def push_range(self, name: str) -> None:
+        self.nvtx.RangePush(name)
+
+    def pop_range(self) -> None:
+        self.nvtx.RangePop()
 
     # ---- graphs
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from minidnn.backends import cuda
 from minidnn.backends.cuda import packages
 from minidnn.cli.main import exit_code, main, message
 from tests.support.paths import MODELS
@@ -52,6 +53,43 @@ def test_devices_says_it_too(capsys, without):
 def test_cudas_options_are_cudas(capsys):
     assert main(["train", DIGITS, "--no-graph"]) == 2
     assert "--no-graph is for --device cuda" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "want"),
+    [
+        ([], {"number": 1}),
+        (["--no-tf32"], {"number": 1, "tf32": False, "graphs": True, "nvtx": False, "avoid": ()}),
+        (
+            ["--nvtx", "--avoid", "eng34", "--avoid", "eng7_k2=1"],
+            {"number": 1, "tf32": True, "graphs": True, "nvtx": True, "avoid": ("eng34", "eng7_k2=1")},
+        ),
+    ],
+)
+def test_which_gpu_and_which_plans(flags, want, monkeypatch, capsys):
+    asked = []
+
+    def open_gpu(**options):
+        asked.append(options)
+        raise packages.CudaUnavailable("none here")
+
+    monkeypatch.setattr(cuda, "open_gpu", open_gpu)
+    assert main(["train", DIGITS, "--device", "cuda:1", *flags]) == 2
+    assert main(["devices", "cuda:1"]) == 2
+    assert asked == [want, {"number": 1}]
+    assert "cuda:1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags", [["--nvtx"], ["--avoid", "eng34"], ["--no-graph"]])
+def test_they_are_refused_for_another_device(flags, capsys):
+    assert main(["train", DIGITS, "--device", "cpu", *flags]) == 2
+    assert f"{flags[0]} is for --device cuda" in capsys.readouterr().err
+
+
+def test_a_gpus_number_is_a_number(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", DIGITS, "--device", "cuda:one"])
+    assert "as in cuda:1" in capsys.readouterr().err
 
 
 def test_an_error_of_cudas_is_no_internal_error():

@@ -68,6 +68,30 @@ def baseline(net: str, algorithms: str) -> dict[str, bytes]:
     return {n: v.tobytes() for n, v in trained(net, fake_device(graphs=False), f"baseline:{algorithms}").items()}
 
 
+def test_profilers_see_a_range_for_each_op_of_each_step():
+    device = fake_device(nvtx=True)
+    got = trained("chain", device, "liveness:m")
+    assert {name: v.tobytes() for name, v in got.items()} == baseline("chain", "m")
+    names = device.api.ranges
+    assert names[: len(names) // STEPS] * STEPS == names and len(set(names)) == len(names) // STEPS
+    assert {"conv1.backward_filter", "conv1.update_w"} <= set(names)
+    assert not device.api.open and not device.api.replays, "a replayed graph has no ranges"
+
+
+def test_no_range_stays_open_after_an_error_and_there_are_none_without_the_option(monkeypatch):
+    device = fake_device(nvtx=True)
+
+    def fail(plan, pack, workspace):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(device.cudnn, "execute", fail)
+    with pytest.raises(KernelFailed):
+        trained("chain", device, "liveness:m")
+    assert device.api.ranges and not device.api.open
+    trained("chain", without := fake_device(), "liveness:m")
+    assert not without.api.ranges and without.api.replays
+
+
 @pytest.mark.parametrize("net", quick_are(["lenet"], SMALL_NETS))
 def test_trains_as_the_reference_does(net):
     from minidnn.backends.reference import ReferenceDevice
