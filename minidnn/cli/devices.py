@@ -62,6 +62,7 @@ def _device(name: str) -> dict[str, Any]:
         "description": device.description,
         "found": device.found,
         "memory_bytes": device.memory,
+        "beside_arena_bytes": device.beside(),
         "bandwidth_out": found.out,
         "bandwidth_in": found.back,
         "bandwidth_out_beside": found.out_beside,

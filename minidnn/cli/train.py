@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
             "host_bytes": arrangement.off_device,
             "pinned_bytes": arrangement.host,
             "pageable_bytes": arrangement.store,
+            "beside_arena_bytes": solver.session.device.beside(),
             "seconds": seconds,
             "images_per_second": images / seconds if seconds else None,
         }

@@ -34,6 +34,10 @@ class Api(Protocol):
         """The number of free bytes of the device."""
         ...
 
+    def total_memory(self) -> int:
+        """The number of bytes of the device, free or not."""
+        ...
+
     def allocate(self, nbytes: int) -> int:
         """The address of as many new bytes of the device. Raises OutOfMemory."""
         ...
@@ -146,6 +150,9 @@ class CupyApi:
 
     def free_memory(self) -> int:
         return self.runtime.memGetInfo()[0]
+
+    def total_memory(self) -> int:
+        return self.runtime.memGetInfo()[1]
 
     def allocate(self, nbytes: int) -> int:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -155,6 +156,7 @@ class CudaDevice(Planner):
         self.refused: dict[str, str] = {}
         self._ran: set[str] = set()  # the keys (costs/cache.py) of cuDNN's plans that have run
         self._usual: dict[tuple, Algorithm] = {}  # the defaults of geometries that have lost recipes
+        self._runtimes: WeakSet[CudaRuntime] = WeakSet()
 
     def recipes(self, op: Op) -> list[Recipe]:
         self.api.enter()  # cuDNN, too, uses the GPU that is set for this thread
@@ -218,7 +220,15 @@ class CudaDevice(Planner):
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> CudaRuntime:
         if delays:
             raise ValueError("the cuda device cannot delay copies: that is for devices on the host's memory")
-        return CudaRuntime(self.api, self.compute, arena, host, self.graphs)
+        runtime = CudaRuntime(self.api, self.compute, arena, host, self.graphs)
+        self._runtimes.add(runtime)
+        return runtime
+
+    def beside(self) -> int:
+        """Measured, with what other programs take: CUDA cannot tell the two apart."""
+        self.api.enter()
+        arenas = sum(runtime.arena.nbytes for runtime in self._runtimes)
+        return max(0, self.api.total_memory() - self.api.free_memory() - arenas)
 
     def view(self, buffer: Bytes, tensor: Tensor) -> Bytes:
         return buffer

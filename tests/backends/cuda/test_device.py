@@ -78,6 +78,18 @@ def test_profilers_see_a_range_for_each_op_of_each_step():
     assert not device.api.open and not device.api.replays, "a replayed graph has no ranges"
 
 
+def test_what_is_taken_beside_the_arenas_is_measured():
+    device = fake_device()
+    device.api.taken = 123 << 20
+    assert device.beside() == 123 << 20
+    with machine("chain", device, "liveness:m") as one, machine("chain", device, "baseline:m") as other:
+        assert min(one.arrangement.arena, other.arrangement.arena) > 0
+        assert device.beside() == 123 << 20
+        device.api.taken += 5 << 20  # as kernels and graphs do
+        assert device.beside() == 128 << 20
+    assert device.beside() == 128 << 20
+
+
 def test_no_range_stays_open_after_an_error_and_there_are_none_without_the_option(monkeypatch):
     device = fake_device(nvtx=True)
 

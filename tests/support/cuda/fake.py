@@ -68,7 +68,8 @@ class FakeApi:
     holds, for each replay, how many pieces of earlier work had not run yet."""
 
     def __init__(self, memory: int = 1 << 30, seed: int = 0) -> None:
-        self.memory, self.random = memory, Random(seed)
+        self.memory, self.random = memory, Random(seed)  # bytes that are free at first
+        self.taken = 300 << 20  # bytes that CUDA itself takes; tests change it
         self.threads = {get_ident()}  # the threads that may use this GPU
         self.allocated: dict[int, np.ndarray] = {}
         self.pending: dict[Work, None] = {}  # in order of enqueueing
@@ -97,6 +98,9 @@ class FakeApi:
 
     def free_memory(self) -> int:
         return self.memory - sum(a.nbytes - 4096 for a in self.allocated.values())
+
+    def total_memory(self) -> int:
+        return self.memory + self.taken
 
     def allocate(self, nbytes: int) -> int:
         self._not_capturing("an allocation")
