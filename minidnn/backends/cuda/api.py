@@ -123,7 +123,7 @@ class CupyApi:
     def __init__(self, cupy: ModuleType, cubin: Callable[[str, str], bytes], number: int = 0) -> None:
         """`cubin(source, storage)`: the machine code of kernels/<source>.cu for this GPU."""
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
-        self.nvtx = cupy.cuda.nvtx
+        self._cuda = cupy.cuda
         self.number, self._process = number, os.getpid()
         self._tell = ctypes.CDLL("libcuda.so.1").cuEventRecordWithFlags  # CuPy has no name for it
         self._tell.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
@@ -241,10 +241,10 @@ class CupyApi:
     # ---- profilers
 
     def push_range(self, name: str) -> None:
-        self.nvtx.RangePush(name)
+        self._cuda.nvtx.RangePush(name)
 
     def pop_range(self) -> None:
-        self.nvtx.RangePop()
+        self._cuda.nvtx.RangePop()
 
     # ---- graphs
 
