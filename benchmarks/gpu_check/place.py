@@ -69,6 +69,16 @@ class Place:
 
         return open_gpu(tf32=tf32)
 
+    def undetermined(self) -> CudaDevice:
+        """The device, which also takes cuDNN's plans whose results differ from run to run.
+
+        PyTorch takes such plans if nobody forbids it. So this is for a second column of times beside PyTorch's, and
+        never for a comparison of results.
+        """
+        from minidnn.backends.cuda import open_gpu
+
+        return open_gpu(deterministic=False)
+
     def answers(self) -> bool:
         """Whether CUDA still works after a failure."""
         try:
@@ -189,6 +199,9 @@ class Rehearsal(Place):
         from tests.support.cuda.fake import fake_device
 
         return fake_device(memory=8 << 30)
+
+    def undetermined(self) -> CudaDevice:
+        return self.device()
 
     def policies(self, first: Sequence[str]) -> list[str]:
         return super().policies(first)[:2]

@@ -33,10 +33,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.backends import open_device
     from minidnn.errors import InvalidInput
     from minidnn.report import policies as report
     from minidnn.report import table
     from minidnn.study.compare import simulated
+    from minidnn.training.card import beside_arena
 
     if args.report and (problem := unwritable(Path(args.report), ".html", ".svg")):
         raise InvalidInput(f"--report {args.report}: {problem}")
@@ -46,12 +48,14 @@ def run(args: argparse.Namespace) -> int:
     costs = replace(subject.costs_of(about, args.gpu), staging=about.setting.staging)
     setting = about.setting
     budget, host_budget = setting.budget, setting.host_budget
+    taken, line = None, None
     if args.gpu is not None or setting.facts.planning_only():
         results = simulated(about.programs, policies, costs, budget, host_budget, setting.facts.name, about.train.name)
         notes, where = subject.notes(costs, setting.format), f"simulated {costs.device}"
     else:
         results = _ran(about, policies, costs, budget, host_budget, args)
-        where = subject.described(about)
+        device = open_device(setting.device)
+        where, taken, line = subject.described(about), device.beside(), beside_arena(device)
         timed = max(len(r.steps) for r in results)
         notes = f"{timed} timed steps each, in turn; medians, with 95 % intervals. On {where}."
     rows = [r.row() for r in results]
@@ -59,10 +63,12 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         _write(Path(args.report), results, rows, limit, about, notes)
     if args.json:
-        table.dump({"rows": rows, "device": where, "format": setting.format})
+        table.dump({"rows": rows, "device": where, "format": setting.format, "beside_arena_bytes": taken})
     else:
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         report.show(rows, f"{about.titled()}{allowed}. {notes}")
+        if line:
+            say(f"{line} after the steps")
         if args.report:
             say(f"report: {args.report}")
     return 1 if any(r.identical is False for r in results) else 0

@@ -6,22 +6,22 @@ import argparse
 from typing import Any
 
 from minidnn import sizes
-from minidnn.backends import DEVICES
-from minidnn.cli.options import common
+from minidnn.cli.options import common, device
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     only = "only this one; the exit code is 2 if it cannot be used"
-    parser.add_argument("name", nargs="?", choices=DEVICES, help=only)
+    parser.add_argument("name", nargs="?", type=device, metavar="NAME", help=only)
     common(parser, "json")
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.backends import names_here
     from minidnn.costs import gpu, gpus
     from minidnn.report import devices as report
     from minidnn.report import table
 
-    devices = [_device(name) for name in ([args.name] if args.name else DEVICES)]
+    devices = [_device(name) for name in ([args.name] if args.name else names_here())]
     profiles: list[dict[str, Any]] = []
     for name in gpus():
         g = gpu(name)
@@ -62,6 +62,7 @@ def _device(name: str) -> dict[str, Any]:
         "description": device.description,
         "found": device.found,
         "memory_bytes": device.memory,
+        "beside_arena_bytes": device.beside(),
         "bandwidth_out": found.out,
         "bandwidth_in": found.back,
         "bandwidth_out_beside": found.out_beside,

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, cast
 
 from minidnn import sizes
-from minidnn.backends import DEVICES
+from minidnn.backends import DEVICES, check_name
 from minidnn.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -47,6 +47,17 @@ def names(text: str) -> list[str]:
     if not found:
         raise argparse.ArgumentTypeError("expected one name or more, separated by commas")
     return found
+
+
+def device(text: str) -> str:
+    """A device's name for argparse."""
+    from minidnn.errors import InvalidInput
+
+    try:
+        check_name(text)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text
 
 
 def _policy(default: str) -> tuple[str, dict[str, Any]]:
@@ -97,7 +108,12 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "device": (
         "--device",
-        dict(choices=DEVICES, help="what to run on (default: the solver file's, else cpu)"),
+        dict(
+            type=device,
+            metavar="NAME",
+            help=f"what to run on: {', '.join(DEVICES)}, or of several GPUs cuda:1 (default: the solver file's, else "
+            "cpu)",
+        ),
     ),
     "no_tf32": (
         "--no-tf32",
@@ -106,6 +122,24 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     "no_graph": (
         "--no-graph",
         dict(action="store_true", help="with --device cuda: enqueue each kernel anew instead of replaying a graph"),
+    ),
+    "nvtx": (
+        "--nvtx",
+        dict(
+            action="store_true",
+            help="with --device cuda: show each op to NVIDIA's profilers as a range of its name; implies --no-graph, "
+            "since a replayed graph has no ranges",
+        ),
+    ),
+    "avoid": (
+        "--avoid",
+        dict(
+            action="append",
+            default=[],
+            metavar="PLAN",
+            help="with --device cuda: do without cuDNN's plans whose names contain this, such as eng34 (may be given "
+            "several times)",
+        ),
     ),
     "no_fusion": (
         "--no-fusion",
@@ -139,13 +173,19 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
 # The options that say how a net is run; a verb has some of them.
 GIVEN = "policy", "budget", "host_budget", "ram", "host_ring", "compress", "device", "format", "facts", "seed"
 
-_TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "no_fusion")}
+_TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion")}
 
 
 def given(args: argparse.Namespace) -> Given:
     """What the options say of how a net is run."""
     found: dict[str, Any] = {name: value for name in GIVEN if (value := getattr(args, name, None)) is not None}
     return cast("Given", {**found, "fuse": not getattr(args, "no_fusion", False)})
+
+
+def of_cuda(args: argparse.Namespace) -> list[str]:
+    """The options of `--device cuda` that are given."""
+    flags = {"--no-tf32": args.no_tf32, "--no-graph": args.no_graph, "--nvtx": args.nvtx, "--avoid": args.avoid}
+    return [flag for flag, value in flags.items() if value]
 
 
 def opened(args: argparse.Namespace, setting: Setting) -> Setting:
@@ -156,12 +196,12 @@ def opened(args: argparse.Namespace, setting: Setting) -> Setting:
     from minidnn.backends import open_device
     from minidnn.errors import InvalidInput
 
-    if not (args.no_tf32 or args.no_graph):
+    if not (flags := of_cuda(args)):
         return setting
-    if setting.device != "cuda":
-        flag = "--no-tf32" if args.no_tf32 else "--no-graph"
-        raise InvalidInput(f"{flag} is for --device cuda")
-    return replace(setting, device=open_device("cuda", tf32=not args.no_tf32, graphs=not args.no_graph))
+    if not isinstance(setting.device, str) or setting.device.partition(":")[0] != "cuda":
+        raise InvalidInput(f"{flags[0]} is for --device cuda")
+    options = dict(tf32=not args.no_tf32, graphs=not args.no_graph, nvtx=args.nvtx, avoid=tuple(args.avoid))
+    return replace(setting, device=open_device(setting.device, **options))
 
 
 def common(parser: argparse.ArgumentParser, *which: str) -> None:

@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import policies as report
     from minidnn.report import table
     from minidnn.study.compare import simulated
+    from minidnn.training.card import beside_arena
 
     about = subject.read(args)
     setting = about.setting
@@ -66,6 +67,8 @@ def run(args: argparse.Namespace) -> int:
                     say(line)
     else:
         report.show(rows, f"{about.titled()}. {subject.notes(costs, about.setting.format)}")
+        if args.gpu is None and (card := beside_arena(open_device(setting.device))):
+            say(card)
         for r in results:
             report.show_peak(r.policy, r.schedule)
             say(f"{r.policy}: RAM in a run about {rams[r.policy]}")

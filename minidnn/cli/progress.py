@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from minidnn import sizes
+from minidnn.training.card import beside_arena
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.solver import Solver
 from minidnn.visible import say, visible
@@ -43,6 +44,8 @@ class Lines:
         elif isinstance(event, Saved):
             yield f"Snapshotting to {event.path}"
         elif isinstance(event, Ended):
+            if line := beside_arena(self.solver.session.device):
+                yield f"{line} after the last step"
             yield "Optimization stopped early." if event.interrupted else "Optimization Done."
 
     def _step(self, event: Step) -> Iterator[str]:
@@ -62,6 +65,8 @@ def heading(event: Began, solver: Solver) -> Iterator[str]:
         yield f"Numbers: {solver.session.setting.format}, weights float32"
     yield f"Memory: {memory(solver)}, policy {arrangement.policy}"
     yield f"RAM: about {solver.session.ram}"
+    if line := beside_arena(device):
+        yield f"{line} before the first step"
     if event.resumed:
         yield f"Resuming from {event.resumed}"
     if event.weights:

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from minidnn.cli.options import common, given, opened, positive
+from minidnn.cli.options import common, given, of_cuda, opened, positive
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
     fields = {"max_iter": args.max_iter, "snapshot_prefix": args.snapshot_prefix}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
     chosen = given(args)
-    if args.no_tf32 or args.no_graph:
+    if of_cuda(args):
         chosen["device"] = opened(args, Setting.of(chosen)).device
     with Solver(
         args.solver, batch=args.batch, resume=args.resume, weights=args.weights, **chosen,
@@ -71,6 +71,7 @@ def run(args: argparse.Namespace) -> int:
             "host_bytes": arrangement.off_device,
             "pinned_bytes": arrangement.host,
             "pageable_bytes": arrangement.store,
+            "beside_arena_bytes": solver.session.device.beside(),
             "seconds": seconds,
             "images_per_second": images / seconds if seconds else None,
         }

@@ -86,7 +86,7 @@ def _arrange(
     proof: bool,
 ) -> Arrangement:
     limit = costs.memory if budget is None else budget
-    schedules = unproved(programs, policy, costs, limit)
+    schedules = unproved(programs, policy, costs, limit, budget is not None)
     found = Arrangement.of(policy, schedules, budget)
     if found.arena > limit:
         least = Arrangement.of(policy, unproved(programs, policy, costs, 0), 0)
@@ -99,13 +99,17 @@ def _arrange(
 
 
 @_without_collector()
-def unproved(programs: Sequence[Program], policy: str, costs: Costs, limit: int) -> dict[str, Schedule]:
+def unproved(
+    programs: Sequence[Program], policy: str, costs: Costs, limit: int, budgeted: bool = True
+) -> dict[str, Schedule]:
     """{program's name: schedule}, as the policy decides under a budget of `limit` bytes, without a proof.
+
+    budgeted: whether a user has named the budget (`find`)
 
     The arena may exceed the limit. This is for studies that search for a budget that can be kept; all others use
     `arrange`.
     """
-    decide = find(policy)
+    decide = find(policy, budgeted)
     fixed, base = homes(*programs)
     schedules: dict[str, Schedule] = {}
     for program in programs:

@@ -25,6 +25,9 @@ def show_devices(devices: Sequence[Row]) -> None:
         if d["available"]:
             if d["found"]:
                 say(f"{d['name']}: {d['found']}")
+            if d["beside_arena_bytes"] is not None:
+                taken = sizes.text(d["beside_arena_bytes"])
+                say(f"{d['name']}: {taken} are taken beside any arena (CUDA's context, cuDNN, other programs)")
             say(f"{d['name']}: {beside(d['beside_compute'])}")
 
 

@@ -47,11 +47,14 @@ NOT_DONE: dict[str, dict[str, str]] = {
     "SolverParameter": dict.fromkeys(
         (
             "train_net_param", "test_net_param", "test_compute_loss", "snapshot_diff", "snapshot_format",
-            "device_id", "debug_info", "layer_wise_reduce", "weights",
+            "debug_info", "layer_wise_reduce", "weights",
         ),
         _NOT_DONE,
     )
-    | {"solver_type": "Caffe's old name; write type: SGD"},
+    | {
+        "solver_type": "Caffe's old name; write type: SGD",
+        "device_id": "write the GPU's number as `minidnn: {device: cuda:1}`",
+    },
 }  # fmt: skip
 
 

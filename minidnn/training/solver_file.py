@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import Any, cast
 
 from minidnn import zoo
-from minidnn.backends import DEVICES
-from minidnn.errors import InvalidInput, near
+from minidnn.backends import check_name
+from minidnn.errors import InvalidInput
 from minidnn.layers import LAYERS
 from minidnn.memory import policies
 from minidnn.nets.net import Net
@@ -144,9 +144,11 @@ def _check_names(document: Document) -> None:
             policies.find(policy)
         except policies.NoSuchPolicy as error:
             document.error(("minidnn", "policy"), str(error))
-    if isinstance(device, str) and device not in DEVICES:
-        what = f"there is no device {device!r}{near(device, DEVICES)}; there are {', '.join(DEVICES)}"
-        document.error(("minidnn", "device"), what)
+    if isinstance(device, str):
+        try:
+            check_name(device)
+        except InvalidInput as error:
+            document.error(("minidnn", "device"), str(error))
 
 
 def _check_rates(document: Document, p: SolverParameter) -> None:

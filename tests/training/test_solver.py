@@ -26,6 +26,7 @@ from minidnn.training.parameters import WeightsError
 from minidnn.training.rates import RATES, learning_rate
 from minidnn.training.snapshot import SaveError
 from minidnn.training.solver import Solver
+from minidnn.training.solver_file import understand
 from tests.support.paths import MODELS
 
 MODEL = """
@@ -540,6 +541,17 @@ class TestRefused:
         assert len(found.value.errors) == 3
         assert re.search(r"solver.yaml:\d+:\d+: minidnn.policy: .*did you mean 'vdnn_all'", str(found.value))
         assert re.search(r"solver.yaml:\d+:\d+: minidnn.device: .*did you mean 'cpu'", str(found.value))
+
+    def test_which_gpu_is_said_by_its_number(self, case):
+        text = (case / "solver.yaml").read_text()
+        (case / "solver.yaml").write_text(text + "minidnn: {device: cuda:x}\n")
+        with pytest.raises(InvalidFile, match=r"minidnn.device: .*as in cuda:1"):
+            understand(case / "solver.yaml")
+        (case / "solver.yaml").write_text(text + "device_id: 1\n")
+        with pytest.raises(InvalidFile, match=r"device_id.*`minidnn: \{device: cuda:1\}`"):
+            understand(case / "solver.yaml")
+        (case / "solver.yaml").write_text(text + "minidnn: {device: cuda:1}\n")
+        assert understand(case / "solver.yaml")[2].minidnn.device == "cuda:1"
 
     @pytest.mark.slow
     def test_a_prefix_that_cannot_be_written_to_before_training(self, case):

@@ -34,6 +34,10 @@ class Api(Protocol):
         """The number of free bytes of the device."""
         ...
 
+    def total_memory(self) -> int:
+        """The number of bytes of the device, free or not."""
+        ...
+
     def allocate(self, nbytes: int) -> int:
         """The address of as many new bytes of the device. Raises OutOfMemory."""
         ...
@@ -91,6 +95,14 @@ class Api(Protocol):
         """A prepared launch: calling it enqueues the kernel. Addresses are np.uint64."""
         ...
 
+    def push_range(self, name: str) -> None:
+        """Begin an NVTX range on this thread, for NVIDIA's profilers."""
+        ...
+
+    def pop_range(self) -> None:
+        """End the range that this thread began last."""
+        ...
+
     def begin_capture(self, stream: int) -> None:
         """Capture from now on: work given to this stream, and to streams that wait for it, becomes a graph instead of
         being run."""
@@ -111,6 +123,7 @@ class CupyApi:
     def __init__(self, cupy: ModuleType, cubin: Callable[[str, str], bytes], number: int = 0) -> None:
         """`cubin(source, storage)`: the machine code of kernels/<source>.cu for this GPU."""
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
+        self._cuda = cupy.cuda
         self.number, self._process = number, os.getpid()
         self._tell = ctypes.CDLL("libcuda.so.1").cuEventRecordWithFlags  # CuPy has no name for it
         self._tell.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
@@ -137,6 +150,9 @@ class CupyApi:
 
     def free_memory(self) -> int:
         return self.runtime.memGetInfo()[0]
+
+    def total_memory(self) -> int:
+        return self.runtime.memGetInfo()[1]
 
     def allocate(self, nbytes: int) -> int:
         try:
@@ -221,6 +237,14 @@ class CupyApi:
             launch(function, grid, 1, 1, block, 1, 1, shared, stream, at, 0)
 
         return call
+
+    # ---- profilers
+
+    def push_range(self, name: str) -> None:
+        self._cuda.nvtx.RangePush(name)
+
+    def pop_range(self) -> None:
+        self._cuda.nvtx.RangePop()
 
     # ---- graphs
 

@@ -46,11 +46,20 @@ class Settings:
     deterministic: bool = True  # the same bits each time
     limit: int | None = None  # bytes of workspace
     most: int = 8  # plans per geometry that are listed whatever their workspace
+    avoid: tuple[str, ...] = ()  # plans whose names contain one of these are not listed
 
     def __str__(self) -> str:
         words = ["TF32 allowed" if self.tf32 else "TF32 forbidden"]
         words += ["deterministic only"] if self.deterministic else []
         words += [f"at most {self.limit} B of workspace"] if self.limit is not None else []
+        words += [f"none of {', '.join(self.avoid)}"] if self.avoid else []
+        return ", ".join(words)
+
+    @property
+    def said(self) -> str:
+        """For a device's description, by which measurements are kept: whatever changes results or the plans offered."""
+        words = ["TF32 allowed" if self.tf32 else "TF32 forbidden"]
+        words += [] if self.deterministic else ["also plans that are not deterministic"]
         return ", ".join(words)
 
 
@@ -197,11 +206,13 @@ class Cudnn:
 
     def _build(self, graph: Any, problem: Convolution, index: int) -> CudnnPlan | None:
         """The plan of that index; None if the settings bar it, or if cuDNN finds that it cannot do it after all."""
+        name = graph.get_plan_name_at_index(index)
+        if any(part in name for part in self.settings.avoid):
+            return None
         try:
             graph.build_plan_at_index(index)
         except (RuntimeError, self.module.cudnnGraphNotSupportedError):
             return None
-        name = graph.get_plan_name_at_index(index)
         return CudnnPlan(problem, name, graph.get_workspace_size_plan_at_index(index), index, graph)
 
     def _graph(self, problem: Convolution) -> Any:
@@ -255,6 +266,8 @@ class Cudnn:
             advice.append("bfloat16 needs compute capability 8.0, use float32 or float16")
         if self.settings.limit is not None:
             advice.append("allow more workspace")
+        if self.settings.avoid:
+            advice.append("avoid fewer plans")
         if problem.dtype == "float32" and not self.settings.tf32:
             advice.append("allow TF32")
         advice.append("change the layer's geometry, or use --device cpu")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache, partial
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
@@ -130,7 +131,12 @@ def _problem(op: Op) -> tuple:
 
 
 class CudaDevice(Planner):
-    """One GPU. `graphs`: replay each step as one captured graph (runtime.py)."""
+    """One GPU.
+
+    graphs: replay each step as one captured graph (runtime.py)
+    nvtx:   show each op to NVIDIA's profilers as a range of the op's name. A replayed graph has no ranges, so there are
+            no graphs then.
+    """
 
     def __init__(
         self,
@@ -139,16 +145,18 @@ class CudaDevice(Planner):
         description: str,
         graphs: bool = True,
         rates: Rates = SOME_GPU,
+        nvtx: bool = False,
     ) -> None:
         super().__init__(cudnn, max(api.free_memory() - MARGIN, 0), description)
         self.rates = rates
-        self.api, self.graphs = api, graphs
+        self.api, self.graphs, self.nvtx = api, graphs and not nvtx, nvtx
         self.compute = api.stream()
         cudnn.set_stream(self.compute)
         self.nan = NanProbe(api, cudnn, self.compute)
         self.refused: dict[str, str] = {}
         self._ran: set[str] = set()  # the keys (costs/cache.py) of cuDNN's plans that have run
         self._usual: dict[tuple, Algorithm] = {}  # the defaults of geometries that have lost recipes
+        self._runtimes: WeakSet[CudaRuntime] = WeakSet()
 
     def recipes(self, op: Op) -> list[Recipe]:
         self.api.enter()  # cuDNN, too, uses the GPU that is set for this thread
@@ -212,7 +220,15 @@ class CudaDevice(Planner):
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> CudaRuntime:
         if delays:
             raise ValueError("the cuda device cannot delay copies: that is for devices on the host's memory")
-        return CudaRuntime(self.api, self.compute, arena, host, self.graphs)
+        runtime = CudaRuntime(self.api, self.compute, arena, host, self.graphs)
+        self._runtimes.add(runtime)
+        return runtime
+
+    def beside(self) -> int:
+        """Measured, with what other programs take: CUDA cannot tell the two apart."""
+        self.api.enter()
+        arenas = sum(runtime.arena.nbytes for runtime in self._runtimes)
+        return max(0, self.api.total_memory() - self.api.free_memory() - arenas)
 
     def view(self, buffer: Bytes, tensor: Tensor) -> Bytes:
         return buffer
@@ -251,7 +267,15 @@ class CudaDevice(Planner):
                 raise KernelFailed(f"{op.name} [{algorithm.name}] on cuda: {error}") from error
             self._ran.update(name)
 
-        return call
+        return partial(self._in_range, op.name, call) if self.nvtx else call
+
+    def _in_range(self, name: str, call: Call) -> None:
+        """Call within an NVTX range. The range covers the enqueueing; profilers project it onto the kernels."""
+        self.api.push_range(name)
+        try:
+            call()
+        finally:
+            self.api.pop_range()
 
     def _launch(self, step: Launch, storage: str, arguments: list[np.generic]) -> Call:
         function = self.api.functions(step.source, storage)[step.kernel]
@@ -259,12 +283,23 @@ class CudaDevice(Planner):
 
 
 @cache
-def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDevice:
+def open_gpu(
+    tf32: bool = True,
+    graphs: bool = True,
+    number: int = 0,
+    nvtx: bool = False,
+    avoid: tuple[str, ...] = (),
+    deterministic: bool = True,
+) -> CudaDevice:
     """The GPU of that number, opened once for the same options. Raises packages.CudaUnavailable, whose message names
     the missing part and the remedy.
 
-    tf32:   products of float32 may round their operands to 10 bits of mantissa, as tensor cores do
-    graphs: replay each step as one captured graph
+    tf32:          products of float32 may round their operands to 10 bits of mantissa, as tensor cores do
+    graphs:        replay each step as one captured graph
+    nvtx:          a range for each op, for NVIDIA's profilers; then there are no graphs
+    avoid:         cuDNN's plans whose names contain one of these are not offered
+    deterministic: False also offers plans whose results differ from run to run. It is for measurements alone: the
+                   promise of equal bytes does not hold then.
     """
     from minidnn.backends.cuda import compile, packages
     from minidnn.backends.cuda.api import CupyApi
@@ -273,18 +308,19 @@ def open_gpu(tf32: bool = True, graphs: bool = True, number: int = 0) -> CudaDev
 
     found = packages.load()
     assert found.driver is not None and found.cupy is not None
-    card = found.driver.cards[number]
+    card = packages.card(found.driver, number, found.cuda)
     arch = 10 * card.capability[0] + card.capability[1]
     nvrtc = Nvrtc(found.paths["nvrtc"])
     api = CupyApi(found.cupy, lambda source, storage: compile.cubin(nvrtc, source, arch, storage), number)
-    cudnn = Cudnn(found.cudnn, Target.gpu(found.cudnn, card.name, card.capability), Settings(tf32=tf32))
+    settings = Settings(tf32=tf32, deterministic=deterministic, avoid=avoid)
+    cudnn = Cudnn(found.cudnn, Target.gpu(found.cudnn, card.name, card.capability), settings)
     driver = ".".join(map(str, found.driver.cuda))
     description = (
         f"{card.name} (compute capability {card.capability[0]}.{card.capability[1]}, driver for CUDA {driver}), "
-        f"{found.description}, TF32 {'allowed' if tf32 else 'forbidden'}"
+        f"{found.description}, {settings.said}"
     )
-    device = CudaDevice(api, cudnn, description, graphs, _rates(api, card.capability, tf32))
-    device.found = f"cuDNN is {found.paths['cudnn']}"
+    device = CudaDevice(api, cudnn, description, graphs, _rates(api, card.capability, tf32), nvtx)
+    device.found = f"GPU number {number}; cuDNN is {found.paths['cudnn']}"
     return device
 
 

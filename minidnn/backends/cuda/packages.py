@@ -203,6 +203,23 @@ def _check_driver(driver: Driver, cuda: int) -> None:
         )
 
 
+def card(driver: Driver, number: int, cuda: int) -> Card:
+    """The GPU of that number. Raises CudaUnavailable, which lists the GPUs, if there is none or it is too old."""
+    listed = ", ".join(f"cuda:{c.number} ({c.name})" for c in driver.cards)
+    found = next((c for c in driver.cards if c.number == number), None)
+    if found is None:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        why = f"; CUDA_VISIBLE_DEVICES={visible!r} says which GPUs are seen" if visible is not None else ""
+        raise CudaUnavailable(f"there is no GPU cuda:{number}: there are {listed}{why}")
+    if found.capability < OLDEST_CARD[cuda]:
+        has, least = (".".join(map(str, pair)) for pair in (found.capability, OLDEST_CARD[cuda]))
+        raise CudaUnavailable(
+            f"cuda:{number} ({found.name}) has compute capability {has}, and CUDA {cuda} has kernels for {least} and "
+            f"later only: there are {listed}"
+        )
+    return found
+
+
 def _replace(old: int, new: int) -> str:
     return f"`pip uninstall cupy-cuda{old}x nvidia-cudnn-cu{old}` and then {install(new)}"
 

@@ -333,6 +333,7 @@ class CudaRuntime(Runtime):
         for stream in (*SIDES, LAND):
             self.api.release_stream(self.streams[stream])
         self.api.release(self.arena.address)
+        self.arena = Bytes(0, 0)
         self.api.release_host(self.host)
         self.host = np.empty(0, np.uint8)  # the old bytes are gone: a late reader must get an error, not a crash
 

@@ -68,6 +68,10 @@ class Device:
         """The tensor's bytes in the arena in the form that `prepare` takes. Default: its array."""
         return self.array(buffer, tensor)
 
+    def beside(self) -> int | None:
+        """Bytes of the device's own memory that are taken now and are no arena; None: it has no memory of its own."""
+        return None
+
     def fuses(self, op: Op) -> bool:
         """Whether the device has a kernel for this fused op (programs/fusion/). Default: for none."""
         return False

@@ -20,8 +20,8 @@ from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.liveness import liveness
 from minidnn.memory.policies.recompute_all import recompute_all
-from minidnn.memory.policies.recompute_cheap import recompute_cheap
-from minidnn.memory.policies.sqrt_n import sqrt_n
+from minidnn.memory.policies.recompute_cheap import recompute_cheap, recompute_cheap_within
+from minidnn.memory.policies.sqrt_n import sqrt_n, sqrt_n_within
 from minidnn.memory.policies.superneurons import superneurons
 from minidnn.memory.policies.superneurons_steps import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
@@ -47,6 +47,9 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,
 }
+# Policies of POLICIES that stop at a budget, if one is named; without one, each has its paper's plan, as in POLICIES.
+STOPPING: dict[str, Callable[..., Plan]] = {"sqrt_n": sqrt_n_within, "recompute_cheap": recompute_cheap_within}
+NEAR = 1.01  # with these, ":f" looks for no mixture of algorithms that could save only a hundredth of a step
 DEFAULT = "liveness"  # the policy if none is named: the fastest of those that need no copies
 SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": "performance-optimal"}
 CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
@@ -66,8 +69,11 @@ def variant(name: str) -> bool:
     return any(name.startswith(f"{other}_") for other in names())
 
 
-def find(name: str) -> Policy:
-    """The policy of that name. Raises NoSuchPolicy, which lists the names, and PlanError or OSError for a file."""
+def find(name: str, budgeted: bool = False) -> Policy:
+    """The policy of that name. Raises NoSuchPolicy, which lists the names, and PlanError or OSError for a file.
+
+    budgeted: whether a user has named a budget; False: the budget is the device's memory, at which STOPPING do not stop
+    """
     if name.endswith(plan_file.SUFFIX):
         return plan_file.load(name)
     base, _, algorithms = name.partition(":")
@@ -80,6 +86,8 @@ def find(name: str) -> Policy:
         raise NoSuchPolicy(f"there is no policy {base!r}{near(base, names())}; {there}")
     if algorithms not in ("", *SUFFIXES):
         raise NoSuchPolicy(f"{name!r}: after the colon comes {', '.join(f'{k} ({v})' for k, v in SUFFIXES.items())}")
+    stops = budgeted and base in STOPPING
+    decide = STOPPING[base] if stops else POLICIES[base]
     if algorithms in ("", "f"):
-        return partial(fastest_that_fit, POLICIES[base])
-    return partial(POLICIES[base], algorithms=algorithms)
+        return partial(fastest_that_fit, decide, enough=NEAR if stops else 0.0)
+    return partial(decide, algorithms=algorithms)

@@ -63,13 +63,16 @@ def fastest_within(
     return found
 
 
-def fastest_that_fit(decide: Choosing, program: Program, costs: Costs, budget: int) -> Plan:
+def fastest_that_fit(decide: Choosing, program: Program, costs: Costs, budget: int, enough: float = 0.0) -> Plan:
     """The policy's quickest plan that keeps the budget, with any choice of algorithms (":f").
 
     If the fastest algorithms ("p") fit, and need no more copies or re-runs than the leanest ("m"), their plan is
     returned. Otherwise faster algorithms replace the leanest ones where they fit beside the live bytes. The live bytes
     are those of the policy's plan under this budget. If the policy moves more under a budget of 0, its plan for that is
     a second start, since moving more makes room for workspaces.
+
+    enough: the plan of "p" is also returned if its step takes at most so many times the least that any mixture can take
+    (the leanest plan's order with the fastest algorithms). This saves time where `decide` takes much of it.
 
     Of the plans that keep the budget, the one with the shortest simulated step is returned. If not even the leanest
     algorithms keep it, their plan is returned, and the refusal names it.
@@ -78,6 +81,10 @@ def fastest_that_fit(decide: Choosing, program: Program, costs: Costs, budget: i
     fits = probe.fits(program, costs, fast, budget)
     if fits and _moves(fast) == _moves(lean):
         return fast
+    if fits and enough:
+        bound = probe.seconds(program, costs, replace(lean, algorithm=choose(program, costs, "p")))
+        if probe.seconds(program, costs, fast) <= enough * bound:
+            return fast
     found = [fast] if fits else []
     if probe.fits(program, costs, lean, budget):
         found.append(_mixed(decide, program, costs, budget, lean))

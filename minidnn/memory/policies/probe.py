@@ -44,7 +44,17 @@ def arena(program: Program, costs: Costs, plan: Plan, enough: int = 0) -> int:
 
 def fits(program: Program, costs: Costs, plan: Plan, budget: int) -> bool:
     """Whether the plan's arena is within the budget."""
-    return arena(program, costs, plan, budget) <= budget
+    return over(program, costs, plan, budget) <= 0
+
+
+def over(program: Program, costs: Costs, plan: Plan, budget: int) -> int:
+    """Bytes by which the plan exceeds the budget; 0 or less if its arena keeps the budget.
+
+    If the live bytes alone exceed it, it is these that count: then nothing is placed, which would take longer.
+    """
+    found = listing(program, costs, plan)
+    peak = int(aligned_curve(found).max(initial=0))
+    return (peak if peak > budget else place(found, enough=budget).arena) - budget
 
 
 def seconds(program: Program, costs: Costs, plan: Plan) -> float:

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from minidnn.memory.plan import Share
 from minidnn.program import FORWARD, Op, Program, Role, Tensor
 
@@ -91,6 +93,32 @@ class Repeatable:
         for op in runs:
             have.update(op.writes)
             have.difference_update(self.share[t] for t in op.writes if t in self.share)  # type: ignore[misc]
+
+
+class Places:
+    """The places of a step: one for each op of forward, and one for each layer of backward with what runs again for it.
+
+    made: {tensor: the last op of forward that makes or reads it}
+    uses: {tensor of `dropped`: the places of backward that read it}, in order of the first
+    """
+
+    def __init__(self, able: Repeatable, dropped: Set[Tensor]) -> None:
+        self.able, self.layers = able, able.layers()
+        self.count = able.forward + len(self.layers)
+        self.number = {op: able.forward + k for k, layer in enumerate(self.layers) for op in layer}
+        self.made = {t: p for p, op in enumerate(able.program.ops[: able.forward]) for t in op.tensors}
+        self.uses: dict[Tensor, list[int]] = {}
+        for layer in self.layers:
+            for t in dict.fromkeys(t for op in layer for t in op.reads if t in dropped):
+                self.uses.setdefault(t, []).append(self.number[layer[0]])
+
+    def most(self, order: Sequence[Op], curve: np.ndarray) -> np.ndarray:
+        """The most bytes at each place, int64 (count,). `curve`: bytes live at each execution of `order`."""
+        found, place = np.zeros(self.count, np.int64), self.count - 1
+        for p in reversed(range(len(order))):
+            place = p if p < self.able.forward else self.number.get(order[p], place)
+            found[place] = max(found[place], curve[p])
+        return found
 
 
 def interleave(able: Repeatable, again: Callable[[list[Op]], Sequence[Op]]) -> tuple[Op, ...]:

@@ -20,13 +20,18 @@ saved, for example if a gradient makes the peak, nothing runs again.
 workspace fits beside the live bytes wherever the op runs. The limit is the peak with "m" plus 1/8 of the bytes saved: a
 workspace there buys more time than a held map.
 
-Nothing leaves the device, and the budget is ignored.
+Nothing leaves the device.
+
+That plan ignores the budget. If a user names one, the budget is the cap, and the tensors with the most seconds of runs
+per byte are held first (`recompute_cheap_within`). With "p", every op takes its fastest algorithm if that is quicker.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import replace
+from types import MappingProxyType
 
 import numpy as np
 
@@ -34,32 +39,64 @@ from minidnn.costs import Costs
 from minidnn.memory.plan import Plan, Point, in_place_sharing
 from minidnn.memory.policies import probe
 from minidnn.memory.policies.algorithms import Algorithms, choose, fastest_within, live_beside
-from minidnn.memory.policies.recompute import Repeatable, interleave
-from minidnn.program import PRODUCTS, Op, Program, Tensor
+from minidnn.memory.policies.recompute import Places, Repeatable, interleave
+from minidnn.memory.policies.stopping import Ordering, stopped
+from minidnn.program import PRODUCTS, Algorithm, Op, Program, Tensor
 
 GIVEN_BACK, SPACE = 32, 8  # 1/32 of the saving goes into fewer runs, and 1/8 with "p" into workspaces
 PASSES = 2  # the first pass does not know the bytes that runs need besides their results; the second does
 
 
 def recompute_cheap(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    share = in_place_sharing(program)
-    plan = Plan(order=program.ops, algorithm=choose(program, costs, "m"), share=share)
-    curve = whole = probe.curve(program, costs, plan)
-    held = _Held(Repeatable(program, share))
-    if held.uses:
-        least = held.without(whole)
-        for _ in range(PASSES):
-            cap = least.max() + max(0, whole.max() - least.max()) // GIVEN_BACK
-            found = replace(plan, order=held.order(cap - least))
-            lower = probe.curve(program, costs, found)
-            least = held.by_place(found.order, lower) - held.bytes
-        if lower.max() < whole.max():
-            plan, curve = found, lower
-    if algorithms != "p":
-        return replace(plan, algorithm=choose(program, costs, algorithms))
-    limit = int(curve.max() + (whole.max() - curve.max()) // SPACE)
-    live = live_beside(plan.order, curve.tolist(), plan.algorithm)
-    return replace(plan, algorithm=fastest_within(costs, plan.algorithm, live, limit))
+    return _Leanest(program, costs).plan_with(algorithms)
+
+
+def recompute_cheap_within(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """The quickest plan found that keeps the budget; the full plan if even that does not."""
+    leanest = _Leanest(program, costs)
+    best = leanest.plan_with(algorithms)
+    if not probe.fits(program, costs, best, budget):
+        return best
+    for algorithm in (choose(program, costs, algorithms), *([best.algorithm] if algorithms == "p" else [])):
+        start = replace(best, order=program.ops, algorithm=algorithm)
+        best = stopped(program, costs, budget, best, start, leanest.ordering(algorithm))
+    return best
+
+
+class _Leanest:
+    """The full plan, which ignores the budget, with the leanest algorithms."""
+
+    def __init__(self, program: Program, costs: Costs) -> None:
+        share = in_place_sharing(program)
+        plan = Plan(order=program.ops, algorithm=choose(program, costs, "m"), share=share)
+        self.program, self.costs, self.held = program, costs, _Held(Repeatable(program, share))
+        self.curve = self.whole = probe.curve(program, costs, plan)
+        self.plan = self.found = plan
+        if self.held.uses:
+            least = self.held.without(self.whole)
+            for _ in range(PASSES):
+                cap = least.max() + max(0, self.whole.max() - least.max()) // GIVEN_BACK
+                self.found = replace(plan, order=self.held.order(cap - least))
+                lower = probe.curve(program, costs, self.found)
+                least = self.held.places.most(self.found.order, lower) - self.held.bytes
+            if lower.max() < self.whole.max():
+                self.plan, self.curve = self.found, lower
+        self.bytes = self.held.bytes.copy()
+
+    def plan_with(self, algorithms: Algorithms) -> Plan:
+        if algorithms != "p":
+            return replace(self.plan, algorithm=choose(self.program, self.costs, algorithms))
+        limit = int(self.curve.max() + (self.whole.max() - self.curve.max()) // SPACE)
+        live = live_beside(self.plan.order, self.curve.tolist(), self.plan.algorithm)
+        return replace(self.plan, algorithm=fastest_within(self.costs, self.plan.algorithm, live, limit))
+
+    def ordering(self, algorithm: Mapping[Op, Algorithm]) -> Ordering:
+        """For a room in live bytes, the order that holds the dearest tensors that fit, with these algorithms."""
+        curve = probe.curve(self.program, self.costs, replace(self.found, algorithm=algorithm))
+        # Bytes live at each place besides those held; the bytes that runs need for themselves are among them.
+        least = self.held.places.most(self.found.order, curve) - self.bytes
+        dear = self.held.seconds_of_a_byte(self.costs, algorithm)
+        return lambda room: self.held.order(room - least, dear)
 
 
 def droppable(able: Repeatable) -> set[Tensor]:
@@ -103,47 +140,39 @@ def droppable(able: Repeatable) -> set[Tensor]:
 
 
 class _Held:
-    """The dropped tensors, and the gaps between two uses in which each is held all the same.
-
-    A step has one place for each op of forward and one for each layer of backward.
-    """
+    """The dropped tensors, and the gaps between two uses in which each is held all the same."""
 
     def __init__(self, able: Repeatable) -> None:
         self.able, self.dropped = able, droppable(able)
-        self.layers = able.layers()
-        self.places = able.forward + len(self.layers)
-        self.number = {op: able.forward + k for k, layer in enumerate(self.layers) for op in layer}
-        # {tensor: the last op of forward that makes or reads it}
-        self.made = {t: p for p, op in enumerate(able.program.ops[: able.forward]) for t in op.tensors}
-        self.uses: dict[Tensor, list[int]] = {}  # {tensor: places of backward that read it}, in order of the first
-        for layer in self.layers:
-            here = dict.fromkeys(t for op in layer for t in op.reads if t in self.dropped)
-            for t in here:
-                self.uses.setdefault(t, []).append(self.number[layer[0]])
-        self.bytes = np.zeros(self.places, np.int64)  # bytes held at each place but not used there
+        self.places = Places(able, self.dropped)
+        self.made, self.uses = self.places.made, self.places.uses
+        self.bytes = np.zeros(self.places.count, np.int64)  # bytes held at each place but not used there
 
     def without(self, curve: np.ndarray) -> np.ndarray:
         """Bytes live at each place, if dropped tensors are on the device only where they are used.
 
         `curve`: bytes live at each execution of the program's own order.
         """
-        found = self.by_place(self.able.program.ops, curve)
+        found = self.places.most(self.able.program.ops, curve)
         for t, uses in self.uses.items():
             if t not in self.able.later:
                 for a, b in zip([self.made[t], *uses], uses, strict=False):
                     found[a + 1 : b] -= t.nbytes
         return found
 
-    def by_place(self, order: tuple[Op, ...], curve: np.ndarray) -> np.ndarray:
-        """The most of a curve over `order` at each place. A re-run belongs to the layer that it runs for."""
-        found, place = np.zeros(self.places, np.int64), self.places - 1
-        for p in reversed(range(len(order))):
-            place = p if p < self.able.forward else self.number.get(order[p], place)
-            found[place] = max(found[place], curve[p])
+    def seconds_of_a_byte(self, costs: Costs, algorithm: Mapping[Op, Algorithm]) -> dict[Tensor, float]:
+        """{tensor: seconds of the runs that bring it alone back, by its bytes}"""
+        found = {}
+        for t in self.uses:
+            runs = self.able.runs([t], self.dropped, self.uses.keys() - {t})
+            found[t] = sum(costs.seconds(op, algorithm[op]) for op in runs) / max(t.nbytes, 1)
         return found
 
-    def order(self, room: np.ndarray) -> tuple[Op, ...]:
-        """The order of a step that holds the tensors that fit into `room`, in bytes at each place."""
+    def order(self, room: np.ndarray, dear: Mapping[Tensor, float] = MappingProxyType({})) -> tuple[Op, ...]:
+        """The order of a step that holds the tensors that fit into `room`, in bytes at each place.
+
+        The dearest are held first; of equally dear ones, the one with the next read.
+        """
         able, room = self.able, room.copy()
         self.bytes[:] = 0
         have: set[Tensor] = set()
@@ -155,7 +184,7 @@ class _Held:
                 k = 0 if place is None else bisect_right(self.uses[t], place)
                 if k < len(self.uses[t]) and t not in able.later:
                     gaps.append((self.uses[t][k], (self.made[t] if place is None else place) + 1, t))
-            for b, a, t in sorted(gaps, key=lambda gap: gap[0]):
+            for b, a, t in sorted(gaps, key=lambda gap: (-dear.get(gap[2], 0.0), gap[0])):
                 if a >= b or room[a:b].min() >= t.nbytes:
                     room[a:b] -= t.nbytes
                     self.bytes[a:b] += t.nbytes
@@ -167,7 +196,7 @@ class _Held:
             runs = able.runs(used, self.dropped, have)
             there = [t for t in dict.fromkeys([*used, *(t for op in runs for t in op.writes)]) if t in self.uses]
             have.difference_update(there)
-            hold(there, self.number[layer[0]])
+            hold(there, self.places.number[layer[0]])
             return runs
 
         hold(list(self.uses), None)

@@ -6,8 +6,12 @@ import json
 
 import pytest
 
+from minidnn.backends import cuda
 from minidnn.backends.cuda import packages
 from minidnn.cli.main import exit_code, main, message
+from minidnn.measuring import link
+from tests.support.cuda import host
+from tests.support.cuda.fake import fake_device
 from tests.support.paths import MODELS
 
 MODELS = MODELS
@@ -52,6 +56,74 @@ def test_devices_says_it_too(capsys, without):
 def test_cudas_options_are_cudas(capsys):
     assert main(["train", DIGITS, "--no-graph"]) == 2
     assert "--no-graph is for --device cuda" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "want"),
+    [
+        ([], {"number": 1}),
+        (["--no-tf32"], {"number": 1, "tf32": False, "graphs": True, "nvtx": False, "avoid": ()}),
+        (
+            ["--nvtx", "--avoid", "eng34", "--avoid", "eng7_k2=1"],
+            {"number": 1, "tf32": True, "graphs": True, "nvtx": True, "avoid": ("eng34", "eng7_k2=1")},
+        ),
+    ],
+)
+def test_which_gpu_and_which_plans(flags, want, monkeypatch, capsys):
+    asked = []
+
+    def open_gpu(**options):
+        asked.append(options)
+        raise packages.CudaUnavailable("none here")
+
+    monkeypatch.setattr(cuda, "open_gpu", open_gpu)
+    assert main(["train", DIGITS, "--device", "cuda:1", *flags]) == 2
+    assert main(["devices", "cuda:1"]) == 2
+    assert asked == [want, {"number": 1}]
+    assert "cuda:1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flags", [["--nvtx"], ["--avoid", "eng34"], ["--no-graph"]])
+def test_they_are_refused_for_another_device(flags, capsys):
+    assert main(["train", DIGITS, "--device", "cpu", *flags]) == 2
+    assert f"{flags[0]} is for --device cuda" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(host.COMPILER is None, reason="no g++ to run CUDA sources with")
+def test_what_the_card_holds_beside_the_arena_is_told_apart(monkeypatch, capsys, tmp_path):
+    device = fake_device()
+    device.api.taken = 321 << 20
+    monkeypatch.setattr(cuda, "open_gpu", lambda **options: device)
+    rates = link.Link(1e9, 1e9, 1e9, 1e9, 1e-6)
+    monkeypatch.setattr(link, "link", lambda device: rates)
+    line = "Card: 321 MiB are taken beside the arena (CUDA's context, cuDNN, kernels, graphs, other programs)"
+    train = ["train", DIGITS, "--device", "cuda", "--batch", "4", "--max-iter", "1"]
+    train += ["--snapshot-prefix", str(tmp_path / "run")]
+    assert main(train) == 0
+    said = capsys.readouterr()
+    log = said.out + said.err
+    assert f"{line} before the first step" in log and f"{line} after the last step" in log
+    assert main([*train, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["beside_arena_bytes"] == 321 << 20
+    small = [LENET, "--device", "cuda", "--batch", "4"]
+    assert main(["plan", *small]) == 0
+    assert line in capsys.readouterr().out
+    assert main(["plan", *small[:1], "--gpu", "titan_x"]) == 0
+    assert "Card:" not in capsys.readouterr().out, "a profile has no card"
+    compare = ["compare", *small, "--policies", "liveness:m", "--steps", "2"]
+    assert main(compare) == 0
+    assert f"{line} after the steps" in capsys.readouterr().out
+    assert main([*compare, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["beside_arena_bytes"] == 321 << 20
+    assert main(["devices", "cuda"]) == 0
+    assert "cuda: 321 MiB are taken beside any arena" in capsys.readouterr().out
+
+
+def test_a_gpus_number_is_a_number(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", DIGITS, "--device", "cuda:one"])
+    assert "as in cuda:1" in capsys.readouterr().err
 
 
 def test_an_error_of_cudas_is_no_internal_error():

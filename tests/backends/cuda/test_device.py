@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import minidnn
-from minidnn.backends.cuda.api import OutOfMemory
+from minidnn.backends.cuda.api import CupyApi, OutOfMemory
 from minidnn.backends.cuda.device import KINDS, OF_CUDNN, KernelFailed, _rates
 from minidnn.backends.cuda.runtime import CudaRuntime, Lost
 from minidnn.backends.reference import KERNELS, NoKernel
@@ -66,6 +66,51 @@ def trained(net: str, device, policy: str, **options) -> dict[str, np.ndarray]:
 @cache
 def baseline(net: str, algorithms: str) -> dict[str, bytes]:
     return {n: v.tobytes() for n, v in trained(net, fake_device(graphs=False), f"baseline:{algorithms}").items()}
+
+
+def test_profilers_see_a_range_for_each_op_of_each_step():
+    device = fake_device(nvtx=True)
+    got = trained("chain", device, "liveness:m")
+    assert {name: v.tobytes() for name, v in got.items()} == baseline("chain", "m")
+    names, ops = device.api.ranges, len(set(device.api.ranges))
+    steps = names[-STEPS * ops :]  # before them cuDNN's plans were tried
+    assert len(steps) == STEPS * ops and steps == steps[:ops] * STEPS
+    assert {"conv1.backward_filter", "conv1.update_w"} <= set(names)
+    assert not device.api.open and not device.api.replays, "a replayed graph has no ranges"
+
+
+def test_cupy_has_the_ranges():
+    """Its NVTX needs no GPU: without a profiler the calls do nothing."""
+    nvtx = pytest.importorskip("cupy_backends.cuda.libs.nvtx")
+    api = SimpleNamespace(_cuda=SimpleNamespace(nvtx=nvtx))
+    CupyApi.push_range(api, "conv1.forward")
+    CupyApi.pop_range(api)
+
+
+def test_what_is_taken_beside_the_arenas_is_measured():
+    device = fake_device()
+    device.api.taken = 123 << 20
+    assert device.beside() == 123 << 20
+    with machine("chain", device, "liveness:m") as one, machine("chain", device, "baseline:m") as other:
+        assert min(one.arrangement.arena, other.arrangement.arena) > 0
+        assert device.beside() == 123 << 20
+        device.api.taken += 5 << 20  # as kernels and graphs do
+        assert device.beside() == 128 << 20
+    assert device.beside() == 128 << 20
+
+
+def test_no_range_stays_open_after_an_error_and_there_are_none_without_the_option(monkeypatch):
+    device = fake_device(nvtx=True)
+
+    def fail(plan, pack, workspace):
+        raise RuntimeError("no")
+
+    monkeypatch.setattr(device.cudnn, "execute", fail)
+    with pytest.raises(KernelFailed):
+        trained("chain", device, "liveness:m")
+    assert device.api.ranges and not device.api.open
+    trained("chain", without := fake_device(), "liveness:m")
+    assert not without.api.ranges and without.api.replays
 
 
 @pytest.mark.parametrize("net", quick_are(["lenet"], SMALL_NETS))

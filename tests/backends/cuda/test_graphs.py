@@ -270,6 +270,17 @@ def test_compiled_plans_are_built_only_where_there_is_no_other():
     assert graphs[0].built == [0, 1]
 
 
+def test_avoided_plans_are_not_offered():
+    problem = Convolution(FORWARD, (1, 8, 4, 4), (8, 8, 1, 1), (1, 8, 4, 4))
+    plans = [("eng34_k2=1", 0, ()), ("eng3_k2=1", 0, ()), ("eng34_k2=2", 0, ())]
+    cudnn, graphs = library(plans, avoid=("eng34", "k9=9"))
+    assert [p.name for p in cudnn.plans(problem)] == ["eng3_k2=1"]
+    assert graphs[0].built == [1], "an avoided plan is not built either: cuDNN may crash while it is"
+    cudnn, _ = library(plans, avoid=("eng34", "eng3_"))
+    with pytest.raises(NoPlan, match=r"layer conv1.*none of eng34, eng3_.*avoid fewer plans"):
+        convolution.forward(cudnn, op("convolution.forward", (x, w), (y,), A))
+
+
 @pytest.mark.parametrize("plans", [[], [("eng1", 0, (Note.NONDETERMINISTIC,))], [("eng1", 4096, ())]])
 def test_no_plan(plans):
     cudnn, _ = library(plans, limit=1024)

@@ -7,7 +7,8 @@ import inspect
 import numpy as np
 import pytest
 
-from minidnn.backends import DEVICES, open_device
+from minidnn.backends import DEVICES, names_here, open_device
+from minidnn.backends.cuda import packages
 from minidnn.backends.cuda.device import CudaDevice, Planner
 from minidnn.costs import CPU
 from minidnn.errors import InvalidInput
@@ -68,10 +69,46 @@ def test_what_has_no_default_says_so(left_out):
         getattr(Device(), left_out)(*[None] * (len(inspect.signature(getattr(Device(), left_out)).parameters)))
 
 
-@pytest.mark.parametrize(("given", "said"), [("cpuu", "did you mean 'cpu'"), (object(), "a subclass of Device")])
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("cpuu", "did you mean 'cpu'"),
+        (object(), "a subclass of Device"),
+        ("cpu:1", ""),
+        ("cuda1", "did you mean 'cuda'"),
+    ],
+)
 def test_what_is_no_device(given, said):
     with pytest.raises(InvalidInput, match=f"there is no device .*{said}.*there are {', '.join(DEVICES)}"):
         open_device(given)
+
+
+@pytest.mark.parametrize("name", ["cuda:", "cuda:-1", "cuda:x", "cuda:1:2", "cuda:12345"])
+def test_what_is_no_gpus_number(name):
+    with pytest.raises(InvalidInput, match="a GPU's number comes after cuda:, as in cuda:1"):
+        open_device(name)
+
+
+def test_each_of_several_gpus_is_a_device(monkeypatch):
+    def driver(*capabilities):
+        cards = tuple(packages.Card(k, f"Card {k}", c) for k, c in enumerate(capabilities))
+        monkeypatch.setattr(packages, "find_driver", lambda: packages.Driver((13, 0), cards))
+
+    driver((9, 0))
+    assert names_here() == ["cpu", "reference", "cuda"]
+    driver((9, 0), (8, 0))
+    assert names_here() == ["cpu", "reference", "cuda:0", "cuda:1"]
+
+
+def test_a_gpu_that_is_not_there_or_too_old(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    driver = packages.Driver((13, 0), (packages.Card(0, "New", (9, 0)), packages.Card(1, "Old", (6, 1))))
+    assert packages.card(driver, 0, 13).name == "New" and packages.card(driver, 1, 12).name == "Old"
+    there = r"there are cuda:0 \(New\), cuda:1 \(Old\)"
+    with pytest.raises(packages.CudaUnavailable, match=rf"no GPU cuda:2: {there}; CUDA_VISIBLE_DEVICES='0,1'"):
+        packages.card(driver, 2, 13)
+    with pytest.raises(packages.CudaUnavailable, match=rf"cuda:1 \(Old\).* 6.1, .* 7.5 and later only: {there}"):
+        packages.card(driver, 1, 13)
 
 
 def test_a_containers_limit_counts(monkeypatch):

@@ -39,7 +39,7 @@ def program(name, batch, fuses=None):
 
 @lru_cache
 def planned(p, policy="recompute_cheap:m"):
-    (s,) = arrange([p], policy, profile("titan_x"), budget=1 << 40).schedules.values()
+    (s,) = arrange([p], policy, profile("titan_x")).schedules.values()
     return s
 
 
@@ -217,7 +217,7 @@ def test_a_budget_is_refused_with_the_smallest_that_it_keeps():
     with pytest.raises(BudgetError, match="the smallest budget recompute_cheap:m can keep is") as refused:
         arrange([p], "recompute_cheap:m", profile("titan_x"), MIB)
     smallest = refused.value.smallest
-    assert arrange([p], "recompute_cheap:m", profile("titan_x"), smallest).arena == smallest
+    assert arrange([p], "recompute_cheap:m", profile("titan_x"), smallest).arena <= smallest
     with pytest.raises(BudgetError):
         arrange([p], "recompute_cheap:m", profile("titan_x"), smallest - 1)
 

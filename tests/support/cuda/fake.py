@@ -68,7 +68,8 @@ class FakeApi:
     holds, for each replay, how many pieces of earlier work had not run yet."""
 
     def __init__(self, memory: int = 1 << 30, seed: int = 0) -> None:
-        self.memory, self.random = memory, Random(seed)
+        self.memory, self.random = memory, Random(seed)  # bytes that are free at first
+        self.taken = 300 << 20  # bytes that CUDA itself takes; tests change it
         self.threads = {get_ident()}  # the threads that may use this GPU
         self.allocated: dict[int, np.ndarray] = {}
         self.pending: dict[Work, None] = {}  # in order of enqueueing
@@ -79,6 +80,8 @@ class FakeApi:
         self.graphs: dict[int, Capture] = {}
         self.capture: Capture | None = None
         self.log: list[Work] = []
+        self.ranges: list[str] = []  # names of all NVTX ranges, in the order in which they began
+        self.open = 0  # ranges that have not ended
         self.replays = 0
         self.busy: list[int] = []
         self.index: int | None = None
@@ -95,6 +98,9 @@ class FakeApi:
 
     def free_memory(self) -> int:
         return self.memory - sum(a.nbytes - 4096 for a in self.allocated.values())
+
+    def total_memory(self) -> int:
+        return self.memory + self.taken
 
     def allocate(self, nbytes: int) -> int:
         self._not_capturing("an allocation")
@@ -265,6 +271,17 @@ class FakeApi:
         call = found.bind(name, list(arguments), grid, block, shared, False)
         return lambda: self.enqueue(stream, call, name)
 
+    # ---- profilers
+
+    def push_range(self, name: str) -> None:
+        self.ranges.append(name)
+        self.open += 1
+
+    def pop_range(self) -> None:
+        if not self.open:
+            raise Illegal("the end of a range that did not begin")
+        self.open -= 1
+
     # ---- graphs
 
     def begin_capture(self, stream: int) -> None:
@@ -350,9 +367,9 @@ def _convolve(plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
     bound(op, [array(uid) for uid in reads], [array(write)])()
 
 
-def fake_device(seed: int = 0, graphs: bool = True, memory: int = 1 << 30) -> CudaDevice:
+def fake_device(seed: int = 0, graphs: bool = True, memory: int = 1 << 30, nvtx: bool = False) -> CudaDevice:
     api = FakeApi(memory, seed)
-    return CudaDevice(api, FakeCudnn(api), "a CUDA on the host", graphs)  # type: ignore[arg-type]
+    return CudaDevice(api, FakeCudnn(api), "a CUDA on the host", graphs, nvtx=nvtx)  # type: ignore[arg-type]
 
 
 def plant(device: CudaDevice, refused: Callable[[CudnnPlan], bool], how: str = "at once") -> None:
