@@ -15,6 +15,7 @@ from minidnn.backends.workspace import Space, Workspace
 from minidnn.program import Algorithm, Op
 
 BLOCK = 256  # threads of a block, unless a kernel says otherwise
+FILLING = 1024  # blocks that keep all processors of the largest GPUs busy
 MOST_BLOCKS = 1 << 16  # most blocks of a grid-stride kernel: more than any GPU runs at once
 
 
@@ -93,5 +94,6 @@ def over(n: int, block: int = BLOCK) -> int:
 
 
 def by_fours(source: str, kernel: str, n: int, *arguments: Argument) -> Launch:
-    """A grid-stride kernel over n elements that moves four at a time; its last parameter is n."""
-    return Launch(source, kernel, (*arguments, np.int64(n)), over(-(-n // 4)))
+    """A grid-stride kernel over n elements that moves several at a time; its last parameter is n. A thread takes 16,
+    or fewer if there are not enough for FILLING blocks."""
+    return Launch(source, kernel, (*arguments, np.int64(n)), max(over(-(-n // 16)), min(over(-(-n // 4)), FILLING)))
