@@ -70,8 +70,8 @@ class Count:
 
 def passes(op: Op, step: Launch) -> Iterator[int]:
     """The bytes of each pass over a tensor or a piece of the workspace that a launch makes."""
-    arguments = [a for i, a in enumerate(step.arguments) if i != GLANCES.get(step.kernel)]
-    pointers = list(dict.fromkeys(a for a in arguments if isinstance(a, Pointer)))  # spare parameters repeat one
+    glance = step.arguments[GLANCES[step.kernel]] if step.kernel in GLANCES else None
+    pointers = [p for p in step.pointers if p != glance]
     sizes = [size(op, p) for p in pointers]
     if step.kernel.startswith("rows_"):  # a part of a tensor, moved into the whole or out of it
         sizes = [min(sizes)] * len(sizes)

@@ -6,6 +6,7 @@ serves the GPU, the tests that run kernels on the CPU, and the check for races. 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,8 +37,35 @@ class Write:
 
 
 Pointer = Read | Write | Space
-# A NumPy scalar has exactly the kernel's type: np.int32(3), np.int64(n), np.float32(0.5).
-Argument = Pointer | np.generic
+Scalar = Pointer | np.generic  # a NumPy scalar has exactly the kernel's type: np.int32(3), np.int64(n), np.float32(0.5)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A struct that a kernel takes by value: its arrays, one after the other, each with room for `most` entries.
+
+    So the pointers to many tensors need no memory of the device, and a captured graph has them. Wider entries come
+    first, so that C adds no padding between arrays. A kernel takes at most 4096 bytes of parameters."""
+
+    most: int
+    columns: tuple[tuple[Scalar, ...], ...]
+
+    @property
+    def pointers(self) -> Iterator[Pointer]:
+        return (entry for column in self.columns for entry in column if isinstance(entry, Pointer))
+
+    def packed(self, value: Callable[[Scalar], np.generic]) -> np.void:
+        """The struct's bytes. `value`: the number of an entry, which for a pointer is its address."""
+        arrays = []
+        for column in self.columns:
+            numbers = [value(entry) for entry in column]
+            arrays.append(np.zeros(self.most, numbers[0].dtype))
+            arrays[-1][: len(numbers)] = numbers
+        found = b"".join(a.tobytes() for a in arrays)
+        return np.void(found + bytes(-len(found) % 8))
+
+
+Argument = Scalar | Table
 
 
 @dataclass(frozen=True)
@@ -50,6 +78,22 @@ class Launch:
     grid: int
     block: int = BLOCK
     shared: int = 0
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """All pointers among the arguments and in their tables, each once."""
+        found: dict[Pointer, None] = {}
+        for a in self.arguments:
+            found |= dict.fromkeys(a.pointers if isinstance(a, Table) else [a] if isinstance(a, Pointer) else [])
+        return tuple(found)
+
+    def values(self, address: Callable[[Pointer], int]) -> list[np.generic]:
+        """The arguments as a launch takes them: np.uint64 for a pointer, np.void for a table."""
+
+        def value(a: Scalar) -> np.generic:
+            return a if isinstance(a, np.generic) else np.uint64(address(a))
+
+        return [a.packed(value) if isinstance(a, Table) else value(a) for a in self.arguments]
 
 
 @dataclass(frozen=True)

@@ -143,13 +143,24 @@ extern "C" __global__ void moments_finish(const T* x, const float* partial, floa
 
 // ---- running statistics
 
-// sum <- fraction * sum + the batch's statistic (the variance is made unbiased); factor <- fraction * factor + 1
-extern "C" __global__ void statistics(const float* mean, const float* variance, float* mean_sum, float* variance_sum,
-                                      float* factor, int channels, float fraction, float unbiased) {
-    for (int64 c = first(); c < channels; c += step()) {
-        mean_sum[c] = fraction * mean_sum[c] + mean[c];
-        variance_sum[c] = fraction * variance_sum[c] + unbiased * variance[c];
-        if (c == 0) factor[0] = fraction * factor[0] + 1;
+constexpr int NORMS = 72;  // most BatchNorms of a launch
+struct Statistics {
+    const float *mean[NORMS], *variance[NORMS];
+    float *mean_sum[NORMS], *variance_sum[NORMS], *factor[NORMS];
+    int channels[NORMS];
+    float fraction[NORMS], unbiased[NORMS];
+};
+
+// sum <- fraction * sum + the batch's statistic (the variance is made unbiased); factor <- fraction * factor + 1. A
+// block takes one BatchNorm after another.
+extern "C" __global__ void statistics(Statistics of, int count) {
+    for (int k = blockIdx.x; k < count; k += gridDim.x) {
+        float fraction = of.fraction[k];
+        for (int c = threadIdx.x; c < of.channels[k]; c += blockDim.x) {
+            of.mean_sum[k][c] = fraction * of.mean_sum[k][c] + of.mean[k][c];
+            of.variance_sum[k][c] = fraction * of.variance_sum[k][c] + of.unbiased[k] * of.variance[k][c];
+        }
+        if (threadIdx.x == 0) of.factor[k][0] = fraction * of.factor[k][0] + 1;
     }
 }
 
