@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from minidnn.backends.cuda.columns import mapping, partials, reducing
+from minidnn.backends.cuda.columns import mapping, merging, partials, reducing
 from minidnn.backends.cuda.each import batches, places
 from minidnn.backends.cuda.recipe import (
     Argument,
@@ -64,7 +64,7 @@ def _moments(op: Op, scratch: Scratch, mean: Write, variance: Write) -> list[Lau
     g = reducing(shape)
     if g.chunks == 1:
         return [_launch(f"moments_{g.vector}", x, mean, variance, *g.arguments, grid=g.grid)]
-    partial, last = scratch.take(g.chunks * 3 * c * 4), partials(g.chunks, c)
+    partial, last = scratch.take(g.chunks * 3 * c * 4), merging(g.chunks, c)
     finish = x, partial, mean, variance, np.int64(g.items), np.int32(g.inner), *last.arguments
     return [
         _launch(f"moments_chunks_{g.vector}", x, partial, *g.arguments, grid=g.grid),
