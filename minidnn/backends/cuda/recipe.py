@@ -141,3 +141,10 @@ def by_fours(source: str, kernel: str, n: int, *arguments: Argument) -> Launch:
     """A grid-stride kernel over n elements that moves several at a time; its last parameter is n. A thread takes 16,
     or fewer if there are not enough for FILLING blocks."""
     return Launch(source, kernel, (*arguments, np.int64(n)), max(over(-(-n // 16)), min(over(-(-n // 4)), FILLING)))
+
+
+def divisor(by: int) -> tuple[np.uint32, np.uint32, np.uint32]:
+    """The struct Divisor of kernels/common.cuh: a quotient a // by, for a below 2^31, is ((a * factor >> 32) + a) >>
+    shift (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994)."""
+    shift = (by - 1).bit_length()
+    return np.uint32(by), np.uint32((((1 << shift) - by) << 32) // by + 1), np.uint32(shift)

@@ -156,6 +156,13 @@ __device__ inline int64 quotient(int64 a, uint32 b) {
 }
 __device__ inline uint32 remainder(int64 a, uint32 b, int64 q) { return (uint32)(a - q * b); }
 
+// A divisor that the host has prepared (recipe.divisor). A quotient of a number below 2^31 is a multiplication
+// and a shift.
+struct Divisor {
+    uint32 by, factor, shift;
+};
+__device__ inline uint32 quotient(uint32 a, Divisor d) { return (__umulhi(a, d.factor) + a) >> d.shift; }
+
 __device__ inline float infinity() { return __uint_as_float(0x7F800000u); }  // INFINITY would need a header
 __device__ inline bool is_nan(float x) { return x != x; }
 
