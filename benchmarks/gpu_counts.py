@@ -28,7 +28,7 @@ from benchmarks.nets import TRAIN, found
 from minidnn.backends.choice import chosen
 from minidnn.backends.cuda import Planner, packages
 from minidnn.backends.cuda.cudnn import Cudnn, Target
-from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Space, Write
+from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Space, Table, Write
 from minidnn.costs import estimate
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Compute
@@ -73,8 +73,8 @@ def passes(op: Op, step: Launch) -> Iterator[int]:
     glance = step.arguments[GLANCES[step.kernel]] if step.kernel in GLANCES else None
     pointers = [p for p in step.pointers if p != glance]
     sizes = [size(op, p) for p in pointers]
-    if step.kernel.startswith("rows_"):  # a part of a tensor, moved into the whole or out of it
-        sizes = [min(sizes)] * len(sizes)
+    if step.source == "join" and isinstance(step.arguments[0], Table):  # of the whole no more than the parts
+        sizes[-1] = sum(sizes[:-1])
     updated = {*op.reads} & {*op.writes} - {op.reads[p.index] for p in pointers if isinstance(p, Read)}
     for pointer, nbytes in zip(pointers, sizes, strict=True):
         yield nbytes

@@ -96,6 +96,7 @@ def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falli
 # Kinds all of whose kernels stride over the grid: any number of blocks does. (Others give each block its share.)
 STRIDING = sorted(k for module in (activation, dropout, elementwise, join, pooling, samples) for k in module.KINDS)
 STRIDING += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
+STRIDING += ["sgd.update", "sgd.update_each", "batch_norm.statistics", "batch_norm.statistics_each"]
 
 
 @pytest.mark.parametrize("kind", STRIDING)
