@@ -129,7 +129,7 @@ __device__ inline Floats<W> apply_many(F f, V... v) {
 }
 
 // Groups i, i + stride, ... of W values, TIMES of them. A store might change what a later load reads, so the compiler
-// moves no load before a store: all of these are.
+// moves no load before a store. Here all loads come first.
 template <int W, int TIMES, class Y, class F, class... X>
 __device__ inline void map_many(int64 i, int64 stride, Y* y, F f, const X*... x) {
     Floats<W> found[TIMES];
