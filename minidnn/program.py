@@ -110,8 +110,42 @@ class Op:
         """Bytes of all reads and writes: the kernel's least memory traffic."""
         return sum(t.nbytes for t in self.reads) + sum(t.nbytes for t in self.writes)
 
+    @cached_property
+    def members(self) -> tuple[Op, ...]:
+        """The ops that this one does: itself alone, unless its attributes are Each."""
+        if not isinstance(self.attrs, Each):
+            return (self,)
+        return tuple(
+            replace(
+                self, name=m.name, kind=self.kind.removesuffix(EACH), layer=m.layer, attrs=m.attrs,
+                reads=tuple(self.reads[i] for i in m.reads), writes=tuple(self.writes[i] for i in m.writes),
+            )
+            for m in self.attrs.members
+        )  # fmt: skip
+
     def __repr__(self) -> str:
         return self.name
+
+
+EACH = "_each"  # the end of a kind whose ops do several ops of the kind before it: "sgd.update_each"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the ops that an op does: its attributes, and the places of its tensors among the reads and the writes."""
+
+    attrs: Any
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    name: str = field(repr=False, compare=False)  # costs depend neither on names nor on layers
+    layer: str = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True)
+class Each:
+    """The attributes of an op that does several ops of one kind, in any order (programs/fusion/each.py)."""
+
+    members: tuple[Member, ...]
 
 
 PRODUCTS = frozenset({"convolution", "inner_product"})  # families that multiply matrices: most of a net's arithmetic

@@ -14,7 +14,7 @@ Kinds that only move values, or round an exact result once, must give the same b
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -51,6 +51,7 @@ FLOAT32 = {
 # Kinds without any value of 16 bits: losses and statistics are computed in float32.
 NEVER = {
     "batch_norm.statistics",
+    "batch_norm.statistics_each",
     "softmax_loss.forward",
     "softmax_loss.backward",
     "objective.forward",
@@ -105,13 +106,17 @@ def _stored(e: Example, format: str) -> Iterator[Example]:
 
 
 def _float32(op: Op) -> tuple[str, ...]:
-    """The names of an op's tensors that stay float32. In an optimizer's update all but the gradient stay float32."""
-    if op.kind.endswith(".update"):
-        return tuple(t.name for t in op.tensors if t != op.reads[1])
+    """The names of an op's tensors that stay float32. In an optimizer's update all but the gradient stay float32; where
+    one op updates several weights, each third gradient does, too."""
+    if op.kind.endswith((".update", ".update_each")):
+        gradients = {one.reads[1] for k, one in enumerate(op.members) if k % 3 != 2}
+        return tuple(t.name for t in op.tensors if t not in gradients)
+    if op.kind == "cast.forward_each":
+        return tuple(t.name for t in op.reads)
     return FLOAT32.get(op.kind, ())
 
 
-def _renamed(op: Op, names: dict[Tensor, Tensor]) -> Op:
+def _renamed(op: Op, names: Mapping[Tensor, Tensor]) -> Op:
     reads, writes = (tuple(names[t] for t in of) for of in (op.reads, op.writes))
     pairs = tuple((names[a], names[b]) for a, b in op.inplace if names[a].dtype == names[b].dtype)
     return replace(op, reads=reads, writes=writes, inplace=pairs)

@@ -48,6 +48,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "batch_norm.backward_scale",
         "batch_norm.backward_scale_relu",
         "batch_norm.statistics",
+        "batch_norm.statistics_each",
         "batch_norm.inference",
         "batch_norm.inference_scale",
         "batch_norm.inference_scale_relu",
@@ -70,6 +71,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "gradient.sum_relu",
         "identity.forward",
         "cast.forward",
+        "cast.forward_each",
         "cast.backward",
     ),
     # moves of elements: tensors joined along an axis, or given another shape
@@ -90,5 +92,6 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "gradient.clip",
         "gradient.unscale",
         "sgd.update",
+        "sgd.update_each",
     ),
 }

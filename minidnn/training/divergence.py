@@ -46,6 +46,7 @@ def culprit(session: Session, program: str) -> tuple[str | None, str]:
     try:
         session.step(program, check=True, again=True)
     except NotFinite as found:
-        where = f"{found.op.name} wrote it into {found.tensor.name}"
-        return found.op.layer, f"layer {found.op.layer} is the first to produce a value that is not finite: {where}"
+        op = next(one for one in found.op.members if found.tensor in one.writes)
+        where = f"{op.name} wrote it into {found.tensor.name}"
+        return op.layer, f"layer {op.layer} is the first to produce a value that is not finite: {where}"
     return None, "it came out finite when the step was run again"

@@ -35,13 +35,14 @@ LACKS = {  # package -> family -> why it has no file
     "cpu.uncompiled": HOSTS | dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
 }
 OTHERS = {  # folder -> its files that are no family's
-    "reference": {"device", "kernels"},
+    "reference": {"device", "each", "kernels"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "compiled", "implicit_gemm", "winograd"},
     "cpu.uncompiled": set(),
     "cuda": {
-        "api", "columns", "compile", "cudnn", "device", "nan", "nvrtc", "packages", "recipe", "reduction", "runtime",
+        "api", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe", "reduction",
+        "runtime",
     },
 }  # fmt: skip
 SOURCES = {  # pattern of sources -> families without one, and those of other names

@@ -7,7 +7,7 @@ Example does not depend on a device; `place` puts its tensors into an arena as a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, make_dataclass
+from dataclasses import dataclass, make_dataclass, replace
 from functools import cache
 from itertools import product
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from minidnn.backends.reference.pooling import maximum
 from minidnn.program import Algorithm, Op, Pass, Tensor
+from minidnn.programs.fusion.each import joined
 
 
 @cache
@@ -146,6 +147,21 @@ def expected(kernels, example: Example) -> list[np.ndarray]:
     return [arrays[t] for t in example.op.writes]
 
 
+def together(of: list[Example], note: str = "", shared: tuple[int, ...] = ()) -> Example:
+    """One example of an op that does the ops of all these, which are of one kind. `shared`: the reads that all have in
+    common, those of the first."""
+    ops, data = [], {}
+    for k, e in enumerate(of):
+        common = {e.op.reads[i]: of[0].op.reads[i] for i in shared}
+        names = {t: replace(t, name=f"{t.name}.{k}") for t in e.op.tensors}
+        names |= {t: replace(first, name=f"{first.name}.0") for t, first in common.items()}
+        data = {names[t]: x for t, x in e.data.items()} | data
+        reads, writes = (tuple(names[t] for t in side) for side in (e.op.reads, e.op.writes))
+        ops.append(replace(e.op, name=f"{e.op.name}.{k}", reads=reads, writes=writes, inplace=()))
+    op = joined(ops, ops[-1])
+    return Example(f"{op.kind} of {len(of)} {note}".strip(), op, data, all(e.exact for e in of))
+
+
 def examples(seed: int = 0) -> Iterator[Example]:
     """Examples of every kind, in several geometries each."""
     m = Maker(seed)
@@ -163,6 +179,7 @@ def examples(seed: int = 0) -> Iterator[Example]:
     yield from scaled(m)
     yield from sums(m)
     yield from channels(m)
+    yield from several(m)
 
 
 def samples(m: Maker) -> Iterator[Example]:
@@ -533,3 +550,31 @@ def updates(m: Maker) -> Iterator[Example]:
         a = attrs(threshold=threshold, period=5, most=2.0**24, least=2.0**-24)
         reads = [np.float32([1024, good]), np.float32([0.5]), *dws]
         yield m.example("gradient.unscale", reads, [0, (1,)], a, note=f"threshold {threshold}, {good} good steps")
+
+
+def several(m: Maker) -> Iterator[Example]:
+    """Several small ops in one. Some have more members than one launch of a GPU takes."""
+    casts = [m.example("cast.forward", [m.normal(n)], [(n,)], exact=True) for n in (1, 7, 70001, 8, 4096, 4097, 12288)]
+    yield together(casts[1:2])
+    yield together(casts)
+    yield together([m.example("cast.forward", [m.normal(n)], [(n,)], exact=True) for n in range(1, 300)], "many")
+    norms = []
+    for k, c in enumerate((1, 5, 255, 256, 257, 2048, *range(1, 80))):
+        reads = [m.normal(c), m.normal(c) ** 2, m.normal(c), m.normal(c) ** 2, np.float32([k])]
+        a = attrs(eps=1e-5, fraction=0.9 + 0.001 * k, count=1 + 7 * k)
+        norms.append(m.example("batch_norm.statistics", reads, [2, 3, 4], a))
+    yield together(norms[:1])
+    yield together(norms)
+    for momentum, clipped in ((0.9, False), (0.0, True), (0.9, True)):
+        for objective in (1.0, float("nan")):
+            ones = []
+            for k, n in enumerate((70001, 1, 3, 4, 5, 4096, 4097, 12288, *range(1, 200, 2))):
+                reads = [m.normal(n), m.normal(n), np.float32([0.1]), np.float32([objective])]
+                reads += ([m.normal(n)] if momentum else []) + ([np.float32([0.7])] if clipped else [])
+                a = attrs(momentum=momentum, decay=0.01 * (k % 2), regularization="L2", lr_mult=1.0 + k % 3, scale=0.5,
+                          clipped=clipped)  # fmt: skip
+                ones.append(m.example("sgd.update", reads, [0, 4] if momentum else [0], a))
+            note = f"momentum {momentum} clipped {clipped} objective {objective}"
+            shared = (2, 3, -1) if clipped else (2, 3)
+            yield together(ones[:3], note, shared)
+            yield together(ones, note, shared)

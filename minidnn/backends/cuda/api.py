@@ -92,7 +92,7 @@ class Api(Protocol):
     def bind(
         self, function: Any, arguments: Sequence[np.generic], grid: int, block: int, shared: int, stream: int
     ) -> Call:
-        """A prepared launch: calling it enqueues the kernel. Addresses are np.uint64."""
+        """A prepared launch: calling it enqueues the kernel. Addresses are np.uint64, structs np.void."""
         ...
 
     def push_range(self, name: str) -> None:

@@ -65,6 +65,14 @@ def partials(chunks: int, channels: int) -> Columns:
     return Columns(channels, chunks, 1, 1, across, 1)
 
 
+def merging(chunks: int, channels: int) -> Columns:
+    """The division for the moments of chunks: one chunk, in which a thread has four items, or few more. That takes more
+    blocks than `partials`, since each item costs more."""
+    down = min(BLOCK, max(32, _power_of_two(-(-chunks // 4))))
+    across = min(BLOCK // down, _power_of_two(channels))
+    return Columns(channels, chunks, 1, 1, across, 1)
+
+
 def _sizes(shape: tuple[int, ...]) -> tuple[int, int, int]:
     """(channels, items, inner)"""
     c = shape[1]

@@ -32,7 +32,7 @@ from minidnn.backends.cuda import (
 from minidnn.backends.cuda.api import Api, Call
 from minidnn.backends.cuda.cudnn import Cudnn, NoPlan
 from minidnn.backends.cuda.nan import NanProbe
-from minidnn.backends.cuda.recipe import Argument, Execute, Launch, Pointer, Read, Recipe, Space, storage
+from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, storage
 from minidnn.backends.cuda.runtime import Bytes, CudaRuntime, Lost
 from minidnn.backends.reference import NoKernel
 from minidnn.costs import Rates, geometry, key
@@ -246,16 +246,13 @@ class CudaDevice(Planner):
             tensors = op.reads if isinstance(pointer, Read) else op.writes
             return views[tensors[pointer.index]].address + pointer.offset
 
-        def value(argument: Argument) -> np.generic:
-            return argument if isinstance(argument, np.generic) else np.uint64(address(argument))
-
         calls: list[Call] = []
         for step in recipe.steps:
             if isinstance(step, Execute):
                 pack = {uid: address(pointer) for uid, pointer in step.pack}
                 calls.append(partial(self.cudnn.execute, step.plan, pack, address(step.workspace)))
             else:
-                calls.append(self._launch(step, storage(op), [value(a) for a in step.arguments]))
+                calls.append(self._launch(step, storage(op), step.values(address)))
 
         name = {key(op, algorithm)} if op.kind in OF_CUDNN else set()
 

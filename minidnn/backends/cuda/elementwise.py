@@ -8,10 +8,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from minidnn.backends.cuda.each import batches, by_pieces, places
 from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Write, by_fours, plain
 from minidnn.program import Op
 
 AT_ONCE = 4  # most operands of one pass of an Eltwise
+CASTS = 128  # most tensors that one launch casts
 
 
 def _launch(op: Op, kernel: str, *arguments: Argument) -> Launch:
@@ -34,7 +36,17 @@ def cast(op: Op) -> list[Recipe]:
     """One recipe for x (scale) -> y, where x or y is float32. There is a scale, in float32, only if x is float32."""
     if len(op.reads) > 1:
         return [plain(_launch(op, "cast_scaled", Read(0), Read(1), Write(0)))]
-    return [plain(_launch(op, "cast_to" if op.reads[0].dtype == "float32" else "cast_from", Read(0), Write(0)))]
+    return cast_each(op) if op.reads[0].dtype == "float32" else [plain(_launch(op, "cast_from", Read(0), Write(0)))]
+
+
+def cast_each(op: Op) -> list[Recipe]:
+    """One recipe for x1 .. xn -> y1 .. yn, where each x is float32."""
+    read, write = places(op)
+    launches = []
+    for part in batches([(one.reads[0], one.writes[0]) for one in op.members], CASTS):
+        columns = tuple(read[x] for x, _ in part), tuple(write[y] for _, y in part)
+        launches.append(by_pieces("elementwise", "cast_to", CASTS, [x for x, _ in part], columns))
+    return [plain(*launches)]
 
 
 def copy(op: Op) -> list[Recipe]:
@@ -122,6 +134,7 @@ def _maximum(op: Op) -> Recipe:
 KINDS = {
     "identity.forward": copy,
     "cast.forward": cast,
+    "cast.forward_each": cast_each,
     "cast.backward": cast,
     "eltwise.forward": eltwise_forward,
     "eltwise.forward_relu": eltwise_forward_relu,

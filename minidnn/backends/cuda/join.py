@@ -3,47 +3,54 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 
+from minidnn.backends.cuda.each import batches, by_pieces
 from minidnn.backends.cuda.elementwise import copy
 from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Write, over, plain
 from minidnn.program import Op, Tensor
 
+PARTS = 100  # most tensors of a launch
 TILE = 32  # side of a tile of the transposition
 
 
 def concat_forward(op: Op) -> list[Recipe]:
     """One recipe for x1 .. xn -> y."""
-    (y,), start, launches = op.writes, 0, []
-    for i, x in enumerate(op.reads):
-        launches.append(_rows(op, x, y, start, Read(i), into=True))
-        start += x.shape[op.attrs.axis]
-    return [plain(*launches)]
+    starts = (0, *accumulate(x.shape[op.attrs.axis] for x in op.reads))[: len(op.reads)]
+    return [_moves(op, "into", [(Read(i), x, at) for i, (x, at) in enumerate(zip(op.reads, starts, strict=True))])]
 
 
 def concat_backward(op: Op) -> list[Recipe]:
     """One recipe for dy -> dx_i .., each of which begins at its place in `starts`."""
-    (dy,) = op.reads
     starts = zip(op.writes, op.attrs.starts, strict=True)
-    return [plain(*(_rows(op, dx, dy, start, Write(i), into=False) for i, (dx, start) in enumerate(starts)))]
+    return [_moves(op, "out_of", [(Write(i), dx, at) for i, (dx, at) in enumerate(starts)])]
 
 
-def _rows(op: Op, part: Tensor, whole: Tensor, start: int, at: Read | Write, into: bool) -> Launch:
-    """The launch that moves a part's rows into the whole or out of it. A row is a run of memory: the axis with all axes
-    that are inside it in memory."""
-    axis = op.attrs.axis % len(part.shape)
-    order = (0, 2, 3, 1) if len(part.shape) == 4 else tuple(range(len(part.shape)))
-    place = order.index(axis)
-    inner = math.prod(part.shape[i] for i in order[place + 1 :])
-    rows = math.prod(part.shape[i] for i in order[:place])
-    width, wide, offset = (n * inner for n in (part.shape[axis], whole.shape[axis], start))
-    four = all(n % 4 == 0 for n in (width, wide, offset))
-    apart = offset * whole.itemsize
-    ends = (at, Write(0, apart)) if into else (Read(0, apart), at)
-    strides = (width, wide) if into else (wide, width)
-    numbers = (np.int64(n) for n in (rows, width, *strides))
-    return Launch("join", "rows_4" if four else "rows_1", (*ends, *numbers), over(rows * width // (4 if four else 1)))
+def _moves(op: Op, kernel: str, parts: Sequence[tuple[Read | Write, Tensor, int]]) -> Recipe:
+    """The recipe that moves the parts' rows into the whole, or out of it: a pointer to each part, the part, and where
+    it begins. A row is a run of memory: the axis with all axes that are inside it in memory."""
+    whole, at = (op.writes[0], Write(0)) if kernel == "into" else (op.reads[0], Read(0))
+    axis = op.attrs.axis % len(whole.shape)
+    order = (0, 2, 3, 1) if len(whole.shape) == 4 else tuple(range(len(whole.shape)))
+    inner = math.prod(whole.shape[i] for i in order[order.index(axis) + 1 :])
+    wide = whole.shape[axis] * inner
+    widths = [t.shape[axis] * inner for _, t, _ in parts]
+    four = all(n % 4 == 0 for n in (wide, *widths, *(start * inner for _, _, start in parts)))
+    launches = []
+    for some in batches(range(len(parts)), PARTS):
+        columns = (
+            tuple(parts[i][0] for i in some),
+            tuple(np.int64(widths[i]) for i in some),
+            tuple(np.int64(parts[i][2] * inner) for i in some),
+        )
+        sized = [parts[i][1] for i in some]
+        launches.append(
+            by_pieces("join", f"{kernel}_{4 if four else 1}", PARTS, sized, columns, (), at, np.int64(wide))
+        )
+    return plain(*launches)
 
 
 def flatten(op: Op) -> list[Recipe]:

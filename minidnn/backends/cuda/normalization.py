@@ -9,13 +9,27 @@ import math
 
 import numpy as np
 
-from minidnn.backends.cuda.columns import mapping, partials, reducing
-from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Space, Write, over, plain
+from minidnn.backends.cuda.columns import mapping, merging, partials, reducing
+from minidnn.backends.cuda.each import batches, places
+from minidnn.backends.cuda.recipe import (
+    Argument,
+    Launch,
+    Pointer,
+    Read,
+    Recipe,
+    Scratch,
+    Space,
+    Table,
+    Write,
+    over,
+    plain,
+)
 from minidnn.backends.cuda.reduction import sums_by_channel
 from minidnn.backends.layout import channels_last
 from minidnn.program import Op
 
 BEHIND = ("", "_scale", "_scale_relu")  # the ops that are fused with a BatchNorm (programs/fusion/normalization.py)
+NORMS = 72  # most BatchNorms whose running statistics one launch updates
 
 
 def _launch(kernel: str, *arguments, grid: int) -> Launch:
@@ -50,7 +64,7 @@ def _moments(op: Op, scratch: Scratch, mean: Write, variance: Write) -> list[Lau
     g = reducing(shape)
     if g.chunks == 1:
         return [_launch(f"moments_{g.vector}", x, mean, variance, *g.arguments, grid=g.grid)]
-    partial, last = scratch.take(g.chunks * 3 * c * 4), partials(g.chunks, c)
+    partial, last = scratch.take(g.chunks * 3 * c * 4), merging(g.chunks, c)
     finish = x, partial, mean, variance, np.int64(g.items), np.int32(g.inner), *last.arguments
     return [
         _launch(f"moments_chunks_{g.vector}", x, partial, *g.arguments, grid=g.grid),
@@ -88,14 +102,23 @@ def batch_norm_backward(op: Op) -> list[Recipe]:
 
 
 def batch_norm_statistics(op: Op) -> list[Recipe]:
-    """One recipe for mean variance mean_sum variance_sum factor -> the last three, updated in place.
+    """One recipe for mean variance mean_sum variance_sum factor -> the last three, updated in place, of one BatchNorm
+    or of several.
 
     Each becomes fraction * itself + new, where new is the mean, the unbiased variance, or 1."""
-    a, c = op.attrs, op.reads[0].size
-    unbiased = a.count / (a.count - 1) if a.count > 1 else 1.0
-    numbers = np.int32(c), np.float32(a.fraction), np.float32(unbiased)
-    arguments = Read(0), Read(1), Write(0), Write(1), Write(2), *numbers
-    return [plain(_launch("statistics", *arguments, grid=over(c)))]
+    read, write = places(op)
+    launches = []
+    for part in batches(op.members, NORMS):
+        counts = [one.attrs.count for one in part]
+        columns = (
+            *(tuple(read[one.reads[i]] for one in part) for i in range(2)),
+            *(tuple(write[one.writes[i]] for one in part) for i in range(3)),
+            tuple(np.int32(one.reads[0].size) for one in part),
+            tuple(np.float32(one.attrs.fraction) for one in part),
+            tuple(np.float32(n / (n - 1) if n > 1 else 1.0) for n in counts),
+        )
+        launches.append(_launch("statistics", Table(NORMS, columns), np.int32(len(part)), grid=len(part)))
+    return [plain(*launches)]
 
 
 def batch_norm_inference(op: Op) -> list[Recipe]:
@@ -145,6 +168,7 @@ KINDS = {
     **{f"batch_norm.backward{behind}": batch_norm_backward for behind in BEHIND},
     **{f"batch_norm.inference{behind}": batch_norm_inference for behind in BEHIND},
     "batch_norm.statistics": batch_norm_statistics,
+    "batch_norm.statistics_each": batch_norm_statistics,
     "batch_norm.inference_backward": batch_norm_inference_backward,
     "scale.forward": scale_forward,
     "scale.backward_filter": scale_backward_filter,

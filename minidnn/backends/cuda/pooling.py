@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Scratch, Write, over, plain
+from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Scratch, Table, Write, divisor, over, plain
 from minidnn.program import Op
 
 ADDRESSABLE = 256  # most positions of a window whose index is a byte
@@ -58,9 +58,10 @@ def _launch(
     a, (_, c, h, w) = op.attrs, x
     width = 4 if c % 4 == 0 else 1
     items = math.prod(written) // width
-    geometry = (h, w, *y[2:], c, *a.kernel, *a.stride, *a.pad)
-    numbers = (np.int64(items), *(np.int32(v) for v in geometry))
-    return Launch("pooling", f"{name}_{width}", (*arguments, *numbers), over(items))
+    sizes = (np.int32(v) for v in (h, w, *y[2:], c, *a.kernel, *a.stride, *a.pad))
+    divisors = (number for by in (c // width, written[3], written[2], *a.stride) for number in divisor(by))
+    geometry = Table(1, tuple((number,) for number in (*sizes, *divisors)))
+    return Launch("pooling", f"{name}_{width}", (*arguments, np.int64(items), geometry), over(items))
 
 
 KINDS = {"pooling.forward": forward, "pooling.backward": backward, "pooling.backward_relu": backward_relu}

@@ -6,6 +6,7 @@ serves the GPU, the tests that run kernels on the CPU, and the check for races. 
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from minidnn.backends.workspace import Space, Workspace
 from minidnn.program import Algorithm, Op
 
 BLOCK = 256  # threads of a block, unless a kernel says otherwise
+FILLING = 1024  # blocks that keep all processors of the largest GPUs busy
 MOST_BLOCKS = 1 << 16  # most blocks of a grid-stride kernel: more than any GPU runs at once
 
 
@@ -35,8 +37,35 @@ class Write:
 
 
 Pointer = Read | Write | Space
-# A NumPy scalar has exactly the kernel's type: np.int32(3), np.int64(n), np.float32(0.5).
-Argument = Pointer | np.generic
+Scalar = Pointer | np.generic  # a NumPy scalar has exactly the kernel's type: np.int32(3), np.int64(n), np.float32(0.5)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A struct that a kernel takes by value: its arrays, one after the other, each with room for `most` entries.
+
+    So the pointers to many tensors need no memory of the device, and a captured graph has them. Wider entries come
+    first, so that C adds no padding between arrays. A kernel takes at most 4096 bytes of parameters."""
+
+    most: int
+    columns: tuple[tuple[Scalar, ...], ...]
+
+    @property
+    def pointers(self) -> Iterator[Pointer]:
+        return (entry for column in self.columns for entry in column if isinstance(entry, Pointer))
+
+    def packed(self, value: Callable[[Scalar], np.generic]) -> np.void:
+        """The struct's bytes. `value`: the number of an entry, which for a pointer is its address."""
+        arrays = []
+        for column in self.columns:
+            numbers = [value(entry) for entry in column]
+            arrays.append(np.zeros(self.most, numbers[0].dtype))
+            arrays[-1][: len(numbers)] = numbers
+        found = b"".join(a.tobytes() for a in arrays)
+        return np.void(found + bytes(-len(found) % 8))
+
+
+Argument = Scalar | Table
 
 
 @dataclass(frozen=True)
@@ -49,6 +78,22 @@ class Launch:
     grid: int
     block: int = BLOCK
     shared: int = 0
+
+    @property
+    def pointers(self) -> tuple[Pointer, ...]:
+        """All pointers among the arguments and in their tables, each once."""
+        found: dict[Pointer, None] = {}
+        for a in self.arguments:
+            found |= dict.fromkeys(a.pointers if isinstance(a, Table) else [a] if isinstance(a, Pointer) else [])
+        return tuple(found)
+
+    def values(self, address: Callable[[Pointer], int]) -> list[np.generic]:
+        """The arguments as a launch takes them: np.uint64 for a pointer, np.void for a table."""
+
+        def value(a: Scalar) -> np.generic:
+            return a if isinstance(a, np.generic) else np.uint64(address(a))
+
+        return [a.packed(value) if isinstance(a, Table) else value(a) for a in self.arguments]
 
 
 @dataclass(frozen=True)
@@ -93,5 +138,13 @@ def over(n: int, block: int = BLOCK) -> int:
 
 
 def by_fours(source: str, kernel: str, n: int, *arguments: Argument) -> Launch:
-    """A grid-stride kernel over n elements that moves four at a time; its last parameter is n."""
-    return Launch(source, kernel, (*arguments, np.int64(n)), over(-(-n // 4)))
+    """A grid-stride kernel over n elements that moves several at a time; its last parameter is n. A thread takes 16,
+    or fewer if there are not enough for FILLING blocks."""
+    return Launch(source, kernel, (*arguments, np.int64(n)), max(over(-(-n // 16)), min(over(-(-n // 4)), FILLING)))
+
+
+def divisor(by: int) -> tuple[np.uint32, np.uint32, np.uint32]:
+    """The struct Divisor of kernels/common.cuh: a quotient a // by, for a below 2^31, is ((a * factor >> 32) + a) >>
+    shift (Granlund and Montgomery, "Division by Invariant Integers using Multiplication", PLDI 1994)."""
+    shift = (by - 1).bit_length()
+    return np.uint32(by), np.uint32((((1 << shift) - by) << 32) // by + 1), np.uint32(shift)

@@ -1,10 +1,10 @@
-"""Sums by channel (kernels/reduction.cu), for bias.py and normalization.py. They take two stages, with the sums of
-chunks in the workspace between them, or one stage if there is only one chunk."""
+"""Sums by channel (kernels/reduction.cu), for bias.py and normalization.py. They take two stages in one
+launch, with the sums of chunks in the workspace between them, or one stage if there is only one chunk."""
 
 from __future__ import annotations
 
-from minidnn.backends.cuda.columns import partials, reducing
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Write, plain
+from minidnn.backends.cuda.columns import reducing
+from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Scratch, Write
 from minidnn.program import Op
 
 
@@ -13,11 +13,7 @@ def sums_by_channel(op: Op, kernel: str, maps: list[Read | Write]) -> list[Recip
     (N, C, ...) that the kernel reads or writes."""
     g, out = reducing(op.reads[0].shape), Write(len(op.writes) - 1)
     stored = "_float" if op.writes[-1].dtype == "float32" else ""  # as float, or as the maps are
-    if g.chunks == 1:
-        return [plain(Launch("reduction", f"{kernel}{stored}_{g.vector}", (*maps, out, *g.arguments), g.grid))]
     scratch = Scratch()
-    partial = scratch.take(g.chunks * g.channels * 4)
-    first = Launch("reduction", f"{kernel}_chunks_{g.vector}", (*maps, partial, *g.arguments), g.grid)
-    last = partials(g.chunks, g.channels)
-    finish = Launch("reduction", f"finish{stored}", (partial, out, *last.arguments), last.grid)
-    return [scratch.recipe("default", first, finish)]
+    partial = scratch.take(g.chunks * g.channels * 4 if g.chunks > 1 else 0)
+    launch = Launch("reduction", f"{kernel}{stored}_{g.vector}", (*maps, partial, out, *g.arguments), g.grid)
+    return [scratch.recipe("default", launch)]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from minidnn.backends.reference.each import each
+
 
 def accumulate(a, reads, writes):
     """total dw -> total, which becomes total + dw."""
@@ -74,4 +76,5 @@ KINDS = {
     "gradient.clip": clip,
     "gradient.unscale": unscale,
     "sgd.update": sgd,
+    "sgd.update_each": each(sgd),
 }

@@ -4,16 +4,16 @@ It runs before planning, so policies, costs, listings and the proof treat a fuse
 Each module here finds groups of one sort; its docstring says what they become. A ReLU is fused only if its slope is 0
 and its backward, if fused, reads y. The device decides for each fused op whether it has a kernel (`fuses`); if not,
 the ops stay separate. A fused op belongs to the layer that has the parameters, if any. An op that is in several groups
-goes into the first: BatchNorm's, then pooling's, then a sum's.
+goes into the first: BatchNorm's, then pooling's, then a sum's. At last, small ops of one kind become one op (each.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from minidnn.program import Op, Program
-from minidnn.programs.fusion import activation, normalization, pooling, sums
+from minidnn.programs.fusion import activation, each, normalization, pooling, sums
 from minidnn.programs.fusion.activation import FORWARD
 from minidnn.programs.fusion.group import Uses
 
@@ -50,11 +50,23 @@ def fused(program: Program, fuses: Fuses | None) -> Program:
             for ops, one in parts:
                 becomes |= dict.fromkeys(ops)
                 becomes[ops[0]] = one
+    made = _replaced(program, becomes)
+    becomes = {}
+    for ops, one, at in each.groups(made):
+        if fuses(one):
+            becomes |= dict.fromkeys(ops)
+            becomes[at] = one
+    return _replaced(made, becomes)
+
+
+def _replaced(program: Program, becomes: Mapping[Op, Op | None]) -> Program:
+    """The program with ops replaced by others, or (None) left out."""
     made = replace(program, ops=tuple(new for op in program.ops if (new := becomes.get(op, op)) is not None))
     made.check()
     return made
 
 
 def kinds(program: Program) -> list[str]:
-    """The kinds of fused ops in a program, sorted, each once."""
+    """The kinds of fused ops in a program, sorted, each once. Small ops that became one give the same bits as before,
+    so their kinds are not among these."""
     return sorted(KINDS & {op.kind for op in program.ops})

@@ -3,6 +3,7 @@ rounded once. (bf16 and fp16 on the CPU are rounded by other code than on a GPU,
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import replace
 
@@ -13,6 +14,7 @@ from minidnn.backends.cuda import activation, dropout, elementwise, join, poolin
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Tensor
 from tests.support.cuda import host as cuda_host
+from tests.support.cuda.code import ptx
 from tests.support.cuda.host import HostCuda
 from tests.support.cuda.op_examples import all_examples
 from tests.support.cuda.storage import DTYPE, SPACING, narrow, widen
@@ -41,6 +43,7 @@ FLOAT = {  # kind -> what stays float32, of its reads and writes
 def stored(e: Example, storage: str) -> tuple[Example, Example]:
     """(the example in that format, the same numbers as float32)"""
     floats = ("r0", "r1") if e.op.kind == "cast.backward" and len(e.op.reads) > 1 else FLOAT.get(e.op.kind, ())
+    floats = tuple(t.name for t in e.op.reads) if e.op.kind == "cast.forward_each" else floats
     kept = [t for t in e.op.tensors if t.dtype != "float32" or t.name in floats]
     names = {t: t if t in kept else Tensor(t.name, t.shape, DTYPE[storage]) for t in e.op.tensors}
     op = replace(
@@ -87,3 +90,12 @@ def test_every_number_comes_back(storage):
     ordinary = ~np.isnan(numbers[0])
     assert np.array_equal(x[ordinary], y[ordinary]) and np.isnan(numbers[1][~ordinary]).all()
     assert ordinary.sum() == {"fp16": 65536 - 2 * 1023, "bf16": 65536 - 2 * 127}[storage]
+
+
+@pytest.mark.parametrize(("storage", "load"), [("float", "v4.f32"), ("bf16", "v4.u32"), ("fp16", "v4.u32")])
+def test_sixteen_bytes_move_at_once_and_all_loads_come_before_the_stores(nvrtc, storage, load):
+    """Without that the compiler loads nothing before the former store, since y may have the bytes of x."""
+    moves = re.findall(r"(ld|st)\.global\.([\w.]*)", ptx(nvrtc, "elementwise", storage)["add"])
+    together = 4 if storage == "float" else 2
+    main = [*[("ld", load)] * 2 * together, *[("st", load)] * together]
+    assert any(moves[i : i + len(main)] == main for i in range(len(moves))), moves

@@ -12,7 +12,7 @@ import pytest
 
 from minidnn.backends.cuda import activation, dropout, elementwise, join, pooling, samples
 from minidnn.backends.cuda.device import OF_CUDNN
-from minidnn.backends.cuda.recipe import Execute, Launch, Space, plain
+from minidnn.backends.cuda.recipe import Execute, Launch, Space, divisor, plain
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Tensor
 from tests.support.cuda import host as cuda_host
@@ -96,6 +96,7 @@ def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falli
 # Kinds all of whose kernels stride over the grid: any number of blocks does. (Others give each block its share.)
 STRIDING = sorted(k for module in (activation, dropout, elementwise, join, pooling, samples) for k in module.KINDS)
 STRIDING += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
+STRIDING += ["sgd.update", "sgd.update_each", "batch_norm.statistics", "batch_norm.statistics_each"]
 
 
 @pytest.mark.parametrize("kind", STRIDING)
@@ -188,6 +189,17 @@ def test_recipes_are_launches_that_every_gpu_takes(device, kind):
             for step in recipe.steps:
                 assert isinstance(step, Launch)
                 assert 1 <= step.grid < 1 << 31 and 1 <= step.block <= 1024 and step.shared <= 48 << 10, e.name
+
+
+def test_a_prepared_divisor_divides():
+    """All numbers around multiples of it, below 2^31."""
+    random = np.random.default_rng(0)
+    for by in (*range(1, 70), 224, 1000, 4096, 65535, 65537, (1 << 30) - 1, 1 << 30, (1 << 31) - 1):
+        _, factor, shift = (int(n) for n in divisor(by))
+        quotients = [0, 1, 2, *random.integers(0, (1 << 31) // by + 1, 200).tolist(), ((1 << 31) - 1) // by]
+        for a in (q * by + d for q in quotients for d in (-1, 0, 1, by - 1)):
+            if 0 <= a < 1 << 31:
+                assert ((a * factor >> 32) + a) >> shift == a // by and factor < 1 << 32, (a, by)
 
 
 def test_a_wrong_recipe_is_noticed(device, monkeypatch):

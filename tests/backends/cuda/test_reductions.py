@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -23,7 +24,7 @@ from tests.support.cuda.host import HostCuda
 from tests.support.cuda.reduction_examples import every
 from tests.support.cuda.sanitizer import RUNTIME
 from tests.support.cuda.storage import DTYPE, SPACING, narrow, widen
-from tests.support.op_examples import Example, Maker, attrs, expected, run
+from tests.support.op_examples import Example, Maker, attrs, examples, expected, run
 from tests.support.paths import ROOT
 
 pytestmark = [
@@ -91,14 +92,14 @@ def test_columns_cover_every_item_once(shape):
     assert columns.reducing(shape).grid <= max(columns.REDUCING, columns.reducing(shape).tiles)
 
 
-def test_many_rows_are_many_blocks_and_few_are_one_stage(device):
+def test_many_rows_are_many_blocks_of_one_launch_and_few_are_one_stage(device):
     def launches(shape):
         dy, db = Tensor("dy", shape), Tensor("db", (shape[1],))
         (recipe,) = device.recipes(Op("b", "convolution.backward_bias", "l", Pass.BACKWARD, (dy,), (db,)))
         return recipe
 
     tall, wide = launches((16, 64, 112, 112)), launches((64, 1000))
-    assert [s.grid for s in tall.steps] == [1024, 8] and tall.algorithm.workspace == 1024 * 64 * 4
+    assert [s.grid for s in tall.steps] == [1024] and tall.algorithm.workspace == 1024 * 64 * 4
     assert [s.grid for s in wide.steps] == [8] and wide.algorithm.workspace == 0
 
 
@@ -272,10 +273,36 @@ def test_clipping_of_what_is_not_finite_or_very_large(device, value):
     assert (got == {True: 1.0, False: got}[bool(np.isnan(value))]).all()
 
 
-def test_clipping_takes_one_launch_for_eight_gradients(device):
-    dws = [Tensor(f"dw{i}", (1000 + i,)) for i in range(17)]
+def test_clipping_takes_one_launch_for_160_gradients(device):
+    dws = [Tensor(f"dw{i}", (1000 + i,)) for i in range(321)]
     op = Op("clip", "gradient.clip", "clip", Pass.UPDATE, tuple(dws), (Tensor("c", (1,)),), attrs(threshold=1.0))
-    assert [s.kernel for s in device.recipes(op)[0].steps] == ["squares_float"] * 3 + ["clip_factor"]
+    assert [s.kernel for s in device.recipes(op)[0].steps] == ["squares"] * 3 + ["clip_factor"]
+
+
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+@pytest.mark.parametrize("count", [2, 7, 400])
+def test_clipping_of_gradients_of_several_formats(storage, count):
+    m, device = Maker(11), HostCuda(storage=storage)
+    dws = [m.normal(n) for n in m.random.integers(1, 9000 if count < 9 else 50, count)]
+    e = m.example("gradient.clip", dws, [(1,)], attrs(threshold=0.5))
+    narrowed, same = stored(e, storage, [i for i in range(count) if i % 3])
+    (got,), (want,) = run(device, narrowed, device.algorithms(narrowed.op)[0]), expected(KERNELS, same)
+    assert np.allclose(got, want, rtol=1e-6) and 0 < got[0] < 1
+
+
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_updates_by_gradients_of_several_formats_in_one_launch(storage):
+    """Each weight gets the same bytes as by a launch of its own."""
+    device = HostCuda(storage=storage)
+    for e in [e for e in examples() if e.op.kind == "sgd.update_each" and sum(t.size for t in e.op.tensors) > 300_000]:
+        gradients = [e.op.reads.index(one.reads[1]) for k, one in enumerate(e.op.members) if k % 3]
+        narrowed, _ = stored(e, storage, gradients)
+        found = dict(zip(e.op.writes, run(device, narrowed, device.algorithms(narrowed.op)[0]), strict=True))
+        assert len(device.recipes(narrowed.op)[0].steps) == 2, "a hundred weights"
+        for one in narrowed.op.members:
+            alone = Example(one.name, one, {t: narrowed.data[t] for t in one.reads})
+            for t, x in zip(one.writes, run(device, alone, device.algorithms(one)[0]), strict=True):
+                assert found[t].tobytes() == x.tobytes(), t
 
 
 # ---- bounds
@@ -338,9 +365,9 @@ STORED = {  # kind -> the reads and the writes that are
 }
 
 
-def stored(e: Example, storage: str) -> tuple[Example, Example]:
-    """(the example with these in that format, the same numbers as float32)"""
-    reads, writes = STORED[e.op.kind]
+def stored(e: Example, storage: str, these: Sequence[int] = ()) -> tuple[Example, Example]:
+    """(the example with these in that format, the same numbers as float32); `these`: the reads, if not all of STORED"""
+    reads, writes = (these, []) if these else STORED[e.op.kind]
     narrowed = {e.op.reads[i] for i in reads if i < len(e.op.reads)} | {e.op.writes[i] for i in writes}
     names = {t: replace(t, dtype=DTYPE[storage]) if t in narrowed else t for t in e.op.tensors}
     data = {names[t]: narrow(x, storage) if t in narrowed else x for t, x in e.data.items()}
@@ -416,3 +443,15 @@ def test_four_values_move_at_once_and_none_is_spilled(nvrtc, source, storage):
     for name, text in ptx(nvrtc, source, storage).items():
         assert ".local" not in text, f"{name} keeps an array in memory"
         assert bool(re.search(r"ld\.global[\w.]*\.v4", text)) == bool(four.search(name)), name
+
+
+@pytest.mark.parametrize("storage", ["float", "bf16"])
+def test_what_the_last_block_reads_was_published_before_it_was_counted(nvrtc, storage):
+    """On the CPU blocks run one after another, so no test there would miss the fence or the cache that is passed by."""
+    for name, text in ptx(nvrtc, "reduction", storage).items():
+        found = re.findall(r"st\.global\.f32|membar\.gl|fence\.acq_rel\.gpu|atom\.global\.inc|ld\.global\.cg", text)
+        at = [i for i, word in enumerate(found) if word.startswith("atom")]
+        assert len(at) == 1, name
+        before, after = found[: at[0]], found[at[0] + 1 :]
+        assert before[-1].startswith(("membar", "fence")) and "st.global.f32" in before, name
+        assert "ld.global.cg" in after and "ld.global.cg" not in before, name

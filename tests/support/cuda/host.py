@@ -24,7 +24,7 @@ import numpy as np
 
 from minidnn.backends import cuda, layout
 from minidnn.backends.cuda.device import KINDS
-from minidnn.backends.cuda.recipe import Launch, Pointer, Read, Recipe, Space, storage
+from minidnn.backends.cuda.recipe import Launch, Pointer, Read, Recipe, Space, Table, Write, storage
 from minidnn.program import Algorithm, Op, Tensor
 from tests.support.paths import ROOT
 
@@ -166,7 +166,7 @@ class HostCuda:
             lib = library(step.source, self.sanitize, self.storage or storage(op))
             if wrong := list(mismatches(op, recipe, step, lib.signatures)):
                 raise KernelError("; ".join(wrong))
-            values = [_address(a, op, views, workspace) if isinstance(a, Pointer) else a for a in step.arguments]
+            values = step.values(lambda p: _address(p, op, views, workspace))
             grid = min(step.grid, self.blocks)
             calls.append(lib.bind(step.kernel, values, grid, step.block, step.shared, self.falling))
 
@@ -180,8 +180,12 @@ class HostCuda:
 def _address(p: Pointer, op: Op, views: Mapping[Tensor, np.ndarray], workspace: np.ndarray) -> int:
     if isinstance(p, Space):
         return workspace.ctypes.data + p.offset
-    tensor = (op.reads if isinstance(p, Read) else op.writes)[p.index]
+    tensor = _of(op, p)[p.index]
     return views[tensor].__array_interface__["data"][0] + p.offset
+
+
+def _of(op: Op, pointer: Read | Write) -> tuple[Tensor, ...]:
+    return op.reads if isinstance(pointer, Read) else op.writes
 
 
 def mismatches(op: Op, recipe: Recipe, launch: Launch, signatures: Mapping[str, list[str]]) -> Iterator[str]:
@@ -195,14 +199,19 @@ def mismatches(op: Op, recipe: Recipe, launch: Launch, signatures: Mapping[str, 
         yield f"{where}: {len(launch.arguments)} arguments for {len(wanted)} parameters"
         return
     for i, (argument, want) in enumerate(zip(launch.arguments, wanted, strict=True)):
-        if isinstance(argument, Space):
+        if isinstance(argument, Table):
+            got = f"V{argument.packed(lambda a: a if isinstance(a, np.generic) else np.uint64(0)).nbytes}"
+            if got != want:
+                yield f"{where}: argument {i} is a struct {got}, the parameter {want}"
+            if any(not isinstance(p, Space) and p.index >= len(_of(op, p)) for p in argument.pointers):
+                yield f"{where}: argument {i} points to a tensor that the op does not have"
+        elif isinstance(argument, Space):
             if "*" not in want:
                 yield f"{where}: argument {i} is an address, the parameter {want}"
             if argument.offset + argument.nbytes > recipe.algorithm.workspace:
                 yield f"{where}: argument {i} goes beyond the workspace"
         elif isinstance(argument, Pointer):
-            reads = isinstance(argument, Read)
-            tensors = op.reads if reads else op.writes
+            reads, tensors = isinstance(argument, Read), _of(op, argument)
             if argument.index >= len(tensors):
                 yield f"{where}: argument {i} is {argument}, of {len(tensors)}"
                 continue

@@ -109,7 +109,9 @@ def _joins(m: Maker) -> Iterator[Example]:
         (1, [(2, 3, 4), (2, 1, 4)]),
         (2, [(2, 3, 4), (2, 3, 3)]),
         (3, [(2, 3, 2, 2, 2), (2, 3, 2, 1, 2)]),
-        (1, [(2, c, 1, 1) for c in range(1, 14)]),  # many
+        (1, [(2, c, 1, 1) for c in range(1, 14)]),
+        (1, [(2, 1 + c % 3, 3, 1) for c in range(230)]),  # more than one launch takes
+        (1, [(7, 4 * c, 9, 13) for c in (1, 5, 2)]),  # several pieces
     ]:
         xs = [m.normal(*s) for s in shapes]
         y = np.concatenate(xs, axis)

@@ -375,12 +375,8 @@ class Said:
 
         for step in recipe.steps:
             if isinstance(step, Launch):
-                pointers = [a for a in step.arguments if not isinstance(a, np.generic)]
-                typed = tuple(
-                    (a.dtype.char, a.item()) if isinstance(a, np.generic) else (np.dtype(np.uint64).char, address(a))
-                    for a in step.arguments
-                )
-                yield ("launch", step.kernel, typed, step.grid, step.block, step.shared), reached(pointers)
+                typed = tuple((a.dtype.char, a.item()) for a in step.values(address))
+                yield ("launch", step.kernel, typed, step.grid, step.block, step.shared), reached(step.pointers)
             else:
                 if step.plan.workspace > step.workspace.nbytes:
                     raise Unfaithful(f"{x.op.name}: {step.plan.name} is given {step.workspace.nbytes} B of workspace")

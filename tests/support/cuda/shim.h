@@ -44,6 +44,8 @@
 #define __shared__ static __attribute__((section("shim_shared")))
 #define __syncthreads() shim::wait(__LINE__)
 #define __ldg(p) (*(p))
+#define __ldcg(p) (*(p))
+#define __threadfence() ((void)0)
 #define __CUDA_HOST_SHIM__ 1
 
 struct uint3 { unsigned x, y, z; };
@@ -98,6 +100,11 @@ inline float __fsqrt_rn(float x) { return sqrtf(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 inline double __dmul_rn(double x, double y) { return x * y; }
 inline double __dadd_rn(double x, double y) { return x + y; }
+inline unsigned atomicInc(unsigned* p, unsigned most) {  // blocks run one after another, and a block's threads, too
+    unsigned was = *p;
+    *p = was >= most ? 0 : was + 1;
+    return was;
+}
 inline unsigned __umulhi(unsigned x, unsigned y) { return (unsigned)((uint64_t)x * y >> 32); }
 template <class To, class From> inline To shim_bits(From x) {
     static_assert(sizeof(To) == sizeof(From));

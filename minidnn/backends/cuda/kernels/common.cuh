@@ -3,7 +3,7 @@
 //
 // A kernel gives the same bytes whatever its grid: each thread strides over items that no other thread touches, and a
 // sum's order depends on shapes alone. All tensors begin at multiples of 256 bytes. So four values may move at once
-// wherever a count is a multiple of four.
+// wherever a count is a multiple of four, and likewise eight.
 
 #pragma once
 
@@ -85,17 +85,67 @@ __device__ inline void store4(S* p, int64 i, float4 v) {
     reinterpret_cast<Four<S>*>(p)[i] = f;
 }
 
-// ---- a function of every element: y[i] = f(x[i] ...), four at a time. y may be any of the x.
+// ---- a function of every element: y[i] = f(x[i] ...), several at a time. y may be any of the x.
 
 template <class F, class... V>
 __device__ inline float4 apply4(F f, V... v) {
     return make_float4(f(v.x...), f(v.y...), f(v.z...), f(v.w...));
 }
 
+// W values at a time: 16 bytes of the narrowest type that has two or four bytes
+template <int W>
+struct Floats {
+    float v[W];
+};
+template <class S, int W>
+struct alignas(W * sizeof(S) < 16 ? W * sizeof(S) : 16) Many {
+    S v[W];
+};
+template <int W, class S>
+__device__ inline Floats<W> load_many(const S* p, int64 i) {
+    Many<S, W> from = reinterpret_cast<const Many<S, W>*>(p)[i];
+    Floats<W> to;
+#pragma unroll
+    for (int w = 0; w < W; w++) to.v[w] = widen(from.v[w]);
+    return to;
+}
+template <int W, class S>
+__device__ inline void store_many(S* p, int64 i, Floats<W> from) {
+    Many<S, W> to;
+#pragma unroll
+    for (int w = 0; w < W; w++) narrow(from.v[w], to.v[w]);
+    reinterpret_cast<Many<S, W>*>(p)[i] = to;
+}
+template <class... S>
+constexpr int WIDTH = (... || (sizeof(S) == 2)) ? 8 : 4;
+constexpr int MAPPED = 16;  // values of a thread whose loads come before the first store
+
+template <int W, class F, class... V>
+__device__ inline Floats<W> apply_many(F f, V... v) {
+    Floats<W> to;
+#pragma unroll
+    for (int w = 0; w < W; w++) to.v[w] = f(v.v[w]...);
+    return to;
+}
+
+// Groups i, i + stride, ... of W values, TIMES of them. A store might change what a later load reads, so the compiler
+// moves no load before a store. Here all loads come first.
+template <int W, int TIMES, class Y, class F, class... X>
+__device__ inline void map_many(int64 i, int64 stride, Y* y, F f, const X*... x) {
+    Floats<W> found[TIMES];
+#pragma unroll
+    for (int k = 0; k < TIMES; k++) found[k] = apply_many<W>(f, load_many<W>(x, i + k * stride)...);
+#pragma unroll
+    for (int k = 0; k < TIMES; k++) store_many<W>(y, i + k * stride, found[k]);
+}
+
 template <class Y, class F, class... X>
 __device__ inline void map(int64 n, Y* y, F f, const X*... x) {
-    for (int64 i = first(); i < n / 4; i += step()) store4(y, i, apply4(f, load4(x, i)...));
-    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) store(y, i, f(load(x, i)...));
+    constexpr int W = WIDTH<Y, X...>, TIMES = MAPPED / W;
+    int64 i = first();
+    for (; i + (TIMES - 1) * step() < n / W; i += TIMES * step()) map_many<W, TIMES>(i, step(), y, f, x...);
+    for (; i < n / W; i += step()) map_many<W, 1>(i, 0, y, f, x...);
+    for (i = n / W * W + first(); i < n; i += step()) store(y, i, f(load(x, i)...));
 }
 
 // ---- arithmetic
@@ -105,6 +155,13 @@ __device__ inline int64 quotient(int64 a, uint32 b) {
     return a >> 32 ? (int64)((uint64)a / b) : (int64)((uint32)a / b);
 }
 __device__ inline uint32 remainder(int64 a, uint32 b, int64 q) { return (uint32)(a - q * b); }
+
+// A divisor that the host has prepared (recipe.divisor). A quotient of a number below 2^31 is a multiplication
+// and a shift.
+struct Divisor {
+    uint32 by, factor, shift;
+};
+__device__ inline uint32 quotient(uint32 a, Divisor d) { return (__umulhi(a, d.factor) + a) >> d.shift; }
 
 __device__ inline float infinity() { return __uint_as_float(0x7F800000u); }  // INFINITY would need a header
 __device__ inline bool is_nan(float x) { return x != x; }

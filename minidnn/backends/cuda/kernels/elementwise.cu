@@ -1,7 +1,7 @@
 // Element-wise kernels: sums, products and maxima of tensors of one shape, and copies. They take the elements in the
 // order of memory. y may have the bytes of any x.
 
-#include "common.cuh"
+#include "each.cuh"
 
 extern "C" __global__ void add(const T* a, const T* b, T* y, int64 n) {
     map(n, y, [](float u, float v) { return u + v; }, a, b);
@@ -40,9 +40,18 @@ extern "C" __global__ void copy(const T* x, T* y, int64 n) {
     map(n, y, [](float v) { return v; }, x);
 }
 
-// Conversions from float to the storage's format, perhaps times a factor, and back.
-extern "C" __global__ void cast_to(const float* x, T* y, int64 n) {
-    map(n, y, [](float v) { return v; }, x);
+// Conversions from float to the storage's format, of many tensors or perhaps times a factor, and back.
+constexpr int CASTS = 128;  // most tensors of a launch
+struct Casts {
+    const float* x[CASTS];
+    T* y[CASTS];
+    int64 n[CASTS];
+    int first[CASTS];
+};
+extern "C" __global__ void cast_to(Casts of, int count, int pieces) {
+    each_piece(of, count, pieces, [&](int k, int64 begin, int64 end) {
+        map_piece(begin, end, of.y[k], [](float v) { return v; }, of.x[k]);
+    });
 }
 extern "C" __global__ void cast_scaled(const float* x, const float* scale, T* y, int64 n) {
     float factor = scale[0];

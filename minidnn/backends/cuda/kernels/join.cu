@@ -1,25 +1,43 @@
 // Moves of elements: rows into a wider tensor and out of it, and from channels innermost to the logical order and back.
 
-#include "common.cuh"
+#include "each.cuh"
 
-// Moves `rows` rows of `width` values, from rows that are `from` values apart to rows that are `to` apart.
-template <int V>
-__device__ inline void move(const T* x, T* y, int64 rows, int64 width, int64 from, int64 to) {
-    int64 wide = width / V;
-    bool narrow = wide >> 32 == 0;
-    for (int64 i = first(); i < rows * wide; i += step()) {
-        int64 row = narrow ? quotient(i, (uint32)wide) : i / wide, column = (i - row * wide) * V;
-        int64 source = row * from + column, target = row * to + column;
-        if constexpr (V == 4) store4(y, target / 4, load4(x, source / 4));
-        else store(y, target, load(x, source));
+constexpr int PARTS = 100;  // most tensors of a launch
+struct Parts {
+    T* part[PARTS];
+    int64 width[PARTS], start[PARTS];  // values of a row, and where it begins in a row of the whole
+    int64 n[PARTS];
+    int first[PARTS];
+};
+
+// Moves all rows of the parts into the whole, whose rows have `wide` values, or (OUT) out of it, V values at a time.
+template <int V, bool OUT>
+__device__ inline void move(const Parts& of, int count, int pieces, const T* from, T* to, int64 wide) {
+    each_piece(of, count, pieces, [&](int k, int64 begin, int64 end) {
+        int64 width = of.width[k] / V;
+        bool narrow = width >> 32 == 0;
+        for (int64 i = begin / V + threadIdx.x; i < end / V; i += EACH_BLOCK) {
+            int64 row = narrow ? quotient(i, (uint32)width) : i / width, column = (i - row * width) * V;
+            int64 at = row * wide + of.start[k] + column;
+            if constexpr (V == 4) {
+                if (OUT) store4(of.part[k], i, load4(from, at / 4));
+                else store4(to, at / 4, load4(of.part[k], i));
+            } else {
+                if (OUT) store(of.part[k], i, load(from, at));
+                else store(to, at, load(of.part[k], i));
+            }
+        }
+    });
+}
+#define MOVES(V)                                                                                               \
+    extern "C" __global__ void into_##V(Parts of, int count, int pieces, T* y, int64 wide) {                   \
+        move<V, false>(of, count, pieces, nullptr, y, wide);                                                   \
+    }                                                                                                          \
+    extern "C" __global__ void out_of_##V(Parts of, int count, int pieces, const T* x, int64 wide) {           \
+        move<V, true>(of, count, pieces, x, nullptr, wide);                                                    \
     }
-}
-extern "C" __global__ void rows_1(const T* x, T* y, int64 rows, int64 width, int64 from, int64 to) {
-    move<1>(x, y, rows, width, from, to);
-}
-extern "C" __global__ void rows_4(const T* x, T* y, int64 rows, int64 width, int64 from, int64 to) {
-    move<4>(x, y, rows, width, from, to);
-}
+MOVES(1)
+MOVES(4)
 
 // y(image, column, row) = x(image, row, column), with 256 threads. Tiles of 32 x 32 go through shared memory, 8 rows of
 // a tile at a time, so that both x and y are touched in runs of 32 values.

@@ -121,35 +121,66 @@ struct MomentsOfBatch {  // writes the mean and the biased variance
 MOMENTS(1)
 MOMENTS(4)
 
-// Merges the chunks' moments. Here `items` are the chunks; those of x are x_items, with x_inner.
+// The sum of a value of each thread over the block's items, added as a tree, for all threads of a channel.
+__device__ inline float sum_of_items(float (&shared)[COLUMN_BLOCK], float value, int across, int stride) {
+    int t = threadIdx.x;
+    shared[t] = value;
+    for (int half = stride / 2; half; half /= 2) {
+        __syncthreads();
+        if (t < half * across) shared[t] += shared[t + half * across];
+    }
+    __syncthreads();
+    float sum = shared[t % across];
+    __syncthreads();  // before the next use of `shared`
+    return sum;
+}
+
+// Merges the chunks' moments: first their mean, then the deviations from it. So no sum waits for a division, and no
+// merge for another. Here `items` are the chunks; those of x are x_items, with x_inner.
 extern "C" __global__ void moments_finish(const T* x, const float* partial, float* mean, float* variance,
                                           int64 x_items, int x_inner, COLUMNS) {
-    __shared__ float shared[3 * COLUMN_BLOCK];
-    Columns g = COLUMNS_GIVEN;
-    Place<1> here(g);
-    Moments all = {0, 0, 0};
+    __shared__ float shared[COLUMN_BLOCK];
+    Place<1> here(COLUMNS_GIVEN);
+    float n = (float)x_items, part = 1 / n, m = 0, m2 = 0;
     if (here.any)
+#pragma unroll 4
         for (int64 i = here.begin; i < here.end; i += here.stride) {
             const float* at = partial + i * 3 * channels + here.channel;
-            all = merged(all, {at[0], at[channels], at[2 * (int64)channels]});
+            m += at[0] * part * at[channels];
         }
-    int t = threadIdx.x;
-    shared[t] = all.n, shared[COLUMN_BLOCK + t] = all.mean, shared[2 * COLUMN_BLOCK + t] = all.m2;
-    merge_block(shared, across, here.stride);
-    if (t < across && here.any)
-        MomentsOfBatch{x, Columns{channels, x_inner, 1, x_items, x_items}, mean, variance}(
-            0, here.channel, shared[t], shared[COLUMN_BLOCK + t], shared[2 * COLUMN_BLOCK + t]);
+    m = sum_of_items(shared, m, across, here.stride);
+    if (here.any)
+#pragma unroll 4
+        for (int64 i = here.begin; i < here.end; i += here.stride) {
+            const float* at = partial + i * 3 * channels + here.channel;
+            float delta = at[channels] - m;
+            m2 += at[2 * (int64)channels] + at[0] * delta * delta;
+        }
+    m2 = sum_of_items(shared, m2, across, here.stride);
+    if ((int)threadIdx.x < across && here.any)
+        MomentsOfBatch{x, Columns{channels, x_inner, 1, x_items, x_items}, mean, variance}(0, here.channel, n, m, m2);
 }
 
 // ---- running statistics
 
-// sum <- fraction * sum + the batch's statistic (the variance is made unbiased); factor <- fraction * factor + 1
-extern "C" __global__ void statistics(const float* mean, const float* variance, float* mean_sum, float* variance_sum,
-                                      float* factor, int channels, float fraction, float unbiased) {
-    for (int64 c = first(); c < channels; c += step()) {
-        mean_sum[c] = fraction * mean_sum[c] + mean[c];
-        variance_sum[c] = fraction * variance_sum[c] + unbiased * variance[c];
-        if (c == 0) factor[0] = fraction * factor[0] + 1;
+constexpr int NORMS = 72;  // most BatchNorms of a launch
+struct Statistics {
+    const float *mean[NORMS], *variance[NORMS];
+    float *mean_sum[NORMS], *variance_sum[NORMS], *factor[NORMS];
+    int channels[NORMS];
+    float fraction[NORMS], unbiased[NORMS];
+};
+
+// sum <- fraction * sum + the batch's statistic (the variance is made unbiased); factor <- fraction * factor + 1. A
+// block takes one BatchNorm after another.
+extern "C" __global__ void statistics(Statistics of, int count) {
+    for (int k = blockIdx.x; k < count; k += gridDim.x) {
+        float fraction = of.fraction[k];
+        for (int c = threadIdx.x; c < of.channels[k]; c += blockDim.x) {
+            of.mean_sum[k][c] = fraction * of.mean_sum[k][c] + of.mean[k][c];
+            of.variance_sum[k][c] = fraction * of.variance_sum[k][c] + of.unbiased[k] * of.variance[k][c];
+        }
+        if (threadIdx.x == 0) of.factor[k][0] = fraction * of.factor[k][0] + 1;
     }
 }
 

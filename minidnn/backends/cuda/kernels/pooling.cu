@@ -8,20 +8,27 @@
 
 struct Geometry {
     int h, w, oh, ow, c, kh, kw, sh, sw, ph, pw;
+    Divisor groups, wide, high;  // of what the kernel writes: groups of V channels, places of a row, rows of an image
+    Divisor down, along;         // the strides
 };
-#define GEOMETRY int h, int w, int oh, int ow, int c, int kh, int kw, int sh, int sw, int ph, int pw
-#define GIVEN Geometry{h, w, oh, ow, c, kh, kw, sh, sw, ph, pw}
+#define GEOMETRY Geometry g
+#define GIVEN g
 
-// The place of item i in images with `high` rows of `wide` places of `c` channels, where an item is V channels.
+// The place of item i in what the kernel writes. An item is V channels.
 struct Place {
     int64 image;
     int row, column, channel;
 };
 template <int V>
-__device__ inline Place place(int64 i, int high, int wide, int c) {
-    int64 pixel = quotient(i, c / V), line = quotient(pixel, wide), image = quotient(line, high);
-    return {image, (int)remainder(line, high, image), (int)remainder(pixel, wide, line),
-            (int)remainder(i, c / V, pixel) * V};
+__device__ inline Place place(int64 i, const Geometry& g) {
+    if (i >> 31) {  // slow, and seldom
+        int64 pixel = quotient(i, g.groups.by), line = quotient(pixel, g.wide.by), image = quotient(line, g.high.by);
+        return {image, (int)remainder(line, g.high.by, image), (int)remainder(pixel, g.wide.by, line),
+                (int)remainder(i, g.groups.by, pixel) * V};
+    }
+    uint32 pixel = quotient((uint32)i, g.groups), line = quotient(pixel, g.wide), image = quotient(line, g.high);
+    return {image, (int)(line - image * g.high.by), (int)(pixel - line * g.wide.by),
+            (int)((uint32)i - pixel * g.groups.by) * V};
 }
 
 // V values that are neighbours in memory
@@ -67,7 +74,7 @@ __device__ inline void store_index(I* p, int64 at, const int* from) {
 template <int V, bool VALUE, bool INDEX, class I>
 __device__ inline void max_forward(const T* x, T* y, I* index, int64 items, Geometry g) {
     for (int64 i = first(); i < items; i += step()) {
-        Place o = place<V>(i, g.oh, g.ow, g.c);
+        Place o = place<V>(i, g);
         int top = o.row * g.sh - g.ph, left = o.column * g.sw - g.pw;
         int bottom = min(top + g.kh, g.h), right = min(left + g.kw, g.w);
         Some<V> best;
@@ -93,9 +100,9 @@ __device__ inline void max_forward(const T* x, T* y, I* index, int64 items, Geom
 struct Range {
     int from, to;  // from >= to
 };
-__device__ inline Range windows(int at, int pad, int kernel, int stride, int out) {
+__device__ inline Range windows(int at, int pad, int kernel, Divisor stride, int out) {
     int over = at + pad - kernel;  // a window that begins here, in padded positions, just misses `at`
-    return {min((at + pad) / stride, out - 1), over < 0 ? 0 : over / stride + 1};
+    return {min((int)quotient((uint32)(at + pad), stride), out - 1), over < 0 ? 0 : (int)quotient((uint32)over, stride) + 1};
 }
 
 // dx = the sum of dy over the windows whose index names this position. With RELU the maximum is that of a ReLU's top: dx
@@ -103,8 +110,9 @@ __device__ inline Range windows(int at, int pad, int kernel, int stride, int out
 template <int V, bool RELU, class I>
 __device__ inline void max_backward(const I* index, const T* y, const T* dy, T* dx, int64 items, Geometry g) {
     for (int64 i = first(); i < items; i += step()) {
-        Place p = place<V>(i, g.h, g.w, g.c);
-        Range rows = windows(p.row, g.ph, g.kh, g.sh, g.oh), columns = windows(p.column, g.pw, g.kw, g.sw, g.ow);
+        Place p = place<V>(i, g);
+        Range rows = windows(p.row, g.ph, g.kh, g.down, g.oh), columns = windows(p.column, g.pw, g.kw, g.along, g.ow);
+        int64 from = p.image * g.oh * g.ow * g.c + p.channel;
         Some<V> sum;
         bool positive[V];
 #pragma unroll
@@ -112,7 +120,7 @@ __device__ inline void max_backward(const I* index, const T* y, const T* dy, T* 
         for (int r = rows.from; r >= rows.to; r--) {
             for (int q = columns.from; q >= columns.to; q--) {
                 int here = (p.row + g.ph - r * g.sh) * g.kw + p.column + g.pw - q * g.sw, where[V];
-                int64 at = ((p.image * g.oh + r) * g.ow + q) * g.c + p.channel;
+                int64 at = from + (int64)(r * g.ow + q) * g.c;
                 load_index<V>(index, at, where);
                 Some<V> s = load_some<V>(dy, at);
                 if constexpr (RELU) {
@@ -141,7 +149,7 @@ __device__ inline float divisor(int row, int column, Geometry g) {
 template <int V>
 __device__ inline void ave_forward(const T* x, T* y, int64 items, Geometry g) {
     for (int64 i = first(); i < items; i += step()) {
-        Place o = place<V>(i, g.oh, g.ow, g.c);
+        Place o = place<V>(i, g);
         int top = o.row * g.sh - g.ph, left = o.column * g.sw - g.pw;
         int bottom = min(top + g.kh, g.h), right = min(left + g.kw, g.w);
         Some<V> sum;
@@ -164,8 +172,8 @@ __device__ inline void ave_forward(const T* x, T* y, int64 items, Geometry g) {
 template <int V>
 __device__ inline void ave_backward(const T* dy, T* dx, int64 items, Geometry g) {
     for (int64 i = first(); i < items; i += step()) {
-        Place p = place<V>(i, g.h, g.w, g.c);
-        Range rows = windows(p.row, g.ph, g.kh, g.sh, g.oh), columns = windows(p.column, g.pw, g.kw, g.sw, g.ow);
+        Place p = place<V>(i, g);
+        Range rows = windows(p.row, g.ph, g.kh, g.down, g.oh), columns = windows(p.column, g.pw, g.kw, g.along, g.ow);
         Some<V> sum;
 #pragma unroll
         for (int k = 0; k < V; k++) sum.v[k] = 0;

@@ -1,9 +1,9 @@
 // Sums by channel, for two families. `bias` uses the sums of dy, and the sums of a ReLU's dx, taken while dx is
 // computed. `normalization` uses the sum of x * dy, which is Scale's gamma gradient.
 //
-// The first stage sums chunks of items, and the second sums the chunks' sums; one chunk needs no second stage. Both add
-// in an order that depends on shapes alone. The sums are stored as T, or by kernels with `_float` in their names as
-// float: Scale's gradients are float in every storage.
+// The first stage sums chunks of items, and the second sums the chunks' sums; one chunk needs no second stage. One launch
+// makes both, and both add in an order that depends on shapes alone. The sums are stored as T, or by kernels with
+// `_float` in their names as float: Scale's gradients are float in every storage.
 
 #include "columns.cuh"
 
@@ -51,58 +51,73 @@ struct RectifiedSum {
     }
 };
 
-struct Partial {  // (chunks, channels)
-    float* to;
-    int channels;
-
-    __device__ void operator()(int, int64 chunk, int c, float v) { to[chunk * channels + c] = v; }
-};
-
+// Where a block's sums go: with one chunk to the result, else to an array (chunks, channels).
 template <class S>
-struct Whole {
+struct SumsOf {
+    float* partial;
     S* to;
+    int channels;
+    bool whole;
 
-    __device__ void operator()(int, int64, int c, float v) { store(to, c, v); }
+    __device__ void operator()(int, int64 chunk, int c, float v) {
+        if (whole) store(to, c, v);
+        else partial[chunk * channels + c] = v;
+    }
 };
 
-#define SUMS(V, S, name)                                                                               \
-    extern "C" __global__ void sum##name##_##V(const T* dy, S* db, COLUMNS) {                          \
-        __shared__ float shared[V * COLUMN_BLOCK];                                                     \
-        column_sums<V, 1>(COLUMNS_GIVEN, Sum<V>{dy}, Whole<S>{db}, shared);                            \
-    }                                                                                                  \
-    extern "C" __global__ void sum_products##name##_##V(const T* x, const T* dy, S* dw, COLUMNS) {     \
-        __shared__ float shared[V * COLUMN_BLOCK];                                                     \
-        column_sums<V, 1>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, Whole<S>{dw}, shared);               \
-    }                                                                                                  \
-    extern "C" __global__ void rectified_sum##name##_##V(const T* y, const T* dy, T* dx, S* db, COLUMNS) { \
-        __shared__ float shared[V * COLUMN_BLOCK];                                                     \
-        column_sums<V, 1>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, Whole<S>{db}, shared);            \
+// Counts the blocks of a tile that have ended, in 2 KiB of the module itself. Each launch leaves zeros. No two launches
+// of a module run at once, since all are on the compute stream.
+constexpr int TILES = 512;  // with more tiles than half of the most blocks there is one chunk (columns.py)
+static __device__ uint32 ended[TILES];
+
+// Whether this block is the last of its tile's `chunks` to come here. If so, it sees all that the others wrote before,
+// if it reads past its own cache (__ldcg). `flag` is a shared value that is free.
+__device__ inline bool is_last(int tile, int chunks, float& flag) {
+    __threadfence();
+    __syncthreads();
+    if (threadIdx.x == 0) flag = atomicInc(ended + tile, chunks - 1) == (uint32)chunks - 1;
+    __syncthreads();
+    bool last = flag != 0;
+    __syncthreads();  // before the next use of the shared value
+    return last;
+}
+
+// Both stages. The last block of a tile to end the first one makes the second. It adds the chunks' sums in an order that
+// does not depend on which block it is.
+template <int V, class Add, class S>
+__device__ inline void sums(const Columns& g, Add add, float* partial, S* out, float (&shared)[V * COLUMN_BLOCK]) {
+    int groups = (g.channels + V - 1) / V, tiles = (groups + g.across - 1) / g.across;
+    int chunks = gridDim.x / tiles, tile = blockIdx.x % tiles;
+    column_sums<V, 1>(g, add, SumsOf<S>{partial, out, g.channels, chunks == 1}, shared);
+    if (chunks == 1 || !is_last(tile, chunks, shared[0])) return;
+    int wide = g.across * V, t = threadIdx.x, c = tile * wide + t % wide;
+    float sum = 0;
+    if (c < g.channels)
+#pragma unroll 8
+        for (int k = t / wide; k < chunks; k += COLUMN_BLOCK / wide) sum += __ldcg(partial + (int64)k * g.channels + c);
+    shared[t] = sum;
+    for (int half = COLUMN_BLOCK / wide / 2; half; half /= 2) {
+        __syncthreads();
+        if (t < half * wide) shared[t] += shared[t + half * wide];
     }
-#define SUMS_OF_CHUNKS(V)                                                                                        \
-    extern "C" __global__ void sum_chunks_##V(const T* dy, float* partial, COLUMNS) {                            \
-        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
-        column_sums<V, 1>(COLUMNS_GIVEN, Sum<V>{dy}, Partial{partial, channels}, shared);                        \
-    }                                                                                                            \
-    extern "C" __global__ void sum_products_chunks_##V(const T* x, const T* dy, float* partial, COLUMNS) {       \
-        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
-        column_sums<V, 1>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, Partial{partial, channels}, shared);           \
-    }                                                                                                            \
-    extern "C" __global__ void rectified_sum_chunks_##V(const T* y, const T* dy, T* dx, float* partial, COLUMNS) { \
-        __shared__ float shared[V * COLUMN_BLOCK];                                                               \
-        column_sums<V, 1>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, Partial{partial, channels}, shared);        \
+    if (t < wide && c < g.channels) store(out, c, shared[t]);
+}
+
+#define SUMS(V, S, name)                                                                                          \
+    extern "C" __global__ void sum##name##_##V(const T* dy, float* partial, S* db, COLUMNS) {                     \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                                \
+        sums<V>(COLUMNS_GIVEN, Sum<V>{dy}, partial, db, shared);                                                  \
+    }                                                                                                             \
+    extern "C" __global__ void sum_products##name##_##V(const T* x, const T* dy, float* partial, S* dw, COLUMNS) { \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                                \
+        sums<V>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, partial, dw, shared);                                     \
+    }                                                                                                             \
+    extern "C" __global__ void rectified_sum##name##_##V(const T* y, const T* dy, T* dx, float* partial, S* db,   \
+                                                         COLUMNS) {                                               \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                                \
+        sums<V>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, partial, db, shared);                                  \
     }
 SUMS(1, T, )
 SUMS(4, T, )
 SUMS(1, float, _float)
 SUMS(4, float, _float)
-SUMS_OF_CHUNKS(1)
-SUMS_OF_CHUNKS(4)
-
-// The second stage: out[c] = the sum of partial[., c].
-#define FINISH(S, name)                                                                          \
-    extern "C" __global__ void finish##name(const float* partial, S* out, COLUMNS) {             \
-        __shared__ float shared[COLUMN_BLOCK];                                                   \
-        column_sums<1, 1>(COLUMNS_GIVEN, SumOfPartials{partial}, Whole<S>{out}, shared);         \
-    }
-FINISH(T, )
-FINISH(float, _float)

@@ -1,6 +1,6 @@
 // From gradients to weights: sums of gradients, their norm, and Caffe's SGD.
 
-#include "common.cuh"
+#include "each.cuh"
 
 constexpr int UPDATE_BLOCK = 256;
 
@@ -31,99 +31,105 @@ struct Sgd {
         }
         return __fmul_rn(g, step);
     }
-    __device__ void plain(float& w, float dw) const { w = __fsub_rn(w, gradient(w, dw)); }
-    __device__ void with_momentum(float& w, float dw, float& h) const {
-        h = __fadd_rn(__fmul_rn(h, momentum), gradient(w, dw));
+    template <bool MOMENTUM>
+    __device__ void step_of(float& w, float dw, float& h) const {
+        h = MOMENTUM ? __fadd_rn(__fmul_rn(h, momentum), gradient(w, dw)) : gradient(w, dw);
         w = __fsub_rn(w, h);
     }
 };
 
-// Both kernels read the rate, the objective and the factor of gradients from device memory. If the objective or the
-// factor is not finite, nothing changes.
-#define SGD_NUMBERS                                                                                               \
-    const float *rate, const float *objective, const float *clip, int clipped, int64 n, float scale, float lr_mult, \
-        float decay, float momentum, int lasso
-#define SGD_GIVEN                                                                                          \
-    Sgd {                                                                                                  \
-        clipped ? __fmul_rn(clip[0], scale) : scale, __fmul_rn(rate[0], lr_mult), decay, momentum, lasso \
-    }
+constexpr int UPDATES = 80;  // most weights of a launch
+struct Updates {
+    float* w[UPDATES];
+    const void* dw[UPDATES];  // of floats if `wide`, else of T
+    float* h[UPDATES];        // not used without momentum
+    int64 n[UPDATES];
+    int first[UPDATES];
+    float lr_mult[UPDATES], decay[UPDATES];
+    uint8 wide[UPDATES];
+};
 
-extern "C" __global__ void sgd(float* w, const T* dw, SGD_NUMBERS) {
-    if (!isfinite(objective[0]) || (clipped && !isfinite(clip[0]))) return;
-    Sgd sgd = SGD_GIVEN;
-    for (int64 i = first(); i < n / 4; i += step()) {
-        float4 a = load4(w, i), g = load4(dw, i);
-        sgd.plain(a.x, g.x), sgd.plain(a.y, g.y), sgd.plain(a.z, g.z), sgd.plain(a.w, g.w);
-        store4(w, i, a);
+// A piece of a weight, four values at a time. All of a thread's loads come before its stores.
+template <bool MOMENTUM, class G>
+__device__ inline void update(const Sgd& sgd, float* w, const G* dw, float* h, int64 begin, int64 end) {
+    float4 a[FOURS], g[FOURS], b[FOURS];
+#pragma unroll
+    for (int k = 0; k < FOURS; k++) {
+        int64 i = four_of(begin, k);
+        if (i >= end / 4) continue;
+        a[k] = load4(w, i), g[k] = load4(dw, i);
+        if (MOMENTUM) b[k] = load4(h, i);
     }
-    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
-        float a = load(w, i);
-        sgd.plain(a, load(dw, i));
-        store(w, i, a);
+#pragma unroll
+    for (int k = 0; k < FOURS; k++) {
+        int64 i = four_of(begin, k);
+        if (i >= end / 4) continue;
+        sgd.step_of<MOMENTUM>(a[k].x, g[k].x, b[k].x), sgd.step_of<MOMENTUM>(a[k].y, g[k].y, b[k].y);
+        sgd.step_of<MOMENTUM>(a[k].z, g[k].z, b[k].z), sgd.step_of<MOMENTUM>(a[k].w, g[k].w, b[k].w);
+        if (MOMENTUM) store4(h, i, b[k]);
+        store4(w, i, a[k]);
+    }
+    if (int64 i = rest_of(end); i < end) {
+        float u = load(w, i), v = MOMENTUM ? load(h, i) : 0;
+        sgd.step_of<MOMENTUM>(u, load(dw, i), v);
+        if (MOMENTUM) store(h, i, v);
+        store(w, i, u);
     }
 }
 
-extern "C" __global__ void sgd_momentum(float* w, const T* dw, float* h, SGD_NUMBERS) {
+// The rate, the objective and the factor of gradients are in device memory. If the objective or the factor is not
+// finite, nothing changes.
+template <bool MOMENTUM>
+__device__ inline void update_each(const Updates& of, int count, int pieces, const float* rate, const float* objective,
+                                   const float* clip, int clipped, float scale, float momentum, int lasso) {
     if (!isfinite(objective[0]) || (clipped && !isfinite(clip[0]))) return;
-    Sgd sgd = SGD_GIVEN;
-    for (int64 i = first(); i < n / 4; i += step()) {
-        float4 a = load4(w, i), g = load4(dw, i), b = load4(h, i);
-        sgd.with_momentum(a.x, g.x, b.x), sgd.with_momentum(a.y, g.y, b.y);
-        sgd.with_momentum(a.z, g.z, b.z), sgd.with_momentum(a.w, g.w, b.w);
-        store4(h, i, b);
-        store4(w, i, a);
-    }
-    for (int64 i = n / 4 * 4 + first(); i < n; i += step()) {
-        float a = load(w, i), b = load(h, i);
-        sgd.with_momentum(a, load(dw, i), b);
-        store(h, i, b);
-        store(w, i, a);
-    }
+    float factor = clipped ? __fmul_rn(clip[0], scale) : scale;
+    each_piece(of, count, pieces, [&](int k, int64 begin, int64 end) {
+        Sgd sgd{factor, __fmul_rn(rate[0], of.lr_mult[k]), of.decay[k], momentum, lasso};
+        if (of.wide[k]) update<MOMENTUM>(sgd, of.w[k], (const float*)of.dw[k], of.h[k], begin, end);
+        else update<MOMENTUM>(sgd, of.w[k], (const T*)of.dw[k], of.h[k], begin, end);
+    });
 }
+
+#define SGD(name, MOMENTUM)                                                                                           \
+    extern "C" __global__ void name(Updates of, int count, int pieces, const float* rate, const float* objective,     \
+                                    const float* clip, int clipped, float scale, float momentum, int lasso) {         \
+        update_each<MOMENTUM>(of, count, pieces, rate, objective, clip, clipped, scale, momentum, lasso);             \
+    }
+SGD(sgd, false)
+SGD(sgd_momentum, true)
 
 // ---- clipping: squares are exact in double and added in double, so that the sums are good for any sizes
 
-#define OF_EIGHT(type, name) \
-    type name##0, type name##1, type name##2, type name##3, type name##4, type name##5, type name##6, type name##7
+constexpr int GRADIENTS = 160;  // most gradients of a launch
+struct Gradients {
+    const void* dw[GRADIENTS];  // of floats if `wide`, else of T
+    int64 n[GRADIENTS];
+    int first[GRADIENTS], blocks[GRADIENTS];
+    uint8 wide[GRADIENTS];
+};
 
-#define EIGHT(name) name##0, name##1, name##2, name##3, name##4, name##5, name##6, name##7
-
-// Sums the squares of up to eight gradients, the k-th by blocks_k blocks. Each block writes one sum to `partial`.
-template <class S>
-__device__ inline void sum_squares(OF_EIGHT(const S*, dw), OF_EIGHT(int64, n), OF_EIGHT(int, blocks), double* partial,
-                                   double (&shared)[UPDATE_BLOCK]) {
-    const S* all[8] = {dw0, dw1, dw2, dw3, dw4, dw5, dw6, dw7};
-    int64 sizes[8] = {n0, n1, n2, n3, n4, n5, n6, n7};
-    int blocks[8] = {blocks0, blocks1, blocks2, blocks3, blocks4, blocks5, blocks6, blocks7};
-    int block = blockIdx.x;
-    const S* dw = dw0;
-    int64 n = 0, among = 1;
-    for (int k = 0; k < 8; k++) {
-        if (block >= 0 && block < blocks[k]) {
-            dw = all[k], n = sizes[k], among = blocks[k];
-            break;
-        }
-        block -= blocks[k];
-    }
+template <class G>
+__device__ inline double squares_of(const G* dw, int64 n, int block, int blocks) {
     double sum = 0;
-    for (int64 i = (int64)block * blockDim.x + threadIdx.x; i < n / 4; i += among * blockDim.x) {
+    for (int64 i = (int64)block * UPDATE_BLOCK + threadIdx.x; i < n / 4; i += (int64)blocks * UPDATE_BLOCK) {
         float4 v = load4(dw, i);
         sum += ((double)v.x * v.x + (double)v.y * v.y) + ((double)v.z * v.z + (double)v.w * v.w);
     }
     int64 rest = n / 4 * 4 + threadIdx.x;
     if (block == 0 && rest < n) sum += (double)load(dw, rest) * load(dw, rest);
+    return sum;
+}
+
+// Sums the squares of many gradients. Each block writes one sum to `partial`.
+extern "C" __global__ void squares(Gradients of, int count, double* partial) {
+    __shared__ double shared[UPDATE_BLOCK];
+    int k = tensor_of(of, count, blockIdx.x), block = (int)blockIdx.x - of.first[k], blocks = of.blocks[k];
+    double sum = of.wide[k] ? squares_of((const float*)of.dw[k], of.n[k], block, blocks)
+                            : squares_of((const T*)of.dw[k], of.n[k], block, blocks);
     sum = block_sum(shared, sum);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
-
-#define SQUARES(S, name)                                                                            \
-    extern "C" __global__ void name(OF_EIGHT(const S*, dw), OF_EIGHT(int64, n), OF_EIGHT(int, blocks), \
-                                    double* partial) {                                              \
-        __shared__ double shared[UPDATE_BLOCK];                                                     \
-        sum_squares<S>(EIGHT(dw), EIGHT(n), EIGHT(blocks), partial, shared);                        \
-    }
-SQUARES(T, squares)
-SQUARES(float, squares_float)
 
 // The factor is threshold / norm if the norm is larger than the threshold, else 1. For one block.
 extern "C" __global__ void clip_factor(const double* partial, float* factor, int n, double threshold) {
