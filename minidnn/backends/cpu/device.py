@@ -135,7 +135,12 @@ class CpuDevice(Device):
 
     def fuses(self, op: Op) -> bool:
         """Whether there is a kernel for this fused op (programs/fusion/): never without our own kernels."""
-        return self.native is not None and self.recipes(op)[0].algorithm.name != REFERENCE
+        if self.native is None:
+            return False
+        try:
+            return self.recipes(op)[0].algorithm.name != REFERENCE
+        except reference.NoKernel:  # a user's own kind
+            return False
 
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:
         """The host's memory and threads. Raises `forks.Forked` where OpenMP has lost its threads."""

@@ -173,7 +173,7 @@ def gpu(monkeypatch, tmp_path):
     known.bandwidth_out = known.bandwidth_in = 1e9
     known.beside = [{"bound_by": "memory", "op": "sum", "bandwidth_out": 1e9, "bandwidth_in": 1e9, "slower": 1.0}]
     known.save()
-    return lambda *fault: monkeypatch.setattr("minidnn.backends.cuda.open_gpu", lambda: faulty(*fault))
+    return lambda *fault: monkeypatch.setattr("minidnn.backends.cuda.open_gpu", lambda **_: faulty(*fault))
 
 
 def profile(*arguments: str) -> int:
@@ -215,7 +215,7 @@ def test_train_says_it_on_stderr(tmp_path, capsys, monkeypatch):
     random = np.random.default_rng(7)
     data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
     monkeypatch.setattr("minidnn.training.solver.Solver", lambda *a, **k: Solver(*a, data=data, **k))
-    monkeypatch.setattr("minidnn.backends.cuda.open_gpu", lambda: faulty(lambda p: first(p) and of_conv1(p)))
+    monkeypatch.setattr("minidnn.backends.cuda.open_gpu", lambda **_: faulty(lambda p: first(p) and of_conv1(p)))
     assert main(["train", str(solver), "--device", "cuda", "--json"]) == 0
     captured = capsys.readouterr()
     line = f"conv1.forward [eng1_k0=1] on cuda: {QUOTED}; instead, eng0 runs conv1.forward"
