@@ -140,7 +140,7 @@ def test_a_call_may_be_repeated(device, kind):
 def spoiled(kind: str) -> list[Example]:
     """The kind's smaller examples with values that are not finite in one read: one, some, all."""
     found = []
-    for e in [e for e in ALL[kind] if sum(t.size for t in e.op.reads) < 1 << 12]:
+    for e in [e for e in ALL[kind] if sum(t.size for t in e.op.reads) < 1 << 12 and len(e.op.reads) <= 16]:
         random = np.random.default_rng(0)
         for t in e.op.reads:
             if t.dtype != "float32":
