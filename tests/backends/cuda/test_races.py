@@ -102,8 +102,8 @@ def test_without_graphs_too(ahead):
 @pytest.mark.parametrize(
     ("net", "policy"),
     [
-        *(("resnet50", policy) for policy in ["baseline:m", *FEW]),
-        *(("googlenet", p) for p in ("vdnn_all:m", "vdnn_dyn")),
+        *(("resnet50", p) for p in ("vdnn_conv:p", "layrub:m")),
+        ("googlenet", "vdnn_dyn"),
     ],
 )
 def test_real_nets(net, policy, record_property):

@@ -81,7 +81,7 @@ def network(name: str, batch: int):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "batch", "algorithms", "gain"),
-    [("alexnet", 128, "p", 1.2), ("googlenet", 128, "p", 1.85), ("vgg19", 64, "m", 1.07), ("resnet50", 32, "m", 2.1)],
+    [("alexnet", 128, "p", 1.2), ("vgg19", 64, "m", 1.07), ("resnet50", 32, "m", 2.1)],
 )
 def test_never_later_than_vdnn_on_the_papers_networks(name, batch, algorithms, gain):
     on = profile("titan_x")
