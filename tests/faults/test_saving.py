@@ -1,6 +1,7 @@
 """Each call that changes a file, in a training with three snapshots, goes wrong once: nothing that was saved is lost.
 
-Here each call fails with one of the errors, and a kill or a full disk begins at every second call. `make faults` has the whole product, and real kills.
+Here each call fails with one of the errors, and kills and full disks begin at every second call. `make faults` has the
+whole product, and real kills.
 """
 
 from __future__ import annotations
