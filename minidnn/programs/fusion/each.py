@@ -5,8 +5,9 @@ statistics:  the updates of BatchNorm's running statistics move back, too; the b
 casts:       the casts of parameters to 16 bits move forward to the first of a group, and so the copies wait.
 
 What waits takes memory. Whatever the policy, a step needs the bytes of all carried tensors, and those of its largest
-op. At most the part WAITING of these bytes waits for one op, so a budget grows by little. A large gradient never waits:
-it ends its group, as the cast of a large weight begins one. Where nothing lies between two ops, nothing waits for them.
+op. At most the part WAITING of these bytes waits for one op, so a budget grows by little, and never more than MOST,
+since a launch for more bytes takes long beside its start. A large gradient never waits: it ends its group, as the cast
+of a large weight begins one. Where nothing lies between two ops, nothing waits for them.
 That is so with clipping, since all updates come last.
 
 The results have the same bits as those of the ops apart.
@@ -20,13 +21,14 @@ from dataclasses import replace
 from minidnn.program import EACH, Each, Member, Op, Pass, Program, Tensor, nbytes
 
 WAITING = 0.01
+MOST = 16 << 20  # bytes
 CASTS, STATISTICS = "cast.forward", "batch_norm.statistics"
 
 
 def groups(program: Program) -> Iterator[tuple[tuple[Op, ...], Op, Op]]:
     """(several ops, the op that does each of them, which of them it replaces) for each group; the others go."""
     carried = frozenset(program.carried)
-    most = int(WAITING * _least(program, carried))
+    most = min(int(WAITING * _least(program, carried)), MOST)
 
     def to_last(kind: str) -> Iterator[tuple[Op, ...]]:
         return _back(program.ops, lambda op: op.kind == kind, lambda op: op.reads, carried, most)
