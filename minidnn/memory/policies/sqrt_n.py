@@ -149,7 +149,7 @@ def segmented(forward: Forward, cuts: Sequence[Point], chosen: Set[int] | None =
 
 
 class _Segments:
-    """What each segment costs if it runs again, in seconds, and the bytes that this saves at each place of a step."""
+    """The seconds of each segment that could run again, and the bytes that this saves at each place of a step."""
 
     def __init__(self, forward: Forward, cuts: Sequence[Point], costs: Costs, full: Plan) -> None:
         """`full`: the plan in which all segments but the last run again."""

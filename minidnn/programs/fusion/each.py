@@ -4,11 +4,11 @@ updates:     the updates of weights move back to the last of a group, and so the
 statistics:  the updates of BatchNorm's running statistics move back, too; the batch's statistics wait.
 casts:       the casts of parameters to 16 bits move forward to the first of a group, and so the copies wait.
 
-What waits takes memory. Whatever the policy, a step needs the bytes of all carried tensors, and those of its largest
-op. At most the part WAITING of these bytes waits for one op, so a budget grows by little, and never more than MOST,
-since a launch for more bytes takes long beside its start. A large gradient never waits: it ends its group, as the cast
-of a large weight begins one. Where nothing lies between two ops, nothing waits for them.
-That is so with clipping, since all updates come last.
+Waiting tensors take memory. Under every policy a step needs the bytes of all carried tensors, and those of its largest
+op. At most the part WAITING of these bytes waits for one op, so a budget grows by little. Never more than MOST bytes
+wait: a launch for more of them takes long beside its start. A large gradient never waits: it ends its group, as the
+cast of a large weight begins one. Where no op lies between two others, nothing waits for them. That is so with
+clipping, since all updates come last.
 
 The results have the same bits as those of the ops apart.
 """
