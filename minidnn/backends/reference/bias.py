@@ -18,9 +18,16 @@ def relu_backward_bias(a, reads, writes):
     backward_bias(None, [dx], [db])
 
 
+def relu_backward_bias_slice(a, reads, writes):
+    """The same of slices: of a read that has more channels than dx, those from a.start on."""
+    c = writes[0].shape[1]
+    relu_backward_bias(None, [x if x.shape[1] == c else x[:, a.start : a.start + c] for x in reads], writes)
+
+
 KINDS = {
     "convolution.backward_bias": backward_bias,
     "inner_product.backward_bias": backward_bias,
     "scale.backward_bias": backward_bias,
     "relu.backward_bias": relu_backward_bias,
+    "relu.backward_bias_slice": relu_backward_bias_slice,
 }

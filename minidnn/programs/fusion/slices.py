@@ -1,0 +1,79 @@
+"""Concat's backward with the ReLUs before it: each reads its slice of the whole, so that no op copies the slice.
+
+dConcat, dReLU, dbias: `relu.backward_bias` becomes `relu.backward_bias_slice`: y, dy -> dx, db. Its dy is the gradient
+                       of Concat's top. If no other op reads the gradients that Concat's backward writes, that op goes.
+
+Where backward reads Concat's top anyway, the slice's y is the top, too, and no longer the bottom. So a bottom that no
+other op needs does not outlive Concat's forward.
+
+The ops take the place of Concat's backward, one after the other, so the whole gradient lives hardly longer. The results have the same bits, since a kernel sums in the order that it has
+without slices. Only images are sliced. On the fast backends their channels are innermost in memory, so a slice is a run
+of each pixel's channels.
+
+Forward copies the bottoms into the top as before. cuDNN can write a convolution's result into a slice, but its fast
+plans then ask for as much more workspace as the result takes, and copy it from there. (On the H200 and the A100 this
+holds for all plans for googlenet's convolutions but one, which cuDNN ranks last.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+
+from minidnn.program import FORWARD, Op, Program, Slice, Tensor
+from minidnn.programs.fusion import activation
+from minidnn.programs.fusion.group import Uses
+
+SLICE = "_slice"  # the end of a kind whose ops read slices
+KINDS = frozenset({activation.BACKWARD + SLICE})
+
+
+def sliced(program: Program, fuses: Callable[[Op], bool]) -> Program:
+    """The program with slices of gradients read where `fuses` permits."""
+    uses = Uses(program)
+    joins = {op.layer: op for op in program.ops if op.kind == "concat.forward"}
+    becomes: dict[Op, tuple[Op, ...]] = {}
+    for apart in program.ops:
+        if apart.kind == "concat.backward" and apart.attrs.axis == 1 and len(apart.reads[0].shape) == 4:
+            becomes |= _backward(uses, joins[apart.layer], apart, fuses)
+    made = replace(program, ops=tuple(new for op in program.ops for new in becomes.get(op, (op,))))
+    made.check()
+    return made
+
+
+def _backward(uses: Uses, join: Op, apart: Op, fuses: Callable[[Op], bool]) -> dict[Op, tuple[Op, ...]]:
+    """{op: the ops that take its place} for one Concat: its forward is `join`, its backward `apart`."""
+    (top,), (dtop,) = join.writes, apart.reads
+    bottoms = dict(zip(accumulate((x.shape[1] for x in join.reads), initial=0), join.reads, strict=False))
+    relus: dict[Op, Op] = {}  # {a ReLU's backward: the same of a slice}
+    left: list[tuple[int, Tensor]] = []  # gradients that must still be written, and where they begin
+    freed: list[Op] = []  # the ReLUs' backwards that alone keep a bottom
+    for start, dx in zip(apart.attrs.starts, apart.writes, strict=True):
+        relu = uses.reader(dx, activation.BACKWARD)
+        one = relu and _slice(relu, start, dtop)
+        if relu is None or one is None or not uses.hidden(dx, relu) or not fuses(one):
+            left.append((start, dx))
+            continue
+        relus[relu] = one
+        if relu.reads[0] == bottoms[start] and uses.hidden(bottoms[start], join, relu):
+            freed.append(relu)
+    if not relus:
+        return {}
+    if any(op.during not in FORWARD for op in uses.readers[top]):
+        relus |= {relu: replace(relus[relu], reads=(top, dtop)) for relu in freed}
+    return dict.fromkeys(relus, ()) | {apart: (*_without(apart, left), *relus.values())}
+
+
+def _slice(relu: Op, start: int, dy: Tensor) -> Op:
+    """The ReLU's backward that reads the slice of dy that begins there. It never works in place, for dy has others."""
+    return replace(relu, kind=relu.kind + SLICE, reads=(relu.reads[0], dy), attrs=Slice(start), inplace=())
+
+
+def _without(apart: Op, left: Sequence[tuple[int, Tensor]]) -> tuple[Op, ...]:
+    """Concat's backward if it has gradients left to write: each with the place where it begins."""
+    if not left:
+        return ()
+    starts, writes = zip(*left, strict=True)
+    attrs = replace(apart.attrs, starts=starts)
+    return (replace(apart, writes=writes, attrs=attrs, flops=sum(dx.size for dx in writes)),)
