@@ -10,7 +10,8 @@ from minidnn.program import FORWARD, Program
 from minidnn.programs.build import programs
 from minidnn.programs.fusion import KINDS, as_cuda, fused, slices
 from minidnn.zoo import load
-from tests.programs.test_fusion import SPEC, conv, every, program, relu, trained
+from tests.programs.test_fusion import SPEC, conv, every, program, relu, some, trained
+from tests.support.interpret import run
 
 SLICED = slices.KINDS
 POOL = "- {name: pool, type: Pooling, bottom: data, top: b, pooling_param: {kernel_size: 3, stride: 1, pad: 1}}\n"
@@ -22,6 +23,11 @@ def branch(name: str, bottom: str = "data") -> str:
 
 def join(*bottoms: str) -> str:
     return f"- {{name: j, type: Concat, bottom: [{', '.join(bottoms)}], top: j}}\n"
+
+
+def pool(method: str) -> str:
+    more = f"{{pool: {method}, kernel_size: 3, stride: 1, pad: 1}}"
+    return f"- {{name: q, type: Pooling, bottom: j, top: x, pooling_param: {more}}}\n"
 
 
 def without(op) -> bool:
@@ -60,15 +66,23 @@ def test_a_relu_s_backward_reads_its_slice_of_concat_s_gradient_and_of_its_top()
 
 
 BOTTOMS = ["ra+a.backward_bias 0: ra.y j.y.grad", "rb+b.backward_bias 3: rb.y j.y.grad"]
+MASKED = ["rb+b.backward_bias 3: j.y.grad"]
 ONE = BOTTOMS[0].replace("ra.y", "j.y")
 
 
 @pytest.mark.parametrize(
     ("layers", "keep", "expected"),
     {
-        "a top that backward does not read": (
-            TWO.replace(AFTER, "- {name: p, type: Pooling, bottom: j, top: x, pooling_param: {kernel_size: 2}}\n"), (),
-            BOTTOMS,
+        "a top that backward does not read": (TWO.replace(AFTER, pool("AVE")), (), BOTTOMS),
+        "a pooling behind": (TWO.replace(AFTER, pool("MAX")), (), ["ra+a.backward_bias 0: j.y.grad", *MASKED]),
+        "a pooling and more behind": (
+            TWO.replace("top: x", "top: u") + pool("MAX").replace("top: x", "top: p") + conv("more", "p", "v")
+            + "- {name: s, type: Eltwise, bottom: [u, v], top: x}\n", (),
+            [ONE, BOTTOMS[1].replace("rb.y", "j.y")],
+        ),
+        "a pooling behind, and a part that is no ReLU's": (
+            (branch("a") + conv("b", "data", "b") + join("a", "b") + pool("MAX")), (),
+            ["concat.backward (3,)", BOTTOMS[0]],
         ),
         "a bottom that is an output": (TWO, ["a"], [BOTTOMS[0], BOTTOMS[1].replace("rb.y", "j.y")]),
         "a part without a gradient": (branch("a") + POOL + join("a", "b") + AFTER, (), [ONE]),
@@ -109,6 +123,23 @@ def test_the_device_is_asked_for_each_slice():
     assert found(after) == ["concat.backward (3,)", "ra+a.backward_bias 0: j.y j.y.grad"]
 
 
+def test_before_a_pooling_the_whole_gradient_passes_the_relus_at_once():
+    p = program(TWO.replace(AFTER, pool("MAX")))
+    after = fused(p, every)
+    back = next(op for op in after.ops if op.kind == "pooling.backward_relu")
+    assert [t.name for t in back.reads] == ["q.index", "q.y", "q.y.grad"]
+    assert [t.name for t in back.writes] == ["j.y.grad"] and back.name == "q+j.backward"
+    last = {t.name: op.name for op in after.ops for t in op.reads}
+    assert last["ra.y"] == last["rb.y"] == "j.forward" and last["j.y"] == "q.forward"
+    refused = fused(p, lambda op: every(op) and op.kind != "pooling.backward_relu")
+    assert found(refused) == BOTTOMS
+    refused = fused(p, lambda op: every(op) and not (op.kind in SLICED and len(op.reads) == 1))
+    assert found(refused) == BOTTOMS and "pooling.backward_relu" not in {op.kind for op in refused.ops}
+    values = some(p)
+    want, got = run(p, values), run(after, values)
+    assert [n for n in got if n != "j.y.grad" and want[n].tobytes() != got[n].tobytes()] == []
+
+
 def test_a_program_without_backward_stays_as_it_is():
     p = program(TWO, "TEST")
     assert [op.kind for op in fused(p, every).ops] == [op.kind for op in fused(p, without).ops]
@@ -126,7 +157,7 @@ def test_training_gives_the_same_bytes_with_and_without_slices(device, monkeypat
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("policy", "saved"),
-    [("liveness:m", 0.88), ("sqrt_n:m", 1), ("recompute_cheap:m", 1), ("vdnn_all:m", 1), ("vdnn_conv:m", 1)],
+    [("liveness:m", 0.79), ("sqrt_n:m", 1), ("recompute_cheap:m", 1), ("vdnn_all:m", 1), ("vdnn_conv:m", 1)],
 )
 def test_googlenet_s_peak_shrinks_and_no_policy_s_grows(policy, saved):
     net, costs, peaks = load("googlenet", 128), profile("h200"), []

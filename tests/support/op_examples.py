@@ -444,6 +444,8 @@ def slices(m: Maker) -> Iterator[Example]:
             y, dy = np.maximum(m.normal(n, of_y, h, w), 0), m.normal(n, whole, h, w)
             note = f"from {start}"
             yield m.example("relu.backward_bias_slice", [y, dy], [(n, c, h, w), (c,)], Slice(start), note=note)
+        note = f"from {start}, without y"
+        yield m.example("relu.backward_bias_slice", [dy], [(n, c, h, w), (c,)], Slice(start), note=note)
 
 
 def sums(m: Maker, shapes=SHAPES) -> Iterator[Example]:

@@ -21,15 +21,15 @@ def relu_backward_bias(op: Op) -> list[Recipe]:
 
 
 def relu_backward_bias_slice(op: Op) -> list[Recipe]:
-    """The same where y and dy may be slices of images with more channels. dx lies elsewhere. The sums are taken in the
-    order of `relu_backward_bias`, whatever the slices."""
+    """The same where y and dy may be slices of images with more channels. dx lies elsewhere. Without y, dx is dy. The
+    sums are taken in the order of `relu_backward_bias`, whatever the slices."""
     shape = op.writes[0].shape
     pitches = [t.shape[1] for t in op.reads]
     starts = [0 if t.shape == shape else op.attrs.start for t in op.reads]
-    fours = np.int32(all(n % 4 == 0 for n in (*pitches, *starts)))
-    y, dy = (Read(i, start * t.itemsize) for i, (t, start) in enumerate(zip(op.reads, starts, strict=True)))
-    more = (*map(np.int32, pitches), fours)
-    return sums_by_channel(op, "rectified_sum_of_slice", shape, [y, dy, Write(0)], more)
+    aligned = all(n % 4 == 0 for n in (*pitches, *starts))
+    places = [Read(i, start * t.itemsize) for i, (t, start) in enumerate(zip(op.reads, starts, strict=True))]
+    more = np.int32(pitches[0]), np.int32(pitches[-1]), np.int32(len(op.reads) > 1), np.int32(aligned)
+    return sums_by_channel(op, "rectified_sum_of_slice", shape, [places[0], places[-1], Write(0)], more)
 
 
 KINDS = {

@@ -19,9 +19,12 @@ def relu_backward_bias(a, reads, writes):
 
 
 def relu_backward_bias_slice(a, reads, writes):
-    """The same of slices: of a read that has more channels than dx, those from a.start on."""
-    c = writes[0].shape[1]
-    relu_backward_bias(None, [x if x.shape[1] == c else x[:, a.start : a.start + c] for x in reads], writes)
+    """The same of slices: of a read that has more channels than dx, those from a.start on. Without y, dx is dy."""
+    dx, db = writes
+    c = dx.shape[1]
+    y, dy = ((x if x.shape[1] == c else x[:, a.start : a.start + c]) for x in (reads[0], reads[-1]))
+    dx[...] = dy if len(reads) == 1 else passed(y, dy)
+    backward_bias(None, [dx], [db])
 
 
 KINDS = {

@@ -3,12 +3,15 @@
 dConcat, dReLU, dbias: `relu.backward_bias` becomes `relu.backward_bias_slice`: y, dy -> dx, db. Its dy is the gradient
                        of Concat's top. If no other op reads the gradients that Concat's backward writes, that op goes.
 
-Where backward reads Concat's top anyway, the slice's y is the top, too, and no longer the bottom. So a bottom that no
-other op needs does not outlive Concat's forward.
+A ReLU's y is its bottom of Concat. Two of these keep fewer bottoms, or none, for backward:
 
-The ops take the place of Concat's backward, one after the other, so the whole gradient lives hardly longer. The results have the same bits, since a kernel sums in the order that it has
-without slices. Only images are sliced. On the fast backends their channels are innermost in memory, so a slice is a run
-of each pixel's channels.
+- Where MAX pooling alone reads Concat's top in backward, its backward becomes that of pooling.py with a ReLU. Then the
+  whole gradient has passed the ReLUs already, and the slice needs no y: dy -> dx, db.
+- Where backward reads Concat's top anyway, the slice's y is the top.
+
+The ops take the place of Concat's backward, one after the other, so the whole gradient lives hardly longer. The results
+have the same bits, since a kernel sums in the order that it has without slices. Only images are sliced. On the fast
+backends their channels are innermost in memory, so a slice is a run of each pixel's channels.
 
 Forward copies the bottoms into the top as before. cuDNN can write a convolution's result into a slice, but its fast
 plans then ask for as much more workspace as the result takes, and copy it from there. (On the H200 and the A100 this
@@ -22,7 +25,7 @@ from dataclasses import replace
 from itertools import accumulate
 
 from minidnn.program import FORWARD, Op, Program, Slice, Tensor
-from minidnn.programs.fusion import activation
+from minidnn.programs.fusion import activation, pooling
 from minidnn.programs.fusion.group import Uses
 
 SLICE = "_slice"  # the end of a kind whose ops read slices
@@ -48,21 +51,39 @@ def _backward(uses: Uses, join: Op, apart: Op, fuses: Callable[[Op], bool]) -> d
     bottoms = dict(zip(accumulate((x.shape[1] for x in join.reads), initial=0), join.reads, strict=False))
     relus: dict[Op, Op] = {}  # {a ReLU's backward: the same of a slice}
     left: list[tuple[int, Tensor]] = []  # gradients that must still be written, and where they begin
-    freed: list[Op] = []  # the ReLUs' backwards that alone keep a bottom
     for start, dx in zip(apart.attrs.starts, apart.writes, strict=True):
         relu = uses.reader(dx, activation.BACKWARD)
         one = relu and _slice(relu, start, dtop)
-        if relu is None or one is None or not uses.hidden(dx, relu) or not fuses(one):
+        if relu and one and uses.hidden(dx, relu) and fuses(one):
+            relus[relu] = one
+        else:
             left.append((start, dx))
-            continue
-        relus[relu] = one
-        if relu.reads[0] == bottoms[start] and uses.hidden(bottoms[start], join, relu):
-            freed.append(relu)
     if not relus:
         return {}
+    same = [relu for relu, one in relus.items() if relu.reads[0] == bottoms[one.attrs.start]]  # y is the bottom itself
+    gone = dict.fromkeys(relus, ())
+    if not left and len(same) == len(relus) and (pooled := _pooled(uses, top, apart, same)):
+        pool, one = pooled
+        done = [replace(one, reads=(dtop,)) for one in relus.values()]
+        if fuses(one) and all(map(fuses, done)):
+            return {**gone, pool: (one,), apart: tuple(done)}
     if any(op.during not in FORWARD for op in uses.readers[top]):
-        relus |= {relu: replace(relus[relu], reads=(top, dtop)) for relu in freed}
-    return dict.fromkeys(relus, ()) | {apart: (*_without(apart, left), *relus.values())}
+        for relu in same:
+            if uses.hidden(relu.reads[0], join, relu):
+                relus[relu] = replace(relus[relu], reads=(top, dtop))
+    return {**gone, apart: (*_without(apart, left), *relus.values())}
+
+
+def _pooled(uses: Uses, top: Tensor, apart: Op, relus: Sequence[Op]) -> tuple[Op, Op] | None:
+    """(the backward of the MAX pooling behind Concat, the same with the ReLUs) if nothing else lies behind Concat."""
+    (dtop,) = apart.reads
+    pool = uses.makers[dtop]
+    forward = uses.makers.get(pool.reads[0])
+    if pool.kind != "pooling.backward" or not uses.hidden(dtop, apart):
+        return None
+    if forward is None or forward.reads != (top,) or forward.writes[1:] != pool.reads[:1]:
+        return None
+    return pool, pooling.rectified(pool, forward, apart.layer, sum(relu.flops for relu in relus))
 
 
 def _slice(relu: Op, start: int, dy: Tensor) -> Op:

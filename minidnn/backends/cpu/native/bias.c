@@ -43,23 +43,25 @@ static void rectify(int64_t n, const float *y, const float *dy, float *dx) {
     store_some(dx + i, where_positive(load_some(y + i, n - i), load_some(dy + i, n - i)), n - i);
 }
 
-/* The same for `rows` rows of y and dy, which need not follow one another without gaps. */
+/* The same for `rows` rows of y and dy, which need not follow one another without gaps. If y is null, dx = dy. */
 static void rectify_rows(const Geometry *g, int64_t rows, const float *y, const float *dy, float *dx) {
-    if (g->y_pitch == g->c && g->dy_pitch == g->c) {
+    if (y && g->y_pitch == g->c && g->dy_pitch == g->c) {
         rectify(rows * g->c, y, dy, dx);
         return;
     }
-    for (int64_t r = 0; r < rows; r++) rectify(g->c, y + r * g->y_pitch, dy + r * g->dy_pitch, dx + r * g->c);
+    for (int64_t r = 0; r < rows; r++, dy += g->dy_pitch, dx += g->c)
+        if (y) rectify(g->c, y + r * g->y_pitch, dy, dx);
+        else memcpy(dx, dy, 4 * g->c);
 }
 
-/* sum = the sum of `rows` rows of dy. Unless y is null, dx is computed from dy first, and the sum is of dx. */
+/* sum = the sum of `rows` rows of dy. Unless dx is null, it is computed from dy first, and the sum is of dx. */
 static void piece(const Geometry *g, int64_t rows, const float *y, const float *dy, float *dx, float *sum) {
-    const int64_t step = y ? up(AT_ONCE, g->c) / g->c : rows;
+    const int64_t step = dx ? up(AT_ONCE, g->c) / g->c : rows;
     memset(sum, 0, 4 * g->c);
     for (int64_t r = 0; r < rows; r += step) {
         const int64_t some = at_most(step, rows - r);
-        if (y) rectify_rows(g, some, y + r * g->y_pitch, dy + r * g->dy_pitch, dx + r * g->c);
-        add_rows(some, g->c, y ? dx + r * g->c : dy + r * g->dy_pitch, sum);
+        if (dx) rectify_rows(g, some, y ? y + r * g->y_pitch : NULL, dy + r * g->dy_pitch, dx + r * g->c);
+        add_rows(some, g->c, dx ? dx + r * g->c : dy + r * g->dy_pitch, sum);
     }
 }
 
@@ -69,7 +71,7 @@ static void sum_up(const Geometry *g, const float *y, const float *dy, float *dx
     for (int64_t k = 0; k < count; k++) {
         const int64_t at = k * step;
         piece(g, at_most(step, g->rows - at), y ? y + at * g->y_pitch : NULL, dy + at * g->dy_pitch,
-              y ? dx + at * g->c : NULL, workspace + k * g->c);
+              dx ? dx + at * g->c : NULL, workspace + k * g->c);
     }
     memset(db, 0, 4 * g->c);
     add_rows(count, g->c, workspace, db);
@@ -77,6 +79,11 @@ static void sum_up(const Geometry *g, const float *y, const float *dy, float *dx
 
 void bias_gradient(const Geometry *g, const float *dy, float *db, float *workspace) {
     sum_up(g, NULL, dy, NULL, db, workspace);
+}
+
+/* dy, a slice, to dx, and db, the sum of dx. */
+void bias_gradient_slice(const Geometry *g, const float *dy, float *dx, float *db, float *workspace) {
+    sum_up(g, NULL, dy, dx, db, workspace);
 }
 
 /* A ReLU's backward, y dy -> dx, and db, the sum of dx, which is taken while dx is still in a cache. dx may be a dy that

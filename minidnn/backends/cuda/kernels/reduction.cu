@@ -65,26 +65,27 @@ __device__ inline void get_from(const T* p, bool aligned, Pack<4>& v) {
         for (int k = 0; k < 4; k++) v.at[k] = load(p, k);
 }
 
-// The same where y and dy are slices: in memory one item lies so many elements (a pitch) behind the last. It is made by
-// each thread for itself, and follows the thread from item to item.
+// The same where y and dy are slices: in memory an item lies so many elements (a pitch) behind the one before. Each
+// thread has such a struct of its own, which follows the thread from item to item. Unless `rectify`, dx = dy.
 template <int V>
 struct RectifiedSumOfSlice {
     const T *y, *dy;
     T* dx;
     int y_pitch, dy_pitch;
-    bool aligned;
+    bool rectify, aligned;
     Columns g;
 
     __device__ void begin(int channel) {
         Place<V> here(g);
         y += here.begin * y_pitch + channel;
         dy += here.begin * dy_pitch + channel;
-        // items of a thread lie so many pitches apart
-        y_pitch *= here.stride, dy_pitch *= here.stride;
+        y_pitch *= here.stride, dy_pitch *= here.stride;  // from now on between two items of the thread
     }
     __device__ void operator()(int64 i, float (&sum)[1][V]) {
         Pack<V> a, b;
-        get_from(y, aligned, a);
+        if (rectify) get_from(y, aligned, a);
+        else
+            for (int v = 0; v < V; v++) a.at[v] = 1;
         get_from(dy, aligned, b);
         rectified_and_summed(a, b, sum);
         put(dx, i, b);
@@ -159,10 +160,10 @@ __device__ inline void sums(const Columns& g, Add add, float* partial, S* out, f
         sums<V>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, partial, db, shared);                                  \
     }                                                                                                             \
     extern "C" __global__ void rectified_sum_of_slice##name##_##V(const T* y, const T* dy, T* dx, int y_pitch,    \
-                                                                  int dy_pitch, int aligned, float* partial,      \
-                                                                  S* db, COLUMNS) {                               \
+                                                                  int dy_pitch, int rectify, int aligned,         \
+                                                                  float* partial, S* db, COLUMNS) {               \
         __shared__ float shared[V * COLUMN_BLOCK];                                                                \
-        RectifiedSumOfSlice<V> add{y, dy, dx, y_pitch, dy_pitch, aligned != 0, COLUMNS_GIVEN};                    \
+        RectifiedSumOfSlice<V> add{y, dy, dx, y_pitch, dy_pitch, rectify != 0, aligned != 0, COLUMNS_GIVEN};      \
         sums<V>(COLUMNS_GIVEN, add, partial, db, shared);                                                         \
     }
 SUMS(1, T, )
