@@ -68,6 +68,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "eltwise.forward_relu",
         "eltwise.backward",
         "gradient.add",
+        "gradient.add_slice",
         "gradient.sum",
         "gradient.sum_relu",
         "identity.forward",

@@ -444,6 +444,9 @@ def slices(m: Maker) -> Iterator[Example]:
             y, dy = np.maximum(m.normal(n, of_y, h, w), 0), m.normal(n, whole, h, w)
             note = f"from {start}"
             yield m.example("relu.backward_bias_slice", [y, dy], [(n, c, h, w), (c,)], Slice(start), note=note)
+        x, b = m.normal(n, whole, h, w), m.normal(n, c, h, w)
+        a, note = Slice(start), f"from {start}"
+        yield m.example("gradient.add_slice", [x, b], [b.shape], a, inplace=[(1, 0)], note=note, exact=True)
         note = f"from {start}, without y"
         yield m.example("relu.backward_bias_slice", [dy], [(n, c, h, w), (c,)], Slice(start), note=note)
 
