@@ -12,6 +12,7 @@ from minidnn.programs.fusion import KINDS, as_cuda, fused, slices
 from minidnn.zoo import load
 from tests.programs.test_fusion import SPEC, conv, every, program, relu, some, trained
 from tests.support.interpret import run
+from tests.support.paths import NET_FILES
 
 SLICED = slices.KINDS
 POOL = "- {name: pool, type: Pooling, bottom: data, top: b, pooling_param: {kernel_size: 3, stride: 1, pad: 1}}\n"
@@ -93,8 +94,7 @@ ONE = BOTTOMS[0].replace("ra.y", "j.y")
             branch("a") + branch("b") + conv("c", "b", "c") + join("a", "b", "c") + AFTER, (),
             ["concat.backward (3, 6)", ONE],
         ),
-        "a bottom twice": (branch("a") + join("a", "a") + AFTER, (),
-            ["concat.backward (0, 3)"]),
+        "a bottom twice": (branch("a") + join("a", "a") + AFTER, (), ["concat.backward (0, 3)"]),
         "a fork of what is no ReLU's": (
             conv("a", "data", "a") + branch("b", "a") + join("b", "a") + AFTER, (),
             ["rb+b.backward_bias 0: j.y j.y.grad", "b.add_a.y.grad 3: j.y.grad a.y.grad.b"],
@@ -161,13 +161,35 @@ def test_a_program_without_backward_stays_as_it_is():
     assert [op.kind for op in fused(p, every).ops] == [op.kind for op in fused(p, without).ops]
 
 
+CHANGES = {  # of the net inception: texts and what comes in their stead
+    "as it is": [],
+    "a pooling behind": [
+        ("Dropout, bottom: out2, top: out2", "Pooling, bottom: out2, top: drop, pooling_param: {kernel_size: 3}"),
+        ("InnerProduct, bottom: out2", "InnerProduct, bottom: drop"),
+    ],
+    "a fork of what is no ReLU's": [
+        ("- {name: pool1, type: Pooling, bottom: stem", conv("fork", "data", "fork") + "- {name: pool1, type: Pooling, "
+         "bottom: fork"),
+        ("bottom: [one1,", "bottom: [fork, one1,"),
+    ],
+}  # fmt: skip
+FOUND = {"a pooling behind": "pooling.backward_relu", "a fork of what is no ReLU's": "gradient.add_slice"}
+
+
+@pytest.mark.parametrize("change", [pytest.param(c, marks=pytest.mark.slow if c in FOUND else ()) for c in CHANGES])
 @pytest.mark.parametrize("device", ["reference", "cpu"])
-def test_training_gives_the_same_bytes_with_and_without_slices(device, monkeypatch):
-    want = trained("inception", device, True)
+def test_training_gives_the_same_bytes_with_and_without_slices(device, change, monkeypatch, tmp_path):
+    net = (NET_FILES / "inception.yaml").read_text()
+    for old, new in CHANGES[change]:
+        assert net.count(old) == 1
+        net = net.replace(old, new)
+    (tmp_path / "net.yaml").write_text(net)
+    want = trained(str(tmp_path / "net"), device, True)
+    assert trained(str(tmp_path / "net"), device, True, "sqrt_n:m") == want
+    assert {"relu.backward_bias_slice", FOUND.get(change, "relu.backward_bias_slice")} <= {*want[2]}
     monkeypatch.setattr(slices, "sliced", lambda program, fuses: program)
-    got = trained("inception", device, True)
-    assert SLICED & {*want[2]} and not SLICED & {*got[2]}
-    assert want[:2] == got[:2]
+    got = trained(str(tmp_path / "net"), device, True)
+    assert want[:2] == got[:2] and not SLICED & {*got[2]}
 
 
 @pytest.mark.slow
