@@ -32,7 +32,7 @@ from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Space, 
 from minidnn.costs import estimate
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Compute
-from minidnn.program import Op
+from minidnn.program import Op, Slice
 from minidnn.programs.build import programs
 
 GPUS = Path(__file__).parents[1] / "tests" / "support" / "cuda" / "gpus.yaml"
@@ -85,7 +85,8 @@ def passes(op: Op, step: Launch) -> Iterator[int]:
 def size(op: Op, pointer: Pointer) -> int:
     if isinstance(pointer, Space):
         return pointer.nbytes
-    return (op.reads if isinstance(pointer, Read) else op.writes)[pointer.index].nbytes
+    t = (op.reads if isinstance(pointer, Read) else op.writes)[pointer.index]
+    return min(t.nbytes, op.writes[0].nbytes) if isinstance(op.attrs, Slice) else t.nbytes
 
 
 def count(device: Planner, net: str, batch: int, format: str, policy: str) -> Count:

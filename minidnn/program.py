@@ -107,8 +107,11 @@ class Op:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all reads and writes: the kernel's least memory traffic."""
-        return sum(t.nbytes for t in self.reads) + sum(t.nbytes for t in self.writes)
+        """Bytes of all reads and writes, of a slice its own alone: the kernel's least memory traffic."""
+        reads = [t.nbytes for t in self.reads]
+        if isinstance(self.attrs, Slice):
+            reads = [min(n, self.writes[0].nbytes) for n in reads]
+        return sum(reads) + sum(t.nbytes for t in self.writes)
 
     @cached_property
     def members(self) -> tuple[Op, ...]:
@@ -146,6 +149,14 @@ class Each:
     """The attributes of an op that does several ops of one kind, in any order (programs/fusion/each.py)."""
 
     members: tuple[Member, ...]
+
+
+@dataclass(frozen=True)
+class Slice:
+    """The attributes of an op that reads slices (programs/fusion/slices.py). Of each read that has more channels than
+    the first write, it reads as many channels as that has, from channel `start` on."""
+
+    start: int
 
 
 PRODUCTS = frozenset({"convolution", "inner_product"})  # families that multiply matrices: most of a net's arithmetic

@@ -33,6 +33,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "inner_product.backward_bias",
         "scale.backward_bias",
         "relu.backward_bias",
+        "relu.backward_bias_slice",
     ),
     # the maximum or the mean of each window
     "pooling": ("pooling.forward", "pooling.backward", "pooling.backward_relu"),
@@ -67,6 +68,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "eltwise.forward_relu",
         "eltwise.backward",
         "gradient.add",
+        "gradient.add_slice",
         "gradient.sum",
         "gradient.sum_relu",
         "identity.forward",

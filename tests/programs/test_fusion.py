@@ -635,18 +635,24 @@ def test_without_updates_and_with_clipping_or_accumulation():
     assert names(program(IN_PLACE, "TEST")) == BOTH[:1]
 
 
+def some(p: Program) -> dict[str, np.ndarray]:
+    """Values of inputs and carried tensors, by name."""
+    random, values = np.random.default_rng(1), {}
+    for t in (*p.inputs, *p.carried):
+        ints = t.role is Role.LABEL or t.dtype == "int64"
+        values[t.name] = random.integers(0, 3, t.shape).astype(t.dtype) if ints else (
+            random.standard_normal(t.shape).astype(t.dtype) ** 2 * 0.1
+        )  # fmt: skip
+    return values
+
+
 @pytest.mark.parametrize("net", SMALL_NETS)
 def test_the_same_values_op_by_op(net):
     """All that is still there has the same bytes (tests/support/interpret.py also tries each op in place)."""
     loaded = load(NET_FILES / f"{net}.yaml")
     for before in programs(loaded, SPEC, ("TRAIN", "TEST")).values():
-        after, random, values = fused(before, every), np.random.default_rng(1), {}
+        after, values = fused(before, every), some(before)
         assert len(after.ops) < len(before.ops) or net == "diamond"
-        for t in (*before.inputs, *before.carried):
-            ints = t.role is Role.LABEL or t.dtype == "int64"
-            values[t.name] = random.integers(0, 3, t.shape).astype(t.dtype) if ints else (
-                random.standard_normal(t.shape).astype(t.dtype) ** 2 * 0.1
-            )  # fmt: skip
         want, got = run(before, values), run(after, values)
         assert [n for n in got if want[n].tobytes() != got[n].tobytes()] == []
         assert want.keys() - got.keys() == {t.name for t in before.tensors} - {t.name for t in after.tensors}

@@ -14,7 +14,7 @@ from itertools import product
 import numpy as np
 
 from minidnn.backends.reference.pooling import maximum
-from minidnn.program import Algorithm, Op, Pass, Tensor
+from minidnn.program import Algorithm, Op, Pass, Slice, Tensor
 from minidnn.programs.fusion.each import joined
 
 
@@ -180,6 +180,7 @@ def examples(seed: int = 0) -> Iterator[Example]:
     yield from sums(m)
     yield from channels(m)
     yield from several(m)
+    yield from slices(Maker(seed + 2))
 
 
 def samples(m: Maker) -> Iterator[Example]:
@@ -430,6 +431,24 @@ def fused(m: Maker) -> Iterator[Example]:
             y, index = maximum(np.maximum(np.round(m.normal(*dx.shape) * 2 - 1) / 2, 0), a, dy.shape[2:])
             reads = [index.astype(was.dtype), y, e.data[dy]]
             yield m.example("pooling.backward_relu", reads, [dx.shape], a, note=e.name, exact=True)
+
+
+def slices(m: Maker) -> Iterator[Example]:
+    """Fused ops of which some reads are slices of images with more channels."""
+    for (n, c, h, w), whole, start in [
+        ((2, 3, 4, 5), 8, 2), ((2, 3, 4, 5), 3, 0), ((1, 1, 1, 1), 2, 1), ((3, 8, 5, 2), 20, 8), ((3, 8, 5, 2), 20, 3),
+        ((3, 8, 5, 2), 21, 13), ((2, 40, 3, 1), 41, 1), ((5, 17, 3, 3), 40, 20), ((2, 48, 28, 28), 144, 64),
+        ((4, 6, 31, 30), 9, 3), ((8, 96, 27, 27), 200, 100), ((8, 33, 28, 28), 64, 31),
+    ]:  # fmt: skip
+        for of_y in {whole, c}:
+            y, dy = np.maximum(m.normal(n, of_y, h, w), 0), m.normal(n, whole, h, w)
+            note = f"from {start}"
+            yield m.example("relu.backward_bias_slice", [y, dy], [(n, c, h, w), (c,)], Slice(start), note=note)
+        x, b = m.normal(n, whole, h, w), m.normal(n, c, h, w)
+        a, note = Slice(start), f"from {start}"
+        yield m.example("gradient.add_slice", [x, b], [b.shape], a, inplace=[(1, 0)], note=note, exact=True)
+        note = f"from {start}, without y"
+        yield m.example("relu.backward_bias_slice", [dy], [(n, c, h, w), (c,)], Slice(start), note=note)
 
 
 def sums(m: Maker, shapes=SHAPES) -> Iterator[Example]:

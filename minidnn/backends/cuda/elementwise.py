@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cuda.each import batches, by_pieces, places
-from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Write, by_fours, plain
+from minidnn.backends.cuda.recipe import Argument, Launch, Pointer, Read, Recipe, Scratch, Write, by_fours, over, plain
 from minidnn.program import Op
 
 AT_ONCE = 4  # most operands of one pass of an Eltwise
@@ -23,6 +23,15 @@ def _launch(op: Op, kernel: str, *arguments: Argument) -> Launch:
 def add(op: Op) -> list[Recipe]:
     """One recipe for a b -> c = a + b."""
     return [plain(_launch(op, "add", Read(0), Read(1), Write(0)))]
+
+
+def add_slice(op: Op) -> list[Recipe]:
+    """One recipe for a b -> c = a + b, where a is a slice of images with more channels than b. c may have b's bytes."""
+    (a, b), start, n = op.reads, op.attrs.start, op.writes[0].size
+    width, pitch = b.shape[1], a.shape[1]
+    four = all(k % 4 == 0 for k in (width, pitch, start))
+    arguments = Read(0, start * a.itemsize), Read(1), Write(0), np.int64(n), np.int32(width), np.int32(pitch)
+    return [plain(Launch("elementwise", f"add_slice_{4 if four else 1}", arguments, over(-(-n // 4))))]
 
 
 def add_all(op: Op) -> list[Recipe]:
@@ -140,6 +149,7 @@ KINDS = {
     "eltwise.forward_relu": eltwise_forward_relu,
     "eltwise.backward": eltwise_backward,
     "gradient.add": add,
+    "gradient.add_slice": add_slice,
     "gradient.sum": add_all,
     "gradient.sum_relu": add_all,
 }

@@ -142,7 +142,7 @@ def scale_forward(op: Op) -> list[Recipe]:
 
 def scale_backward_filter(op: Op) -> list[Recipe]:
     """One recipe for x dy (N, C, ...) -> dgamma (C,)."""
-    return sums_by_channel(op, "sum_products", [Read(0), Read(1)])
+    return sums_by_channel(op, "sum_products", op.reads[0].shape, [Read(0), Read(1)])
 
 
 def scale_backward_data(op: Op) -> list[Recipe]:

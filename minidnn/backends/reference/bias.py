@@ -18,9 +18,19 @@ def relu_backward_bias(a, reads, writes):
     backward_bias(None, [dx], [db])
 
 
+def relu_backward_bias_slice(a, reads, writes):
+    """The same of slices: of a read that has more channels than dx, those from a.start on. Without y, dx is dy."""
+    dx, db = writes
+    c = dx.shape[1]
+    y, dy = ((x if x.shape[1] == c else x[:, a.start : a.start + c]) for x in (reads[0], reads[-1]))
+    dx[...] = dy if len(reads) == 1 else passed(y, dy)
+    backward_bias(None, [dx], [db])
+
+
 KINDS = {
     "convolution.backward_bias": backward_bias,
     "inner_product.backward_bias": backward_bias,
     "scale.backward_bias": backward_bias,
     "relu.backward_bias": relu_backward_bias,
+    "relu.backward_bias_slice": relu_backward_bias_slice,
 }

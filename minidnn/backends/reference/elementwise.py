@@ -76,6 +76,12 @@ def add(a, reads, writes):
     np.add(reads[0], reads[1], out=writes[0])
 
 
+def add_slice(a, reads, writes):
+    """c = x + b, where x is a slice of a tensor with more channels: those from a.start on, as many as b has."""
+    whole, b = reads
+    np.add(whole[:, a.start : a.start + b.shape[1]], b, out=writes[0])
+
+
 def total(a, reads, writes):
     """dx1 .. dxn -> dx = (dx1 + dx2) + ..."""
     writes[0][...] = sum(reads[1:], start=reads[0])
@@ -96,6 +102,7 @@ KINDS = {
     "eltwise.forward_relu": eltwise_forward_relu,
     "eltwise.backward": eltwise_backward,
     "gradient.add": add,
+    "gradient.add_slice": add_slice,
     "gradient.sum": total,
     "gradient.sum_relu": total_relu,
 }

@@ -4,7 +4,8 @@ It runs before planning, so policies, costs, listings and the proof treat a fuse
 Each module here finds groups of one sort; its docstring says what they become. A ReLU is fused only if its slope is 0
 and its backward, if fused, reads y. The device decides for each fused op whether it has a kernel (`fuses`); if not,
 the ops stay separate. A fused op belongs to the layer that has the parameters, if any. An op that is in several groups
-goes into the first: BatchNorm's, then pooling's, then a sum's. At last, small ops of one kind become one op (each.py).
+goes into the first: BatchNorm's, then pooling's, then a sum's. Then the fused ops before a Concat read slices of its
+gradient (slices.py). At last, small ops of one kind become one op (each.py).
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from minidnn.program import Op, Program
-from minidnn.programs.fusion import activation, each, normalization, pooling, sums
+from minidnn.programs.fusion import activation, each, normalization, pooling, slices, sums
 from minidnn.programs.fusion.activation import FORWARD
 from minidnn.programs.fusion.group import Uses
 
 Fuses = Callable[[Op], bool]  # says whether a device has a kernel for this fused op
 
-KINDS = normalization.KINDS | {pooling.POOLED} | sums.KINDS | activation.KINDS  # all kinds of fused ops
+KINDS = normalization.KINDS | {pooling.POOLED} | sums.KINDS | activation.KINDS | slices.KINDS  # all kinds of fused ops
 
 
 def as_cuda(op: Op) -> bool:
@@ -50,7 +51,7 @@ def fused(program: Program, fuses: Fuses | None) -> Program:
             for ops, one in parts:
                 becomes |= dict.fromkeys(ops)
                 becomes[ops[0]] = one
-    made = _replaced(program, becomes)
+    made = slices.sliced(_replaced(program, becomes), fuses)
     becomes = {}
     for ops, one, at in each.groups(made):
         if fuses(one):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from minidnn.program import Program
+from minidnn.program import Op, Program
 from minidnn.programs.fusion.group import Part, Uses, rectified_from_y
 
 POOLED = "pooling.backward_relu"
@@ -24,11 +24,13 @@ def backward(program: Program, uses: Uses) -> Iterator[list[Part]]:
         pool = by_gradient.get(dx)
         if pool is None or not uses.hidden(dx, relu):
             continue
-        index, dy = pool.reads
-        (pooled,), (y, _) = forward[index].reads, forward[index].writes
-        if pooled == x:
-            one = replace(
-                pool, name=f"{pool.layer}+{relu.layer}.backward", kind=POOLED, reads=(index, y, dy),
-                writes=relu.writes, flops=pool.flops + relu.flops,
-            )  # fmt: skip
-            yield [((pool, relu), one)]
+        if forward[pool.reads[0]].reads == (x,):
+            one = rectified(pool, forward[pool.reads[0]], relu.layer, relu.flops)
+            yield [((pool, relu), replace(one, writes=relu.writes))]
+
+
+def rectified(pool: Op, forward: Op, layer: str, flops: int) -> Op:
+    """The pooling's backward with that of the ReLU before it, which belongs to this layer and takes so many flops."""
+    (index, dy), (y, _) = pool.reads, forward.writes
+    name = f"{pool.layer}+{layer}.backward"
+    return replace(pool, name=name, kind=POOLED, reads=(index, y, dy), flops=pool.flops + flops)

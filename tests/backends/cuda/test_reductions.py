@@ -346,6 +346,7 @@ STORED = {  # kind -> the reads and the writes that are
     "scale.backward_bias": ([0], []),
     "scale.backward_filter": ([0, 1], []),
     "relu.backward_bias": ([0, 1], [0, 1]),
+    "relu.backward_bias_slice": ([0, 1], [0, 1]),
     "lrn.forward": ([0], [0]),
     "lrn.backward": ([0, 1, 2], [0]),
     "batch_norm.forward": ([0], [0]),

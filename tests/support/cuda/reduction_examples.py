@@ -8,7 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from tests.support.op_examples import Example, Maker, attrs
+from tests.support.op_examples import Example, Maker, attrs, slices
 
 COLUMNS = [
     (1, 1),
@@ -150,4 +150,4 @@ def updates(m: Maker) -> Iterator[Example]:
 @cache
 def every() -> tuple[Example, ...]:
     m = Maker(7)
-    return (*sums(m), *lrn(m), *softmaxes(m), *updates(m))
+    return (*sums(m), *lrn(m), *softmaxes(m), *updates(m), *slices(Maker(8)))

@@ -14,27 +14,33 @@ from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
 from minidnn.backends.layout import channels_last
-from minidnn.program import Op
+from minidnn.program import Op, Slice
 
 
 class Geometry(Mirrored):
     twin = "bias"
 
-    _fields_ = tuple((name, ctypes.c_int64) for name in ("rows", "c", "threads"))
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("rows", "c", "y_pitch", "dy_pitch", "threads"))
+
+
+# The functions by the numbers of reads and writes: dy -> db; dy -> dx db; y dy -> dx db.
+FUNCTIONS = {(1, 1): "bias_gradient", (1, 2): "bias_gradient_slice", (2, 2): "bias_gradient_relu"}
 
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for dy -> db, or for y dy -> dx db; none if channels are not innermost."""
-    shape = op.reads[0].shape
+    """One recipe for (y) dy -> (dx) db, where y and dy may be slices; none if channels are not innermost."""
+    shape = (op.reads if len(op.writes) == 1 else op.writes)[0].shape
     if not channels_last(shape):
         return []
-    g = Geometry(math.prod(shape) // shape[1], shape[1], native.threads)
+    g = Geometry(math.prod(shape) // shape[1], shape[1], op.reads[0].shape[1], op.reads[-1].shape[1], native.threads)
+    starts = [4 * op.attrs.start if isinstance(op.attrs, Slice) and t.shape != shape else 0 for t in op.reads]
     scratch = Scratch()
     sums = scratch.take(native.bytes("bias_bytes", g))
-    run = native.function("bias_gradient" if len(op.reads) == 1 else "bias_gradient_relu")
+    run = native.function(FUNCTIONS[len(op.reads), len(op.writes)])
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
-        return [bound(run, g, *(address(t) for t in (*reads, *writes)), sums.address(workspace))]
+        sources = (address(t) + start for t, start in zip(reads, starts, strict=True))
+        return [bound(run, g, *sources, *map(address, writes), sums.address(workspace))]
 
     return [scratch.recipe(NAME, bind)]
 
@@ -44,4 +50,5 @@ FIRST = {
     "inner_product.backward_bias": recipes,
     "scale.backward_bias": recipes,
     "relu.backward_bias": recipes,
+    "relu.backward_bias_slice": recipes,
 }

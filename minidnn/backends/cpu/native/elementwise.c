@@ -54,3 +54,20 @@ void elementwise_sum(const Geometry *g, const float *saved, const float *x0, con
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (g->size > ALONE)
     for (int64_t i = 0; i < g->size; i += PIECE) sums(g, i, at_most(i + PIECE, g->size), x, saved, y);
 }
+
+typedef struct {
+    int64_t rows, c, pitch, threads; /* elements of a row, and from one row of `a` to the next */
+} Slice;
+MIRRORED(elementwise_slice, Slice)
+
+/* y = a + b, where a is a slice of a wider matrix. y may be b. */
+void elementwise_add_slice(const Slice *g, const float *a, const float *b, float *y) {
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->rows * g->c > ALONE)
+    for (int64_t r = 0; r < g->rows; r++) {
+        const float *const ar = a + r * g->pitch, *const br = b + r * g->c;
+        float *const yr = y + r * g->c;
+        int64_t i = 0;
+        for (; i + LANES <= g->c; i += LANES) store(yr + i, load(ar + i) + load(br + i));
+        if (i < g->c) store_some(yr + i, load_some(ar + i, g->c - i) + load_some(br + i, g->c - i), g->c - i);
+    }
+}

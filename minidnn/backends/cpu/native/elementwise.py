@@ -10,6 +10,7 @@ import numpy as np
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, plain
+from minidnn.backends.layout import channels_last
 from minidnn.program import Op
 
 MOST = 4  # tensors
@@ -52,4 +53,30 @@ def total_relu(native: Native, op: Op) -> list[Recipe]:
     return _recipes(native, op, 1, [1.0] * (len(op.reads) - 1), relu=False)
 
 
-FIRST = {"eltwise.forward_relu": forward_relu, "gradient.sum": total, "gradient.sum_relu": total_relu}
+class SliceGeometry(Mirrored):
+    twin = "elementwise_slice"
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("rows", "c", "pitch", "threads"))
+
+
+def add_slice(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for a b -> a + b, where a is a slice of a tensor with more channels; none if channels are not
+    innermost."""
+    (a, b), start = op.reads, 4 * op.attrs.start
+    if not channels_last(b.shape):
+        return []
+    g = SliceGeometry(b.size // b.shape[1], b.shape[1], a.shape[1], native.threads)
+    run = native.function("elementwise_add_slice")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        return [bound(run, g, address(reads[0]) + start, address(reads[1]), address(writes[0]))]
+
+    return [plain(bind, NAME)]
+
+
+FIRST = {
+    "eltwise.forward_relu": forward_relu,
+    "gradient.add_slice": add_slice,
+    "gradient.sum": total,
+    "gradient.sum_relu": total_relu,
+}

@@ -7,6 +7,23 @@ extern "C" __global__ void add(const T* a, const T* b, T* y, int64 n) {
     map(n, y, [](float u, float v) { return u + v; }, a, b);
 }
 
+// The same where a is a slice: its items, the pixels, have `width` of `pitch` values. n: values of y, which may be b.
+template <int V>
+__device__ inline void add_of_slice(const T* a, const T* b, T* y, int64 n, int width, int pitch) {
+    auto sum = [](float u, float v) { return u + v; };
+    for (int64 i = first(); i < n / V; i += step()) {
+        int64 item = quotient(i, (uint32)(width / V)), at = item * (pitch / V) + (i - item * (width / V));
+        if constexpr (V == 4) store4(y, i, apply4(sum, load4(a, at), load4(b, i)));
+        else store(y, i, sum(load(a, at), load(b, i)));
+    }
+}
+extern "C" __global__ void add_slice_1(const T* a, const T* b, T* y, int64 n, int width, int pitch) {
+    add_of_slice<1>(a, b, y, n, width, pitch);
+}
+extern "C" __global__ void add_slice_4(const T* a, const T* b, T* y, int64 n, int width, int pitch) {
+    add_of_slice<4>(a, b, y, n, width, pitch);
+}
+
 // Sums of 2 to 4 gradients, from left to right. *_relu: only where y > 0, elsewhere 0, or NaN if the sum is not finite.
 template <class... V>
 __device__ inline float total(float v, V... more) {

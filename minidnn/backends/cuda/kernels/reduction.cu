@@ -32,7 +32,16 @@ struct SumOfProducts {
     }
 };
 
-// dx = dy where y > 0, else 0 * dy, and the sum of dx. The sum takes each value before it is rounded to be stored.
+// b = b where a > 0, else 0 * b, and adds b to the sum. The sum takes each value before it is rounded to be stored.
+template <int V>
+__device__ inline void rectified_and_summed(const Pack<V>& a, Pack<V>& b, float (&sum)[1][V]) {
+    for (int v = 0; v < V; v++) {
+        b.at[v] = a.at[v] > 0 ? b.at[v] : 0 * b.at[v];
+        sum[0][v] += b.at[v];
+    }
+}
+
+// dx = dy where y > 0, else 0 * dy, and the sum of dx
 template <int V>
 struct RectifiedSum {
     const T *y, *dy;
@@ -43,11 +52,44 @@ struct RectifiedSum {
         Pack<V> a, b;
         get(y, i, a);
         get(dy, i, b);
-        for (int v = 0; v < V; v++) {
-            b.at[v] = a.at[v] > 0 ? b.at[v] : 0 * b.at[v];
-            sum[0][v] += b.at[v];
-        }
+        rectified_and_summed(a, b, sum);
         put(dx, i, b);
+    }
+};
+
+// The V values from p on. `aligned`: p is a multiple of V values, counted from the tensor's begin.
+__device__ inline void get_from(const T* p, bool, Pack<1>& v) { get(p, 0, v); }
+__device__ inline void get_from(const T* p, bool aligned, Pack<4>& v) {
+    if (aligned) get(p, 0, v);
+    else
+        for (int k = 0; k < 4; k++) v.at[k] = load(p, k);
+}
+
+// The same where y and dy are slices: in memory an item lies so many elements (a pitch) behind the one before. Each
+// thread has such a struct of its own, which follows the thread from item to item. Unless `rectify`, dx = dy.
+template <int V>
+struct RectifiedSumOfSlice {
+    const T *y, *dy;
+    T* dx;
+    int y_pitch, dy_pitch;
+    bool rectify, aligned;
+    Columns g;
+
+    __device__ void begin(int channel) {
+        Place<V> here(g);
+        y += here.begin * y_pitch + channel;
+        dy += here.begin * dy_pitch + channel;
+        y_pitch *= here.stride, dy_pitch *= here.stride;  // from now on between two items of the thread
+    }
+    __device__ void operator()(int64 i, float (&sum)[1][V]) {
+        Pack<V> a, b;
+        if (rectify) get_from(y, aligned, a);
+        else
+            for (int v = 0; v < V; v++) a.at[v] = 1;
+        get_from(dy, aligned, b);
+        rectified_and_summed(a, b, sum);
+        put(dx, i, b);
+        y += y_pitch, dy += dy_pitch;
     }
 };
 
@@ -116,6 +158,13 @@ __device__ inline void sums(const Columns& g, Add add, float* partial, S* out, f
                                                          COLUMNS) {                                               \
         __shared__ float shared[V * COLUMN_BLOCK];                                                                \
         sums<V>(COLUMNS_GIVEN, RectifiedSum<V>{y, dy, dx}, partial, db, shared);                                  \
+    }                                                                                                             \
+    extern "C" __global__ void rectified_sum_of_slice##name##_##V(const T* y, const T* dy, T* dx, int y_pitch,    \
+                                                                  int dy_pitch, int rectify, int aligned,         \
+                                                                  float* partial, S* db, COLUMNS) {               \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                                \
+        RectifiedSumOfSlice<V> add{y, dy, dx, y_pitch, dy_pitch, rectify != 0, aligned != 0, COLUMNS_GIVEN};      \
+        sums<V>(COLUMNS_GIVEN, add, partial, db, shared);                                                         \
     }
 SUMS(1, T, )
 SUMS(4, T, )
