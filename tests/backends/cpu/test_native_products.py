@@ -87,6 +87,27 @@ def test_inner_products_stay_within_their_bytes(one, geometry):
             assert guarded(each, e, ours(each, e, inner_product.MORE)), e.name
 
 
+LARGE = (2, 2112, 2048)  # a gradient of weights that is stored past the caches
+
+
+def test_a_large_gradient_is_right_and_the_same_on_any_threads(one):
+    e, want = products(Maker(10), *LARGE)[-1]
+    near_and_the_same_on_any_threads(inner_product.backward_filter, one, e, want)
+
+
+def test_a_large_gradient_may_lie_anywhere(one):
+    e, want = products(Maker(10), *LARGE)[-1]
+    algorithm = ours(one, e, inner_product.MORE)
+    room = {t: np.zeros(t.nbytes + 512, np.uint8) for t in e.op.tensors}
+    starts = {t: -raw.ctypes.data % 256 + 4 for t, raw in room.items()}
+    views = {t: one.array(raw[starts[t] : starts[t] + t.nbytes], t) for t, raw in room.items()}
+    for t, x in e.data.items():
+        views[t][...] = x
+    workspace = np.zeros(algorithm.workspace, np.uint8)
+    one.prepare(e.op, algorithm, views, workspace)()
+    assert np.abs(views[e.op.writes[0]] - want).max() <= TOLERANCE * np.abs(want).max()
+
+
 CONVOLUTIONS = [  # n, c, (h, w), outputs, kernel, stride, pad, dilation, group: ends of rows, of panels, of blocks
     (1, 1, (1, 1), 1, (1, 1), (1, 1), (0, 0), (1, 1), 1),
     (2, 1, (28, 28), 20, (5, 5), (1, 1), (0, 0), (1, 1), 1),

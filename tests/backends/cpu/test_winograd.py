@@ -74,6 +74,7 @@ GEOMETRIES = [  # n, c, h, w, o, pad: images of one tile and less, odd channels,
     (4, 128, 12, 12, 130, (1, 1)),
     (2, 512, 7, 7, 40, (1, 1)),
     (2, 24, 6, 6, 512, (1, 1)),
+    (2, 150, 9, 11, 200, (1, 1)),
 ]
 
 
@@ -101,7 +102,13 @@ def test_is_near_to_float64_where_values_are_positive_and_many(device):
 
 @pytest.mark.parametrize("which", PASSES)
 def test_same_bits_for_any_number_of_threads(device, which):
-    for geometry in ((3, 33, 23, 27, 65, (2, 2)), (2, 16, 5, 5, 16, (1, 1)), (9, 40, 31, 30, 24, (1, 1))):
+    geometries = (
+        (3, 33, 23, 27, 65, (2, 2)),
+        (2, 16, 5, 5, 16, (1, 1)),
+        (9, 40, 31, 30, 24, (1, 1)),
+        (2, 150, 9, 11, 200, (1, 1)),  # few tiles: 2 and 3 threads share channels, 5 share tiles
+    )
+    for geometry in geometries:
         e = example(Maker(3), which, *geometry)
         want = by_winograd(device, e)
         for threads in (2, 3, 5):
@@ -149,7 +156,7 @@ def test_stays_within_its_workspace(device, which):
 
 def test_workspace_is_what_the_transforms_need(device):
     """For 64 filters of 64 channels: 36 points of 64x64, and of each thread's tiles."""
-    e = example(Maker(7), "forward", 2, 64, 28, 28, 64, (1, 1))
+    e = example(Maker(7), "forward", 3, 64, 28, 28, 64, (1, 1))
     filters = 36 * 64 * 64 * 4
     one, two = (offered(compiled(n), e.op).workspace for n in (1, 2))
     assert filters < one < two < filters + 4 * (one - filters)

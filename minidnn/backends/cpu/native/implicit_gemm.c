@@ -11,6 +11,7 @@
 #include <omp.h>
 
 #include "mirrored.h"
+#include "pieces.h"
 #include "product.h"
 
 /* x and dx are images n x h x w x (group * from), y and dy are n x to_h x to_w x (group * to). */
@@ -40,7 +41,7 @@ static int64_t begins(const Geometry *g, int64_t r) {
     return r / g->per_row * g->dilation_h * strip_w(g) * g->from + r % g->per_row * along;
 }
 
-enum { BLOCK_FLOATS = 4096 }; /* floats of a block of filters: half of the first-level cache */
+enum { BLOCK_FLOATS = 4096 }; /* floats of a panel's block of filters; a tile's panels fit the first-level cache */
 
 /* Sizes of the parts of the workspace, in floats. */
 static int64_t strip_floats(const Geometry *g) { return strip_h(g) * strip_w(g) * g->from; }
@@ -103,11 +104,11 @@ static void pack_filters(const Geometry *g, const float *w, int64_t item, float 
 static void convolve_panels(const Geometry *g, int64_t rows, int64_t panels, int half, const int64_t *at,
                             const float *strip, const float *u, const float *bias, float *c, int64_t pitch) {
     const int64_t count = runs(g), fit = BLOCK_FLOATS / (run(g) * PANEL);
-    const int64_t block = fit < 1 ? 1 : fit < count ? fit : count, most = fit < count ? 1 : fit / count;
+    const int64_t block = fit < 1 ? 1 : fit < count ? fit : count, most = fit < count ? ABREAST : fit / count * ABREAST;
     const int64_t down = g->stride_h * strip_w(g) * g->from;
     Product p = {
         .depth = run(g), .down = g->stride_w * g->from, .along = 1, .step = PANEL, .over = window(g) * PANEL,
-        .pitch = pitch, .half = half,
+        .pitch = pitch, .aside = PANEL, .half = half,
     };
     for (int64_t panel = 0; panel < panels; panel += most) {
         p.panels = panel + most < panels ? most : panels - panel;
@@ -197,15 +198,18 @@ void implicit_gemm_gradient(const Geometry *g, const float *x, const float *dy, 
                     pack_dy(g, dy + before, g->n * g->to_h * g->to_w * g->group * g->to - before, pixels, d);
                     Product p = {
                         .runs = rows, .depth = g->to_w, .at = at, .down = 1, .along = g->stride_w * g->from,
-                        .step = PANEL, .pitch = PANEL, .panels = 1, .start_down = add ? PANEL : 0,
+                        .step = PANEL, .over = pixels * PANEL, .pitch = PANEL, .aside = per_panel,
+                        .start_down = add ? PANEL : 0, .start_over = add ? per_panel : 0,
                     };
                     float *sum = s + piece * filter_floats(g) + group * panels(g) * per_panel;
-                    for (int64_t panel = 0; panel < panels(g); panel++)
+                    for (int64_t panel = 0; panel < panels(g); panel += ABREAST) {
+                        p.panels = at_most(ABREAST, panels(g) - panel);
+                        p.half = g->to <= (panel + p.panels) * PANEL - LANES;
                         for (int64_t r = 0; r < runs(g); r++) {
                             float *to = sum + panel * per_panel + r * run(g) * PANEL;
-                            p.half = g->to - panel * PANEL <= LANES;
                             product(&p, run(g), strip + begins(g, r), d + panel * pixels * PANEL, add ? to : ZEROS, to);
                         }
+                    }
                 }
         }
 #pragma omp for schedule(static)
@@ -255,7 +259,7 @@ void implicit_gemm_scatter(const Geometry *g, const float *dy, const float *w, f
     float *u = workspace, *own = u + g->group * scattered_floats(g);
     const Product p = {
         .runs = 1, .depth = g->to, .at = ONE_RUN, .down = all, .along = 1, .step = PANEL, .over = g->to * PANEL,
-        .pitch = across * PANEL, .panels = across,
+        .pitch = across * PANEL, .aside = PANEL, .panels = across,
     };
 #pragma omp parallel num_threads(g->threads)
     {

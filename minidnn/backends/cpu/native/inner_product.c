@@ -2,11 +2,12 @@
  *
  * Forward takes dot products of the rows of x and W. Nothing is packed, and each byte of W comes from memory once. The
  * other two are products C = A B. If A has more than a few rows, blocks of B are packed into panels first. Threads
- * share the outputs of forward and the columns of C, so no sum depends on their number.
+ * share the outputs of forward and blocks of C, so no sum depends on their number.
  */
 #include <omp.h>
 
 #include "mirrored.h"
+#include "pieces.h"
 #include "product.h"
 
 typedef struct {
@@ -18,7 +19,7 @@ MIRRORED(inner_product, Geometry)
 /* Rows of x by rows of W whose dot products are taken at a time. Twelve sums, three vectors of W and one of x fill
  * sixteen registers. */
 enum { OF_X = 4, OF_W = 3 };
-enum { DEEP = 8192 };   /* elements of a row between two additions to y */
+enum { LONG = 8192 };   /* elements of a row between two additions to y */
 enum { AHEAD = 256 };   /* elements of W that are prefetched before they are needed */
 
 ALWAYS float total(vec v) {
@@ -58,9 +59,9 @@ ALWAYS const float *row_of(const float *matrix, int64_t i, int64_t rows, int64_t
 
 void inner_product_forward(const Geometry *g, const float *x, const float *w, const float *bias, float *y) {
 #pragma omp parallel num_threads(g->threads)
-    for (int64_t k = 0; k < g->inputs; k += DEEP) {
-        const int last = k + DEEP >= g->inputs;
-        const int64_t depth = last ? g->inputs - k : DEEP;
+    for (int64_t k = 0; k < g->inputs; k += LONG) {
+        const int last = k + LONG >= g->inputs;
+        const int64_t depth = last ? g->inputs - k : LONG;
 /* A thread has the same outputs for each k, so threads need not wait for each other. */
 #pragma omp for schedule(static) nowait
         for (int64_t o = 0; o < g->outputs; o += OF_W) {
@@ -82,21 +83,30 @@ void inner_product_forward(const Geometry *g, const float *x, const float *w, co
     }
 }
 
-enum { COPIED = 8 * PANEL }; /* columns of C from which on copying the rows of A, to lie together, pays */
-
-/* C (rows x columns) = A (rows x depth; any strides) B (depth x columns). */
+/* C (rows x columns) = A (rows x depth; any strides) B (depth x columns). C is cut into blocks of high x wide, which
+ * threads share. */
 typedef struct {
     int64_t rows, depth, columns;
     int64_t down, along;        /* strides of A: from row to row, from column to column */
     int64_t deep, wide;         /* rows and columns of a block of B; columns are a multiple of PANEL */
+    int64_t high;               /* rows of a block of A */
     int64_t packed;             /* whether blocks are packed; if not, each row of B is a stream from memory */
     int64_t threads;
 } Matrices;
 MIRRORED(matrices, Matrices)
 
-/* A thread's workspace: a packed block of B, or only its ragged edge, and the part of a few rows of A that goes with
- * the block. */
-static int64_t block_floats(const Matrices *g) { return g->deep * ((g->packed ? g->wide : PANEL) + ROWS); }
+enum { LARGE = 4 << 20 }; /* elements */
+
+/* Whether a block of A is copied, so that its rows lie together for each column. */
+static int copied(const Matrices *g) { return g->packed && g->down == 1; }
+/* A thread's workspace: a packed block of B, or only its ragged edge; and a copied block of A. */
+static int64_t packed_floats(const Matrices *g) { return g->deep * (g->packed ? g->wide : PANEL); }
+/* Floats from column to column of a copied block. The extra LANES avoid a power of two, which would use few of the
+ * cache's sets. */
+static int64_t copied_along(const Matrices *g) { return up(g->high, LANES) + LANES; }
+static int64_t block_floats(const Matrices *g) {
+    return packed_floats(g) + (copied(g) ? g->deep * copied_along(g) : 0);
+}
 
 int64_t inner_product_multiply_bytes(const Matrices *g) { return 4 * g->threads * block_floats(g); }
 
@@ -117,51 +127,86 @@ static void pack(const float *b, int64_t pitch, int64_t rows, int64_t columns, f
     }
 }
 
-/* Computes the columns of C in the last, incomplete panel, by way of a whole tile. */
-static void ragged(const Product *p, int64_t rows, int64_t columns, const float *a, const float *panel, int accumulate,
+/* Computes the columns of C in the last, incomplete panel, by way of whole tiles. */
+static void ragged(Product p, int64_t rows, int64_t columns, const float *a, const float *panel, int accumulate,
                    float *c) {
     float tile[ROWS * PANEL];
-    multiply(rows, p->depth, a, p->down, p->along, panel, tile, 0);
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++)
-            c[i * p->pitch + j] = (accumulate ? c[i * p->pitch + j] : 0) + tile[i * PANEL + j];
+    const int64_t pitch = p.pitch;
+    p.pitch = p.step = PANEL, p.panels = 1, p.half = columns <= LANES, p.past = 0;
+    for (int64_t i = 0; i < rows; i += ROWS, c += ROWS * pitch) {
+        const int64_t count = i + ROWS < rows ? ROWS : rows - i;
+        multiply(p, count, a + i * p.down, panel, tile, 0);
+        for (int64_t r = 0; r < count; r++)
+            for (int64_t j = 0; j < columns; j++)
+                c[r * pitch + j] = (accumulate ? c[r * pitch + j] : 0) + tile[r * PANEL + j];
+    }
+}
+
+/* Whether C is so large that no cache has it when it is needed next, and its rows are aligned. */
+static int goes_past(const Matrices *g, const float *c) {
+    return g->rows * g->columns > LARGE && g->columns % LANES == 0 && (uintptr_t)c % (LANES * sizeof *c) == 0;
+}
+
+/* C = A B, or C += A B to accumulate, by tiles of a panel, along C's rows. It serves where there is little to compute
+ * for each byte of B, or of C: both are then long pieces of memory, and no tile costs a call. There is a loop for each
+ * number of rows. */
+#define ALONG_1(R)
+#define ALONG_2(R)                                                                              \
+    case R:                                                                                     \
+        for (int64_t panel = 0; panel < p->panels; panel++) {                                   \
+            float *to = c + i * p->pitch + panel * PANEL;                                       \
+            tile_##R##x2(p, a + i * p->down, b + panel * p->over, accumulate ? to : ZEROS, to); \
+        }                                                                                       \
+        break;
+#define ALONG_3(R)
+#define ALONG_4(R)
+#define ALONG(R, V) ALONG_##V(R)
+static void product_along(const Product *p, int64_t rows, const float *a, const float *b, int accumulate, float *c) {
+    for (int64_t i = 0; i < rows; i += ROWS) switch (at_most(ROWS, rows - i)) { EACH_TILE(ALONG) }
+}
+
+/* Computes rows x width of C, from column `from` on. */
+static void block_of(const Matrices *g, int64_t rows, int64_t from, int64_t width, const float *a, const float *b,
+                     float *c, float *block) {
+    const int64_t whole = width / PANEL * PANEL, column = copied_along(g);
+    float *few = block + packed_floats(g);
+    const int once = g->depth <= g->deep, past = once && goes_past(g, c);
+    for (int64_t k = 0; k < g->depth; k += g->deep) {
+        const int64_t depth = k + g->deep < g->depth ? g->deep : g->depth - k;
+        const float *lying = b + k * g->columns + from, *left = a + k * g->along;
+        if (g->packed)
+            pack(lying, g->columns, depth, width, block);
+        else
+            pack(lying + whole, g->columns, depth, width - whole, block);
+        if (copied(g)) {
+            for (int64_t j = 0; j < depth; j++) memcpy(few + j * column, left + j * g->along, rows * sizeof *few);
+            left = few;
+        }
+        const Product p = {
+            .runs = 1, .depth = depth, .at = ONE_RUN, .down = g->down, .along = copied(g) ? column : g->along,
+            .step = g->packed ? PANEL : g->columns, .over = g->packed ? depth * PANEL : PANEL,
+            .pitch = g->columns, .aside = PANEL,
+            .panels = whole / PANEL,
+            .start_down = k ? g->columns : 0, .start_over = k ? PANEL : 0, .past = past,
+        };
+        const float *right = g->packed ? block : lying;
+        if (g->packed && !once)
+            product(&p, rows, left, right, k ? c : ZEROS, c);
+        else
+            product_along(&p, rows, left, right, k > 0, c);
+        if (whole < width)
+            ragged(p, rows, width - whole, left, g->packed ? block + whole * depth : block, k > 0, c + whole);
+    }
+    if (past) stored_past();
 }
 
 void inner_product_multiply(const Matrices *g, const float *a, const float *b, float *c, float *workspace) {
-    const int64_t groups = (g->rows + ROWS - 1) / ROWS;
+    const int64_t across = (g->columns + g->wide - 1) / g->wide, down = (g->rows + g->high - 1) / g->high;
 #pragma omp parallel for schedule(static) num_threads(g->threads)
-    for (int64_t from = 0; from < g->columns; from += g->wide) {
-        const int64_t width = from + g->wide < g->columns ? g->wide : g->columns - from;
-        const int64_t whole = width / PANEL * PANEL, copied = whole >= COPIED;
-        float *block = workspace + omp_get_thread_num() * block_floats(g);
-        float *few = block + (g->packed ? g->wide : PANEL) * g->deep;
-        for (int64_t k = 0; k < g->depth; k += g->deep) {
-            const int64_t depth = k + g->deep < g->depth ? g->deep : g->depth - k;
-            const float *lying = b + k * g->columns + from;
-            if (g->packed)
-                pack(lying, g->columns, depth, width, block);
-            else
-                pack(lying + whole, g->columns, depth, width - whole, block);
-            const Product p = {
-                .runs = 1, .depth = depth, .at = ONE_RUN,
-                .down = copied ? 1 : g->down, .along = copied ? ROWS : g->along,
-                .step = g->packed ? PANEL : g->columns, .over = g->packed ? depth * PANEL : PANEL,
-                .pitch = g->columns, .panels = whole / PANEL,
-                .start_down = k ? g->columns : 0, .start_over = k ? PANEL : 0,
-            };
-            for (int64_t group = 0; group < groups; group++) {
-                const int64_t i = group * g->rows / groups, rows = (group + 1) * g->rows / groups - i;
-                float *to = c + i * g->columns + from;
-                const float *left = a + i * g->down + k * g->along;
-                if (copied) {
-                    for (int64_t j = 0; j < depth; j++)
-                        for (int64_t r = 0; r < rows; r++) few[j * ROWS + r] = left[r * g->down + j * g->along];
-                    left = few;
-                }
-                wholes[rows](&p, left, g->packed ? block : lying, k ? to : ZEROS, to);
-                if (whole < width)
-                    ragged(&p, rows, width - whole, left, g->packed ? block + whole * depth : block, k > 0, to + whole);
-            }
-        }
+    for (int64_t item = 0; item < across * down; item++) {
+        const int64_t from = item / down * g->wide, first = item % down * g->high;
+        block_of(g, first + g->high < g->rows ? g->high : g->rows - first, from,
+                 from + g->wide < g->columns ? g->wide : g->columns - from, a + first * g->down, b,
+                 c + first * g->columns + from, workspace + omp_get_thread_num() * block_floats(g));
     }
 }

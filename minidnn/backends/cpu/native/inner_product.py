@@ -21,7 +21,8 @@ FEW = 12  # up to so many rows of A, packing B does not pay
 # Rows and columns of a block of B. Without packing (LYING) each row is a stream from memory, so rows are few and long.
 # A packed block fits the second-level cache.
 LYING, PACKED = (8, 4096), (128, 1024)
-PANEL = 32  # columns; a multiple of PANEL in product.h on every CPU
+HIGH = 1024  # rows of a block of A
+PANEL = 64  # columns: two panels of product.h with AVX-512, more on other CPUs
 
 
 class Geometry(Mirrored):
@@ -35,7 +36,7 @@ class Matrices(Mirrored):
 
     _fields_ = tuple(
         (name, ctypes.c_int64)
-        for name in ("rows", "depth", "columns", "down", "along", "deep", "wide", "packed", "threads")
+        for name in ("rows", "depth", "columns", "down", "along", "deep", "wide", "high", "packed", "threads")
     )
 
 
@@ -78,10 +79,16 @@ def product(native: Native, rows: int, depth: int, columns: int, down: int, alon
     A is rows x depth, with strides of `down` and `along` elements; B is depth x columns, row after row."""
     packed = rows > FEW
     deep, wide = PACKED if packed else LYING
-    blocks = -(-columns // wide)
-    blocks += -blocks % native.threads  # so that all threads have equally many
-    wide = -(-columns // blocks // PANEL) * PANEL
-    geometry = Matrices(rows, depth, columns, down, along, min(deep, depth), wide, packed, native.threads)
+    # All threads get equally many blocks: pieces of the columns, or of the rows if these are more.
+    across, high = -(-columns // wide), -(-rows // HIGH) if packed else 1
+    if packed and rows > columns:
+        high += -high % native.threads
+    else:
+        across += -across % native.threads
+    wide = -(-columns // across // PANEL) * PANEL
+    geometry = Matrices(
+        rows, depth, columns, down, along, min(deep, depth), wide, -(-rows // high), packed, native.threads
+    )
     scratch = Scratch()
     piece = scratch.take(native.bytes("inner_product_multiply_bytes", geometry))
     run = native.function("inner_product_multiply")

@@ -1,15 +1,26 @@
-/* The inner kernel of matrix products: a few rows by two vectors of C, held in registers. */
+/* The inner kernels of matrix products: a tile of C, a few rows by a few vectors, held in registers. */
 #pragma once
 #include "vector.h"
 
+/* The largest number of rows of a tile that is 1, 2, ... WIDEST vectors wide. A wide tile loads fewer elements of A for
+ * as many products. */
 #if defined(__AVX512F__)
-enum { ROWS = 12 };
-#define EACH_COUNT_OF_ROWS(F) F(1) F(2) F(3) F(4) F(5) F(6) F(7) F(8) F(9) F(10) F(11) F(12)
+enum { WIDEST = 4, ROWS = 12 };
+static const int ROWS_OF[] = {0, 12, 12, 8, 6};
+#define EACH_TILE(F)                                                                                                  \
+    F(1, 1) F(2, 1) F(3, 1) F(4, 1) F(5, 1) F(6, 1) F(7, 1) F(8, 1) F(9, 1) F(10, 1) F(11, 1) F(12, 1)                 \
+    F(1, 2) F(2, 2) F(3, 2) F(4, 2) F(5, 2) F(6, 2) F(7, 2) F(8, 2) F(9, 2) F(10, 2) F(11, 2) F(12, 2)                 \
+    F(1, 3) F(2, 3) F(3, 3) F(4, 3) F(5, 3) F(6, 3) F(7, 3) F(8, 3)                                                   \
+    F(1, 4) F(2, 4) F(3, 4) F(4, 4) F(5, 4) F(6, 4)
 #else
-enum { ROWS = 6 };
-#define EACH_COUNT_OF_ROWS(F) F(1) F(2) F(3) F(4) F(5) F(6)
+enum { WIDEST = 2, ROWS = 6 };
+static const int ROWS_OF[] = {0, 6, 6};
+#define EACH_TILE(F) \
+    F(1, 1) F(2, 1) F(3, 1) F(4, 1) F(5, 1) F(6, 1) F(1, 2) F(2, 2) F(3, 2) F(4, 2) F(5, 2) F(6, 2)
 #endif
 enum { PANEL = 2 * LANES };
+enum { ABREAST = WIDEST / 2 }; /* panels of the widest tile */
+enum { DEEP = 128 };           /* rows of B's panels of a tile that stay in the first-level cache */
 
 /* Loads a vector exactly once. Compilers like to repeat a load as an operand of each product, which costs as much as
  * the product. */
@@ -22,64 +33,87 @@ typedef struct {
     const int64_t *at;              /* where each run of A begins */
     int64_t down, along;            /* strides of A: from row to row, from column to column of a run */
     int64_t step, over;             /* strides of B: from row to row, from panel to panel */
-    int64_t pitch, panels;          /* stride of C from row to row; its panels lie side by side */
+    int64_t pitch, aside;           /* strides of C: from row to row, from panel to panel */
     int64_t start_down, start_over; /* strides of `start`, by row and by panel; 0: the same for all of them */
     int64_t relu;                   /* whether ReLU is applied to the result */
-    int64_t half;                   /* whether only the first vector of each panel is computed */
+    int64_t past;                   /* whether C goes past the caches to memory; then its rows are aligned vectors */
+    int64_t panels;
+    int64_t half;                   /* whether only the first vector of the last panel is computed */
 } Product;
 
 static const int64_t ONE_RUN[1] = {0};
 static const float ZEROS[PANEL];
 
-/* Computes R rows of C, V vectors of each panel. */
-#define KERNEL(R, V, NAME)                                                                                    static void NAME(const Product *p, const float *a, const float *b, const float *start, float *c) {    \
-        const int64_t down = p->down, along = p->along, step = p->step, depth = p->depth;                 \
-        const int relu = p->relu != 0;                                                                    \
-        for (int64_t panel = 0; panel < p->panels; panel++) {                                             \
-            const float *right = b + panel * p->over, *from = start + panel * p->start_over;              \
-            float *to = c + panel * PANEL;                                                                \
-            vec sum[R][V];                                                                                \
-            _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)                                          \
-                _Pragma("GCC unroll 2") for (int v = 0; v < V; v++)                                       \
-                    sum[i][v] = load(from + i * p->start_down + v * LANES);                               \
-            for (int64_t r = 0; r < p->runs; r++) {                                                       \
-                const float *left = a + p->at[r];                                                         \
-                for (int64_t k = 0; k < depth; k++, left += along, right += step) {                       \
-                    vec row[V];                                                                           \
-                    _Pragma("GCC unroll 2") for (int v = 0; v < V; v++) row[v] = once(right + v * LANES); \
-                    _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                \
-                        const float one = left[i * down];                                                 \
-                        _Pragma("GCC unroll 2") for (int v = 0; v < V; v++) sum[i][v] += one * row[v];    \
-                    }                                                                                     \
-                }                                                                                         \
-            }                                                                                             \
-            _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)                                          \
-                _Pragma("GCC unroll 2") for (int v = 0; v < V; v++)                                       \
-                    store(to + i * p->pitch + v * LANES,                                                  \
-                          relu ? where_positive(sum[i][v], sum[i][v]) : sum[i][v]);                       \
-        }                                                                                                 \
+/* Computes a tile of R rows by V vectors. */
+#define TILE_OF(R, V)                                                                                         \
+    ALWAYS void tile_##R##x##V(const Product *p, const float *a, const float *b, const float *start, float *c) {\
+        const int64_t down = p->down, along = p->along, step = p->step, over = p->over, depth = p->depth;     \
+        const int64_t pitch = p->pitch, aside = p->aside;                                                     \
+        vec sum[R][V];                                                                                        \
+        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)                                                  \
+            _Pragma("GCC unroll 4") for (int v = 0; v < V; v++)                                               \
+                sum[i][v] = load(start + i * p->start_down + v / 2 * p->start_over + v % 2 * LANES);          \
+        for (int64_t r = 0; r < p->runs; r++) {                                                               \
+            const float *left = a + p->at[r];                                                                 \
+            for (int64_t k = 0; k < depth; k++, left += along, b += step) {                                   \
+                vec row[V];                                                                                   \
+                _Pragma("GCC unroll 4") for (int v = 0; v < V; v++)                                           \
+                    row[v] = once(b + v / 2 * over + v % 2 * LANES);                                          \
+                _Pragma("GCC unroll 16") for (int i = 0; i < R; i++) {                                        \
+                    const float one = left[i * down];                                                         \
+                    _Pragma("GCC unroll 4") for (int v = 0; v < V; v++) sum[i][v] += one * row[v];            \
+                }                                                                                             \
+            }                                                                                                 \
+        }                                                                                                     \
+        if (p->past) {                                                                                        \
+            _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)                                              \
+                _Pragma("GCC unroll 4") for (int v = 0; v < V; v++)                                           \
+                    store_past(c + i * pitch + v / 2 * aside + v % 2 * LANES, sum[i][v]);                     \
+            return;                                                                                           \
+        }                                                                                                     \
+        const int relu = p->relu != 0;                                                                        \
+        _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)                                                  \
+            _Pragma("GCC unroll 4") for (int v = 0; v < V; v++)                                               \
+                store(c + i * pitch + v / 2 * aside + v % 2 * LANES,                                          \
+                      relu ? where_positive(sum[i][v], sum[i][v]) : sum[i][v]);                               \
     }
-#define KERNELS(R) KERNEL(R, 1, half_rows_##R) KERNEL(R, 2, rows_##R)
-EACH_COUNT_OF_ROWS(KERNELS)
+EACH_TILE(TILE_OF)
 
-#define HALF(R) half_rows_##R,
-#define WHOLE(R) rows_##R,
+#define NAMED_TILE(R, V) [V][R] = tile_##R##x##V,
 typedef void (*Kernel)(const Product *, const float *a, const float *b, const float *start, float *c);
-static const Kernel halves[] = {0, EACH_COUNT_OF_ROWS(HALF)}, wholes[] = {0, EACH_COUNT_OF_ROWS(WHOLE)};
+static const Kernel tiles_of[WIDEST + 1][ROWS + 1] = {EACH_TILE(NAMED_TILE)};
 
-/* Computes `rows` rows of C, in groups of at most ROWS that are as equal as possible. */
+/* Computes `rows` rows of C, tile by tile. Each of B's panels meets all rows before the next. The tiles of a panel are
+ * as equally high as possible. */
 ALWAYS void product(const Product *p, int64_t rows, const float *a, const float *b, const float *start, float *c) {
-    const int64_t groups = (rows + ROWS - 1) / ROWS;
-    const Kernel *kernels = p->half ? halves : wholes;
-    for (int64_t group = 0; group < groups; group++) {
-        const int64_t i = group * rows / groups, count = (group + 1) * rows / groups - i;
-        kernels[count](p, a + i * p->down, b, start + i * p->start_down, c + i * p->pitch);
+    const int64_t vectors = 2 * p->panels - (p->half != 0);
+    for (int64_t panel = 0; 2 * panel < vectors; panel += ABREAST) {
+        const int64_t wide = vectors - 2 * panel < WIDEST ? vectors - 2 * panel : WIDEST;
+        const int64_t groups = (rows + ROWS_OF[wide] - 1) / ROWS_OF[wide];
+        for (int64_t group = 0; group < groups; group++) {
+            const int64_t i = group * rows / groups, count = (group + 1) * rows / groups - i;
+            tiles_of[wide][count](p, a + i * p->down, b + panel * p->over,
+                                  start + i * p->start_down + panel * p->start_over,
+                                  c + i * p->pitch + panel * p->aside);
+        }
     }
 }
 
-/* C = A B, or C += A B to accumulate. A has any strides, B is one packed panel, and a row of C is one panel. */
-static inline void multiply(int64_t rows, int64_t depth, const float *a, int64_t down, int64_t along, const float *b,
-                            float *c, int accumulate) {
-    const Product p = {1, depth, ONE_RUN, down, along, PANEL, 0, PANEL, 1, accumulate ? PANEL : 0, 0, 0, 0};
-    product(&p, rows, a, b, accumulate ? c : ZEROS, c);
+/* C = A B, or C += A B to accumulate, for one run, of which at most DEEP rows of B are taken at a time. `p` has the
+ * strides and sizes; its start is ignored. */
+static inline void multiply(Product p, int64_t rows, const float *a, const float *b, float *c, int accumulate) {
+    const int64_t panels = p.panels, half = p.half, depth = p.depth, pieces = (depth + DEEP - 1) / DEEP;
+    p.runs = 1, p.at = ONE_RUN;
+    for (int64_t panel = 0; panel < panels; panel += ABREAST) {
+        float *to = c + panel * p.aside;
+        p.panels = panels - panel < ABREAST ? panels - panel : ABREAST;
+        p.half = half && panel + p.panels == panels;
+        for (int64_t piece = 0; piece < pieces; piece++) {
+            const int64_t k = piece * depth / pieces;
+            const int add = accumulate || k;
+            p.depth = (piece + 1) * depth / pieces - k;
+            p.start_down = add ? p.pitch : 0, p.start_over = add ? p.aside : 0;
+            product(&p, rows, a + k * p.along, b + panel * p.over + k * p.step, add ? to : ZEROS, to);
+        }
+    }
 }

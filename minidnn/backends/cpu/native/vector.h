@@ -3,6 +3,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__AVX__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 enum { LANES = 16 };
 #elif defined(__AVX__)
@@ -20,6 +24,23 @@ ALWAYS int64_t up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
 ALWAYS vec load(const float *p) { return *(const loose *)p; }
 ALWAYS void store(float *p, vec v) { *(loose *)p = v; }
+
+/* Stores past the caches, which saves reading the memory first. p is a multiple of the vector's size. After
+ * `stored_past`, other threads see all that was stored so. */
+ALWAYS void store_past(float *p, vec v) {
+#if defined(__AVX512F__)
+    _mm512_stream_ps(p, (__m512)v);
+#elif defined(__AVX__)
+    _mm256_stream_ps(p, (__m256)v);
+#else
+    store(p, v);
+#endif
+}
+ALWAYS void stored_past(void) {
+#if defined(__AVX__)
+    _mm_sfence();
+#endif
+}
 
 /* Lane by lane: a where all bits of `where` are set, b where none are. */
 ALWAYS vec choose(bits where, vec a, vec b) { return (vec)(((bits)a & where) | ((bits)b & ~where)); }
@@ -45,3 +66,31 @@ ALWAYS void store_some(float *p, vec v, int64_t n) {
 /* Lane by lane: a where y > 0, else a - a, which is 0, or NaN if a is not finite. So a ReLU and its backward keep NaN
  * as the reference's do. a - a is +0, whose bits are all zero, as a compression of activations needs it. */
 ALWAYS vec where_positive(vec y, vec a) { return choose(y > 0, a, a - a); }
+
+/* Lane by lane: of the lanes of a, then those of b, the one whose number `where` has. */
+ALWAYS vec chosen(vec a, vec b, bits where) {
+#if defined(__clang__)
+    vec c;
+    for (int j = 0; j < LANES; j++) c[j] = where[j] < LANES ? a[where[j]] : b[where[j] - LANES];
+    return c;
+#else
+    return __builtin_shuffle(a, b, where);
+#endif
+}
+
+/* Transposes a square of LANES x LANES floats: in each step, squares beside the diagonal change places. */
+ALWAYS void transpose(vec rows[LANES]) {
+    _Pragma("GCC unroll 4") for (int side = LANES / 2; side; side /= 2) {
+        bits first, second;
+        for (int j = 0; j < LANES; j++) {
+            first[j] = j & side ? LANES + j - side : j;
+            second[j] = j & side ? LANES + j : j + side;
+        }
+        _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) {
+            if (i & side) continue;
+            const vec a = rows[i], b = rows[i + side];
+            rows[i] = chosen(a, b, first);
+            rows[i + side] = chosen(a, b, second);
+        }
+    }
+}

@@ -19,7 +19,7 @@
 #define NAMED(name) WITH_FILTER(FILTER, name) /* winograd5x5_convolve */
 
 enum { TILE = 6, STEP = 7 - FILTER, TAPS = FILTER * FILTER, POINTS = TILE * TILE };
-enum { GROUP = 4 * 16 }; /* channels of the result whose products are transformed together */
+enum { GROUP = 4 * 16 }; /* channels of the result whose products are transformed together; winograd.py has it too */
 
 /* Powers of the point a = sqrt(1/2), and of the point b = sqrt(2). */
 static const float A[] = {1, 0.70710678118654752f, 0.5f, 0.35355339059327376f, 0.25f};
@@ -128,33 +128,66 @@ ALWAYS void tile_at(int64_t t, int64_t down, int64_t across, int64_t *image, int
     *left = t % across * STEP;
 }
 
-/* Transforms the filters of the result's channels [first, last) into the products' B, from the panel of `first` on:
- * u[result panel][point][contracted][lane]. The filters w lie as O, taps, I.
- * Forward sums over I and its vectors are over O, so blocks of LANES x LANES are transposed on the way.
- * Backward-data sums over O and its vectors are over I; the filter is turned by half a circle. */
-static void filters(const float *w, int64_t o, int64_t i, int backward, int64_t first, int64_t last, float *u) {
-    const int64_t depth = backward ? o : i, groups = up(last - first, PANEL) / LANES;
-    const int64_t count = up(depth, LANES) / LANES;
-#pragma omp for schedule(static)
-    for (int64_t item = 0; item < groups * count; item++) {
-        const int64_t r = first + item / count * LANES, from = item % count * LANES;
-        const int64_t to = from + LANES < depth ? from + LANES : depth;
-        float *panel = u + (r - first) / PANEL * POINTS * depth * PANEL + r % PANEL;
-        float turned[TAPS][LANES][LANES];
-        if (!backward)
-            for (int lane = 0; lane < LANES; lane++)
-                for (int tap = 0; tap < TAPS; tap++)
-                    for (int64_t k = from; k < to; k++)
-                        turned[tap][k - from][lane] = r + lane < o ? w[((r + lane) * TAPS + tap) * i + k] : 0;
-        for (int64_t k = from; k < to; k++) {
-            vec field[POINTS];
-            for (int tap = 0; tap < TAPS; tap++)
-                field[tap / FILTER * TILE + tap % FILTER] =
-                    backward ? load_some(w + (k * TAPS + TAPS - 1 - tap) * i + r, i - r) : load(turned[tap][k - from]);
-            BOTH_WAYS(at_points, field, FILTER, TILE, FILTER);
-            for (int p = 0; p < POINTS; p++) store(panel + (p * depth + k) * PANEL, field[p]);
+/* Floats from the values at one point to those at the next, for `rows` rows of `row` floats. The extra LANES avoid a
+ * power of two, which would use few of the cache's sets. */
+static int64_t plane(int64_t rows, int64_t row) { return rows * row + LANES; }
+
+/* The filters w, which lie as O, taps, I, for one pass. Forward sums over I and its vectors are over O, so blocks of
+ * LANES x LANES are transposed on the way. Backward-data sums over O and its vectors are over I; the filter is turned
+ * by half a circle. */
+typedef struct {
+    const float *w;
+    int64_t o, i;
+    int backward;
+} Filters;
+
+/* Each filter is a few cache lines, far from the next filter's; a CPU does not prefetch them by itself. They go to the
+ * second-level cache, since these distances use few sets of the first. */
+enum { FILTERS_AHEAD = 4 };
+
+/* Transforms the filters of up to LANES channels of the result, from r on, and up to LANES contracted ones, [from, to).
+ * The values for contracted channel k at point p go to u + p * plane + (k - from) * PANEL. */
+static void filters_of_lanes(Filters f, int64_t r, int64_t from, int64_t to, float *u, int64_t plane) {
+    vec turned[TAPS][LANES];
+    if (!f.backward)
+        for (int tap = 0; tap < TAPS; tap++) {
+            for (int64_t lane = 0; lane < LANES; lane++) {
+                const float *at = f.w + ((r + lane) * TAPS + tap) * f.i + from;
+                turned[tap][lane] = r + lane < f.o ? load_some(at, f.i - from) : (vec){0};
+                __builtin_prefetch(at + LANES, 0, 2);
+            }
+            transpose(turned[tap]);
         }
+    for (int64_t k = from; k < to; k++, u += PANEL) {
+        vec field[POINTS];
+        for (int tap = 0; tap < TAPS; tap++) {
+            vec *one = field + tap / FILTER * TILE + tap % FILTER;
+            if (f.backward) {
+                const float *at = f.w + (k * TAPS + TAPS - 1 - tap) * f.i + r;
+                *one = load_some(at, f.i - r);
+                __builtin_prefetch(at + FILTERS_AHEAD * TAPS * f.i, 0, 2);
+            } else {
+                *one = turned[tap][k - from];
+            }
+        }
+        BOTH_WAYS(at_points, field, FILTER, TILE, FILTER);
+        for (int p = 0; p < POINTS; p++) store(u + p * plane, field[p]);
     }
+}
+
+/* The same for channels [first, last) of the result and [from, to) contracted ones, piece `item` of those into which
+ * `filter_pieces` cuts them; u is for `first` and `from`. Successive pieces lie side by side in w. */
+static void filters(Filters f, int64_t first, int64_t last, int64_t from, int64_t to, int64_t item, float *u,
+                    int64_t plane) {
+    const int64_t across = up(last - first, LANES) / LANES, down = up(to - from, LANES) / LANES;
+    const int64_t r = (f.backward ? item % across : item / down) * LANES;
+    const int64_t k = (f.backward ? item / across : item % down) * LANES;
+    filters_of_lanes(f, first + r, from + k, from + k + LANES < to ? from + k + LANES : to,
+                     u + r / PANEL * POINTS * plane + r % PANEL + k * PANEL, plane);
+}
+
+static int64_t filter_pieces(int64_t channels, int64_t contracted) {
+    return up(channels, LANES) / LANES * (up(contracted, LANES) / LANES);
 }
 
 /* The geometry, for both entries. */
@@ -165,54 +198,48 @@ typedef struct {
     int64_t pad_h, pad_w;
     int64_t turned;              /* whether this is backward-data: then w lies as c, taps, to_c */
     int64_t relu;                /* whether a ReLU follows the bias */
-    int64_t block, threads;      /* block: tiles at a time; even unless backward-filter */
+    int64_t block, threads;      /* block: tiles at a time */
+    int64_t few;                 /* whether a block has all tiles, and threads share the channels of the result */
 } Geometry;
 
 static int64_t tiles_down(const Geometry *g) { return up(g->to_h, STEP) / STEP; }
 static int64_t tiles_across(const Geometry *g) { return up(g->to_w, STEP) / STEP; }
 static int64_t tiles(const Geometry *g) { return g->n * tiles_down(g) * tiles_across(g); }
-/* Floats from tile to tile. The extra LANES avoid a power of two, which would use few of the cache's sets. */
+/* Floats from tile to tile; the extra LANES as in `plane`. */
 static int64_t pitch(int64_t channels) { return up(channels, LANES) + LANES; }
 
-/* Whether each thread has at most one block. Then filters are transformed for GROUP channels of the result at once. */
-static int in_one_round(const Geometry *g) { return g->group == 1 && tiles(g) <= g->block * g->threads; }
-/* Whether all tiles are one block, and there are enough panels for all threads. Then a thread needs the sums of only
- * one panel at a time. */
-static int in_one_block(const Geometry *g) { return tiles(g) <= g->block && up(g->c, PANEL) / PANEL >= g->threads; }
-
 /* Sizes of the parts of the workspace, in floats. */
-static int64_t filter_floats(const Geometry *g) {
-    const int64_t channels = up(g->to_c, PANEL);
-    return POINTS * g->c * (in_one_round(g) && channels > GROUP ? GROUP : channels);
+static int64_t filters_plane(const Geometry *g) {
+    return plane(g->few && g->c > DEEP ? DEEP : g->c, PANEL);
 }
-static int64_t read_floats(const Geometry *g) { return POINTS * g->block * pitch(g->c); }
+static int64_t filter_floats(const Geometry *g) {
+    return POINTS * filters_plane(g) * (up(g->few ? GROUP : g->to_c, PANEL) / PANEL);
+}
+static int64_t read_plane(const Geometry *g) { return plane(g->block, pitch(g->c)); }
+static int64_t read_floats(const Geometry *g) { return POINTS * read_plane(g); }
+static int64_t products_plane(const Geometry *g) { return plane(g->block, PANEL); }
 static int64_t product_floats(const Geometry *g) {
     const int64_t channels = up(g->to_c, PANEL);
-    return POINTS * g->block * (channels < GROUP ? channels : GROUP);
-}
-static int64_t panel_floats(const Geometry *g) { return POINTS * g->block * up(g->c, PANEL); }
-static int64_t dy_floats(const Geometry *g) { return POINTS * g->block * pitch(g->to_c); }
-static int64_t sum_floats(const Geometry *g) {
-    return POINTS * up(g->to_c, 2) * (in_one_block(g) ? g->threads * PANEL : up(g->c, PANEL));
+    return POINTS * products_plane(g) * ((channels < GROUP ? channels : GROUP) / PANEL);
 }
 
 int64_t NAMED(convolve_bytes)(const Geometry *g) {
+    if (g->few) return 4 * (read_floats(g) + g->threads * (filter_floats(g) + product_floats(g)));
     return 4 * (g->group * filter_floats(g) + g->threads * (read_floats(g) + product_floats(g)));
 }
 
-int64_t NAMED(gradient_bytes)(const Geometry *g) { return 4 * (panel_floats(g) + dy_floats(g) + sum_floats(g)); }
-
-/* Writes GROUP channels, from `from` on, of `count` tiles of y, from their products m[panel][point][tile][lane]. */
-static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t count, int64_t from, const float *bias,
-                      float *y) {
-    const int64_t to = from + GROUP < g->to_c ? from + GROUP : g->to_c, pitch_of_y = g->group * g->to_c;
+/* Writes channels [from, to) of `count` tiles of y, from their products m[panel][point][tile][lane]. */
+static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t count, int64_t from, int64_t to,
+                      const float *bias, float *y) {
+    const int64_t pitch_of_y = g->group * g->to_c;
     for (int64_t t = 0; t < count; t++) {
         int64_t image, top, left;
         tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
         for (int64_t c = from; c < to; c += LANES) {
-            const float *panel = m + (c - from) / PANEL * POINTS * g->block * PANEL + t * PANEL + c % PANEL;
+            const int64_t k = c - from;
+            const float *panel = m + k / PANEL * POINTS * products_plane(g) + t * PANEL + k % PANEL;
             vec field[POINTS];
-            for (int p = 0; p < POINTS; p++) field[p] = load(panel + p * g->block * PANEL);
+            for (int p = 0; p < POINTS; p++) field[p] = load(panel + p * products_plane(g));
             BOTH_WAYS(from_points, field, TILE, STEP, STEP);
             const vec added = bias ? load_some(bias + c, g->to_c - c) : (vec){0};
             for (int64_t a = 0; a < STEP && top + a < g->to_h; a++)
@@ -230,66 +257,113 @@ static int64_t count_from(const Geometry *g, int64_t first) {
     return left_over < g->block ? left_over : g->block;
 }
 
-/* Transforms a block of tiles of x into v[point][tile][channel]. */
-static void block_in(const Geometry *g, int64_t first, const float *x, float *v) {
+/* Transforms tile `first + t` of x into v[point][t][channel]. */
+static void one_in(const Geometry *g, int64_t first, int64_t t, const float *x, float *v) {
     const Image in = {g->h, g->w, g->c, g->group * g->c};
-    const int64_t row = pitch(g->c), plane = g->block * row, count = count_from(g, first);
-    for (int64_t t = 0; t < count; t++) {
-        int64_t image, top, left;
-        tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
-        tile_in(x + image * g->h * g->w * in.pitch, in, top - g->pad_h, left - g->pad_w, TILE, up(g->c, LANES),
-                v + t * row, PANEL, plane);
-    }
+    int64_t image, top, left;
+    tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
+    tile_in(x + image * g->h * g->w * in.pitch, in, top - g->pad_h, left - g->pad_w, TILE, up(g->c, LANES),
+            v + t * pitch(g->c), PANEL, read_plane(g));
 }
 
-/* Computes GROUP channels, from r on, of a block's result; u has the panels of these channels. The products m of
- * tiles_out lie after v in memory. */
-static void group_out(const Geometry *g, int64_t first, int64_t r, const float *u, const float *bias, float *y,
-                      float *v) {
-    const int64_t count = count_from(g, first), row = pitch(g->c), plane = g->block * row;
-    float *m = v + read_floats(g);
-    for (int p = 0; p < POINTS; p++)
-        for (int64_t c = 0; c < GROUP && r + c < g->to_c; c += PANEL)
-            multiply(up(count, 2), g->c, v + p * plane, row, 1, u + (c / PANEL * POINTS + p) * g->c * PANEL,
-                     m + (c / PANEL * POINTS + p) * g->block * PANEL, 0);
-    tiles_out(g, m, first, count, r, bias, y);
+/* The products of `count` tiles at a point and the contracted channels [k, k + depth), for `wide` channels of the
+ * result; u has the filters' panels from these channels and from k on. They go to m[panel][point][tile][lane], and are
+ * added to it if k is not 0. */
+static void products(const Geometry *g, int point, int64_t count, int64_t wide, int64_t k, int64_t depth,
+                     const float *u, const float *v, float *m) {
+    const int64_t panels = up(wide, PANEL) / PANEL;
+    const Product p = {
+        .depth = depth, .down = pitch(g->c), .along = 1, .step = PANEL, .over = POINTS * filters_plane(g),
+        .pitch = PANEL, .aside = POINTS * products_plane(g), .panels = panels, .half = wide <= panels * PANEL - LANES,
+    };
+    multiply(p, count, v + point * read_plane(g) + k, u + point * filters_plane(g), m + point * products_plane(g),
+             k > 0);
+}
+
+/* `convolve`, if g->few. A thread transforms only the filters of its own channels, DEEP contracted ones at a time.
+ * These and their products stay in its cache. */
+static void convolve_few(const Geometry *g, Filters f, const float *x, const float *bias, float *y, float *workspace) {
+    const int64_t count = tiles(g), vectors = up(g->to_c, LANES) / LANES;
+    float *v = workspace, *each = v + read_floats(g);
+#pragma omp parallel num_threads(g->threads)
+    {
+        float *u = each + omp_get_thread_num() * (filter_floats(g) + product_floats(g)), *m = u + filter_floats(g);
+#pragma omp for schedule(static)
+        for (int64_t t = 0; t < count; t++) one_in(g, 0, t, x, v);
+#pragma omp for schedule(static)
+        for (int64_t part = 0; part < g->threads; part++) {
+            const int64_t begin = part * vectors / g->threads * LANES, end = (part + 1) * vectors / g->threads * LANES;
+            for (int64_t r = begin; r < end; r += GROUP) {
+                const int64_t most = end < g->to_c ? end : g->to_c, last = r + GROUP < most ? r + GROUP : most;
+                for (int64_t k = 0; k < g->c; k += DEEP) {
+                    const int64_t to = k + DEEP < g->c ? k + DEEP : g->c;
+                    for (int64_t item = 0; item < filter_pieces(last - r, to - k); item++)
+                        filters(f, r, last, k, to, item, u, filters_plane(g));
+                    for (int point = 0; point < POINTS; point++)
+                        products(g, point, count, last - r, k, to - k, u, v, m);
+                }
+                tiles_out(g, m, 0, count, r, last, bias, y);
+            }
+        }
+    }
 }
 
 /* y = x * w (+ bias unless it is null, then ReLU if g->relu). If g->turned, x is dy and y is dx. NHWC and OHWI. */
 void NAMED(convolve)(const Geometry *g, const float *x, const float *w, const float *bias, float *y,
                      float *workspace) {
-    const int64_t o = g->turned ? g->c : g->to_c, i = g->turned ? g->to_c : g->c, all = tiles(g);
-    const int64_t blocks = (all + g->block - 1) / g->block, each = read_floats(g) + product_floats(g);
+    const int64_t o = g->turned ? g->c : g->to_c, i = g->turned ? g->to_c : g->c;
+    const int64_t blocks = (tiles(g) + g->block - 1) / g->block, each = read_floats(g) + product_floats(g);
+    const int64_t pieces = filter_pieces(g->to_c, g->c);
     float *u = workspace, *own = u + g->group * filter_floats(g);
-    const int once = in_one_round(g);
+    if (g->few) {
+        convolve_few(g, (Filters){w, o, i, g->turned != 0}, x, bias, y, workspace);
+        return;
+    }
 #pragma omp parallel num_threads(g->threads)
-    if (once) {
+    {
+        float *v = own + omp_get_thread_num() * each, *m = v + read_floats(g);
 #pragma omp for schedule(static)
-        for (int64_t k = 0; k < blocks; k++) block_in(g, k * g->block, x, own + k * each);
-        for (int64_t r = 0; r < g->to_c; r += GROUP) {
-            filters(w, o, i, g->turned, r, r + GROUP < g->to_c ? r + GROUP : g->to_c, u);
-#pragma omp for schedule(static)
-            for (int64_t k = 0; k < blocks; k++) group_out(g, k * g->block, r, u, bias, y, own + k * each);
+        for (int64_t item = 0; item < g->group * pieces; item++) {
+            const int64_t group = item / pieces;
+            filters((Filters){w + group * o * TAPS * i, o, i, g->turned != 0}, 0, g->to_c, 0, g->c, item % pieces,
+                    u + group * filter_floats(g), filters_plane(g));
         }
-    } else {
-        for (int64_t group = 0; group < g->group; group++)
-            filters(w + group * o * TAPS * i, o, i, g->turned, 0, g->to_c, u + group * filter_floats(g));
-        float *v = own + omp_get_thread_num() * each;
 #pragma omp for schedule(dynamic)
         for (int64_t item = 0; item < g->group * blocks; item++) {
-            const int64_t group = item / blocks, first = item % blocks * g->block;
-            block_in(g, first, x + group * g->c, v);
-            for (int64_t r = 0; r < g->to_c; r += GROUP)
-                group_out(g, first, r, u + group * filter_floats(g) + r * POINTS * g->c,
-                          bias ? bias + group * g->to_c : bias, y + group * g->to_c, v);
+            const int64_t group = item / blocks, first = item % blocks * g->block, count = count_from(g, first);
+            for (int64_t t = 0; t < count; t++) one_in(g, first, t, x + group * g->c, v);
+            for (int64_t r = 0; r < g->to_c; r += GROUP) {
+                const float *panels = u + group * filter_floats(g) + r / PANEL * POINTS * filters_plane(g);
+                const int64_t last = r + GROUP < g->to_c ? r + GROUP : g->to_c;
+                for (int point = 0; point < POINTS; point++) products(g, point, count, last - r, 0, g->c, panels, v, m);
+                tiles_out(g, m, first, count, r, last, bias ? bias + group * g->to_c : bias, y + group * g->to_c);
+            }
         }
     }
 }
 
-/* Writes LANES channels, from c on, of filter o of dw, from their panel's sums s[point][filter][lane]. */
-ALWAYS void filter_out(const Geometry *g, const float *s, int64_t rows, int64_t o, int64_t c, float *dw) {
+enum { HIGH = 64 }; /* filters at a time, if all tiles are one block: their sums fit the second-level cache */
+/* Whether all tiles are one block, and there is work for all threads. Then a thread needs the sums of only HIGH filters
+ * of a tile's panels at a time. */
+static int in_one_block(const Geometry *g) {
+    const int64_t wide = ABREAST * PANEL, pieces = up(g->c, wide) / wide * (up(g->to_c, HIGH) / HIGH);
+    return tiles(g) <= g->block && pieces >= g->threads;
+}
+
+static int64_t x_plane(const Geometry *g) { return plane(g->block, PANEL); }
+static int64_t dy_plane(const Geometry *g) { return plane(g->block, pitch(g->to_c)); }
+static int64_t sums_plane(const Geometry *g) { return plane(in_one_block(g) ? HIGH : g->to_c, PANEL); }
+static int64_t x_floats(const Geometry *g) { return POINTS * x_plane(g) * (up(g->c, PANEL) / PANEL); }
+static int64_t sum_floats(const Geometry *g) {
+    return POINTS * sums_plane(g) * (in_one_block(g) ? g->threads * ABREAST : up(g->c, PANEL) / PANEL);
+}
+
+int64_t NAMED(gradient_bytes)(const Geometry *g) { return 4 * (x_floats(g) + POINTS * dy_plane(g) + sum_floats(g)); }
+
+/* Writes LANES channels, from c on, of filter o of dw, from its sums of these channels at s + point * plane. */
+ALWAYS void filter_out(const Geometry *g, const float *s, int64_t o, int64_t c, float *dw) {
     vec field[POINTS];
-    for (int p = 0; p < POINTS; p++) field[p] = load(s + (p * rows + o) * PANEL + c % PANEL);
+    for (int p = 0; p < POINTS; p++) field[p] = load(s + p * sums_plane(g));
     BOTH_WAYS(from_points, field, TILE, FILTER, FILTER);
     for (int tap = 0; tap < TAPS; tap++)
         store_some(dw + (o * TAPS + tap) * g->c + c, field[tap / FILTER * TILE + tap % FILTER], g->c - c);
@@ -298,48 +372,58 @@ ALWAYS void filter_out(const Geometry *g, const float *s, int64_t rows, int64_t 
 /* dw = the correlation of x with dy. The sums s[panel][point][filter][lane] take the blocks of tiles in their order. */
 void NAMED(gradient)(const Geometry *g, const float *x, const float *dy, float *dw, float *workspace) {
     const Image in = {g->h, g->w, g->c, g->group * g->c}, from = {g->to_h, g->to_w, g->to_c, g->group * g->to_c};
-    float *v = workspace, *d = v + panel_floats(g), *s = d + dy_floats(g);
-    const int64_t panels = up(g->c, PANEL) / PANEL, rows = up(g->to_c, 2), row = pitch(g->to_c), all = tiles(g);
-    const int64_t plane = g->block * PANEL, panel = POINTS * plane, sums = POINTS * rows * PANEL;
+    float *v = workspace, *d = v + x_floats(g), *s = d + POINTS * dy_plane(g);
+    const int64_t panels = up(g->c, PANEL) / PANEL, row = pitch(g->to_c), all = tiles(g);
+    const int64_t panel = POINTS * x_plane(g), sums = POINTS * sums_plane(g), wide = up(panels, ABREAST) / ABREAST;
     const int once = in_one_block(g);
-#pragma omp parallel num_threads(g->threads)
+    Product form = {.down = 1, .along = row, .step = PANEL, .over = panel, .pitch = PANEL, .aside = sums};
+#pragma omp parallel num_threads(g->threads) firstprivate(form)
     for (int64_t group = 0; group < g->group; group++) {
         float *of_group = dw + group * g->to_c * TAPS * g->c;
         for (int64_t first = 0; first < all; first += g->block) {
-            const int64_t count = count_from(g, first);
+            form.depth = count_from(g, first);
 #pragma omp for schedule(static)
-            for (int64_t t = 0; t < count; t++) {
+            for (int64_t t = 0; t < form.depth; t++) {
                 int64_t image, top, left;
                 tile_at(first + t, tiles_down(g), tiles_across(g), &image, &top, &left);
                 tile_in(x + image * g->h * g->w * in.pitch + group * g->c, in, top - g->pad_h, left - g->pad_w, TILE,
-                        up(g->c, PANEL), v + t * PANEL, panel, plane);
+                        up(g->c, PANEL), v + t * PANEL, panel, x_plane(g));
                 tile_in(dy + image * g->to_h * g->to_w * from.pitch + group * g->to_c, from, top, left, STEP,
-                        up(g->to_c, LANES), d + t * row, PANEL, g->block * row);
+                        up(g->to_c, LANES), d + t * row, PANEL, dy_plane(g));
             }
             if (!once) {
 #pragma omp for schedule(static)
-                for (int64_t item = 0; item < POINTS * panels; item++) {
-                    const int64_t p = item / panels, one = item % panels;
-                    multiply(rows, count, d + p * g->block * row, 1, row, v + one * panel + p * plane,
-                             s + one * sums + p * rows * PANEL, first > 0);
+                for (int64_t item = 0; item < POINTS * wide; item++) {
+                    const int64_t p = item / wide, one = item % wide * ABREAST;
+                    form.panels = one + ABREAST < panels ? ABREAST : panels - one;
+                    form.half = g->c <= (one + form.panels) * PANEL - LANES;
+                    multiply(form, g->to_c, d + p * dy_plane(g), v + one * panel + p * x_plane(g),
+                             s + one * sums + p * sums_plane(g), first > 0);
                 }
             }
         }
         if (once) {
-            float *own = s + omp_get_thread_num() * sums;
-#pragma omp for schedule(static)
-            for (int64_t one = 0; one < panels; one++) {
+            float *own = s + omp_get_thread_num() * ABREAST * sums;
+            const int64_t high = up(g->to_c, HIGH) / HIGH;
+#pragma omp for schedule(dynamic)
+            for (int64_t item = 0; item < wide * high; item++) {
+                const int64_t one = item / high * ABREAST, begin = item % high * HIGH;
+                const int64_t end = begin + HIGH < g->to_c ? begin + HIGH : g->to_c;
+                form.panels = one + ABREAST < panels ? ABREAST : panels - one;
+                form.half = g->c <= (one + form.panels) * PANEL - LANES;
                 for (int p = 0; p < POINTS; p++)
-                    multiply(rows, all, d + p * g->block * row, 1, row, v + one * panel + p * plane,
-                             own + p * rows * PANEL, 0);
-                for (int64_t o = 0; o < g->to_c; o++)
-                    for (int64_t c = one * PANEL; c < (one + 1) * PANEL && c < g->c; c += LANES)
-                        filter_out(g, own, rows, o, c, of_group);
+                    multiply(form, end - begin, d + p * dy_plane(g) + begin, v + one * panel + p * x_plane(g),
+                             own + p * sums_plane(g), 0);
+                for (int64_t o = begin; o < end; o++)
+                    for (int64_t c = one * PANEL; c < (one + form.panels) * PANEL && c < g->c; c += LANES)
+                        filter_out(g, own + (c / PANEL - one) * sums + (o - begin) * PANEL + c % PANEL, o, c,
+                                   of_group);
             }
         } else {
 #pragma omp for schedule(static)
             for (int64_t o = 0; o < g->to_c; o++)
-                for (int64_t c = 0; c < g->c; c += LANES) filter_out(g, s + c / PANEL * sums, rows, o, c, of_group);
+                for (int64_t c = 0; c < g->c; c += LANES)
+                    filter_out(g, s + c / PANEL * sums + o * PANEL + c % PANEL, o, c, of_group);
         }
     }
 }

@@ -4,12 +4,13 @@ of the multiplications of a direct 3x3 convolution, and 9 of 25 of a 5x5. It is 
 Forward and backward-data are F(4x4,3x3) and F(2x2,5x5); backward-filter is F(3x3,4x4) and F(5x5,2x2). (Lavin and Gray,
 "Fast Algorithms for Convolutional Neural Networks", CVPR 2016, section 4.) All use the points 0, +-sqrt(1/2), +-sqrt(2)
 and infinity. One call is the whole pass: it transforms and multiplies a block of tiles at a time. Threads share the
-blocks; in backward-filter, which sums over all tiles, they share each block's tiles and then its products. The order
-of a sum does not depend on the threads, so the bits are the same for any number of threads.
+blocks; if there are few tiles, they share the channels of the result. In backward-filter, which sums over all tiles,
+they share each block's tiles and then its products. The order of a sum does not depend on the threads, so the bits are
+the same for any number of threads.
 
-Filters are transformed in each call. That takes 7 % of VGG-16's forward passes at batch 4 on one thread, and less at
-larger batches. Kept until backward-data, the transformed filters would take four times the weights' bytes (3x3), and
-they would lie in an order that backward-data's products do not read.
+Filters are transformed in each call, which takes more of it the fewer tiles there are. Kept until backward-data, the
+transformed filters would take four times the weights' bytes (3x3), and they would lie in an order that backward-data's
+products do not read.
 """
 
 from __future__ import annotations
@@ -31,6 +32,10 @@ BLOCK = 48
 # In backward-filter, threads wait for each other after each block, and the sums go to memory and back. So a block has
 # at least 72 tiles; where channels are few, it has as many as fit into 4 MiB.
 BLOCK_OF_SUMS, BYTES_OF_SUMS = 72, 4 << 20
+# Up to so many tiles, threads share the channels of the result, in pieces of GROUP (winograd.h), instead of the tiles:
+# the products of a piece for all tiles, and a part of its filters, fit the second-level cache. In backward-filter, up
+# to so many tiles are one block, whose sums need not go to memory.
+FEW, GROUP = 128, 64
 TILE, POINTS = 6, 36
 ENOUGH = 32  # tiles that make transforming the filters pay
 
@@ -64,6 +69,7 @@ class Geometry(Mirrored):
         (name, ctypes.c_int64)
         for name in (
             "n", "h", "w", "c", "to_h", "to_w", "to_c", "group", "pad_h", "pad_w", "turned", "relu", "block", "threads",
+            "few",
         )
     )  # fmt: skip
 
@@ -90,8 +96,8 @@ def recipes(native: Native, op: Op) -> list[Recipe]:
 def _convolution(native: Native, size: Size, geometry: Geometry, tiles: int) -> Recipe:
     blocks = -(-tiles // BLOCK)
     blocks += -blocks % native.threads  # so that all threads have equally many
-    geometry.block = -(-tiles // blocks)
-    geometry.block += geometry.block % 2  # even: products round their rows up to a multiple of 2
+    geometry.few = geometry.group == 1 and tiles <= FEW and -(-geometry.to_c // GROUP) >= native.threads
+    geometry.block = tiles if geometry.few else -(-tiles // blocks)
     scratch = Scratch()
     piece = scratch.take(native.bytes(_named(size, "convolve_bytes"), geometry))
     run, turned = native.function(_named(size, "convolve")), geometry.turned
@@ -105,9 +111,12 @@ def _convolution(native: Native, size: Size, geometry: Geometry, tiles: int) -> 
 
 
 def _gradient(native: Native, size: Size, geometry: Geometry) -> Recipe:
-    held = BYTES_OF_SUMS // (POINTS * 4 * (geometry.c + geometry.to_c))
     tiles = size.tiles((geometry.n, geometry.to_c, geometry.to_h, geometry.to_w))
-    geometry.block = min(max(BLOCK_OF_SUMS, held), tiles)
+    channels, filters = geometry.c, geometry.to_c
+    held = BYTES_OF_SUMS // (POINTS * 4 * (channels + filters))
+    # So many tiles, as one block, take no more workspace than smaller blocks and their sums.
+    alone = min(FEW, BLOCK_OF_SUMS + channels * filters // (channels + filters))
+    geometry.block = tiles if tiles <= max(alone, held) else max(BLOCK_OF_SUMS, held)
     scratch = Scratch()
     piece = scratch.take(native.bytes(_named(size, "gradient_bytes"), geometry))
     run = native.function(_named(size, "gradient"))
@@ -127,7 +136,7 @@ def _geometry(native: Native, source: Sequence[int], target: Sequence[int], pad:
     `block` is still 0."""
     n, c, h, w = source
     _, to_c, to_h, to_w = target
-    return Geometry(n, h, w, c // group, to_h, to_w, to_c // group, group, *pad, False, False, 0, native.threads)
+    return Geometry(n, h, w, c // group, to_h, to_w, to_c // group, group, *pad, False, False, 0, native.threads, False)
 
 
 def pays(op: Op) -> bool:
