@@ -4,6 +4,7 @@ record_property("so many of what", a number), which are added up.
 
 from __future__ import annotations
 
+import os
 import signal
 from collections import Counter
 from pathlib import Path
@@ -15,6 +16,9 @@ from minidnn.files import cache
 from tests.support.examples import PROFILE
 
 settings.load_profile(PROFILE)
+# Threads of libgomp that wait for work sleep after some hundred microseconds, since two tests run at once. By default
+# they look for work for milliseconds, and so keep the cores from the other test's threads.
+os.environ.setdefault("GOMP_SPINCOUNT", "10000")
 
 
 @pytest.fixture

@@ -310,21 +310,6 @@ def test_parameters_that_are_not_finite_reach_the_loss(device, layer):
         assert all(np.array_equal(x, before[name], equal_nan=True) for name, x in carried(made).items())
 
 
-@pytest.mark.parametrize(("asked", "found"), [({}, "10000"), ({"GOMP_SPINCOUNT": "77"}, "77")])
-def test_threads_that_wait_soon_sleep(device, asked, found):
-    """libgomp shows what it read when it was loaded."""
-    if device.dnnl.use_threads is None:
-        pytest.skip(device.description)
-    say = "import os; from minidnn.backends.cpu import CpuDevice; CpuDevice(); print(os.environ.get('GOMP_SPINCOUNT'))"
-    clean = {name: value for name, value in os.environ.items() if name not in library.ASKED}
-    done = subprocess.run(
-        [sys.executable, "-c", say], env={**clean, **asked, "OMP_DISPLAY_ENV": "VERBOSE"}, capture_output=True,
-        text=True, check=True,
-    )  # fmt: skip
-    assert f"GOMP_SPINCOUNT = '{found}'" in done.stderr
-    assert done.stdout.strip() == str(asked.get("GOMP_SPINCOUNT"))
-
-
 def test_onednn_is_not_asked_for_images_so_large_that_its_answer_takes_minutes(device, monkeypatch):
     real = Dnnl.implementations
 

@@ -6,7 +6,6 @@ reason.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import glob
 import os
@@ -16,11 +15,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 VARIABLE = "MINIDNN_ONEDNN"  # the file to load; "none" asks for the plain fallback
-# How often a thread of libgomp looks for work before it sleeps. SPIN takes some hundred microseconds, longer than the
-# pause between two kernels. libgomp's default takes milliseconds. Where other processes or our copies need the cores
-# too, a waiting thread then keeps its core from the very thread that it waits for. On two cores shared with others, a
-# short run of LeNet took 30 s by default, and 12 s with SPIN.
-SPIN, ASKED = "10000", ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")  # SPIN is not set if the user has set one of these
 RUNTIMES = {1: "sequential", 2: "OpenMP", 4: "TBB"}  # dnnl_cpu_runtime values that execute in the caller's thread
 
 
@@ -87,8 +81,7 @@ def load() -> Loaded:
 
 
 def _open(source: str, name: str) -> Loaded:
-    with _spinning_shortly():
-        cdll = ctypes.CDLL(name)
+    cdll = ctypes.CDLL(name)
     try:
         cdll.dnnl_version.restype = ctypes.POINTER(_Version)
         v = cdll.dnnl_version().contents
@@ -103,20 +96,6 @@ def _open(source: str, name: str) -> Loaded:
             f"an {', '.join(RUNTIMES.values())} build is needed"
         )
     return Loaded(cdll, _real_path(name), source, version, RUNTIMES[v.cpu_runtime])
-
-
-@contextlib.contextmanager
-def _spinning_shortly() -> Iterator[None]:
-    """Sets libgomp's spin count, unless the user has, and resets the environment at the end. libgomp reads its
-    variables only once, when it is loaded."""
-    ours = not any(name in os.environ for name in ASKED)
-    if ours:
-        os.environ[ASKED[0]] = SPIN
-    try:
-        yield
-    finally:
-        if ours:
-            os.environ.pop(ASKED[0], None)
 
 
 def _real_path(name: str) -> str:
