@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu_counts [--json] [--nets resnet50:256,vgg19:256] [--formats float32,bfloat16] [--kinds]
 
-For each net and format it makes the TRAIN program, fused as the cuda device fuses it, plans it by `--policy`, and takes
-the recipe of each op: launches of our own kernels, and executions of cuDNN's plans. cuDNN lists plans and workspaces
+For each net and format it makes the TRAIN program, fused as the cuda device fuses it, and plans it by `--policy`. The
+recipe of each op has launches of our own kernels and executions of cuDNN's plans. cuDNN lists plans and workspaces
 for a card of tests/support/cuda/gpus.yaml that this machine need not have. It needs cuDNN's packages (.venv-cuda13).
 
 The bytes are those of our own kernels. Each argument of a launch that points to a tensor counts as one pass over that
@@ -32,7 +32,7 @@ from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Space, 
 from minidnn.costs import estimate
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Compute
-from minidnn.program import Op, Slice
+from minidnn.program import Op
 from minidnn.programs.build import programs
 
 GPUS = Path(__file__).parents[1] / "tests" / "support" / "cuda" / "gpus.yaml"
@@ -43,7 +43,7 @@ GLANCES = {"moments_finish": 0}  # kernel -> its argument of which it reads a fe
 
 @dataclass
 class Count:
-    """What one step does, in sum, and by kind of op."""
+    """The launches and bytes of one step, in sum and by kind of op."""
 
     launches: int = 0
     executions: int = 0
@@ -85,8 +85,7 @@ def passes(op: Op, step: Launch) -> Iterator[int]:
 def size(op: Op, pointer: Pointer) -> int:
     if isinstance(pointer, Space):
         return pointer.nbytes
-    t = (op.reads if isinstance(pointer, Read) else op.writes)[pointer.index]
-    return min(t.nbytes, op.writes[0].nbytes) if isinstance(op.attrs, Slice) else t.nbytes
+    return op.read_bytes[pointer.index] if isinstance(pointer, Read) else op.writes[pointer.index].nbytes
 
 
 def count(device: Planner, net: str, batch: int, format: str, policy: str) -> Count:

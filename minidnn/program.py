@@ -106,12 +106,15 @@ class Op:
         return tuple(dict.fromkeys((*self.reads, *self.writes)))
 
     @property
+    def read_bytes(self) -> tuple[int, ...]:
+        """Bytes of each read: of a slice its own alone."""
+        most = self.writes[0].nbytes if isinstance(self.attrs, Slice) else None
+        return tuple(t.nbytes if most is None else min(t.nbytes, most) for t in self.reads)
+
+    @property
     def nbytes(self) -> int:
-        """Bytes of all reads and writes, of a slice its own alone: the kernel's least memory traffic."""
-        reads = [t.nbytes for t in self.reads]
-        if isinstance(self.attrs, Slice):
-            reads = [min(n, self.writes[0].nbytes) for n in reads]
-        return sum(reads) + sum(t.nbytes for t in self.writes)
+        """Bytes of all reads and writes: the kernel's least memory traffic."""
+        return sum(self.read_bytes) + sum(t.nbytes for t in self.writes)
 
     @cached_property
     def members(self) -> tuple[Op, ...]:

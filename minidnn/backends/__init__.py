@@ -9,7 +9,7 @@ from minidnn.errors import InvalidInput, near
 from minidnn.memory.execution.device import Device
 
 DEVICES = ("cpu", "reference", "cuda")
-_GPU = re.compile(r"cuda(?::(\d{1,4}))?", re.ASCII)  # "cuda" is GPU 0, and "cuda:1" GPU 1
+_GPU = re.compile(r"cuda(?::\d{1,4})?", re.ASCII)  # "cuda" is GPU 0, and "cuda:1" GPU 1
 
 
 def check_name(name: object) -> None:
@@ -43,9 +43,7 @@ def open_device(name: str | Device, **options: Any) -> Device:
         return ReferenceDevice()
     from minidnn.backends.cuda import open_gpu
 
-    found = _GPU.fullmatch(name)
-    assert found is not None
-    return open_gpu(number=int(found[1] or 0), **options)
+    return open_gpu(number=int(name.partition(":")[2] or 0), **options)
 
 
 def names_here() -> list[str]:

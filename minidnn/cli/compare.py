@@ -48,14 +48,14 @@ def run(args: argparse.Namespace) -> int:
     costs = replace(subject.costs_of(about, args.gpu), staging=about.setting.staging)
     setting = about.setting
     budget, host_budget = setting.budget, setting.host_budget
-    taken, line = None, None
+    device = None  # what ran
     if args.gpu is not None or setting.facts.planning_only():
         results = simulated(about.programs, policies, costs, budget, host_budget, setting.facts.name, about.train.name)
         notes, where = subject.notes(costs, setting.format), f"simulated {costs.device}"
     else:
         results = _ran(about, policies, costs, budget, host_budget, args)
         device = open_device(setting.device)
-        where, taken, line = subject.described(about), device.beside(), beside_arena(device)
+        where = subject.described(about)
         timed = max(len(r.steps) for r in results)
         notes = f"{timed} timed steps each, in turn; medians, with 95 % intervals. On {where}."
     rows = [r.row() for r in results]
@@ -63,11 +63,12 @@ def run(args: argparse.Namespace) -> int:
     if args.report:
         _write(Path(args.report), results, rows, limit, about, notes)
     if args.json:
+        taken = device.beside() if device else None
         table.dump({"rows": rows, "device": where, "format": setting.format, "beside_arena_bytes": taken})
     else:
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         report.show(rows, f"{about.titled()}{allowed}. {notes}")
-        if line:
+        if device and (line := beside_arena(device)):
             say(f"{line} after the steps")
         if args.report:
             say(f"report: {args.report}")

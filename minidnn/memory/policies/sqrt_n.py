@@ -38,18 +38,17 @@ BUDGETS = 32  # steps between the 33 values of B that are tried
 
 
 def sqrt_n(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    share = in_place_sharing(program)
-    forward = Forward(Repeatable(program, share))
-    return Plan(order=segmented(forward, _cuts(forward)), algorithm=choose(program, costs, algorithms), share=share)
+    forward = Forward(Repeatable(program, in_place_sharing(program)))
+    return _full(forward, _cuts(forward), costs, algorithms)
 
 
 def sqrt_n_within(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     """The plan with as few segments that run again as keep the budget; the full plan if even that does not."""
-    full = sqrt_n(program, costs, budget, algorithms)
-    if not probe.fits(program, costs, full, budget):
-        return full
     forward = Forward(Repeatable(program, in_place_sharing(program)))
     cuts = _cuts(forward)
+    full = _full(forward, cuts, costs, algorithms)
+    if not probe.fits(program, costs, full, budget):
+        return full
     start = replace(full, order=program.ops)
     segments = _Segments(forward, cuts, costs, full)
 
@@ -57,6 +56,13 @@ def sqrt_n_within(program: Program, costs: Costs, budget: int, algorithms: Algor
         return segmented(forward, cuts, segments.within(room))
 
     return stopped(program, costs, budget, full, start, order)
+
+
+def _full(forward: Forward, cuts: Sequence[Point], costs: Costs, algorithms: Algorithms) -> Plan:
+    """The paper's plan: all segments but the last run again."""
+    program, share = forward.able.program, forward.able.share
+    order = segmented(forward, cuts)
+    return Plan(order=order, algorithm=choose(program, costs, algorithms), share=share)
 
 
 def _cuts(forward: Forward) -> list[Point]:

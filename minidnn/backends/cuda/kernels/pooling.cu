@@ -11,8 +11,6 @@ struct Geometry {
     Divisor groups, wide, high;  // of what the kernel writes: groups of V channels, places of a row, rows of an image
     Divisor down, along;         // the strides
 };
-#define GEOMETRY Geometry g
-#define GIVEN g
 
 // The place of item i in what the kernel writes. An item is V channels.
 struct Place {
@@ -189,31 +187,31 @@ __device__ inline void ave_backward(const T* dy, T* dx, int64 items, Geometry g)
     }
 }
 
-#define INDEXED(V, I, name)                                                                                           \
-    extern "C" __global__ void max_forward_##name##_##V(const T* x, T* y, I* index, int64 items, GEOMETRY) {          \
-        max_forward<V, true, true>(x, y, index, items, GIVEN);                                                        \
-    }                                                                                                                 \
-    extern "C" __global__ void max_index_##name##_##V(const T* x, I* index, int64 items, GEOMETRY) {                  \
-        max_forward<V, false, true>(x, nullptr, index, items, GIVEN);                                                 \
-    }                                                                                                                 \
-    extern "C" __global__ void max_backward_##name##_##V(const I* index, const T* dy, T* dx, int64 items, GEOMETRY) { \
-        max_backward<V, false>(index, nullptr, dy, dx, items, GIVEN);                                                 \
-    }                                                                                                                 \
-    extern "C" __global__ void max_backward_relu_##name##_##V(const I* index, const T* y, const T* dy, T* dx,         \
-                                                              int64 items, GEOMETRY) {                                \
-        max_backward<V, true>(index, y, dy, dx, items, GIVEN);                                                        \
+#define INDEXED(V, I, name)                                                                                             \
+    extern "C" __global__ void max_forward_##name##_##V(const T* x, T* y, I* index, int64 items, Geometry g) {          \
+        max_forward<V, true, true>(x, y, index, items, g);                                                              \
+    }                                                                                                                   \
+    extern "C" __global__ void max_index_##name##_##V(const T* x, I* index, int64 items, Geometry g) {                  \
+        max_forward<V, false, true>(x, nullptr, index, items, g);                                                       \
+    }                                                                                                                   \
+    extern "C" __global__ void max_backward_##name##_##V(const I* index, const T* dy, T* dx, int64 items, Geometry g) { \
+        max_backward<V, false>(index, nullptr, dy, dx, items, g);                                                       \
+    }                                                                                                                   \
+    extern "C" __global__ void max_backward_relu_##name##_##V(const I* index, const T* y, const T* dy, T* dx,           \
+                                                              int64 items, Geometry g) {                                \
+        max_backward<V, true>(index, y, dy, dx, items, g);                                                              \
     }
-#define EACH(V)                                                                                     \
-    INDEXED(V, uint8, uint8)                                                                        \
-    INDEXED(V, int, int32)                                                                          \
-    extern "C" __global__ void max_forward_##V(const T* x, T* y, int64 items, GEOMETRY) {           \
-        max_forward<V, true, false>(x, y, (uint8*)nullptr, items, GIVEN);                           \
-    }                                                                                               \
-    extern "C" __global__ void ave_forward_##V(const T* x, T* y, int64 items, GEOMETRY) {           \
-        ave_forward<V>(x, y, items, GIVEN);                                                         \
-    }                                                                                               \
-    extern "C" __global__ void ave_backward_##V(const T* dy, T* dx, int64 items, GEOMETRY) {        \
-        ave_backward<V>(dy, dx, items, GIVEN);                                                      \
+#define EACH(V)                                                                                \
+    INDEXED(V, uint8, uint8)                                                                   \
+    INDEXED(V, int, int32)                                                                     \
+    extern "C" __global__ void max_forward_##V(const T* x, T* y, int64 items, Geometry g) {    \
+        max_forward<V, true, false>(x, y, (uint8*)nullptr, items, g);                          \
+    }                                                                                          \
+    extern "C" __global__ void ave_forward_##V(const T* x, T* y, int64 items, Geometry g) {    \
+        ave_forward<V>(x, y, items, g);                                                        \
+    }                                                                                          \
+    extern "C" __global__ void ave_backward_##V(const T* dy, T* dx, int64 items, Geometry g) { \
+        ave_backward<V>(dy, dx, items, g);                                                     \
     }
 EACH(1)
 EACH(4)
