@@ -57,7 +57,7 @@ class Settings:
 
     @property
     def said(self) -> str:
-        """For a device's description, by which measurements are kept: whatever changes results or the plans offered."""
+        """For a device's description, by which measurements are kept. Those of plans that are avoided stay true."""
         words = ["TF32 allowed" if self.tf32 else "TF32 forbidden"]
         words += [] if self.deterministic else ["also plans that are not deterministic"]
         return ", ".join(words)

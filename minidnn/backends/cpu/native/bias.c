@@ -86,8 +86,8 @@ void bias_gradient_slice(const Geometry *g, const float *dy, float *dx, float *d
     sum_up(g, NULL, dy, dx, db, workspace);
 }
 
-/* A ReLU's backward, y dy -> dx, and db, the sum of dx, which is taken while dx is still in a cache. dx may be a dy that
- * is no slice. */
+/* A ReLU's backward, y dy -> dx, and db, the sum of dx. The sum is taken while dx is still in a cache. dx may be dy,
+ * unless dy is a slice. */
 void bias_gradient_relu(const Geometry *g, const float *y, const float *dy, float *dx, float *db, float *workspace) {
     sum_up(g, y, dy, dx, db, workspace);
 }

@@ -148,7 +148,7 @@ static int goes_past(const Matrices *g, const float *c) {
 }
 
 /* C = A B, or C += A B to accumulate, by tiles of a panel, along C's rows. It serves where there is little to compute
- * for each byte of B, or of C: both are then long pieces of memory, and no tile costs a call. There is a loop for each
+ * for each byte of B, or of C. Both are then long pieces of memory, and no tile costs a call. There is a loop for each
  * number of rows. */
 #define ALONG_1(R)
 #define ALONG_2(R)                                                                              \

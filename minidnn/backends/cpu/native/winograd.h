@@ -175,8 +175,8 @@ static void filters_of_lanes(Filters f, int64_t r, int64_t from, int64_t to, flo
     }
 }
 
-/* The same for channels [first, last) of the result and [from, to) contracted ones, piece `item` of those into which
- * `filter_pieces` cuts them; u is for `first` and `from`. Successive pieces lie side by side in w. */
+/* The same for piece `item` of the channels [first, last) of the result and [from, to) contracted ones, which
+ * `filter_pieces` counts. u is where the values for `first` and `from` go. Successive pieces lie side by side in w. */
 static void filters(Filters f, int64_t first, int64_t last, int64_t from, int64_t to, int64_t item, float *u,
                     int64_t plane) {
     const int64_t across = up(last - first, LANES) / LANES, down = up(to - from, LANES) / LANES;
@@ -266,9 +266,9 @@ static void one_in(const Geometry *g, int64_t first, int64_t t, const float *x, 
             v + t * pitch(g->c), PANEL, read_plane(g));
 }
 
-/* The products of `count` tiles at a point and the contracted channels [k, k + depth), for `wide` channels of the
- * result; u has the filters' panels from these channels and from k on. They go to m[panel][point][tile][lane], and are
- * added to it if k is not 0. */
+/* The products of `count` tiles at a point, for `wide` channels of the result, over the contracted channels
+ * [k, k + depth). u has the filters' panels, from these channels and from k on. The products go to
+ * m[panel][point][tile][lane], and are added to it if k is not 0. */
 static void products(const Geometry *g, int point, int64_t count, int64_t wide, int64_t k, int64_t depth,
                      const float *u, const float *v, float *m) {
     const int64_t panels = up(wide, PANEL) / PANEL;
