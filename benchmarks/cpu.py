@@ -3,6 +3,7 @@
     python benchmarks/cpu.py                                              the nets and policies below
     python benchmarks/cpu.py --networks vgg16:4,lenet:64 --policies liveness:p --json
     python benchmarks/cpu.py --save                                       also writes benchmarks/results/cpu-<machine>.*
+    python benchmarks/cpu.py --avx2                                       both sides as on a CPU without AVX-512
 
 The peer is PyTorch, eager, in the faster of its two layouts. It runs with its default settings, and as an expert runs
 it: `tuned`, with a C library that keeps freed memory instead of giving it back in each step. The fastest of these four
@@ -26,6 +27,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -56,6 +58,8 @@ SETTINGS = {
     "default": {},
     "tuned": {"MALLOC_MMAP_THRESHOLD_": KEEP, "MALLOC_TRIM_THRESHOLD_": KEEP, "MALLOC_TOP_PAD_": str(64 << 20)},
 }
+# What holds oneDNN (ours and PyTorch's) and our own kernels, PyTorch's kernels, and MKL to AVX2.
+AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 ROUNDS = 7
 PAUSE = 0.05  # seconds between turns: OpenMP's threads spin for a while before they sleep
 BUSY = 0.05  # a share of the machine's cores; if other processes take more, the report warns about the times
@@ -177,11 +181,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"benchmarks/cpu.py: {error}", file=sys.stderr)
         return 2
     args.policies = list(dict.fromkeys(args.policies))
+    if args.avx2:
+        os.environ.update(AVX2)  # for the processes of both sides
     rows, code = _run(wanted, args)
     from benchmarks import report
 
     document = {"rows": rows, "machine": machine.described(), "date": date.today().isoformat(), "commit": commit(),
-                "threads": args.threads, "rounds": args.rounds, "busy": BUSY}  # fmt: skip
+                "threads": args.threads, "avx2": args.avx2, "rounds": args.rounds, "busy": BUSY}  # fmt: skip
     if args.json:
         report.dump(document)
     elif rows:
@@ -232,6 +238,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--policies", type=names, default=POLICIES, metavar="A,B", help=",".join(POLICIES))
     parser.add_argument("--threads", type=positive, default=2, metavar="N", help="of both sides (default: 2)")
     parser.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help=f"of turns (default: {ROUNDS})")
+    parser.add_argument("--avx2", action="store_true", help="hold both sides to AVX2, as on a CPU without AVX-512")
     parser.add_argument("--again", action="store_true", help="measure anew what our ops cost")
     parser.add_argument("--traceback", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print one JSON document")

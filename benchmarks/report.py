@@ -61,7 +61,7 @@ def about(document: Document) -> list[str]:
     found = [
         f"{m['cpu']}, {m['cores']} cores, {sizes.text(m['memory_bytes'])}; {m['system']}, Python {m['python']}. "
         f"{document['threads']} threads, {document['rounds']} rounds, {document['date']}, commit {document['commit']}.",
-        f"{rows[0]['device']}; {rows[0]['peer']}.",
+        f"{rows[0]['device']}; {rows[0]['peer']}.{' Both are held to AVX2.' if document['avx2'] else ''}",
         "PyTorch's time is that of its fastest settings and layout; `default ratio` is to its default settings. At the "
         f"limits products run at {max(r['limits']['flops'] for r in rows) / 1e9:.0f} GFLOP/s, and bytes move at "
         f"{max(r['limits']['bytes'] for r in rows) / 1e9:.1f} GB/s, the rates of one large product and one large copy.",
@@ -120,7 +120,7 @@ def picture(document: Document) -> str:
 def stem(document: Document) -> str:
     """The file name, without ending, of the results of the document's machine."""
     m = document["machine"]
-    return f"cpu-{slug(m['cpu'])}-{m['cores']}"
+    return f"cpu-{slug(m['cpu'])}-{m['cores']}{'-avx2' if document['avx2'] else ''}"
 
 
 def save(document: Document, folder: Path) -> Sequence[Path]:

@@ -188,7 +188,7 @@ def row(**values):
 
 def document(*rows):
     machine = {"cpu": "Some <CPU> @ 2 GHz", "cores": 2, "memory_bytes": 24 << 30, "system": "Linux 6", "python": "3.11"}
-    run = {"date": "2026-11-21", "commit": "abc", "threads": 2, "rounds": 7, "busy": 0.05}
+    run = {"date": "2026-11-21", "commit": "abc", "threads": 2, "rounds": 7, "busy": 0.05, "avx2": False}
     return {"rows": rows, "machine": machine, **run}
 
 
@@ -207,6 +207,13 @@ def test_a_busy_machine_is_said(capsys):
     assert "others took up to 40% of it" in capsys.readouterr().out
     report.show(document(row(others_share=None)))
     assert "not idle" not in capsys.readouterr().out
+
+
+def test_results_of_avx2_alone_say_so_and_have_files_of_their_own(capsys):
+    whole, held = document(row()), {**document(row()), "avx2": True}
+    report.show(held)
+    assert "Both are held to AVX2" in capsys.readouterr().out
+    assert report.stem(held) == f"{report.stem(whole)}-avx2"
 
 
 def test_the_picture_is_svg_and_keeps_within_it():

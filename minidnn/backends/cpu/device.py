@@ -58,7 +58,8 @@ class CpuDevice(Device):
         forks.end_threads_before(loaded.cdll)
         self.dnnl = Dnnl(loaded, threads)
         plural = "" if self.dnnl.threads == 1 else "s"
-        self.description = f"oneDNN {loaded.version} ({loaded.runtime}, {self.dnnl.threads} thread{plural})"
+        about = [loaded.runtime, f"{self.dnnl.threads} thread{plural}", self.dnnl.instructions]
+        self.description = f"oneDNN {loaded.version} ({', '.join(filter(None, about))})"
         self.found = f"oneDNN is {loaded.path} ({loaded.source})"
         try:
             library = compiled.load()

@@ -67,6 +67,14 @@ def test_a_file_of_the_cache_that_may_not_be_ours_is_made_anew(source, tmp_path,
     assert path.stat().st_ino != before and path.read_bytes() == whole and path.stat().st_mode & 0o777 == 0o600
 
 
+def test_what_holds_onednn_to_fewer_instructions_holds_our_kernels(source, tmp_path, monkeypatch):
+    all_of_them = compiled._path(tmp_path)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2")
+    assert compiled.options()[-1] == "-mno-avx512f" and compiled._path(tmp_path) != all_of_them
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "DEFAULT")
+    assert compiled.options() == compiled.OPTIONS and compiled._path(tmp_path) == all_of_them
+
+
 def test_a_cache_that_cannot_be_written_is_done_without_and_told(source, capsys):
     cache._say.cache_clear()
     for _ in range(2):

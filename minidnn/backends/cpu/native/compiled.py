@@ -27,6 +27,11 @@ from minidnn.files import cache
 SOURCES = Path(__file__).parent
 NAME = "minidnn"
 OPTIONS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fPIC")
+# oneDNN's own variable, which leaves instructions of this CPU unused, holds for our kernels, too.
+CEILING = "ONEDNN_MAX_CPU_ISA"
+WITHOUT = {"SSE41": "-mno-avx", "AVX": "-mno-avx2"} | dict.fromkeys(
+    ("AVX2", "AVX2_VNNI", "AVX2_VNNI_2"), "-mno-avx512f"
+)
 COMPILERS = ("cc", "gcc", "clang")  # in the order of search; the environment variable CC names another
 SECONDS = 120  # a compiler run that takes longer counts as hung: the slowest file needs a small part of this
 
@@ -116,17 +121,23 @@ def _compiler() -> str:
     raise NotCompiled(f"needs a C compiler once ({looked})")
 
 
+def options() -> tuple[str, ...]:
+    """The compiler's options here."""
+    without = WITHOUT.get(os.environ.get(CEILING, "").upper())
+    return (*OPTIONS, without) if without else OPTIONS
+
+
 def _compile(compiler: str, to: Path) -> None:
     """Compile all sources in parallel, and link them into the library `to`."""
     sources = sorted(SOURCES.glob("*.c"))
     objects = [to.with_name(f"{source.stem}.o") for source in sources]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done in [
-            pool.submit(_run, [compiler, *OPTIONS, "-c", "-o", str(made), str(source)])
+            pool.submit(_run, [compiler, *options(), "-c", "-o", str(made), str(source)])
             for source, made in zip(sources, objects, strict=True)
         ]:
             done.result()
-    _run([compiler, *OPTIONS, "-shared", "-o", str(to), *map(str, objects), "-lm"])
+    _run([compiler, *options(), "-shared", "-o", str(to), *map(str, objects), "-lm"])
 
 
 def _run(command: list[str]) -> None:
@@ -146,7 +157,7 @@ def _path(cache_dir: Path | None) -> Path:
         cache_dir = cache.home() / "native"
     files = sorted(SOURCES.glob("*.[ch]"))
     texts = (f"{file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
-    parts = [*texts, *OPTIONS, platform.machine(), _instructions()]
+    parts = [*texts, *options(), platform.machine(), _instructions()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     return cache_dir / f"{NAME}-{key}.so"
 

@@ -38,6 +38,8 @@ _QUERY = {
     SRC: 129, DIFF_SRC: 130, WEIGHTS: 131, DIFF_WEIGHTS: 132, DST: 133, DIFF_DST: 134,
     WORKSPACE: 135, SCRATCHPAD: 136,
 }  # fmt: skip
+# dnnl_cpu_isa_t, the widest first: each has the bits of those below it
+_INSTRUCTIONS = ((0x27, "AVX-512"), (0x7, "AVX2"), (0x3, "AVX"), (0x1, "SSE4.1"))
 _IMPLEMENTATION = 8
 _UNIMPLEMENTED = 3
 
@@ -148,6 +150,8 @@ class Dnnl:
         for name in ("memory_desc", "memory", "primitive_desc", "primitive", "engine", "stream"):
             getattr(c, f"dnnl_{name}_destroy").argtypes = [p]
         self._threads(threads)
+        effective = c.dnnl_get_effective_cpu_isa()
+        self.instructions = next((name for bits, name in _INSTRUCTIONS if effective & bits == bits), "")
         self.engine = self.create("dnnl_engine_create", "dnnl_engine_destroy", i(1), ctypes.c_size_t(0))
         self.stream = self.create("dnnl_stream_create", "dnnl_stream_destroy", self.engine, ctypes.c_uint(1))
         self.attr = self.attributes()
