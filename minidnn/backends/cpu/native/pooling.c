@@ -162,9 +162,16 @@ ALWAYS Meets meets(int64_t at, int64_t pad, int64_t kernel, int64_t stride, int6
     return (Meets){at_most(out - 1, (at + pad) / stride), over < 0 ? 0 : over / stride + 1};
 }
 
+/* The same for position `at`, from those of the position before, without a division. */
+ALWAYS Meets stepped(Meets m, int64_t at, int64_t pad, int64_t kernel, int64_t stride, int64_t out) {
+    m.last += m.last + 1 < out && (m.last + 1) * stride <= at + pad;
+    m.first += m.first * stride + kernel <= at + pad;
+    return m;
+}
+
 ALWAYS void from_maxima(const Geometry *g, const void *index, const float *y, const float *dy, int64_t image, Meets rows,
-                        Meets columns, int64_t row, int64_t column, float *dx, const int wide, int64_t c,
-                        const int many, int64_t lanes) {
+                        Meets columns, int64_t row, int64_t column, int past, float *dx, const int wide,
+                        int64_t c, const int many, int64_t lanes) {
     vec sum[4];
     bits positive[4];
     for (int v = 0; v < many; v++) sum[v] = (vec){0}, positive[v] = (bits){0};
@@ -179,31 +186,81 @@ ALWAYS void from_maxima(const Geometry *g, const void *index, const float *y, co
             }
         }
     for (int v = 0; v < many; v++)
-        store_some(dx + c + v * LANES, y ? choose(positive[v], sum[v], sum[v] - sum[v]) : sum[v], lanes);
+        put(dx + c + v * LANES, y ? choose(positive[v], sum[v], sum[v] - sum[v]) : sum[v], lanes, past);
 }
 
-static void line_from_maxima(const Geometry *given, const void *index, const float *y, const float *dy, float *dx,
-                             int64_t line) {
+static void line_from_maxima(const Geometry *given, const void *index, const float *y, const float *dy, int past,
+                             float *dx, int64_t line) {
     const Geometry here = *given, *g = &here;
     const int64_t image = line / g->h, row = line % g->h;
     const Meets rows = meets(row, g->ph, g->kh, g->sh, g->oh);
+    Meets columns = meets(0, g->pw, g->kw, g->sw, g->ow);
     for (int64_t column = 0; column < g->w; column++) {
-        const Meets columns = meets(column, g->pw, g->kw, g->sw, g->ow);
+        if (column) columns = stepped(columns, column, g->pw, g->kw, g->sw, g->ow);
         float *to = dx + (line * g->w + column) * g->c;
         if (g->wide)
-            ALL_CHANNELS(from_maxima, g, index, y, dy, image, rows, columns, row, column, to, 1);
+            ALL_CHANNELS(from_maxima, g, index, y, dy, image, rows, columns, row, column, past, to, 1);
         else if (y)
-            ALL_CHANNELS(from_maxima, g, index, y, dy, image, rows, columns, row, column, to, 0);
+            ALL_CHANNELS(from_maxima, g, index, y, dy, image, rows, columns, row, column, past, to, 0);
         else
-            ALL_CHANNELS(from_maxima, g, index, NULL, dy, image, rows, columns, row, column, to, 0);
+            ALL_CHANNELS(from_maxima, g, index, NULL, dy, image, rows, columns, row, column, past, to, 0);
+    }
+}
+
+/* Whether windows lie side by side, so that each pixel is in exactly one of them. */
+static int side_by_side(const Geometry *g) {
+    const int covered = g->oh * g->kh >= g->h && g->ow * g->kw >= g->w;
+    return g->sh == g->kh && g->sw == g->kw && g->ph == 0 && g->pw == 0 && covered;
+}
+
+/* Writes the pixels of a window of dx: dy, through the ReLU's backward unless y is null, at the place of the maximum, and
+ * 0 at the others. `image` is dx's. */
+ALWAYS void to_maximum(const Geometry *g, const void *index, const float *y, const float *dy, int64_t at, Window o,
+                       int past, float *image, const int wide, int64_t c, const int many, int64_t lanes) {
+    vec value[4];
+    bits where[4];
+    for (int v = 0; v < many; v++) {
+        where[v] = load_places(index, at + c + v * LANES, lanes, wide);
+        value[v] = 0 + load_some(dy + at + c + v * LANES, lanes); /* +0 for -0, as a sum has it */
+        if (y) value[v] = where_positive(load_some(y + at + c + v * LANES, lanes), value[v]);
+    }
+    for (int64_t r = o.top; r < o.bottom; r++)
+        for (int64_t q = o.left; q < o.right; q++) {
+            const int32_t place = (int32_t)((r - o.row) * g->kw + q - o.column);
+            float *pixel = image + (r * g->w + q) * g->c + c;
+            for (int v = 0; v < many; v++)
+                put(pixel + v * LANES, (vec)((bits)value[v] & (where[v] == place)), lanes, past);
+        }
+}
+
+/* Writes the windows of a line of dy. */
+static void line_to_maxima(const Geometry *given, const void *index, const float *y, const float *dy, int past, float *dx,
+                           int64_t line) {
+    const Geometry here = *given, *g = &here;
+    float *image = dx + line / g->oh * g->h * g->w * g->c;
+    for (int64_t column = 0; column < g->ow; column++) {
+        const Window o = window(g, line % g->oh, column);
+        const int64_t at = (line * g->ow + column) * g->c;
+        if (g->wide)
+            ALL_CHANNELS(to_maximum, g, index, y, dy, at, o, past, image, 1);
+        else if (y)
+            ALL_CHANNELS(to_maximum, g, index, y, dy, at, o, past, image, 0);
+        else
+            ALL_CHANNELS(to_maximum, g, index, NULL, dy, at, o, past, image, 0);
     }
 }
 
 /* dx = the sum of dy over the windows whose index names this pixel. Unless y is null, dx then goes through the backward
  * of the ReLU below the pooling: y, the pooling's output, has the signs of the maxima. */
 void pooling_from_maxima(const Geometry *g, const void *index, const float *y, const float *dy, float *dx) {
-#pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
-    for (int64_t line = 0; line < g->n * g->h; line++) line_from_maxima(g, index, y, dy, dx, line);
+    const int past = goes_past(dx, g->n * g->h * g->w, g->c), alone = side_by_side(g);
+#pragma omp parallel num_threads(g->threads) if (large(g))
+    {
+#pragma omp for schedule(static)
+        for (int64_t line = 0; line < g->n * (alone ? g->oh : g->h); line++)
+            alone ? line_to_maxima(g, index, y, dy, past, dx, line) : line_from_maxima(g, index, y, dy, past, dx, line);
+        if (past) stored_past();
+    }
 }
 
 /* `whole`: no window that contains the pixel is clipped, so all divide by the same number. */
@@ -225,8 +282,9 @@ static void line_from_averages(const Geometry *given, const float *dy, float *dx
     const Geometry here = *given, *g = &here;
     const int64_t image = line / g->h;
     const Meets rows = meets(line % g->h, g->ph, g->kh, g->sh, g->oh);
+    Meets columns = meets(0, g->pw, g->kw, g->sw, g->ow);
     for (int64_t column = 0; column < g->w; column++) {
-        const Meets columns = meets(column, g->pw, g->kw, g->sw, g->ow);
+        if (column) columns = stepped(columns, column, g->pw, g->kw, g->sw, g->ow);
         float *to = dx + (line * g->w + column) * g->c;
         if (places(g, rows.last, columns.last) == g->kh * g->kw)
             ALL_CHANNELS(from_averages, g, dy, image, rows, columns, to, 1);
