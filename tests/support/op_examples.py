@@ -67,11 +67,20 @@ class Maker:
         return Example(name, op, dict(zip(r, reads, strict=True)), exact)
 
 
-def place(device, example: Example, algorithm: Algorithm, shift: int = 0, together: bool = False, poison: int = 0xFF):
+def place(
+    device,
+    example: Example,
+    algorithm: Algorithm,
+    shift: int = 0,
+    together: bool = False,
+    poison: int = 0xFF,
+    off: int = 0,
+):
     """Put the example's tensors into an arena and prepare its op. Returns (call, {tensor: logical view}).
 
     shift: moves every offset by so many times 256 bytes. together: writes share bytes with reads as far as the op
-    permits. poison: the byte that fills the arena before, by default that of NaN."""
+    permits. poison: the byte that fills the arena before, by default that of NaN. off: moves every offset by so many
+    bytes more, off the multiples of 256 that plans have."""
     op = example.op
     taken: dict[Tensor, Tensor] = {}
     if together:
@@ -80,7 +89,7 @@ def place(device, example: Example, algorithm: Algorithm, shift: int = 0, togeth
                 taken[write] = read
     sizes = {t: -(-t.nbytes // 256) * 256 + 256 * shift for t in op.tensors if t not in taken}
     raw = np.full(sum(sizes.values()) + algorithm.workspace + 256 * shift + 4096, poison, np.uint8)
-    at = -raw.ctypes.data % 4096 + 256 * shift
+    at = -raw.ctypes.data % 4096 + 256 * shift + off
     views: dict[Tensor, np.ndarray] = {}
     for t, size in sizes.items():
         views[t] = device.array(raw[at : at + t.nbytes], t)

@@ -22,22 +22,23 @@ ALWAYS vec result(const float *const x[], const float c[], const int count, cons
 }
 
 ALWAYS void piece(int64_t from, int64_t to, const float *const x[], const float c[], const int count, const int relu,
-                  const float *saved, float *y) {
+                  const float *saved, int past, float *y) {
     int64_t i = from;
-    for (; i + LANES <= to; i += LANES) store(y + i, result(x, c, count, relu, saved, i, LANES));
+    for (; i + LANES <= to; i += LANES) put(y + i, result(x, c, count, relu, saved, i, LANES), LANES, past);
     if (i < to) store_some(y + i, result(x, c, count, relu, saved, i, to - i), to - i);
 }
 
 /* Each combination is compiled apart: the numbers of tensors and the branches are constants in its loop. */
-static void sums(const Geometry *g, int64_t from, int64_t to, const float *const x[], const float *saved, float *y) {
+static void sums(const Geometry *g, int64_t from, int64_t to, const float *const x[], const float *saved, int past,
+                 float *y) {
 #define COUNT(n)                                                           \
     case n:                                                                \
         if (saved)                                                         \
-            piece(from, to, x, g->coefficients, n, 0, saved, y);           \
+            piece(from, to, x, g->coefficients, n, 0, saved, past, y);     \
         else if (g->relu)                                                  \
-            piece(from, to, x, g->coefficients, n, 1, NULL, y);            \
+            piece(from, to, x, g->coefficients, n, 1, NULL, past, y);      \
         else                                                               \
-            piece(from, to, x, g->coefficients, n, 0, NULL, y);            \
+            piece(from, to, x, g->coefficients, n, 0, NULL, past, y);      \
         break
     switch (g->count) {
         COUNT(2);
@@ -51,8 +52,14 @@ static void sums(const Geometry *g, int64_t from, int64_t to, const float *const
 void elementwise_sum(const Geometry *g, const float *saved, const float *x0, const float *x1, const float *x2,
                      const float *x3, float *y) {
     const float *const x[MOST] = {x0, x1, x2, x3};
-#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->size > ALONE)
-    for (int64_t i = 0; i < g->size; i += PIECE) sums(g, i, at_most(i + PIECE, g->size), x, saved, y);
+    const int alone = y != saved && y != x0 && y != x1 && y != x2 && y != x3;
+    const int past = alone && goes_past(y, g->size / LANES, LANES);
+#pragma omp parallel num_threads(g->threads) if (g->size > ALONE)
+    {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < g->size; i += PIECE) sums(g, i, at_most(i + PIECE, g->size), x, saved, past, y);
+        if (past) stored_past();
+    }
 }
 
 typedef struct {

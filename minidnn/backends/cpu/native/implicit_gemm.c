@@ -102,7 +102,8 @@ static void pack_filters(const Geometry *g, const float *w, int64_t item, float 
  * the filters, some runs of some panels, stays in the first-level cache while all windows are multiplied by it. The
  * next block's products are added to c. `bias`: for these channels, or null. */
 static void convolve_panels(const Geometry *g, int64_t rows, int64_t panels, int half, const int64_t *at,
-                            const float *strip, const float *u, const float *bias, float *c, int64_t pitch) {
+                            const float *strip, const float *u, const float *bias, int past, float *c,
+                            int64_t pitch) {
     const int64_t count = runs(g), fit = BLOCK_FLOATS / (run(g) * PANEL);
     const int64_t block = fit < 1 ? 1 : fit < count ? fit : count, most = fit < count ? ABREAST : fit / count * ABREAST;
     const int64_t down = g->stride_h * strip_w(g) * g->from;
@@ -116,6 +117,7 @@ static void convolve_panels(const Geometry *g, int64_t rows, int64_t panels, int
             p.runs = first + block < count ? block : count - first;
             p.at = at + first;
             p.relu = g->relu && first + block >= count;
+            p.past = past && first + block >= count;
             p.start_down = first ? pitch : 0;
             p.start_over = first || bias ? PANEL : 0;
             for (int64_t r = 0; r < rows; r++) {
@@ -130,13 +132,14 @@ static void convolve_panels(const Geometry *g, int64_t rows, int64_t panels, int
 /* Computes `rows` rows of y, one group's channels, from a strip. Channels that do not fill a panel are computed in
  * `rest` and copied. */
 static void convolve_strip(const Geometry *g, int64_t rows, const int64_t *at, const float *strip, const float *u,
-                           const float *bias, float *y, float *rest) {
+                           const float *bias, int past, float *y, float *rest) {
     const int64_t all = g->group * g->to, whole = g->to / PANEL * PANEL, left = g->to - whole;
-    convolve_panels(g, rows, whole / PANEL, 0, at, strip, u, bias, y, all);
+    convolve_panels(g, rows, whole / PANEL, 0, at, strip, u, bias, past, y, all);
     if (left == 0) return;
     float padded[PANEL] = {0};
     if (bias) memcpy(padded, bias + whole, left * sizeof(float));
-    convolve_panels(g, rows, 1, left <= LANES, at, strip, u + whole * window(g), padded, rest, PANEL);
+    convolve_panels(g, rows, 1, left <= LANES, at, strip, u + whole * window(g), padded, 0, rest,
+                    PANEL);
     for (int64_t i = 0; i < rows * g->to_w; i++) memcpy(y + i * all + whole, rest + i * PANEL, left * sizeof(float));
 }
 
@@ -146,6 +149,7 @@ void implicit_gemm_convolve(const Geometry *g, const float *x, const float *w, c
     int64_t *at = (int64_t *)workspace;
     float *u = workspace + table_floats(runs(g)), *strips = u + filter_floats(g);
     const int64_t blocks = blocks_of_image(g), per_panel = window(g) * PANEL;
+    const int past = g->to % LANES == 0 && goes_past(y, g->n * g->to_h * g->to_w, g->group * g->to);
     for (int64_t r = 0; r < runs(g); r++) at[r] = begins(g, r);
 #pragma omp parallel num_threads(g->threads)
     {
@@ -158,11 +162,12 @@ void implicit_gemm_convolve(const Geometry *g, const float *x, const float *w, c
             const int64_t rows = row + g->rows < g->to_h ? g->rows : g->to_h - row;
             for (int64_t group = 0; group < g->group; group++) {
                 copy_strip(g, x + image * g->h * g->w * g->group * g->from, b, group, strip);
-                convolve_strip(g, rows, at, strip, u + group * panels(g) * per_panel, bias ? bias + group * g->to : 0,
+                convolve_strip(g, rows, at, strip, u + group * panels(g) * per_panel, bias ? bias + group * g->to : 0, past,
                                y + (image * g->to_h + row) * g->to_w * g->group * g->to + group * g->to,
                                strip + strip_floats(g));
             }
         }
+        if (past) stored_past();
     }
 }
 

@@ -95,8 +95,6 @@ typedef struct {
 } Matrices;
 MIRRORED(matrices, Matrices)
 
-enum { LARGE = 4 << 20 }; /* elements */
-
 /* Whether a block of A is copied, so that its rows lie together for each column. */
 static int copied(const Matrices *g) { return g->packed && g->down == 1; }
 /* A thread's workspace: a packed block of B, or only its ragged edge; and a copied block of A. */
@@ -142,11 +140,6 @@ static void ragged(Product p, int64_t rows, int64_t columns, const float *a, con
     }
 }
 
-/* Whether C is so large that no cache has it when it is needed next, and its rows are aligned. */
-static int goes_past(const Matrices *g, const float *c) {
-    return g->rows * g->columns > LARGE && g->columns % LANES == 0 && (uintptr_t)c % (LANES * sizeof *c) == 0;
-}
-
 /* C = A B, or C += A B to accumulate, by tiles of a panel, along C's rows. It serves where there is little to compute
  * for each byte of B, or of C. Both are then long pieces of memory, and no tile costs a call. There is a loop for each
  * number of rows. */
@@ -170,7 +163,7 @@ static void block_of(const Matrices *g, int64_t rows, int64_t from, int64_t widt
                      float *c, float *block) {
     const int64_t whole = width / PANEL * PANEL, column = copied_along(g);
     float *few = block + packed_floats(g);
-    const int once = g->depth <= g->deep, past = once && goes_past(g, c);
+    const int once = g->depth <= g->deep, past = once && goes_past(c, g->rows, g->columns);
     for (int64_t k = 0; k < g->depth; k += g->deep) {
         const int64_t depth = k + g->deep < g->depth ? g->deep : g->depth - k;
         const float *lying = b + k * g->columns + from, *left = a + k * g->along;

@@ -65,17 +65,11 @@ static const float ZEROS[PANEL];
                 }                                                                                             \
             }                                                                                                 \
         }                                                                                                     \
-        if (p->past) {                                                                                        \
-            _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)                                              \
-                _Pragma("GCC unroll 4") for (int v = 0; v < V; v++)                                           \
-                    store_past(c + i * pitch + v / 2 * aside + v % 2 * LANES, sum[i][v]);                     \
-            return;                                                                                           \
-        }                                                                                                     \
-        const int relu = p->relu != 0;                                                                        \
+        const int relu = p->relu != 0, past = p->past != 0;                                                   \
         _Pragma("GCC unroll 16") for (int i = 0; i < R; i++)                                                  \
             _Pragma("GCC unroll 4") for (int v = 0; v < V; v++)                                               \
-                store(c + i * pitch + v / 2 * aside + v % 2 * LANES,                                          \
-                      relu ? where_positive(sum[i][v], sum[i][v]) : sum[i][v]);                               \
+                put(c + i * pitch + v / 2 * aside + v % 2 * LANES,                                            \
+                    relu ? where_positive(sum[i][v], sum[i][v]) : sum[i][v], LANES, past);                    \
     }
 EACH_TILE(TILE_OF)
 

@@ -42,6 +42,21 @@ ALWAYS void stored_past(void) {
 #endif
 }
 
+/* a * b + c, rounded once if the CPU can. A compiler chooses between one rounding and two by the code around, so whatever
+ * has to be equal in two places is computed by this. */
+ALWAYS vec fused(vec a, vec b, vec c) {
+#if defined(__AVX512F__)
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX__) && defined(__FMA__)
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__FP_FAST_FMAF)
+    for (int j = 0; j < LANES; j++) c[j] = __builtin_fmaf(a[j], b[j], c[j]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+
 /* Lane by lane: a where all bits of `where` are set, b where none are. */
 ALWAYS vec choose(bits where, vec a, vec b) { return (vec)(((bits)a & where) | ((bits)b & ~where)); }
 
@@ -61,6 +76,14 @@ ALWAYS void store_some(float *p, vec v, int64_t n) {
     float lanes[LANES];
     store(lanes, v);
     for (int64_t j = 0; j < n; j++) p[j] = lanes[j];
+}
+
+/* Stores the n floats, past the caches if `past`: then they are a whole, aligned vector. */
+ALWAYS void put(float *p, vec v, int64_t n, int past) {
+    if (past)
+        store_past(p, v);
+    else
+        store_some(p, v, n);
 }
 
 /* Lane by lane: a where y > 0, else a - a, which is 0, or NaN if a is not finite. So a ReLU and its backward keep NaN

@@ -12,6 +12,7 @@
 #pragma once
 #include <omp.h>
 
+#include "pieces.h"
 #include "product.h"
 
 #define JOINED(filter, name) winograd##filter##x##filter##_##name
@@ -228,9 +229,13 @@ int64_t NAMED(convolve_bytes)(const Geometry *g) {
     return 4 * (g->group * filter_floats(g) + g->threads * (read_floats(g) + product_floats(g)));
 }
 
+/* Whether a vector is a line of the caches, and each group's channels are whole vectors. Only whole lines may go past
+ * the caches, one by one. */
+static int by_lines(const Geometry *g) { return sizeof(vec) == 64 && g->to_c % LANES == 0; }
+
 /* Writes channels [from, to) of `count` tiles of y, from their products m[panel][point][tile][lane]. */
 static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t count, int64_t from, int64_t to,
-                      const float *bias, float *y) {
+                      const float *bias, int past, float *y) {
     const int64_t pitch_of_y = g->group * g->to_c;
     for (int64_t t = 0; t < count; t++) {
         int64_t image, top, left;
@@ -245,8 +250,8 @@ static void tiles_out(const Geometry *g, const float *m, int64_t first, int64_t 
             for (int64_t a = 0; a < STEP && top + a < g->to_h; a++)
                 for (int64_t b = 0; b < STEP && left + b < g->to_w; b++) {
                     const vec one = field[a * TILE + b] + added;
-                    store_some(y + ((image * g->to_h + top + a) * g->to_w + left + b) * pitch_of_y + c,
-                               g->relu ? where_positive(one, one) : one, g->to_c - c);
+                    put(y + ((image * g->to_h + top + a) * g->to_w + left + b) * pitch_of_y + c,
+                        g->relu ? where_positive(one, one) : one, g->to_c - c, past);
                 }
         }
     }
@@ -302,7 +307,7 @@ static void convolve_few(const Geometry *g, Filters f, const float *x, const flo
                     for (int point = 0; point < POINTS; point++)
                         products(g, point, count, last - r, k, to - k, u, v, m);
                 }
-                tiles_out(g, m, 0, count, r, last, bias, y);
+                tiles_out(g, m, 0, count, r, last, bias, 0, y);
             }
         }
     }
@@ -315,6 +320,7 @@ void NAMED(convolve)(const Geometry *g, const float *x, const float *w, const fl
     const int64_t blocks = (tiles(g) + g->block - 1) / g->block, each = read_floats(g) + product_floats(g);
     const int64_t pieces = filter_pieces(g->to_c, g->c);
     float *u = workspace, *own = u + g->group * filter_floats(g);
+    const int past = by_lines(g) && goes_past(y, g->n * g->to_h * g->to_w, g->group * g->to_c);
     if (g->few) {
         convolve_few(g, (Filters){w, o, i, g->turned != 0}, x, bias, y, workspace);
         return;
@@ -336,9 +342,11 @@ void NAMED(convolve)(const Geometry *g, const float *x, const float *w, const fl
                 const float *panels = u + group * filter_floats(g) + r / PANEL * POINTS * filters_plane(g);
                 const int64_t last = r + GROUP < g->to_c ? r + GROUP : g->to_c;
                 for (int point = 0; point < POINTS; point++) products(g, point, count, last - r, 0, g->c, panels, v, m);
-                tiles_out(g, m, first, count, r, last, bias ? bias + group * g->to_c : bias, y + group * g->to_c);
+                tiles_out(g, m, first, count, r, last, bias ? bias + group * g->to_c : bias, past,
+                          y + group * g->to_c);
             }
         }
+        if (past) stored_past();
     }
 }
 

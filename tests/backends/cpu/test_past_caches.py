@@ -1,0 +1,47 @@
+"""Large results go past the caches, where their rows are aligned vectors. The bits are those of results that do not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.support.op_examples import Example, Maker, _some_index, attrs, compiled, run
+
+LARGE = 1 << 20  # elements (pieces.h)
+SHAPE = (2, 64, 92, 94)
+OFF = 4  # bytes: an address that is a float's, but no vector's
+OURS = ("native", "winograd", "implicit_gemm")  # beginnings of our algorithms' names
+
+
+def examples() -> Iterator[Example]:
+    m = Maker(0)
+    n, c, h, w = SHAPE
+    x, y = m.normal(*SHAPE), abs(m.normal(*SHAPE))
+    channels = [m.normal(c), m.normal(c) ** 2 + 0.1, m.normal(c), m.normal(c)]
+    for relu in ("", "_relu"):
+        yield m.example(f"batch_norm.normalize_scale{relu}", [x, *channels], [SHAPE], attrs(eps=1e-5), [(0, 0)])
+    yield m.example("eltwise.forward_relu", [x, y], [SHAPE], attrs(operation="SUM", coeff=(1.0, 2.0), index=None))
+    yield m.example("gradient.sum_relu", [y, x, x], [SHAPE], inplace=[(1, 0)])
+    for k, s in ((2, 2), (3, 2)):
+        o = h // 2, w // 2
+        a = attrs(method="MAX", kernel=(k, k), stride=(s, s), pad=(0, 0), saved="index")
+        index = _some_index(m, (h, w), o, (k, k), (s, s), (0, 0), (n, c, *o), "uint8")
+        dy, ys = m.normal(n, c, *o), m.normal(n, c, *o)
+        yield m.example("pooling.backward", [index, dy], [SHAPE], a, note=f"kernel {k}")
+        yield m.example("pooling.backward_relu", [index, ys, dy], [SHAPE], a, note=f"kernel {k}")
+    a = attrs(kernel=(3, 3), stride=(1, 1), pad=(1, 1), dilation=(1, 1), group=2)
+    few, weights = m.normal(n, 8, h, w), m.normal(c, 4, 3, 3)
+    yield m.example("convolution.forward_relu", [few, weights, m.normal(c)], [SHAPE], a)
+    yield m.example("inner_product.backward_data", [m.normal(9, 1 << 16), m.normal(17, 9)], [(17, 1 << 16)])
+
+
+def test_the_bits_are_those_of_results_that_stay():
+    device = compiled(2)
+    for e in examples():
+        assert e.op.writes[0].size > LARGE
+        ours = [a for a in device.algorithms(e.op) if a.name.startswith(OURS)]
+        assert ours, e.name
+        for algorithm in ours:
+            past, stays = (run(device, e, algorithm, off=off)[0] for off in (0, OFF))
+            assert past.tobytes() == stays.tobytes(), f"{e.name}: {algorithm.name}"
+            if e.op.inplace:
+                assert past.tobytes() == run(device, e, algorithm, together=True)[0].tobytes(), f"{e.name}: in place"
