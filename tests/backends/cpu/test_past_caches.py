@@ -19,6 +19,14 @@ def examples() -> Iterator[Example]:
     channels = [m.normal(c), m.normal(c) ** 2 + 0.1, m.normal(c), m.normal(c)]
     for relu in ("", "_relu"):
         yield m.example(f"batch_norm.normalize_scale{relu}", [x, *channels], [SHAPE], attrs(eps=1e-5), [(0, 0)])
+        dy = m.normal(*SHAPE)
+        reads, inplace = [x, *channels, dy], [(5, 0), (0, 0)]
+        kind = f"batch_norm.backward_scale{relu}"
+        yield m.example(kind, reads, [SHAPE, (c,), (c,)], attrs(eps=1e-5), inplace)
+    a = attrs(size=5, alpha=0.1, beta=0.75, k=1.0, region="ACROSS_CHANNELS", saved="x")
+    yield m.example("lrn.forward", [x], [SHAPE], a)
+    yield m.example("lrn.backward", [x, dy], [SHAPE], a)
+    yield m.example("concat.forward", [x, x], [(n, 2 * c, h, w)], attrs(axis=1))
     yield m.example("eltwise.forward_relu", [x, y], [SHAPE], attrs(operation="SUM", coeff=(1.0, 2.0), index=None))
     yield m.example("gradient.sum_relu", [y, x, x], [SHAPE], inplace=[(1, 0)])
     for k, s in ((2, 2), (3, 2)):

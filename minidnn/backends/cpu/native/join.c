@@ -10,9 +10,9 @@ typedef struct {
 } Geometry;
 MIRRORED(join, Geometry)
 
-static void copy(int64_t n, const float *restrict x, float *restrict y) {
+static void copy(int64_t n, const float *restrict x, int past, float *restrict y) {
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) store(y + i, load(x + i));
+    for (; i + LANES <= n; i += LANES) put(y + i, load(x + i), LANES, past);
     if (i < n && n >= LANES) /* the last vector overlaps the one before: some elements are copied twice */
         store(y + n - LANES, load(x + n - LANES));
     else
@@ -21,7 +21,12 @@ static void copy(int64_t n, const float *restrict x, float *restrict y) {
 
 void join_rows(const Geometry *g, const float *x, float *y) {
     const int64_t at_once = up(PIECE, g->width) / g->width, width = g->width, from = g->from, to = g->to;
-#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->rows * width > ALONE)
-    for (int64_t r = 0; r < g->rows; r += at_once)
-        for (int64_t i = r; i < at_most(g->rows, r + at_once); i++) copy(width, x + i * from, y + i * to);
+    const int past = width % LANES == 0 && goes_past(y, g->rows, to);
+#pragma omp parallel num_threads(g->threads) if (g->rows * width > ALONE)
+    {
+#pragma omp for schedule(static)
+        for (int64_t r = 0; r < g->rows; r += at_once)
+            for (int64_t i = r; i < at_most(g->rows, r + at_once); i++) copy(width, x + i * from, past, y + i * to);
+        if (past) stored_past();
+    }
 }

@@ -58,16 +58,17 @@ ALWAYS void squares(const Geometry *g, const float *x, float *row) {
 
 ALWAYS vec sums(const Geometry *g, const float *row, int64_t c) { return g->k + g->alpha * windows(row + c, g->size); }
 
-ALWAYS void forward(const Geometry *g, const float *x, float *y, float *row, const int roots) {
+ALWAYS void forward(const Geometry *g, const float *x, int past, float *y, float *row, const int roots) {
     squares(g, x, row);
     for (int64_t c = 0; c < g->c; c += LANES) {
         const vec s = sums(g, row, c);
-        store_some(y + c, load_some(x + c, g->c - c) * power(s, 1 / s, g->beta, roots), g->c - c);
+        put(y + c, load_some(x + c, g->c - c) * power(s, 1 / s, g->beta, roots), g->c - c, past);
     }
 }
 
 /* dx = dy s^-beta - 2 alpha beta x (the sum over the window of dy x s^(-beta - 1)) */
-ALWAYS void backward(const Geometry *g, const float *x, const float *dy, float *dx, float *row, const int roots) {
+ALWAYS void backward(const Geometry *g, const float *x, const float *dy, int past, float *dx, float *row,
+                     const int roots) {
     float *terms = row + row_floats(g), *first = terms + row_floats(g);
     squares(g, x, row);
     for (int64_t c = 0; c < g->c; c += LANES) {
@@ -79,34 +80,42 @@ ALWAYS void backward(const Geometry *g, const float *x, const float *dy, float *
     const float factor = 2 * g->alpha * g->beta;
     for (int64_t c = 0; c < g->c; c += LANES) {
         const vec v = factor * load_some(x + c, g->c - c) * windows(terms + c, g->size);
-        store_some(dx + c, load(first + c) - v, g->c - c);
+        put(dx + c, load(first + c) - v, g->c - c, past);
     }
 }
 
 /* Processes positions [from, to) with this thread's rows of scratch; forward if dy is null. (The geometry is copied,
  * since a compiler must assume that writes to `out` change the original.) */
-static void positions(const Geometry *given, int64_t from, int64_t to, const float *x, const float *dy, float *out,
-                      float *workspace) {
+static void positions(const Geometry *given, int64_t from, int64_t to, const float *x, const float *dy, int past,
+                      float *out, float *workspace) {
     const Geometry here = *given, *g = &here;
     float *row = workspace + omp_get_thread_num() * ROWS * row_floats(g);
     memset(row, 0, 4 * ROWS * row_floats(g));
     const int roots = g->beta == 0.75f;
     for (int64_t at = from * g->c; at < to * g->c; at += g->c) {
         if (dy)
-            roots ? backward(g, x + at, dy + at, out + at, row, 1) : backward(g, x + at, dy + at, out + at, row, 0);
+            roots ? backward(g, x + at, dy + at, past, out + at, row, 1)
+                  : backward(g, x + at, dy + at, past, out + at, row, 0);
         else
-            roots ? forward(g, x + at, out + at, row, 1) : forward(g, x + at, out + at, row, 0);
+            roots ? forward(g, x + at, past, out + at, row, 1) : forward(g, x + at, past, out + at, row, 0);
+    }
+}
+
+static void all_positions(const Geometry *g, const float *x, const float *dy, float *out, float *workspace) {
+    const int past = out != x && out != dy && goes_past(out, g->positions, g->c);
+#pragma omp parallel num_threads(g->threads) if (several(g))
+    {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < g->positions; i += AT_ONCE)
+            positions(g, i, at_most(g->positions, i + AT_ONCE), x, dy, past, out, workspace);
+        if (past) stored_past();
     }
 }
 
 void lrn_forward(const Geometry *g, const float *x, float *y, float *workspace) {
-#pragma omp parallel for num_threads(g->threads) schedule(static) if (several(g))
-    for (int64_t i = 0; i < g->positions; i += AT_ONCE)
-        positions(g, i, at_most(g->positions, i + AT_ONCE), x, NULL, y, workspace);
+    all_positions(g, x, NULL, y, workspace);
 }
 
 void lrn_backward(const Geometry *g, const float *x, const float *dy, float *dx, float *workspace) {
-#pragma omp parallel for num_threads(g->threads) schedule(static) if (several(g))
-    for (int64_t i = 0; i < g->positions; i += AT_ONCE)
-        positions(g, i, at_most(g->positions, i + AT_ONCE), x, dy, dx, workspace);
+    all_positions(g, x, dy, dx, workspace);
 }

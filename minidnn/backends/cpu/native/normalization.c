@@ -103,7 +103,7 @@ ALWAYS void slopes(Pass p, int64_t at, int64_t k, int64_t n) {
 /* dx = factor (du - mean(du) - (x - mean) mean(du (x - mean)) / (variance + eps)) */
 ALWAYS void differentiated(Pass p, int64_t at, int64_t k, int64_t n) {
     const vec away = centred(p, at, k, n), du = gradient(p, away, at, k, n);
-    store_some(p.to + at, load(p.factor + k) * (du - load(p.bias + k) - away * load(p.slope + k)), n);
+    put(p.to + at, load(p.factor + k) * (du - load(p.bias + k) - away * load(p.slope + k)), n, p.past);
 }
 
 /* Applies a step to each piece. The sums begin at 0 and lie in `sums`, two rows per piece. */
@@ -216,8 +216,9 @@ void batch_norm_backward(const Geometry *g, const float *x, const float *mean, c
                          float *dbeta, float *workspace) {
     const int64_t row = pitch(g), count = pieces(g);
     float *factor = workspace, *bias = factor + row, *slope = bias + row, *sums = slope + row;
-    const Pass p = {.c = g->c, .rectified = g->rectified, .x = x, .dy = dy, .to = dx, .mean = mean, .factor = factor,
-                    .beta = beta, .bias = bias, .slope = slope};
+    const Pass p = {.c = g->c, .rectified = g->rectified, .past = dx != x && dx != dy && goes_past(dx, g->rows, g->c),
+                    .x = x, .dy = dy, .to = dx, .mean = mean, .factor = factor, .beta = beta, .bias = bias,
+                    .slope = slope};
 #pragma omp parallel num_threads(threads(g))
     {
         factors(g, gamma, variance, factor);
@@ -242,5 +243,6 @@ void batch_norm_backward(const Geometry *g, const float *x, const float *mean, c
         }
 #pragma omp for schedule(static)
         for (int64_t i = count - 1; i >= 0; i--) along(p, start(g, i), start(g, i + 1), differentiated);
+        if (p.past) stored_past();
     }
 }
