@@ -34,10 +34,11 @@ def goals(row: Row) -> tuple[float | None, float | None]:
 
 
 HEADINGS = (
-    "network", "batch", "policy", "time", "at the limits", "PyTorch's", "settings", "layout", "ratio", "goal",
+    "network", "batch", "policy", "time", "at the limits", "PyTorch's", "settings", "layout", "ratio", "rounds", "goal",
     "default ratio", "peak", "PyTorch's peak", "peak ratio", "peak goal",
 )  # fmt: skip
-SPARE = ("peak goal", "goal", "layout", "settings", "default ratio")  # left out first where a terminal is narrow
+# What is left out first where a terminal is narrow.
+SPARE = ("peak goal", "goal", "rounds", "layout", "settings", "default ratio")
 
 
 def _cells(row: Row) -> list[str]:
@@ -45,10 +46,16 @@ def _cells(row: Row) -> list[str]:
     return [
         row["network"], str(row["batch"]), row["policy"],
         table.duration(row["seconds"]), table.duration(row["limit_seconds"]), table.duration(row["peer_seconds"]),
-        row["peer_settings"], row["peer_layout"], f"{row['seconds_ratio']:.2f}", _goal(seconds),
+        row["peer_settings"], row["peer_layout"], f"{row['seconds_ratio']:.2f}", _spread(row), _goal(seconds),
         f"{row['default_ratio']:.2f}", table.size(row["peak_bytes"]),
         table.size(row["peer_peak_bytes"]), f"{row['memory_ratio']:.2f}", _goal(nbytes),
     ]  # fmt: skip
+
+
+def _spread(row: Row) -> str:
+    """The least and the largest ratio of a round."""
+    ratios = [own / peer for own, peer in zip(row["rounds"], row["peer_rounds"], strict=True)]
+    return f"{min(ratios):.2f}–{max(ratios):.2f}"
 
 
 def _goal(value: float | None) -> str:
@@ -62,7 +69,8 @@ def about(document: Document) -> list[str]:
         f"{m['cpu']}, {m['cores']} cores, {sizes.text(m['memory_bytes'])}; {m['system']}, Python {m['python']}. "
         f"{document['threads']} threads, {document['rounds']} rounds, {document['date']}, commit {document['commit']}.",
         f"{rows[0]['device']}; {rows[0]['peer']}.{' Both are held to AVX2.' if document['avx2'] else ''}",
-        "PyTorch's time is that of its fastest settings and layout; `default ratio` is to its default settings. At the "
+        "PyTorch's time is that of its fastest settings and layout; `rounds` has the least and largest ratio of a "
+        "round, `default ratio` is to its default settings. At the "
         f"limits products run at {max(r['limits']['flops'] for r in rows) / 1e9:.0f} GFLOP/s, and bytes move at "
         f"{max(r['limits']['bytes'] for r in rows) / 1e9:.1f} GB/s, the rates of one large product and one large copy.",
     ]
@@ -82,7 +90,7 @@ def show(document: Document) -> None:
         HEADINGS,
         lines,
         "A training iteration beside PyTorch's",
-        spare=("peak goal", "goal", "layout", "settings", "default ratio"),
+        spare=SPARE,
     )
     for sentence in about(document):
         print(sentence)

@@ -182,6 +182,7 @@ def row(**values):
         "seconds_ratio": 0.55, "peak_bytes": 17 << 20, "peer_peak_bytes": 20 << 20, "memory_ratio": 0.85,
         "peer_settings": "tuned", "peer_layout": "channels_last", "default_ratio": 0.4, "limit_seconds": 1.5,
         "limits": {"flops": 4e11, "bytes": 2e10}, "others_share": 0.01, "device": "oneDNN", "peer": "PyTorch 2.13.0",
+        "rounds": [1.0, 1.1, 1.3], "peer_rounds": [2.0, 2.0, 2.0],
     }  # fmt: skip
     return found | values
 
@@ -198,6 +199,10 @@ def test_goals_are_the_issue_s():
     assert report.goals(row(network="resnet50", batch=8, policy="recompute_cheap:p")) == (None, 0.65)
     assert report.goals(row(network="vgg19")) == report.goals(row(batch=8)) == (None, None)
     assert {f"{name}:{batch}" for name, batch in report.LIVENESS} == set(cpu.NETWORKS.split(","))
+
+
+def test_the_spread_of_the_rounds_is_shown():
+    assert "| 0.55 | 0.50–0.65 | 0.42 |" in report.markdown(document(row()))
 
 
 def test_a_busy_machine_is_said(capsys):
