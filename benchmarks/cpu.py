@@ -58,7 +58,7 @@ SETTINGS = {
     "default": {},
     "tuned": {"MALLOC_MMAP_THRESHOLD_": KEEP, "MALLOC_TRIM_THRESHOLD_": KEEP, "MALLOC_TOP_PAD_": str(64 << 20)},
 }
-# What holds oneDNN (ours and PyTorch's) and our own kernels, PyTorch's kernels, and MKL to AVX2.
+# These variables hold both sides to AVX2: oneDNN and our own kernels, PyTorch's kernels, MKL.
 AVX2 = {"ONEDNN_MAX_CPU_ISA": "AVX2", "ATEN_CPU_CAPABILITY": "avx2", "MKL_ENABLE_INSTRUCTIONS": "AVX2"}
 ROUNDS = 7
 PAUSE = 0.05  # seconds between turns: OpenMP's threads spin for a while before they sleep

@@ -4,7 +4,7 @@
 
 For each net and format it makes the TRAIN program, fused as the cuda device fuses it, and plans it by `--policy`. The
 recipe of each op has launches of our own kernels and executions of cuDNN's plans. cuDNN lists plans and workspaces
-for a card of tests/support/cuda/gpus.yaml that this machine need not have. It needs cuDNN's packages (.venv-cuda13).
+for a card of tests/support/cuda/gpus.yaml. The card need not be here, but cuDNN's packages must (.venv-cuda13).
 
 The bytes are those of our own kernels. Each argument of a launch that points to a tensor counts as one pass over that
 tensor, and as two if the kernel updates the tensor in place. Pieces of the workspace count likewise. So

@@ -86,12 +86,7 @@ def dump(document: Document) -> None:
 
 def show(document: Document) -> None:
     lines = [_cells(row) for row in document["rows"]]
-    table.plain(
-        HEADINGS,
-        lines,
-        "A training iteration beside PyTorch's",
-        spare=SPARE,
-    )
+    table.plain(HEADINGS, lines, "A training iteration beside PyTorch's", spare=SPARE)
     for sentence in about(document):
         print(sentence)
 

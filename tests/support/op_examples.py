@@ -268,7 +268,7 @@ def poolings(m: Maker) -> Iterator[Example]:
         dtype = "uint8" if k[0] * k[1] <= 256 else "int32"
         yield m.example("pooling.forward", [x], [dy.shape], a, note=f"MAX {note}", exact=True)
         yield m.example("pooling.forward", [x], [dy.shape] * 2, a, dtypes={1: dtype}, note=f"MAX {note}", exact=True)
-        index = _some_index(m, (h, w), o, k, s, p, dy.shape, dtype)
+        index = some_index(m, (h, w), o, k, s, p, dy.shape, dtype)
         yield m.example("pooling.backward", [index, dy], [x.shape], a, note=f"MAX {note}")
 
 
@@ -277,7 +277,7 @@ def _ceil_mode(h: int, k: int, s: int, p: int) -> int:
     return o - 1 if (p > 0 and (o - 1) * s >= h + p) or (o - 1) * s >= h + p else o
 
 
-def _some_index(m: Maker, size, o, k, s, p, shape, dtype) -> np.ndarray:
+def some_index(m: Maker, size, o, k, s, p, shape, dtype) -> np.ndarray:
     """Random positions within windows, as MAX pooling's index, that lie on the image and not in its padding."""
     index = np.empty(shape, dtype)
     for i in range(o[0]):
@@ -536,7 +536,7 @@ def channels(m: Maker) -> Iterator[Example]:
             outs, kinds = ([shape] * 2, {1: dtype}) if places else ([shape], {})
             note = f"MAX, {dtype} {places}"
             yield m.example("pooling.forward", [x], outs, a, dtypes=kinds, note=note, exact=True)
-            index = _some_index(m, size, o, k, s, p, shape, dtype)
+            index = some_index(m, size, o, k, s, p, shape, dtype)
             yield m.example("pooling.backward", [index, dy], [x.shape], a, note=note)
         a = attrs(method="AVE", kernel=k, stride=s, pad=p, saved=None)
         yield m.example("pooling.forward", [x], [shape], a, note="AVE")

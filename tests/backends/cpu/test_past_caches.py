@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.support.op_examples import Example, Maker, _some_index, attrs, compiled, run
+from tests.support.op_examples import Example, Maker, attrs, compiled, run, some_index
 
 LARGE = 1 << 20  # elements (pieces.h)
 SHAPE = (2, 64, 92, 94)
@@ -32,7 +32,7 @@ def examples() -> Iterator[Example]:
     for k, s in ((2, 2), (3, 2)):
         o = h // 2, w // 2
         a = attrs(method="MAX", kernel=(k, k), stride=(s, s), pad=(0, 0), saved="index")
-        index = _some_index(m, (h, w), o, (k, k), (s, s), (0, 0), (n, c, *o), "uint8")
+        index = some_index(m, (h, w), o, (k, k), (s, s), (0, 0), (n, c, *o), "uint8")
         dy, ys = m.normal(n, c, *o), m.normal(n, c, *o)
         yield m.example("pooling.backward", [index, dy], [SHAPE], a, note=f"kernel {k}")
         yield m.example("pooling.backward_relu", [index, ys, dy], [SHAPE], a, note=f"kernel {k}")

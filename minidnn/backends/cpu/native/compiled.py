@@ -27,11 +27,12 @@ from minidnn.files import cache
 SOURCES = Path(__file__).parent
 NAME = "minidnn"
 OPTIONS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fPIC")
-# oneDNN's own variable, which leaves instructions of this CPU unused, holds for our kernels, too.
+# oneDNN's own variable leaves instructions of this CPU unused. Our kernels obey it, too: its value -> our option.
 CEILING = "ONEDNN_MAX_CPU_ISA"
-WITHOUT = {"SSE41": "-mno-avx", "AVX": "-mno-avx2"} | dict.fromkeys(
-    ("AVX2", "AVX2_VNNI", "AVX2_VNNI_2"), "-mno-avx512f"
-)
+WITHOUT = {
+    "SSE41": "-mno-avx", "AVX": "-mno-avx2",
+    "AVX2": "-mno-avx512f", "AVX2_VNNI": "-mno-avx512f", "AVX2_VNNI_2": "-mno-avx512f",
+}  # fmt: skip
 COMPILERS = ("cc", "gcc", "clang")  # in the order of search; the environment variable CC names another
 SECONDS = 120  # a compiler run that takes longer counts as hung: the slowest file needs a small part of this
 
@@ -122,7 +123,7 @@ def _compiler() -> str:
 
 
 def options() -> tuple[str, ...]:
-    """The compiler's options here."""
+    """The compiler's options on this CPU, with this environment."""
     without = WITHOUT.get(os.environ.get(CEILING, "").upper())
     return (*OPTIONS, without) if without else OPTIONS
 
@@ -131,13 +132,14 @@ def _compile(compiler: str, to: Path) -> None:
     """Compile all sources in parallel, and link them into the library `to`."""
     sources = sorted(SOURCES.glob("*.c"))
     objects = [to.with_name(f"{source.stem}.o") for source in sources]
+    command = [compiler, *options()]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         for done in [
-            pool.submit(_run, [compiler, *options(), "-c", "-o", str(made), str(source)])
+            pool.submit(_run, [*command, "-c", "-o", str(made), str(source)])
             for source, made in zip(sources, objects, strict=True)
         ]:
             done.result()
-    _run([compiler, *options(), "-shared", "-o", str(to), *map(str, objects), "-lm"])
+    _run([*command, "-shared", "-o", str(to), *map(str, objects), "-lm"])
 
 
 def _run(command: list[str]) -> None:

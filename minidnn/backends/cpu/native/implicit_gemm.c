@@ -102,8 +102,7 @@ static void pack_filters(const Geometry *g, const float *w, int64_t item, float 
  * the filters, some runs of some panels, stays in the first-level cache while all windows are multiplied by it. The
  * next block's products are added to c. `bias`: for these channels, or null. */
 static void convolve_panels(const Geometry *g, int64_t rows, int64_t panels, int half, const int64_t *at,
-                            const float *strip, const float *u, const float *bias, int past, float *c,
-                            int64_t pitch) {
+                            const float *strip, const float *u, const float *bias, int past, float *c, int64_t pitch) {
     const int64_t count = runs(g), fit = BLOCK_FLOATS / (run(g) * PANEL);
     const int64_t block = fit < 1 ? 1 : fit < count ? fit : count, most = fit < count ? ABREAST : fit / count * ABREAST;
     const int64_t down = g->stride_h * strip_w(g) * g->from;
@@ -138,8 +137,7 @@ static void convolve_strip(const Geometry *g, int64_t rows, const int64_t *at, c
     if (left == 0) return;
     float padded[PANEL] = {0};
     if (bias) memcpy(padded, bias + whole, left * sizeof(float));
-    convolve_panels(g, rows, 1, left <= LANES, at, strip, u + whole * window(g), padded, 0, rest,
-                    PANEL);
+    convolve_panels(g, rows, 1, left <= LANES, at, strip, u + whole * window(g), padded, 0, rest, PANEL);
     for (int64_t i = 0; i < rows * g->to_w; i++) memcpy(y + i * all + whole, rest + i * PANEL, left * sizeof(float));
 }
 
@@ -162,8 +160,8 @@ void implicit_gemm_convolve(const Geometry *g, const float *x, const float *w, c
             const int64_t rows = row + g->rows < g->to_h ? g->rows : g->to_h - row;
             for (int64_t group = 0; group < g->group; group++) {
                 copy_strip(g, x + image * g->h * g->w * g->group * g->from, b, group, strip);
-                convolve_strip(g, rows, at, strip, u + group * panels(g) * per_panel, bias ? bias + group * g->to : 0, past,
-                               y + (image * g->to_h + row) * g->to_w * g->group * g->to + group * g->to,
+                convolve_strip(g, rows, at, strip, u + group * panels(g) * per_panel, bias ? bias + group * g->to : 0,
+                               past, y + (image * g->to_h + row) * g->to_w * g->group * g->to + group * g->to,
                                strip + strip_floats(g));
             }
         }

@@ -46,8 +46,8 @@ typedef struct {
 /* Processes the elements from `at` on, of the channels from k on: n of them, at most LANES. */
 typedef void Step(Pass p, int64_t at, int64_t k, int64_t n);
 
-/* Elements that are prefetched before they are needed, since the hardware's own prefetching is late for a single stream.
- * (A prefetch beyond the end does nothing.) */
+/* Elements that are prefetched before they are needed. The hardware's own prefetching is late for a single stream. (A
+ * prefetch beyond the end does nothing.) */
 enum { AHEAD = 512 };
 
 /* Applies a step to all elements of rows [from, to). */
@@ -177,8 +177,8 @@ void batch_norm_moments(const Geometry *g, const float *x, float *mean, float *v
 /* x mean variance (gamma beta) -> y; y may have the bytes of x */
 void batch_norm_normalize(const Geometry *g, const float *x, const float *mean, const float *variance,
                           const float *gamma, const float *beta, float *y, float *workspace) {
-    const Pass p = {.c = g->c, .rectified = g->rectified, .past = x != y && goes_past(y, g->rows, g->c), .x = x, .to = y,
-                    .mean = mean, .factor = workspace, .beta = beta};
+    const Pass p = {.c = g->c, .rectified = g->rectified, .past = y != x && goes_past(y, g->rows, g->c), .x = x,
+                    .to = y, .mean = mean, .factor = workspace, .beta = beta};
 #pragma omp parallel num_threads(threads(g))
     {
         factors(g, gamma, variance, workspace);

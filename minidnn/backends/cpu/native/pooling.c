@@ -213,8 +213,8 @@ static int side_by_side(const Geometry *g) {
     return g->sh == g->kh && g->sw == g->kw && g->ph == 0 && g->pw == 0 && covered;
 }
 
-/* Writes the pixels of a window of dx: dy, through the ReLU's backward unless y is null, at the place of the maximum, and
- * 0 at the others. `image` is dx's. */
+/* Writes a window of dx: dy at the place of the maximum, and 0 elsewhere. Unless y is null, dy goes through the ReLU's
+ * backward first. `image` is dx's. */
 ALWAYS void to_maximum(const Geometry *g, const void *index, const float *y, const float *dy, int64_t at, Window o,
                        int past, float *image, const int wide, int64_t c, const int many, int64_t lanes) {
     vec value[4];
@@ -234,8 +234,8 @@ ALWAYS void to_maximum(const Geometry *g, const void *index, const float *y, con
 }
 
 /* Writes the windows of a line of dy. */
-static void line_to_maxima(const Geometry *given, const void *index, const float *y, const float *dy, int past, float *dx,
-                           int64_t line) {
+static void line_to_maxima(const Geometry *given, const void *index, const float *y, const float *dy, int past,
+                           float *dx, int64_t line) {
     const Geometry here = *given, *g = &here;
     float *image = dx + line / g->oh * g->h * g->w * g->c;
     for (int64_t column = 0; column < g->ow; column++) {

@@ -176,8 +176,9 @@ static void filters_of_lanes(Filters f, int64_t r, int64_t from, int64_t to, flo
     }
 }
 
-/* The same for piece `item` of the channels [first, last) of the result and [from, to) contracted ones, which
- * `filter_pieces` counts. u is where the values for `first` and `from` go. Successive pieces lie side by side in w. */
+/* The same for one piece of the channels [first, last) of the result and the contracted channels [from, to).
+ * `filter_pieces` counts the pieces, and `item` is the piece's number. The values for `first` and `from` go to u.
+ * Successive pieces lie side by side in w. */
 static void filters(Filters f, int64_t first, int64_t last, int64_t from, int64_t to, int64_t item, float *u,
                     int64_t plane) {
     const int64_t across = up(last - first, LANES) / LANES, down = up(to - from, LANES) / LANES;
@@ -271,8 +272,8 @@ static void one_in(const Geometry *g, int64_t first, int64_t t, const float *x, 
             v + t * pitch(g->c), PANEL, read_plane(g));
 }
 
-/* The products of `count` tiles at a point, for `wide` channels of the result, over the contracted channels
- * [k, k + depth). u has the filters' panels, from these channels and from k on. The products go to
+/* The products of `count` tiles at a point. They are for `wide` channels of the result, and sum over the contracted
+ * channels [k, k + depth). The filters' panels in u begin with these channels and with k. The products go to
  * m[panel][point][tile][lane], and are added to it if k is not 0. */
 static void products(const Geometry *g, int point, int64_t count, int64_t wide, int64_t k, int64_t depth,
                      const float *u, const float *v, float *m) {
@@ -320,11 +321,11 @@ void NAMED(convolve)(const Geometry *g, const float *x, const float *w, const fl
     const int64_t blocks = (tiles(g) + g->block - 1) / g->block, each = read_floats(g) + product_floats(g);
     const int64_t pieces = filter_pieces(g->to_c, g->c);
     float *u = workspace, *own = u + g->group * filter_floats(g);
-    const int past = by_lines(g) && goes_past(y, g->n * g->to_h * g->to_w, g->group * g->to_c);
     if (g->few) {
         convolve_few(g, (Filters){w, o, i, g->turned != 0}, x, bias, y, workspace);
         return;
     }
+    const int past = by_lines(g) && goes_past(y, g->n * g->to_h * g->to_w, g->group * g->to_c);
 #pragma omp parallel num_threads(g->threads)
     {
         float *v = own + omp_get_thread_num() * each, *m = v + read_floats(g);
