@@ -38,7 +38,7 @@ OTHERS = {  # folder -> its files that are no family's
     "reference": {"device", "each", "kernels"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
-    "cpu.native": {"binding", "compiled", "implicit_gemm", "winograd"},
+    "cpu.native": {"binding", "sources", "implicit_gemm", "winograd"},
     "cpu.uncompiled": set(),
     "cuda": {
         "api", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe", "reduction",

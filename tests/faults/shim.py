@@ -52,10 +52,10 @@ class Call:
 
 def compile_shim(folder: Path) -> Path:
     """The library. Raises NotCompiled if there is no C compiler that can make it."""
-    from minidnn.backends.cpu.native import compiled  # imports more than a small script needs
+    from minidnn import compiled  # imports more than a small script needs
 
     library = folder / "shim.so"
-    words = [compiled._compiler(), "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"]
+    words = [compiled.find_compiler(), "-shared", "-fPIC", "-O1", "-o", str(library), str(SOURCE), "-ldl"]
     done = subprocess.run(words, capture_output=True, text=True)
     if done.returncode:
         raise compiled.NotCompiled(done.stderr)

@@ -10,7 +10,7 @@ import errno
 
 import pytest
 
-from minidnn.backends.cpu.native.compiled import NotCompiled
+from minidnn.compiled import NotCompiled
 from tests.faults.power_cut import cuts
 from tests.faults.shim import Action, Fault
 from tests.faults.survives import kept, promised, resumes, snapshots

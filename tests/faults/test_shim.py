@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from minidnn.backends.cpu.native.compiled import NotCompiled
+from minidnn.compiled import NotCompiled
 from tests.faults.shim import Action, Fault, compile_shim, read_log
 from tests.support.paths import ROOT
 

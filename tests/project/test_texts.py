@@ -13,7 +13,7 @@ import minidnn
 PACKAGE = Path(minidnn.__file__).parent
 # what only these files may have; rich's console.print is no print, and its consoles are table.py's
 ONLY = [
-    (r"(?<![.\w])print\(", {"visible.py", "backends/cpu/native/compiled.py"}),  # the second prints a constant text
+    (r"(?<![.\w])print\(", {"visible.py", "compiled.py"}),  # the second prints a constant text
     (r"from html import|(?<!\w)html\.escape", {"report/markup.py"}),
     (r"import Console\b|Console\(", {"report/table.py", "cli/progress.py"}),  # the second prints visible lines
     (r"json\.dump\(", set()),

@@ -14,10 +14,12 @@ import numpy as np
 from minidnn.backends import layout, reference
 from minidnn.backends.choice import chosen
 from minidnn.backends.cpu import forks, native, onednn, uncompiled
-from minidnn.backends.cpu.native import activation, compiled
+from minidnn.backends.cpu.native import activation
+from minidnn.backends.cpu.native.sources import KERNELS
 from minidnn.backends.cpu.onednn.dnnl import Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.onednn.library import Unavailable, load
 from minidnn.backends.cpu.recipe import Call, Recipe, plain
+from minidnn.compiled import NotCompiled
 from minidnn.formats import HALF, InvalidFormat
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.host import physical_memory
@@ -62,12 +64,12 @@ class CpuDevice(Device):
         self.description = f"oneDNN {loaded.version} ({', '.join(filter(None, about))})"
         self.found = f"oneDNN is {loaded.path} ({loaded.source})"
         try:
-            library = compiled.load()
+            library = KERNELS.load()
             forks.end_threads_before(library)
             self.native = native.Native(library, self.dnnl.threads)
             # Measured costs belong to a description: other kernels with the same names must not share them.
             self.description += f"; our kernels {Path(library._name).stem[-8:]}"
-        except compiled.NotCompiled as reason:
+        except NotCompiled as reason:
             self.description += "; none of our own kernels"
             self.found += f"; none of our own kernels: {reason}"
 

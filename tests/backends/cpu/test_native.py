@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from minidnn import compiled
 from minidnn.backends.cpu import CpuDevice
-from minidnn.backends.cpu.native import compiled, winograd
+from minidnn.backends.cpu.native import winograd
 from minidnn.backends.cpu.native.binding import Native
+from minidnn.backends.cpu.native.sources import KERNELS, OPTIONS, options
+from minidnn.compiled import NotCompiled, Sources
 from minidnn.files import cache
 from tests.support.convolutions import example
 from tests.support.op_examples import Maker
@@ -16,43 +21,47 @@ from tests.support.op_examples import Maker
 def source(tmp_path, monkeypatch):
     """A file that is quickly compiled, in the place of ours."""
     try:
-        compiled._compiler()
-    except compiled.NotCompiled as reason:
+        compiled.find_compiler()
+    except NotCompiled as reason:
         pytest.skip(str(reason))
     path = tmp_path / "quick.c"
     path.write_text("int quick(void) { return 7; }\n")
-    monkeypatch.setattr(compiled, "SOURCES", tmp_path)
     monkeypatch.setattr(compiled, "_loaded", {})
     return path
 
 
-def load_anew(folder):
+@pytest.fixture
+def sources(source):
+    return replace(KERNELS, folder=source.parent)
+
+
+def load_anew(sources, folder):
     """As a new process loads it."""
     compiled._loaded.clear()
-    return compiled.load(folder)
+    return sources.load(folder)
 
 
-def test_is_compiled_once_and_then_read(source, tmp_path, monkeypatch):
-    assert compiled.load(tmp_path).quick() == 7
+def test_is_compiled_once_and_then_read(source, sources, tmp_path, monkeypatch):
+    assert sources.load(tmp_path).quick() == 7
     (kept,) = tmp_path.glob("*.so")
     with monkeypatch.context() as m:
-        m.setattr(compiled, "_compile", lambda *_: pytest.fail("compiled again"))
-        assert load_anew(tmp_path).quick() == 7
-        assert compiled.load(tmp_path) is compiled.load(tmp_path), "a process loads it once"
+        m.setattr(Sources, "_compile", lambda *_: pytest.fail("compiled again"))
+        assert load_anew(sources, tmp_path).quick() == 7
+        assert sources.load(tmp_path) is sources.load(tmp_path), "a process loads it once"
     source.write_text("int quick(void) { return 8; }\n")
-    assert load_anew(tmp_path).quick() == 8, "another source is another file"
+    assert load_anew(sources, tmp_path).quick() == 8, "another source is another file"
     assert set(tmp_path.glob("*.so")) > {kept}
 
 
 # Bytes that cannot be loaded, a file that loads and dies of SIGBUS, and one that does something else.
 @pytest.mark.parametrize("damage", ["no machine code", "cut", "another library", "written by others"])
-def test_a_file_of_the_cache_that_may_not_be_ours_is_made_anew(source, tmp_path, damage):
-    path = compiled._path(tmp_path)
+def test_a_file_of_the_cache_that_may_not_be_ours_is_made_anew(source, sources, tmp_path, damage):
+    path = sources.path(tmp_path)
     source.write_text("int quick(void) { return 666; }\n")
-    load_anew(tmp_path)
+    load_anew(sources, tmp_path)
     (other,) = tmp_path.glob("*.so")
     source.write_text("int quick(void) { return 7; }\n")
-    load_anew(tmp_path)
+    load_anew(sources, tmp_path)
     whole = path.read_bytes()
     if damage == "no machine code":
         path.write_bytes(b"no machine code")
@@ -63,39 +72,39 @@ def test_a_file_of_the_cache_that_may_not_be_ours_is_made_anew(source, tmp_path,
     else:
         path.chmod(0o666)
     before = path.stat().st_ino
-    assert load_anew(tmp_path).quick() == 7
+    assert load_anew(sources, tmp_path).quick() == 7
     assert path.stat().st_ino != before and path.read_bytes() == whole and path.stat().st_mode & 0o777 == 0o600
 
 
-def test_what_holds_onednn_to_fewer_instructions_holds_our_kernels(source, tmp_path, monkeypatch):
-    all_of_them = compiled._path(tmp_path)
+def test_what_holds_onednn_to_fewer_instructions_holds_our_kernels(sources, tmp_path, monkeypatch):
+    all_of_them = sources.path(tmp_path)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2")
-    assert compiled.options()[-1] == "-mno-avx512f" and compiled._path(tmp_path) != all_of_them
+    assert options()[-1] == "-mno-avx512f" and sources.path(tmp_path) != all_of_them
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "DEFAULT")
-    assert compiled.options() == compiled.OPTIONS and compiled._path(tmp_path) == all_of_them
+    assert options() == OPTIONS and sources.path(tmp_path) == all_of_them
 
 
-def test_a_cache_that_cannot_be_written_is_done_without_and_told(source, capsys):
+def test_a_cache_that_cannot_be_written_is_done_without_and_told(source, sources, capsys):
     cache._say.cache_clear()
     for _ in range(2):
-        assert load_anew(source).quick() == 7  # a folder below a file
+        assert load_anew(sources, source).quick() == 7  # a folder below a file
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("minidnn: kernels are compiled anew at each start") and "Not a directory" in line
 
 
-def test_a_library_that_lacks_functions_is_not_kept(source, tmp_path):
+def test_a_library_that_lacks_functions_is_not_kept(source, sources, tmp_path):
     source.write_text("#define MIRRORED(name, type)\nMIRRORED(lost, int)\nint quick(void) { return 7; }\n")
-    with pytest.raises(compiled.NotCompiled, match=r"lacks functions of quick\.c"):
-        compiled.load(tmp_path)
+    with pytest.raises(NotCompiled, match=r"lacks functions of quick\.c"):
+        sources.load(tmp_path)
     assert not list(tmp_path.glob("*.so"))
 
 
 def test_without_a_compiler_it_is_not_offered_and_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", "no-such-compiler")
-    monkeypatch.setattr(compiled, "_path", lambda _: tmp_path / "native.so")
+    monkeypatch.setattr(Sources, "path", lambda *_: tmp_path / "native.so")
     monkeypatch.setattr(compiled, "_loaded", {})
-    with pytest.raises(compiled.NotCompiled, match="no-such-compiler"):
-        compiled.load()
+    with pytest.raises(NotCompiled, match="no-such-compiler"):
+        KERNELS.load()
     without = CpuDevice()
     if without.dnnl is None:
         pytest.skip(without.description)
@@ -106,14 +115,14 @@ def test_without_a_compiler_it_is_not_offered_and_says_so(tmp_path, monkeypatch)
     assert names and winograd.THREE.name not in names
     monkeypatch.delenv("CC")
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(compiled.NotCompiled, match="none of cc, gcc, clang"):
-        compiled.load()
+    with pytest.raises(NotCompiled, match="none of cc, gcc, clang"):
+        KERNELS.load()
 
 
-def test_what_a_compiler_says_is_told(source, tmp_path, monkeypatch):
+def test_what_a_compiler_says_is_told(source, sources, tmp_path):
     source.write_text("int broken(void) { return nothing; }\n")
-    with pytest.raises(compiled.NotCompiled, match=r"does not compile .*\.c: .*nothing"):
-        compiled.load(tmp_path)
+    with pytest.raises(NotCompiled, match=r"does not compile .*\.c: .*nothing"):
+        sources.load(tmp_path)
 
 
 class Wrong(dict):

@@ -1,0 +1,165 @@
+"""Compiles a folder of C files for this CPU, and loads them as one library.
+
+The system's C compiler runs once; the library is kept in the user's cache (files/cache.py), with a checksum. Its file
+name has a hash of all that decides its contents: sources, options, the CPU's instruction sets. So the file is never
+stale, and a later start runs no compiler. The bytes that were checked are the ones that are loaded: they are copied to
+a folder of this process alone. If they are damaged, or others may have written them, the library is compiled again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from minidnn.files import cache
+
+NAME = "minidnn"
+COMPILERS = ("cc", "gcc", "clang")  # in the order of search; the environment variable CC names another
+SECONDS = 120  # a compiler run that takes longer counts as hung: the slowest file needs a small part of this
+
+
+class NotCompiled(Exception):
+    """Our own C code cannot be had; the message is one line with the reason."""
+
+
+@dataclass(frozen=True)
+class Sources:
+    """The C files of a folder, which become one library.
+
+    what:     the files, as people are told: "the kernels"
+    options:  the compiler's options on this CPU, with this environment
+    check:    (the files, a freshly compiled library): raises NotCompiled if the library lacks something
+    """
+
+    folder: Path
+    what: str
+    options: Callable[[], tuple[str, ...]]
+    check: Callable[[Sequence[Path], ctypes.CDLL], None] = lambda files, library: None
+
+    @property
+    def files(self) -> list[Path]:
+        return sorted(self.folder.glob("*.c"))
+
+    def load(self, cache_dir: Path | None = None) -> ctypes.CDLL:
+        """The library, from the cache or compiled now; a process loads it once. `cache_dir`: default: the user's cache
+        folder. Raises NotCompiled, with the reason in one line, if there is no usable compiler."""
+        path = self.path(cache_dir)
+        if path not in _loaded:
+            content = cache.kept(path)
+            try:
+                library = None if content is None else self._library(path, content)
+            except NotCompiled:
+                library = None  # compiled again below
+            if library is None:
+                content = self._compiled()
+                library = self._library(path, content)
+                self.check(self.files, library)
+                cache.keep(path, content)
+            _loaded[path] = library
+        return _loaded[path]
+
+    def path(self, cache_dir: Path | None = None) -> Path:
+        """The library's file in the cache."""
+        if cache_dir is None:
+            cache_dir = cache.home() / "native"
+        files = sorted(self.folder.glob("*.[ch]"))
+        texts = (f"{file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
+        parts = [*texts, *self.options(), platform.machine(), _instructions()]
+        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+        return cache_dir / f"{NAME}-{key}.so"
+
+    def _library(self, path: Path, content: bytes) -> ctypes.CDLL:
+        """The library with these bytes. It is loaded by the name of a file in a new folder, which nobody else can write
+        to. It stays mapped after the folder is deleted. Raises NotCompiled if it cannot be loaded."""
+        why = ""
+        for where in (None, path.parent):  # the system's temporary folder may forbid to run what lies in it
+            try:
+                # a network file system keeps a file that is mapped, and so its folder
+                with tempfile.TemporaryDirectory(dir=where, ignore_cleanup_errors=True) as folder:
+                    copy = Path(folder) / path.name
+                    copy.write_bytes(content)
+                    return ctypes.CDLL(str(copy))
+            except OSError as error:
+                why = why or str(error)
+        raise NotCompiled(f"what the C compiler made of {self.folder} cannot be loaded: {why}")
+
+    def _compiled(self) -> bytes:
+        """The library's bytes, by the C compiler."""
+        compiler = find_compiler()
+        with tempfile.TemporaryDirectory() as folder, _told(self.what):
+            made = Path(folder) / f"{NAME}.so"
+            self._compile(compiler, made)
+            try:
+                return made.read_bytes()
+            except OSError as error:
+                raise NotCompiled(f"{compiler} makes no library of {self.folder}/*.c: {error.strerror}") from None
+
+    def _compile(self, compiler: str, to: Path) -> None:
+        """Compile all files in parallel, and link them into the library `to`."""
+        objects = [to.with_name(f"{source.stem}.o") for source in self.files]
+        command = [compiler, *self.options()]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for done in [
+                pool.submit(self._run, [*command, "-c", "-o", str(made), str(source)])
+                for source, made in zip(self.files, objects, strict=True)
+            ]:
+                done.result()
+        self._run([*command, "-shared", "-o", str(to), *map(str, objects), "-lm"])
+
+    def _run(self, command: list[str]) -> None:
+        compiler, what = command[0], f"{self.folder}/*.c"
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        except (OSError, subprocess.TimeoutExpired) as e:
+            raise NotCompiled(f"{compiler} does not compile {what}: {e}") from None
+        if done.returncode:
+            said = done.stderr.splitlines()
+            line = next((line for line in said if "error" in line), said[0] if said else f"exit code {done.returncode}")
+            raise NotCompiled(f"{compiler} does not compile {what}: {line.strip()}")
+
+
+_loaded: dict[Path, ctypes.CDLL] = {}
+
+
+@contextlib.contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Says on a terminal that the files are being compiled; erases the line at the end."""
+    terminal = sys.stderr.isatty()
+    if terminal:
+        print(f"compiling {what} for this CPU, once: some 10 s", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if terminal:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+
+def find_compiler() -> str:
+    """The path of the C compiler. Raises NotCompiled if there is none."""
+    wanted = os.environ.get("CC")
+    for name in (wanted,) if wanted else COMPILERS:
+        if found := shutil.which(name):
+            return found
+    looked = f"CC={wanted} is not there" if wanted else f"none of {', '.join(COMPILERS)}"
+    raise NotCompiled(f"needs a C compiler once ({looked})")
+
+
+def _instructions() -> str:
+    """The facts of this CPU on which -march=native depends. (Different machines may share a home directory.)"""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return platform.processor()
+    of_interest = ("vendor_id", "cpu family", "model\t", "flags", "Features", "CPU part")
+    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(of_interest)))
