@@ -37,7 +37,7 @@ class NotCompiled(Exception):
 class Sources:
     """The C files of a folder, which become one library.
 
-    what:     the files, as people are told: "the kernels"
+    what:     what people are told is being compiled: "the kernels, once: some 10 s"
     options:  the compiler's options on this CPU, with this environment
     check:    (the files, a freshly compiled library): raises NotCompiled if the library lacks something
     """
@@ -137,7 +137,7 @@ def _told(what: str) -> Iterator[None]:
     """Says on a terminal that the files are being compiled; erases the line at the end."""
     terminal = sys.stderr.isatty()
     if terminal:
-        print(f"compiling {what} for this CPU, once: some 10 s", end="", file=sys.stderr, flush=True)
+        print(f"compiling {what}", end="", file=sys.stderr, flush=True)
     try:
         yield
     finally:

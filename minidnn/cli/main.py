@@ -29,6 +29,7 @@ VERBS = {
     "compare": "compare policies: memory, traffic, time, and that weights are the same",
     "search": "find the largest batch or depth that each policy places within a budget",
     "tune": "find the minibatch of the highest throughput under a budget, and its learning rate",
+    "pack": "find offsets for buffers with known lives, as low as possible",
     "reproduce": "compare the papers' tables and figures with ours",
     "time": "show the seconds of each layer, forward and backward",
     "profile": "measure this machine's costs, and keep them for planning",

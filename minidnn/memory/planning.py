@@ -126,5 +126,7 @@ def unproved(
                     error.needed,
                     host=True,
                 ) from None
-        schedules[program.name] = place(listing, fixed, base)
+        placed = place(listing, fixed, base)
+        # A search for an arena within the limit may find one where the search for the lowest arena does not.
+        schedules[program.name] = placed if placed.arena <= limit else place(listing, fixed, base, limit)
     return schedules

@@ -8,8 +8,7 @@ begins again.
 
 From both ends, a buffer that lives from the forward pass into the backward pass is put at the right end, any other at
 the left. So short-lived buffers leave no holes between long-lived ones. A pool at run time sees requests in the order
-"start". The other orders need to know the whole step beforehand, as our own placement does
-(memory/lowering/placement.py).
+"start". The other orders need to know the whole step beforehand, as our own placement does (memory/packing/).
 """
 
 from __future__ import annotations
@@ -19,7 +18,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.memory.lowering.placement import ORDERS
+from minidnn.memory.lowering.placement import problem
+from minidnn.memory.packing.greedy import ORDERS
 from minidnn.memory.schedule import Buffer, Schedule, aligned, live_peak
 from minidnn.program import Pass
 
@@ -87,7 +87,7 @@ def pool_size(buffers: Sequence[Buffer], order: str, fit: str, right: Collection
     """Bytes of the pool in which all these buffers find a place; at least `at_least`.
 
     right: the buffers that are put at the pool's right end."""
-    pool, sequence = at_least, sorted(buffers, key=ORDERS[order])
+    pool, sequence = at_least, [buffers[i] for i in np.lexsort(ORDERS[order](problem(buffers)))]
     while lacking := _lacking(sequence, FITS[fit], right, pool):
         pool += max(lacking, aligned(at_least // GRAIN))
     return pool

@@ -12,7 +12,16 @@ from minidnn.cli.main import exit_code, message
 from minidnn.errors import BadInput, Failed, near
 
 # Caught where they are raised, or bugs of minidnn: no user reads them.
-INNER = {"ScheduleError", "RingTooSmall", "OutOfMemory", "Unavailable", "NotCompiled", "DnnlError", "NotOffered"}
+INNER = {
+    "ScheduleError",
+    "RingTooSmall",
+    "OutOfMemory",
+    "Unavailable",
+    "NotCompiled",
+    "DnnlError",
+    "NotOffered",
+    "Impossible",
+}
 
 
 def classes() -> list[type[Exception]]:

@@ -1,24 +1,17 @@
 """Placement gives each buffer a fixed offset in one arena. Buffers that live at the same time must not overlap.
 
-    height
-      |    +-------+                The arena's height is at least the live peak, the largest sum of bytes
-      |    |   C   |  +-----+       alive at once. Finding the lowest height is NP-hard (dynamic storage
-      | +--+-------+--+  D  |       allocation). So a portfolio of greedy orders is tried and the best kept.
-      | |       A     |     |       The search stops as soon as one reaches the live peak.
-      | +-------------+-----+
-      +-----------------------> points
-
-Buffers that live for the whole step overlap all others in time. They are stacked at the bottom first, which costs
-nothing.
+The arena's height is at least the live peak, the largest sum of bytes alive at once. Buffers that live for the whole
+step overlap all others in time, so they are stacked at the bottom, which costs nothing. The rest is a packing problem
+(memory/packing/).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from minidnn.memory.packing import Problem, pack
 from minidnn.memory.schedule import (
     Buffer,
     Listing,
@@ -33,123 +26,11 @@ from minidnn.memory.schedule import (
 )
 from minidnn.program import Program, Tensor
 
-# Orders other than by start look at every buffer already placed, which takes quadratic time. In NumPy that is some
-# 20 µs a buffer at 16,000 buffers, less than the linear terms. Still, with more buffers than this, only the order by
-# size is tried of them: it wins on deep nets.
-OFFLINE_LIMIT = 4000
 
-Offsets = dict[Buffer, int]
-
-
-def _area(b: Buffer) -> int:
-    """Bytes times points."""
-    return b.nbytes * (b.hi - b.lo)
-
-
-# {name: sort key}: buffers with the least key are placed first.
-ORDERS: dict[str, Callable[[Buffer], tuple]] = {
-    "size": lambda b: (-b.nbytes, b.lo),
-    "area": lambda b: (-_area(b), b.lo),
-    "start": lambda b: (b.lo, -b.nbytes),
-    "width": lambda b: (b.lo - b.hi, -b.nbytes),
-    "size_width": lambda b: (-b.nbytes * (b.hi - b.lo) ** 0.5, b.lo),
-}
-
-
-def offline(buffers: Sequence[Buffer], order: str, best_fit: bool) -> tuple[Offsets, int]:
-    """(offsets, height): place in this order, in the lowest gap that fits (first fit) or the tightest (best fit)."""
-    n = len(buffers)
-    lo, hi, off, top = (np.zeros(n, np.int64) for _ in range(4))  # of the placed buffers, sorted by offset
-    where: Offsets = {}
-    height = 0
-    for count, b in enumerate(sorted(buffers, key=ORDERS[order])):
-        size = aligned(b.nbytes)
-        alive = np.flatnonzero((lo[:count] < b.hi) & (hi[:count] > b.lo))
-        starts = off[alive]
-        ends = np.maximum.accumulate(top[alive]) if len(alive) else top[:0]
-        below = np.concatenate(([0], ends))  # candidate offsets: 0, and the end of each neighbour
-        gaps = starts - below[:-1]
-        fits = np.flatnonzero(gaps >= size)
-        if not len(fits):
-            at = int(below[-1])
-        elif best_fit:
-            at = int(below[fits[np.argmin(gaps[fits])]])
-        else:
-            at = int(below[fits[0]])
-        where[b] = at
-        i = int(np.searchsorted(off[:count], at))
-        for array, value in ((lo, b.lo), (hi, b.hi), (off, at), (top, at + size)):
-            array[i + 1 : count + 1] = array[i:count]
-            array[i] = value
-        height = max(height, at + size)
-    return where, height
-
-
-def online(buffers: Sequence[Buffer], best_fit: bool) -> tuple[Offsets, int]:
-    """(offsets, height): allocate and free in order of time, as a run-time pool would, from a list of free blocks."""
-    where: Offsets = {}
-    height = 0
-    free: list[list[int]] = []  # [offset, size], sorted by offset; no two touch
-    ending: dict[int, list[Buffer]] = {}
-    for b in buffers:
-        ending.setdefault(b.hi, []).append(b)
-    ends = sorted(ending)
-    done = 0
-    for b in sorted(buffers, key=ORDERS["start"]):
-        while done < len(ends) and ends[done] <= b.lo:
-            for dead in ending[ends[done]]:
-                if dead in where:
-                    _release(free, where[dead], aligned(dead.nbytes))
-            done += 1
-        size = aligned(b.nbytes)
-        fitting = (i for i, block in enumerate(free) if block[1] >= size)
-        i = min(fitting, key=lambda i: free[i][1], default=None) if best_fit else next(fitting, None)
-        if i is not None:
-            where[b] = free[i][0]
-            free[i][0] += size
-            free[i][1] -= size
-            if not free[i][1]:
-                del free[i]
-            continue
-        at = height
-        if free and free[-1][0] + free[-1][1] == height:  # grow the last free block
-            at = free.pop()[0]
-        where[b] = at
-        height = at + size
-    return where, height
-
-
-def _release(free: list[list[int]], at: int, size: int) -> None:
-    """Return a block to the list of free blocks, joined with its neighbours."""
-    i = bisect_left(free, [at, 0])
-    if i < len(free) and at + size == free[i][0]:
-        size += free.pop(i)[1]
-    if i and free[i - 1][0] + free[i - 1][1] == at:
-        free[i - 1][1] += size
-    else:
-        insort(free, [at, size])
-
-
-def pack(buffers: Sequence[Buffer], bound: int) -> tuple[Offsets, int, str]:
-    """(offsets, height, heuristic's name): the best of the portfolio. Stops at a height of `bound` bytes or less."""
-    best: tuple[Offsets, int, str] | None = None
-    candidates: list[tuple[str, Callable[[], tuple[Offsets, int]]]] = [
-        ("start/best_fit", lambda: online(buffers, True)),
-        ("start/first_fit", lambda: online(buffers, False)),
-    ]
-    for order in ORDERS:
-        for best_fit in (False, True):
-            if order != "start" and (len(buffers) <= OFFLINE_LIMIT or (order, best_fit) == ("size", False)):
-                name = f"{order}/{'best' if best_fit else 'first'}_fit"
-                candidates.append((name, lambda o=order, f=best_fit: offline(buffers, o, f)))  # type: ignore[misc]
-    for name, attempt in candidates:
-        where, height = attempt()
-        if best is None or height < best[1]:
-            best = (where, height, name)
-        if best[1] <= bound:
-            break
-    assert best is not None
-    return best
+def problem(buffers: Sequence[Buffer]) -> Problem:
+    """The packing of these buffers, with aligned sizes."""
+    rows = np.array([(b.lo, b.hi, aligned(b.nbytes)) for b in buffers], np.int64).reshape(-1, 3)
+    return Problem(*rows.T)
 
 
 def homes(*programs: Program) -> tuple[dict[Tensor, int], int]:
@@ -174,7 +55,7 @@ def place(
     if fixed is None or base is None:
         fixed, base = homes(program)
     end = len(plan.order)
-    offset: Offsets = {}
+    offset: dict[Buffer, int] = {}
     rest: list[Buffer] = []
     for b in listing.buffers:
         if b.home:
@@ -185,11 +66,9 @@ def place(
             rest.append(b)
     arena, how = base, "stack"
     if rest:
-        bound, _ = live_peak(rest, end, lambda b: aligned(b.nbytes))
-        where, height, how = pack(rest, max(bound, enough - base))
-        for b, at in where.items():
-            offset[b] = base + at
-        arena = base + height
+        packed = pack(problem(rest), enough - base)
+        offset |= zip(rest, (packed.offset + base).tolist(), strict=True)
+        arena, how = base + packed.height, packed.how
     peak, point = live_peak(listing.buffers, end, lambda b: b.nbytes)
     host_offset, host_bytes = _host(listing)
     store_offset, store_bytes = _store(listing)

@@ -19,7 +19,7 @@ from minidnn.costs import Costs, Staging, profile
 from minidnn.layers import FACTS
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.lowering.placement import ORDERS
+from minidnn.memory.packing.greedy import ORDERS
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Program

@@ -33,4 +33,4 @@ def check(files: Sequence[Path], library: ctypes.CDLL) -> None:
                 raise NotCompiled(f"what the C compiler made of {source.parent} lacks functions of {source.name}")
 
 
-KERNELS = Sources(Path(__file__).parent, "the kernels", options, check)
+KERNELS = Sources(Path(__file__).parent, "the kernels for this CPU, once: some 10 s", options, check)

@@ -1,0 +1,62 @@
+"""`minidnn pack FILE.csv`: find offsets for buffers with known lives, as low as possible."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from minidnn.cli.options import common, positive, size
+from minidnn.visible import say
+
+STEPS = 10_000_000  # half a minute, for hundreds of buffers that cannot be packed
+REFUSED = 2  # the exit code if no packing within the capacity was found
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE.csv", help="columns id, lower, upper, size: alive over [lower, upper)")
+    parser.add_argument("--capacity", type=size, metavar="SIZE", help="bytes that are enough (default: the load)")
+    parser.add_argument("--out", metavar="FILE.csv", help="write the same with a column of offsets")
+    parser.add_argument(
+        "--steps", type=positive, metavar="N", default=STEPS, help=f"of the search, at most (default: {STEPS})"
+    )
+    common(parser, "json")
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.errors import InvalidInput
+    from minidnn.files.replace import unwritable
+    from minidnn.memory import packing
+    from minidnn.memory.packing.tight import missing
+    from minidnn.report import table
+
+    if args.out and (why := unwritable(Path(args.out), ".csv")):
+        raise InvalidInput(f"--out {args.out}: {why}")
+    problem = packing.read(Path(args.file))
+    began = time.monotonic()
+    found = packing.pack(problem, args.capacity or 0, args.steps)
+    seconds = time.monotonic() - began
+    if args.out:
+        packing.write(Path(args.out), problem, found)
+    fits = args.capacity is None or found.height <= args.capacity
+    row = {
+        "buffers": len(problem),
+        "load": problem.load,
+        "height": found.height,
+        "over_load": found.height / problem.load if problem.load else None,
+        "capacity": args.capacity,
+        "fits": fits,
+        "how": found.how,
+        "pack_seconds": seconds,
+    }
+    if args.json:
+        table.dump(row)
+        return 0 if fits else REFUSED
+    over = "" if row["over_load"] is None else f"{row['over_load']:.4f}"
+    cells = [str(len(problem)), str(problem.load), str(found.height), over, found.how, table.duration(seconds)]
+    table.plain(("", "buffers", "load", "height", "over load", "found by", "time"), [(Path(args.file).name, *cells)])
+    if not fits:
+        say(f"no packing within {args.capacity} bytes was found; none is lower than the load of {problem.load} bytes")
+    if found.height > problem.load and (why := missing()):
+        say(f"without the search, which {why}")
+    return 0 if fits else REFUSED

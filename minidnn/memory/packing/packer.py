@@ -1,0 +1,63 @@
+"""Packing by all means: the quickest greedy orders, then the search, then the other orders."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+
+from minidnn.memory.packing.greedy import solutions
+from minidnn.memory.packing.problem import Problem, Solution
+from minidnn.memory.packing.tight import Impossible, missing, tight
+
+QUICK = 3  # greedy orders that are tried before the search: by start, and by size, which wins on deep nets
+SEARCHED = 4000  # buffers at most: the search takes quadratic time
+# Steps of the search. Each takes time in proportion to the buffers. Where a problem can be solved, one step for each
+# buffer mostly suffices.
+LEAST = 16  # for each buffer
+WORK = 20_000_000  # steps times buffers
+# Where the search gives up, it goes on with so much more capacity, as a part of it.
+LOOSER = (0.0, 0.0025, 0.01, 0.03, 0.07)
+
+
+def pack(problem: Problem, enough: int = 0, steps: int | None = None) -> Solution:
+    """The lowest solution found. It ends with the first one as low as `enough` or as the load.
+
+    steps: of the search, for each capacity that it tries; None: a number that takes about a tenth of a second
+
+    Without a C compiler (`tight.missing`) there is no search. Equal calls give equal solutions.
+    """
+    target = max(problem.load, enough)
+    greedy = solutions(problem)
+    best = _lowest(itertools.islice(greedy, QUICK), target)
+    if best.height > target and len(problem) <= SEARCHED and missing() is None:
+        steps = max(LEAST * len(problem), WORK // len(problem)) if steps is None else steps
+        best = _searched(problem, target, steps, best)
+    return best if best.height <= target else _lowest(itertools.chain([best], greedy), target)
+
+
+def _lowest(found: itertools.chain | itertools.islice, target: int) -> Solution:
+    """The lowest of these solutions; the first that is as low as the target."""
+    best: Solution | None = None
+    for solution in found:
+        if best is None or solution.height < best.height:
+            best = solution
+        if best.height <= target:
+            break
+    assert best is not None
+    return best
+
+
+def _searched(problem: Problem, target: int, steps: int, best: Solution) -> Solution:
+    """The search's solution if it finds one lower than `best`; else `best`."""
+    for more in LOOSER:
+        capacity = int(target * (1 + more))
+        if capacity >= best.height:
+            break
+        try:
+            offset = tight(problem, capacity, steps)
+        except Impossible:
+            continue
+        if offset is not None:
+            return Solution(offset, int(np.max(offset + problem.size)), "search")
+    return best
