@@ -21,6 +21,8 @@ INNER = {
     "DnnlError",
     "NotOffered",
     "Impossible",
+    "NoSolver",
+    "Unsolved",
 }
 
 

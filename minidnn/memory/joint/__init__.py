@@ -1,0 +1,1 @@
+"""Offloading, recomputation and algorithms decided together, by costs: the bound that no plan is below."""

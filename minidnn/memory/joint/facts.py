@@ -1,0 +1,88 @@
+"""What joint planning needs to know of a program and a device's costs, found once: uses, makers, gaps, choices."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+from itertools import pairwise
+
+from minidnn.costs import Choice, Costs
+from minidnn.memory.plan import Point
+from minidnn.program import FORWARD, Op, Program, Tensor
+
+SMALL = 2000  # a tensor this many times smaller than the largest is not worth a decision
+
+
+@dataclass(frozen=True, eq=False)
+class Gap:
+    """The ops between two neighbouring uses of a tensor: [last + 1, use)."""
+
+    tensor: Tensor
+    last: Point  # the op that uses it before
+    use: Point  # the op that uses it next
+    crosses: bool  # whether it is the tensor's way from forward to backward
+
+
+class Facts:
+    """The uses, makers and durations of a program's ops. Points are positions in `program.ops`.
+
+    forward: number of ops before backward
+    uses:    {tensor that is not carried: the ops that read or write it}
+    writers: {tensor: the ops that write it}
+    maker:   {tensor: the op of forward that makes it, and may do so again}
+    inputs:  tensors that come from the host within the step
+    gaps:    of the tensors that are worth a decision: not carried, not very small, written once at most
+    choices: for each op its algorithms with less time for more workspace; the leanest first
+    """
+
+    def __init__(self, program: Program, costs: Costs) -> None:
+        self.program, self.costs = program, costs
+        ops = self.ops = program.ops
+        self.forward = next((p for p, op in enumerate(ops) if op.during not in FORWARD), len(ops))
+        self.carried = frozenset(program.carried)
+        self.inputs = tuple(t for t in program.inputs if t not in self.carried)
+        self.uses: dict[Tensor, list[Point]] = defaultdict(list)
+        self.writers: dict[Tensor, list[Point]] = defaultdict(list)
+        for p, op in enumerate(ops):
+            for t in op.tensors:
+                if t not in self.carried:
+                    self.uses[t].append(p)
+            for t in op.writes:
+                self.writers[t].append(p)
+        self.maker = self._makers()
+        self.gaps = self._gaps()
+        self.choices = [fronts(costs.choices(op)) for op in ops]
+
+    def _makers(self) -> dict[Tensor, Point]:
+        found: dict[Tensor, Point] = {}
+        for p, op in enumerate(self.ops[: self.forward]):
+            if not any(t in op.reads or t in self.carried for t in op.writes):
+                found |= dict.fromkeys(op.writes, p)
+        return found
+
+    def _gaps(self) -> list[Gap]:
+        least = max((t.nbytes for t in self.uses), default=0) / SMALL
+        found = []
+        for t, uses in self.uses.items():
+            if t.nbytes >= max(least, 1) and len(self.writers[t]) <= 1:
+                found += [
+                    Gap(t, p, q, p < self.forward <= q)
+                    for p, q in pairwise(uses)
+                    if q > p + 1 or any(read == t for read, _ in self.ops[p].inplace)
+                ]
+        return found
+
+
+def fronts(choices: tuple[Choice, ...]) -> list[Choice]:
+    """The choices that no other beats in both seconds and workspace, by rising workspace and falling seconds."""
+    found: list[Choice] = []
+    for c in sorted(choices, key=lambda c: (c.algorithm.workspace, c.seconds)):
+        if not found or c.seconds < found[-1].seconds:
+            found.append(c)
+    return found
+
+
+def overwrites(facts: Facts, p: Point) -> list[tuple[Tensor, Tensor]]:
+    """The pairs (read, write) of an op that may share bytes, carried tensors apart."""
+    op: Op = facts.ops[p]
+    return [(a, b) for a, b in op.inplace if a not in facts.carried and b not in facts.carried]

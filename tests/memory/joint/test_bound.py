@@ -1,0 +1,178 @@
+"""No plan is below the bound: not the policies' plans, not plans at random, and not the best of all plans of a tiny
+net."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import random
+import sys
+from dataclasses import replace
+
+import pytest
+
+from minidnn.costs import Choice
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.joint.bound import LowerBound
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
+from minidnn.memory.plan import Plan, Trip, complete, in_place_sharing
+from minidnn.memory.planning import unproved
+from minidnn.memory.proof.verify import ScheduleError, verify
+from minidnn.program import FORWARD, Algorithm
+from tests.memory.test_any_plan import any_plan
+from tests.support.policies import PLANNED
+from tests.support.programs import KB, PROGRAMS, Builder, chain, costs, wild_graph
+
+ROUNDING = 1 - 1e-9
+
+
+def is_below(bound: LowerBound, schedule, device) -> str | None:
+    """What is wrong with the bound at the live peak of this schedule."""
+    found, seconds = bound.at(schedule.live_peak), simulate(schedule, device).seconds
+    if found is None:
+        return f"no plan is said to keep {schedule.live_peak} bytes"
+    return None if seconds >= found.seconds * ROUNDING else f"{seconds} s is below the bound of {found.seconds} s"
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_no_policy_is_below_the_bound(name):
+    program, device = PROGRAMS[name](), costs()
+    bound = LowerBound(Facts(program, device))
+    whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
+    tried = set()
+    for policy in PLANNED:
+        for budget in (0, whole // 2, whole * 3 // 4, whole):
+            schedule = unproved([program], policy, device, budget)["TRAIN"]
+            assert is_below(bound, schedule, device) is None, (policy, budget)
+            assert bound.least() <= schedule.live_peak
+            tried.add((schedule.live_peak, len(schedule.plan.order), len(schedule.plan.trips)))
+    assert len(tried) > 10
+
+
+def of_the_family(program, plan) -> bool:
+    """Whether the first executions stand in the program's order, nothing but forward runs again, and weights stay."""
+    order = plan.order or program.ops
+    again = [op for op in program.ops if order.count(op) > 1]
+    firsts = tuple(dict.fromkeys(order))
+    carried = any(t.tensor in program.carried for t in plan.trips)
+    return firsts == program.ops and all(op.during in FORWARD for op in again) and not carried
+
+
+def test_no_plan_at_random_is_below_the_bound():
+    r, judged, device = random.Random(5), 0, costs()
+    for _ in range(400):
+        program = wild_graph(r.randrange(1 << 30), r.randint(2, 6))
+        plan = any_plan(program, r)
+        if not of_the_family(program, plan):
+            continue
+        try:
+            schedule = place(lower(program, complete(program, device, plan)))
+            verify(schedule)
+        except (ValueError, ScheduleError):
+            continue
+        judged += 1
+        assert is_below(LowerBound(Facts(program, device)), schedule, device) is None
+    assert judged > 40
+
+
+def small():
+    """Two convolutions and a classifier, on a device on which a copy takes as long as an op or two; one op can be
+    quicker with a workspace."""
+    b = Builder(48)
+    b.add("b", "convolution", b.add("a", "convolution", "data", size=64), size=32)
+    b.add("fc", "inner_product", "b", size=4)
+    program = b.program()
+    fast = next(op for op in program.ops if op.name == "b.backward_filter")
+
+    def choices(op):
+        only = (Choice(Algorithm("only"), 5e-5),)
+        return (*only, Choice(Algorithm("fast", 40 * KB), 2e-5)) if op is fast else only
+
+    return program, replace(costs(bandwidth=1e9), choices=choices)
+
+
+def every_plan(program, device):
+    """Every plan that has one fate for each map on its way to backward: it stays, its op runs again for its reader, or
+    it leaves over any of its idle points; with every algorithm."""
+    ops = program.ops
+    fates = []
+    for op in ops:
+        for t in op.writes if op.during in FORWARD else ():
+            uses = [p for p, op in enumerate(ops) if t in op.tensors]
+            last = max(p for p in uses if ops[p].during in FORWARD)
+            if uses[-1] == last or t in program.outputs:
+                continue
+            use = min(p for p in uses if p > last)
+            idle = range(last + 1, use + 1)
+            trips = [Trip(t, uses[0] + 1, free, back, use) for free in idle for back in idle if free <= back]
+            fates.append([None, (op, use), *trips])
+    choosing = [op for op in ops if len(device.choices(op)) > 1]
+    for fate in itertools.product(*fates):
+        order, moved = [], {}
+        for p, op in enumerate(ops):
+            order += [f[0] for f in fate if isinstance(f, tuple) and f[1] == p]
+            moved[p] = len(order)
+            order.append(op)
+        moved[len(ops)] = len(order)
+        trips = [
+            Trip(f.tensor, *(moved[p] for p in (f.out, f.free, f.back, f.arrive))) for f in fate if isinstance(f, Trip)
+        ]
+        for picked in itertools.product(*(device.choices(op) for op in choosing)):
+            algorithm = dict(zip(choosing, (c.algorithm for c in picked), strict=True))
+            yield Plan(tuple(order), tuple(trips), algorithm, in_place_sharing(program))
+
+
+def test_the_best_of_all_plans_of_a_tiny_net_is_not_below_the_bound_and_near_it():
+    program, device = small()
+    bound = LowerBound(Facts(program, device))
+    best: dict[int, float] = {}  # {live peak: the least seconds of its plans}
+    count = 0
+    for plan in every_plan(program, device):
+        schedule = place(lower(program, complete(program, device, plan)))
+        with contextlib.suppress(ScheduleError):
+            verify(schedule)
+            count += 1
+            peak, seconds = schedule.live_peak, simulate(schedule, device).seconds
+            best[peak] = min(seconds, best.get(peak, seconds))
+    assert count > 1000 and len(best) > 5
+    least, gaps = min(best), []
+    assert bound.least() <= least
+    for budget in range(least, max(best) + 1, 2 * KB):
+        reached = min(seconds for peak, seconds in best.items() if peak <= budget)
+        for found in (bound.at(budget), bound.at_whole(budget, 1000, 0.0)):
+            assert found is not None and found.seconds * ROUNDING <= reached
+            gaps.append(reached / found.seconds - 1)
+    print(f"{count} plans, {len(best)} peaks; gaps from {min(gaps):.1%} to {max(gaps):.1%}")
+    assert min(gaps) < 1e-6 and max(gaps) < 0.5
+
+
+def test_the_bound_falls_with_the_budget_and_ends_at_the_quickest_step():
+    program, device = chain(), costs()
+    bound = LowerBound(Facts(program, device))
+    least = bound.least()
+    assert bound.at(least - 1024) is None
+    budgets = [least + 1024 + k * 16 * KB for k in range(40)]
+    seconds = [bound.at(b).seconds for b in budgets]
+    assert seconds == sorted(seconds, reverse=True)
+    quickest = simulate(unproved([program], "liveness:p", device, device.memory)["TRAIN"], device).seconds
+    assert seconds[-1] == pytest.approx(quickest, rel=1e-3)
+
+
+def test_the_price_of_a_byte_is_the_slope_of_the_bound():
+    program, device = PROGRAMS["residual"](), costs()
+    bound = LowerBound(Facts(program, device))
+    prices = []
+    for budget in range(bound.least() + KB, bound.least() + 400 * KB, 16 * KB):
+        here, more = bound.at(budget), bound.at(budget + 64)
+        prices.append(here.price)
+        assert here.price >= 0 and here.seconds - more.seconds <= here.price * 64 * (1 + 1e-6) + 1e-12
+    assert max(prices) > 0 and prices[-1] < prices[0]
+
+
+def test_without_a_solver_it_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    with pytest.raises(NoSolver, match="pip install highspy"):
+        LowerBound(Facts(chain(), costs())).at(1 << 30)
