@@ -3,7 +3,7 @@
 The order of instructions at one point p is fixed:
   (1) copies out of stays that began before p
   (2) waits for copies out, and Frees
-  (3) Allocs for copies back, and those copies
+  (3) Allocs for copies back, and those copies, the one first that is waited for first
   (4) copies out of stays that came back in (3)
   (5) waits for arrivals
   (6) Allocs of writes and workspaces
@@ -248,6 +248,12 @@ class _Lowering:
         return index
 
 
+def _arrival(s: Stay) -> Point:
+    """The point at which compute waits for the stay's copy back."""
+    assert s.arrives is not None and s.arrives.arrive is not None
+    return s.arrives.arrive
+
+
 def lower(program: Program, plan: Plan) -> Listing:
     """The instructions of a complete plan, without offsets. Raises ValueError if the plan contradicts itself."""
     order, end = plan.order, len(plan.order)
@@ -296,7 +302,7 @@ def lower(program: Program, plan: Plan) -> Listing:
             emitter.emit(Alloc(b))
         for s in starts.get(p, ()):
             now[s.tensor] = s
-        for s in comes.get(p, ()):
+        for s in sorted(comes.get(p, ()), key=_arrival):
             emitter.prefetch(s)
         for s in outs.get(p, ()):
             if s.lo == p:

@@ -261,7 +261,7 @@ class Model:
                 freed = max(freed, ended[i])
                 exposed[every[i].tensor] += max(0.0, ended[i] - waited)
                 waited = max(waited, ended[i])
-            for i in comes.get(p, ()):
+            for i in sorted(comes.get(p, ()), key=lambda i: every[i].arrive or 0):
                 begins = max(link_in, computed, freed, ended[i])
                 arrived[every[i].tensor] = ended[i] = link_in = begins + latency + every[i].tensor.nbytes / back
             for i in arrives.get(p, ()):
