@@ -44,8 +44,10 @@ class Trip:
     into: Slot | None = None
 
 
-# {tensor: the tensor or slot whose bytes it takes}; an Op as key means its workspace.
-Share = dict[Tensor | Op, Tensor | Slot]
+# {tensor: the tensor or slot whose bytes it takes}. An Op as key means its workspace; a pair means the one stay of the
+# tensor that the execution at this point begins by a write.
+Sharing = Tensor | Op | tuple[Tensor, Point]
+Share = dict[Sharing, Tensor | Slot]
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,15 +57,15 @@ class Plan:
     order:     every execution; a forward op that occurs again is a recomputation
     trips:     absences; inputs come and outputs leave by trips too
     algorithm: one per op, the same for all executions of the op
-    share:     {a tensor, or an op for its workspace: the tensor or slot whose bytes it takes}; only for stays begun by
-               a write, since a copy back goes to the bytes that its trip names (Trip.into)
+    share:     {a tensor, one stay of a tensor, or an op for its workspace: the tensor or slot whose bytes it takes};
+               only for stays begun by a write, since a copy back goes to the bytes that its trip names (Trip.into)
     hold:      tensors whose bytes are kept for the whole step (network-wide allocation)
     """
 
     order: tuple[Op, ...] = ()
     trips: tuple[Trip, ...] = ()
     algorithm: Mapping[Op, Algorithm] = field(default_factory=dict)
-    share: Mapping[Tensor | Op, Tensor | Slot] = field(default_factory=dict)
+    share: Mapping[Sharing, Tensor | Slot] = field(default_factory=dict)
     hold: frozenset[Tensor] = frozenset()
 
 

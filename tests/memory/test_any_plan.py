@@ -58,6 +58,10 @@ def any_plan(program, r: random.Random) -> Plan:
     share = dict(in_place_sharing(program)) if r.random() < 0.8 else {}
     for _ in range(r.choice([0, 0, 0, 1, 2])):
         share[r.choice(movable)] = r.choice([r.choice(movable), r.choice(slots)])
+    for p in r.sample(range(len(order)), r.choice([0, 0, 1, 3])):
+        if pairs := [*order[p].inplace, *((r.choice(movable), t) for t in order[p].writes)]:
+            read, write = r.choice(pairs)
+            share[write, p] = read
     algorithm = {op: r.choice(costs().choices(op)).algorithm for op in program.ops}
     share |= {op: r.choice(slots) for op, a in algorithm.items() if a.workspace and r.random() < 0.2}
     hold = frozenset(t for t in movable if r.random() < r.choice([0, 0, 0, 0.2]))
@@ -127,7 +131,8 @@ def edited(described: dict, r: random.Random) -> None:
         point = r.choice(["tensor", *plan_file.POINTS])
         trip[point] = r.choice(names) if point == "tensor" else r.choice([*described["order"], "end", None])
     elif field == "share":
-        value[r.choice(names)] = r.choice([r.choice(names), {"slot": "s", "nbytes": r.choice([0, 5, -5])}])
+        stay = r.choice(["", f" at {r.choice(described['order'])}"])
+        value[r.choice(names) + stay] = r.choice([r.choice(names), {"slot": "s", "nbytes": r.choice([0, 5, -5])}])
     elif field == "algorithm":
         r.choice(
             [lambda: value.pop(r.choice(ops)), lambda: value.update({r.choice(ops): ["fast", r.choice([0, 9])]})]

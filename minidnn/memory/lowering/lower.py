@@ -125,17 +125,24 @@ def _stays_of(
 def group(program: Program, plan: Plan, stays: Sequence[Stay]) -> list[Buffer]:
     """The buffers of these stays. A buffer that stays share lives from the first of them to the last, gaps included."""
     end = len(plan.order)
-    share: dict[Tensor, Tensor | Slot] = {}
-    for key, target in plan.share.items():
+    share: dict[Tensor | tuple[Tensor, Point], Tensor | Slot] = {}
+    for key, holder in plan.share.items():
         if isinstance(key, Op) and key not in plan.algorithm:
             raise ValueError(f"the workspace of {key.name} is to share bytes, but the op never runs")
-        share[workspace_of(key, plan.algorithm[key]) if isinstance(key, Op) else key] = target
+        share[workspace_of(key, plan.algorithm[key]) if isinstance(key, Op) else key] = holder
+
+    def target(s: Stay) -> Tensor | Slot | None:
+        """Whose bytes the stay takes; None: bytes of its own."""
+        if s.arrives is not None:
+            return s.arrives.into  # a copy back goes where its trip says
+        return share.get((s.tensor, s.lo)) or share.get(s.tensor)
+
     carried = set(program.carried)
     buffers: list[Buffer] = []
     slots: dict[Slot, Buffer] = {}
     latest: dict[Tensor, Buffer] = {}
-    for s in sorted(stays, key=lambda s: (s.lo, s.tensor in share)):
-        to = share.get(s.tensor) if s.arrives is None else s.arrives.into  # a copy back goes where its trip says
+    for s in sorted(stays, key=lambda s: (s.lo, target(s) is not None)):
+        to = target(s)
         if isinstance(to, Slot):
             if to not in slots:
                 slots[to] = Buffer(to.nbytes, 0, end, name=to.name)

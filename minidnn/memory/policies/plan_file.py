@@ -22,7 +22,7 @@ from typing import Any
 from minidnn.costs import Costs, geometry
 from minidnn.errors import BadInput, near
 from minidnn.files.replace import replacing
-from minidnn.memory.plan import Plan, Point, Policy, Slot, Trip
+from minidnn.memory.plan import Plan, Point, Policy, Sharing, Slot, Trip
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Algorithm, Op, Program, Tensor
 
@@ -30,6 +30,7 @@ SUFFIX = ".plan"
 VERSION = 1
 POINTS = ("out", "free", "back", "arrive")
 WORKSPACE = "workspace of "  # before an op's name, in "share"
+AT = " at "  # between a tensor's name and an execution, in "share": the stay that it begins
 END = "end"
 NAMED = 4  # differences that a refusal names at most
 
@@ -63,7 +64,7 @@ def _described(program: Program, plan: Plan) -> dict[str, Any]:
         "order": [op.name for op in plan.order],
         "algorithm": {op.name: [a.name, a.workspace] for op, a in plan.algorithm.items()},
         "trips": [_trip(trip, points) for trip in plan.trips],
-        "share": {_holder(key): _target(value) for key, value in plan.share.items()},
+        "share": {_holder(key, points): _target(value) for key, value in plan.share.items()},
         "hold": sorted(t.name for t in plan.hold),
     }
 
@@ -92,8 +93,10 @@ def _trip(trip: Trip, points: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def _holder(key: Tensor | Op) -> str:
+def _holder(key: Sharing, points: Sequence[str]) -> str:
     """The key of an entry of `share`."""
+    if isinstance(key, tuple):
+        return key[0].name + AT + points[key[1]]
     return WORKSPACE + key.name if isinstance(key, Op) else key.name
 
 
@@ -269,10 +272,13 @@ class _Reader:
             raise PlanError(f"{self.path}: {who} shares {value}; expected a tensor, or a slot with its nbytes")
         return Slot(str(value["slot"]), value["nbytes"])
 
-    def _share(self, key: str, value: Any) -> tuple[Tensor | Op, Tensor | Slot]:
-        holder: Tensor | Op
+    def _share(self, key: str, value: Any) -> tuple[Sharing, Tensor | Slot]:
+        holder: Sharing
+        name, at, point = key.rpartition(AT)
         if key.startswith(WORKSPACE):
             holder = self._named(self.ops, key.removeprefix(WORKSPACE), "op")
+        elif at and key not in self.tensors:
+            holder = self._named(self.tensors, name, "tensor"), self._named(self.points, point, "execution")
         else:
             holder = self._named(self.tensors, key, "tensor")
         if isinstance(value, dict):

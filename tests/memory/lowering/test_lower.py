@@ -125,6 +125,22 @@ def test_in_place_is_taken_only_where_nobody_reads_the_old_value_later():
     assert "relu0.y" not in share.values()
 
 
+def test_one_stay_of_a_tensor_may_share_where_the_others_do_not():
+    """Here only a run of relu0 for conv1's backward writes over its conv0.y, not the run in forward."""
+    p = chain(3)
+    at = {op.name: op for op in p.ops}
+    t = {t.name: t for t in p.tensors}
+    k = p.ops.index(at["conv1.backward_filter"])
+    order = (*p.ops[:k], at["conv0.forward"], at["relu0.forward"], *p.ops[k:])
+    s = place(lower(p, complete(p, costs(), Plan(order, share={(t["relu0.y"], k + 1): t["conv0.y"]}))))
+    verify(s)
+    assert broken(s) is None
+    first, again = (b for b in s.buffers if any(stay.tensor == t["relu0.y"] for stay in b.stays))
+    assert first.label == "relu0.y" and again.label == "conv0.y#1=relu0.y#1"
+    with pytest.raises(ScheduleError, match="does not permit"):
+        verify(place(lower(p, replace(s.plan, share={(t["conv1.y"], 2): t["relu0.y"]}))))
+
+
 def test_a_plan_that_contradicts_itself_is_refused_by_name():
     p = chain()
     t = next(t for t in p.tensors if t.name == "relu0.y")
