@@ -141,7 +141,7 @@ demo: $(VENV)/.run
 
 # The pictures of the documents, by the commands that stand beside them there.
 SMALL := resnet20 --batch 256 --gpu titan_x --budget 300MiB
-DRAWN := base vdnn superneurons layrub accudnn recompute recompute_cheap
+DRAWN := base vdnn superneurons layrub accudnn recompute recompute_cheap best
 base := baseline:p,liveness:p
 vdnn := baseline:p,vdnn_all:p,vdnn_pp:p
 superneurons := baseline:p,superneurons
@@ -149,6 +149,7 @@ layrub := baseline:p,layrub:p
 accudnn := baseline:p,accudnn:p
 recompute := baseline:p,sqrt_n:p,recompute_all:p
 recompute_cheap := baseline:p,recompute_cheap:p
+best := baseline:p,best
 
 pictures: $(VENV)/.run
 	$(BIN)/minidnn compare vgg19 --batch 256 --gpu titan_x --budget 12GiB --policies baseline:p,vdnn_all:m,vdnn_dyn \

@@ -8,7 +8,9 @@ JSON, snapshots and plan files keep the true text.
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from functools import cache
 from typing import TextIO
 
 
@@ -21,3 +23,11 @@ def visible(text: str) -> str:
 def say(text: str = "", file: TextIO | None = None, flush: bool = False) -> None:
     """Print one line, made `visible`, to `file`, or to standard output if None."""
     print(visible(text), file=file or sys.stdout, flush=flush)
+
+
+@cache
+def say_once(line: str) -> None:
+    """Print a line on stderr, if it can be written to; the same line only once in a process."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            say(line, file=sys.stderr, flush=True)

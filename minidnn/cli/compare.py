@@ -15,7 +15,8 @@ from minidnn.files.replace import replacing, unwritable
 from minidnn.visible import say
 
 # The policies that are compared without --policies: one or more of each system. A simulated GPU offers several
-# algorithms per op, and the papers measure against baseline with the fastest ones (":p").
+# algorithms per op, and the papers measure against baseline with the fastest ones (":p"). With a budget, minidnn's own
+# policy is one more.
 RUN = ["baseline", "liveness", "vdnn_all", "vdnn_dyn", "vdnn_pp", "superneurons", "layrub", "accudnn"]
 SIMULATED = ["baseline:p", "liveness:p", "vdnn_all:p", "vdnn_dyn", "vdnn_pp:p", "superneurons", "layrub:p", "accudnn:p"]
 
@@ -35,6 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.backends import open_device
     from minidnn.errors import InvalidInput
+    from minidnn.memory.policies import BUDGETED
     from minidnn.report import policies as report
     from minidnn.report import table
     from minidnn.study.compare import simulated
@@ -42,9 +44,10 @@ def run(args: argparse.Namespace) -> int:
 
     if args.report and (problem := unwritable(Path(args.report), ".html", ".svg")):
         raise InvalidInput(f"--report {args.report}: {problem}")
-    policies = args.policies or (RUN if args.gpu is None else SIMULATED)
-    subject.check_policies(policies)
     about = subject.read(args)
+    budgeted = [BUDGETED] if about.setting.budget is not None else []
+    policies = args.policies or [*(RUN if args.gpu is None else SIMULATED), *budgeted]
+    subject.check_policies(policies)
     costs = replace(subject.costs_of(about, args.gpu), staging=about.setting.staging)
     setting = about.setting
     budget, host_budget = setting.budget, setting.host_budget

@@ -31,9 +31,9 @@ def policies() -> str:
 
 
 def default_policy() -> str:
-    from minidnn.memory.policies import DEFAULT
+    from minidnn.memory.policies import BUDGETED, DEFAULT
 
-    return DEFAULT
+    return f"{DEFAULT}, and with a budget {BUDGETED}"
 
 
 def gpus() -> str:

@@ -15,13 +15,11 @@ import contextlib
 import hashlib
 import os
 import stat
-import sys
-from functools import cache
 from pathlib import Path
 
 from minidnn.errors import BadInput
 from minidnn.files.replace import replacing
-from minidnn.visible import say
+from minidnn.visible import say_once
 
 CHECKSUM = 32  # bytes at the end of a file
 PRIVATE = 0o700
@@ -85,21 +83,13 @@ def keep(path: Path, content: bytes) -> None:
     try:
         write(path, content + _checksum(path, content))
     except OSError as error:
-        _say(f"minidnn: kernels are compiled anew at each start, since they cannot be kept: {reason(error, path)}")
+        say_once(f"minidnn: kernels are compiled anew at each start, since they cannot be kept: {reason(error, path)}")
 
 
 def reason(error: OSError, path: Path) -> str:
     """Why the cache cannot be used, in one line."""
     why = str(error) if isinstance(error, Refused) else f"{error.filename or path.parent}: {error.strerror or error}"
     return f"{why}; XDG_CACHE_HOME names another folder for the cache"
-
-
-@cache
-def _say(line: str) -> None:
-    """Print a line on stderr; the same one only once."""
-    if sys.stderr is not None:
-        with contextlib.suppress(OSError):
-            say(line, file=sys.stderr, flush=True)
 
 
 def _checksum(path: Path, content: bytes) -> bytes:

@@ -60,6 +60,7 @@ class Plan:
     share:     {a tensor, one stay of a tensor, or an op for its workspace: the tensor or slot whose bytes it takes};
                only for stays begun by a write, since a copy back goes to the bytes that its trip names (Trip.into)
     hold:      tensors whose bytes are kept for the whole step (network-wide allocation)
+    bound:     seconds that no plan within the budget is below (memory/joint/bound.py), where the policy knows it
     """
 
     order: tuple[Op, ...] = ()
@@ -67,6 +68,7 @@ class Plan:
     algorithm: Mapping[Op, Algorithm] = field(default_factory=dict)
     share: Mapping[Sharing, Tensor | Slot] = field(default_factory=dict)
     hold: frozenset[Tensor] = frozenset()
+    bound: float | None = None
 
 
 # A policy: (program, costs, budget in bytes) -> Plan. Under a budget of 0 it returns its leanest plan.

@@ -64,6 +64,12 @@ def noise(rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def bounded(rows: Sequence[Row]) -> list[str]:
+    """A sentence about the bound, if there is one."""
+    found = [r["bound_seconds"] for r in rows if r.get("bound_seconds")]
+    return [f"No plan within the budget is foreseen to take less than {duration(min(found))}."] if found else []
+
+
 # heading -> the text of its cell in a row
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "policy": lambda r: r["policy"],
@@ -78,6 +84,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "recomputed": lambda r: str(r["recomputed_ops"]),
     "time": lambda r: duration(r["seconds"]),
     "slowdown": lambda r: slowdown(r),
+    "over bound": lambda r: "–" if r.get("gap") is None else f"{r['gap']:.1%}",
     "stalled": lambda r: duration(r["stall_seconds"]) if r["stall_seconds"] else "0",
     "algorithms": lambda r: r["algorithms"],
     "weights equal": _identical,
@@ -98,6 +105,8 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         del columns["stored"]
     if not any(r["recomputed_ops"] for r in rows):
         del columns["recomputed"]
+    if all(r.get("gap") is None for r in rows):
+        del columns["over bound"]
     if all(r["algorithms"] == "default" for r in rows):
         del columns["algorithms"]
     return list(columns), [[text(r) for text in columns.values()] for r in rows]
@@ -138,7 +147,7 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> No
     console.print(table)
     if without:
         console.print(left_out(without), style="dim")
-    for sentence in noise(rows):
+    for sentence in (*bounded(rows), *noise(rows)):
         console.print(sentence, soft_wrap=True)
     for row in rows:
         if row.get("why"):

@@ -15,10 +15,14 @@ from minidnn.measuring.spread import Spread
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace, copied
+from minidnn.memory.joint.bound import LowerBound
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
 from minidnn.program import Algorithm, Op, Program, Role, nbytes
+from minidnn.visible import say_once
 
 ROLES = {
     Role.PARAM: "weights",
@@ -48,6 +52,8 @@ class Result:
     slowdown: float | None = None  # time over baseline's; None: there is no baseline
     slowdowns: Spread | None = None  # of a policy that was run: the slowdown with its interval
     identical: bool | None = None  # whether it ended with the same bytes as baseline; None: not compared
+    bound: float | None = None  # seconds that no plan within the budget is below; None: no budget, or refused
+    gap: float | None = None  # the simulated seconds beyond the bound, as a part of it
     more: dict[str, int] = field(default_factory=dict)  # further columns of the row
 
     @property
@@ -100,6 +106,8 @@ class Result:
             "recomputed_ops": sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions),
             "seconds": self.seconds,
             "slowdown": self.slowdown,
+            "bound_seconds": self.bound,
+            "gap": self.gap,
             "stall_seconds": self.trace.stall_seconds,
             "identical": self.identical,
             "by_role": by_role(schedule),
@@ -182,6 +190,34 @@ def planned(
     raise refused
 
 
+class Bounds:
+    """The bounds of the seconds of a step within a budget (memory/joint/bound.py), for results that were simulated."""
+
+    def __init__(self, costs: Costs, budget: int | None) -> None:
+        self.costs, self.budget = costs, budget
+        self.known: dict[bool, float | None] = {}  # {whether inputs are early: the bound}
+
+    def told(self, result: Result) -> Result:
+        """The result with its bound and gap, if there is a budget and the result keeps it."""
+        if self.budget is None or result.refused is not None:
+            return result
+        program = result.schedule.program
+        early = bool(program.early)
+        if early not in self.known:
+            self.known[early] = self._of(program, self.budget)
+        result.bound = self.known[early]
+        result.gap = None if not result.bound else result.trace.seconds / result.bound - 1
+        return result
+
+    def _of(self, program: Program, budget: int) -> float | None:
+        try:
+            found = LowerBound(Facts(program, self.costs)).at(budget)
+        except NoSolver as reason:
+            say_once(f"minidnn: there is no bound, since it {reason}")
+            return None
+        return None if found is None else found.seconds
+
+
 def simulated(
     programs: Sequence[Program],
     policies: Iterable[str],
@@ -194,11 +230,11 @@ def simulated(
     """A Result per policy, planned and run on the simulator.
 
     Slowdowns are relative to the first baseline among the policies, even if that is refused."""
-    results = []
+    results, bounds = [], Bounds(costs, budget)
     for policy in policies:
         arrangement, refused = planned(programs, policy, costs, budget, host_budget)
         trace = simulate(arrangement.schedules[name], costs)
-        result = Result(policy, arrangement, trace, name, refused)
+        result = bounds.told(Result(policy, arrangement, trace, name, refused))
         if facts == "vdnn2016":
             result.more["paper_peak_bytes"] = paper_peak(result.schedule, policy)
         results.append(result)

@@ -28,7 +28,7 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Arrangement
 from minidnn.program import Algorithm, Op, Program
-from minidnn.study.compare import Result, against_baseline, planned
+from minidnn.study.compare import Bounds, Result, against_baseline, planned
 
 
 class Runner(Protocol):
@@ -72,11 +72,12 @@ def ran(
 
     The first step is not timed. The last three (of fewer than eight steps, the last) are traced and not timed."""
     results: dict[str, Result] = {}
+    bounds = Bounds(costs, budget)
     for policy in policies:
         tell(f"planning {policy}")
         arrangement, refused = planned(programs, policy, costs, budget, host_budget)
         trace = simulate(arrangement.schedules[name], costs)
-        results[policy] = Result(policy, arrangement, trace, name, refused)
+        results[policy] = bounds.told(Result(policy, arrangement, trace, name, refused))
     free = free_memory()
     needs = {policy: _of_host(r.arrangement, costs) for policy, r in results.items()}
     able = [policy for policy in policies if needs[policy] < 0.8 * free]

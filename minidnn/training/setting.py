@@ -16,7 +16,7 @@ from minidnn.costs import Costs, Staging
 from minidnn.errors import InvalidInput
 from minidnn.formats import named
 from minidnn.layers.facts import FACTS, Facts
-from minidnn.memory.policies import DEFAULT
+from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Setting:
             ring, compress = given.get("host_ring"), given.get("compress", False)
         return cls(
             device=said("device") or cls.device,
-            policy=said("policy") or cls.policy,
+            policy=said("policy") or (cls.policy if said("budget") is None else BUDGETED),
             budget=_bytes("budget", said("budget")),
             host_budget=_bytes("host_budget", said("host_budget")),
             ram=_bytes("ram", said("ram")),

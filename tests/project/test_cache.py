@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from minidnn import visible
 from minidnn.files import cache
 
 CONTENT = random.Random(3).randbytes(9000)
@@ -17,7 +18,7 @@ CONTENT = random.Random(3).randbytes(9000)
 def path(tmp_path, monkeypatch):
     """A file in the cache, kept with CONTENT."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "cache"))
-    monkeypatch.setattr(cache, "_say", print)
+    monkeypatch.setattr(cache, "say_once", print)
     path = cache.home() / "native" / "mine.so"
     cache.keep(path, CONTENT)
     return path
@@ -153,9 +154,9 @@ def test_a_relative_cache_folder_is_ignored(tmp_path, monkeypatch):
 
 
 def test_a_line_is_said_once(capsys):
-    cache._say.cache_clear()
+    visible.say_once.cache_clear()
     for _ in range(2):
-        cache._say("minidnn: a reason")
+        visible.say_once("minidnn: a reason")
     assert capsys.readouterr().err == "minidnn: a reason\n"
 
 

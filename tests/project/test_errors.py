@@ -23,6 +23,7 @@ INNER = {
     "Impossible",
     "NoSolver",
     "Unsolved",
+    "TooLong",
 }
 
 

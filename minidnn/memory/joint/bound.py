@@ -31,7 +31,7 @@ window have a row for their live bytes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,6 +59,21 @@ class Bound:
     price: float
 
 
+@dataclass(frozen=True, eq=False)
+class Relaxed:
+    """The bound's own answer, which is no plan, since parts of tensors stay and leave. It tells what pays.
+
+    stays, copied, again: {gap: the part of the tensor that has this fate there}
+    faster: for each op, the parts of its run that its algorithms take, without the leanest
+    """
+
+    bound: Bound
+    stays: Mapping[Gap, float]
+    copied: Mapping[Gap, float]
+    again: Mapping[Gap, float]
+    faster: Sequence[Sequence[float]]
+
+
 class LowerBound:
     """The bounds of one program on one device, for as many budgets as are asked for; each asks from the last answer."""
 
@@ -69,6 +84,11 @@ class LowerBound:
 
     def at(self, budget: int) -> Bound | None:
         """The bound for `budget` bytes; None: no plan of the family keeps it."""
+        found = self.relaxed(budget)
+        return None if found is None else found.bound
+
+    def relaxed(self, budget: int) -> Relaxed | None:
+        """The bound for `budget` bytes with its answer; None: no plan of the family keeps it."""
         self._solver = self._solver or Solver(self._rows)
         for row, base in self._rows.memory:
             self._solver.limit(row, budget / MB - base)
@@ -76,7 +96,12 @@ class LowerBound:
         if found is None:
             return None
         price = -float(sum(found.duals[row] for row, _ in self._rows.memory))
-        return Bound(found.bound * MS, price * MS / MB)
+        value = found.value.tolist()
+        stays, copied, again = (
+            {g: value[v] for g, v in kind.items()} for kind in (self._rows.stays, self._rows.copied, self._rows.again)
+        )
+        faster = [[value[v] for v in several] for several in self._rows.faster]
+        return Relaxed(Bound(found.bound * MS, price * MS / MB), stays, copied, again, faster)
 
     def at_whole(self, budget: int, nodes: int, gap: float) -> Bound | None:
         """Like `at`, with tensors that are there as a whole or not at all: slower and closer."""

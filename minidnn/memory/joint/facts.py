@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from minidnn.costs import Choice, Costs
 from minidnn.memory.plan import Point
-from minidnn.program import FORWARD, Op, Program, Tensor
+from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
 
 SMALL = 2000  # a tensor this many times smaller than the largest is not worth a decision
 
@@ -61,10 +61,9 @@ class Facts:
         return found
 
     def _gaps(self) -> list[Gap]:
-        least = max((t.nbytes for t in self.uses), default=0) / SMALL
-        found = []
+        found, worth = [], large(self)
         for t, uses in self.uses.items():
-            if t.nbytes >= max(least, 1) and len(self.writers[t]) <= 1:
+            if t in worth:
                 found += [
                     Gap(t, p, q, p < self.forward <= q)
                     for p, q in pairwise(uses)
@@ -86,3 +85,30 @@ def overwrites(facts: Facts, p: Point) -> list[tuple[Tensor, Tensor]]:
     """The pairs (read, write) of an op that may share bytes, carried tensors apart."""
     op: Op = facts.ops[p]
     return [(a, b) for a, b in op.inplace if a not in facts.carried and b not in facts.carried]
+
+
+def repeatable(facts: Facts) -> dict[Tensor, Point]:
+    """{tensor: the op of forward that may run again for it}.
+
+    Ops that write outputs or carried tensors run once, like those that read what changes within the step.
+    """
+    ends = {*facts.program.outputs, *facts.carried}
+    found: dict[Tensor, Point] = {}
+    for p, op in enumerate(facts.ops[: facts.forward]):
+        kept = any(t in ends or t in op.reads or t.role not in (Role.ACTIVATION, Role.EXTRA) for t in op.writes)
+        if not kept and not any(_changes(facts, t, p) for t in op.reads):
+            found |= dict.fromkeys(op.writes, p)
+    return found
+
+
+def _changes(facts: Facts, t: Tensor, p: Point) -> bool:
+    """Whether an op of forward or backward writes a value over the one that the op at p reads."""
+    if t not in facts.carried:
+        return len(facts.writers[t]) > 1
+    return any(w > p and facts.ops[w].during is not Pass.UPDATE for w in facts.writers[t])
+
+
+def large(facts: Facts) -> set[Tensor]:
+    """Tensors that are worth a decision: not carried, not very small, written once at most."""
+    least = max((t.nbytes for t in facts.uses), default=0) / SMALL
+    return {t for t in facts.uses if t.nbytes >= max(least, 1) and len(facts.writers[t]) <= 1}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from minidnn.costs import Costs
 from minidnn.errors import BadInput, near
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies import plan_file
@@ -17,6 +18,7 @@ from minidnn.memory.policies.algorithms import fastest_that_fit
 from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
+from minidnn.memory.policies.best import best
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.liveness import liveness
 from minidnn.memory.policies.recompute_all import recompute_all
@@ -26,6 +28,7 @@ from minidnn.memory.policies.superneurons import superneurons
 from minidnn.memory.policies.superneurons_steps import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
+from minidnn.program import Program
 
 # Policies that take `algorithms` (memory/policies/algorithms.py); those in CHOOSING choose algorithms themselves.
 POLICIES: dict[str, Callable[..., Plan]] = {
@@ -51,8 +54,16 @@ POLICIES: dict[str, Callable[..., Plan]] = {
 STOPPING: dict[str, Callable[..., Plan]] = {"sqrt_n": sqrt_n_within, "recompute_cheap": recompute_cheap_within}
 NEAR = 1.01  # with these, ":f" looks for no mixture of algorithms that could save only a hundredth of a step
 DEFAULT = "liveness"  # the policy if none is named: the fastest of those that need no copies
+BUDGETED = "best"  # the policy if none is named, but a budget is
 SUFFIXES = {"f": "the fastest that fit the budget", "m": "memory-optimal", "p": "performance-optimal"}
-CHOOSING: dict[str, Policy] = {"vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
+OTHERS = "liveness", "recompute_cheap", "sqrt_n", "recompute_all", "vdnn_pp", "accudnn", "superneurons", "layrub"
+
+
+def _best(program: Program, costs: Costs, budget: int) -> Plan:
+    return best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS])
+
+
+CHOOSING: dict[str, Policy] = {"best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons}
 
 
 class NoSuchPolicy(BadInput, KeyError):

@@ -6,13 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from minidnn import compiled
+from minidnn import compiled, visible
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import winograd
 from minidnn.backends.cpu.native.binding import Native
 from minidnn.backends.cpu.native.sources import KERNELS, OPTIONS, options
 from minidnn.compiled import NotCompiled, Sources
-from minidnn.files import cache
 from tests.support.convolutions import example
 from tests.support.op_examples import Maker
 
@@ -85,7 +84,7 @@ def test_what_holds_onednn_to_fewer_instructions_holds_our_kernels(sources, tmp_
 
 
 def test_a_cache_that_cannot_be_written_is_done_without_and_told(source, sources, capsys):
-    cache._say.cache_clear()
+    visible.say_once.cache_clear()
     for _ in range(2):
         assert load_anew(sources, source).quick() == 7  # a folder below a file
     (line,) = capsys.readouterr().err.splitlines()

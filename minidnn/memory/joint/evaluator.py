@@ -1,0 +1,263 @@
+"""What decisions would take, quickly: the order, live bytes and seconds of their plan, by C (native/evaluate.c).
+
+A slot is the time between two neighbouring uses of a tensor. Before its first use and after its last there is one, too.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from minidnn.memory.joint.facts import Facts, large, repeatable
+from minidnn.memory.joint.native import SOURCES
+from minidnn.memory.plan import Plan, Point, Share, Trip
+from minidnn.memory.schedule import aligned, room
+from minidnn.program import Tensor
+
+KEEP, COPY, AGAIN = range(3)  # of native/evaluate.c, like the next two lines
+DONE, OVER, LOST, TOO_LONG = range(4)
+INPUT, OUTPUT = 1, 2
+NEVER = 255  # a hold: the tensor goes once more after each run that wants it
+LONGEST = 4  # executions at most, in multiples of the program's
+
+# The struct Frame of native/evaluate.c: the kinds of its fields, in its order. An array's kind is its dtype.
+_FRAME: tuple[tuple[type, str], ...] = (
+    (int, "ops tensors"),
+    (np.int32, "reads_at reads writes_at writes pairs_at pair_read pair_write maker slots_at"),
+    (np.uint8, "flags"),
+    (np.int64, "size"),
+    (np.float64, "out_seconds in_seconds"),
+    (np.uint8, "fate hold"),
+    (np.float64, "seconds"),
+    (np.int64, "workspace"),
+    (int, "longest most_stays most_trips most_idle"),
+    (np.int32, "order why"),
+    (np.int64, "live"),
+    (np.float64, "finish"),
+    (np.int32, "stay_tensor stay_lo stay_hi stay_root shares_at shares_read shares_write"),
+    (np.int32, "idle_slot idle_lo idle_hi trip_tensor trip_slot trip_from trip_to trip_after trip_use"),
+    (np.int32, "trip_out trip_free trip_back"),
+    (np.float64, "trip_out_end trip_wait_out trip_wait_in"),
+    (int, "executions stays trips shares idles worst"),
+    (float, "total compute"),
+    (np.int32, "slot stay last wrote brief brief_slot stack stack_next stack_why"),
+    (np.int32, "pair_from pair_to pair_when by_out by_free by_last next_out next_free next_last heap"),
+    (np.uint8, "present coming on_host wants stay_leaves taken"),
+    (np.int64, "root_hi"),
+)
+_KIND = {name: kind for kind, names in _FRAME for name in names.split()}
+_ARRAYS = [name for name, kind in _KIND.items() if kind not in (int, float)]
+
+
+class _Frame(ctypes.Structure):
+    _fields_ = [
+        (name, {int: ctypes.c_int64, float: ctypes.c_double}.get(kind, ctypes.c_void_p))  # type: ignore[misc]
+        for name, kind in _KIND.items()
+    ]
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The time between two neighbouring uses of a tensor by the program's ops: [last + 1, use)."""
+
+    tensor: Tensor
+    last: Point  # -1: before its first use
+    use: Point  # number of ops: behind its last
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What some decisions take.
+
+    seconds: of the step; infinite if the live bytes exceed the limit
+    compute: seconds of all executions
+    over:    bytes beyond the limit at execution `worst`, which has most
+    """
+
+    seconds: float
+    compute: float
+    over: int
+    worst: Point
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """A copy of an Evaluator's decisions."""
+
+    fate: np.ndarray
+    hold: np.ndarray
+    choice: np.ndarray
+
+
+class Evaluator:
+    """Evaluates decisions about one program on one device.
+
+    fate:   uint8 (slots,): KEEP, COPY or AGAIN. May be written; so may `hold`
+    hold:   uint8 (slots,): the number of the want from which a tensor that is back early remains
+    choice: int64 (ops,): the number of each op's algorithm in `facts.choices`; set by `choose`
+    may_copy, may_run: bool (slots,): whether COPY and AGAIN are decisions there
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        """Raises NotCompiled without a C compiler."""
+        self.facts = facts
+        self.evaluations = 0
+        self._library = SOURCES.load()
+        self._library.evaluate.restype = ctypes.c_int64
+        self._library.evaluate.argtypes = ctypes.c_void_p, ctypes.c_int64
+        self.tensors = [t for t in facts.program.tensors if t not in facts.carried]
+        self.number = {t: i for i, t in enumerate(self.tensors)}
+        self.base = sum(aligned(room(facts.program, t)) for t in facts.carried)
+        self.slots: list[Slot] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self._frame = _Frame(ops=len(facts.ops), tensors=len(self.tensors))
+        self._program()
+        self._decisions()
+        self._room()
+        for name in _ARRAYS:
+            setattr(self._frame, name, self.arrays[name].ctypes.data)
+
+    # ---- arrays
+
+    def _keep(self, name: str, values: Any) -> np.ndarray:
+        self.arrays[name] = np.ascontiguousarray(values, _KIND[name])
+        return self.arrays[name]
+
+    def _lists(self, name: str, lists: Sequence[Sequence[int]]) -> None:
+        """Lists of numbers one behind the other, and where each begins."""
+        self._keep(f"{name}s_at", [0, *accumulate(map(len, lists))])
+        self._keep(f"{name}s", [i for one in lists for i in one])
+
+    def _program(self) -> None:
+        facts, number = self.facts, self.number
+        fixed = {*facts.inputs, *facts.carried, *facts.program.outputs}
+
+        def numbers(tensors: Iterable[Tensor]) -> list[int]:
+            return [number[t] for t in dict.fromkeys(tensors) if t in number]
+
+        self._lists("read", [numbers(op.reads) for op in facts.ops])
+        self._lists("write", [numbers(op.writes) for op in facts.ops])
+        pairs = [[(a, b) for a, b in op.inplace if a not in fixed and b not in fixed] for op in facts.ops]
+        self._keep("pairs_at", [0, *accumulate(map(len, pairs))])
+        self._keep("pair_read", [number[a] for one in pairs for a, _ in one])
+        self._keep("pair_write", [number[b] for one in pairs for _, b in one])
+        makers = repeatable(facts)
+        self._keep("maker", [makers.get(t, -1) for t in self.tensors])
+        outputs, inputs = set(facts.program.outputs), set(facts.inputs)
+        self._keep("flags", [INPUT * (t in inputs) | OUTPUT * (t in outputs) for t in self.tensors])
+        self._keep("size", [aligned(t.nbytes) for t in self.tensors])
+        costs = facts.costs
+        self._keep("out_seconds", [costs.latency + t.nbytes / costs.bandwidth_out for t in self.tensors])
+        self._keep("in_seconds", [costs.latency + t.nbytes / costs.bandwidth_in for t in self.tensors])
+        end = len(facts.ops)
+        for t in self.tensors:
+            uses = facts.uses[t]
+            self.slots += [Slot(t, p, q) for p, q in zip([-1, *uses], [*uses, end], strict=True)]
+        self._keep("slots_at", [0, *accumulate(len(facts.uses[t]) + 1 for t in self.tensors)])
+
+    def _decisions(self) -> None:
+        facts = self.facts
+        decided = {(g.tensor, g.last) for g in facts.gaps}
+        worth = {g.tensor for g in facts.gaps} | large(facts)
+        parents = {t for t, m in repeatable(facts).items() for t in facts.ops[m].reads}
+        outputs = set(facts.program.outputs)
+        maker = self.arrays["maker"]
+        self.may_copy, self.may_run = (np.zeros(len(self.slots), bool) for _ in range(2))
+        fate = np.zeros(len(self.slots), np.uint8)
+        for i, s in enumerate(self.slots):
+            behind = s.use == len(facts.ops) and s.last < facts.forward and s.tensor in worth and s.tensor in parents
+            if s.last < 0:
+                fate[i] = COPY if s.tensor in facts.inputs else KEEP
+            elif s.tensor not in outputs and ((s.tensor, s.last) in decided or behind):
+                self.may_copy[i] = s.use > s.last + 1
+                self.may_run[i] = maker[self.number[s.tensor]] >= 0
+        self.fate = self._keep("fate", fate)
+        self.hold = self._keep("hold", np.zeros(len(self.slots)))
+        self.choice = np.zeros(len(facts.ops), np.int64)
+        self.seconds = self._keep("seconds", np.zeros(len(facts.ops)))
+        self.workspace = self._keep("workspace", np.zeros(len(facts.ops)))
+        for p in range(len(facts.ops)):
+            self.choose(p, len(facts.choices[p]) - 1)
+
+    def _room(self) -> None:
+        ops, tensors = len(self.facts.ops), len(self.tensors)
+        longest = LONGEST * ops + 16
+        accesses = LONGEST * (len(self.arrays["reads"]) + len(self.arrays["writes"])) + 16
+        f = self._frame
+        f.longest, f.most_stays, f.most_trips, f.most_idle = longest, accesses, accesses, accesses
+        sizes = {"order": longest, "live": longest + 1, "finish": longest, "why": longest}
+        sizes |= dict.fromkeys(("stack", "stack_next", "stack_why"), ops + 1)
+        sizes |= dict.fromkeys(("by_out", "by_free", "by_last"), longest + 1)
+        sizes |= dict.fromkeys(("slot", "stay", "last", "wrote", "present", "coming", "on_host", "wants"), tensors)
+        sizes |= dict.fromkeys(("brief", "brief_slot"), accesses)
+        for name in _ARRAYS:
+            if name not in self.arrays:
+                self._keep(name, np.zeros(sizes.get(name, accesses)))
+
+    # ---- decisions
+
+    def choose(self, op: int, choice: int) -> None:
+        """Set an op's algorithm."""
+        found = self.facts.choices[op][choice]
+        self.choice[op], self.seconds[op] = choice, found.seconds
+        self.workspace[op] = aligned(found.algorithm.workspace)
+
+    def save(self) -> Decisions:
+        return Decisions(self.fate.copy(), self.hold.copy(), self.choice.copy())
+
+    def restore(self, decisions: Decisions) -> None:
+        self.fate[:], self.hold[:] = decisions.fate, decisions.hold
+        for op in np.flatnonzero(self.choice != decisions.choice).tolist():
+            self.choose(op, int(decisions.choice[op]))
+
+    # ---- answers
+
+    def evaluate(self, limit: int) -> Outcome:
+        """The outcome of the present decisions, with at most `limit` live bytes, each tensor's size aligned.
+
+        Raises ValueError if they contradict themselves, and TooLong if more runs again than there is room for.
+        """
+        f = self._frame
+        self.evaluations += 1
+        how = self._library.evaluate(ctypes.addressof(f), limit - self.base)
+        if how == DONE:
+            return Outcome(f.total, f.compute, 0, f.worst)
+        if how == OVER:
+            over = int(self.arrays["live"][f.worst]) - (limit - self.base)
+            return Outcome(float("inf"), float("inf"), over, f.worst)
+        if how == TOO_LONG:
+            raise TooLong
+        raise ValueError("an op reads a tensor that is not there")
+
+    def view(self, name: str, count: str) -> np.ndarray:
+        """An array of the last answer, as long as `count` says: "executions", "trips" ..."""
+        return self.arrays[name][: getattr(self._frame, count)]
+
+    def plan(self) -> Plan:
+        """The plan of the last `evaluate`, whose outcome must have kept its limit."""
+        ops, tensors = self.facts.ops, self.tensors
+        order = tuple(ops[i] for i in self.view("order", "executions").tolist())
+        columns = [
+            self.view(f"trip_{name}", "trips").tolist()
+            for name in ("tensor", "to", "after", "out", "free", "back", "use")
+        ]
+        trips = []
+        for tensor, to, after, out, free, back, use in zip(*columns, strict=True):
+            if to >= 0:
+                left = None if after < 0 else free
+                trips.append(Trip(tensors[tensor], None if out < 0 else out, left, back, use))
+        share: Share = {}
+        columns = [self.view(f"shares_{name}", "shares").tolist() for name in ("at", "read", "write")]
+        for at, read, write in zip(*columns, strict=True):
+            share[tensors[write], at] = tensors[read]
+        algorithm = {op: self.facts.choices[p][self.choice[p]].algorithm for p, op in enumerate(ops)}
+        return Plan(order, tuple(trips), algorithm, share)
+
+
+class TooLong(Exception):
+    """Far more ops run again than the program has."""

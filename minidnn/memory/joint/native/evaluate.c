@@ -1,0 +1,462 @@
+/* The order, the live bytes and the seconds of a plan, from a fate for each slot and an algorithm for each op.
+ *
+ * A slot is the time between two neighbouring uses of a tensor by the program's ops. Before its first use and after its
+ * last there is one, too. In a slot the tensor may stay (KEEP), leave for the host (COPY), or be dropped, so that
+ * its op runs again (AGAIN). A run again may want a tensor within a slot in which it is away. Then it comes back early,
+ * by a copy or a run of its own. From the want number `hold` of the slot on, it remains; before, it goes once more.
+ *
+ * evaluate() does three things:
+ *     order    every execution, with what runs again; the stays of tensors; which of them share bytes
+ *     windows  when a copy out has ended, so that its bytes are free; how early a copy back may begin
+ *     clocks   the seconds of three streams, as memory/execution/simulator.py counts them
+ */
+#include <stdint.h>
+#include <string.h>
+
+enum { KEEP = 0, COPY = 1, AGAIN = 2 };
+enum { DONE = 0, OVER = 1, LOST = 2, TOO_LONG = 3 };
+enum { INPUT = 1, OUTPUT = 2 };
+enum { NONE = -1, LEAVES = -2 }; /* LEAVES: the copy of an output, which stays away */
+
+typedef struct {
+    /* the program. Ops and tensors are numbers; carried tensors have none */
+    int64_t ops, tensors;
+    const int32_t *reads_at, *reads, *writes_at, *writes; /* of an op: the tensors [at[op], at[op + 1]) */
+    const int32_t *pairs_at, *pair_read, *pair_write;     /* of an op: which write may take which read's bytes */
+    const int32_t *maker;                                 /* of a tensor: the op that may run again for it; NONE */
+    const int32_t *slots_at;                              /* of a tensor: its first slot */
+    const uint8_t *flags;                                 /* of a tensor, as are the next three */
+    const int64_t *size;
+    const double *out_seconds, *in_seconds; /* of its copies */
+    /* the decisions */
+    const uint8_t *fate, *hold; /* of a slot */
+    const double *seconds;      /* of an op, with its algorithm */
+    const int64_t *workspace;
+    /* the answer, and what there is room for */
+    int64_t longest, most_stays, most_trips, most_idle;
+    int32_t *order, *why; /* of an execution: its op; the slot for whose end it runs again, or NONE */
+    int64_t *live;        /* bytes at an execution */
+    double *finish;       /* seconds at its end */
+    int32_t *stay_tensor, *stay_lo, *stay_hi, *stay_root; /* root: the first of the stays that share bytes */
+    int32_t *shares_at, *shares_read, *shares_write;      /* executions at which a write takes a read's bytes */
+    int32_t *idle_slot, *idle_lo, *idle_hi;               /* executions [lo, hi): a tensor stays and is not used */
+    int32_t *trip_tensor, *trip_slot, *trip_from, *trip_to; /* from, to: stays, or NONE; to may be LEAVES */
+    int32_t *trip_after, *trip_use;            /* its last use before, or NONE, and its first use behind */
+    int32_t *trip_out, *trip_free, *trip_back; /* points, as in memory/plan.py; out NONE: the host has it */
+    double *trip_out_end, *trip_wait_out, *trip_wait_in; /* seconds: the copy's end; how long compute waits for it */
+    int64_t executions, stays, trips, shares, idles, worst; /* worst: the execution with most bytes */
+    double total, compute;
+    /* scratch */
+    int32_t *slot, *stay, *last, *wrote;                   /* of a tensor: now */
+    int32_t *brief, *brief_slot;                           /* tensors that go again after the present op */
+    int32_t *stack, *stack_next, *stack_why;               /* ops that are to run again, the last one first */
+    int32_t *pair_from, *pair_to, *pair_when;              /* stays that may share */
+    int32_t *by_out, *by_free, *by_last, *next_out, *next_free, *next_last, *heap; /* trips, by an execution */
+    uint8_t *present, *coming, *on_host, *wants;           /* of a tensor: now */
+    uint8_t *stay_leaves, *taken;                          /* of a stay: by a trip; its bytes are shared already */
+    int64_t *root_hi;
+} Frame;
+
+/* ---- order: executions, stays, trips */
+
+static int access_(Frame *f, int32_t t, int32_t e, int written, int fresh) {
+    int32_t s = f->stay[t];
+    if (fresh || f->coming[t]) {
+        if (f->stays == f->most_stays || f->trips == f->most_trips) return TOO_LONG;
+        const int32_t new_ = (int32_t)f->stays++;
+        if (!fresh) {
+            const int64_t k = f->trips++;
+            f->trip_tensor[k] = t;
+            f->trip_slot[k] = f->slot[t];
+            f->trip_from[k] = s;
+            f->trip_to[k] = new_;
+            f->trip_after[k] = s == NONE ? NONE : f->last[t];
+            f->trip_use[k] = e;
+            f->trip_out[k] = f->on_host[t] ? NONE : f->wrote[t] + 1;
+            f->on_host[t] = 1;
+            if (s != NONE) f->stay_leaves[s] = 1;
+        }
+        f->coming[t] = 0;
+        f->stay_tensor[new_] = t;
+        f->stay_lo[new_] = e;
+        f->stay_leaves[new_] = 0;
+        f->stay_root[new_] = new_;
+        f->stay[t] = s = new_;
+    } else if (s == NONE) {
+        return LOST;
+    } else if (e > f->last[t] + 1) {
+        if (f->idles == f->most_idle) return TOO_LONG;
+        f->idle_slot[f->idles] = f->slot[t];
+        f->idle_lo[f->idles] = f->last[t] + 1;
+        f->idle_hi[f->idles++] = e;
+    }
+    f->last[t] = e;
+    f->stay_hi[s] = e + 1;
+    if (written) {
+        f->wrote[t] = e;
+        if (!fresh) f->on_host[t] = 0; /* a run again makes the same bytes; an update does not */
+    }
+    return DONE;
+}
+
+static int is_read(const Frame *f, int32_t op, int32_t t) {
+    for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++)
+        if (f->reads[i] == t) return 1;
+    return 0;
+}
+
+static int emit(Frame *f, int32_t op, int32_t why) {
+    if (f->executions == f->longest) return TOO_LONG;
+    const int32_t e = (int32_t)f->executions++;
+    f->order[e] = op;
+    f->why[e] = why;
+    for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++) {
+        const int how = access_(f, f->reads[i], e, 0, 0);
+        if (how) return how;
+    }
+    for (int32_t i = f->pairs_at[op]; i < f->pairs_at[op + 1]; i++) {
+        if (f->shares == f->most_stays) return TOO_LONG;
+        f->pair_from[f->shares] = f->stay[f->pair_read[i]];
+        f->pair_to[f->shares] = i; /* the write's stay is known below */
+        f->pair_when[f->shares++] = e;
+    }
+    const int64_t first = f->shares - (f->pairs_at[op + 1] - f->pairs_at[op]);
+    for (int32_t i = f->writes_at[op]; i < f->writes_at[op + 1]; i++) {
+        const int how = access_(f, f->writes[i], e, 1, !is_read(f, op, f->writes[i]));
+        if (how) return how;
+    }
+    for (int64_t k = first; k < f->shares; k++) f->pair_to[k] = f->stay[f->pair_write[f->pair_to[k]]];
+    return DONE;
+}
+
+/* A run again wants t, or makes it besides: from the want number `hold` on it remains until its next use. */
+static void want(Frame *f, int32_t t, int32_t *briefs) {
+    const uint8_t number = f->wants[t];
+    f->wants[t] = number < 255 ? number + 1 : 255;
+    f->present[t] = 1;
+    if (number < f->hold[f->slot[t]]) {
+        f->brief[*briefs] = t;
+        f->brief_slot[(*briefs)++] = f->slot[t];
+    }
+}
+
+/* Bring t to the device: by a copy, or by its op and whatever that wants in turn. */
+static int bring(Frame *f, int32_t t, int32_t *briefs) {
+    int32_t depth = 0;
+    if (f->fate[f->slot[t]] == COPY) {
+        f->coming[t] = 1;
+        return DONE;
+    }
+    if (f->fate[f->slot[t]] != AGAIN || f->maker[t] == NONE) return LOST;
+    f->stack[0] = f->maker[t];
+    f->stack_next[0] = f->reads_at[f->maker[t]];
+    f->stack_why[0] = f->slot[t];
+    while (depth >= 0) {
+        const int32_t op = f->stack[depth];
+        if (f->stack_next[depth] < f->reads_at[op + 1]) {
+            const int32_t j = f->reads[f->stack_next[depth]++];
+            if (f->present[j]) continue;
+            want(f, j, briefs);
+            if (f->fate[f->slot[j]] == COPY) {
+                f->coming[j] = 1;
+            } else if (f->fate[f->slot[j]] != AGAIN || f->maker[j] == NONE) {
+                return LOST;
+            } else {
+                depth++;
+                f->stack[depth] = f->maker[j];
+                f->stack_next[depth] = f->reads_at[f->maker[j]];
+                f->stack_why[depth] = f->slot[j];
+            }
+            continue;
+        }
+        const int how = emit(f, op, f->stack_why[depth]);
+        if (how) return how;
+        for (int32_t i = f->writes_at[op]; i < f->writes_at[op + 1]; i++) {
+            const int32_t j = f->writes[i];
+            if (!f->present[j]) want(f, j, briefs);
+        }
+        depth--;
+    }
+    return DONE;
+}
+
+static int order(Frame *f) {
+    f->executions = f->stays = f->trips = f->shares = f->idles = 0;
+    for (int64_t t = 0; t < f->tensors; t++) {
+        f->slot[t] = f->slots_at[t];
+        f->stay[t] = f->last[t] = f->wrote[t] = NONE;
+        f->present[t] = f->coming[t] = f->wants[t] = 0;
+        f->on_host[t] = (f->flags[t] & INPUT) != 0;
+    }
+    for (int32_t op = 0; op < f->ops; op++) {
+        int32_t briefs = 0;
+        for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++) {
+            const int32_t t = f->reads[i];
+            if (f->present[t]) continue;
+            f->present[t] = 1;
+            const int how = bring(f, t, &briefs);
+            if (how) return how;
+        }
+        const int how = emit(f, op, NONE);
+        if (how) return how;
+        for (int half = 0; half < 2; half++) {
+            const int32_t *at = half ? f->writes_at : f->reads_at, *which = half ? f->writes : f->reads;
+            for (int32_t i = at[op]; i < at[op + 1]; i++) {
+                const int32_t t = which[i];
+                if (half && is_read(f, op, t)) continue;
+                const int32_t slot = ++f->slot[t];
+                f->wants[t] = 0;
+                f->present[t] = f->fate[slot] == KEEP;
+            }
+        }
+        while (briefs-- > 0)
+            if (f->slot[f->brief[briefs]] == f->brief_slot[briefs]) f->present[f->brief[briefs]] = 0;
+    }
+    for (int32_t t = 0; t < f->tensors; t++) {
+        if (!(f->flags[t] & OUTPUT) || f->wrote[t] == NONE) continue;
+        if (f->trips == f->most_trips) return TOO_LONG;
+        const int64_t k = f->trips++;
+        f->trip_tensor[k] = t;
+        f->trip_slot[k] = f->slot[t];
+        f->trip_from[k] = f->stay[t];
+        f->trip_to[k] = LEAVES;
+        f->trip_after[k] = NONE;
+        f->trip_use[k] = (int32_t)f->executions;
+        f->trip_out[k] = f->wrote[t] + 1;
+    }
+    return DONE;
+}
+
+/* ---- bytes: what shares, and the least live bytes, with absences as long as they can be */
+
+static void curve(Frame *f) {
+    const int32_t end = (int32_t)f->executions;
+    for (int64_t t = 0; t < f->tensors; t++)
+        if (f->flags[t] & OUTPUT && f->stay[t] != NONE) f->stay_hi[f->stay[t]] = end;
+    for (int64_t s = 0; s < f->stays; s++) {
+        f->taken[s] = 0;
+        f->root_hi[s] = f->stay_hi[s];
+    }
+    int64_t shared = 0;
+    for (int64_t k = 0; k < f->shares; k++) {
+        const int32_t from = f->pair_from[k], to = f->pair_to[k];
+        const int32_t a = f->stay_tensor[from], b = f->stay_tensor[to];
+        const int ends = f->stay_hi[from] == f->pair_when[k] + 1 && !f->stay_leaves[from];
+        if (!ends || f->taken[from] || f->stay_root[to] != to || f->size[b] > f->size[a]) continue;
+        f->taken[from] = 1;
+        f->stay_root[to] = f->stay_root[from];
+        if (f->stay_hi[to] > f->root_hi[f->stay_root[to]]) f->root_hi[f->stay_root[to]] = f->stay_hi[to];
+        f->shares_at[shared] = f->pair_when[k];
+        f->shares_read[shared] = a;
+        f->shares_write[shared++] = b;
+    }
+    f->shares = shared;
+    memset(f->live, 0, (end + 1) * sizeof *f->live);
+    for (int64_t s = 0; s < f->stays; s++) {
+        if (f->stay_root[s] != s) continue;
+        f->live[f->stay_lo[s]] += f->size[f->stay_tensor[s]];
+        f->live[f->root_hi[s]] -= f->size[f->stay_tensor[s]];
+    }
+    int64_t now = 0, most = NONE;
+    for (int32_t e = 0; e < end; e++) {
+        now += f->live[e];
+        f->live[e] = now + f->workspace[f->order[e]];
+        if (f->live[e] > most) {
+            most = f->live[e];
+            f->worst = e;
+        }
+    }
+}
+
+/* ---- windows */
+
+static int64_t bytes_of(const Frame *f, int64_t trip) {
+    return f->trip_from[trip] == NONE ? 0 : f->size[f->stay_tensor[f->stay_root[f->trip_from[trip]]]];
+}
+
+/* Insert a trip into the list of an execution, in the order of tensors, as the lowering issues them. */
+static void insert(int32_t *head, int32_t *next, const int32_t *tensor, int32_t trip) {
+    while (*head != NONE && tensor[*head] < tensor[trip]) head = &next[*head];
+    next[trip] = *head;
+    *head = trip;
+}
+
+static void push(const double *key, int32_t *heap, int64_t *count, int32_t x) {
+    int64_t i = (*count)++;
+    while (i && key[heap[(i - 1) / 2]] > key[x]) {
+        heap[i] = heap[(i - 1) / 2];
+        i = (i - 1) / 2;
+    }
+    heap[i] = x;
+}
+
+static int32_t pop(const double *key, int32_t *heap, int64_t *count) {
+    const int32_t top = heap[0], x = heap[--*count];
+    int64_t i = 0, k;
+    while ((k = 2 * i + 1) < *count) {
+        if (k + 1 < *count && key[heap[k + 1]] < key[heap[k]]) k++;
+        if (key[heap[k]] >= key[x]) break;
+        heap[i] = heap[k];
+        i = k;
+    }
+    heap[i] = x;
+    return top;
+}
+
+static double later(double a, double b) { return a > b ? a : b; }
+
+/* Let the tensor stay. If it was to be copied out for the first time, the next trip copies it out instead. */
+static void give_up(Frame *f, int64_t trip) {
+    const int32_t to = f->trip_to[trip];
+    f->trip_to[trip] = NONE;
+    for (int32_t k = (int32_t)trip + 1; k < f->trips; k++) {
+        if (f->trip_tensor[k] != f->trip_tensor[trip]) continue;
+        if (f->trip_out[k] != NONE) return;
+        if (f->trip_from[k] == to) { /* the copy is on its way */
+            f->trip_out[k] = f->trip_out[trip];
+            f->trip_out_end[k] = f->trip_out_end[trip];
+        } else { /* a run made the tensor again since then */
+            f->trip_out[k] = f->stay_lo[f->trip_from[k]] + 1;
+            insert(&f->by_out[f->trip_out[k] - 1], f->next_out, f->trip_tensor, k);
+        }
+        return;
+    }
+}
+
+/* When bytes are free: once their copy out has ended. Compute waits for one only where it needs the bytes. A trip whose
+ * copy has not ended when the tensor is used again is given up: then trip_to is NONE, and the tensor stays. */
+static void frees(Frame *f, int64_t limit) {
+    const int32_t end = (int32_t)f->executions;
+    double clock = 0, link = 0;
+    int64_t extra = 0, waiting = 0, coming = 0;
+    memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
+    memset(f->by_last, 0xff, (end + 1) * sizeof *f->by_last);
+    for (int32_t k = 0; k < f->trips; k++) {
+        f->trip_free[k] = NONE;
+        f->trip_out_end[k] = 0;
+        if (f->trip_out[k] != NONE) insert(&f->by_out[f->trip_out[k] - 1], f->next_out, f->trip_tensor, k);
+        if (f->trip_after[k] != NONE) insert(&f->by_last[f->trip_after[k]], f->next_last, f->trip_tensor, k);
+    }
+    for (int32_t e = 0; e < end; e++) {
+        for (int32_t k = e ? f->by_last[e - 1] : NONE; k != NONE; k = f->next_last[k]) {
+            if (f->trip_out[k] == NONE) {
+                f->trip_free[k] = e;
+            } else {
+                extra += bytes_of(f, k);
+                push(f->trip_out_end, f->heap, &waiting, k);
+            }
+        }
+        while (waiting && f->trip_out_end[f->heap[0]] <= clock) {
+            const int32_t k = pop(f->trip_out_end, f->heap, &waiting);
+            if (f->trip_free[k] != NONE || f->trip_to[k] == NONE) continue;
+            f->trip_free[k] = e;
+            extra -= bytes_of(f, k);
+        }
+        for (; coming < f->trips && f->trip_use[coming] == e; coming++) {
+            if (f->trip_after[coming] == NONE || f->trip_free[coming] != NONE) continue;
+            extra -= bytes_of(f, coming);
+            give_up(f, coming);
+        }
+        while (f->live[e] + extra > limit && waiting) {
+            const int32_t k = pop(f->trip_out_end, f->heap, &waiting);
+            if (f->trip_free[k] != NONE || f->trip_to[k] == NONE) continue;
+            f->trip_free[k] = e;
+            extra -= bytes_of(f, k);
+            clock = later(clock, f->trip_out_end[k]);
+        }
+        clock += f->seconds[f->order[e]];
+        f->finish[e] = clock;
+        for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k])
+            f->trip_out_end[k] = link = later(link, clock) + f->out_seconds[f->trip_tensor[k]];
+    }
+}
+
+/* When copies back begin: so late that each ends when it is needed, one after another; later where bytes lack. */
+static void backs(Frame *f, int64_t limit) {
+    double link = 1e300;
+    for (int64_t k = 0; k < f->trips; k++) { /* bytes that leave are there until they are free */
+        if (f->trip_after[k] == NONE) continue;
+        const int32_t until = f->trip_to[k] == NONE ? f->trip_use[k] : f->trip_free[k];
+        for (int32_t e = f->trip_after[k] + 1; e < until; e++) f->live[e] += bytes_of(f, k);
+    }
+    for (int64_t k = f->trips - 1; k >= 0; k--) {
+        const int32_t use = f->trip_use[k], tensor = f->trip_tensor[k];
+        if (f->trip_to[k] < 0) continue;
+        const double needed = use ? f->finish[use] - f->seconds[f->order[use]] : 0;
+        link = (needed < link ? needed : link) - f->in_seconds[tensor];
+        int32_t lo = f->trip_after[k] == NONE ? 0 : f->trip_free[k], hi = use; /* the last point that is early enough */
+        while (lo < hi) {
+            const int32_t middle = (lo + hi + 1) / 2;
+            if (middle == 0 || f->finish[middle - 1] <= link) lo = middle;
+            else hi = middle - 1;
+        }
+        int32_t point = use;
+        while (point > lo && f->live[point - 1] + f->size[tensor] <= limit) f->live[--point] += f->size[tensor];
+        f->trip_back[k] = point;
+    }
+    int32_t point = 0;
+    for (int64_t k = 0; k < f->trips; k++) {
+        if (f->trip_to[k] < 0) continue;
+        while (f->trip_back[k] < point) f->live[f->trip_back[k]++] -= f->size[f->trip_tensor[k]];
+        point = f->trip_back[k];
+    }
+}
+
+/* ---- clocks */
+
+static void clocks(Frame *f) {
+    const int32_t end = (int32_t)f->executions;
+    double clock = 0, out = 0, in = 0, compute = 0;
+    int64_t back = 0, arrive = 0;
+    memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
+    memset(f->by_free, 0xff, (end + 1) * sizeof *f->by_free);
+    for (int32_t k = 0; k < f->trips; k++) {
+        f->trip_wait_in[k] = f->trip_wait_out[k] = 0;
+        if (f->trip_to[k] == NONE) continue;
+        if (f->trip_out[k] != NONE) insert(&f->by_out[f->trip_out[k] - 1], f->next_out, f->trip_tensor, k);
+        if (f->trip_after[k] != NONE) insert(&f->by_free[f->trip_free[k]], f->next_free, f->trip_tensor, k);
+    }
+    double *in_end = f->trip_out_end; /* a copy's end out is not asked for after its copy back has begun */
+    for (int32_t e = 0; e < end; e++) {
+        double freed = 0;
+        for (int32_t k = f->by_free[e]; k != NONE; k = f->next_free[k]) {
+            if (f->trip_out[k] == NONE) continue;
+            freed = later(freed, f->trip_out_end[k]);
+            f->trip_wait_out[k] = later(f->trip_out_end[k] - clock, 0);
+            clock = later(clock, f->trip_out_end[k]);
+        }
+        for (; back < f->trips; back++) {
+            if (f->trip_to[back] < 0) continue;
+            if (f->trip_back[back] != e) break;
+            in = later(later(in, e ? f->finish[e - 1] : 0), freed);
+            if (f->trip_out[back] != NONE) in = later(in, f->trip_out_end[back]);
+            in_end[back] = in += f->in_seconds[f->trip_tensor[back]];
+        }
+        for (; arrive < back && f->trip_use[arrive] <= e; arrive++) {
+            if (f->trip_to[arrive] < 0) continue;
+            f->trip_wait_in[arrive] = later(in_end[arrive] - clock, 0);
+            clock = later(clock, in_end[arrive]);
+        }
+        compute += f->seconds[f->order[e]];
+        f->finish[e] = clock += f->seconds[f->order[e]];
+        for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k])
+            f->trip_out_end[k] = out = later(out, clock) + f->out_seconds[f->trip_tensor[k]];
+    }
+    f->compute = compute;
+    f->total = later(clock, later(out, in));
+}
+
+/* Fill in the answer for decisions under which the live bytes are to stay within `limit`.
+ *
+ * DONE: they do. OVER: they do not, not even with all absences as long as they can be; `live` and `worst` tell where.
+ * LOST: an op reads a tensor that is not there. TOO_LONG: the answer has no room. */
+int64_t evaluate(Frame *f, int64_t limit) {
+    const int how = order(f);
+    if (how) return how;
+    curve(f);
+    if (f->live[f->worst] > limit) return OVER;
+    frees(f, limit);
+    backs(f, limit);
+    clocks(f);
+    return DONE;
+}

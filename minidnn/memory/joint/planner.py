@@ -1,0 +1,163 @@
+"""The joint plan of a program within a budget: from the bound's answer to decisions, to a plan that is placed.
+
+1. The bound for the budget, and for a few that are smaller, says which tensors had better be away.
+2. Each answer is rounded to decisions, and repaired (repair.py). These are the starts.
+3. The best starts are searched for a while, the best of these for long (search.py).
+4. The plan is placed. If its arena exceeds the budget, the decisions are repaired and searched under a lower limit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from minidnn.costs import Costs
+from minidnn.memory.joint.bound import Bound, LowerBound, Relaxed
+from minidnn.memory.joint.evaluator import AGAIN, COPY, Decisions, Evaluator, Outcome
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.repair import Repair
+from minidnn.memory.joint.search import Search
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
+from minidnn.memory.plan import Plan, complete
+from minidnn.program import Program
+
+SMALLER = (0.0, 0.05, 0.1, 0.2)  # parts by which the bound's budgets are smaller, so that rounding needs less repair
+STARTS = 3  # that are searched
+WORK = 5_000_000  # evaluations of all searches together, times ops
+EACH = 100  # evaluations for each decision, at most
+LEAST = 300  # evaluations of a search, however long the program is
+PLACED = 8  # limits that are tried until the arena keeps the budget
+FINE = 400  # they differ by this part of the budget at least
+LEANEST = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)  # parts by which limits of lean plans exceed the bound's least
+ATTEMPTS = 3  # lean plans that are placed
+NEAR = 1.0005  # of the bound: a start this good is not searched
+
+
+@dataclass(frozen=True, eq=False)
+class Found:
+    """A plan, the seconds that it is foreseen to take, and the bound."""
+
+    plan: Plan
+    seconds: float
+    bound: Bound
+
+    @property
+    def told(self) -> Plan:
+        """The plan, with the bound."""
+        return replace(self.plan, bound=self.bound.seconds)
+
+
+class Planner:
+    """Plans one program on one device, for as many budgets as are asked for."""
+
+    def __init__(self, program: Program, costs: Costs) -> None:
+        """Raises linear.NoSolver without the package highspy, NotCompiled without a C compiler."""
+        self.program, self.costs = program, costs
+        facts = Facts(program, costs)
+        self.evaluator = Evaluator(facts)
+        self.bound = LowerBound(facts)
+        self.repair = Repair(self.evaluator)
+        self.search = Search(self.evaluator, self.repair)
+        self._slot = {(s.tensor, s.last): i for i, s in enumerate(self.evaluator.slots)}
+        self._first = self.evaluator.fate.copy()
+
+    def within(self, budget: int) -> Found | None:
+        """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
+        relaxed = self.bound.relaxed(budget)
+        if relaxed is None:
+            return None
+        starts = self._starts(relaxed, budget)
+        if not starts:
+            return None
+        self._away(relaxed)
+        evaluations = max(LEAST, min(WORK // len(self.program.ops), EACH * len(self.search.free)))
+        enough = relaxed.bound.seconds * NEAR
+        ends: list[tuple[float, int, Decisions]] = []
+        for outcome, decisions in starts[:STARTS]:
+            self.evaluator.restore(decisions)
+            if outcome.seconds > enough:
+                outcome = self.search.improve(budget, evaluations // (2 * STARTS), 0)
+            ends.append((outcome.seconds, len(ends), self.evaluator.save()))
+            if outcome.seconds <= enough:
+                break
+        seconds, _, decisions = min(ends)
+        self.evaluator.restore(decisions)
+        if seconds > enough:
+            self.search.improve(budget, evaluations // 2, 1)
+        return self._placed(budget, relaxed.bound, evaluations // 4)
+
+    def leanest(self) -> Plan:
+        """The plan with the lowest arena found, whatever its seconds."""
+        least = self.bound.least()
+        plans: list[tuple[int, int, Plan]] = []
+        for part in LEANEST:
+            relaxed = self.bound.relaxed(int(least * (1 + part)))
+            if relaxed is None:
+                continue
+            self._away(relaxed)
+            self._round(relaxed)
+            if self.repair.walk(int(least * (1 + part)), 0) is not None:
+                plan = self.evaluator.plan()
+                plans.append((self._arena(plan, 0), len(plans), plan))
+                if len(plans) == ATTEMPTS:
+                    break
+        return min(plans)[2] if plans else Plan()
+
+    # ---- starts
+
+    def _starts(self, relaxed: Relaxed, budget: int) -> list[tuple[Outcome, Decisions]]:
+        """Decisions that keep the budget, the quickest first."""
+        found: list[tuple[Outcome, Decisions]] = []
+        for number, part in enumerate(SMALLER):
+            answer = relaxed if not part else self.bound.relaxed(int(budget * (1 - part)))
+            if answer is None:
+                break
+            self._away(answer)
+            self._round(answer)
+            outcome = self.repair.walk(budget, number)
+            if outcome is not None:
+                found.append((outcome, self.evaluator.save()))
+                if outcome.seconds <= relaxed.bound.seconds * NEAR:
+                    break
+        return sorted(found, key=lambda start: start[0].seconds)
+
+    def _away(self, relaxed: Relaxed) -> None:
+        """Tell the repair which tensors are away in this answer."""
+        self.repair.away[:] = 0.0
+        for gap, stays in relaxed.stays.items():
+            self.repair.away[self._slot[gap.tensor, gap.last]] = 1 - min(1.0, max(0.0, stays))
+
+    def _round(self, relaxed: Relaxed) -> None:
+        """Decide as the bound's answer does, in whole tensors; behind its last use a tensor is made again if wanted."""
+        ev = self.evaluator
+        ev.fate[:], ev.hold[:] = self._first, 0
+        for gap, stays in relaxed.stays.items():
+            i = self._slot[gap.tensor, gap.last]
+            copies = ev.may_copy[i] and (relaxed.copied[gap] >= relaxed.again.get(gap, 0.0) or not ev.may_run[i])
+            if stays < 0.5 and (copies or ev.may_run[i]):
+                ev.fate[i] = COPY if copies else AGAIN
+        behind = ~self.search.inner
+        ev.fate[behind & ev.may_run] = AGAIN
+        ev.fate[behind & ev.may_copy & ~ev.may_run] = COPY
+        for op, parts in enumerate(relaxed.faster):
+            ev.choose(op, max((i + 1 for i, part in enumerate(parts) if part >= 0.5), default=0))
+
+    # ---- placement
+
+    def _placed(self, budget: int, bound: Bound, evaluations: int) -> Found | None:
+        """The plan of the present decisions, or of some near them, whose arena keeps the budget."""
+        limit, outcome = budget, self.evaluator.evaluate(budget)
+        for attempt in range(PLACED):
+            plan = self.evaluator.plan()
+            over = self._arena(plan, budget) - budget
+            if over <= 0:
+                return Found(plan, outcome.seconds, bound)
+            limit -= max(over // 2 if attempt < PLACED // 2 else over, budget // FINE)
+            if self.repair.walk(limit, attempt) is None:
+                return None
+            outcome = self.search.improve(limit, evaluations, 2 + attempt)
+        return None
+
+    def _arena(self, plan: Plan, enough: int) -> int:
+        """Bytes of the plan's arena; it is searched for one of `enough` bytes."""
+        return place(lower(self.program, complete(self.program, self.costs, plan)), enough=enough).arena

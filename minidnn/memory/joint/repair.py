@@ -1,0 +1,171 @@
+"""Repair: changes of decisions until their live bytes keep a limit, the cheapest per byte first.
+
+At the execution with most bytes beyond the limit, a tensor that is idle may leave or be dropped, one that came back
+early may go once more, the op may take a leaner algorithm, and what is made again there may stay or be copied instead.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice, pairwise
+
+import numpy as np
+
+from minidnn.memory.joint.evaluator import AGAIN, COPY, KEEP, NEVER, Evaluator, Outcome, TooLong
+from minidnn.memory.plan import Point
+from minidnn.memory.schedule import aligned
+
+HIDDEN = 0.3  # part of a copy's seconds that a step is thought to lose
+TRUST = 0.9  # how much cheaper a change is thought to be that the bound makes, too
+STEPS = 400  # changes of a repair in their order, and after these
+WALK = 1500  # changes at random, near the cheapest ones
+UPHILL = 0.3  # a random change may make it worse by this part
+HOLD, LEANER = 3, 4  # kinds of changes, beside the fates
+
+
+@dataclass(frozen=True)
+class Change:
+    """One decision changed: of a slot its "fate" or "hold", or of an op its "choice" of algorithm."""
+
+    what: str
+    key: int
+    value: int
+
+    def apply(self, to: Evaluator) -> None:
+        if self.what == "choice":
+            to.choose(self.key, self.value)
+        else:
+            (to.fate if self.what == "fate" else to.hold)[self.key] = self.value
+
+
+class Repair:
+    """Repairs the decisions of one evaluator.
+
+    away: float64 (slots,), the part of each slot's tensor that is away in the bound's answer; may be written
+    """
+
+    def __init__(self, evaluator: Evaluator) -> None:
+        self.evaluator = evaluator
+        arrays, facts = evaluator.arrays, evaluator.facts
+        tensor = np.array([evaluator.number[s.tensor] for s in evaluator.slots], np.int64)
+        self.size = arrays["size"][tensor]
+        self.copy_seconds = (arrays["out_seconds"] + arrays["in_seconds"])[tensor]
+        fastest = np.array([c[-1].seconds for c in facts.choices])
+        maker = arrays["maker"][tensor]
+        self.run_seconds = np.where(maker >= 0, fastest[np.maximum(maker, 0)], np.inf)
+        self.away = np.zeros(len(evaluator.slots))
+        self.leaner = [  # {op: (bytes, seconds) of each algorithm less than the next}
+            [
+                (aligned(fast.algorithm.workspace) - aligned(lean.algorithm.workspace), lean.seconds - fast.seconds)
+                for lean, fast in pairwise(choices)
+            ]
+            for choices in facts.choices
+        ]
+
+    def within(self, limit: int, steps: int = STEPS) -> Outcome | None:
+        """The outcome after changes that keep the limit; None if no order of `steps` changes does."""
+        done: set[Change] = set()
+        found = self._evaluated(limit)
+        while found is not None and found.over > 0:
+            need = found.over
+            for change, gain in self.options(found):
+                if change not in done:
+                    change.apply(self.evaluator)
+                    done.add(change)
+                    need -= gain
+                    if need <= 0:
+                        break
+            if need == found.over or not steps:
+                return None
+            steps -= 1
+            found = self._evaluated(limit)
+        return found
+
+    def walk(self, limit: int, seed: int) -> Outcome | None:
+        """Like `within`. Where that fails, changes at random lower the bytes, at times raise them. None: in vain."""
+        if (found := self.within(limit)) is not None:
+            return found
+        r = random.Random(seed)
+        now = self._evaluated(limit)
+        if now is None:
+            return None
+        start = self.evaluator.save()
+        for _ in range(WALK):
+            options = list(islice(self.options(now), 1 + int(r.expovariate(1 / 3))))
+            if not options:
+                return None
+            options[-1][0].apply(self.evaluator)
+            found = self._evaluated(limit)
+            if found is not None and found.over <= 0:
+                return found
+            if found is not None and found.over < now.over * (1 + UPHILL * r.random() ** 2):
+                now, start = found, self.evaluator.save()
+            else:
+                self.evaluator.restore(start)
+                self.evaluator.evaluate(limit)  # `options` looks at the last answer
+        return None
+
+    def _evaluated(self, limit: int) -> Outcome | None:
+        """None: the decisions are no plan, or far too many ops run again."""
+        try:
+            return self.evaluator.evaluate(limit)
+        except (TooLong, ValueError):
+            return None
+
+    def options(self, outcome: Outcome) -> Iterator[tuple[Change, int]]:
+        """Changes that may lower the bytes at the last answer's worst execution, and by how many; the cheapest per byte
+        first."""
+        ev, p, over = self.evaluator, outcome.worst, outcome.over
+        lo, hi, slots = (ev.view(f"idle_{name}", "idles") for name in ("lo", "hi", "slot"))
+        idle = slots[(lo <= p) & (p < hi)]
+        gain = np.minimum(self.size[idle], over)
+        idle, gain = idle[gain > 0], gain[gain > 0]
+        fate, trust = ev.fate[idle], 1 - TRUST * self.away[idle]
+        copies, runs = HIDDEN * self.copy_seconds[idle], self.run_seconds[idle]
+        held = np.where(fate == COPY, copies / 2, runs)
+        held[(fate == KEEP) | (ev.hold[idle] == NEVER)] = np.inf
+        leaves = np.where((fate == KEEP) & ev.may_copy[idle], copies * trust, np.inf)
+        again = np.where((fate == KEEP) & ev.may_run[idle], runs * trust, np.inf)
+        kinds = [(HOLD, idle, held / gain), (COPY, idle, leaves / gain), (AGAIN, idle, again / gain)]
+        kinds += self._others(p, over)
+        what = np.repeat([w for w, _, _ in kinds], [len(keys) for _, keys, _ in kinds])
+        key, cost = (np.concatenate([kind[i] for kind in kinds]) for i in (1, 2))
+        for n in np.argsort(cost, kind="stable").tolist():
+            if cost[n] == np.inf:
+                return
+            yield self._change(int(what[n]), int(key[n]))
+
+    def _change(self, what: int, key: int) -> tuple[Change, int]:
+        ev = self.evaluator
+        if what == LEANER:
+            lean = int(ev.choice[key]) - 1
+            return Change("choice", key, lean), self.leaner[key][lean][0]
+        if what == HOLD:
+            return Change("hold", key, int(ev.hold[key]) + 1), int(self.size[key])
+        return Change("fate", key, what), int(self.size[key]) if ev.fate[key] == KEEP else 0
+
+    def _others(self, p: Point, over: int) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """(what, keys, seconds per byte): the op's next leaner algorithm; and what runs again near execution p, to be
+        copied or kept instead. To keep it comes last of all, since it may cost bytes elsewhere."""
+        ev = self.evaluator
+        order, why = ev.view("order", "executions"), ev.view("why", "executions")
+        found = []
+        op, now = int(order[p]), int(ev.choice[order[p]])
+        if now:
+            saved, seconds = self.leaner[op][now - 1]
+            if saved:
+                cost = seconds * np.count_nonzero(order == op) / min(saved, over)
+                found.append((LEANER, np.array([op]), np.array([cost])))
+        if why[p] >= 0 or (p > 0 and why[p - 1] >= 0):
+            first = end = p
+            while first > 0 and why[first - 1] >= 0:
+                first -= 1
+            while why[end] >= 0:
+                end += 1
+            slots = np.unique(why[first:end])
+            cost = HIDDEN * self.copy_seconds[slots] / np.clip(self.size[slots], 1, over)
+            found.append((COPY, slots, np.where(ev.may_copy[slots], cost, np.inf)))
+            found.append((KEEP, slots, 1 + cost))
+        return found

@@ -1,0 +1,52 @@
+"""best: offloading, recomputation and algorithms decided together, by costs (memory/joint/).
+
+It is minidnn's own policy, and the default wherever a budget is given. Under the device's memory alone it moves nothing
+that it need not. Its plan knows a lower bound of the seconds of any plan within the budget (memory/joint/bound.py).
+
+The plans of other policies are candidates, too, where joint planning finds no plan or one far above the bound, and for
+short programs unless its plan is at the bound. They are all there is without the package highspy or a C compiler, which
+is told on stderr.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+
+from minidnn.compiled import NotCompiled
+from minidnn.costs import Costs
+from minidnn.memory.joint.linear import NoSolver, Unsolved
+from minidnn.memory.joint.planner import Found, Planner
+from minidnn.memory.plan import Plan, Policy
+from minidnn.memory.policies import probe
+from minidnn.program import Program
+from minidnn.visible import say_once
+
+# How far above the bound a plan is if other policies are asked, by ops of the program: their planning takes long.
+FAR = {150: 1.001, 1000: 1.1, sys.maxsize: sys.float_info.max}
+
+
+def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) -> Plan:
+    """The quickest plan found that keeps the budget; the one with the lowest arena if none does.
+
+    others: policies whose plans are candidates
+    """
+    found: Found | None = None
+    try:
+        planner = Planner(program, costs)
+        found = planner.within(budget)
+        if found is None and planner.bound.least() > budget:
+            return planner.leanest()
+    except (NoSolver, NotCompiled, Unsolved) as reason:
+        say_once(f"minidnn: best takes the best plan of the other policies, since its own planning {reason}")
+    far = next(far for ops, far in FAR.items() if len(program.ops) <= ops)
+    if found is not None and found.seconds <= far * found.bound.seconds:
+        return found.told
+    plans = [decide(program, costs, budget) for decide in others]
+    keep = [plan for plan in plans if probe.fits(program, costs, plan, budget)]
+    bound = None if found is None else found.bound.seconds
+    keep = [replace(plan, bound=bound) for plan in keep] + ([] if found is None else [found.told])
+    if keep:
+        return min(keep, key=lambda plan: probe.seconds(program, costs, plan))
+    return min(plans, key=lambda plan: probe.arena(program, costs, plan))

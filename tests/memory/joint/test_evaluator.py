@@ -1,0 +1,119 @@
+"""What the evaluator says of decisions is what their plan does: the proof and the oracle accept it, the simulator finds
+the same seconds, and the live bytes are those of its buffers."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.joint.evaluator import AGAIN, COPY, KEEP, Evaluator, TooLong
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
+from minidnn.memory.plan import complete
+from minidnn.memory.policies import probe
+from minidnn.memory.proof.verify import verify
+from minidnn.program import FORWARD
+from tests.support.oracle import broken
+from tests.support.programs import PROGRAMS, costs, wild_graph
+
+HUGE = 1 << 50
+
+
+def at_random(ev: Evaluator, r: random.Random) -> None:
+    """Decisions at random, some of each kind or nearly none."""
+    copies, runs = r.choice([0, 0.1, 0.5]), r.choice([0, 0.1, 0.5])
+    for i in range(len(ev.slots)):
+        draw = r.random()
+        if ev.may_copy[i] or ev.may_run[i]:
+            ev.fate[i] = COPY if draw < copies and ev.may_copy[i] else KEEP
+            if draw > 1 - runs and ev.may_run[i]:
+                ev.fate[i] = AGAIN
+            ev.hold[i] = r.choice([0, 0, 1, 255])
+    for p, choices in enumerate(ev.facts.choices):
+        ev.choose(p, r.randrange(len(choices)))
+
+
+def check(ev: Evaluator, limit: int) -> None:
+    """The present decisions keep the limit. Their plan is proved, and takes what the evaluator says."""
+    program, device = ev.facts.program, ev.facts.costs
+    outcome = ev.evaluate(limit)
+    assert outcome.over == 0
+    plan = ev.plan()
+    schedule = place(lower(program, complete(program, device, plan)))
+    verify(schedule)
+    assert broken(schedule) is None
+    assert simulate(schedule, device).seconds == pytest.approx(outcome.seconds, rel=1e-12)
+    live = probe.aligned_curve(schedule)
+    assert live.max() <= limit
+    assert (live == ev.view("live", "executions") + ev.base).all()
+    assert sum(device.seconds(op, plan.algorithm[op]) for op in plan.order) == pytest.approx(outcome.compute)
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *range(12)])
+@pytest.mark.parametrize("bandwidth", [2e8, 2e9])
+def test_any_decisions_do_what_the_evaluator_says(name, bandwidth):
+    r = random.Random(f"{name} {bandwidth}")
+    program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, r.randint(2, 12))
+    ev = Evaluator(Facts(program, costs(bandwidth=bandwidth)))
+    runs = trips = 0
+    for _ in range(12):
+        at_random(ev, r)
+        try:
+            ev.evaluate(HUGE)
+        except TooLong:
+            continue
+        widest = ev.base + int(ev.view("live", "executions").max())
+        low, high = 0, widest  # the least limit that is kept, by bisection
+        while high - low > 256:
+            middle = (low + high) // 2
+            low, high = (low, middle) if ev.evaluate(middle).over <= 0 else (middle, high)
+        found = ev.evaluate(low)
+        assert found.over > 0 and found.seconds == np.inf
+        for limit in (high, (high + widest) // 2, HUGE):
+            check(ev, limit)
+            runs += len(ev.plan().order) - len(program.ops)
+            trips += len(ev.plan().trips)
+    assert trips and (runs or isinstance(name, int))
+
+
+def test_the_worst_execution_and_the_bytes_beyond_the_limit():
+    ev = Evaluator(Facts(PROGRAMS["chain"](), costs()))
+    ev.evaluate(HUGE)
+    live = ev.view("live", "executions").copy()
+    found = ev.evaluate(ev.base + int(live.max()) - 1000)
+    assert (found.over, found.worst) == (1000, int(np.argmax(live)))
+
+
+def test_what_may_be_decided():
+    """Carried tensors have no slots; outputs and gradients that are made once are not made again; inputs are not."""
+    program = PROGRAMS["residual"]()
+    ev = Evaluator(Facts(program, costs()))
+    assert not {s.tensor for s in ev.slots} & set(program.carried)
+    again = {s.tensor for i, s in enumerate(ev.slots) if ev.may_run[i]}
+    made = {t for op in program.ops if op.during in FORWARD for t in op.writes}
+    assert again and again <= made - set(program.outputs)
+    for i, s in enumerate(ev.slots):
+        if s.tensor in program.outputs:
+            assert not ev.may_copy[i] and not ev.may_run[i]
+
+
+def test_decisions_are_kept_and_brought_back():
+    ev, r = Evaluator(Facts(PROGRAMS["inception"](), costs())), random.Random(0)
+    at_random(ev, r)
+    before, outcome = ev.save(), ev.evaluate(HUGE)
+    at_random(ev, r)
+    assert ev.evaluate(HUGE) != outcome
+    ev.restore(before)
+    assert ev.evaluate(HUGE) == outcome
+
+
+def test_decisions_that_are_no_plan_are_refused():
+    ev = Evaluator(Facts(PROGRAMS["chain"](), costs()))
+    slot = next(i for i, s in enumerate(ev.slots) if s.last >= 0 and ev.arrays["maker"][ev.number[s.tensor]] < 0)
+    ev.fate[slot] = AGAIN
+    with pytest.raises(ValueError, match="not there"):
+        ev.evaluate(HUGE)

@@ -1,0 +1,133 @@
+"""best: within every budget that any other policy keeps, never slower than these, never below the bound."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import pytest
+
+from minidnn import visible
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.joint.evaluator import Evaluator
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.planner import Planner
+from minidnn.memory.joint.repair import Repair
+from minidnn.memory.joint.search import Search
+from minidnn.memory.planning import arrange, unproved
+from minidnn.memory.policies import find, names
+from tests.memory.joint.test_evaluator import HUGE, check
+from tests.support.programs import PROGRAMS, chain, costs, wild_graph
+
+
+def seconds(arrangement, device) -> float:
+    return simulate(arrangement.schedules["TRAIN"], device).seconds
+
+
+@pytest.mark.parametrize("bandwidth", [3e8, 2e9])
+@pytest.mark.parametrize("name", [*PROGRAMS, 1, 2])
+def test_best_is_never_slower_than_a_policy_that_keeps_the_budget(name, bandwidth):
+    program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, 9)
+    device = costs(bandwidth=bandwidth)
+    bound = Planner(program, device).bound
+    others = [name for name in names() if name != "best"]
+    whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
+    for budget in (whole, whole * 3 // 4, whole // 2):
+        kept = {}
+        for policy in others:
+            schedule = unproved([program], policy, device, budget)["TRAIN"]
+            if schedule.arena <= budget:
+                kept[policy] = simulate(schedule, device).seconds
+        if not kept:
+            continue
+        best = arrange([program], "best", device, budget)
+        assert best.arena <= budget
+        assert bound.at(budget).seconds * (1 - 1e-9) <= seconds(best, device)
+        assert seconds(best, device) <= min(kept.values(), default=HUGE) * (1 + 1e-9), min(kept, key=kept.get)
+        assert best.schedules["TRAIN"].plan.bound == pytest.approx(bound.at(budget).seconds, rel=1e-6)
+
+
+def test_equal_calls_give_equal_plans():
+    program, device = PROGRAMS["inception"](), costs(bandwidth=1e9)
+    whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
+    once, twice = (str(arrange([program], "best", device, whole * 6 // 10).schedules["TRAIN"]) for _ in range(2))
+    assert once == twice
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_repairs_keep_the_limit_or_give_up(name):
+    program = PROGRAMS[name]()
+    ev = Evaluator(Facts(program, costs()))
+    repair = Repair(ev)
+    ev.evaluate(HUGE)
+    most, start = ev.base + int(ev.view("live", "executions").max()), ev.save()
+    kept = []
+    for part in (0.9, 0.7, 0.5, 0.3):
+        ev.restore(start)
+        found = repair.walk(int(most * part), 0)
+        kept.append(found is not None)
+        if found is not None:
+            check(ev, int(most * part))
+    assert kept[0] and repair.walk(ev.base, 0) is None
+
+
+def test_a_search_ends_where_it_says_and_is_no_slower():
+    program = PROGRAMS["nested"]()
+    ev = Evaluator(Facts(program, costs(bandwidth=5e8)))
+    repair = Repair(ev)
+    ev.evaluate(HUGE)
+    limit = int((ev.base + ev.view("live", "executions").max()) * 0.7)
+    before = repair.walk(limit, 0)
+    after = Search(ev, repair).improve(limit, 500, 0)
+    assert after.seconds < before.seconds and ev.evaluate(limit) == after
+    check(ev, limit)
+
+
+def test_a_budget_below_the_bounds_least_is_refused_with_one_that_is_kept():
+    program, device = chain(5), costs()
+    least = Planner(program, device).bound.least()
+    from minidnn.memory.budget import BudgetError
+
+    with pytest.raises(BudgetError) as refused:
+        arrange([program], "best", device, least - 256)
+    assert refused.value.smallest >= least
+    assert arrange([program], "best", device, refused.value.smallest).arena <= refused.value.smallest
+
+
+@pytest.mark.parametrize("what", ["highspy", "compiler"])
+def test_without_its_tools_it_takes_the_best_of_the_others_and_says_so(what, monkeypatch, capsys):
+    from minidnn.compiled import NotCompiled
+    from minidnn.memory.joint import evaluator
+
+    def missing():
+        raise NotCompiled("needs a C compiler once")
+
+    if what == "highspy":
+        monkeypatch.setitem(sys.modules, "highspy", None)
+    else:
+        monkeypatch.setattr(evaluator, "SOURCES", type("Sources", (), {"load": staticmethod(missing)}))
+    visible.say_once.cache_clear()
+    program, device = chain(5), costs()
+    whole = arrange([program], "liveness", device).arena
+    found = arrange([program], "best", device, whole * 2 // 3)
+    others = [
+        unproved([program], p, device, whole * 2 // 3)["TRAIN"] for p in ("vdnn_pp", "accudnn", "recompute_cheap")
+    ]
+    kept = [simulate(s, device).seconds for s in others if s.arena <= whole * 2 // 3]
+    assert found.arena <= whole * 2 // 3 and seconds(found, device) <= min(kept)
+    assert found.schedules["TRAIN"].plan.bound is None
+    said = capsys.readouterr().err
+    assert said.startswith("minidnn: best takes the best plan of the other policies") and said.count("\n") == 1
+    assert {"highspy": "pip install highspy", "compiler": "needs a C compiler"}[what] in said
+
+
+def test_random_budgets_of_random_nets_are_kept():
+    r = random.Random(7)
+    for _ in range(6):
+        program, device = wild_graph(r.randrange(1 << 30), r.randint(3, 12)), costs(bandwidth=r.choice([2e8, 1e9]))
+        planner = Planner(program, device)
+        plan = find("best")(program, device, 1 << 40)
+        assert plan.bound is not None
+        found = planner.within(int(planner.bound.least() * r.uniform(1.0, 1.5)))
+        if found is not None:
+            assert found.seconds >= found.bound.seconds * (1 - 1e-9)
