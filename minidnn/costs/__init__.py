@@ -10,12 +10,12 @@ This folder holds values only: nothing here runs an op. A Costs has one of three
 from __future__ import annotations
 
 from minidnn.costs.cache import Measurements, NotKept, geometry, key, measured, measurements
-from minidnn.costs.costs import Choice, Costs, Staging, offered, remembering
+from minidnn.costs.costs import MOST_DRAG, Choice, Costs, Drag, Staging, bound_by, offered, remembering
 from minidnn.costs.estimates import CPU, Rates, estimate
 from minidnn.costs.profiles import GPU, ProfileError, gpu, gpus, profile
 
 __all__ = [
-    "CPU", "GPU", "Choice", "Costs", "Measurements", "NotKept", "ProfileError", "Rates", "Staging",
-    "estimate", "geometry", "gpu", "gpus", "key", "measured", "measurements", "offered", "profile",
+    "CPU", "GPU", "MOST_DRAG", "Choice", "Costs", "Drag", "Measurements", "NotKept", "ProfileError", "Rates", "Staging",
+    "bound_by", "estimate", "geometry", "gpu", "gpus", "key", "measured", "measurements", "offered", "profile",
     "remembering",
 ]  # fmt: skip

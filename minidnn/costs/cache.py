@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minidnn.costs.costs import Choice, Costs, remembering
+from minidnn.costs.costs import ARITHMETIC, MEMORY, Choice, Costs, Drag, remembering
 from minidnn.errors import BadInput
 from minidnn.files import cache
 from minidnn.program import Algorithm, Op, Tensor
@@ -48,7 +48,7 @@ class Measurements:
     bandwidth_out: float = 0.0  # bytes per second; 0: not measured yet
     bandwidth_in: float = 0.0
     latency: float = 0.0
-    # how fast copies are while the device computes (measuring/link.py); for reports, no plan uses it
+    # how fast copies are while the device computes, and how much they slow it down (measuring/link.py)
     beside: list[dict[str, Any]] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
@@ -119,8 +119,11 @@ def measurements(device: Device, directory: Path | None = None) -> Measurements:
 
 
 def _beside(found: Any) -> list[dict[str, Any]]:
-    """The rates of copies while the device computes, checked; a file of an older version has none."""
-    numbers = ("bandwidth_out", "bandwidth_in", "slower")
+    """The rates of copies while the device computes, checked. A file of an older version lacks some, and then has none:
+    they are measured again."""
+    numbers = ("bandwidth_out", "bandwidth_in", "slower", "drag_out", "drag_in")
+    if any("drag_out" not in b for b in found):
+        return []
     return [
         {"bound_by": str(b["bound_by"]), "op": str(b["op"])} | {name: float(b[name]) for name in numbers} for b in found
     ]
@@ -137,7 +140,10 @@ def measured(device: Device, known: Measurements) -> Costs:
             why = f"{op.name} has not been measured on {device.name}: run `minidnn profile` again"
             raise ValueError(why) from None
 
+    drags = {b["bound_by"]: (b["drag_out"], b["drag_in"]) for b in known.beside}
+    memory, arithmetic = (drags.get(kind) or next(iter(drags.values()), (0.0, 0.0)) for kind in (MEMORY, ARITHMETIC))
     return Costs(
-        device.name, device.memory, known.bandwidth_out, known.bandwidth_in, remembering(choose),
-        known.latency, own_memory=device.own_memory, origin="measured",
+        device.name, device.memory, known.bandwidth_out, known.bandwidth_in, remembering(choose), known.latency,
+        own_memory=device.own_memory, origin="measured",
+        drag=Drag(memory, arithmetic) if drags else None,
     )  # fmt: skip

@@ -12,6 +12,10 @@ from minidnn.program import Algorithm, Op
 # BatchNorm that is not fused counts each tensor once. The papers' figures were made so.)
 READ_TWICE = {f"batch_norm.backward_scale{relu}": (0, -1) for relu in ("", "_relu")}  # x, dy
 
+MEMORY, ARITHMETIC = "memory", "arithmetic"
+INTENSE = 10  # flops per byte: an op with more is bound by arithmetic
+MOST_DRAG = 0.9
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -44,6 +48,23 @@ class Staging:
         return nbytes / (self.unpack_rate if self.compress else self.copy_rate)
 
 
+@dataclass(frozen=True)
+class Drag:
+    """How copies slow ops down: seconds of work lost per second of a copy, (out, in), for ops that are bound by the
+    device's memory and for ops that are bound by arithmetic.
+
+    Copies in both directions at once take the sum away. It is less than 1: an op never stands still.
+    """
+
+    memory: tuple[float, float]
+    arithmetic: tuple[float, float]
+
+    def __post_init__(self) -> None:
+        for kind in (self.memory, self.arithmetic):
+            if min(kind) < 0 or sum(kind) > MOST_DRAG:
+                raise ValueError(f"copies cannot take {sum(kind):.3g} of an op's work: 0 to {MOST_DRAG}")
+
+
 @dataclass(frozen=True, eq=False)
 class Costs:
     """A device as policies and the simulator see it; they know nothing else about it.
@@ -60,6 +81,7 @@ class Costs:
     own_memory: bool = False  # whether the arena lies in memory of the device's own, not in the host's
     origin: str = "given"  # "profile", "measured" or "estimated", for reports
     staging: Staging | None = None  # None: each tensor that travels has a pinned place of its own on the host
+    drag: Drag | None = None  # None: copies do not slow ops down
 
     def seconds(self, op: Op, algorithm: Algorithm) -> float:
         """The seconds of the op with this algorithm. Raises KeyError if the op does not have it."""
@@ -68,6 +90,12 @@ class Costs:
                 return c.seconds
         raise KeyError(f"{self.device} has no algorithm {algorithm.name} for {op.name}")
 
+    def dragged(self, op: Op) -> tuple[float, float]:
+        """(copies out, copies in): how many seconds of the op's work a second of such a copy beside it takes away."""
+        if self.drag is None:
+            return 0.0, 0.0
+        return self.drag.arithmetic if bound_by(op) == ARITHMETIC else self.drag.memory
+
     def least_memory(self, op: Op) -> Algorithm:
         """The algorithm with the least workspace; of several, the fastest of these (the papers' "(m)")."""
         return min(self.choices(op), key=lambda c: (c.algorithm.workspace, c.seconds)).algorithm
@@ -75,6 +103,11 @@ class Costs:
     def fastest(self, op: Op) -> Algorithm:
         """The fastest algorithm; of several, the one with the least workspace (the papers' "(p)")."""
         return min(self.choices(op), key=lambda c: (c.seconds, c.algorithm.workspace)).algorithm
+
+
+def bound_by(op: Op) -> str:
+    """MEMORY or ARITHMETIC: what the op's seconds depend on, roughly."""
+    return ARITHMETIC if op.flops > INTENSE * op.nbytes else MEMORY
 
 
 def traffic(op: Op) -> int:

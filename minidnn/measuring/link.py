@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from minidnn.costs import MOST_DRAG, bound_by
 from minidnn.memory.execution.device import Device, KernelFailed
 from minidnn.memory.execution.runtime import Bound, Call, Runtime
 from minidnn.memory.schedule import Stream, aligned
@@ -37,13 +38,16 @@ class Computing:
     out, back: bytes per second, each direction measured by itself
     slower:    seconds of many runs of the op with copies in both directions, divided by their seconds without copies;
                the copies last for about half of the runs
+    drag_out, drag_in: seconds of the runs' work that are lost per second of a copy, each direction by itself
     """
 
-    bound_by: str  # "memory" or "arithmetic"
+    bound_by: str  # MEMORY or ARITHMETIC (costs/costs.py)
     op: str  # the op's kind
     out: float
     back: float
     slower: float
+    drag_out: float
+    drag_in: float
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,15 @@ class Link:
     def beside(self) -> list[dict[str, Any]]:
         """`computing` as plain values, for files and for `--json`."""
         return [
-            {"bound_by": c.bound_by, "op": c.op, "bandwidth_out": c.out, "bandwidth_in": c.back, "slower": c.slower}
+            {
+                "bound_by": c.bound_by,
+                "op": c.op,
+                "bandwidth_out": c.out,
+                "bandwidth_in": c.back,
+                "slower": c.slower,
+                "drag_out": c.drag_out,
+                "drag_in": c.drag_in,
+            }
             for c in self.computing
         ]
 
@@ -142,10 +154,13 @@ def computing(device: Device, op: Op, nbytes: int, repeats: int = 3) -> Computin
 
         work = Bound(0, "compute", many)
         alone = median_seconds(runtime, [work], repeats, "compute")
-        out, back = (nbytes / median_seconds(runtime, [work, c], repeats, c.stream) for c in both)
+        beside = [medians(runtime, [work, c], repeats) for c in both]
         slowed = median_seconds(runtime, [work, *both], repeats, "compute")
-    bound_by = "arithmetic" if op.flops > 10 * op.nbytes else "memory"
-    return Computing(bound_by, op.kind, out, back, slowed / alone)
+    copied = [of[c.stream] for of, c in zip(beside, both, strict=True)]
+    lost = [max(0.0, of["compute"] - alone) / seconds for of, seconds in zip(beside, copied, strict=True)]
+    most = max(1.0, sum(lost) / MOST_DRAG * (1 + 1e-9))
+    out, back = (nbytes / seconds for seconds in copied)
+    return Computing(bound_by(op), op.kind, out, back, slowed / alone, *(drag / most for drag in lost))
 
 
 def workspace(device: Device, op: Op) -> int:
@@ -170,16 +185,26 @@ def first_that_runs(
 
 
 def median_seconds(runtime: Runtime, bound: Sequence[Bound], repeats: int, stream: Stream) -> float:
-    """The median seconds of the instructions on that stream.
+    """The median seconds of the instructions on that stream, as in `medians`."""
+    return medians(runtime, bound, repeats)[stream]
+
+
+def medians(runtime: Runtime, bound: Sequence[Bound], repeats: int) -> dict[Stream, float]:
+    """{stream: the median seconds of its instructions}.
 
     A first run is not counted: in it pages and a library's caches are used for the first time."""
     prepared = runtime.bind(bound)
     runtime.run(prepared)
-    taken: list[float] = []
-    while len(taken) < repeats and sum(taken) < ENOUGH:
-        spans, _ = runtime.run_timed(prepared)
-        taken += [end - start for _, s, start, end in spans if s == stream]
-    return max(median(taken), 1e-9)
+    taken: dict[Stream, list[float]] = {b.stream: [] for b in bound}
+    longest = 0.0
+    for _ in range(repeats):
+        spans, seconds = runtime.run_timed(prepared)
+        for _, stream, start, end in spans:
+            taken[stream].append(end - start)
+        longest += seconds
+        if longest >= ENOUGH:
+            break
+    return {stream: max(median(of), 1e-9) for stream, of in taken.items()}
 
 
 @contextmanager

@@ -121,7 +121,13 @@ def cache(own_cache):
     """A cache of its own, in which kernels are compiled already and the copies' speed is known."""
     known = measurements(CpuDevice(threads=1))
     known.bandwidth_out = known.bandwidth_in = 1e10
-    known.beside = [{"bound_by": "memory", "op": "any", "bandwidth_out": 1e10, "bandwidth_in": 1e10, "slower": 1.0}]
+    known.beside = [
+        {
+            "bound_by": kind, "op": "any", "bandwidth_out": 1e10, "bandwidth_in": 1e10, "slower": 1.0, "drag_out": 0.0,
+            "drag_in": 0.0,
+        }
+        for kind in ("memory", "arithmetic")
+    ]  # fmt: skip
     known.save()
 
 

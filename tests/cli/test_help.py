@@ -50,14 +50,15 @@ def test_policies(printed, verb, flag):
         variant = any(name.startswith(f"{other}_") for other in policies.names())
         assert (re.search(rf"\b{name}\b", said) is None) == variant, name
     assert "recompute_cheap (each with the fastest algorithms that fit the budget, with :m the leanest, " in said
-    assert "with :p the fastest), vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md" in said
-    assert flag == "--policies" or said.endswith(f"(default: the file's, or {policies.DEFAULT})")
+    assert "with :p the fastest), best, vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md" in said
+    default = f"(default: the file's, or {policies.DEFAULT}, and with a budget {policies.BUDGETED})"
+    assert flag == "--policies" or said.endswith(default)
 
 
 @pytest.mark.parametrize(
     "verb, default",
     [
-        ("train", "the file's, or liveness"), ("tune", "the file's, or accudnn"),
+        ("train", "the file's, or liveness, and with a budget best"), ("tune", "the file's, or accudnn"),
         ("search", "each of them, and each variant"),
     ],
 )  # fmt: skip

@@ -282,18 +282,38 @@ def test_the_estimate_of_a_device_by_format():
     assert costs.estimate(device).choices(of_format(op, "float16"))[0].seconds == pytest.approx(op.flops / 80)
 
 
+def test_copies_take_less_than_all_of_an_op():
+    with pytest.raises(ValueError, match=r"cannot take 1\.1 of an op's work"):
+        costs.Drag((0.5, 0.6), (0.0, 0.0))
+    with pytest.raises(ValueError, match="cannot take"):
+        costs.Drag((0.5, 0.1), (-0.1, 0.0))
+
+
 def test_beside_compute_is_kept_and_a_file_without_it_is_read(tmp_path):
     known = costs.measurements(Toy(), tmp_path)
     known.bandwidth_out = known.bandwidth_in = 1.0
-    known.beside = [{"bound_by": "memory", "op": "sum", "bandwidth_out": 1.0, "bandwidth_in": 2.0, "slower": 1.5}]
+    known.beside = [
+        {
+            "bound_by": kind, "op": "any", "bandwidth_out": 1.0, "bandwidth_in": 2.0, "slower": 1.5, "drag_out": 0.25,
+            "drag_in": 0.5,
+        }
+        for kind in ("memory", "arithmetic")
+    ]  # fmt: skip
     known.save()
-    assert costs.measurements(Toy(), tmp_path).beside == known.beside
+    again = costs.measurements(Toy(), tmp_path)
+    assert again.beside == known.beside
+    found = costs.measured(Toy(), again)
+    assert found.drag == costs.Drag((0.25, 0.5), (0.25, 0.5)) and found.dragged(RELU) == (0.25, 0.5)
     content = json.loads(known.path.read_text())
+    del content["beside"][0]["drag_out"]  # as before copies were known to slow ops down
+    known.path.write_text(json.dumps(content))
+    old = costs.measurements(Toy(), tmp_path)
+    assert old.beside == [] and old.problem is None and costs.measured(Toy(), old).drag is None
     del content["beside"]
     known.path.write_text(json.dumps(content))
     old = costs.measurements(Toy(), tmp_path)
     assert old.beside == [] and old.problem is None and old.bandwidth_out == 1
-    content["beside"] = [{"op": "sum"}]
+    content["beside"] = [{"op": "sum", "drag_out": 0.0}]
     known.path.write_text(json.dumps(content))
     assert "damaged" in costs.measurements(Toy(), tmp_path).problem
 

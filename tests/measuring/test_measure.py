@@ -112,36 +112,42 @@ def test_copies_beside_compute():
             ("memory", "gradient.add"), ("arithmetic", "inner_product.forward"),
         ]  # fmt: skip
         assert all(0 < value < math.inf for f in found for value in (f.out, f.back, f.slower))
+        assert all(f.drag_out >= 0 and f.drag_in >= 0 and f.drag_out + f.drag_in <= costs.MOST_DRAG for f in found)
     beside = link.Link(1e9, 1e9, 1e9, 1e9, 1e-6, tuple(found)).beside()
     assert beside[1] == {
         "bound_by": "arithmetic", "op": "inner_product.forward", "bandwidth_out": found[1].out,
-        "bandwidth_in": found[1].back, "slower": found[1].slower,
+        "bandwidth_in": found[1].back, "slower": found[1].slower, "drag_out": found[1].drag_out,
+        "drag_in": found[1].drag_in,
     }  # fmt: skip
     assert "beside an op bound by arithmetic, which takes" in devices.beside(beside)
 
 
 def test_the_device_computes_for_as_long_as_copies_go_on(monkeypatch):
-    """Time is counted, not taken: an op takes 1 ms, a copy 7 ms. And the op is there before the copies are."""
+    """Time is counted, not taken: an op takes 1 ms, a copy out 7 ms and one in 6 ms. A copy in takes 3 ms of the ops'
+    work. And the op is there before the copies are."""
     runs = []
 
-    def median_seconds(runtime, bound, repeats, stream):
+    def medians(runtime, bound, repeats):
         for b in bound:
             b.call()
-        runs.append(([b.stream for b in bound], sum(calls), stream))
+        streams = [b.stream for b in bound]
+        runs.append((streams, sum(calls)))
         calls.clear()
-        return {"compute": 1e-3 * max(runs[-1][1], 1), "out": 7e-3, "in": 6e-3}[stream]
+        lost = 3e-3 if streams == ["compute", "in"] else 0
+        return {"compute": 1e-3 * max(runs[-1][1], 1) + lost, "out": 7e-3, "in": 6e-3}
 
     calls: list[int] = []
     device = open_device("reference")
     prepare = device.prepare
-    monkeypatch.setattr(link, "median_seconds", median_seconds)
+    monkeypatch.setattr(link, "medians", medians)
     monkeypatch.setattr(device, "prepare", lambda *a: lambda call=prepare(*a): (call(), calls.append(1)))
     found = link.computing(device, link.ops(64, 8)[0], 700)
     assert runs == [
-        (["compute"], 1, "compute"), (["out"], 0, "out"), (["in"], 0, "in"), (["compute"], 15, "compute"),
-        (["compute", "out"], 15, "out"), (["compute", "in"], 15, "in"), (["compute", "out", "in"], 15, "compute"),
+        (["compute"], 1), (["out"], 0), (["in"], 0), (["compute"], 15),
+        (["compute", "out"], 15), (["compute", "in"], 15), (["compute", "out", "in"], 15),
     ]  # fmt: skip
     assert (found.out, found.back, found.slower) == (pytest.approx(1e5), pytest.approx(700 / 6e-3), 1)
+    assert (found.drag_out, found.drag_in) == (0, pytest.approx(0.5))
 
 
 def test_copies_are_measured_beside_the_next_plan_where_one_is_refused():
@@ -211,7 +217,10 @@ def test_seconds_on_threads_are_those_of_compute_alone(monkeypatch):
 
 # ---- one arena for all ops
 
-QUICK = link.Link(1e9, 1e9, 1e9, 1e9, 1e-6, (link.Computing("memory", "gradient.add", 1e9, 1e9, 1.0),))
+QUICK = link.Link(
+    1e9, 1e9, 1e9, 1e9, 1e-6,
+    tuple(link.Computing(bound_by, "any", 1e9, 1e9, 1.0, 0.1, 0.2) for bound_by in ("memory", "arithmetic")),
+)  # fmt: skip
 
 
 def lenet():

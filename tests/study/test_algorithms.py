@@ -11,7 +11,7 @@ from minidnn.backends import open_device
 from minidnn.cli.main import main
 from minidnn.costs import measurements
 from minidnn.memory.plan import complete
-from minidnn.memory.policies import DEFAULT, find
+from minidnn.memory.policies import BUDGETED, DEFAULT, find
 from minidnn.study.algorithms import algorithms, sums
 from tests.support.paths import NET_FILES
 from tests.support.programs import costs, residual
@@ -96,6 +96,6 @@ def test_what_it_cannot_do_is_said(folder, capsys):
     assert main(["time", "net.yaml", "--algorithms", "--iterations", "3"]) == 2
     assert "leave out --iterations" in capsys.readouterr().err
     assert main(["time", "net.yaml", "--algorithms", "--budget", "10KiB", "--gpu", "v100"]) == 2
-    assert f"the smallest budget {DEFAULT} can keep" in capsys.readouterr().err
+    assert f"the smallest budget {BUDGETED} can keep" in capsys.readouterr().err
     assert main(["time", "net.yaml", "--algorithms", "--policy", "livenes"]) == 2
     assert "did you mean 'liveness'" in capsys.readouterr().err

@@ -34,6 +34,8 @@ FIELDS = [
     "recomputed_ops",
     "seconds",
     "slowdown",
+    "bound_seconds",
+    "gap",
     "stall_seconds",
     "identical",
     "by_role",
@@ -68,6 +70,16 @@ def test_slowdown_is_against_baseline():
     )
     assert offloading.slowdown > 1.2 and quick.slowdown < 1
     assert simulated([chain()], ["liveness:m"], costs())[0].slowdown is None
+
+
+def test_with_a_budget_each_row_says_how_far_it_is_from_the_bound():
+    policies = ["baseline:m", "vdnn_all:m", "best"]
+    assert {r.row()["gap"] for r in simulated([chain()], policies, costs())} == {None}
+    budget = simulated([chain()], ["baseline:m"], costs())[0].arrangement.arena * 2 // 3
+    refused, lean, best = (r.row() for r in simulated([chain()], policies, costs(), budget))
+    assert not refused["fits"] and refused["bound_seconds"] is refused["gap"] is None
+    assert lean["bound_seconds"] == best["bound_seconds"] > 0
+    assert 0 <= best["gap"] < lean["gap"] == pytest.approx(lean["seconds"] / lean["bound_seconds"] - 1)
 
 
 def test_a_refused_policy_keeps_its_row():

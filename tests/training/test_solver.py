@@ -648,7 +648,7 @@ class TestCommands:
             (["train", "solver.yaml", "--resume", "no.safetensors"], 2, "no.safetensors: No such file"),
             (["train", "solver.yaml", "--weights", "model.yaml"], 2, "model.yaml: torn, or no safetensors file"),
             (["train", "solver.yaml", "--policy", "vdn"], 2, "there is no policy 'vdn'"),
-            (["train", "solver.yaml", "--budget", "10kB"], 2, "liveness needs"),
+            (["train", "solver.yaml", "--budget", "10kB"], 2, "best needs"),
             (["train", "solver.yaml", "--snapshot-prefix", "model.yaml/x"], 1, "no snapshot can be written there"),
         ],
     )

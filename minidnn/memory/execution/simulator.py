@@ -23,28 +23,93 @@ from minidnn.memory.schedule import (
 def simulate(schedule: Schedule, costs: Costs) -> Trace:
     """The trace of one step on the device that `costs` describes.
 
-    A stream runs its instructions one after another, in the order of the schedule. Compute and the copies in both
-    directions do not slow one another down.
+    A stream runs its instructions one after another, in the order of the schedule. Copies slow ops down as far as the
+    costs say (Costs.dragged), and nothing else slows anything down.
     """
-    clock: dict[Stream, float] = dict.fromkeys(STREAMS, 0.0)
-    finished: dict[int, float] = {}
-    spans: list[Span] = []
-    moments: list[tuple[Instruction, float]] = []
-    stall = 0.0
-    for i, x in enumerate(schedule.instructions):
+    run = _Run(schedule, costs)
+    for i, x in run.queues["compute"]:
+        run.copy()  # all copies that can overlap this op: the others wait for it
+        run.take(i, x)
+    run.copy()
+    spans = tuple(sorted(run.spans, key=lambda span: span.index))
+    return Trace(spans, max(run.clock.values()), run.stall, memory_curve(schedule, run.moments))
+
+
+class _Run:
+    """A step under way. The streams of copies are ahead of compute, as far as their waits allow."""
+
+    def __init__(self, schedule: Schedule, costs: Costs) -> None:
+        self.schedule, self.costs = schedule, costs
+        self.clock: dict[Stream, float] = dict.fromkeys(STREAMS, 0.0)
+        self.finished: dict[int, float] = {}
+        self.spans: list[Span] = []
+        self.moments: list[tuple[Instruction, float]] = []
+        self.stall = 0.0
+        self.queues: dict[Stream, list[tuple[int, Instruction]]] = {stream: [] for stream in STREAMS}
+        for i, x in enumerate(schedule.instructions):
+            self.queues["compute" if isinstance(x, (Alloc, Free)) else x.stream].append((i, x))
+        self.done = dict.fromkeys(STREAMS[1:], 0)  # of the copies' queues
+        self.beside = _Beside()
+
+    def copy(self) -> None:
+        """Run the copies' streams until each waits for what is not finished."""
+        moved = True
+        while moved:
+            moved = False
+            for stream in self.done:
+                queue = self.queues[stream]
+                while self.done[stream] < len(queue):
+                    i, x = queue[self.done[stream]]
+                    if isinstance(x, Wait) and x.on not in self.finished:
+                        break
+                    self.take(i, x)
+                    self.done[stream] += 1
+                    moved = True
+
+    def take(self, i: int, x: Instruction) -> None:
+        """Run instruction i, which waits for nothing that is not finished."""
         if isinstance(x, Wait):
-            behind = finished[x.on] - clock[x.stream]
+            behind = self.finished[x.on] - self.clock[x.stream]
             if behind > 0:
-                clock[x.stream] += behind
-                stall += behind if x.stream == "compute" else 0.0
+                self.clock[x.stream] += behind
+                self.stall += behind if x.stream == "compute" else 0.0
         elif isinstance(x, (Alloc, Free)):
-            moments.append((x, clock["compute"]))
+            self.moments.append((x, self.clock["compute"]))
         else:
-            seconds = _seconds(x, schedule, costs)
-            start = clock[x.stream]
-            finished[i] = clock[x.stream] = start + seconds
-            spans.append(Span(i, x.stream, name_of(x), start, start + seconds))
-    return Trace(tuple(spans), max(clock.values()), stall, memory_curve(schedule, moments))
+            start, seconds = self.clock[x.stream], _seconds(x, self.schedule, self.costs)
+            end = start + seconds
+            if isinstance(x, (Offload, Prefetch)):
+                self.beside.copies[isinstance(x, Prefetch)].append((start, end))
+            elif isinstance(x, Compute) and self.costs.drag is not None:
+                end = self.beside.end(start, seconds, self.costs.dragged(x.op))
+            self.finished[i] = self.clock[x.stream] = end
+            self.spans.append(Span(i, x.stream, name_of(x), start, end))
+
+
+class _Beside:
+    """The copies beside which ops run."""
+
+    def __init__(self) -> None:
+        self.copies: tuple[list[tuple[float, float]], ...] = ([], [])  # (start, end) of copies out and in
+        self.next = [0, 0]  # the first copy of each list that has not ended
+
+    def end(self, start: float, work: float, drag: tuple[float, float]) -> float:
+        """The moment at which an op ends that begins at `start` and takes `work` seconds alone."""
+        now = start
+        while True:
+            rate, change = 1.0, float("inf")
+            for i, copies in enumerate(self.copies):
+                while self.next[i] < len(copies) and copies[self.next[i]][1] <= now:
+                    self.next[i] += 1
+                if self.next[i] < len(copies):
+                    begins, ends = copies[self.next[i]]
+                    if begins <= now:
+                        rate -= drag[i]
+                    change = min(change, ends if begins <= now else begins)
+            if now + work / rate <= change:
+                return now + work / rate
+            work -= (change - now) * rate
+            now = change
 
 
 def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Schedule, costs: Costs) -> float:

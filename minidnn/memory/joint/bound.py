@@ -15,7 +15,7 @@ a plan: the tensor stays (k), its maker runs again and it comes from there (r), 
 row below holds for every plan, with the plan's own values for the variables:
 
     k + c + r >= 1                         for each gap, since the op behind it uses the tensor
-    D[w] >= seconds of its ops             with algorithms between the leanest and the fastest
+    D[w] >= seconds of its ops             with algorithms between the leanest and the fastest; less what copies drag
     sum of D >= sum of seconds + reruns    up to each window; a run counts at the last point that can want it
     runs of an op >= sum of r              over the gaps of one of its results: they lie apart in time
     A[w] - A[w-1] <= bandwidth * D[w]      bytes copied out; at most those that were written by then
@@ -139,6 +139,7 @@ class _Rows(Rows):
         self.large = 2 * self.most + 2 * sum(g.tensor.nbytes for g in facts.gaps) / MB  # more than all sums of bytes
         slowest = sum(c[0].seconds for c in facts.choices) / MS
         self.long = 100 * (slowest + self.most / self.out + self.most / self.back)  # ms: no bound is as large
+        self.drag = tuple(map(min, zip(*map(costs.dragged, facts.ops), strict=True)))  # (out, in), of any op
         self.edges = _edges(facts, windows)
         self.window = np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
         self.stays: dict[Gap, int] = {}
@@ -151,6 +152,7 @@ class _Rows(Rows):
         self._gaps()
         self.elapsed = [self.var(1, high=self.long) for _ in self.edges[1:]]
         self.begin = self.var(1, high=self.long)  # before the first op
+        self.gone, self.came = ([self.var(high=self.large) for _ in self.elapsed] for _ in range(2))
         self._time()
         self._copies()
         self.over = self.var(high=0)
@@ -193,10 +195,24 @@ class _Rows(Rows):
                 own += [
                     (v, (least - c.seconds) / MS) for v, c in zip(self.faster[p], facts.choices[p][1:], strict=True)
                 ]
+            own += self._dragged(w)
             self.row(own, low=slow)
             before: list[tuple[int, float]] = [] if slack is None else [(slack, 1.0)]
             slack = self.var(high=self.long)
             self.row([*own, *reruns[w], *before, (slack, -1)], slow, slow)
+
+    def _dragged(self, w: int) -> list[tuple[int, float]]:
+        """The elapsed time of a window without what its copies take from the ops' work: at least as much as they take
+        from any op. What is copied before the first op takes nothing."""
+        found = []
+        for total, rate, drag in zip((self.gone, self.came), (self.out, self.back), self.drag, strict=True):
+            if drag:
+                found.append((total[w], -drag / rate))
+                if w:
+                    found.append((total[w - 1], drag / rate))
+                elif total is self.came:
+                    found.append((self.begin, drag))
+        return found
 
     def _by_maker(self) -> dict[Point, list[list[Gap]]]:
         """{maker: for each of its results the gaps that a rerun could end}."""
@@ -226,7 +242,6 @@ class _Rows(Rows):
                 first = facts.writers[g.tensor][0] if facts.writers[g.tensor] else 0
                 written[self.window[first]].append((leaves[g.tensor], g.tensor.nbytes / MB))
             self.row([(leaves[g.tensor], 1), (copied, -1)], low=0)
-        self.gone, self.came = ([self.var(high=self.large) for _ in self.elapsed] for _ in range(2))
         may = must = first_time = None
         for w, d in enumerate(self.elapsed):
             may = self._sum(may, written[w])

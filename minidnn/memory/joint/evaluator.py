@@ -31,7 +31,7 @@ _FRAME: tuple[tuple[type, str], ...] = (
     (np.int32, "reads_at reads writes_at writes pairs_at pair_read pair_write maker slots_at"),
     (np.uint8, "flags"),
     (np.int64, "size"),
-    (np.float64, "out_seconds in_seconds"),
+    (np.float64, "out_seconds in_seconds out_drag in_drag"),
     (np.uint8, "fate hold"),
     (np.float64, "seconds"),
     (np.int64, "workspace"),
@@ -49,6 +49,7 @@ _FRAME: tuple[tuple[type, str], ...] = (
     (np.int32, "pair_from pair_to pair_when by_out by_free by_last next_out next_free next_last heap"),
     (np.uint8, "present coming on_host wants stay_leaves taken"),
     (np.int64, "root_hi"),
+    (np.float64, "begin out_start in_start out_stop in_stop"),
 )
 _KIND = {name: kind for kind, names in _FRAME for name in names.split()}
 _ARRAYS = [name for name, kind in _KIND.items() if kind not in (int, float)]
@@ -154,6 +155,8 @@ class Evaluator:
         costs = facts.costs
         self._keep("out_seconds", [costs.latency + t.nbytes / costs.bandwidth_out for t in self.tensors])
         self._keep("in_seconds", [costs.latency + t.nbytes / costs.bandwidth_in for t in self.tensors])
+        for name, drag in zip(("out_drag", "in_drag"), zip(*map(costs.dragged, facts.ops), strict=True), strict=True):
+            self._keep(name, drag)
         end = len(facts.ops)
         for t in self.tensors:
             uses = facts.uses[t]
@@ -190,7 +193,7 @@ class Evaluator:
         accesses = LONGEST * (len(self.arrays["reads"]) + len(self.arrays["writes"])) + 16
         f = self._frame
         f.longest, f.most_stays, f.most_trips, f.most_idle = longest, accesses, accesses, accesses
-        sizes = {"order": longest, "live": longest + 1, "finish": longest, "why": longest}
+        sizes = {"order": longest, "live": longest + 1, "finish": longest, "why": longest, "begin": longest}
         sizes |= dict.fromkeys(("stack", "stack_next", "stack_why"), ops + 1)
         sizes |= dict.fromkeys(("by_out", "by_free", "by_last"), longest + 1)
         sizes |= dict.fromkeys(("slot", "stay", "last", "wrote", "present", "coming", "on_host", "wants"), tensors)

@@ -171,7 +171,13 @@ def gpu(monkeypatch, tmp_path):
     monkeypatch.setattr(bench, "GROUP", 0)
     known = costs.measurements(fake_device())
     known.bandwidth_out = known.bandwidth_in = 1e9
-    known.beside = [{"bound_by": "memory", "op": "sum", "bandwidth_out": 1e9, "bandwidth_in": 1e9, "slower": 1.0}]
+    known.beside = [
+        {
+            "bound_by": kind, "op": "any", "bandwidth_out": 1e9, "bandwidth_in": 1e9, "slower": 1.0, "drag_out": 0.0,
+            "drag_in": 0.0,
+        }
+        for kind in ("memory", "arithmetic")
+    ]  # fmt: skip
     known.save()
     return lambda *fault: monkeypatch.setattr("minidnn.backends.cuda.open_gpu", lambda **_: faulty(*fault))
 

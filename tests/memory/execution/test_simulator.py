@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from minidnn.costs import Choice, Costs
+from minidnn.costs import Choice, Costs, Drag
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
@@ -13,7 +15,7 @@ from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 
 MB = 1_000_000
 x = Tensor("x", (MB // 4,), role=Role.INPUT)
-a, b, c = (Tensor(n, (MB // 4,)) for n in "abc")
+a, b, c, d = (Tensor(n, (MB // 4,)) for n in "abcd")
 ops = (
     Op("one", "k", "one", Pass.FORWARD, (x,), (a,)),
     Op("two", "k", "two", Pass.FORWARD, (a,), (b,)),
@@ -57,6 +59,36 @@ def test_a_copy_beside_a_longer_op_is_hidden_and_one_beside_a_shorter_op_stalls(
     # short: one 1-1.5, out 1.5-2.5 (two is done at 2: 0.5 of stall), in 2.5-3.5, three 3.5-4, c 4-5
     assert short.seconds == pytest.approx(5e-3)
     assert short.stall_seconds == pytest.approx(3.5e-3)  # x 1, the copy out 0.5, back 1, c 1
+
+
+def test_copies_slow_ops_down():
+    """A copy out takes half of the work beside it, a copy in a quarter. The ops have no flops: memory binds them."""
+    trip = Trip(a, out=1, free=2, back=2, arrive=2)
+    cost = replace(costs(2), drag=Drag((0.5, 0.25), (0.0, 0.0)))
+    t = run(Plan(trips=(trip,)), cost)
+    assert spans(t) == [
+        ("x", "in", 0, 1),
+        ("one", "compute", 1, 3),
+        ("a", "out", 3, 4),
+        ("two", "compute", 3, 5.5),  # half as fast for 1 ms
+        ("a", "in", 5.5, 6.5),
+        ("three", "compute", 6.5, 8.5),
+        ("c", "out", 8.5, 9.5),
+    ]
+    assert t.seconds == pytest.approx(9.5e-3)
+    assert run(Plan(trips=(trip,)), replace(cost, drag=Drag((0.0, 0.0), (0.5, 0.25)))).seconds == pytest.approx(9e-3)
+
+
+def test_an_op_beside_copies_in_both_directions_loses_the_sum():
+    """b leaves while a comes back: 1 ms each. They begin when two ends, and three waits for neither."""
+    trips = (Trip(a, 1, 2, 2, 3), Trip(b, 2, 3, None, None))
+    last = replace(ops[2], name="four", layer="four", reads=(c, a), writes=(d,))
+    chain = (*ops[:2], replace(ops[2], reads=(x,)), last)
+    four = Program("TRAIN", chain, (x,), (), (d,))
+    cost = replace(costs(2), drag=Drag((0.5, 0.25), (0.0, 0.0)))
+    t = simulate(place(lower(four, complete(four, cost, Plan(trips=trips)))), cost)
+    three = next(s for s in t.spans if s.name == "three")
+    assert round((three.end - three.start) * 1e3, 6) == 2.75
 
 
 def test_the_copies_in_and_out_overlap_each_other():

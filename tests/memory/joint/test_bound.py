@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from minidnn.costs import Choice
+from minidnn.costs import Choice, Drag
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.facts import Facts
@@ -38,8 +38,9 @@ def is_below(bound: LowerBound, schedule, device) -> str | None:
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_no_policy_is_below_the_bound(name):
-    program, device = PROGRAMS[name](), costs()
+@pytest.mark.parametrize("drag", [None, Drag((0.4, 0.3), (0.2, 0.5))])
+def test_no_policy_is_below_the_bound(name, drag):
+    program, device = PROGRAMS[name](), replace(costs(), drag=drag)
     bound = LowerBound(Facts(program, device))
     whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
     tried = set()

@@ -4,10 +4,12 @@ the same seconds, and the live bytes are those of its buffers."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from minidnn.costs import Drag
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.evaluator import AGAIN, COPY, KEEP, Evaluator, TooLong
 from minidnn.memory.joint.facts import Facts
@@ -54,11 +56,11 @@ def check(ev: Evaluator, limit: int) -> None:
 
 
 @pytest.mark.parametrize("name", [*PROGRAMS, *range(12)])
-@pytest.mark.parametrize("bandwidth", [2e8, 2e9])
-def test_any_decisions_do_what_the_evaluator_says(name, bandwidth):
+@pytest.mark.parametrize(("bandwidth", "drag"), [(2e8, None), (2e9, None), (4e8, Drag((0.4, 0.3), (0.2, 0.5)))])
+def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
     r = random.Random(f"{name} {bandwidth}")
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, r.randint(2, 12))
-    ev = Evaluator(Facts(program, costs(bandwidth=bandwidth)))
+    ev = Evaluator(Facts(program, replace(costs(bandwidth=bandwidth), drag=drag)))
     runs = trips = 0
     for _ in range(12):
         at_random(ev, r)

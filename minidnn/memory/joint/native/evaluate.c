@@ -10,6 +10,7 @@
  *     windows  when a copy out has ended, so that its bytes are free; how early a copy back may begin
  *     clocks   the seconds of three streams, as memory/execution/simulator.py counts them
  */
+#include <math.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -28,6 +29,7 @@ typedef struct {
     const uint8_t *flags;                                 /* of a tensor, as are the next three */
     const int64_t *size;
     const double *out_seconds, *in_seconds; /* of its copies */
+    const double *out_drag, *in_drag;       /* of an op: what a second of a copy beside it takes from its work */
     /* the decisions */
     const uint8_t *fate, *hold; /* of a slot */
     const double *seconds;      /* of an op, with its algorithm */
@@ -55,6 +57,8 @@ typedef struct {
     uint8_t *present, *coming, *on_host, *wants;           /* of a tensor: now */
     uint8_t *stay_leaves, *taken;                          /* of a stay: by a trip; its bytes are shared already */
     int64_t *root_hi;
+    double *begin;                                     /* of an execution, as `frees` finds it */
+    double *out_start, *in_start, *out_stop, *in_stop; /* copies, in their order */
 } Frame;
 
 /* ---- order: executions, stays, trips */
@@ -305,6 +309,32 @@ static int32_t pop(const double *key, int32_t *heap, int64_t *count) {
 
 static double later(double a, double b) { return a > b ? a : b; }
 
+/* Copies beside which ops run; `next`: the first that has not ended. */
+typedef struct {
+    const double *start, *stop;
+    int64_t count, next;
+} Copies;
+
+/* The moment at which an op ends that begins `now` and takes `work` seconds alone (simulator.py does the same). */
+static double slowed(double now, double work, Copies *out, Copies *in, double out_drag, double in_drag) {
+    if (out_drag == 0 && in_drag == 0) return now + work;
+    for (;;) {
+        double rate = 1, change = HUGE_VAL;
+        for (int i = 0; i < 2; i++) {
+            Copies *c = i ? in : out;
+            while (c->next < c->count && c->stop[c->next] <= now) c->next++;
+            if (c->next == c->count) continue;
+            const int active = c->start[c->next] <= now;
+            if (active) rate -= i ? in_drag : out_drag;
+            const double moment = active ? c->stop[c->next] : c->start[c->next];
+            if (moment < change) change = moment;
+        }
+        if (now + work / rate <= change) return now + work / rate;
+        work -= (change - now) * rate;
+        now = change;
+    }
+}
+
 /* Let the tensor stay. If it was to be copied out for the first time, the next trip copies it out instead. */
 static void give_up(Frame *f, int64_t trip) {
     const int32_t to = f->trip_to[trip];
@@ -329,6 +359,7 @@ static void frees(Frame *f, int64_t limit) {
     const int32_t end = (int32_t)f->executions;
     double clock = 0, link = 0;
     int64_t extra = 0, waiting = 0, coming = 0;
+    Copies out = {f->out_start, f->out_stop, 0, 0}, none = {0};
     memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
     memset(f->by_last, 0xff, (end + 1) * sizeof *f->by_last);
     for (int32_t k = 0; k < f->trips; k++) {
@@ -364,10 +395,14 @@ static void frees(Frame *f, int64_t limit) {
             extra -= bytes_of(f, k);
             clock = later(clock, f->trip_out_end[k]);
         }
-        clock += f->seconds[f->order[e]];
-        f->finish[e] = clock;
-        for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k])
-            f->trip_out_end[k] = link = later(link, clock) + f->out_seconds[f->trip_tensor[k]];
+        const int32_t op = f->order[e];
+        f->begin[e] = clock;
+        f->finish[e] = clock = slowed(clock, f->seconds[op], &out, &none, f->out_drag[op], 0);
+        for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k]) {
+            f->out_start[out.count] = later(link, clock);
+            link = f->out_start[out.count] + f->out_seconds[f->trip_tensor[k]];
+            f->trip_out_end[k] = f->out_stop[out.count++] = link;
+        }
     }
 }
 
@@ -382,8 +417,7 @@ static void backs(Frame *f, int64_t limit) {
     for (int64_t k = f->trips - 1; k >= 0; k--) {
         const int32_t use = f->trip_use[k], tensor = f->trip_tensor[k];
         if (f->trip_to[k] < 0) continue;
-        const double needed = use ? f->finish[use] - f->seconds[f->order[use]] : 0;
-        link = (needed < link ? needed : link) - f->in_seconds[tensor];
+        link = (f->begin[use] < link ? f->begin[use] : link) - f->in_seconds[tensor];
         int32_t lo = f->trip_after[k] == NONE ? 0 : f->trip_free[k], hi = use; /* the last point that is early enough */
         while (lo < hi) {
             const int32_t middle = (lo + hi + 1) / 2;
@@ -408,6 +442,7 @@ static void clocks(Frame *f) {
     const int32_t end = (int32_t)f->executions;
     double clock = 0, out = 0, in = 0, compute = 0;
     int64_t back = 0, arrive = 0;
+    Copies outs = {f->out_start, f->out_stop, 0, 0}, ins = {f->in_start, f->in_stop, 0, 0};
     memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
     memset(f->by_free, 0xff, (end + 1) * sizeof *f->by_free);
     for (int32_t k = 0; k < f->trips; k++) {
@@ -430,17 +465,22 @@ static void clocks(Frame *f) {
             if (f->trip_back[back] != e) break;
             in = later(later(in, e ? f->finish[e - 1] : 0), freed);
             if (f->trip_out[back] != NONE) in = later(in, f->trip_out_end[back]);
-            in_end[back] = in += f->in_seconds[f->trip_tensor[back]];
+            f->in_start[ins.count] = in;
+            in_end[back] = f->in_stop[ins.count++] = in += f->in_seconds[f->trip_tensor[back]];
         }
         for (; arrive < back && f->trip_use[arrive] <= e; arrive++) {
             if (f->trip_to[arrive] < 0) continue;
             f->trip_wait_in[arrive] = later(in_end[arrive] - clock, 0);
             clock = later(clock, in_end[arrive]);
         }
-        compute += f->seconds[f->order[e]];
-        f->finish[e] = clock += f->seconds[f->order[e]];
-        for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k])
-            f->trip_out_end[k] = out = later(out, clock) + f->out_seconds[f->trip_tensor[k]];
+        const int32_t op = f->order[e];
+        compute += f->seconds[op];
+        f->finish[e] = clock = slowed(clock, f->seconds[op], &outs, &ins, f->out_drag[op], f->in_drag[op]);
+        for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k]) {
+            f->out_start[outs.count] = later(out, clock);
+            out = f->out_start[outs.count] + f->out_seconds[f->trip_tensor[k]];
+            f->trip_out_end[k] = f->out_stop[outs.count++] = out;
+        }
     }
     f->compute = compute;
     f->total = later(clock, later(out, in));
