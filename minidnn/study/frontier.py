@@ -1,0 +1,118 @@
+"""The frontier: seconds of a step against the bytes that it may use, for `best` and for other policies, by the
+simulator; and below them the bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from minidnn.costs import Costs
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.execution.trace import copied
+from minidnn.memory.joint.bound import LowerBound
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies import BUDGETED
+from minidnn.memory.schedule import Arrangement, Compute
+from minidnn.program import Program
+
+WHOLE = (
+    "liveness:p"  # its arena is the most that a plan can use well: nothing moves, every op has its fastest algorithm
+)
+BOUNDS = 64  # budgets at which the bound is drawn
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A policy's plan under one budget."""
+
+    policy: str
+    budget: int  # bytes that it was allowed
+    peak: int  # bytes of its arena
+    seconds: float
+    bound: float | None  # seconds that no plan within the budget is below
+    offloaded: int  # bytes
+    recomputed: int  # ops
+
+    @property
+    def gap(self) -> float | None:
+        return None if self.bound is None else self.seconds / self.bound - 1
+
+    def row(self) -> dict[str, object]:
+        return {
+            "policy": self.policy, "budget_bytes": self.budget, "peak_bytes": self.peak, "seconds": self.seconds,
+            "bound_seconds": self.bound, "gap": self.gap, "offload_bytes": self.offloaded,
+            "recomputed_ops": self.recomputed,
+        }  # fmt: skip
+
+
+@dataclass
+class Frontier:
+    """
+    points: of each policy, in order of budgets; a policy that cannot keep a budget has none there
+    bounds: (bytes, seconds), the least seconds of any plan within so many bytes
+    least:  bytes; the bound excludes every budget below
+    """
+
+    points: list[Point] = field(default_factory=list)
+    bounds: list[tuple[int, float]] = field(default_factory=list)
+    least: int = 0
+
+
+def frontier(
+    programs: Sequence[Program],
+    policies: Sequence[str],
+    costs: Costs,
+    count: int,
+    name: str = "TRAIN",
+    tell: Tell = lambda text: None,
+) -> Frontier:
+    """The plans of `best` and of these policies at `count` budgets, from the bound's least one to `WHOLE`'s arena.
+
+    The programs' inputs come by trips within the step, so that all points mean the same. A plan for a smaller budget
+    serves a larger one. So `best` never gets slower as the budget grows.
+
+    Raises linear.NoSolver without the package highspy.
+    """
+    programs = [program.late() for program in programs]
+    train = next(program for program in programs if program.name == name)
+    bound = LowerBound(Facts(train, costs))
+    found = Frontier(least=bound.least())
+    whole = arrange(programs, WHOLE, costs, 1 << 62, proof=False).arena
+    for k in range(BOUNDS + 1):
+        budget = found.least + (whole - found.least) * k // BOUNDS
+        if (at := bound.at(budget)) is not None:
+            found.bounds.append((budget, at.seconds))
+    budgets = [found.least + (whole - found.least) * k // (count - 1) for k in range(count)]
+    limits = {budget: at.seconds for budget in budgets if (at := bound.at(budget)) is not None}
+    for policy in dict.fromkeys((BUDGETED, *policies)):
+        before: tuple[Arrangement, float] | None = None
+        for number, budget in enumerate(budgets):
+            tell(f"{policy}: budget {number + 1} of {count}")
+            now = _planned(programs, policy, costs, budget, name)
+            if policy == BUDGETED and before and (now is None or before[1] < now[1]):
+                now = before
+            if now is not None:
+                before = now
+                found.points.append(_point(policy, budget, *now, limits.get(budget), name))
+    return found
+
+
+def _planned(
+    programs: Sequence[Program], policy: str, costs: Costs, budget: int, name: str
+) -> tuple[Arrangement, float] | None:
+    """The policy's arrangement and the seconds of its step; None if it refuses the budget."""
+    try:
+        arrangement = arrange(programs, policy, costs, budget)
+    except BudgetError:
+        return None
+    return arrangement, simulate(arrangement.schedules[name], costs).seconds
+
+
+def _point(policy: str, budget: int, found: Arrangement, seconds: float, bound: float | None, name: str) -> Point:
+    schedule = found.schedules[name]
+    moved = copied(schedule.instructions, schedule)["offload_bytes"]
+    again = sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions)
+    return Point(policy, budget, found.arena, seconds, bound, moved, again)
