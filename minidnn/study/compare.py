@@ -211,7 +211,7 @@ class Bounds:
 
     def _of(self, program: Program, budget: int) -> float | None:
         try:
-            found = LowerBound(Facts(program, self.costs)).at(budget)
+            found = LowerBound(Facts(program, self.costs)).closest(budget)
         except NoSolver as reason:
             say_once(f"minidnn: there is no bound, since it {reason}")
             return None

@@ -86,7 +86,7 @@ def frontier(
         if (at := bound.at(budget)) is not None:
             found.bounds.append((budget, at.seconds))
     budgets = [found.least + (whole - found.least) * k // (count - 1) for k in range(count)]
-    limits = {budget: at.seconds for budget in budgets if (at := bound.at(budget)) is not None}
+    limits = {budget: at.seconds for budget in budgets if (at := bound.closest(budget)) is not None}
     for policy in dict.fromkeys((BUDGETED, *policies)):
         before: tuple[Arrangement, float] | None = None
         for number, budget in enumerate(budgets):

@@ -37,7 +37,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from minidnn.memory.joint.facts import Facts, Gap, overwrites
-from minidnn.memory.joint.linear import Rows, Solver
+from minidnn.memory.joint.linear import Rows, Solver, Unsolved
 from minidnn.memory.plan import Point
 from minidnn.memory.schedule import room
 from minidnn.program import Tensor
@@ -45,6 +45,9 @@ from minidnn.program import Tensor
 MB = 1e6  # bytes of the unit that the program counts in
 MS = 1e-3  # seconds of the unit that it counts in
 WINDOWS = 200
+WHOLE = 400  # decisions of a program whose bound may be an integer program's: VGG-19 has 214, ResNet-50 619
+NODES = 100  # of its search, at most
+EXACT = 1e-3  # part by which it may miss its own optimum
 WORST = 2  # ops of each window with a row for their live bytes
 
 
@@ -102,6 +105,17 @@ class LowerBound:
         )
         faster = [[value[v] for v in several] for several in self._rows.faster]
         return Relaxed(Bound(found.bound * MS, price * MS / MB), stays, copied, again, faster)
+
+    def closest(self, budget: int) -> Bound | None:
+        """`at`, or for short programs the closer one of `at_whole`."""
+        found = self.at(budget)
+        if found is None or len(self._rows.whole) > WHOLE:
+            return found
+        try:
+            whole = self.at_whole(budget, NODES, EXACT)
+        except Unsolved:  # within these nodes
+            return found
+        return None if whole is None else Bound(max(found.seconds, whole.seconds), found.price)
 
     def at_whole(self, budget: int, nodes: int, gap: float) -> Bound | None:
         """Like `at`, with tensors that are there as a whole or not at all: slower and closer."""

@@ -151,6 +151,8 @@ class Planner:
             plan = self.evaluator.plan()
             over = self._arena(plan, budget) - budget
             if over <= 0:
+                if outcome.seconds > bound.seconds * NEAR:
+                    bound = self.bound.closest(budget) or bound
                 return Found(plan, outcome.seconds, bound)
             limit -= max(over // 2 if attempt < PLACED // 2 else over, budget // FINE)
             if self.repair.walk(limit, attempt) is None:

@@ -27,6 +27,7 @@ from tests.support.policies import PLANNED
 from tests.support.programs import KB, PROGRAMS, Builder, chain, costs, wild_graph
 
 ROUNDING = 1 - 1e-9
+MANY = ["best", "superneurons", "vdnn_dyn", "vdnn_all:p", "vdnn_pp:p", "accudnn:p", "layrub:m", "sqrt_n:p"]
 
 
 def is_below(bound: LowerBound, schedule, device) -> str | None:
@@ -37,20 +38,23 @@ def is_below(bound: LowerBound, schedule, device) -> str | None:
     return None if seconds >= found.seconds * ROUNDING else f"{seconds} s is below the bound of {found.seconds} s"
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
-@pytest.mark.parametrize("drag", [None, Drag((0.4, 0.3), (0.2, 0.5))])
-def test_no_policy_is_below_the_bound(name, drag):
+@pytest.mark.parametrize(
+    ("name", "policies", "drag"),
+    [(name, PLANNED if name in ("chain", "diamond") else MANY, None) for name in PROGRAMS]
+    + [(name, MANY, Drag((0.4, 0.3), (0.2, 0.5))) for name in ("diamond", "residual")],
+)
+def test_no_policy_is_below_the_bound(name, policies, drag):
     program, device = PROGRAMS[name](), replace(costs(), drag=drag)
     bound = LowerBound(Facts(program, device))
     whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
     tried = set()
-    for policy in PLANNED:
+    for policy in policies:
         for budget in (0, whole // 2, whole * 3 // 4, whole):
             schedule = unproved([program], policy, device, budget)["TRAIN"]
             assert is_below(bound, schedule, device) is None, (policy, budget)
             assert bound.least() <= schedule.live_peak
             tried.add((schedule.live_peak, len(schedule.plan.order), len(schedule.plan.trips)))
-    assert len(tried) > 10
+    assert len(tried) > 5
 
 
 def of_the_family(program, plan) -> bool:
@@ -143,7 +147,7 @@ def test_the_best_of_all_plans_of_a_tiny_net_is_not_below_the_bound_and_near_it(
     assert bound.least() <= least
     for budget in range(least, max(best) + 1, 2 * KB):
         reached = min(seconds for peak, seconds in best.items() if peak <= budget)
-        for found in (bound.at(budget), bound.at_whole(budget, 1000, 0.0)):
+        for found in (bound.at(budget), bound.closest(budget), bound.at_whole(budget, 1000, 0.0)):
             assert found is not None and found.seconds * ROUNDING <= reached
             gaps.append(reached / found.seconds - 1)
     print(f"{count} plans, {len(best)} peaks; gaps from {min(gaps):.1%} to {max(gaps):.1%}")

