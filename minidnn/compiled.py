@@ -65,7 +65,7 @@ class Sources:
                 content = self._compiled()
                 library = self._library(path, content)
                 self.check(self.files, library)
-                cache.keep(path, content)
+                cache.keep(path, content, "kernels are compiled anew at each start")
             _loaded[path] = library
         return _loaded[path]
 

@@ -77,13 +77,13 @@ def kept(path: Path) -> bytes | None:
     return content if whole[-CHECKSUM:] == _checksum(path, content) else None
 
 
-def keep(path: Path, content: bytes) -> None:
-    """Keep bytes for `kept`. Where the cache cannot be used, say so once on stderr: what is kept there takes long to
-    make, and is made anew by each process."""
+def keep(path: Path, content: bytes, else_: str) -> None:
+    """Keep bytes for `kept`. Where the cache cannot be used, say so once on stderr, and what happens because of that:
+    "kernels are compiled anew at each start"."""
     try:
         write(path, content + _checksum(path, content))
     except OSError as error:
-        say_once(f"minidnn: kernels are compiled anew at each start, since they cannot be kept: {reason(error, path)}")
+        say_once(f"minidnn: {else_}, since they cannot be kept: {reason(error, path)}")
 
 
 def reason(error: OSError, path: Path) -> str:

@@ -11,6 +11,7 @@ import pytest
 from minidnn import visible
 from minidnn.files import cache
 
+ANEW = "it is made anew"
 CONTENT = random.Random(3).randbytes(9000)
 
 
@@ -20,7 +21,7 @@ def path(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "cache"))
     monkeypatch.setattr(cache, "say_once", print)
     path = cache.home() / "native" / "mine.so"
-    cache.keep(path, CONTENT)
+    cache.keep(path, CONTENT, ANEW)
     return path
 
 
@@ -31,7 +32,7 @@ def mode(path: Path) -> int:
 def test_what_is_kept_is_found(path):
     assert cache.kept(path) == CONTENT
     assert cache.kept(path.with_name("none.so")) is None
-    cache.keep(path, b"")
+    cache.keep(path, b"", ANEW)
     assert cache.kept(path) == b""
 
 
@@ -39,7 +40,7 @@ def test_only_the_user_may_read_or_write_it(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home" / "cache"))
     before = os.umask(0)
     try:
-        cache.keep(cache.home() / "native" / "mine.so", CONTENT)
+        cache.keep(cache.home() / "native" / "mine.so", CONTENT, ANEW)
     finally:
         os.umask(before)
     made = [f for f in (tmp_path / "home").rglob("*") if f.is_dir()]
@@ -52,7 +53,7 @@ def test_only_the_user_may_read_or_write_it(tmp_path, monkeypatch):
 def test_a_file_that_was_cut_is_not_used(path, size):
     path.write_bytes(path.read_bytes()[:size])
     assert cache.kept(path) is None
-    cache.keep(path, CONTENT)
+    cache.keep(path, CONTENT, ANEW)
     assert cache.kept(path) == CONTENT
 
 
@@ -77,7 +78,7 @@ def test_a_file_that_others_may_write_is_not_used(path, wrong):
     assert cache.kept(path) is None
     with pytest.raises(cache.Refused, match=f"mine.so can be written by others: its mode is {wrong:o}"):
         cache.read(path)
-    cache.keep(path, CONTENT)
+    cache.keep(path, CONTENT, ANEW)
     assert cache.kept(path) == CONTENT and mode(path) == 0o600
 
 
@@ -85,7 +86,7 @@ def test_a_file_that_others_may_write_is_not_used(path, wrong):
 def test_a_file_of_another_user_is_not_used(path):
     os.chown(path, 65534, -1)
     assert cache.kept(path) is None
-    cache.keep(path, CONTENT)
+    cache.keep(path, CONTENT, ANEW)
     assert cache.kept(path) == CONTENT and path.stat().st_uid == 0
 
 
@@ -93,7 +94,7 @@ def test_a_folder_of_another_user_is_not_used_and_the_reason_is_told(path, monke
     me = os.geteuid()
     monkeypatch.setattr("os.geteuid", lambda: me + 1)
     assert cache.kept(path) is None
-    cache.keep(path, b"new")
+    cache.keep(path, b"new", ANEW)
     told = capsys.readouterr().out
     assert f"minidnn belongs to the user {me}, not to {me + 1}, who runs this; XDG_CACHE_HOME names another" in told
     monkeypatch.undo()
@@ -115,7 +116,7 @@ def test_a_folder_that_cannot_be_closed_is_not_used(path, monkeypatch, capsys):
     path.parent.chmod(0o777)
     monkeypatch.setattr("os.fchmod", fchmod)
     assert cache.kept(path) is None
-    cache.keep(path, CONTENT)
+    cache.keep(path, CONTENT, ANEW)
     assert "native can be written by others: its mode is 777" in capsys.readouterr().out
     path.parent.chmod(0o755)
     assert cache.kept(path) == CONTENT, "others may read it, as long as they cannot write to it"
@@ -164,5 +165,5 @@ def test_a_folder_that_the_caller_names_stays_as_it_is(path, tmp_path):
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o755)
     shared.chmod(0o755)
-    cache.keep(shared / "mine.so", CONTENT)
+    cache.keep(shared / "mine.so", CONTENT, ANEW)
     assert cache.kept(shared / "mine.so") == CONTENT and mode(shared) == 0o755

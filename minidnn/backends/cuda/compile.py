@@ -38,7 +38,7 @@ def cubin(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float", cache_di
     code = cache.kept(path)
     if code is None:
         code, _ = compile_source(nvrtc, source, arch, storage)
-        cache.keep(path, code)
+        cache.keep(path, code, "kernels are compiled anew at each start")
     return code
 
 

@@ -19,7 +19,7 @@ from minidnn.costs import Costs
 from minidnn.memory.joint.linear import NoSolver, Unsolved
 from minidnn.memory.joint.planner import Found, Planner
 from minidnn.memory.plan import Plan, Policy
-from minidnn.memory.policies import probe
+from minidnn.memory.policies import kept, probe
 from minidnn.program import Program
 from minidnn.visible import say_once
 
@@ -32,7 +32,9 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
 
     others: policies whose plans are candidates
     """
-    found: Found | None = None
+    path = kept.place(program, costs, budget)
+    if path is not None and (plan := kept.load(path, program, costs)) is not None:
+        return plan
     try:
         planner = Planner(program, costs)
         found = planner.within(budget)
@@ -40,13 +42,23 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
             return planner.leanest()
     except (NoSolver, NotCompiled, Unsolved) as reason:
         say_once(f"minidnn: best takes the best plan of the other policies, since its own planning {reason}")
+        return _quickest(program, costs, budget, others, None)
     far = next(far for ops, far in FAR.items() if len(program.ops) <= ops)
     if found is not None and found.seconds <= far * found.bound.seconds:
-        return found.told
+        plan = found.told
+    else:
+        plan = _quickest(program, costs, budget, others, found)
+    if path is not None:
+        kept.keep(path, program, costs, plan)
+    return plan
+
+
+def _quickest(program: Program, costs: Costs, budget: int, others: Sequence[Policy], found: Found | None) -> Plan:
+    """The quickest of the others' plans, and of `found`, that keeps the budget; else the one with the lowest arena."""
     plans = [decide(program, costs, budget) for decide in others]
-    keep = [plan for plan in plans if probe.fits(program, costs, plan, budget)]
     bound = None if found is None else found.bound.seconds
-    keep = [replace(plan, bound=bound) for plan in keep] + ([] if found is None else [found.told])
+    keep = [replace(plan, bound=bound) for plan in plans if probe.fits(program, costs, plan, budget)]
+    keep += [] if found is None else [found.told]
     if keep:
         return min(keep, key=lambda plan: probe.seconds(program, costs, plan))
     return min(plans, key=lambda plan: probe.arena(program, costs, plan))

@@ -44,13 +44,13 @@ class PlanError(BadInput, ValueError):
 
 def save(path: Path, arrangement: Arrangement, costs: Costs) -> None:
     """Write the plans of an arrangement. An older file of that name is replaced whole or kept. Raises OSError."""
-    programs = {name: _described(s.program, s.plan) for name, s in arrangement.schedules.items()}
+    programs = {name: described(s.program, s.plan) for name, s in arrangement.schedules.items()}
     head = {"minidnn_plan": VERSION, "policy": arrangement.policy, "device": costs.device}
     with replacing(path) as file:
         file.write("\n".join(_lines({**head, "programs": programs})) + "\n")
 
 
-def _described(program: Program, plan: Plan) -> dict[str, Any]:
+def described(program: Program, plan: Plan) -> dict[str, Any]:
     """The part of the file for one program, as JSON values."""
     runs: Counter[Op] = Counter()
     points: list[str] = []
@@ -209,6 +209,11 @@ def _differences(described: _Described, program: Program) -> Iterator[str]:
     for name, found in ops.items():
         if described.ops.get(name, found) != found:
             yield f"{name} has other constants or tensors"
+
+
+def plan_of(found: dict[str, Any], program: Program, costs: Costs) -> Plan:
+    """The plan that `described` described. Raises PlanError if it is of another program or device."""
+    return _Reader("a kept plan", costs.device, _Described(**found), program, costs).plan()
 
 
 class _Reader:

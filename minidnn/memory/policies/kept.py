@@ -1,0 +1,76 @@
+"""Plans of long programs are kept in the user's cache, since to find them takes seconds: a second start plans nothing.
+
+A file's name is a digest of all that the plan depends on: the program, the costs, the budget, and the sources of
+planning. So a file is never stale. A kept plan is placed and proved anew, like any other. The oldest files go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import zlib
+from dataclasses import replace
+from functools import cache as remember
+from pathlib import Path
+
+import minidnn
+from minidnn.costs import Costs, geometry
+from minidnn.files import cache
+from minidnn.memory.plan import Plan, complete
+from minidnn.memory.policies import plan_file
+from minidnn.program import Program, Tensor
+
+LEAST = 200  # ops; shorter programs are planned anew
+MOST = 64  # files
+
+
+def place(program: Program, costs: Costs, budget: int) -> Path | None:
+    """Where the plan for this budget is kept; None for a short program."""
+    if len(program.ops) < LEAST:
+        return None
+    digest = hashlib.sha256(_sources())
+    for fact in (minidnn.__version__, program.name, budget, costs.memory, costs.latency, costs.drag, costs.staging):
+        digest.update(f"{fact!r}\n".encode())
+    digest.update(f"{costs.bandwidth_out!r} {costs.bandwidth_in!r}\n".encode())
+    for tensors in (program.inputs, program.carried, program.outputs):
+        digest.update(f"{[_named(t) for t in tensors]}\n".encode())
+    for op in program.ops:
+        choices = [(c.algorithm.name, c.algorithm.workspace, c.seconds) for c in costs.choices(op)]
+        names = [_named(t) for t in (*op.reads, *op.writes)], [(a.name, b.name) for a, b in op.inplace]
+        digest.update(f"{op.name} {op.during} {geometry(op)} {names} {choices}\n".encode())
+    return cache.home() / "plans" / f"{digest.hexdigest()[:32]}.json.z"
+
+
+def load(path: Path, program: Program, costs: Costs) -> Plan | None:
+    """The plan that is kept there; None if there is none."""
+    content = cache.kept(path)
+    if content is None:
+        return None
+    found = json.loads(zlib.decompress(content))
+    plan = replace(plan_file.plan_of(found["plan"], program, costs), bound=found["bound"])
+    with contextlib.suppress(OSError):
+        path.touch()  # it is in use: others go first
+    return plan
+
+
+def keep(path: Path, program: Program, costs: Costs, plan: Plan) -> None:
+    """Keep the plan. Where the cache cannot be used, say so once on stderr."""
+    found = {"bound": plan.bound, "plan": plan_file.described(program, complete(program, costs, plan))}
+    cache.keep(path, zlib.compress(json.dumps(found).encode()), "plans are made anew at each start")
+    with contextlib.suppress(OSError):
+        files = sorted(path.parent.glob("*.json.z"), key=lambda file: file.stat().st_mtime)
+        for file in files[:-MOST]:
+            file.unlink(missing_ok=True)
+
+
+def _named(t: Tensor) -> str:
+    return f"{t.name} {t.dtype} {t.shape} {t.role.value}"
+
+
+@remember
+def _sources() -> bytes:
+    """The text of all that decides a plan."""
+    folder = Path(minidnn.__file__).parent / "memory"
+    files = sorted((*folder.rglob("*.py"), *folder.rglob("*.c")))
+    return b"".join(file.read_bytes() for file in files)
