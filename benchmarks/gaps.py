@@ -1,0 +1,165 @@
+"""How far plans are from the bound: seven nets, the budgets 100, 70, 50, 30 and 15 % of liveness:p's arena, and the
+least budget that any other policy keeps.
+
+    python -m benchmarks.gaps                                 all: some twenty minutes
+    python -m benchmarks.gaps --networks vgg19:64:titan_x     one net, batch and profile
+    python -m benchmarks.gaps --save                          also writes benchmarks/results/gaps-<machine>.*
+
+Steps are simulated, as the cuda backend fuses them. Each row has the bound, `best`, the quickest other policy that
+keeps the budget, and the seconds that planning `best` took, with placing and proving.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # so that it can also be run as a file
+
+from benchmarks import machine
+from benchmarks.nets import TRAIN, found
+from minidnn.costs import Costs, profile
+from minidnn.files.replace import replacing
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.joint.bound import LowerBound
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies import BUDGETED, OTHERS, kept
+from minidnn.program import Program
+from minidnn.programs.build import programs
+from minidnn.programs.fusion import as_cuda
+from minidnn.report import table
+
+NETWORKS = (
+    "vgg19:64:titan_x", "googlenet:128:titan_x", "resnet50:128:titan_x", "resnet50:128:h200:tf32",
+    "densenet121:64:titan_x", "resnet152:32:titan_x", "resnet1001:16:titan_x",
+)  # fmt: skip
+PARTS = (1.0, 0.7, 0.5, 0.3, 0.15)
+WHOLE = "liveness:p"
+RESULTS = Path(__file__).parent / "results"
+Row = dict[str, Any]
+
+
+def train(network: str, batch: int) -> Program:
+    return programs(found(network, batch).with_batch(batch), TRAIN, ("TRAIN",), fuses=as_cuda)["TRAIN"].late()
+
+
+def planned(program: Program, policy: str, costs: Costs, budget: int) -> tuple[float, int, int] | None:
+    """(seconds of the step, bytes of the arena, ops again) of a proved plan; None: the budget is refused."""
+    try:
+        schedule = arrange([program], policy, costs, budget).schedules[program.name]
+    except BudgetError:
+        return None
+    return simulate(schedule, costs).seconds, schedule.arena, len(schedule.plan.order) - len(program.ops)
+
+
+def least(program: Program, costs: Costs) -> int:
+    """Bytes of the leanest arena of any other policy."""
+    found = []
+    for policy in OTHERS:
+        try:
+            found.append(arrange([program], policy, costs, 0).arena)
+        except BudgetError as refusal:
+            found.append(refusal.smallest)
+    return min(found)
+
+
+def rows(network: str, batch: int, gpu: str) -> Iterator[Row]:
+    program, costs = train(network, batch), profile(gpu)
+    bound = LowerBound(Facts(program, costs))
+    whole = planned(program, WHOLE, costs, 1 << 62)
+    assert whole is not None
+    smallest = least(program, costs)
+    for part in (*PARTS, None):
+        budget = smallest if part is None else int(whole[1] * part)
+        at = bound.closest(budget)
+        row: Row = {
+            "network": network, "batch": batch, "gpu": gpu, "ops": len(program.ops), "whole_bytes": whole[1],
+            "whole_seconds": whole[0], "part": part, "budget_bytes": budget,
+            "bound_seconds": None if at is None else at.seconds,
+        }  # fmt: skip
+        others = {}
+        for policy in OTHERS if at is not None else ():
+            if (other := planned(program, policy, costs, budget)) is not None:
+                others[policy] = other[0]
+        quickest = min(others, key=lambda policy: others[policy], default=None)
+        begin = time.perf_counter()
+        best = None if at is None else planned(program, BUDGETED, costs, budget)
+        row |= {
+            "planning_seconds": time.perf_counter() - begin, "best_seconds": best and best[0],
+            "best_bytes": best and best[1], "ops_again": best and best[2], "other": quickest,
+            "other_seconds": None if quickest is None else others[quickest],
+        }  # fmt: skip
+        yield row
+
+
+def cells(r: Row) -> list[str]:
+    def over(seconds: float | None) -> list[str]:
+        if seconds is None:
+            return ["–", "–"]
+        return [f"{seconds / r['whole_seconds']:.4f}", f"{seconds / r['bound_seconds'] - 1:.2%}"]
+
+    part = r["budget_bytes"] / r["whole_bytes"]
+    bound = "none exists" if r["bound_seconds"] is None else f"{r['bound_seconds'] / r['whole_seconds']:.4f}"
+    name = f"{r['network']} b{r['batch']} {r['gpu']}"
+    budget = f"{part:.1%}" + (" (least)" if r["part"] is None else "")
+    seconds = "–" if r["best_seconds"] is None else f"{r['planning_seconds']:.1f}"
+    return [name, budget, bound, r["other"] or "–", *over(r["other_seconds"]), *over(r["best_seconds"]), seconds]
+
+
+HEADINGS = ["net", "budget", "bound", "quickest other", "its time", "over", "best", "over bound", "planning, s"]
+
+
+def summary(all_rows: Sequence[Row]) -> list[str]:
+    feasible = [r for r in all_rows if r["bound_seconds"] is not None]
+    gaps = [r["best_seconds"] / r["bound_seconds"] - 1 for r in feasible if r["best_seconds"] is not None]
+    worse = 0  # budgets at which another policy is quicker, or fits alone
+    for r in feasible:
+        best = r["best_seconds"] if r["best_seconds"] is not None else float("inf")
+        worse += r["other_seconds"] is not None and best > r["other_seconds"] * (1 + 1e-9)
+    return [
+        f"{len(feasible)} of {len(all_rows)} budgets that the bound does not exclude; best keeps {len(gaps)} of them:",
+        f"within 2 % of the bound {sum(g <= 0.02 for g in gaps)}, within 10 % {sum(g <= 0.1 for g in gaps)}, "
+        f"at most {max(gaps, default=0):.1%} above; another policy is quicker, or fits alone: {worse}",
+    ]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
+    parser.add_argument("--networks", default=",".join(NETWORKS), help="NET:BATCH:GPU,...")
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--save", action="store_true", help="write the results to benchmarks/results/")
+    args = parser.parse_args(argv)
+    kept.LEAST = sys.maxsize  # a plan from the cache would take no time
+    all_rows: list[Row] = []
+    for network in args.networks.split(","):
+        name, batch, gpu = network.split(":", 2)
+        for row in rows(name, int(batch), gpu):
+            all_rows.append(row)
+            print("  ".join(cells(row)), file=sys.stderr, flush=True)
+    document: Row = {"rows": all_rows, "machine": machine.described(), "date": date.today().isoformat()}
+    if args.json:
+        table.dump(document)
+    else:
+        table.plain(HEADINGS, [cells(r) for r in all_rows])
+        print("\n".join(summary(all_rows)))
+    if args.save:
+        lines = [HEADINGS, ["---"] * len(HEADINGS), *map(cells, all_rows)]
+        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+        m = document["machine"]
+        path = RESULTS / f"gaps-{machine.slug(m['cpu'])}-{m['cores']}.md"
+        with replacing(path) as file:
+            file.write(f"{text}\n\n" + "\n".join(summary(all_rows)) + "\n")
+        with replacing(path.with_suffix(".json")) as file:
+            table.dump(document, file)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
