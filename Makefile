@@ -155,6 +155,11 @@ pictures: $(VENV)/.run
 	$(BIN)/minidnn compare vgg19 --batch 256 --gpu titan_x --budget 12GiB --policies baseline:p,vdnn_all:m,vdnn_dyn \
 	  --report docs/comparison.svg > /dev/null
 	$(foreach name,$(DRAWN),$(BIN)/minidnn compare $(SMALL) --policies $($(name)) --report docs/policies/$(name).svg > /dev/null;)
+	$(foreach gpu,titan_x h200:tf32,$(BIN)/minidnn frontier resnet50 --batch 128 --gpu $(gpu) \
+	  --policies superneurons,accudnn,recompute_cheap,sqrt_n \
+	  --report docs/frontier/resnet50$(if $(findstring h200,$(gpu)),_h200).svg > /dev/null;)
+	$(BIN)/minidnn frontier vgg19 --batch 64 --gpu titan_x --policies vdnn_dyn,superneurons,accudnn --points 14 \
+	  --report docs/frontier/vgg19.svg > /dev/null
 
 clean:
 	rm -rf $(OUT) $(VENV) .venv-cuda12 .venv-cuda13 .whl build dist *.egg-info

@@ -89,8 +89,8 @@ class Repair:
             return found
         r = random.Random(seed)
         now = self._evaluated(limit)
-        if now is None:
-            return None
+        if now is None or now.over <= 0:  # the last change of `within` may have been enough
+            return now
         start = self.evaluator.save()
         for _ in range(WALK):
             options = list(islice(self.options(now), 1 + int(r.expovariate(1 / 3))))

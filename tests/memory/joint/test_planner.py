@@ -72,6 +72,17 @@ def test_repairs_keep_the_limit_or_give_up(name):
     assert kept[0] and repair.walk(ev.base, 0) is None
 
 
+def test_the_last_change_of_a_repair_counts(monkeypatch):
+    ev = Evaluator(Facts(PROGRAMS["chain"](), costs()))
+    repair = Repair(ev)
+    ev.evaluate(HUGE)
+    limit, start = ev.base + int(ev.view("live", "executions").max()) - 256, ev.save()
+    changes = next(n for n in range(1, 50) if (ev.restore(start), repair.within(limit, n))[1] is not None)
+    ev.restore(start)
+    assert repair.within(limit, changes - 1) is None  # the change was made, and is not evaluated any more
+    assert repair.walk(limit, 0).over == 0
+
+
 def test_a_search_ends_where_it_says_and_is_no_slower():
     program = PROGRAMS["nested"]()
     ev = Evaluator(Facts(program, costs(bandwidth=5e8)))
