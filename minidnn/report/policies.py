@@ -67,7 +67,10 @@ def noise(rows: Sequence[Row]) -> list[str]:
 def bounded(rows: Sequence[Row]) -> list[str]:
     """A sentence about the bound, if there is one."""
     found = [r["bound_seconds"] for r in rows if r.get("bound_seconds")]
-    return [f"No plan within the budget is foreseen to take less than {duration(min(found))}."] if found else []
+    least = duration(min(found, default=None))
+    return (
+        [f"By the costs that plans are made with, no plan within the budget takes less than {least}."] if found else []
+    )
 
 
 # heading -> the text of its cell in a row
