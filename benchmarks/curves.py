@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from html import escape
 from itertools import pairwise
 from typing import Any
 
 from minidnn import sizes
 from minidnn.report import table
-from minidnn.report.draw import STYLE, WIDTH, ticks
+from minidnn.report.draw import STYLE, WIDTH, byte_axis, ticks
 
 COLOURS = ("out", "update", "in", "weights", "feature_maps", "again", "workspace", "extra")
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 40, 104, 330, 52
@@ -42,12 +41,7 @@ def picture(document: dict[str, Any]) -> str:
     for value in ticks(highest, 6):
         out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
         out.append(f'<text class="soft" x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g} s</text>')
-    unit = 1024.0 ** math.floor(math.log(last, 1024))
-    step = ticks((last - first) / unit, 8)[1] * unit
-    for value in (i * step for i in range(math.ceil(first / step), math.floor(last / step) + 1)):
-        label = sizes.text(int(value))
-        out.append(f'<line class="axis" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
-        out.append(f'<text class="soft" x="{x(value):.1f}" y="{bottom + 17}" text-anchor="middle">{label}</text>')
+    out += byte_axis(first, last, x, bottom)
     out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
     out.append(f'<text class="soft" x="{WIDTH - RIGHT}" y="{bottom + 36}" text-anchor="end">bytes of the arena</text>')
     at = LEFT

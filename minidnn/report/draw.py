@@ -7,7 +7,7 @@ Colours are CSS classes (`STYLE`), so that one drawing suits a light and a dark 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from minidnn import sizes
@@ -50,6 +50,18 @@ def byte_ticks(top: float, about: int = 4) -> list[float]:
     while top / unit >= 1024:
         unit *= 1024
     return [v * unit for v in ticks(top / unit, about)]
+
+
+def byte_axis(first: float, last: float, x: Callable[[float], float], bottom: float) -> list[str]:
+    """An axis of bytes from `first` to `last`, at the pixel `bottom`. `x` maps bytes to pixels."""
+    unit = 1024.0 ** math.floor(math.log(last, 1024))
+    step = ticks((last - first) / unit, 8)[1] * unit
+    out = []
+    for value in (k * step for k in range(math.ceil(first / step), math.floor(last / step) + 1)):
+        label = sizes.text(int(value))
+        out.append(f'<line class="axis" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
+        out.append(f'<text class="soft" x="{x(value):.1f}" y="{bottom + 17}" text-anchor="middle">{label}</text>')
+    return out
 
 
 class Scale:

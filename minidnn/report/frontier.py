@@ -9,7 +9,7 @@ from typing import Any
 
 from minidnn import sizes
 from minidnn.memory.policies import BUDGETED
-from minidnn.report.draw import STYLE, WIDTH, ticks
+from minidnn.report.draw import STYLE, WIDTH, byte_axis, ticks
 from minidnn.report.markup import escape
 from minidnn.report.table import duration, plain, size
 
@@ -76,12 +76,7 @@ def picture(rows: Sequence[Row], bounds: Sequence[tuple[int, float]], title: str
         out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
         label = duration(value)
         out.append(f'<text class="soft" x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{label}</text>')
-    unit = 1024.0 ** math.floor(math.log(last, 1024))
-    step = ticks((last - first) / unit, 8)[1] * unit
-    for value in (k * step for k in range(math.ceil(first / step), math.floor(last / step) + 1)):
-        label = sizes.text(int(value))
-        out.append(f'<line class="axis" x1="{x(value):.1f}" x2="{x(value):.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
-        out.append(f'<text class="soft" x="{x(value):.1f}" y="{bottom + 17}" text-anchor="middle">{label}</text>')
+    out += byte_axis(first, last, x, bottom)
     out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
     out.append(f'<text class="soft" x="{WIDTH - RIGHT}" y="{bottom + 36}" text-anchor="end">bytes of the arena</text>')
     edge = "".join(f"L{x(b):.1f} {y(s):.1f}" for b, s in bounds)

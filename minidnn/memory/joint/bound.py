@@ -93,8 +93,7 @@ class LowerBound:
     def relaxed(self, budget: int) -> Relaxed | None:
         """The bound for `budget` bytes with its answer; None: no plan of the family keeps it."""
         self._solver = self._solver or Solver(self._rows)
-        for row, base in self._rows.memory:
-            self._solver.limit(row, budget / MB - base)
+        self._limit(self._solver, budget / MB)
         found = self._solver.least()
         if found is None:
             return None
@@ -120,8 +119,7 @@ class LowerBound:
     def at_whole(self, budget: int, nodes: int, gap: float) -> Bound | None:
         """Like `at`, with tensors that are there as a whole or not at all: slower and closer."""
         solver = Solver(self._rows)
-        for row, base in self._rows.memory:
-            solver.limit(row, budget / MB - base)
+        self._limit(solver, budget / MB)
         found = solver.least_whole(nodes, gap)
         return None if found is None else Bound(found.bound * MS, 0.0)
 
@@ -129,11 +127,15 @@ class LowerBound:
         """Bytes: no plan of the family keeps a budget below this."""
         solver = Solver(self._rows)
         solver.only(self._rows.over, self._rows.most)
-        for row, base in self._rows.memory:
-            solver.limit(row, -base)
+        self._limit(solver, 0.0)
         found = solver.least()
         assert found is not None, "without a limit of bytes every program has a plan"
         return int(found.bound * MB)
+
+    def _limit(self, solver: Solver, megabytes: float) -> None:
+        """Limit the live bytes."""
+        for row, base in self._rows.memory:
+            solver.limit(row, megabytes - base)
 
 
 class _Rows(Rows):

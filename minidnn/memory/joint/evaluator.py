@@ -108,6 +108,7 @@ class Evaluator:
         """Raises NotCompiled without a C compiler."""
         self.facts = facts
         self.evaluations = 0
+        self.makers = repeatable(facts)
         self._library = SOURCES.load()
         self._library.evaluate.restype = ctypes.c_int64
         self._library.evaluate.argtypes = ctypes.c_void_p, ctypes.c_int64
@@ -147,8 +148,7 @@ class Evaluator:
         self._keep("pairs_at", [0, *accumulate(map(len, pairs))])
         self._keep("pair_read", [number[a] for one in pairs for a, _ in one])
         self._keep("pair_write", [number[b] for one in pairs for _, b in one])
-        makers = repeatable(facts)
-        self._keep("maker", [makers.get(t, -1) for t in self.tensors])
+        self._keep("maker", [self.makers.get(t, -1) for t in self.tensors])
         outputs, inputs = set(facts.program.outputs), set(facts.inputs)
         self._keep("flags", [INPUT * (t in inputs) | OUTPUT * (t in outputs) for t in self.tensors])
         self._keep("size", [aligned(t.nbytes) for t in self.tensors])
@@ -167,7 +167,7 @@ class Evaluator:
         facts = self.facts
         decided = {(g.tensor, g.last) for g in facts.gaps}
         worth = {g.tensor for g in facts.gaps} | large(facts)
-        parents = {t for t, m in repeatable(facts).items() for t in facts.ops[m].reads}
+        parents = {t for m in self.makers.values() for t in facts.ops[m].reads}
         outputs = set(facts.program.outputs)
         maker = self.arrays["maker"]
         self.may_copy, self.may_run = (np.zeros(len(self.slots), bool) for _ in range(2))
