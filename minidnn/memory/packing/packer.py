@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 
 import numpy as np
 
+from minidnn.memory.packing.apart import small_apart
 from minidnn.memory.packing.greedy import solutions
 from minidnn.memory.packing.problem import Problem, Solution
 from minidnn.memory.packing.tight import Impossible, missing, tight
@@ -16,7 +18,7 @@ SEARCHED = 4000  # buffers at most: the search takes quadratic time
 # buffer mostly suffices.
 LEAST = 16  # for each buffer
 WORK = 20_000_000  # steps times buffers
-# Where the search gives up, it goes on with so much more capacity, as a part of it.
+# Where the search for the lowest arena gives up, it goes on with so much more capacity, as a part of it.
 LOOSER = (0.0, 0.0025, 0.01, 0.03, 0.07)
 
 
@@ -49,15 +51,14 @@ def _lowest(found: itertools.chain | itertools.islice, target: int) -> Solution:
 
 
 def _searched(problem: Problem, target: int, steps: int, best: Solution) -> Solution:
-    """The search's solution if it finds one lower than `best`; else `best`."""
-    for more in LOOSER:
+    """The search's solution if it finds one lower than `best`; else `best`. More than `enough` is not searched."""
+    for more in LOOSER if target == problem.load else LOOSER[:1]:
         capacity = int(target * (1 + more))
         if capacity >= best.height:
             break
-        try:
-            offset = tight(problem, capacity, steps)
-        except Impossible:
-            continue
-        if offset is not None:
-            return Solution(offset, int(np.max(offset + problem.size)), "search")
+        with suppress(Impossible):
+            for search, how in ((tight, "search"), (small_apart, "search/small_apart")):
+                offset = search(problem, capacity, steps)
+                if offset is not None:
+                    return Solution(offset, int(np.max(offset + problem.size)), how)
     return best

@@ -38,6 +38,10 @@ class Problem:
     def __len__(self) -> int:
         return len(self.size)
 
+    def part(self, which: np.ndarray) -> Problem:
+        """The problem of some of the buffers, without names. which: bool (buffers,)"""
+        return Problem(self.lo[which], self.hi[which], self.size[which])
+
     @cached_property
     def load(self) -> int:
         """The largest sum of sizes alive at once; no solution is lower."""

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from minidnn.memory.packing import Problem, ProblemError, pack, packer, read, write
+from minidnn.memory.packing import Problem, ProblemError, Solution, pack, packer, read, write
+from minidnn.memory.packing.apart import small_apart
 from minidnn.memory.packing.greedy import online, solutions
 from minidnn.memory.packing.tight import Impossible, missing, tight
 from tests.support.examples import examples
@@ -152,6 +153,25 @@ def test_equal_problems_have_equal_answers_and_few_steps_give_up():
     assert tight(p, 4096, 3) is None
     again = [pack(p, steps=2000).offset.tolist() for _ in range(2)]
     assert again[0] == again[1]
+
+
+@compiled
+@pytest.mark.parametrize("seed", range(3))
+def test_small_buffers_lie_above_the_others(seed):
+    p, r = perfect(seed, 24, 40960, 64), random.Random(seed)
+    crumbs = [(r.randint(1, 9), lo, lo + r.randint(1, 5)) for lo in r.sample(range(59), 20)]
+    lo, hi, size = (
+        np.concatenate(pair) for pair in zip((p.lo, p.hi, p.size), np.array(crumbs).T[[1, 2, 0]], strict=True)
+    )
+    both = Problem(lo, hi, size)
+    offset = small_apart(both, 41200, 100_000)
+    found = Solution(offset, int((offset + both.size).max()), "")
+    assert found.overlap(both) is None and found.height <= 41200
+    crumb = both.size < 41200 // 256
+    assert offset[crumb].min() >= (offset + both.size)[~crumb].max() == 40960
+    assert small_apart(p.part(p.size < 0), 100, 100) is None
+    with pytest.raises(Impossible):  # there is no room for the strip
+        small_apart(both, 40960, 100_000)
 
 
 def test_without_a_compiler_the_greedy_orders_are_all_there_is(monkeypatch):
