@@ -93,6 +93,7 @@ class Decisions:
     fate: np.ndarray
     hold: np.ndarray
     choice: np.ndarray
+    filled: int | None
 
 
 class Evaluator:
@@ -101,6 +102,7 @@ class Evaluator:
     fate:   uint8 (slots,): KEEP, COPY or AGAIN. May be written; so may `hold`
     hold:   uint8 (slots,): the number of the want from which a tensor that is back early remains
     choice: int64 (ops,): the number of each op's algorithm in `facts.choices`; set by `choose`
+    filled: bytes up to which tensors leave later, and come back earlier, than they must; None: the limit
     may_copy, may_run: bool (slots,): whether COPY and AGAIN are decisions there
     """
 
@@ -108,10 +110,11 @@ class Evaluator:
         """Raises NotCompiled without a C compiler."""
         self.facts = facts
         self.evaluations = 0
+        self.filled: int | None = None
         self.makers = repeatable(facts)
         self._library = SOURCES.load()
         self._library.evaluate.restype = ctypes.c_int64
-        self._library.evaluate.argtypes = ctypes.c_void_p, ctypes.c_int64
+        self._library.evaluate.argtypes = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64
         self.tensors = [t for t in facts.program.tensors if t not in facts.carried]
         self.number = {t: i for i, t in enumerate(self.tensors)}
         self.base = sum(aligned(room(facts.program, t)) for t in facts.carried)
@@ -211,10 +214,10 @@ class Evaluator:
         self.workspace[op] = aligned(found.algorithm.workspace)
 
     def save(self) -> Decisions:
-        return Decisions(self.fate.copy(), self.hold.copy(), self.choice.copy())
+        return Decisions(self.fate.copy(), self.hold.copy(), self.choice.copy(), self.filled)
 
     def restore(self, decisions: Decisions) -> None:
-        self.fate[:], self.hold[:] = decisions.fate, decisions.hold
+        self.fate[:], self.hold[:], self.filled = decisions.fate, decisions.hold, decisions.filled
         for op in np.flatnonzero(self.choice != decisions.choice).tolist():
             self.choose(op, int(decisions.choice[op]))
 
@@ -227,7 +230,8 @@ class Evaluator:
         """
         f = self._frame
         self.evaluations += 1
-        how = self._library.evaluate(ctypes.addressof(f), limit - self.base)
+        filled = limit if self.filled is None else self.filled
+        how = self._library.evaluate(ctypes.addressof(f), limit - self.base, filled - self.base)
         if how == DONE:
             return Outcome(f.total, f.compute, 0, f.worst)
         if how == OVER:

@@ -75,7 +75,7 @@ def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
             low, high = (low, middle) if ev.evaluate(middle).over <= 0 else (middle, high)
         found = ev.evaluate(low)
         assert found.over > 0 and found.seconds == np.inf
-        for limit in (high, (high + widest) // 2, HUGE):
+        for limit, ev.filled in ((high, None), ((high + widest) // 2, None), (HUGE, high), (HUGE, 0), (HUGE, None)):
             check(ev, limit)
             runs += len(ev.plan().order) - len(program.ops)
             trips += len(ev.plan().trips)

@@ -9,6 +9,7 @@ import pytest
 
 from minidnn import visible
 from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.joint import planner
 from minidnn.memory.joint.evaluator import Evaluator
 from minidnn.memory.joint.facts import Facts
 from minidnn.memory.joint.planner import Planner
@@ -93,6 +94,14 @@ def test_a_search_ends_where_it_says_and_is_no_slower():
     after = Search(ev, repair).improve(limit, 500, 0)
     assert after.seconds < before.seconds and ev.evaluate(limit) == after
     check(ev, limit)
+
+
+def test_where_no_arena_keeps_the_budget_tensors_leave_and_come_back_with_less_time_to_spare(monkeypatch):
+    program, device = PROGRAMS["inception"](), costs(bandwidth=5e8)
+    budget = arrange([program], "liveness", device).arena * 42 // 100
+    assert Planner(program, device).within(budget) is not None
+    monkeypatch.setattr(planner, "FILLED", (1.0,))
+    assert Planner(program, device).within(budget) is None
 
 
 def test_a_budget_below_the_bounds_least_is_refused_with_one_that_is_kept():

@@ -488,15 +488,17 @@ static void clocks(Frame *f) {
 
 /* Fill in the answer for decisions under which the live bytes are to stay within `limit`.
  *
+ * filled: bytes up to which tensors leave later, and come back earlier, than they must
+ *
  * DONE: they do. OVER: they do not, not even with all absences as long as they can be; `live` and `worst` tell where.
  * LOST: an op reads a tensor that is not there. TOO_LONG: the answer has no room. */
-int64_t evaluate(Frame *f, int64_t limit) {
+int64_t evaluate(Frame *f, int64_t limit, int64_t filled) {
     const int how = order(f);
     if (how) return how;
     curve(f);
     if (f->live[f->worst] > limit) return OVER;
-    frees(f, limit);
-    backs(f, limit);
+    frees(f, filled);
+    backs(f, filled);
     clocks(f);
     return DONE;
 }
