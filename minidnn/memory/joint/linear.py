@@ -154,6 +154,8 @@ class Solver:
     def _dual_value(self, duals: np.ndarray) -> float:
         """The value of a dual solution: no solution of the program is below it, whatever the duals are (Neumaier and
         Shcherbina, "Safe bounds in linear and mixed-integer linear programming", 2004, section 3)."""
+        nowhere = np.where(duals > 0, np.isinf(self.row_low), np.isinf(self.row_high))
+        duals = np.where(nowhere, 0.0, duals)  # a rounding error's sign would make the value infinite
         products = self.factor * np.repeat(duals, np.diff(self.start))
         reduced = self.cost - np.bincount(self.index, products, len(self.cost))
         return _least(duals, self.row_low, self.row_high) + _least(reduced, self.low, self.high)

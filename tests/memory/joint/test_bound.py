@@ -9,13 +9,14 @@ import random
 import sys
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from minidnn.costs import Choice, Drag
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.facts import Facts
-from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.joint.linear import NoSolver, Rows, Solver
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Trip, complete, in_place_sharing
@@ -181,3 +182,15 @@ def test_without_a_solver_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(NoSolver, match="pip install highspy"):
         LowerBound(Facts(chain(), costs())).at(1 << 30)
+
+
+def test_a_dual_of_the_wrong_sign_does_not_make_the_bound_infinite():
+    rows = Rows()
+    x = rows.var(1.0, high=10.0)
+    rows.row([(x, 1.0)], low=2.0)
+    rows.row([(x, 1.0)], high=5.0)
+    solver = Solver(rows)
+    assert solver.least().bound == 2
+    for error in (1e-18, -1e-18):
+        assert solver._dual_value(np.array([1.0, error])) == pytest.approx(2)
+        assert solver._dual_value(np.array([error, 0.0])) == pytest.approx(0)
