@@ -3,9 +3,11 @@
     python benchmarks/budgets.py                            vgg16, batch 8, the policies of vDNN
     python benchmarks/budgets.py --network vgg16:16 --policies vdnn_all:m,vdnn_all:p,liveness:p --json
     python benchmarks/budgets.py --save                     also writes benchmarks/results/budgets-<net>-<machine>.*
+    python benchmarks/budgets.py --network resnet50:8 --parts 80,60,45 --policies best,vdnn_pp,accudnn,superneurons
 
-Each policy is asked for plans at budgets from the smallest that any of them can keep to more than any needs. Plans that
-are the same under several budgets are run once. The plans take turns in rounds, and medians count.
+Each policy is asked for plans at budgets from the smallest that any of them can keep to more than any needs; with
+--parts at these percents of the arena of liveness:p, and the table says which policy is the quickest within each. Plans
+that are the same under several budgets are run once. The plans take turns in rounds, and medians count.
 
 Each plan has a twin: liveness with the same algorithms, run just before or after it. A plan's predicted seconds are the
 simulator's, with each op's seconds as measured in the twin. Other programs use this machine, too, so within seconds it
@@ -90,32 +92,38 @@ class Case:
             return median(a / b for a, b in zip(mine, its, strict=True))
 
         return {
-            "policy": self.policy, "budget_bytes": min(self.budgets), "peak_bytes": self.arrangement.arena, **moved,
+            "policy": self.policy, "budget_bytes": min(self.budgets), "budgets_bytes": self.budgets,
+            "peak_bytes": self.arrangement.arena, **moved,
             "seconds": median(self.seconds), "predicted_seconds": median(self.foreseen),
             "predicted_ratio": over(self.foreseen, self.seconds), "over_liveness": over(self.seconds, self.twin),
             "rounds": self.seconds, "predicted_rounds": self.foreseen, "liveness_rounds": self.twin,
         }  # fmt: skip
 
 
-def planned(program: Program, wanted: Sequence[str], costs: Costs, points: int, tell: Tell) -> list[Case]:
-    """A Case for each different plan of a policy, at `points` evenly spaced budgets and each policy's smallest."""
-    smallest, largest = {}, 0
+def evenly(program: Program, wanted: Sequence[str], costs: Costs, points: int, tell: Tell) -> list[int]:
+    """Each policy's smallest budget, and `points` evenly spaced ones from the least of them to more than any needs."""
+    smallest, largest = set(), 0
     for i, policy in enumerate(wanted):
         tell(i, len(wanted), f"{policy}: its smallest budget")
         try:
             arrange([program], policy, costs, 1)
         except BudgetError as refused:
-            smallest[policy] = refused.smallest
+            smallest.add(refused.smallest)
         largest = max(largest, arrange([program], policy, costs).arena)
-    least = min(smallest.values())
-    budgets = sorted({*smallest.values(), *(least + (largest - least) * i // (points - 1) for i in range(points))})
+    least = min(smallest)
+    return sorted({*smallest, *(least + (largest - least) * i // (points - 1) for i in range(points))})
+
+
+def planned(program: Program, wanted: Sequence[str], costs: Costs, budgets: Sequence[int], tell: Tell) -> list[Case]:
+    """A Case for each different plan of a policy at these budgets."""
     cases: dict[tuple[str, str], Case] = {}
     for i, budget in enumerate(budgets):
         for policy in wanted:
-            if budget < smallest[policy]:
-                continue
             tell(i, len(budgets), f"{policy} in {sizes.text(budget)}")
-            arrangement = arrange([program], policy, costs, budget)
+            try:
+                arrangement = arrange([program], policy, costs, budget)
+            except BudgetError:
+                continue
             plan = policy, str(arrangement.schedules["TRAIN"])
             if plan not in cases:
                 cases[plan] = Case(policy, arrangement, costs)
@@ -123,13 +131,30 @@ def planned(program: Program, wanted: Sequence[str], costs: Costs, points: int, 
     return list(cases.values())
 
 
-def run(network: str, batch: int | None, wanted: Sequence[str], threads: int, points: int, rounds: int, tell: Tell):
-    """Plan the cases, and run them in turns. Returns the cases with their seconds, and the device's description."""
+def run(
+    network: str,
+    batch: int | None,
+    wanted: Sequence[str],
+    threads: int,
+    points: int,
+    parts: Sequence[int],
+    rounds: int,
+    tell: Tell,
+) -> tuple[list[Case], str]:
+    """Plan the cases, and run them in turns. Returns the cases with their seconds, and the device's description.
+
+    parts: percents of the arena of liveness:p, for budgets; empty: `points` budgets
+    """
     device = CpuDevice(threads)
     net = nets.remembering(nets.found(network, batch))
     program = programs(net, nets.TRAIN, ("TRAIN",), fuses=device.fuses)["TRAIN"]
     costs = costs_of(device, [program], False, tell)
-    cases = planned(program, wanted, costs, points, tell)
+    if parts:
+        whole = arrange([program], "liveness:p", costs).arena
+        budgets = sorted({whole * part // 100 for part in parts})
+    else:
+        budgets = evenly(program, wanted, costs, points, tell)
+    cases = planned(program, wanted, costs, budgets, tell)
     room = device.memory * 3 // 4
     twins: dict[tuple[Choice, ...], Arrangement] = {}
     for case in cases:
@@ -222,12 +247,31 @@ def show(document: Row) -> None:
     rounds = f"{document['rounds']} rounds"
     print(f"{near} of {len(document['rows'])} foreseen within {CLOSE:.0%}. All are medians of {rounds},")
     print(f"ratios too. {document['device']}")
+    for line in ranks(document["rows"]) if document["parts"] else ():
+        print(line)
+
+
+def ranks(rows: Sequence[Row]) -> Iterator[str]:
+    """A sentence for each budget: which policy is the quickest within it, and which are as quick within the spread."""
+    for budget in sorted({b for r in rows for b in r["budgets_bytes"]}):
+        over = {  # liveness, round by round
+            r["policy"]: [a / b for a, b in zip(r["rounds"], r["liveness_rounds"], strict=True)]
+            for r in rows
+            if budget in r["budgets_bytes"]
+        }
+        first = min(over, key=lambda policy: median(over[policy]))
+        alike = [policy for policy in over if policy != first and min(over[policy]) <= max(over[first])]
+        yield (
+            f"{sizes.text(budget)}: {first} is the quickest of {len(over)}, {median(over[first]):.3f} of liveness"
+            + (f"; within the spread {', '.join(alike)}" if alike else "")
+        )
 
 
 def save(document: Row) -> list[Path]:
     """Write the .json and .svg files, each whole or not at all. Returns their paths."""
     m = document["machine"]
-    stem = f"budgets-{document['network']}-{machine.slug(m['cpu'])}-{m['cores']}"
+    kind = "parts" if document["parts"] else "budgets"
+    stem = f"{kind}-{document['network']}-{machine.slug(m['cpu'])}-{m['cores']}"
     paths = []
     for ending in ("json", "svg"):
         path = RESULTS / f"{stem}.{ending}"
@@ -255,7 +299,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             def tell(done: int, of: int, text: str) -> None:
                 say(done, of, f"{network}: {text}")
 
-            cases, device = run(network, batch, args.policies, args.threads, args.points, args.rounds, tell)
+            cases, device = run(network, batch, args.policies, args.threads, args.points, args.parts, args.rounds, tell)
     except (Wrong, BadInput, OSError) as error:
         print(f"benchmarks/budgets.py: {error}", file=sys.stderr)
         return 2
@@ -265,6 +309,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     rows = [case.row() for case in cases]
     document = {
         "rows": rows, "network": network, "batch": batch, "threads": args.threads, "rounds": args.rounds,
+        "parts": args.parts,
         "machine": machine.described(), "device": device, "date": date.today().isoformat(), "commit": commit(),
     }  # fmt: skip
     if args.json:
@@ -283,10 +328,17 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--policies", type=names, default=names(POLICIES), metavar="A,B", help=POLICIES)
     parser.add_argument("--threads", type=positive, default=2, metavar="N", help="(default: 2)")
     parser.add_argument("--points", type=_several, default=POINTS, metavar="N", help=f"budgets (default: {POINTS})")
+    parser.add_argument(
+        "--parts", type=_percents, default=[], metavar="P,Q", help="budgets, in percent of the arena of liveness:p"
+    )
     parser.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help=f"of turns (default: {ROUNDS})")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help=f"write into {RESULTS.parent.name}/{RESULTS.name}")
     return parser
+
+
+def _percents(text: str) -> list[int]:
+    return [positive(part) for part in text.split(",")]
 
 
 def _several(text: str) -> int:

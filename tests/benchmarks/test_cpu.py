@@ -178,6 +178,26 @@ def test_a_small_net_under_budgets(cache, capsys, monkeypatch, tmp_path):
     assert len(dots) == 2 * len(document["rows"]) and min(dots) > LEFT and max(dots) < float(drawn.get("width"))
 
 
+def test_a_small_net_within_parts_of_its_memory(cache, capsys, monkeypatch):
+    monkeypatch.setattr(budgets, "TURN", 0)
+    few = ["--parts", "110,20", "--rounds", "1", "--threads", "1"]
+    assert budgets.main(["--network", "lenet:4", "--policies", "best,liveness:p", *few]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert sum(" is the quickest of 2, " in line for line in said) == 1, "nothing keeps a fifth"
+
+
+def test_who_is_the_quickest_within_a_budget():
+    rows = [
+        {"policy": "a", "budgets_bytes": [1 << 20], "rounds": [2.0, 2.2, 2.1], "liveness_rounds": [2.0, 2.0, 2.0]},
+        {"policy": "b", "budgets_bytes": [1 << 20, 2 << 20], "rounds": [4.2, 4.6, 4.6], "liveness_rounds": [4.0] * 3},
+        {"policy": "c", "budgets_bytes": [2 << 20], "rounds": [9.0, 9.0, 9.0], "liveness_rounds": [3.0] * 3},
+    ]
+    assert list(budgets.ranks(rows)) == [
+        "1.00 MiB: a is the quickest of 2, 1.050 of liveness; within the spread b",
+        "2.00 MiB: b is the quickest of 2, 1.150 of liveness",
+    ]
+
+
 # ---- what is told
 
 
