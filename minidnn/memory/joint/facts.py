@@ -10,7 +10,7 @@ from minidnn.costs import Choice, Costs
 from minidnn.memory.plan import Point
 from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
 
-SMALL = 2000  # a tensor this many times smaller than the largest is not worth a decision
+SMALL = 2000  # tensors this many times smaller than the largest are mostly not worth a decision
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,11 +32,12 @@ class Facts:
     maker:   {tensor: the op of forward that makes it, and may do so again}
     inputs:  tensors that come from the host within the step
     gaps:    of the tensors that are worth a decision: not carried, not very small, written once at most
+    small:   a tensor this many times smaller than the largest is very small
     choices: for each op its algorithms with less time for more workspace; the leanest first
     """
 
-    def __init__(self, program: Program, costs: Costs) -> None:
-        self.program, self.costs = program, costs
+    def __init__(self, program: Program, costs: Costs, small: int = SMALL) -> None:
+        self.program, self.costs, self.small = program, costs, small
         ops = self.ops = program.ops
         self.forward = next((p for p, op in enumerate(ops) if op.during not in FORWARD), len(ops))
         self.carried = frozenset(program.carried)
@@ -110,5 +111,5 @@ def _changes(facts: Facts, t: Tensor, p: Point) -> bool:
 
 def large(facts: Facts) -> set[Tensor]:
     """Tensors that are worth a decision: not carried, not very small, written once at most."""
-    least = max((t.nbytes for t in facts.uses), default=0) / SMALL
+    least = max((t.nbytes for t in facts.uses), default=0) / facts.small
     return {t for t in facts.uses if t.nbytes >= max(least, 1) and len(facts.writers[t]) <= 1}

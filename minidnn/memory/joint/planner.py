@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import Bound, LowerBound, Relaxed
 from minidnn.memory.joint.evaluator import AGAIN, COPY, Decisions, Evaluator, Outcome
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.facts import SMALL, Facts
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
 from minidnn.memory.lowering.lower import lower
@@ -50,10 +50,13 @@ class Found:
 class Planner:
     """Plans one program on one device, for as many budgets as are asked for."""
 
-    def __init__(self, program: Program, costs: Costs) -> None:
-        """Raises linear.NoSolver without the package highspy, NotCompiled without a C compiler."""
+    def __init__(self, program: Program, costs: Costs, small: int = SMALL) -> None:
+        """small: how many times smaller than the largest a tensor may be, for decisions to be made about it.
+
+        Raises linear.NoSolver without the package highspy, NotCompiled without a C compiler.
+        """
         self.program, self.costs = program, costs
-        facts = Facts(program, costs)
+        facts = Facts(program, costs, small)
         self.evaluator = Evaluator(facts)
         self.bound = LowerBound(facts)
         self.repair = Repair(self.evaluator)

@@ -25,6 +25,7 @@ from minidnn.visible import say_once
 
 # How far above the bound a plan is if other policies are asked, by ops of the program: their planning takes long.
 FAR = {150: 1.001, 1000: 1.1, sys.maxsize: sys.float_info.max}
+FINE = 1_000_000  # Where no plan is found, tensors so many times smaller than the largest may leave, too.
 
 
 def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) -> Plan:
@@ -38,6 +39,9 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
     try:
         planner = Planner(program, costs)
         found = planner.within(budget)
+        if found is None and planner.bound.least() <= budget:
+            planner = Planner(program, costs, FINE)
+            found = planner.within(budget)
         if found is None and planner.bound.least() > budget:
             return planner.leanest()
     except (NoSolver, NotCompiled, Unsolved) as reason:

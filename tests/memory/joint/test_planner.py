@@ -16,7 +16,7 @@ from minidnn.memory.joint.planner import Planner
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
 from minidnn.memory.planning import arrange, unproved
-from minidnn.memory.policies import find, names, variant
+from minidnn.memory.policies import best, find, names, variant
 from tests.memory.joint.test_evaluator import HUGE, check
 from tests.support.programs import PROGRAMS, chain, costs, wild_graph
 
@@ -102,6 +102,16 @@ def test_where_no_arena_keeps_the_budget_tensors_leave_and_come_back_with_less_t
     assert Planner(program, device).within(budget) is not None
     monkeypatch.setattr(planner, "FILLED", (1.0,))
     assert Planner(program, device).within(budget) is None
+
+
+def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch):
+    program, device = PROGRAMS["inception"](), costs()
+    budget = arrange([program], "liveness", device).arena * 3 // 5
+    coarse = Planner(program, device, small=1)  # decides about the largest tensors only
+    assert coarse.within(budget) is None and Planner(program, device).within(budget) is not None
+    monkeypatch.setattr(best, "Planner", lambda program, costs, small=1: Planner(program, costs, small))
+    found = best.best(program, device, budget, [])
+    assert found.bound is not None
 
 
 def test_a_budget_below_the_bounds_least_is_refused_with_one_that_is_kept():
