@@ -170,4 +170,5 @@ class Planner:
 
     def _arena(self, plan: Plan, enough: int) -> int:
         """Bytes of the plan's arena; it is searched for one of `enough` bytes."""
-        return place(lower(self.program, complete(self.program, self.costs, plan)), enough=enough).arena
+        listing = lower(self.program, complete(self.program, self.costs, plan))
+        return place(listing, enough=enough, quick=enough > 0).arena

@@ -44,12 +44,17 @@ def homes(*programs: Program) -> tuple[dict[Tensor, int], int]:
 
 
 def place(
-    listing: Listing, fixed: Mapping[Tensor, int] | None = None, base: int | None = None, enough: int = 0
+    listing: Listing,
+    fixed: Mapping[Tensor, int] | None = None,
+    base: int | None = None,
+    enough: int = 0,
+    quick: bool = False,
 ) -> Schedule:
     """The listing as a schedule: every buffer with its offset, every travelling tensor with its place on the host.
 
     fixed, base: homes of carried tensors and the bytes below which they lie (see `homes`): a net's programs share them
     enough:      bytes; an arena of this size is as good as the lowest, for callers that only check a budget
+    quick:       whether a larger arena need not be the lowest (packing.pack)
     """
     program, plan = listing.program, listing.plan
     if fixed is None or base is None:
@@ -66,7 +71,7 @@ def place(
             rest.append(b)
     arena, how = base, "stack"
     if rest:
-        packed = pack(problem(rest), enough - base)
+        packed = pack(problem(rest), enough - base, quick=quick)
         offset |= zip(rest, (packed.offset + base).tolist(), strict=True)
         arena, how = base + packed.height, packed.how
     peak, point = live_peak(listing.buffers, end, lambda b: b.nbytes)

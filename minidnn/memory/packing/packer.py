@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -18,14 +19,15 @@ SEARCHED = 4000  # buffers at most: the search takes quadratic time
 # buffer mostly suffices.
 LEAST = 16  # for each buffer
 WORK = 20_000_000  # steps times buffers
-# Where the search for the lowest arena gives up, it goes on with so much more capacity, as a part of it.
+# Where the search gives up, it goes on with so much more capacity, as a part of it.
 LOOSER = (0.0, 0.0025, 0.01, 0.03, 0.07)
 
 
-def pack(problem: Problem, enough: int = 0, steps: int | None = None) -> Solution:
+def pack(problem: Problem, enough: int = 0, steps: int | None = None, quick: bool = False) -> Solution:
     """The lowest solution found. It ends with the first one as low as `enough` or as the load.
 
     steps: of the search, for each capacity that it tries; None: a number that takes about a tenth of a second
+    quick: try no other capacity than `enough`. Else the solution is as low as without `enough`, or as low as that.
 
     Without a C compiler (`tight.missing`) there is no search. Equal calls give equal solutions.
     """
@@ -34,7 +36,8 @@ def pack(problem: Problem, enough: int = 0, steps: int | None = None) -> Solutio
     best = _lowest(itertools.islice(greedy, QUICK), target)
     if best.height > target and len(problem) <= SEARCHED and missing() is None:
         steps = max(LEAST * len(problem), WORK // len(problem)) if steps is None else steps
-        best = _searched(problem, target, steps, best)
+        looser = [] if quick else [int(problem.load * (1 + more)) for more in LOOSER]
+        best = _searched(problem, list(dict.fromkeys([target, *looser])), steps, best)
     return best if best.height <= target else _lowest(itertools.chain([best], greedy), target)
 
 
@@ -50,10 +53,9 @@ def _lowest(found: itertools.chain | itertools.islice, target: int) -> Solution:
     return best
 
 
-def _searched(problem: Problem, target: int, steps: int, best: Solution) -> Solution:
-    """The search's solution if it finds one lower than `best`; else `best`. More than `enough` is not searched."""
-    for more in LOOSER if target == problem.load else LOOSER[:1]:
-        capacity = int(target * (1 + more))
+def _searched(problem: Problem, capacities: Sequence[int], steps: int, best: Solution) -> Solution:
+    """The search's solution at the first capacity where it finds one lower than `best`; else `best`."""
+    for capacity in capacities:
         if capacity >= best.height:
             break
         with suppress(Impossible):

@@ -16,7 +16,8 @@ from minidnn.memory.joint.planner import Planner
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
 from minidnn.memory.planning import arrange, unproved
-from minidnn.memory.policies import best, find, names, variant
+from minidnn.memory.policies import find, names, variant
+from minidnn.memory.policies.best import best
 from tests.memory.joint.test_evaluator import HUGE, check
 from tests.support.programs import PROGRAMS, chain, costs, wild_graph
 
@@ -109,9 +110,9 @@ def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch)
     budget = arrange([program], "liveness", device).arena * 3 // 5
     coarse = Planner(program, device, small=1)  # decides about the largest tensors only
     assert coarse.within(budget) is None and Planner(program, device).within(budget) is not None
-    monkeypatch.setattr(best, "Planner", lambda program, costs, small=1: Planner(program, costs, small))
-    found = best.best(program, device, budget, [])
-    assert found.bound is not None
+    module = sys.modules["minidnn.memory.policies.best"]
+    monkeypatch.setattr(module, "Planner", lambda program, costs, small=1: Planner(program, costs, small))
+    assert best(program, device, budget, []).bound is not None
 
 
 def test_a_budget_below_the_bounds_least_is_refused_with_one_that_is_kept():

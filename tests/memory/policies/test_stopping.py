@@ -46,11 +46,17 @@ def planned(policy, budget, p=None):
 
 
 @lru_cache
-def fulls(policy):
-    """The policy's leanest plan, placed, and the seconds of its step."""
+def smallest(policy):
+    """The smallest budget that the policy keeps."""
     with pytest.raises(BudgetError) as refused:
         planned(policy, 1)
-    return planned(policy, refused.value.smallest)
+    return refused.value.smallest
+
+
+@lru_cache
+def fulls(policy):
+    """The policy's leanest plan, placed, and the seconds of its step."""
+    return planned(policy, smallest(policy))
 
 
 @lru_cache
@@ -72,11 +78,11 @@ def test_without_a_budget_the_plan_is_the_papers(policy):
 
 @pytest.mark.parametrize("policy", quick_are(["sqrt_n:m"], ["sqrt_n:m", "recompute_cheap:p", "recompute_cheap:f"]))
 def test_more_memory_takes_fewer_runs_and_never_more_time_than_the_full_plan(policy):
-    full, longest = fulls(policy)
+    (full, longest), least = fulls(policy), smallest(policy)
     most = whole("m" if policy.endswith("m") else "p")
     before, times = runs(full), []
     for k in range(5):
-        budget = full.arena + (most - full.arena) * k // 4
+        budget = least + (most - least) * k // 4
         s, seconds = planned(policy, budget)
         assert s.arena <= budget
         assert seconds <= longest * (1 + 1e-9)
