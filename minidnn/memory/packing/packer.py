@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import numpy as np
@@ -14,13 +14,16 @@ from minidnn.memory.packing.problem import Problem, Solution
 from minidnn.memory.packing.tight import Impossible, missing, tight
 
 QUICK = 3  # greedy orders that are tried before the search: by start, and by size, which wins on deep nets
-SEARCHED = 4000  # buffers at most: the search takes quadratic time
+SEARCHED = 4000  # buffers at most: the search takes quadratic time. Of more, only the large ones are searched.
+FEW = 2  # steps for each of so many buffers
 # Steps of the search. Each takes time in proportion to the buffers. Where a problem can be solved, one step for each
 # buffer mostly suffices.
 LEAST = 16  # for each buffer
 WORK = 20_000_000  # steps times buffers
 # Where the search gives up, it goes on with so much more capacity, as a part of it.
 LOOSER = (0.0, 0.0025, 0.01, 0.03, 0.07)
+
+Search = Callable[[Problem, int, int], "np.ndarray | None"]
 
 
 def pack(problem: Problem, enough: int = 0, steps: int | None = None, quick: bool = False) -> Solution:
@@ -34,8 +37,7 @@ def pack(problem: Problem, enough: int = 0, steps: int | None = None, quick: boo
     target = max(problem.load, enough)
     greedy = solutions(problem)
     best = _lowest(itertools.islice(greedy, QUICK), target)
-    if best.height > target and len(problem) <= SEARCHED and missing() is None:
-        steps = max(LEAST * len(problem), WORK // len(problem)) if steps is None else steps
+    if best.height > target and missing() is None:
         looser = [] if quick else [int(problem.load * (1 + more)) for more in LOOSER]
         best = _searched(problem, list(dict.fromkeys([target, *looser])), steps, best)
     return best if best.height <= target else _lowest(itertools.chain([best], greedy), target)
@@ -53,13 +55,18 @@ def _lowest(found: itertools.chain | itertools.islice, target: int) -> Solution:
     return best
 
 
-def _searched(problem: Problem, capacities: Sequence[int], steps: int, best: Solution) -> Solution:
+def _searched(problem: Problem, capacities: Sequence[int], steps: int | None, best: Solution) -> Solution:
     """The search's solution at the first capacity where it finds one lower than `best`; else `best`."""
+    searches: list[tuple[Search, str]] = [(small_apart, "search/small_apart")]
+    if len(problem) <= SEARCHED:
+        searches.insert(0, (tight, "search"))
+    if steps is None:
+        steps = max(LEAST * len(problem), WORK // len(problem)) if len(problem) <= SEARCHED else FEW * len(problem)
     for capacity in capacities:
         if capacity >= best.height:
             break
         with suppress(Impossible):
-            for search, how in ((tight, "search"), (small_apart, "search/small_apart")):
+            for search, how in searches:
                 offset = search(problem, capacity, steps)
                 if offset is not None:
                     return Solution(offset, int(np.max(offset + problem.size)), how)
