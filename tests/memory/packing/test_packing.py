@@ -155,15 +155,17 @@ def test_equal_problems_have_equal_answers_and_few_steps_give_up():
     assert again[0] == again[1]
 
 
+def with_crumbs(seed: int) -> tuple[Problem, Problem]:
+    """A problem that is solved at 40960 without a byte to spare; and the same with small buffers besides."""
+    p, r = perfect(seed, 24, 40960, 64), random.Random(seed)
+    crumbs = [(r.randint(1, 9), lo, lo + r.randint(1, 5)) for lo in r.sample(range(59), 20)]
+    return p, Problem(*np.concatenate((np.stack((p.lo, p.hi, p.size)), np.array(crumbs).T[[1, 2, 0]]), axis=1))
+
+
 @compiled
 @pytest.mark.parametrize("seed", range(3))
 def test_small_buffers_lie_above_the_others(seed):
-    p, r = perfect(seed, 24, 40960, 64), random.Random(seed)
-    crumbs = [(r.randint(1, 9), lo, lo + r.randint(1, 5)) for lo in r.sample(range(59), 20)]
-    lo, hi, size = (
-        np.concatenate(pair) for pair in zip((p.lo, p.hi, p.size), np.array(crumbs).T[[1, 2, 0]], strict=True)
-    )
-    both = Problem(lo, hi, size)
+    p, both = with_crumbs(seed)
     offset = small_apart(both, 41200, 100_000)
     found = Solution(offset, int((offset + both.size).max()), "")
     assert found.overlap(both) is None and found.height <= 41200
@@ -172,6 +174,15 @@ def test_small_buffers_lie_above_the_others(seed):
     assert small_apart(p.part(p.size < 0), 100, 100) is None
     with pytest.raises(Impossible):  # there is no room for the strip
         small_apart(both, 40960, 100_000)
+
+
+@compiled
+def test_of_very_many_buffers_the_large_ones_are_searched(monkeypatch):
+    both = with_crumbs(3)[1]
+    monkeypatch.setattr(packer, "SEARCHED", 40)
+    monkeypatch.setattr(packer, "FEW", 1000)
+    found = pack(both, 41200)
+    assert found.how == "search/small_apart" and found.height <= 41200 and found.overlap(both) is None
 
 
 def test_without_a_compiler_the_greedy_orders_are_all_there_is(monkeypatch):
