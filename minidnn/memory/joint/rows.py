@@ -1,0 +1,270 @@
+"""The rows of the linear program whose least value bounds the seconds of a step; bound.py says what they mean."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from minidnn.memory.joint.facts import Facts, Gap, overwrites
+from minidnn.memory.joint.linear import Rows
+from minidnn.memory.plan import Point
+from minidnn.memory.schedule import room
+from minidnn.program import Tensor
+
+MB = 1e6  # bytes of the unit that the program counts in
+MS = 1e-3  # seconds of the unit that it counts in
+
+
+class BoundRows(Rows):
+    """The program of a bound, without its budget.
+
+    memory: (row of the live bytes at an op, their constant part in MB)
+    over:   the variable of bytes beyond the budget, which `LowerBound.least` minimises; else it is 0
+    """
+
+    def __init__(self, facts: Facts, windows: int, worst: int) -> None:
+        super().__init__()
+        self.facts = facts
+        costs = facts.costs
+        self.out, self.back = (rate / MB * MS for rate in (costs.bandwidth_out, costs.bandwidth_in))
+        self.most = sum(t.nbytes for t in facts.program.tensors) / MB
+        self.most += max(c[-1].algorithm.workspace for c in facts.choices) / MB
+        self.large = 2 * self.most + 2 * sum(g.tensor.nbytes for g in facts.gaps) / MB  # more than all sums of bytes
+        slowest = sum(c[0].seconds for c in facts.choices) / MS
+        self.long = 100 * (slowest + self.most / self.out + self.most / self.back)  # ms: no bound is as large
+        self.drag = tuple(map(min, zip(*map(costs.dragged, facts.ops), strict=True)))  # (out, in), of any op
+        self.edges = _edges(facts, windows)
+        self.window = np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
+        self.stays: dict[Gap, int] = {}
+        self.copied: dict[Gap, int] = {}
+        self.again: dict[Gap, int] = {}
+        self.faster = [[self.var(high=1, whole=True) for _ in c[1:]] for c in facts.choices]
+        for several in self.faster:
+            if len(several) > 1:
+                self.row([(v, 1) for v in several], high=1)
+        self._gaps()
+        self.elapsed = [self.var(1, high=self.long) for _ in self.edges[1:]]
+        self.begin = self.var(1, high=self.long)  # before the first op
+        self.gone, self.came = ([self.var(high=self.large) for _ in self.elapsed] for _ in range(2))
+        self._time()
+        self._copies()
+        self.over = self.var(high=0)
+        self.memory: list[tuple[int, float]] = []
+        self._memory(worst)
+
+    # ---- what becomes of a tensor in a gap
+
+    def _gaps(self) -> None:
+        for g in self.facts.gaps:
+            self.stays[g] = self.var(high=1, whole=True)
+            self.copied[g] = self.var(high=1, whole=True)
+            if g.tensor in self.facts.maker:
+                self.again[g] = self.var(high=1, whole=True)
+            self.row([(v[g], 1) for v in (self.stays, self.copied, self.again) if g in v], low=1)
+
+    # ---- time
+
+    def _time(self) -> None:
+        """Rows of elapsed time. A rerun may come long before its window, so reruns count in sums from the start."""
+        facts = self.facts
+        reruns: dict[int, list[tuple[int, float]]] = defaultdict(list)  # {window: (runs, ms)}
+        for maker, gaps in self._by_maker().items():
+            ms = facts.choices[maker][-1].seconds / MS
+            if len(gaps) == 1:
+                for g in gaps[0]:
+                    reruns[self.window[g.use]].append((self.again[g], -ms))
+                continue
+            runs = self.var(high=max(map(len, gaps)))
+            for of_one in gaps:
+                self.row([(runs, 1), *((self.again[g], -1) for g in of_one)], low=0)
+            reruns[self.window[max(g.use for of_one in gaps for g in of_one)]].append((runs, -ms))
+        slack = None
+        for w, d in enumerate(self.elapsed):
+            ops = range(self.edges[w], self.edges[w + 1])
+            slow = sum(facts.choices[p][0].seconds for p in ops) / MS
+            own = [(d, 1.0)]
+            for p in ops:
+                least = facts.choices[p][0].seconds
+                own += [
+                    (v, (least - c.seconds) / MS) for v, c in zip(self.faster[p], facts.choices[p][1:], strict=True)
+                ]
+            own += self._dragged(w)
+            self.row(own, low=slow)
+            before: list[tuple[int, float]] = [] if slack is None else [(slack, 1.0)]
+            slack = self.var(high=self.long)
+            self.row([*own, *reruns[w], *before, (slack, -1)], slow, slow)
+
+    def _dragged(self, w: int) -> list[tuple[int, float]]:
+        """The elapsed time of a window without what its copies take from the ops' work: at least as much as they take
+        from any op. What is copied before the first op takes nothing."""
+        found = []
+        for total, rate, drag in zip((self.gone, self.came), (self.out, self.back), self.drag, strict=True):
+            if drag:
+                found.append((total[w], -drag / rate))
+                if w:
+                    found.append((total[w - 1], drag / rate))
+                elif total is self.came:
+                    found.append((self.begin, drag))
+        return found
+
+    def _by_maker(self) -> dict[Point, list[list[Gap]]]:
+        """{maker: for each of its results the gaps that a rerun could end}."""
+        found: dict[Point, dict[Tensor, list[Gap]]] = defaultdict(lambda: defaultdict(list))
+        for g in self.again:
+            found[self.facts.maker[g.tensor]][g.tensor].append(g)
+        return {maker: list(gaps.values()) for maker, gaps in found.items()}
+
+    # ---- copies
+
+    def _copies(self) -> None:
+        """Rows of the bytes that have been copied by the end of each window."""
+        facts = self.facts
+        leaves: dict[Tensor, int] = {}  # whether it is copied out at all
+        written: dict[int, list[tuple[int, float]]] = defaultdict(list)
+        ended: dict[int, list[Gap]] = defaultdict(list)
+        come = np.zeros(len(self.elapsed))  # bytes of inputs at their first use
+        for t in facts.inputs:
+            if facts.uses[t]:
+                come[self.window[facts.uses[t][0]]] += t.nbytes / MB
+        for g, copied in self.copied.items():
+            ended[self.window[g.use]].append(g)
+            if g.tensor in facts.inputs:
+                continue
+            if g.tensor not in leaves:
+                leaves[g.tensor] = self.var(high=1)
+                first = facts.writers[g.tensor][0] if facts.writers[g.tensor] else 0
+                written[self.window[first]].append((leaves[g.tensor], g.tensor.nbytes / MB))
+            self.row([(leaves[g.tensor], 1), (copied, -1)], low=0)
+        may = must = first_time = None
+        for w, d in enumerate(self.elapsed):
+            may = self._sum(may, written[w])
+            returned = [(self.copied[g], g.tensor.nbytes / MB) for g in ended[w]]
+            must = self._sum(must, returned, come[w])
+            crossing = zip(ended[w], returned, strict=True)
+            first_time = self._sum(first_time, [r for g, r in crossing if g.crosses and g.tensor not in facts.inputs])
+            for total, rate in ((self.gone, self.out), (self.came, self.back)):
+                before = [(total[w - 1], -1.0)] if w else []
+                early = [(self.begin, -rate)] if not w and total is self.came else []
+                self.row([(total[w], 1), *before, *early, (d, -rate)], high=0)
+                self.row([(total[w], 1), *before], low=0)
+            self.row([(self.gone[w], 1), (may, -1)], high=0)
+            self.row([(self.came[w], 1), (must, -1)], low=0)
+            self.row([(self.gone[w], 1), (first_time, -1)], low=0)
+        at_once = sum(t.nbytes / MB for t in facts.inputs if facts.uses[t] and facts.uses[t][0] == 0)
+        self.row([(self.begin, self.back)], low=at_once)
+
+    def _sum(self, before: int | None, terms: Sequence[tuple[int, float]], more: float = 0.0) -> int:
+        """A running sum: the one before, these terms and `more`."""
+        total = self.var(low=-self.large, high=self.large)
+        minus = [(v, -factor) for v, factor in terms]
+        self.row([(total, 1), *([] if before is None else [(before, -1.0)]), *minus], more, more)
+        return total
+
+    # ---- bytes
+
+    def _memory(self, worst: int) -> None:
+        """Rows of live bytes at the worst ops of each window."""
+        facts = self.facts
+        base, discounts = self._own_bytes()
+        change: dict[Point, list[tuple[int, float]]] = defaultdict(list)  # of bytes that stay
+        left: dict[Point, list[tuple[int, float]]] = defaultdict(list)  # of bytes that leave
+        ended: dict[Point, list[tuple[int, float]]] = defaultdict(list)  # of bytes that came back
+        come = np.zeros(len(facts.ops))
+        for g, stays in self.stays.items():
+            size = g.tensor.nbytes / MB
+            change[g.last + 1].append((stays, size))
+            change[g.use].append((stays, -size))
+            ended[g.use].append((self.copied[g], size))
+            if g.crosses and g.tensor not in facts.inputs:
+                left[g.last + 1].append((self.copied[g], size))
+        for t in facts.inputs:
+            if facts.uses[t]:
+                come[facts.uses[t][0]] += t.nbytes / MB
+        chosen = self._worst(base, worst)
+        stay = gone = came = None
+        behind: list[list[tuple[int, float]]] = [[], [], []]
+        arrived = 0.0
+        for p in range(len(facts.ops)):
+            for pending, more in zip(behind, (change[p], left[p], ended[p]), strict=True):
+                pending += more
+            arrived += come[p]
+            if p not in chosen:
+                continue
+            w = self.window[p]
+            stay = self._sum(stay, _joined(behind[0]))
+            gone = self._sum(gone, behind[1])
+            came = self._sum(came, behind[2], arrived)
+            behind, arrived = [[], [], []], 0.0
+            out = self.var(high=self.large)  # bytes that have left, and been copied out
+            early = self.var(high=self.large)  # bytes that are back before their use
+            self.row([(out, 1), (gone, -1)], high=0)
+            self.row([(out, 1), (self.gone[w], -1)], high=0)
+            self.row([(early, 1), (came, 1), *([(self.came[w - 1], -1)] if w else [])], low=0)
+            terms = [(stay, 1.0), (gone, 1.0), (out, -1.0), (early, 1.0), (self.over, -1.0)]
+            lean = facts.choices[p][0].algorithm.workspace
+            for v, c in zip(self.faster[p], facts.choices[p][1:], strict=True):
+                terms.append((v, (c.algorithm.workspace - lean) / MB))
+            terms += discounts.get(p, [])
+            self.memory.append((self.row(terms), base[p] + lean / MB))
+
+    def _own_bytes(self) -> tuple[np.ndarray, dict[Point, list[tuple[int, float]]]]:
+        """(MB of carried tensors and of each op's own, for sure; {op: (variable, -MB) of bytes that may be shared})."""
+        facts = self.facts
+        carried = sum(room(facts.program, t) for t in facts.carried) / MB
+        base = np.full(len(facts.ops), carried)
+        gap = {(g.tensor, g.last): g for g in facts.gaps}
+        discounts: dict[Point, list[tuple[int, float]]] = {}
+        for p, op in enumerate(facts.ops):
+            base[p] += sum(t.nbytes for t in op.tensors if t not in facts.carried) / MB
+            pairs: dict[Tensor, list[Tensor]] = defaultdict(list)
+            for read, write in overwrites(facts, p):
+                pairs[write].append(read)
+            for write, reads in pairs.items():
+                shared = {a: min(a.nbytes, write.nbytes) / MB for a in reads}
+                sure = max((n for a, n in shared.items() if (a, p) not in gap), default=0.0)
+                base[p] -= sure
+                maybe = []
+                for a, n in shared.items():
+                    if (a, p) in gap and n > sure:
+                        taken = self.var(high=1)
+                        self.row([(taken, 1), (self.stays[gap[a, p]], 1)], high=1)
+                        maybe.append(taken)
+                        discounts.setdefault(p, []).append((taken, sure - n))
+                if len(maybe) > 1:
+                    self.row([(v, 1) for v in maybe], high=1)
+        return base, discounts
+
+    def _worst(self, base: np.ndarray, count: int) -> set[Point]:
+        """The ops of each window that would have most live bytes if nothing left, with and without workspaces."""
+        facts = self.facts
+        change = np.zeros(len(facts.ops) + 1)
+        for g in facts.gaps:
+            change[g.last + 1] += g.tensor.nbytes / MB
+            change[g.use] -= g.tensor.nbytes / MB
+        live = base + np.cumsum(change)[:-1]
+        live += [c[-1].algorithm.workspace / MB for c in facts.choices]
+        found: set[Point] = set()
+        for lo, hi in zip(self.edges, self.edges[1:], strict=False):
+            ops = sorted(range(lo, hi), key=lambda p: -live[p])
+            found.update(ops[:count])
+            found.update([p for p in ops if self.faster[p]][:count])
+        return found
+
+
+def _edges(facts: Facts, windows: int) -> list[Point]:
+    """The first ops of the windows, and the number of ops. Windows are alike in time, and a little in number of ops."""
+    seconds = np.array([c[-1].seconds for c in facts.choices])
+    weight = seconds / seconds.sum() + 0.3 / len(seconds)
+    share = np.concatenate(([0.0], np.cumsum(weight / weight.sum())))
+    firsts = np.searchsorted(share, np.arange(1, windows) / windows)
+    return sorted({0, len(seconds), *(int(p) for p in firsts)})
+
+
+def _joined(terms: Iterable[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The terms with each variable once, without those that cancel out."""
+    found: dict[int, float] = defaultdict(float)
+    for variable, factor in terms:
+        found[variable] += factor
+    return [(v, f) for v, f in found.items() if f]
