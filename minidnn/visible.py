@@ -31,3 +31,11 @@ def say_once(line: str) -> None:
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             say(line, file=sys.stderr, flush=True)
+
+
+def status(text: str = "") -> None:
+    """Replace the line on stderr by `text`, for work in progress; without text clear it. Only on a terminal."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        with contextlib.suppress(OSError):
+            sys.stderr.write(f"\r\x1b[K{visible(text)}")
+            sys.stderr.flush()

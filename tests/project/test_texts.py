@@ -17,7 +17,7 @@ ONLY = [
     (r"from html import|(?<!\w)html\.escape", {"report/markup.py"}),
     (r"import Console\b|Console\(", {"report/table.py", "cli/progress.py"}),  # the second prints visible lines
     (r"json\.dump\(", set()),
-    (r"sys\.std(out|err)\.write", {"cli/status.py"}),
+    (r"sys\.std(out|err)\.write", {"visible.py"}),
     (r"\.(read|write)_text\((?!.*encoding=)", set()),
     (r'(?<![.\w])(?<!def )(os\.fd)?open\((?!.*(encoding=|"[rwax]?b"))', set()),
 ]

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from minidnn.costs import Costs
@@ -50,12 +51,16 @@ class Found:
 class Planner:
     """Plans one program on one device, for as many budgets as are asked for."""
 
-    def __init__(self, program: Program, costs: Costs, small: int = SMALL) -> None:
-        """small: how many times smaller than the largest a tensor may be, for decisions to be made about it.
+    def __init__(
+        self, program: Program, costs: Costs, small: int = SMALL, tell: Callable[[str], object] = lambda text: None
+    ) -> None:
+        """
+        small: how many times smaller than the largest a tensor may be, for decisions to be made about it
+        tell:  called with what is done now
 
         Raises linear.NoSolver without the package highspy, NotCompiled without a C compiler.
         """
-        self.program, self.costs = program, costs
+        self.program, self.costs, self.tell = program, costs, tell
         facts = Facts(program, costs, small)
         self.evaluator = Evaluator(facts)
         self.bound = LowerBound(facts)
@@ -67,6 +72,7 @@ class Planner:
     def within(self, budget: int) -> Found | None:
         """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
         self.evaluator.filled = None
+        self.tell("the lower bound")
         relaxed = self.bound.relaxed(budget)
         if relaxed is None:
             return None
@@ -78,6 +84,7 @@ class Planner:
         enough = relaxed.bound.seconds * NEAR
         ends: list[tuple[float, int, Decisions]] = []
         for outcome, decisions in starts[:STARTS]:
+            self._tell(f"start {len(ends) + 1}", outcome.seconds, relaxed.bound)
             self.evaluator.restore(decisions)
             if outcome.seconds > enough:
                 outcome = self.search.improve(budget, evaluations // (2 * STARTS), 0)
@@ -87,11 +94,16 @@ class Planner:
         seconds, _, decisions = min(ends)
         self.evaluator.restore(decisions)
         if seconds > enough:
+            self._tell("the best start", seconds, relaxed.bound)
             self.search.improve(budget, evaluations // 2, 1)
         return self._placed(budget, relaxed.bound, evaluations // 4)
 
+    def _tell(self, what: str, seconds: float, bound: Bound) -> None:
+        self.tell(f"{what}, {seconds / bound.seconds - 1:.1%} over the bound")
+
     def leanest(self) -> Plan:
         """The plan with the lowest arena found, whatever its seconds."""
+        self.evaluator.filled = 0
         least = self.bound.least()
         plans: list[tuple[int, int, Plan]] = []
         for part in LEANEST:
@@ -156,6 +168,7 @@ class Planner:
             if number:
                 ev.filled = int(budget * part)
                 outcome = self.search.improve(budget, evaluations, 1 + number)
+            self._tell(f"placing, {number + 1} of at most {len(FILLED)}", outcome.seconds, bound)
             plan = ev.plan()
             if self._arena(plan, budget) <= budget:
                 found.append((outcome.seconds, number, plan))

@@ -11,9 +11,10 @@ is told on stderr.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from minidnn import sizes
 from minidnn.compiled import NotCompiled
 from minidnn.costs import Costs
 from minidnn.memory.joint.linear import NoSolver, Unsolved
@@ -21,11 +22,13 @@ from minidnn.memory.joint.planner import Found, Planner
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies import kept, probe
 from minidnn.program import Program
-from minidnn.visible import say_once
+from minidnn.visible import say_once, status
 
 # How far above the bound a plan is if other policies are asked, by ops of the program: their planning takes long.
 FAR = {150: 1.001, 1000: 1.1, sys.maxsize: sys.float_info.max}
 FINE = 1_000_000  # Where no plan is found, tensors so many times smaller than the largest may leave, too.
+
+Tell = Callable[[str], None]
 
 
 def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) -> Plan:
@@ -36,30 +39,44 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
     path = kept.place(program, costs, budget)
     if path is not None and (plan := kept.load(path, program, costs)) is not None:
         return plan
+
+    def tell(text: str) -> None:
+        status(f"planning {program.name} within {sizes.text(budget)}: {text}")
+
     try:
-        planner = Planner(program, costs)
-        found = planner.within(budget)
-        if found is None and planner.bound.least() <= budget:
-            planner = Planner(program, costs, FINE)
-            found = planner.within(budget)
-        if found is None and planner.bound.least() > budget:
-            return planner.leanest()
+        plan = _planned(program, costs, budget, others, tell)
     except (NoSolver, NotCompiled, Unsolved) as reason:
         say_once(f"minidnn: best takes the best plan of the other policies, since its own planning {reason}")
-        return _quickest(program, costs, budget, others, None)
-    far = next(far for ops, far in FAR.items() if len(program.ops) <= ops)
-    if found is not None and found.seconds <= far * found.bound.seconds:
-        plan = found.told
-    else:
-        plan = _quickest(program, costs, budget, others, found)
+        return _quickest(program, costs, budget, others, None, tell)
+    finally:
+        status()
     if path is not None:
         kept.keep(path, program, costs, plan)
     return plan
 
 
-def _quickest(program: Program, costs: Costs, budget: int, others: Sequence[Policy], found: Found | None) -> Plan:
+def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
+    planner = Planner(program, costs, tell=tell)
+    found = planner.within(budget)
+    if found is None and planner.bound.least() <= budget:
+        planner = Planner(program, costs, FINE, tell)
+        found = planner.within(budget)
+    if found is None and planner.bound.least() > budget:
+        return planner.leanest()
+    far = next(far for ops, far in FAR.items() if len(program.ops) <= ops)
+    if found is not None and found.seconds <= far * found.bound.seconds:
+        return found.told
+    return _quickest(program, costs, budget, others, found, tell)
+
+
+def _quickest(
+    program: Program, costs: Costs, budget: int, others: Sequence[Policy], found: Found | None, tell: Tell
+) -> Plan:
     """The quickest of the others' plans, and of `found`, that keeps the budget; else the one with the lowest arena."""
-    plans = [decide(program, costs, budget) for decide in others]
+    plans = []
+    for number, decide in enumerate(others):
+        tell(f"asking policy {number + 1} of {len(others)}")
+        plans.append(decide(program, costs, budget))
     bound = None if found is None else found.bound.seconds
     keep = [replace(plan, bound=bound) for plan in plans if probe.fits(program, costs, plan, budget)]
     keep += [] if found is None else [found.told]

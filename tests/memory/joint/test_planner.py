@@ -106,13 +106,17 @@ def test_where_no_arena_keeps_the_budget_tensors_leave_and_come_back_with_less_t
 
 
 def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch):
+    said = []
     program, device = PROGRAMS["inception"](), costs()
     budget = arrange([program], "liveness", device).arena * 3 // 5
     coarse = Planner(program, device, small=1)  # decides about the largest tensors only
     assert coarse.within(budget) is None and Planner(program, device).within(budget) is not None
     module = sys.modules["minidnn.memory.policies.best"]
-    monkeypatch.setattr(module, "Planner", lambda program, costs, small=1: Planner(program, costs, small))
+    monkeypatch.setattr(
+        module, "Planner", lambda program, costs, small=1, tell=None: Planner(program, costs, small, said.append)
+    )
     assert best(program, device, budget, []).bound is not None
+    assert said.count("the lower bound") == 2 and "over the bound" in said[-1]
 
 
 def test_a_budget_below_the_bounds_least_is_refused_with_one_that_is_kept():
