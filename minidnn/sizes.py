@@ -38,3 +38,10 @@ def text(nbytes: float) -> str:
         value, unit = value / 1024, larger
     decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
     return f"{value:.{decimals}f} {unit}"
+
+
+def exact(nbytes: int) -> str:
+    """The shortest text that `parse` reads as just so many bytes: "2.5MiB", "12GB", "2876556544"."""
+    units = [(k + end, v) for end, table in (("iB", _BINARY), ("B", _DECIMAL)) for k, v in reversed(table.items()) if k]
+    found = [f"{nbytes / scale:.3f}".rstrip("0").rstrip(".") + unit for unit, scale in units if nbytes >= scale]
+    return min((*(text for text in found if parse(text) == nbytes), str(nbytes)), key=len)

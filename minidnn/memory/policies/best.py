@@ -39,7 +39,7 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
         planner = Planner(program, costs)
         found = planner.within(budget)
         if found is None and planner.bound.least() > budget:
-            return planner.leanest()
+            return _leanest(planner)
     except (NoSolver, NotCompiled, Unsolved) as reason:
         say_once(f"minidnn: best takes the best plan of the other policies, since its own planning {reason}")
         return _quickest(program, costs, budget, others, None)
@@ -48,8 +48,22 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
         plan = found.told
     else:
         plan = _quickest(program, costs, budget, others, found)
+        if found is None and not probe.fits(program, costs, plan, budget):
+            plan = min(plan, _leanest(planner), key=lambda plan: probe.arena(program, costs, plan))
     if path is not None:
         kept.keep(path, program, costs, plan)
+    return plan
+
+
+def _leanest(planner: Planner) -> Plan:
+    """The plan with the lowest arena found. All budgets that the bound excludes share it, and a budget of 0 is one."""
+    program, costs = planner.program, planner.costs
+    path = kept.place(program, costs, 0)
+    plan = None if path is None else kept.load(path, program, costs)
+    if plan is None:
+        plan = planner.leanest()
+        if path is not None:
+            kept.keep(path, program, costs, plan)
     return plan
 
 
