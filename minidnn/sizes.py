@@ -41,7 +41,11 @@ def text(nbytes: float) -> str:
 
 
 def exact(nbytes: int) -> str:
-    """The shortest text that `parse` reads as just so many bytes: "2.5MiB", "12GB", "2876556544"."""
-    units = [(k + end, v) for end, table in (("iB", _BINARY), ("B", _DECIMAL)) for k, v in reversed(table.items()) if k]
-    found = [f"{nbytes / scale:.3f}".rstrip("0").rstrip(".") + unit for unit, scale in units if nbytes >= scale]
-    return min((*(text for text in found if parse(text) == nbytes), str(nbytes)), key=len)
+    """A size as a person would write it, which `parse` reads as just so many bytes: "2.5MiB", "12GB", "2876556544"."""
+    found = {}
+    for end, table in (("iB", _BINARY), ("B", _DECIMAL)):
+        for unit, scale in reversed(table.items()):
+            number = f"{nbytes / scale:.3f}".rstrip("0").rstrip(".")
+            if nbytes >= scale > 1 and len(number) <= 5 and float(number) * scale == nbytes:
+                found[number + unit + end] = len(number)
+    return min(found, key=found.__getitem__, default=str(nbytes))
