@@ -1,4 +1,4 @@
-"""What a refused budget is answered with: all of it by `minidnn plan`, a line that names that command by the others."""
+"""The answer to a refused budget. `minidnn plan` gives the whole of it; other verbs name that command in a line."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def answer(
     args: argparse.Namespace, about: subject.Subject, policy: str, refused: BudgetError, costs: Costs
 ) -> dict[str, Any]:
-    """Why the policy was refused, and what would fit, as a value of `--json`. Shows progress on a terminal."""
+    """Why the policy was refused, and what would fit, as a value of `--json` (study/remedies.py, report/refusal.py).
+
+    Shows progress on a terminal."""
     from minidnn.study.change import Asked
     from minidnn.study.remedies import remedies
 

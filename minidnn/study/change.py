@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 
 @dataclass(frozen=True)
 class Change:
-    """What is different from the command that was refused; None: nothing. Fields are named like options."""
+    """The differences from the command that was refused; None: no difference. Fields are named like options."""
 
     policy: str | None = None
     format: str | None = None
@@ -76,7 +76,7 @@ class Asked:
 
 @dataclass
 class Answer:
-    """What a refusal tells beside its worst moment.
+    """The answer to a refused budget, without its worst moment.
 
     limit:         bytes of the device that were allowed
     reached:       bytes of the least budget that the policy can keep: of the host if `host`, else of the device

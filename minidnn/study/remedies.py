@@ -1,4 +1,4 @@
-"""What would make a refused command fit: the smallest changes, each planned and proved.
+"""The smallest changes that make a refused command fit, each planned and proved.
 
 A change that the bound excludes (memory/joint/bound.py) is not planned: no plan of the family keeps the budget. The
 bound costs a tenth of a second, a plan some seconds. All limits are counts, so that equal calls give equal answers.
@@ -27,6 +27,7 @@ from minidnn.study.change import Answer, Asked, Change, Tried
 from minidnn.study.search import Series, largest
 
 STAYING = "liveness", "recompute_cheap", "sqrt_n", "recompute_all"  # policies that copy nothing but inputs and outputs
+SHARES = 0.95, 0.85  # of the batch that may just fit: what is tried where a rough answer does
 Tell = Callable[[str], None]
 
 
@@ -72,11 +73,13 @@ class _Search:
         if self.answer.carried <= self.limit:
             fits = [self.attempt(change) for change in self._whole()]
             if self.sized:
-                self.batches(Change())
+                part = self.batches(Change())
                 if self.better and not any(fits):
-                    self.batches(Change(policy=self.better))
-                if asked.formats and not any(fits):
-                    self.batches(Change(policy=self.better, format=asked.formats[0]))
+                    part = self.batches(Change(policy=self.better))
+                if part is not None and not any(fits):
+                    for change in (Change(no_fusion=True), *(Change(format=format) for format in asked.formats)):
+                        if change in {t.change for t in self.answer.tried}:
+                            self.roughly(replace(change, policy=self.better), part)
         more = self.refused.smallest if self.refused.smallest > self.limit else self.refused.needed
         if asked.budget is not None and more <= self.costs.memory:
             self.plan(Change(budget=more))
@@ -139,16 +142,17 @@ class _Search:
         self.answer.tried.append(Tried(change, True, found.arena, True, batch, seconds, found.off_device, note))
         return True
 
-    def batches(self, change: Change) -> None:
-        """Find the largest batch that fits after the change."""
+    def batches(self, change: Change) -> float | None:
+        """Find the largest batch that fits after the change. Returns which part it is of the largest that the bound
+        allows; None if no batch fits, or if there is no bound."""
         asked = self.asked
         if asked.batch is None or asked.batch == 1:
-            return
+            return None
         top = self._top(change)
         if change == Change() and self.answer.least is not None and self.answer.least > self.limit:
             self.answer.largest_batch = top
         if top == 0:
-            return
+            return None
         most = asked.batch - 1 if top is None else top
         found = largest(
             lambda batch: _late(self.varied(replace(change, batch=batch))[0]), Series(1, 1, most),
@@ -156,9 +160,21 @@ class _Search:
             (max(1, most // 2), most), asked.host_budget,
             watch=lambda t: self.tell(f"trying {replace(change, batch=t.size)}"),
         )  # fmt: skip
-        if found.size is not None:
-            above = "" if found.refused is None else f"{found.refused.size} was tried and does not fit"
-            self.plan(replace(change, batch=found.size), above)
+        if found.size is None:
+            return None
+        above = "" if found.refused is None else f"{found.refused.size} was tried and does not fit"
+        self.plan(replace(change, batch=found.size), above)
+        return None if top is None else found.size / top
+
+    def roughly(self, change: Change, part: float) -> None:
+        """Find a batch that fits after the change, and is larger than those before; not the largest, which takes long.
+
+        part: of the largest batch that the bound allows, as other searches reached it"""
+        top = self._top(change) or 0
+        known = max((t.batch or 0 for t in self.answer.tried if t.fits), default=0)
+        for size in (int(top * part * share) for share in SHARES):
+            if size > known and self.plan(replace(change, batch=size), f"no batch above {top} fits"):
+                return
 
     def _top(self, change: Change) -> int | None:
         """The largest batch below the asked one that the bound does not exclude, by halving; None without a bound."""
