@@ -39,9 +39,11 @@ def show(answer: Row) -> None:
     fits, vain = answer["remedies"], answer["in_vain"]
     if fits:
         headings = ["add to the command", "peak", "one step", "samples/s", "host"]
-        headings += ["what"] if any(t["note"] for t in fits) else []
-        lines = [_line(t)[: len(headings)] for t in fits]
-        plain(headings, lines, "What would fit: each was planned and proved, its time is foreseen", spare=SPARED)
+        title = "What would fit: each was planned and proved, its time is foreseen"
+        plain(headings, [_line(t) for t in fits], title, spare=SPARED)
+        for t in fits:
+            if t["note"]:
+                say(f"{t['options']}: {t['note']}.")
     else:
         say("Nothing that was tried fits.")
     if vain:
@@ -133,7 +135,7 @@ def _least(answer: Row) -> Iterator[str]:
 
 def _line(t: Row) -> list[str]:
     speed = "–" if t["batch"] is None or not t["seconds"] else rate(t["batch"] / t["seconds"])
-    return [t["options"], size(t["peak_bytes"]), duration(t["seconds"]), speed, size(t["host_bytes"]), t["note"]]
+    return [t["options"], size(t["peak_bytes"]), duration(t["seconds"]), speed, size(t["host_bytes"])]
 
 
 def _failed(t: Row) -> str:
