@@ -31,6 +31,7 @@ SPARED = ("host", "samples/s")
 def show(answer: Row) -> None:
     """Print a refused policy's answer, made by study/remedies.py: its moment, the least bytes, and what fits."""
     if answer["worst"] is not None:
+        say(f"refused: {answer['why'].partition('; at ')[0]}.")
         show_worst(answer["worst"], answer["limit_bytes"])
     if not answer["host"]:
         for sentence in _least(answer):
@@ -44,8 +45,10 @@ def show(answer: Row) -> None:
         for t in fits:
             if t["note"]:
                 say(f"{t['options']}: {t['note']}.")
-    else:
+    elif vain:
         say("Nothing that was tried fits.")
+    else:
+        say("There is no change to try.")
     if vain:
         say(f"Tried in vain, the nearest first: {', '.join(map(_failed, vain))}.")
 
@@ -79,7 +82,7 @@ def show_worst(worst: Row, limit: int) -> None:
 def _scratch(worst: Row) -> str:
     own, lean = worst["algorithm"], worst["leanest_algorithm"]
     other = "no other needs less" if own == lean else f"{lean} needs {size(worst['leanest_workspace_bytes'])}"
-    return f"the op's scratch, of its algorithm {own}; {other}"
+    return f"scratch of its algorithm {own}; {other}"
 
 
 def _grouped(residents: Sequence[Row], live: int) -> Iterator[tuple[int, str]]:
@@ -128,9 +131,9 @@ def _least(answer: Row) -> Iterator[str]:
         carried = sizes.text(answer["carried_bytes"])
         yield f"Weights and what belongs to them take {carried}, more than the limit: no batch and no policy helps."
     elif answer["largest_batch"] == 0:
-        yield "At a batch of 1, too, no plan keeps the limit."
+        yield "With nothing else changed, not even a batch of 1 has a plan that keeps the limit."
     elif answer["largest_batch"] is not None:
-        yield f"No plan of a batch above {answer['largest_batch']} keeps the limit."
+        yield f"With nothing else changed, no batch above {answer['largest_batch']} has a plan that keeps the limit."
 
 
 def _line(t: Row) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from minidnn.costs import Costs
-from minidnn.errors import few
+from minidnn.errors import BadInput, few
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.bound import LowerBound
@@ -146,7 +146,7 @@ class _Search:
         """Find the largest batch that fits after the change. Returns which part it is of the largest that the bound
         allows; None if no batch fits, or if there is no bound."""
         asked = self.asked
-        if asked.batch is None or asked.batch == 1:
+        if asked.batch is None or asked.batch == 1 or not self._exists(replace(change, batch=1)):
             return None
         top = self._top(change)
         if change == Change() and self.answer.least is not None and self.answer.least > self.limit:
@@ -175,6 +175,14 @@ class _Search:
         for size in (int(top * part * share) for share in SHARES):
             if size > known and self.plan(replace(change, batch=size), f"no batch above {top} fits"):
                 return
+
+    def _exists(self, change: Change) -> bool:
+        """Whether there is such a net: its shapes may ask for the batch that it has."""
+        try:
+            self.varied(change)
+        except BadInput:
+            return False
+        return True
 
     def _top(self, change: Change) -> int | None:
         """The largest batch below the asked one that the bound does not exclude, by halving; None without a bound."""
