@@ -38,3 +38,14 @@ def text(nbytes: float) -> str:
         value, unit = value / 1024, larger
     decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
     return f"{value:.{decimals}f} {unit}"
+
+
+def exact(nbytes: int) -> str:
+    """A size as a person would write it, which `parse` reads as just so many bytes: "2.5MiB", "12GB", "2876556544"."""
+    found = {}
+    for end, table in (("iB", _BINARY), ("B", _DECIMAL)):
+        for unit, scale in reversed(table.items()):
+            number = f"{nbytes / scale:.3f}".rstrip("0").rstrip(".")
+            if nbytes >= scale > 1 and len(number) <= 5 and float(number) * scale == nbytes:
+                found[number + unit + end] = len(number)
+    return min(found, key=found.__getitem__, default=str(nbytes))

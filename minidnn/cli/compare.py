@@ -10,6 +10,7 @@ import minidnn
 from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
+from minidnn.cli.refused import pointer
 from minidnn.cli.status import status
 from minidnn.files.replace import replacing, unwritable
 from minidnn.visible import say
@@ -71,6 +72,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         report.show(rows, f"{about.titled()}{allowed}. {notes}")
+        if any(r.refused for r in results):
+            say(pointer(args))
         if device and (line := beside_arena(device)):
             say(f"{line} after the steps")
         if args.report:

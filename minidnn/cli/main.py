@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import minidnn
 from minidnn.cli import streams
 from minidnn.cli.help import Formatter
+from minidnn.cli.refused import PLANS, of_budget, pointer
 from minidnn.errors import BadInput, Failed
 from minidnn.visible import say, visible
 
@@ -68,7 +69,12 @@ def _run(argv: Sequence[str]) -> int:
         parser.print_help()
         return 0
     args = parser.parse_args(argv)
-    return importlib.import_module(f"minidnn.cli.{args.verb}").run(args) or 0
+    try:
+        return importlib.import_module(f"minidnn.cli.{args.verb}").run(args) or 0
+    except BadInput as error:
+        if of_budget(error) and args.verb in PLANS:
+            error.args = (f"{error}; {pointer(args)}",)
+        raise
 
 
 def _complain(text: str) -> None:

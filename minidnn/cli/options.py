@@ -173,6 +173,9 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
 # The options that say how a net is run; a verb has some of them.
 GIVEN = "policy", "budget", "host_budget", "ram", "host_ring", "compress", "device", "format", "facts", "seed"
 
+# The options that decide a plan, besides the batch: those of `plan`.
+PLANNED = "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "gpu", "facts"
+
 _TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion")}
 
 
@@ -210,3 +213,18 @@ def common(parser: argparse.ArgumentParser, *which: str) -> None:
         for each in _TOGETHER.get(name, (name,)):
             flag, settings = _SHARED[each]
             parser.add_argument(flag, **settings)
+
+
+def repeated(args: argparse.Namespace, *which: str) -> list[str]:
+    """The shared options of these names, and the batch, as words of a command line, where they are given."""
+    found: list[str] = []
+    for each in (each for name in ("batch", *which) for each in _TOGETHER.get(name, (name,))):
+        flag, settings = _SHARED[each]
+        value = getattr(args, flag.removeprefix("--").replace("-", "_"), None)
+        if settings.get("action") == "store_true":
+            found += [flag] if value else []
+        elif isinstance(value, list):
+            found += [word for one in value for word in (flag, one)]
+        elif value is not None:
+            found += [flag, sizes.exact(value) if settings.get("type") is size else str(value)]
+    return found

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from minidnn import sizes
 from minidnn.cli import subject
+from minidnn.cli.options import PLANNED
+from minidnn.cli.refused import answer, of_budget, pointer
 from minidnn.costs import Costs
 from minidnn.files.replace import unwritable
 from minidnn.visible import say
@@ -22,9 +24,7 @@ REFUSED = 2  # the exit code if no policy keeps the budget; if some policies kee
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(
-        parser, "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "gpu", "facts", "json"
-    )
+    subject.arguments(parser, *PLANNED, "json")
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
     parser.add_argument(
         "--save", metavar="FILE.plan", help="write the plan: text to compare, and a --policy to run anywhere"
@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.backends import open_device
     from minidnn.memory.schedule import listing
     from minidnn.report import policies as report
-    from minidnn.report import table
+    from minidnn.report import refusal, table
     from minidnn.study.compare import simulated
     from minidnn.training.card import beside_arena
 
@@ -55,8 +55,11 @@ def run(args: argparse.Namespace) -> int:
             r.refused = r.refused or rams[r.policy].refusal(r.policy, setting.ram)
             r.more |= rams[r.policy].row()
     rows = [r.row() for r in results]
+    told = None  # of the only policy, if a budget refused it
+    if not args.policies and not args.listing and (error := results[0].refused) is not None and of_budget(error):
+        told = answer(args, about, results[0].policy, error, costs)
     if args.json:
-        table.dump({"rows": rows, "format": about.setting.format})
+        table.dump({"rows": rows, "format": about.setting.format, "refused": told})
     elif args.listing:
         for r in results:
             if r.refused is not None:
@@ -66,12 +69,19 @@ def run(args: argparse.Namespace) -> int:
                 for line in listing(schedule):
                     say(line)
     else:
-        report.show(rows, f"{about.titled()}. {subject.notes(costs, about.setting.format)}")
+        pictured = told is not None and told["worst"] is not None
+        title = f"{about.titled()}. {subject.notes(costs, about.setting.format)}"
+        report.show(rows, title, why=not pictured)
         if args.gpu is None and (card := beside_arena(open_device(setting.device))):
             say(card)
         for r in results:
-            report.show_peak(r.policy, r.schedule)
-            say(f"{r.policy}: RAM in a run about {rams[r.policy]}")
+            if r.refused is None:
+                report.show_peak(r.policy, r.schedule)
+                say(f"{r.policy}: RAM in a run about {rams[r.policy]}")
+        if told is not None:
+            refusal.show(told)
+        elif any(r.refused is not None and of_budget(r.refused) for r in results):
+            say(pointer(args))
     return 0 if any(r.fits for r in results) else REFUSED
 
 

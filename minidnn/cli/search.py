@@ -40,7 +40,7 @@ def run(args: argparse.Namespace) -> int:
     policies = subject.policies_of(args) or names()
     subject.check_policies(policies, sizes=True)
     look, about, model = (_batch if args.max == "batch" else _depth)(args)
-    costs = subject.costs_of(about, args.gpu)
+    costs = subject.costs_of(about, args.gpu, sizes=True)
     budget, host_budget = about.setting.budget, about.setting.host_budget
     budget = costs.memory if budget is None else budget
     rows: list[dict[str, Any]] = []

@@ -7,6 +7,7 @@ the optimizer's state, its iter_size, and a TEST program if the solver tests.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -54,9 +55,17 @@ class Subject:
 
     def at_batch(self, batch: int) -> tuple[Program, ...]:
         """The programs at batch size `batch`, made without reading the file again."""
-        test_net = self.test_net and self.test_net.with_batch(batch)
-        net = self.net.with_batch(batch)
-        return _programs(net, test_net, self.solver, self.setting, self.fuses, self.early)
+        return self.varied(batch=batch).programs
+
+    def varied(self, batch: int | None = None, format: str | None = None, fuse: bool = True) -> Subject:
+        """The subject with this batch and this format, where they are given, and without fusion unless `fuse`."""
+        net, test_net = self.net, self.test_net
+        if batch is not None:
+            net, test_net = net.with_batch(batch), test_net and test_net.with_batch(batch)
+        setting = replace(self.setting, format=format or self.setting.format)
+        fuses = self.fuses if fuse else None
+        programs = _programs(net, test_net, self.solver, setting, fuses, self.early)
+        return replace(self, net=net, test_net=test_net, setting=setting, fuses=fuses, programs=programs)
 
     def runner(self, batch: int | None = None) -> Open:
         """A function that opens the net for running under a policy, with `batch` samples, or the file's if None."""
@@ -151,21 +160,45 @@ def check_policies(policies: Sequence[str], sizes: bool = False) -> None:
         find(policy)
 
 
-def costs_of(subject: Subject, gpu: str | None) -> Costs:
+def costs_of(subject: Subject, gpu: str | None, sizes: bool = False) -> Costs:
     """The costs to plan with: the profile of `gpu` if one is given, else the device's.
 
-    A device's costs are the measured ones if every op of the programs was measured, else estimates."""
+    A device's costs are the measured ones if every op of the programs was measured, else estimates.
+
+    sizes: the net will be planned at many sizes; then they are estimates, since measurements hold one size's ops"""
     from minidnn.backends import open_device
     from minidnn.costs import estimate, measured, measurements, profile
 
     if gpu is not None:
         return profile(gpu)
     device = open_device(subject.setting.device)
+    if sizes:
+        return estimate(device)
     known = measurements(device)
     if known.problem:
         say(f"minidnn: {known.problem}", file=sys.stderr)
     ops = [op for program in subject.programs for op in program.ops]
     return measured(device, known) if known.covers(ops, device.algorithms) else estimate(device)
+
+
+def narrower(subject: Subject, gpu: str | None) -> list[str]:
+    """The number formats of 16 bits that the device has, or for which the GPU's profile has rates; empty if the subject
+    has one already."""
+    from minidnn import costs
+    from minidnn.backends import open_device
+    from minidnn.formats import HALF, InvalidFormat
+
+    if subject.setting.format in HALF:
+        return []
+    if gpu is not None:
+        return [format for format in HALF if getattr(costs.gpu(gpu), f"{format}_flops") is not None]
+    device, found = open_device(subject.setting.device), []
+    for format in HALF:
+        with contextlib.suppress(InvalidFormat):  # the device has none of this format
+            for op in subject.varied(format=format).train.ops:
+                device.algorithms(op)
+            found.append(format)
+    return found
 
 
 def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurements, int]:

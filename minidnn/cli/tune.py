@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     about = subject.read(args)
     policy = args.policy or (about.solver is not None and about.solver.minidnn.policy) or TUNED
     subject.check_policies([policy], sizes=True)
-    costs = subject.costs_of(about, args.gpu)
+    costs = subject.costs_of(about, args.gpu, sizes=True)
     document, derived, epoch = _tuned(args, about, policy, costs)
     says = [*report.sentences(document), epoch]
     if document["solver"] is not None:

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 
 from minidnn.costs import Costs
 from minidnn.errors import BadInput
+from minidnn.memory.moment import Moment, Why, worst
 from minidnn.memory.schedule import Schedule
 from minidnn.program import Tensor
 from minidnn.sizes import text
 
-NAMED = 6  # tensors that a refusal names at most
+NAMED = 3  # tensors that a refusal names at most, of those that are there for one reason
 
 
 class BudgetError(BadInput):
@@ -18,11 +19,14 @@ class BudgetError(BadInput):
 
     needed:   bytes that this plan takes
     smallest: bytes that the policy's leanest plan takes
+    worst:    the moment that shows best why the device's budget is too low; None for other budgets
     """
 
-    def __init__(self, message: str, needed: int, smallest: int, host: bool = False) -> None:
+    def __init__(
+        self, message: str, needed: int, smallest: int, host: bool = False, worst: Moment | None = None
+    ) -> None:
         super().__init__(message)
-        self.needed, self.smallest, self.host = needed, smallest, host
+        self.needed, self.smallest, self.host, self.worst = needed, smallest, host, worst
 
 
 class RingError(BudgetError):
@@ -47,27 +51,37 @@ def refusal(
     whole:    nobody asked for a budget, so the limit is all of the device's memory
     smallest: bytes that the policy's leanest plans take
     """
-    worst = max(schedules.values(), key=lambda s: s.arena)
-    point = worst.peak_point
-    live = worst.live(point)
-    names = ", ".join(f"{b.label} {text(b.nbytes)}" for b in live[:NAMED])
-    if len(live) > NAMED:
-        names += f", and {len(live) - NAMED} more of {text(sum(b.nbytes for b in live[NAMED:]))} together"
-    needs, allowed = _distinct(worst.arena, limit)
+    largest = max(schedules.values(), key=lambda s: s.arena)
+    then = worst(largest, limit, costs)
+    needs, allowed = _distinct(largest.arena, limit)
     what = f"{costs.device} has {allowed}" if whole else f"the budget is {allowed}"
     fragments = ""
-    if worst.live_peak <= limit:
+    if largest.live_peak <= limit:
         fragments = f" (its live bytes would fit, but no placement tried is lower than {needs})"
     if smallest <= limit:
-        advice = f"the policy's leanest plan takes {text(smallest)}: ask for a budget of {text(worst.arena)} or more"
+        advice = f"the policy's leanest plan takes {text(smallest)}: ask for a budget of {text(largest.arena)} or more"
     else:
         advice = f"the smallest budget {policy} can keep is {smallest} bytes ({text(smallest)})"
     return BudgetError(
-        f"{policy} needs {needs}, {what}{fragments}; at {worst.program.name} "
-        f"{worst.plan.order[point].name} (instruction {worst.points[point]}) live: {names}; {advice}",
-        worst.arena,
+        f"{policy} needs {needs}, {what}{fragments}; at {then.program} {then.op} (instruction "
+        f"{largest.points[then.point]}) live: {_reasons(then)}; {advice}",
+        largest.arena,
         smallest,
+        worst=then,
     )
+
+
+def _reasons(then: Moment) -> str:
+    """The live bytes by the reason why they are there, with the largest tensors. Reasons of less than a hundredth of
+    the bytes are left out."""
+    found = []
+    for why in Why:
+        if (held := then.held(why)) * 100 <= then.live:
+            continue
+        there = [] if why in (Why.CARRIED, Why.WORKSPACE) else then.of(why)
+        names = [f"{r.name} {text(r.nbytes)}" for r in there[:NAMED]] + ["..."] * (len(there) > NAMED)
+        found.append(f"{why.value} {text(held)}" + (f" ({', '.join(names)})" if names else ""))
+    return ", ".join(found)
 
 
 def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_budget: int) -> BudgetError:
@@ -76,7 +90,7 @@ def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bud
     for s in schedules:
         for t in s.host_offset:
             sizes[t] = max(sizes.get(t, 0), t.nbytes)
-    largest = sorted(sizes, key=lambda t: -t.nbytes)[:NAMED]
+    largest = sorted(sizes, key=lambda t: -t.nbytes)[: 2 * NAMED]
     names = ", ".join(f"{t.name} {text(t.nbytes)}" for t in largest)
     keeps, allowed = _distinct(host, host_budget)
     return BudgetError(

@@ -130,8 +130,8 @@ def spared(headings: Sequence[str], lines: Sequence[Sequence[str]], width: int) 
     return out
 
 
-def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> None:
-    """Print rows as a table, and below it which policies are too close to rank and why any was refused."""
+def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None, why: bool = True) -> None:
+    """Print rows as a table, and below it which policies are too close to rank and, if `why`, why any was refused."""
     from rich import box
     from rich.table import Table
 
@@ -153,7 +153,7 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None) -> No
     for sentence in (*bounded(rows), *noise(rows)):
         console.print(sentence, soft_wrap=True)
     for row in rows:
-        if row.get("why"):
+        if why and row.get("why"):
             console.print(f"refused: {row['why']}", style="red", soft_wrap=True)
     if any(row.get("why") for row in rows):
         console.print(REFUSED, soft_wrap=True)

@@ -18,25 +18,12 @@ from minidnn.memory.execution.trace import Trace, copied
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.facts import Facts
 from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.moment import by_role
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
 from minidnn.program import Algorithm, Op, Program, Role, nbytes
 from minidnn.visible import say_once
-
-ROLES = {
-    Role.PARAM: "weights",
-    Role.COPY: "weights",
-    Role.PARAM_GRADIENT: "weight_gradients",
-    Role.STATE: "optimizer_state",
-    Role.INPUT: "feature_maps",
-    Role.ACTIVATION: "feature_maps",
-    Role.GRADIENT: "gradients",
-    Role.EXTRA: "extra",
-    Role.WORKSPACE: "workspace",
-    Role.LABEL: "labels",
-    Role.CONTROL: "labels",
-}
 
 
 @dataclass(eq=False)
@@ -135,19 +122,6 @@ def describe(algorithm: Mapping[Op, Algorithm]) -> str:
     return ", ".join(f"{name} {counts[name]}" for name in sorted(counts))
 
 
-def by_role(schedule: Schedule) -> dict[str, int]:
-    """Bytes by role at the live peak; their sum is the live peak.
-
-    A buffer that several tensors share counts for the tensor that it holds then, or held last."""
-    found = dict.fromkeys(ROLES.values(), 0)
-    point = schedule.peak_point
-    for b in schedule.live(point):
-        begun = [s for s in b.stays if s.lo <= point]
-        holds = max(begun, key=lambda s: (s.hi > point, s.lo)) if begun else b.stays[0]
-        found[ROLES[holds.tensor.role]] += b.nbytes
-    return found
-
-
 def paper_peak(schedule: Schedule, policy: str) -> int:
     """The peak in bytes as the vDNN paper counts it (its section IV, Figures 2 and 11).
 
@@ -182,7 +156,8 @@ def planned(
         return planned(programs, policy, larger, budget, host_budget)[0], error
     except BudgetError as error:
         refused = error
-    for allowed in (budget, refused.smallest, refused.needed):  # `budget` works if only the host budget was exceeded
+    # If only the host budget was exceeded, the plan is the one that the device's budget allows.
+    for allowed in (budget,) if refused.host else (refused.smallest, refused.needed):
         try:
             return arrange(programs, policy, costs, allowed), refused
         except BudgetError:

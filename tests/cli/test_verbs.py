@@ -178,6 +178,8 @@ def test_profile_is_kept_and_used_by_plan(folder, capsys):
     assert answer(capsys, "profile", "small.yaml", "--device", "reference")["measured"] == 0
     assert main(["plan", "small.yaml", "--device", "reference"]) == 0
     assert "measured costs" in capsys.readouterr().out
+    argv = ("--device", "reference", "--policy", "liveness", "--budget", "1MiB")
+    assert answer(capsys, "search", "--max", "batch", "small.yaml", *argv)["rows"][0]["batch"] > 1, "at many sizes"
     (cache,) = (folder / "cache").rglob("*.json")
     cache.write_text("{")
     assert main(["plan", "small.yaml", "--device", "reference"]) == 0

@@ -11,9 +11,10 @@ from minidnn.costs import Choice
 from minidnn.measuring.spread import Spread
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Span, Trace
+from minidnn.memory.moment import by_role
 from minidnn.program import Role
 from minidnn.study import run
-from minidnn.study.compare import by_role, describe, paper_peak, simulated
+from minidnn.study.compare import describe, paper_peak, simulated
 from minidnn.study.time import layers
 from tests.support.policies import KINDS as POLICIES
 from tests.support.programs import PROGRAMS, chain, costs

@@ -58,15 +58,28 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
 def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
     planner = Planner(program, costs, tell=tell)
     found = planner.within(budget)
-    if found is None and planner.bound.least() <= budget:
-        planner = Planner(program, costs, FINE, tell)
-        found = planner.within(budget)
     if found is None and planner.bound.least() > budget:
-        return planner.leanest()
+        return _leanest(planner)
+    found = found or Planner(program, costs, FINE, tell).within(budget)
     far = next(far for ops, far in FAR.items() if len(program.ops) <= ops)
     if found is not None and found.seconds <= far * found.bound.seconds:
         return found.told
-    return _quickest(program, costs, budget, others, found, tell)
+    plan = _quickest(program, costs, budget, others, found, tell)
+    if found is None and not probe.fits(program, costs, plan, budget):
+        plan = min(plan, _leanest(planner), key=lambda plan: probe.arena(program, costs, plan))
+    return plan
+
+
+def _leanest(planner: Planner) -> Plan:
+    """The plan with the lowest arena found. All budgets that the bound excludes share it, and a budget of 0 is one."""
+    program, costs = planner.program, planner.costs
+    path = kept.place(program, costs, 0)
+    plan = None if path is None else kept.load(path, program, costs)
+    if plan is None:
+        plan = planner.leanest()
+        if path is not None:
+            kept.keep(path, program, costs, plan)
+    return plan
 
 
 def _quickest(

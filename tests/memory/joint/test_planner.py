@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from minidnn import visible
+from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint import planner
 from minidnn.memory.joint.evaluator import Evaluator
@@ -122,12 +123,18 @@ def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch)
 def test_a_budget_below_the_bounds_least_is_refused_with_one_that_is_kept():
     program, device = chain(5), costs()
     least = Planner(program, device).bound.least()
-    from minidnn.memory.budget import BudgetError
-
     with pytest.raises(BudgetError) as refused:
         arrange([program], "best", device, least - 256)
     assert refused.value.smallest >= least
     assert arrange([program], "best", device, refused.value.smallest).arena <= refused.value.smallest
+
+
+def test_where_no_plan_is_found_the_leanest_is_taken_if_it_keeps_the_budget(monkeypatch):
+    program, device = chain(5), costs()
+    with pytest.raises(BudgetError) as refused:
+        arrange([program], "best", device, 1)
+    monkeypatch.setattr(Planner, "within", lambda self, budget: None)
+    assert arrange([program], "best", device, refused.value.smallest).arena == refused.value.smallest
 
 
 @pytest.mark.parametrize("what", ["highspy", "compiler"])

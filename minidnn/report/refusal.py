@@ -1,0 +1,146 @@
+"""A refused budget: a picture in text of the worst moment, the least that is possible, and what would fit."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from minidnn import sizes
+from minidnn.report.draw import ROLES
+from minidnn.report.table import console_of, duration, plain, rate, size
+from minidnn.visible import say
+
+Row = Mapping[str, Any]
+
+REASONS = {  # by the values of moment.Why
+    "in use": "the op reads or writes it now",
+    "workspace": "the op's scratch",
+    "carried": "weights and what belongs to them never leave",
+    "on the way": "its copy out has not ended, or it came back before its use",
+    "kept": "an op reads it later; it could leave, and the plan keeps it",
+}
+BAR = 30  # characters that stand for all live bytes
+WIDE = 100  # characters of a line, at most
+OWN = 20  # a tensor with this part of the live bytes has a bar of its own
+FEW = 4  # of so few tensors each has one
+SMALL = 200  # what has less than this part of them is not shown by itself
+SPARED = ("host", "samples/s")
+
+
+def show(answer: Row) -> None:
+    """Print a refused policy's answer, made by study/remedies.py: its moment, the least bytes, and what fits."""
+    if answer["worst"] is not None:
+        say(f"refused: {answer['why'].partition('; at ')[0]}.")
+        show_worst(answer["worst"], answer["limit_bytes"])
+    if not answer["host"]:
+        for sentence in _least(answer):
+            say(sentence)
+        say()
+    fits, vain = answer["remedies"], answer["in_vain"]
+    if fits:
+        headings = ["add to the command", "peak", "one step", "samples/s", "host"]
+        title = "What would fit: each was planned and proved, its time is foreseen"
+        plain(headings, [_line(t) for t in fits], title, spare=SPARED)
+        for t in fits:
+            if t["note"]:
+                say(f"{t['options']}: {t['note']}.")
+    elif vain:
+        say("Nothing that was tried fits.")
+    else:
+        say("There is no change to try.")
+    if vain:
+        say(f"Tried in vain, the nearest first: {', '.join(map(_failed, vain))}.")
+
+
+def show_worst(worst: Row, limit: int) -> None:
+    """Print who lives at the worst moment, and why (`Moment.row`). The bars stand behind one another; a line marks the
+    limit."""
+    live = worst["live_bytes"]
+    where = f"{worst['op']}, op {worst['number']} of {worst['ops']} of {worst['program']}"
+    say(f"The worst moment, {where}: {sizes.text(live)} live.")
+    mark = round(BAR * limit / live) if limit < live else None
+    if mark is not None:
+        say(" " * (2 + mark) + f"│ {sizes.text(limit)} allowed")
+    width = min(console_of(None).width, WIDE)
+    before = 0
+    for why, said in REASONS.items():
+        held = worst["bytes"][why]
+        if held * SMALL < live:
+            continue
+        said = _scratch(worst) if why == "workspace" else said
+        say(_cut(f"{why}, {sizes.text(held)}: {said}", width))
+        for nbytes, words in _grouped([r for r in worst["residents"] if r["why"] == why], live):
+            bar = _bar(before, nbytes, live, mark)
+            before += nbytes
+            say(_cut(f"  {bar}  {sizes.text(nbytes):>8}  {words}", width))
+    if before < live:
+        say(f"and {sizes.text(live - before)} of small tensors")
+    say()
+
+
+def _scratch(worst: Row) -> str:
+    own, lean = worst["algorithm"], worst["leanest_algorithm"]
+    other = "no other needs less" if own == lean else f"{lean} needs {size(worst['leanest_workspace_bytes'])}"
+    return f"scratch of its algorithm {own}; {other}"
+
+
+def _grouped(residents: Sequence[Row], live: int) -> Iterator[tuple[int, str]]:
+    """(bytes, words) of the large tensors, then of the others by what they are, with their number. Carried tensors are
+    all grouped."""
+    least = live / (SMALL if len(residents) <= FEW else OWN)
+    own = [r for r in residents if r["bytes"] >= least and r["why"] != "carried"]
+    for r in own:
+        yield r["bytes"], _named(r)
+    by: dict[str, list[int]] = defaultdict(list)
+    for r in residents:
+        if r not in own:
+            by[r["role"]].append(r["bytes"])
+    groups = [(sum(group), f"{ROLES[role]} ({len(group)})") for role, group in by.items()]
+    yield from sorted((group for group in groups if group[0] * SMALL >= live), reverse=True)
+
+
+def _named(r: Row) -> str:
+    if r["read"]:
+        return f"reads {r['name']}"
+    if r["why"] != "in use":
+        return str(r["name"])
+    return f"writes {r['name']}" + (f" over {r['over']}" if r["over"] not in ("", r["name"]) else "")
+
+
+def _bar(before: int, nbytes: int, live: int, mark: int | None) -> str:
+    """Blocks from the bytes `before` to the end of `nbytes` more, with a line at the mark."""
+    begin, end = round(BAR * before / live), round(BAR * (before + nbytes) / live)
+    cells = " " * begin + ("█" * (end - begin) or "▏")
+    cells = f"{cells:{BAR}}"[:BAR]
+    return cells + " " if mark is None else f"{cells[:mark]}│{cells[mark:]}"
+
+
+def _cut(line: str, width: int) -> str:
+    return line if len(line) <= width else line[: width - 1] + "…"
+
+
+def _least(answer: Row) -> Iterator[str]:
+    limit, least = answer["limit_bytes"], answer["least_bytes"]
+    yield f"The leanest plan of {answer['policy']} takes {sizes.text(answer['reached_bytes'])}."
+    if least is not None:
+        yield f"No plan of any policy takes less than {sizes.text(least)} (the bound of docs/policies.md)."
+        if least <= limit and not any(t["change"].keys() == {"policy"} for t in answer["remedies"]):
+            yield "The limit lies between the two: no plan that keeps it was found, and none is excluded."
+    if answer["carried_bytes"] > limit:
+        carried = sizes.text(answer["carried_bytes"])
+        yield f"Weights and what belongs to them take {carried}, more than the limit: no batch and no policy helps."
+    elif answer["largest_batch"] == 0:
+        yield "With nothing else changed, not even a batch of 1 has a plan that keeps the limit."
+    elif answer["largest_batch"] is not None:
+        yield f"With nothing else changed, no batch above {answer['largest_batch']} has a plan that keeps the limit."
+
+
+def _line(t: Row) -> list[str]:
+    speed = "–" if t["batch"] is None or not t["seconds"] else rate(t["batch"] / t["seconds"])
+    return [t["options"], size(t["peak_bytes"]), duration(t["seconds"]), speed, size(t["host_bytes"])]
+
+
+def _failed(t: Row) -> str:
+    needs = sizes.text(t["peak_bytes"])
+    return f"{t['options']} ({f'needs {needs}' if t['planned'] else f'no plan below {needs}'})"

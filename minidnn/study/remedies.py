@@ -1,0 +1,218 @@
+"""The smallest changes that make a refused command fit, each planned and proved.
+
+A change that the bound excludes (memory/joint/bound.py) is not planned: no plan of the family keeps the budget. The
+bound costs a tenth of a second, a plan some seconds. All limits are counts, so that equal calls give equal answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Protocol
+
+from minidnn.costs import Costs
+from minidnn.errors import BadInput, few
+from minidnn.memory.budget import BudgetError, RingError
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.joint.bound import LowerBound
+from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.lowering.placement import homes
+from minidnn.memory.plan import Plan
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies import BUDGETED
+from minidnn.memory.policies.plan_file import SUFFIX
+from minidnn.program import Program
+from minidnn.study.change import Answer, Asked, Change, Tried
+from minidnn.study.search import Series, largest
+
+STAYING = "liveness", "recompute_cheap", "sqrt_n", "recompute_all"  # policies that copy nothing but inputs and outputs
+SHARES = 0.95, 0.85  # of the batch that may just fit: what is tried where a rough answer does
+Tell = Callable[[str], None]
+
+
+class Varied(Protocol):
+    """The programs of a changed command, and its costs; `sizes`: costs that hold for any batch."""
+
+    def __call__(self, change: Change, sizes: bool = False) -> tuple[Sequence[Program], Costs]: ...
+
+
+def remedies(
+    asked: Asked, refused: BudgetError, varied: Varied, name: str = "TRAIN", tell: Tell = lambda text: None
+) -> Answer:
+    """Try the changes that could make the refused command fit.
+
+    name:   the program whose steps are foreseen
+    tell:   is called with what is being tried
+    """
+    search = _Search(asked, refused, varied, name, tell)
+    if isinstance(refused, RingError):
+        search.plan(Change(host_ring=refused.smallest))
+    elif refused.host:
+        search.on_host()
+    else:
+        search.on_device()
+    return search.answer
+
+
+class _Search:
+    def __init__(self, asked: Asked, refused: BudgetError, varied: Varied, name: str, tell: Tell) -> None:
+        self.asked, self.refused, self.varied, self.name, self.tell = asked, refused, varied, name, tell
+        programs, self.costs = varied(Change())
+        self.limit = self.costs.memory if asked.budget is None else asked.budget
+        known = None if refused.host else least(programs, self.costs)
+        self.answer = Answer(self.limit, refused.smallest, refused.host, known, homes(*_late(programs))[1])
+        self.better = BUDGETED if asked.policy != BUDGETED else None
+        self.sized = not asked.policy.endswith(SUFFIX)  # else the plan is one net's at one size
+
+    # ---- what is tried
+
+    def on_device(self) -> None:
+        """The device's budget is too small: another policy, what makes tensors smaller, a batch, a larger budget."""
+        asked = self.asked
+        if self.answer.carried <= self.limit:
+            fits = [self.attempt(change) for change in self._whole()]
+            if self.sized:
+                part = self.batches(Change())
+                if self.better and not any(fits):
+                    part = self.batches(Change(policy=self.better))
+                if part is not None and not any(fits):
+                    for change in (Change(no_fusion=True), *(Change(format=format) for format in asked.formats)):
+                        if change in {t.change for t in self.answer.tried}:
+                            self.roughly(replace(change, policy=self.better), part)
+        more = self.refused.smallest if self.refused.smallest > self.limit else self.refused.needed
+        if asked.budget is not None and more <= self.costs.memory:
+            self.plan(Change(budget=more))
+
+    def _whole(self) -> list[Change]:
+        """The changes that leave the batch as it is."""
+        base, _, algorithms = self.asked.policy.partition(":")
+        found = [Change(policy=base)] if algorithms == "p" else []
+        if self.better:
+            found.append(Change(policy=self.better))
+        if self.sized:
+            found += [Change(no_fusion=True)] if self.asked.fuses else []
+            found += [Change(format=format) for format in self.asked.formats]
+        return found
+
+    def on_host(self) -> None:
+        """The host's budget is too small: more of it, a policy that copies less, or a smaller batch."""
+        asked = self.asked
+        self.plan(Change(host_budget=self.refused.smallest))
+        base = asked.policy.partition(":")[0]
+        before = len(self.answer.tried)
+        for policy in (*STAYING, BUDGETED):
+            if policy != base:
+                self.attempt(Change(policy=policy))
+        fit = sorted((t for t in self.answer.tried[before:] if t.fits), key=lambda t: t.seconds or 0.0)
+        for slower in fit[1:]:
+            self.answer.tried.remove(slower)
+        if self.sized:
+            self.batches(Change())
+
+    # ---- how
+
+    def attempt(self, change: Change) -> bool:
+        """Whether the change makes the command fit; it is planned unless the bound excludes it."""
+        programs, costs = self.varied(change)
+        needs = least(programs, costs)
+        if needs is not None and needs > self.limit:
+            self.answer.tried.append(Tried(change, False, needs, planned=False))
+            return False
+        return self.plan(change)
+
+    def plan(self, change: Change, note: str = "") -> bool:
+        """Plan the changed command; whether it fits."""
+        self.tell(f"trying {change}")
+        asked = self.asked
+        budget = change.budget or asked.budget
+        host_budget = change.host_budget or asked.host_budget
+        programs, costs = self.varied(change)
+        try:
+            found = arrange(programs, change.policy or asked.policy, costs, budget, host_budget)
+        except BudgetError as error:
+            self.answer.tried.append(Tried(change, False, error.needed))
+            return False
+        schedule = found.schedules[self.name]
+        if change.policy and asked.policy == f"{change.policy}:p":
+            note = _leaner(schedule.plan, costs)
+        if costs.origin != self.costs.origin:
+            note = "; ".join(filter(None, (note, f"by {costs.origin} costs")))
+        seconds, batch = simulate(schedule, costs).seconds, change.batch or asked.batch
+        self.answer.tried.append(Tried(change, True, found.arena, True, batch, seconds, found.off_device, note))
+        return True
+
+    def batches(self, change: Change) -> float | None:
+        """Find the largest batch that fits after the change. Returns which part it is of the largest that the bound
+        allows; None if no batch fits, or if there is no bound."""
+        asked = self.asked
+        if asked.batch is None or asked.batch == 1 or not self._exists(replace(change, batch=1)):
+            return None
+        top = self._top(change)
+        if change == Change() and self.answer.least is not None and self.answer.least > self.limit:
+            self.answer.largest_batch = top
+        if top == 0:
+            return None
+        most = asked.batch - 1 if top is None else top
+        found = largest(
+            lambda batch: _late(self.varied(replace(change, batch=batch))[0]), Series(1, 1, most),
+            change.policy or asked.policy, self.varied(replace(change, batch=most), sizes=True)[1], self.limit,
+            (max(1, most // 2), most), asked.host_budget,
+            watch=lambda t: self.tell(f"trying {replace(change, batch=t.size)}"),
+        )  # fmt: skip
+        if found.size is None:
+            return None
+        above = "" if found.refused is None else f"{found.refused.size} was tried and does not fit"
+        self.plan(replace(change, batch=found.size), above)
+        return None if top is None else found.size / top
+
+    def roughly(self, change: Change, part: float) -> None:
+        """Find a batch that fits after the change, and is larger than those before; not the largest, which takes long.
+
+        part: of the largest batch that the bound allows, as other searches reached it"""
+        top = self._top(change) or 0
+        known = max((t.batch or 0 for t in self.answer.tried if t.fits), default=0)
+        for size in (int(top * part * share) for share in SHARES):
+            if size > known and self.plan(replace(change, batch=size), f"no batch above {top} fits"):
+                return
+
+    def _exists(self, change: Change) -> bool:
+        """Whether there is such a net: its shapes may ask for the batch that it has."""
+        try:
+            self.varied(change)
+        except BadInput:
+            return False
+        return True
+
+    def _top(self, change: Change) -> int | None:
+        """The largest batch below the asked one that the bound does not exclude, by halving; None without a bound."""
+        assert self.asked.batch is not None
+        low, high = 0, self.asked.batch
+        while high - low > 1:
+            middle = (low + high) // 2
+            needs = least(*self.varied(replace(change, batch=middle)))
+            if needs is None:
+                return None
+            low, high = (middle, high) if needs <= self.limit else (low, middle)
+        return low
+
+
+def least(programs: Sequence[Program], costs: Costs) -> int | None:
+    """Bytes: no plan of the bound's family keeps a budget below this, whatever the policy; None without highspy."""
+    programs = _late(programs)
+    base = homes(*programs)[1]
+    try:
+        return max(LowerBound(Facts(p, costs)).least() + base - homes(p)[1] for p in programs)
+    except NoSolver:
+        return None
+
+
+def _leaner(plan: Plan, costs: Costs) -> str:
+    """Which ops do not have their fastest algorithm, in a few words."""
+    names = [op.name for op, algorithm in plan.algorithm.items() if algorithm != costs.fastest(op)]
+    return f"a leaner algorithm for {few(names, 1)}" if names else ""
+
+
+def _late(programs: Sequence[Program]) -> list[Program]:
+    """The programs as `arrange` makes them where early inputs do not fit."""
+    return [program.late() for program in programs]
