@@ -282,14 +282,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--network", default="vgg16:8", metavar="NET:BATCH", help="(default: %(default)s)")
     parser.add_argument("--policies", type=names, default=names(POLICIES), metavar="A,B", help=POLICIES)
     parser.add_argument("--threads", type=positive, default=2, metavar="N", help="(default: 2)")
-    parser.add_argument("--points", type=_several, default=POINTS, metavar="N", help=f"budgets (default: {POINTS})")
+    parser.add_argument("--points", type=several, default=POINTS, metavar="N", help=f"budgets (default: {POINTS})")
     parser.add_argument("--rounds", type=positive, default=ROUNDS, metavar="N", help=f"of turns (default: {ROUNDS})")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help=f"write into {RESULTS.parent.name}/{RESULTS.name}")
     return parser
 
 
-def _several(text: str) -> int:
+def several(text: str) -> int:
     count = positive(text)
     if count < 2:
         raise argparse.ArgumentTypeError("at least 2")
