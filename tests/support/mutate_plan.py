@@ -11,6 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import replace
 
+from minidnn.memory.lowering.eager import eager
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Slot, Trip
@@ -21,7 +22,8 @@ Change = Callable[[Schedule, random.Random], Schedule | None]
 
 
 def _with_plan(s: Schedule, **fields) -> Schedule:
-    return place(lower(s.program, replace(s.plan, **fields)))
+    changed = place(lower(s.program, replace(s.plan, **fields)))
+    return eager(changed) if s.plan.eager else changed
 
 
 # ---- sharing per stay
