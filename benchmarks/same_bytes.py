@@ -42,7 +42,7 @@ from minidnn.programs.build import programs
 from minidnn.report import table
 from minidnn.training.session import Session
 
-NETWORKS = "lenet:512", "cifar10_quick:128", "googlenet:4", "resnet18:8", "densenet121:2", "resnet50:4"
+NETWORKS = "digits_lenet:64", "alexnet:16", "googlenet:4", "resnet18:8", "densenet121:2", "resnet50:4"
 BASELINE = "baseline:p"
 SLOWER = 20  # times as long take copies for every second plan
 DELAYS = 1e-3  # seconds by which a copy is delayed at most

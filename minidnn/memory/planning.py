@@ -24,6 +24,8 @@ from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.program import Program
 from minidnn.sizes import text
 
+ROUNDING = 1e-9  # a part of a step's seconds
+
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
@@ -138,4 +140,5 @@ def unproved(
 def _eager(placed: Schedule, costs: Costs) -> Schedule:
     """The schedule with copies back that begin as soon as they can, unless the step then takes longer (Costs.drag)."""
     found = eager(placed)
-    return found if simulate(found, costs).seconds <= simulate(placed, costs).seconds else placed
+    longer = simulate(found, costs).seconds > simulate(placed, costs).seconds * (1 + ROUNDING)
+    return placed if longer else found

@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 from minidnn.costs import Costs
+from minidnn.memory import planning
 from minidnn.memory.execution.poison import fillable
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.eager import eager
@@ -104,3 +105,11 @@ def test_best_is_eager_and_not_slower_for_it():
     assert schedule.plan.eager
     plain = placed(program, device, replace(schedule.plan, eager=False))
     assert simulate(schedule, device).seconds <= simulate(plain, device).seconds
+
+
+def test_copies_keep_their_points_where_the_step_would_take_longer(monkeypatch):
+    slow, device = late()
+    quick = eager(slow)
+    assert simulate(planning._eager(slow, device), device).seconds == simulate(quick, device).seconds
+    monkeypatch.setattr(planning, "eager", lambda schedule: slow)
+    assert planning._eager(quick, device) is quick
