@@ -327,7 +327,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--network", default="vgg16:8", metavar="NET:BATCH", help="(default: %(default)s)")
     parser.add_argument("--policies", type=names, default=names(POLICIES), metavar="A,B", help=POLICIES)
     parser.add_argument("--threads", type=positive, default=2, metavar="N", help="(default: 2)")
-    parser.add_argument("--points", type=_several, default=POINTS, metavar="N", help=f"budgets (default: {POINTS})")
+    parser.add_argument("--points", type=several, default=POINTS, metavar="N", help=f"budgets (default: {POINTS})")
     parser.add_argument(
         "--parts", type=_percents, default=[], metavar="P,Q", help="budgets, in percent of the arena of liveness:p"
     )
@@ -341,7 +341,7 @@ def _percents(text: str) -> list[int]:
     return [positive(part) for part in text.split(",")]
 
 
-def _several(text: str) -> int:
+def several(text: str) -> int:
     count = positive(text)
     if count < 2:
         raise argparse.ArgumentTypeError("at least 2")

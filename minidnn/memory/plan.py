@@ -60,6 +60,8 @@ class Plan:
     share:     {a tensor, one stay of a tensor, or an op for its workspace: the tensor or slot whose bytes it takes};
                only for stays begun by a write, since a copy back goes to the bytes that its trip names (Trip.into)
     hold:      tensors whose bytes are kept for the whole step (network-wide allocation)
+    eager:     whether a copy back begins as soon as its bytes are free (memory/lowering/eager.py). If not, it does not
+               begin before its point
     bound:     seconds that no plan within the budget is below (memory/joint/bound.py), where the policy knows it
     """
 
@@ -68,6 +70,7 @@ class Plan:
     algorithm: Mapping[Op, Algorithm] = field(default_factory=dict)
     share: Mapping[Sharing, Tensor | Slot] = field(default_factory=dict)
     hold: frozenset[Tensor] = frozenset()
+    eager: bool = False
     bound: float | None = None
 
 

@@ -11,6 +11,8 @@ from contextlib import contextmanager, suppress
 
 from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError, RingError, host_refusal, refusal
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.lowering.eager import eager
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
@@ -21,6 +23,8 @@ from minidnn.memory.proof.verify import ScheduleError, verify_all
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.program import Program
 from minidnn.sizes import text
+
+ROUNDING = 1e-9  # a part of a step's seconds
 
 
 @contextmanager
@@ -128,5 +132,13 @@ def unproved(
                 ) from None
         placed = place(listing, fixed, base)
         # A search for an arena within the limit may find one where the search for the lowest arena does not.
-        schedules[program.name] = placed if placed.arena <= limit else place(listing, fixed, base, limit)
+        placed = placed if placed.arena <= limit else place(listing, fixed, base, limit)
+        schedules[program.name] = _eager(placed, costs) if plan.eager and costs.staging is None else placed
     return schedules
+
+
+def _eager(placed: Schedule, costs: Costs) -> Schedule:
+    """The schedule with copies back that begin as soon as they can, unless the step then takes longer (Costs.drag)."""
+    found = eager(placed)
+    longer = simulate(found, costs).seconds > simulate(placed, costs).seconds * (1 + ROUNDING)
+    return placed if longer else found

@@ -19,6 +19,7 @@ from minidnn.errors import BadInput, Failed
 from minidnn.formats import floating
 from minidnn.memory.execution.compression import compress, decompress, taken
 from minidnn.memory.execution.device import Device
+from minidnn.memory.execution.poison import fillable
 from minidnn.memory.execution.runtime import Bound, Call, Timed
 from minidnn.memory.execution.threads import page_aligned
 from minidnn.memory.execution.trace import Span, Trace, memory_curve, name_of
@@ -134,6 +135,7 @@ class Machine:
         inputs, early = set(schedule.program.inputs), schedule.program.early
         nothing = self.arena[0:0]
         both: list[list[Bound]] = [[], []] if inputs else [[]]
+        filled = fillable(schedule) if self.debug else set()
         for i, x in enumerate(schedule.instructions):
             if isinstance(x, (Offload, Prefetch)) and x.stay.tensor in inputs:
                 for place, bound in enumerate(both):
@@ -151,7 +153,7 @@ class Machine:
                 one = Bound(i, x.stream, self._copy(loaded, x))
             elif isinstance(x, (Stash, Fetch)):
                 one = Bound(i, x.stream, self._stored(schedule, x))
-            elif isinstance(x, Free) and self.debug and not _refilled(schedule, i):
+            elif isinstance(x, Free) and i in filled:
                 at = schedule.offset[x.buffer]
                 one = Bound(i, "compute", self.runtime.fill(self.arena[at : at + x.buffer.nbytes], 0xFF))
             else:
@@ -406,24 +408,3 @@ def _trace(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
         elif isinstance(x, (Alloc, Free)):
             moments.append((x, now))
     return Trace(tuple(spans), seconds, stall, memory_curve(schedule, moments))
-
-
-def _refilled(schedule: Schedule, i: int) -> bool:
-    """Whether a copy back may write the bytes freed by instruction i before compute's next op.
-
-    Such a copy waits for the op before it, not for the Free, which is no event. So it may run while debug mode fills
-    the freed bytes, and these must not be filled.
-    """
-    freed = schedule.instructions[i]
-    assert isinstance(freed, Free)
-    lo = schedule.offset[freed.buffer]
-    hi = lo + freed.buffer.nbytes
-    for k in range(i + 1, len(schedule.instructions)):
-        x = schedule.instructions[k]
-        if isinstance(x, Compute):
-            return False
-        if isinstance(x, Prefetch):
-            at = schedule.offset[x.stay.buffer]
-            if at < hi and lo < at + x.stay.tensor.nbytes:
-                return True
-    return False

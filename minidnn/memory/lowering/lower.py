@@ -18,7 +18,7 @@ can tell, each wait that it emits is needed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from minidnn.memory.plan import Plan, Point, Slot, Trip
 from minidnn.memory.schedule import (
@@ -189,8 +189,8 @@ class Clocks:
                 mine[s] = theirs[s]
 
 
-class _Lowering:
-    """Emits instructions, and remembers those that later ones must wait for. Used once, by lower()."""
+class Lowering:
+    """Emits instructions, and remembers those that later ones must wait for. Used once."""
 
     def __init__(self) -> None:
         self.instructions: list[Instruction] = []
@@ -222,14 +222,19 @@ class _Lowering:
         self.host_write[s.tensor] = index
 
     def prefetch(self, s: Stay) -> None:
-        # Compute or a copy out may have used the bytes before. Compute's last instruction may come before compute
-        # waited for that copy, and then does not imply that the copy has ended. Hence both waits.
-        self.wait("in", self.last_compute)
-        self.wait("in", self.freed_copy)
+        for index in self.former_users(s):
+            self.wait("in", index)
         self.wait("in", self.host_write.get(s.tensor))
         for index in self.copies.pop(s.buffer, ()):  # copies out of the slot's former members
             self.wait("in", index)
         self.written[s] = self.host_read[s.tensor] = self.emit(Prefetch(s))
+
+    def former_users(self, s: Stay) -> Iterable[int | None]:
+        """Instructions after which the bytes are free that a copy back takes.
+
+        Compute or a copy out may have used the bytes before. Compute's last instruction may come before compute waited
+        for that copy, and then does not imply that the copy has ended. Hence both."""
+        return self.last_compute, self.freed_copy
 
     def leave(self, b: Buffer) -> None:
         """A stay leaves a slot, which is not freed: make compute wait for the copies out as it would at a Free."""
@@ -263,9 +268,13 @@ def _arrival(s: Stay) -> Point:
 
 def lower(program: Program, plan: Plan) -> Listing:
     """The instructions of a complete plan, without offsets. Raises ValueError if the plan contradicts itself."""
-    order, end = plan.order, len(plan.order)
     stays = residencies(program, plan)
-    buffers = group(program, plan, stays)
+    return issue(program, plan, stays, group(program, plan, stays), Lowering())
+
+
+def issue(program: Program, plan: Plan, stays: Sequence[Stay], buffers: Sequence[Buffer], emitter: Lowering) -> Listing:
+    """The instructions of a complete plan with these stays and buffers. Raises ValueError like `lower`."""
+    order, end = plan.order, len(plan.order)
     written: dict[Point, list[Buffer]] = defaultdict(list)
     fetched: dict[Point, list[Buffer]] = defaultdict(list)
     ends: dict[Point, list[Buffer]] = defaultdict(list)
@@ -291,7 +300,6 @@ def lower(program: Program, plan: Plan) -> Listing:
                 raise ValueError(f"a trip of {s.tensor.name} comes back at {s.lo} but does not say when it arrives")
             comes[s.lo if s.arrives.back is None else s.arrives.back].append(s)
             arrivals[s.arrives.arrive].append(s)
-    emitter = _Lowering()
     now: dict[Tensor, Stay] = {}
     runs: dict[Op, int] = defaultdict(int)
     points: list[int] = []

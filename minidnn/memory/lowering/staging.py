@@ -25,13 +25,12 @@ their own pinned places.
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import defaultdict, deque
 from dataclasses import dataclass, field, replace
-from typing import Generic, TypeVar
 
 from minidnn.costs import Staging
 from minidnn.memory.lowering.lower import Clocks
+from minidnn.memory.lowering.ranges import Ranges
 from minidnn.memory.schedule import (
     Compute,
     Fetch,
@@ -46,8 +45,6 @@ from minidnn.memory.schedule import (
     aligned,
 )
 from minidnn.program import Tensor
-
-T = TypeVar("T")
 
 
 class RingTooSmall(ValueError):
@@ -86,38 +83,12 @@ class _Layout:
     top: int = 0  # bytes of the ring in use
 
 
-class _Ranges(Generic[T]):
-    """Ranges of bytes that do not overlap, each with a value."""
-
-    def __init__(self) -> None:
-        self.starts: list[int] = []
-        self.ranges: list[tuple[int, int, T]] = []
-
-    def over(self, lo: int, hi: int) -> slice:
-        """The slice of `ranges` that overlap [lo, hi)."""
-        i = bisect_right(self.starts, lo) - 1
-        if i < 0 or self.ranges[i][1] <= lo:
-            i += 1
-        return slice(i, bisect_left(self.starts, hi))
-
-    def put(self, lo: int, hi: int, what: T) -> None:
-        """Set the value of [lo, hi). All other bytes keep their values."""
-        where = self.over(lo, hi)
-        old, new = self.ranges[where], [(lo, hi, what)]
-        if old and old[0][0] < lo:
-            new.insert(0, (old[0][0], lo, old[0][2]))
-        if old and old[-1][1] > hi:
-            new.append((hi, old[-1][1], old[-1][2]))
-        self.ranges[where] = new
-        self.starts[where] = [r[0] for r in new]
-
-
 class _Ring:
     """The legs that lie in the ring at one moment of a walk over the instructions."""
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes, self.head, self.top = nbytes, 0, 0
-        self.legs: _Ranges[Leg] = _Ranges()
+        self.legs: Ranges[Leg] = Ranges()
         self.intact: dict[Tensor, Leg] = {}  # legs whose bytes still hold the tensor
         self.awaited: dict[Leg, int] = {}  # {leg: number of copies back that have yet to read it}
 
@@ -199,7 +170,7 @@ class _Emitter:
         self.layout = layout
         self.instructions: list[Instruction] = []
         self.clocks = Clocks()
-        self.users: _Ranges[list[int]] = _Ranges()  # instructions that used these bytes since a leg took them
+        self.users: Ranges[list[int]] = Ranges()  # instructions that used these bytes since a leg took them
         self.held: dict[Stream, list[int]] = {"out": [], "in": []}  # waits of a copy stream, kept until its next copy
         self.fetch: dict[Leg, int] = {}  # {leg: index of its Fetch}
 

@@ -7,6 +7,7 @@ A name may end in ":f" (the fastest algorithms that fit the budget, the default)
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 from minidnn.costs import Costs
@@ -60,7 +61,8 @@ OTHERS = "liveness", "recompute_cheap", "sqrt_n", "recompute_all", "vdnn_pp", "a
 
 
 def _best(program: Program, costs: Costs, budget: int) -> Plan:
-    return best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS])
+    plan = best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS])
+    return replace(plan, eager=True)
 
 
 CHOOSING: dict[str, Policy] = {"best": _best, "vdnn_dyn": vdnn_dyn, "superneurons": superneurons}

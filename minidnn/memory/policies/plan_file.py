@@ -66,6 +66,7 @@ def described(program: Program, plan: Plan) -> dict[str, Any]:
         "trips": [_trip(trip, points) for trip in plan.trips],
         "share": {_holder(key, points): _target(value) for key, value in plan.share.items()},
         "hold": sorted(t.name for t in plan.hold),
+        "eager": plan.eager,
     }
 
 
@@ -145,6 +146,7 @@ class _Described:
     trips: list[dict[str, Any]]
     share: dict[str, Any]
     hold: list[str]
+    eager: bool = False
 
 
 @dataclass(frozen=True)
@@ -238,6 +240,7 @@ class _Reader:
             algorithm={self._named(self.ops, op, "op"): self._algorithm(op, *a) for op, a in found.algorithm.items()},
             share=dict(self._share(key, value) for key, value in found.share.items()),
             hold=frozenset(self._named(self.tensors, name, "tensor") for name in found.hold),
+            eager=found.eager,
         )
 
     def _named(self, known: Mapping[str, Any], name: Any, what: str) -> Any:

@@ -6,8 +6,9 @@ and host bytes. A write spoils every other number in the same bytes. When the st
 its final number at its home, and each output on the host.
 
 Vector clocks over the streams show the order. Within a buffer, waits must order a write against any other access. At a
-Free, all accesses of the buffer must precede compute, and the next user of those bytes must come after that Free. So it
-suffices to remember, for each range of bytes, compute's clock when it was freed: n log n in all.
+Free, all accesses of the buffer must precede compute. The next user of those bytes must come after these accesses: so
+does compute, and a copy back must wait. Accesses before the buffer's last write precede that write. So it suffices to
+remember, for each range of bytes, the last accesses when it was freed: n log n in all.
 
 The proof checks the lowering, so it shares only the instruction types with it.
 """
@@ -42,7 +43,7 @@ from minidnn.program import Algorithm, Op, Program, Tensor
 
 Number = Hashable
 STREAM: dict[type, Stream] = {Compute: "compute", Offload: "out", Prefetch: "in", Stash: "store", Fetch: "store"}
-Clock = dict[Stream, int]
+Clock = dict[Stream, int]  # for each stream, an instruction
 
 
 class ScheduleError(Exception):
@@ -77,7 +78,7 @@ class _Bytes:
 
 
 class _Freed:
-    """Ranges of arena bytes, each with compute's clock when it was last freed.
+    """Ranges of arena bytes, each with the last instruction of each stream that used it before it was last freed.
 
     Freeing a range again replaces it, so that all queries together look at no more ranges than there are Frees.
     """
@@ -161,13 +162,16 @@ class _Proof:
         if b not in self.held:
             raise self.fail(f"{b.label} is freed but not allocated")
         bytes_ = self.held.pop(b)
-        mine = self.clock["compute"]
-        for index, stream in [*([bytes_.write] if bytes_.write else []), *((i, s) for s, i in bytes_.reads.items())]:
+        mine, last = self.clock["compute"], dict(bytes_.reads)
+        if bytes_.write is not None:
+            index, stream = bytes_.write
+            last[stream] = max(index, last.get(stream, -1))
+        for stream, index in last.items():
             if mine[stream] < index:
                 raise self.fail(f"{b.label} is freed while instruction {index} ({stream}) may still use it")
         lo, hi = self.s.offset[b], self.s.offset[b] + b.nbytes
         del self.ranges[bisect_left(self.ranges, lo, key=lambda r: r[0])]
-        self.freed.free(lo, hi, dict(mine))
+        self.freed.free(lo, hi, last or dict(mine))
 
     def access(self, stay: Stay, stream: Stream, write: bool) -> _Bytes:
         """The state of the stay's buffer. `stream` must come after all accesses that conflict with this one."""
@@ -178,7 +182,7 @@ class _Proof:
         if bytes_.write is None and stream != "compute":
             lo = self.s.offset[b]
             for _, _, then in self.freed.over(lo, lo + b.nbytes):
-                if any(mine[s] < then[s] for s in STREAMS):
+                if any(mine[s] < index for s, index in then.items()):
                     raise self.fail(f"{stay!r} takes bytes that their former user may still use")
         if bytes_.write is not None and mine[bytes_.write[1]] < bytes_.write[0]:
             raise self.fail(f"{stay!r} races with instruction {bytes_.write[0]} ({bytes_.write[1]}), which writes it")

@@ -45,7 +45,7 @@ from tests.support.policies import FEW
 from tests.support.slow import quick_are
 
 
-@pytest.mark.parametrize("policy", ["baseline:p", *FEW])
+@pytest.mark.parametrize("policy", ["baseline:p", *FEW, "best"])
 @pytest.mark.parametrize("net", quick_are(["residual"], SMALL_NETS))
 def test_calls_follow_the_schedules_and_nothing_races(net, policy):
     """Both programs in one arena; eager, timed, checked and captured steps from both places of the inputs; freed bytes
@@ -371,7 +371,7 @@ def test_inputs_with_one_place_race_with_the_loader(monkeypatch):
 
 
 def test_poison_under_a_copy_back_races(monkeypatch):
-    monkeypatch.setattr(machine, "_refilled", lambda schedule, i: False)
+    monkeypatch.setattr(machine, "fillable", lambda schedule: set(range(len(schedule.instructions))))
     life = faulty(debug=True)
     with pytest.raises(Unfaithful):
         followed(life)

@@ -11,32 +11,14 @@ import pytest
 
 from minidnn.costs import Drag
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.joint.evaluator import AGAIN, COPY, KEEP, Evaluator, TooLong
+from minidnn.memory.joint.evaluator import AGAIN, Evaluator, TooLong
 from minidnn.memory.joint.facts import Facts
-from minidnn.memory.lowering.lower import lower
-from minidnn.memory.lowering.placement import place
-from minidnn.memory.plan import complete
 from minidnn.memory.policies import probe
 from minidnn.memory.proof.verify import verify
 from minidnn.program import FORWARD
+from tests.support.decisions import HUGE, at_random, placed
 from tests.support.oracle import broken
 from tests.support.programs import PROGRAMS, costs, wild_graph
-
-HUGE = 1 << 50
-
-
-def at_random(ev: Evaluator, r: random.Random) -> None:
-    """Decisions at random, some of each kind or nearly none."""
-    copies, runs = r.choice([0, 0.1, 0.5]), r.choice([0, 0.1, 0.5])
-    for i in range(len(ev.slots)):
-        draw = r.random()
-        if ev.may_copy[i] or ev.may_run[i]:
-            ev.fate[i] = COPY if draw < copies and ev.may_copy[i] else KEEP
-            if draw > 1 - runs and ev.may_run[i]:
-                ev.fate[i] = AGAIN
-            ev.hold[i] = r.choice([0, 0, 1, 255])
-    for p, choices in enumerate(ev.facts.choices):
-        ev.choose(p, r.randrange(len(choices)))
 
 
 def check(ev: Evaluator, limit: int) -> None:
@@ -45,7 +27,7 @@ def check(ev: Evaluator, limit: int) -> None:
     outcome = ev.evaluate(limit)
     assert outcome.over == 0
     plan = ev.plan()
-    schedule = place(lower(program, complete(program, device, plan)))
+    schedule = placed(program, device, plan)
     verify(schedule)
     assert broken(schedule) is None
     assert simulate(schedule, device).seconds == pytest.approx(outcome.seconds, rel=1e-12)

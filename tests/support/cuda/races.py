@@ -444,9 +444,9 @@ def lowered(net: str, phases: Sequence[str], early: bool = False) -> tuple[Progr
 def arranged(
     net: str, policy: str, device: CudaDevice, phases: Sequence[str] = ("TRAIN",), early: bool = False
 ) -> Arrangement:
-    """The net's arrangement. vdnn_dyn gets a budget between vdnn_all's and liveness's arenas, so that it offloads."""
+    """The net's arrangement. vdnn_dyn and best get a budget between vdnn_all's and liveness's arenas: they offload."""
     made, costs, budget = lowered(net, phases, early), estimate(device), None
-    if policy == "vdnn_dyn":
+    if policy in ("vdnn_dyn", "best"):
         budget = sum(arrange(made, p, costs, proof=False).arena for p in ("vdnn_all:m", "liveness:p")) // 2
     return arrange(made, policy, costs, budget)
 

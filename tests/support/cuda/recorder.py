@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Literal
 
 import numpy as np
@@ -24,6 +24,7 @@ from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, Write
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.schedule import (
+    STREAMS,
     Arrangement,
     Buffer,
     Compute,
@@ -333,17 +334,29 @@ class Said:
         return self.place.host + self.place.base + self.s.host_offset[t] + turn
 
     def poisonable(self, i: int, freed: Buffer) -> bool:
-        """Whether freed bytes may be poisoned: not if a copy into them is issued before compute's next op, because it
-        would not wait for the poison."""
+        """Whether freed bytes may be poisoned: not if a copy into them does not come after a later op, because it would
+        not wait for the poison."""
         lo, hi = self.s.offset[freed], self.s.offset[freed] + freed.nbytes
-        for x in self.s.instructions[i + 1 :]:
-            if isinstance(x, Compute):
-                break
-            if isinstance(x, Prefetch):
-                at = self.s.offset[x.stay.buffer]
-                if max(at, lo) < min(at + x.stay.tensor.nbytes, hi):
-                    return False
+        for k, op in self.ops_before.items():
+            at = self.s.offset[self.s.instructions[k].stay.buffer]
+            if k > i > op and max(at, lo) < min(at + self.s.instructions[k].stay.tensor.nbytes, hi):
+                return False
         return True
+
+    @cached_property
+    def ops_before(self) -> dict[int, int]:
+        """{each copy back: the last op that it comes after}"""
+        now, after, found = dict.fromkeys(STREAMS, -1), {}, {}
+        for k, x in enumerate(self.s.instructions):
+            if isinstance(x, Wait):
+                now[x.stream] = max(now[x.stream], after[x.on])
+            elif isinstance(x, Compute):
+                now["compute"] = after[k] = k
+            elif isinstance(x, (Offload, Prefetch)):
+                after[k] = now[x.stream]
+                if isinstance(x, Prefetch):
+                    found[k] = now["in"]
+        return found
 
     def computed(self, x: Compute) -> Iterator[tuple[tuple, tuple[Access, ...]]]:
         """(call, accesses) of each work of an op. A work accesses all of each tensor that it gets a pointer to."""
