@@ -4,8 +4,8 @@
 
 For ResNets of growing depth and each policy it measures CPU seconds (one thread; medians of three runs) from reading
 the net to proved schedules. From these it fits the exponent k of seconds ~ ops^k, and for comparison the k of n log n
-over the same points. `best` plans for half of the arena that liveness:p takes; the others have room for all. CPU
-seconds count what other programs on the machine take as little as may be; wall seconds are told beside them.
+over the same points. `best` plans for half of the arena that liveness:p takes; the others have room for all. Wall
+seconds stand beside the CPU seconds; other programs on the machine make them longer.
 """
 
 from __future__ import annotations
