@@ -130,6 +130,16 @@ def summary(all_rows: Sequence[Row]) -> list[str]:
     ]
 
 
+def save(name: str, headings: Sequence[str], lines: Sequence[Sequence[str]], notes: Sequence[str], made: Row) -> None:
+    """Write a table with notes, and the document `made`, to benchmarks/results/NAME-<machine>.md and .json."""
+    text = "\n".join("| " + " | ".join(line) + " |" for line in (headings, ["---"] * len(headings), *lines))
+    path = RESULTS / f"{name}-{machine.slug(made['machine']['cpu'])}-{made['machine']['cores']}.md"
+    with replacing(path) as file:
+        file.write(f"{text}\n\n" + "\n".join(notes) + "\n")
+    with replacing(path.with_suffix(".json")) as file:
+        table.dump(made, file)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--networks", default=",".join(NETWORKS), help="NET:BATCH:GPU,...")
@@ -150,14 +160,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         table.plain(HEADINGS, [cells(r) for r in all_rows])
         print("\n".join(summary(all_rows)))
     if args.save:
-        lines = [HEADINGS, ["---"] * len(HEADINGS), *map(cells, all_rows)]
-        text = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-        m = document["machine"]
-        path = RESULTS / f"gaps-{machine.slug(m['cpu'])}-{m['cores']}.md"
-        with replacing(path) as file:
-            file.write(f"{text}\n\n" + "\n".join(summary(all_rows)) + "\n")
-        with replacing(path.with_suffix(".json")) as file:
-            table.dump(document, file)
+        save("gaps", HEADINGS, [cells(r) for r in all_rows], summary(all_rows), document)
     return 0
 
 
