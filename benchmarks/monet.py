@@ -106,9 +106,8 @@ def rows(network: str) -> Iterator[Row]:
             for way, ours in ways.items():
                 for name, taken in zip((f"{way}_bound_percent", f"{way}_percent"), ours.at(budget), strict=True):
                     row[name] = None if taken is None else 100 * (taken / seconds - 1)
-            if (
-                row["alone_bound_percent"] is not None and row["joint_bound_percent"] is not None
-            ):  # its plans are joint, too
+            if row["alone_bound_percent"] is not None and row["joint_bound_percent"] is not None:
+                # Plans of re-runs alone are joint plans, too.
                 row["alone_bound_percent"] = max(row["alone_bound_percent"], row["joint_bound_percent"])
             yield row | {"cpu_seconds": time.process_time() - begin}
 
