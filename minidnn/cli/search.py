@@ -12,7 +12,7 @@ from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
 from minidnn.program import Program
-from minidnn.visible import say
+from minidnn.visible import say, status
 
 SECONDS = 600
 
@@ -36,26 +36,32 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.memory.policies import names
     from minidnn.report import search as report
     from minidnn.report import table
+    from minidnn.study.search import largest
 
     policies = subject.policies_of(args) or names()
     subject.check_policies(policies, sizes=True)
-    look, about, model = (_batch if args.max == "batch" else _depth)(args)
+    make, series, probes, about, model = (_batch if args.max == "batch" else _depth)(args)
     costs = subject.costs_of(about, args.gpu, sizes=True)
     budget, host_budget = about.setting.budget, about.setting.host_budget
     budget = costs.memory if budget is None else budget
     rows: list[dict[str, Any]] = []
+    beyond = None
 
     def say() -> None:
+        document = {"rows": rows, "format": about.setting.format, "host_budget": host_budget, "excluded": beyond}
         if args.json:
-            table.dump({"rows": rows, "format": about.setting.format, "host_budget": host_budget})
+            table.dump(document)
         else:
             title = model if args.max == "batch" else f"{model}, batch {about.batch}"
-            report.show(rows, args.max, f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.setting.format)}")
+            title = f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.setting.format)}"
+            report.show(document, args.max, title)
 
     try:
         for policy in policies:
-            found = look(policy, costs, budget, host_budget, args.seconds, _progress(args.max, policy, budget))
+            watch = _progress(args.max, policy, budget)
+            found = largest(make, series, policy, costs, budget, probes, host_budget, args.seconds, watch)
             rows.append(_row(found, args.max, model, about, costs, budget))
+        beyond = _excluded(make, series, costs, budget, rows, args.max)
     except BaseException:  # mostly Ctrl-C: show the rows found so far, since they took long to find
         if rows:
             say()
@@ -64,13 +70,29 @@ def run(args: argparse.Namespace) -> int:
     return 0  # also if nothing fits: that is a result, not a failure
 
 
-Look = Callable[..., Any]
+Make = Callable[[int], Sequence[Program]]
 
 
-def _batch(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
+def _excluded(make: Make, series: Any, costs: Any, budget: int, rows: Any, what: str) -> dict[str, int] | None:
+    """The smallest size that the bound excludes; None if there is none, or no solver."""
+    from minidnn.memory.joint.linear import NoSolver
+    from minidnn.study.search import excluded
+
+    most = max((row[what] for row in rows if row[what] is not None), default=None)
+    try:
+        found = excluded(make, series, costs, budget, most, lambda size: status(f"the bound of {what} {size}"))
+    except NoSolver as reason:
+        say(f"minidnn: no bound, since that {reason}", file=sys.stderr)
+        return None
+    finally:
+        status()
+    return None if found is None else {what: found.size, "least_bytes": found.least}
+
+
+def _batch(args: argparse.Namespace) -> tuple[Make, Any, tuple[int, int], subject.Subject, str]:
     from minidnn.errors import InvalidInput
     from minidnn.schema.caffe import LARGEST
-    from minidnn.study.search import Series, largest
+    from minidnn.study.search import Series
 
     if args.batch:
         raise InvalidInput("--max batch looks for the batch: leave out --batch")
@@ -80,20 +102,13 @@ def _batch(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
         raise InvalidInput(f"--step {step}: there is no batch of more than {LARGEST}")
     series = Series(step, step, LARGEST // step * step)
     start = series[series.number(about.batch or 1)]
-    probes = (start, 4 * start)
-
-    def look(policy: str, costs: Any, budget: int, host: int | None, seconds: float, watch: Any) -> Any:
-        return largest(
-            lambda batch: _late(about.at_batch(batch)), series, policy, costs, budget, probes, host, seconds, watch
-        )
-
-    return look, about, about.name
+    return lambda batch: _late(about.at_batch(batch)), series, (start, 4 * start), about, about.name
 
 
-def _depth(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
+def _depth(args: argparse.Namespace) -> tuple[Make, Any, tuple[int, int], subject.Subject, str]:
     from minidnn import zoo
     from minidnn.errors import InvalidInput
-    from minidnn.study.search import Series, largest
+    from minidnn.study.search import Series
 
     family = zoo.family(args.file)
     _, first, step = zoo.DEPTHS[family]
@@ -107,14 +122,7 @@ def _depth(args: argparse.Namespace) -> tuple[Look, subject.Subject, str]:
         return subject.read(argparse.Namespace(**{**vars(args), "file": f"{family}{depth}"}))
 
     about = at(first)
-    probes = (first, first + 16 * step)
-
-    def look(policy: str, costs: Any, budget: int, host: int | None, seconds: float, watch: Any) -> Any:
-        return largest(
-            lambda depth: _late(at(depth).programs), series, policy, costs, budget, probes, host, seconds, watch
-        )  # fmt: skip
-
-    return look, about, family
+    return lambda depth: _late(at(depth).programs), series, (first, first + 16 * step), about, family
 
 
 def _late(programs: Sequence[Program]) -> list[Program]:

@@ -18,13 +18,20 @@ ENDED = "* ended by --seconds: what lies between found and next was not tried."
 SPARED = ("searched", "plans", "host", "one step")
 
 
-def show(rows: Sequence[Row], what: str, title: str) -> None:
-    """Print a row per policy, and below them the meaning of the columns. what: "batch" or "depth"."""
+def show(document: Row, what: str, title: str) -> None:
+    """Print a row per policy, and below them the meaning of the columns and what the bound excludes.
+
+    what: "batch" or "depth"
+    """
+    rows: Sequence[Row] = document["rows"]
     headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
     plain(headings, [_line(r, what) for r in rows], title, spare=SPARED)
     say(MEANING)
     if any(r["ended"] for r in rows):
         say(ENDED)
+    if beyond := document["excluded"]:
+        needs = size(beyond["least_bytes"])
+        say(f"No plan of any policy places {what} {beyond[what]}: the bound asks for {needs} (docs/policies.md).")
 
 
 def _line(r: Row, what: str) -> list[str]:

@@ -14,8 +14,7 @@ from minidnn.costs import Costs
 from minidnn.errors import BadInput, few
 from minidnn.memory.budget import BudgetError, RingError
 from minidnn.memory.execution.simulator import simulate
-from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.bound import least_budget
 from minidnn.memory.joint.linear import NoSolver
 from minidnn.memory.lowering.placement import homes
 from minidnn.memory.plan import Plan
@@ -199,10 +198,8 @@ class _Search:
 
 def least(programs: Sequence[Program], costs: Costs) -> int | None:
     """Bytes: no plan of the bound's family keeps a budget below this, whatever the policy; None without highspy."""
-    programs = _late(programs)
-    base = homes(*programs)[1]
     try:
-        return max(LowerBound(Facts(p, costs)).least() + base - homes(p)[1] for p in programs)
+        return least_budget(_late(programs), costs)
     except NoSolver:
         return None
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from math import floor, inf
 
 from minidnn.costs import Costs
+from minidnn.memory.joint.bound import least_budget
 from minidnn.memory.planning import unproved
 from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Arrangement
@@ -92,6 +93,44 @@ def largest(
     Raises ScheduleError if the result's schedule cannot be proved (a bug), NoSuchPolicy for an unknown policy.
     """
     return _Search(make, series, policy, costs, budget, host_budget, seconds, watch).run(probes)
+
+
+@dataclass(frozen=True)
+class Excluded:
+    """A size of which no plan keeps the budget, whatever the policy (memory/joint/bound.py).
+
+    least: bytes that the bound asks for
+    """
+
+    size: int
+    least: int
+
+
+def excluded(
+    make: Make, series: Series, costs: Costs, budget: int, found: int | None, tell: Callable[[int], None]
+) -> Excluded | None:
+    """The smallest size found that the bound excludes; None if it excludes none of the series.
+
+    found: the largest size that a policy places, or None: the search begins there, in growing steps, and then halves
+    tell:  called with each size before the bound is asked
+
+    The next smaller size of the series is not excluded. Raises linear.NoSolver without the package highspy.
+    """
+
+    def least(number: int) -> int:
+        tell(series[number])
+        return least_budget(make(series[number]), costs)
+
+    low, stride = (-1 if found is None else series.number(found)), 1
+    high, needs = series.top + 1, 0
+    while high - low > 1:
+        number = min(low + stride, series.top) if high > series.top else (low + high) // 2
+        asked = least(number)
+        if asked > budget:
+            high, needs = number, asked
+        else:
+            low, stride = number, 2 * stride
+    return None if high > series.top else Excluded(series[high], needs)
 
 
 class _Search:

@@ -9,6 +9,7 @@ import pytest
 from minidnn.cli.main import main
 from minidnn.costs import profile
 from minidnn.memory.budget import BudgetError
+from minidnn.memory.joint.bound import least_budget
 from minidnn.memory.planning import arrange, unproved
 from minidnn.memory.proof.verify import ScheduleError
 from minidnn.programs.autodiff import differentiate
@@ -139,6 +140,16 @@ def test_series_have_numbers():
     assert series.number(1e30) == series.top and series[series.top] <= 99_999 < series[series.top + 1]
 
 
+@pytest.mark.parametrize("found", [None, 1, 40])
+def test_the_bound_excludes_the_size_that_it_names_and_not_the_one_before(found):
+    budget, asked = 12 * MIB, []
+    beyond = search.excluded(programs, BATCHES, COSTS, budget, found, asked.append)
+    needs = [least_budget(programs(size), COSTS) for size in (beyond.size - 1, beyond.size)]
+    assert needs[0] <= budget < needs[1] == beyond.least and len(asked) < 20
+    assert largest(programs, BATCHES, "vdnn_dyn", COSTS, budget, (1, 4)).size < beyond.size
+    assert search.excluded(programs, Series(1, 1, 2), COSTS, budget, 1, asked.append) is None
+
+
 # -- from the command line
 
 
@@ -155,6 +166,8 @@ def test_batches_of_a_model(capsys):
     for row in (base, vdnn):
         assert row["live_peak_bytes"] <= row["arena_bytes"] <= row["peak_bytes"] <= row["budget"] == 50 * MIB
         assert row["next_bytes"] > row["budget"] and row["tried"] >= 4 and row["seconds"] > 0 and not row["ended"]
+    excluded = json.loads(out.out)["excluded"]
+    assert excluded["batch"] > vdnn["batch"] and excluded["least_bytes"] > 50 * MIB
     assert f"vdnn_all:m: batch {vdnn['batch']} fits" in out.err and "at its leanest" in out.err
 
 
@@ -171,7 +184,8 @@ def test_a_solver_s_momentum_counts(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_depths_of_a_family(capsys):
+def test_depths_of_a_family(capsys, monkeypatch):
+    monkeypatch.setattr(search, "excluded", lambda *_: None)  # the bound allows depths of thousands here
     argv = ("--max", "depth", "--batch", "1", "--budget", "720MB", "--policy", "liveness:m")
     (row,) = json.loads(answer(capsys, "superneurons_resnet", *argv).out)["rows"]
     assert (
@@ -187,6 +201,7 @@ def test_a_table_says_what_it_means(capsys):
     assert main([*argv, "--budget", "1MiB"]) == 0
     out = capsys.readouterr().out
     assert "none" in out and "largest tried" in out and "ended" not in out
+    assert "No plan of any policy places batch 1: the bound asks for" in out
     assert main([*argv, "--budget", "50MiB", "--step", "16"]) == 0
     assert "cifar10_quick, 50.0 MiB" in capsys.readouterr().out
 
