@@ -66,6 +66,20 @@ def test_deviation():
     assert of(0.0, 3) is None, "no ratio to nothing"
 
 
+def test_a_reason_that_was_tried(capsys):
+    """`tried` is ours with the reason's fact changed; it explains a row if it is within a tenth of the paper's."""
+    some = [
+        Row("vdnn", "Table 1", "net", "MiB", 100.0, 130.0, "a fact", 101.0),
+        Row("vdnn", "Table 1", "net two", "MiB", 100.0, 130.0, "another", 125.0),
+        Row("vdnn", "Table 1", "net three", "MiB", 100.0, 109.0),
+    ]
+    found = [r.as_dict() for r in some]
+    assert [r.left for r in some] == [pytest.approx(0.01), 0.25, None]
+    assert "(2 by more than 10%, 1 of them explained by a trial)" in figures.summary(found)
+    figures.show(found)
+    assert "tried" in (said := capsys.readouterr().out) and "+1.0 %" in said and "+25.0 %" in said
+
+
 def test_tables_and_page(capsys):
     some = [
         Row("vdnn", "Table 1", "net <one>", "peak, MiB", 886.230, 886.2304, "read"),
@@ -102,7 +116,7 @@ def test_the_verb(monkeypatch, tmp_path, capsys):
     assert [r["system"] for r in found] == ["vdnn", "vdnnpp", "superneurons", "layrub", "accudnn"]
     assert found[0] == {
         "system": "vdnn", "figure": "Table 1", "case": "net", "quantity": "MiB", "paper": 1.0, "ours": 2.0,
-        "deviation": 1.0, "reason": "why",
+        "deviation": 1.0, "reason": "why", "tried": None, "left": None,
     }  # fmt: skip
     assert "Layrub" in path.read_text()
     assert main(["reproduce", "layrub"]) == 0
