@@ -98,7 +98,7 @@ def test_tables_and_page(capsys):
         and "needs the card" in said
     )
     assert "read" not in said, "no reason for what does not differ"
-    assert figures.summary(found).startswith("3 figures: 2 equal, 0 more within 5%, 1 further off; 1 that cannot")
+    assert figures.summary(found).startswith("3 figures: 2 equal, 0 more within 5%, 1 further off (1 by more than 10%")
     page = figures.page(found, "notes", "0")
     assert (
         "net &lt;one&gt;" in page and "http" not in page.replace("http://www.w3.org", "") and "needs the card" in page

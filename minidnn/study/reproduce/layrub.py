@@ -42,8 +42,8 @@ WIDER = (
     "so only the ratios to Caffe can be compared. No net that was tried has its bars"
 )
 MODEL = (
-    "simulated with the profile of the K40, whose rates were not fitted to this paper; Layrub's calls of cudaMalloc and "
-    "its barriers on the host have no cost in it. Not explained: nothing that was tried moves all nets"
+    "simulated with the profile of the K40, whose rates were not fitted to this paper; calls of cudaMalloc and "
+    "barriers on the host have no cost in it. Not explained: nothing that was tried moves all nets"
 )
 BARS = "tried: the mean of the paper's own bars of these nets, so the 58.2 % are of other cases than Figure 11's"
 

@@ -69,7 +69,8 @@ def whole(name: str, batch: int) -> Row:
     """The row of Figure 12."""
     ours, beside = _arena(name, batch, HYBRID), process()
     shown = paper.WHOLE["resnet50", 32] - paper.RUNTIME[50][1]
-    why = f"the process's memory by nvidia-smi; tried: with {beside}, as in Table 6, and {shown:.0f} MiB more, of ResNet-50"
+    why = f"the process's memory by nvidia-smi; tried: with {beside}, as in Table 6, and {shown:.0f} MiB that ResNet-50"
+    why += " takes more here than there"
     tried = ours + beside.beside(name) + shown
     return Row(
         SYSTEM, "Figure 12", f"{title(name)} ({batch}), Layrub", "in all, MiB", paper.WHOLE[name, batch], ours, why,

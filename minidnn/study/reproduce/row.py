@@ -16,7 +16,7 @@ class Row:
     """One number of a paper and ours, both in the unit that `quantity` names ("peak, MiB").
 
     `paper` is None if the paper gives no number. `ours` is None if there is none, and then `reason` says why. Where
-    `reason` names a fact of the paper that could be tried, `tried` is ours with that fact, and nothing else, changed."""
+    `reason` names a fact of the paper that could be tried, `tried` is ours with that fact alone changed."""
 
     system: str  # "superneurons"
     figure: str  # "Table 1", "Figure 11", "section III-C"

@@ -25,13 +25,16 @@ TITLES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "vgg19": "VGG-16", "vdnn
 READ = "read off a bar"
 PREFETCH = "Figure 10 taken literally prefetches one map earlier than the paper's largest layer holds"
 TRIED = (
-    "workspaces and seconds are the profile's, fitted to all nets as a whole (docs/costs.md); tried: with this net's own "
-    "largest workspace (Figure 4) and speed of baseline:m (Figure 14)"
+    "workspaces and seconds are the profile's, fitted to all nets as a whole (docs/costs.md); tried: with this net's "
+    "own largest workspace (Figure 4) and speed of baseline:m (Figure 14)"
 )
-FITTED = "the profile's one efficiency of implicit GEMM, {}, is fitted to all nets (docs/costs.md); this net's would be {:.2f}"
+FITTED = "one efficiency of implicit GEMM, {}, is fitted to all nets (docs/costs.md); this net's would be {:.2f}"
 LARGEST = "one formula gives all workspaces (docs/costs.md); cuDNN 4 chose algorithms layer by layer"
-ENDED = f"its trials end with no offload or conv here, since bytes are packed and freed to the byte, with {{}} in the paper; {TRIED}, and with that plan"
-DEEP = "not explained: with workspaces scaled to the paper's baseline it is further off; its layers' algorithms are not said"
+ENDED = (
+    "its trials end with no offload or conv here, since bytes are packed and freed to the byte, with {} in the paper; "
+    f"{TRIED}, and with that plan"
+)
+DEEP = "not explained: with workspaces scaled to the paper's baseline it is further off"
 SLICES = "Concat's inputs are slices of its output, in which the paper's bytes fit best. {}"
 SHORT = "Not explained: 156 MiB less is what the 3x3 convolutions read behind their reductions, but nothing says so"
 MEAN = "The mean over this net's ops; how the paper weighs its many small layers is not said"
@@ -133,8 +136,7 @@ def _googlenet() -> Iterator[Row]:
             why = SLICES.format(f"With copies: {c.average / MIB:.0f}. {MEAN}")
             yield Row(SYSTEM, "Figure 11", f"{case}, {policy}", "average, MiB", average, f.average / MIB, why)
     everything = f"With copies: {copied['vdnn_all:m'].offloaded / MIB:.0f}"
-    why = (SHORT, SLICES.format(everything))
-    yield from _offloaded(case, paper.GOOGLENET_OFFLOADED, found, why)
+    yield from _offloaded(case, paper.GOOGLENET_OFFLOADED, found, (SHORT, SLICES.format(everything)))
 
 
 def _deep(name: str, bars: tuple[float, float, float]) -> Iterator[Row]:

@@ -1,4 +1,4 @@
-"""The headlines of vDNN's abstracts: of the first version (arXiv, February 2016), on a K40, and of the published one."""
+"""The headlines of vDNN's abstracts: of the first version (arXiv, February 2016) on a K40, and of the published."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ TRIED = ("vdnn_dyn", "vdnn_conv:p", "vdnn_all:p", "vdnn_all:m")
 TITLES = {"alexnet": "AlexNet", "overfeat": "OverFeat", "vdnn_googlenet": "GoogLeNet"}
 
 SAVING = "average memory saved, %"
-DYNAMIC = (
-    "that version's text was not available, and it does not say in its abstract which policy saves this. By ours: {}"
-)
+DYNAMIC = "that version's text was not available, and its abstract does not say which policy saves this. By ours: {}"
 MOST = "vdnn_all:m against baseline:p, as Figure 11's bars have it"
 CLOSER = (
-    "on the K40's profile implicit GEMM reaches {:.2f} of the speed of the fastest algorithms on this net, so leaner ones "
-    "cost little; tried: with {:.2f}, that of the published paper's Titan X (Figure 14)"
+    "on the K40's profile the leanest algorithms have {:.2f} of the fastest ones' speed on this net, so they cost"
+    " little; tried: with {:.2f}, that of the published paper's Titan X (Figure 14)"
 )
 
 

@@ -1,5 +1,5 @@
-"""vDNN's numbers (Rhu et al., MICRO 2016). Bars were measured in its vector drawings, where one pixel is some 10 to 25 MB.
-MB are MiB. Our vgg19 is the paper's VGG-16."""
+"""vDNN's numbers (Rhu et al., MICRO 2016). Bars were measured in its vector drawings, where one pixel is some 10 to 25
+MB. MB are MiB. Our vgg19 is the paper's VGG-16."""
 
 from __future__ import annotations
 
