@@ -26,7 +26,7 @@ from minidnn.study.reproduce.layrub_plans import (
     title,
     without_sums,
 )
-from minidnn.study.reproduce.layrub_process import largest_batches, runtime, whole
+from minidnn.study.reproduce.layrub_process import beside_vdnn, largest_batches, runtime, whole
 from minidnn.study.reproduce.papers import layrub as paper
 from minidnn.study.reproduce.row import MIB, Row, Tell
 
@@ -79,6 +79,7 @@ def rows(tell: Tell) -> Iterator[Row]:
         found = {policy: arranged(name, batch, policy) for policy in (CAFFE, OWN)}
         yield _speed("Figure 13", name, batch, 1 / speed, _slower(found))
     yield from runtime(tell)
+    yield from beside_vdnn(tell)
     yield from largest_batches(tell)
     yield from _others()
 

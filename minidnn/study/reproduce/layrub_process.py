@@ -13,6 +13,7 @@ from functools import cache, partial
 
 from minidnn.costs import profile
 from minidnn.program import Program
+from minidnn.study.compare import planned
 from minidnn.study.reproduce.layrub_plans import (
     CAFFE,
     HYBRID,
@@ -95,6 +96,16 @@ def runtime(tell: Tell) -> Iterator[Row]:
                 yield Row(SYSTEM, "Table 6", f"{case}, {TITLES[policy]}", "in all, MiB", bar, ours, why, tried)
         own = _arena(name, BATCH, OWN)
         yield Row(SYSTEM, "Table 6", f"{case}, {TITLES[OWN]}", "in all, MiB", None, own, "the arena, of everything")
+
+
+def beside_vdnn(tell: Tell) -> Iterator[Row]:
+    """ResNet-1517, which the paper trains in 12 GB, under vDNN with each set of facts."""
+    for facts in ("caffe", "layrub2018", "vdnn2016", "default"):
+        tell(f"Layrub: ResNet-1517 under vDNN, facts {facts}")
+        arrangement, _ = planned(lowered("resnet1517", BATCH, facts, TRAINING), "vdnn_all:m", caffes(profile("k40")))
+        why = f"the arena; it {'fits' if arrangement.arena <= K40 else 'does not fit'} into the card's 11580 MiB"
+        case, ours = f"ResNet-1517 ({BATCH}), vdnn_all:m, facts {facts}", arrangement.arena / MIB
+        yield Row(SYSTEM, "ResNet-1517 beside vDNN", case, "in all, MiB", None, ours, why)
 
 
 def largest_batches(tell: Tell) -> Iterator[Row]:

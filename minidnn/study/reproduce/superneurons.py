@@ -25,6 +25,7 @@ from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
 from minidnn.study.layer_steps import LayerSteps, layer_steps
+from minidnn.study.reproduce.papers import superneurons as papers
 from minidnn.study.reproduce.row import MIB, Row, Tell
 from minidnn.study.search import Largest, Series, largest
 from minidnn.training.solver_file import understand
@@ -32,7 +33,6 @@ from minidnn.training.solver_file import understand
 SYSTEM = "superneurons"
 GB = 10**9
 K40 = 12 * GB
-UNITS = 2500  # residual units of the deepest net of section 4, at batch 1
 ALL = 1 << 50  # bytes: no budget stands in the way
 COSTS = replace(profile("k40"), memory=K40)
 TRAINED = TrainSpec(SGD(momentum=0.9))
@@ -48,9 +48,7 @@ LARGER = (
     "the largest multiple of 16 that is planned and proved within 12 GB and 256 GiB of the host; tried: with the"
     " paper's facts and its three techniques, without the cache."
 )
-BATCH_NORM = (
-    "with BatchNorm's three maps, in 12 GB to the byte; not explained, since Caffe's grid of batches is not said"
-)
+BATCH_NORM = "with BatchNorm's three maps, in 12 GB to the byte; not explained: its grid of batches is not said"
 CACHE = (
     "what convolutions write, out and back, in GiB; the paper's figures grow exactly twice as fast with the batch."
     " Tried: twice ours, as if each copy counted twice. 0.25 GB remain at every batch"
@@ -122,18 +120,12 @@ def series(tell: Tell) -> Found:
     yield row("cost-aware recomputation", "superneurons_cost_aware", "step of the peak", 44, again.peak_step)
 
 
-TABLE_1 = {  # extra forwards and peak, MB
-    "AlexNet (200)": {"speed": (14, 993.018), "memory": (23, 886.23), "cost_aware": (17, 886.23)},
-    "ResNet50": {"speed": (84, 455.125), "memory": (118, 401), "cost_aware": (85, 401)},
-}
-
-
 def table_1(tell: Tell) -> Found:
     made = {
         "AlexNet (200)": lambda: program("superneurons_alexnet", 200),
         "ResNet50": lambda: one_norm("resnet50", 16),
     }
-    for name, wanted in TABLE_1.items():
+    for name, wanted in papers.TABLE_1.items():
         tell(f"SuperNeurons: recomputation of {name}")
         p = made[name]()
         for how, (again, peak) in wanted.items():
@@ -150,12 +142,9 @@ def table_2(tell: Tell) -> Found:
         yield "Table 2", name, "speed with a memory pool, relative", gain, None, POOL
 
 
-TABLE_3 = {256: (2.56, 0), 384: (3.72, 0), 512: (4.88, 0), 640: (6.03, 0), 896: (8.35, 0), 1024: (9.50, 0.88)}
-
-
 def table_3(tell: Tell) -> Found:
     most = 0.0
-    for batch, (without, with_) in TABLE_3.items():
+    for batch, (without, with_) in papers.TABLE_3.items():
         tell(f"SuperNeurons: transfers of AlexNet ({batch})")
         p = program("superneurons_alexnet", batch)
         pooled, cached = schedule(p, "superneurons_offload:p"), schedule(p, "superneurons", K40)
@@ -197,31 +186,23 @@ def table_4(tell: Tell) -> Found:
     reason = "the first depth of the family not below the paper's; `minidnn search --max depth` finds the deepest"
     yield "Table 4", "ResNet, batch 16, SuperNeurons", "layers", 1920, ours, reason if ours else "it does not fit"
     tell("SuperNeurons: a ResNet of 2500 units at batch 1 (one plan, two minutes or more)")
-    deep = program(f"superneurons_resnet{3 * UNITS + 2}", 1, "default", TrainSpec(SGD()))
+    deep = program(f"superneurons_resnet{3 * papers.UNITS + 2}", 1, "default", TrainSpec(SGD()))
     reason = "planned and proved in 12 GB with plain SGD; with momentum its weights and history alone take 20 GiB"
     try:
         arrange([deep], "superneurons_cost_aware:m", COSTS, K40)
-        units: int | None = UNITS
+        units: int | None = papers.UNITS
     except BudgetError:
         units = None
-    yield "section 4", "ResNet, batch 1, SuperNeurons", "residual units", UNITS, units, reason
+    yield "section 4", "ResNet, batch 1, SuperNeurons", "residual units", papers.UNITS, units, reason
     for name, depth in (("Caffe", 148), ("MXNet", 480), ("Torch", 152), ("TensorFlow", 592)):
         yield "Table 4", f"ResNet, batch 16, {name}", "layers", depth, None, OTHERS
 
 
-TABLE_5 = {  # largest batch: Caffe's, SuperNeurons'
-    "superneurons_alexnet": ("AlexNet", 768, 1792),
-    "vgg16": ("VGG16", 48, 224),
-    "inception_v4": ("InceptionV4", 16, 240),
-    "resnet50": ("ResNet50", 24, 384),
-    "resnet101": ("ResNet101", 16, 256),
-    "resnet152": ("ResNet152", 16, 176),
-}
 GRID = 16  # the paper's batches are multiples of it, but for AlexNet's 8 of them
 
 
 def table_5(tell: Tell) -> Found:
-    for name, (title, caffe, paper) in TABLE_5.items():
+    for name, (title, caffe, paper) in papers.TABLE_5.items():
         tell(f"SuperNeurons: the largest batch of {title}")
         found = largest_batch(name, paper, "default", "superneurons")
         tried = largest_batch(name, paper, "superneurons", "superneurons_cost_aware:m")
