@@ -57,8 +57,8 @@ class BatchNorm(Layer):
         if self.running():
             yield s.op("batch_norm.inference", [x, *sums], [y], attrs, [(x, y)], x.size, name="forward")
             return
-        batch, copy = self.batch(s), self.copy(s)
-        yield s.op("batch_norm.forward", [x], [y, *batch, *copy], attrs, [(x, y)] if copy else (), x.size)
+        batch, copy, scratch = self.batch(s), self.copy(s), self.scratch(s, "temp")
+        yield s.op("batch_norm.forward", [x], [y, *batch, *copy, *scratch], attrs, [(x, y)] if copy else (), x.size)
         if s.train:
             yield s.op("batch_norm.statistics", [*batch, *sums], sums, attrs, flops=2 * batch[0].size)
 
@@ -71,11 +71,22 @@ class BatchNorm(Layer):
             )  # fmt: skip
         else:
             reads = [*(self.copy(s) or [x]), *self.batch(s), dy]
-            yield s.op("batch_norm.backward", reads, [dx], self.attrs(x), [(dy, dx)], x.size)
+            yield s.op(
+                "batch_norm.backward",
+                reads,
+                [dx, *self.scratch(s, "copied_gradient")],
+                self.attrs(x),
+                [(dy, dx)],
+                x.size,
+            )
 
     def copy(self, s: Site) -> list[Tensor]:
         """The normalized x, kept for backward so that forward can work in place, as in Caffe; empty by default."""
         return [s.extra("normalized", s.x[0].shape)] if s.facts.norm == "copy" and s.train else []
+
+    def scratch(self, s: Site, name: str) -> list[Tensor]:
+        """Another of Caffe's maps as large as x, in which it computes: temp_ forward, the diff of x_norm_ backward."""
+        return [s.extra(name, s.x[0].shape)] if s.facts.norm == "copy" and s.train else []
 
     def batch(self, s: Site) -> list[Tensor]:
         """The batch's mean and variance, each (C,), which forward keeps for backward."""

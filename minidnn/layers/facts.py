@@ -17,6 +17,7 @@ class Facts:
     relu:  the same for ReLU's backward: "y", "xy", or "mask" (a byte per element)
     lrn:   the same for LRN's backward: "x" or "xy"
     norm:  what BatchNorm and Scale keep for backward: "x", or "copy", a copy of their own so that they work in place
+           (BatchNorm then has two more maps to compute in, as in Caffe)
     first_dx: whether layers that read the data compute a gradient for it (Caffe's force_backward)
     fork:  what the consumers of an activation read if there are several: "view" (itself), or "copy" (a copy of it)
     sum:   the gradients of an Eltwise sum: "view" (dy itself), or "copy" (a tensor for each)

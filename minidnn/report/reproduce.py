@@ -26,6 +26,7 @@ TITLES = {
     "accudnn": "AccUDNN (ICCD 2019), AccUDNN-style",
 }
 CLOSE = 0.05  # figures count as close up to this deviation: a bar in a paper cannot be read more precisely
+FAR = 0.1  # figures further off than this want a reason that was tried
 EXACT = 0.0005  # figures count as equal below this deviation
 
 
@@ -55,10 +56,28 @@ def exact(paper: float | None, ours: float | None) -> tuple[str, str]:
 
 
 def deviation(row: Row) -> str:
-    off = row["deviation"]
-    if off is None:
+    if row["deviation"] is None:
         return "–" if row["ours"] is None or row["paper"] is None else "differs"
+    return _per_cent(row["deviation"])
+
+
+def left(row: Row) -> str:
+    """The deviation of `tried`; empty if nothing was tried."""
+    return "" if row["left"] is None else _per_cent(row["left"])
+
+
+def _per_cent(off: float) -> str:
     return "equal" if abs(off) < EXACT else f"{100 * off:+.1f} %"
+
+
+def far(rows: Iterable[Row]) -> list[Row]:
+    """The rows that deviate by more than a tenth."""
+    return [r for r in rows if r["deviation"] is not None and abs(r["deviation"]) > FAR]
+
+
+def explained(row: Row) -> bool:
+    """Whether the fact that the reason names, once changed, brings ours to within a tenth of the paper's figure."""
+    return row["left"] is not None and abs(row["left"]) <= FAR
 
 
 def summary(rows: Sequence[Row]) -> str:
@@ -68,6 +87,8 @@ def summary(rows: Sequence[Row]) -> str:
     equal, close = sum(o < EXACT for o in offs), sum(o <= CLOSE for o in offs)
     both = sum(r["paper"] is not None and r["ours"] is not None for r in rows)
     text = f"{both} figures: {equal} equal, {close - equal} more within {CLOSE:.0%}, {both - close} further off"
+    if beyond := far(rows):
+        text += f" ({len(beyond)} by more than {FAR:.0%}, {sum(map(explained, beyond))} of them explained by a trial)"
     if missing:
         text += f"; {missing} that cannot be computed here"
     return text + (f"; {len(rows) - both - missing} that the paper does not give" if len(rows) > both + missing else "")
@@ -76,13 +97,20 @@ def summary(rows: Sequence[Row]) -> str:
 def show(rows: Sequence[Row], file: TextIO | None = None) -> None:
     """Print a table for each figure of a paper, and below it the reasons for differences."""
     for (system, figure), group in _figures(rows):
-        lines = [
-            [r["case"], r["quantity"], *exact(r["paper"], r["ours"]), deviation(r), _mark(r, group)] for r in group
-        ]
-        plain(["case", "what", "paper", "ours", "off", "why"], lines, f"{TITLES.get(system, system)}, {figure}", file)
+        tried = any(r["tried"] is not None for r in group)
+        lines = [[*_cells(r, tried), _mark(r, group)] for r in group]
+        headings = ["case", "what", "paper", "ours", "off", *(["tried", "left"] if tried else []), "why"]
+        plain(headings, lines, f"{TITLES.get(system, system)}, {figure}", file)
         for mark, reason in _reasons(group).items():
             say(f"  ({mark}) {reason}", file=file)
         say(file=file)
+
+
+def _cells(r: Row, tried: bool) -> list[str]:
+    cells = [r["case"], r["quantity"], *exact(r["paper"], r["ours"]), deviation(r)]
+    if tried:
+        cells += ["" if r["tried"] is None else exact(r["paper"], r["tried"])[1], left(r)]
+    return cells
 
 
 def _figures(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, str], list[Row]]]:
@@ -135,7 +163,7 @@ def _notes(group: Sequence[Row]) -> str:
     return f'<ol class="dim">{items}</ol>' if items else ""
 
 
-LABEL, VALUE, ROW = 330, 210, 34
+LABEL, VALUE, ROW = 330, 250, 34
 
 
 def _charts(group: Sequence[Row]) -> str:
@@ -165,7 +193,8 @@ def _bars(rows: Sequence[Row], group: Sequence[Row]) -> str:
                 out.append(f'<rect class="{kind}" x="{LABEL}" y="{y + top}" width="{width:.1f}" height="9" rx="1.5"/>')
         paper, ours = exact(r["paper"], r["ours"])
         mark = _mark(r, group)
-        words = f"{paper} → {ours}   {deviation(r)}" + (f" ({mark})" if mark else "")
+        words = f"{paper} → {ours}   {deviation(r)}" + (f", then {left(r)}" if left(r) else "")
+        words += f" ({mark})" if mark else ""
         off = r["deviation"]
         bad = " bad" if r["ours"] is None or (off is not None and abs(off) > 4 * CLOSE) else ""
         out.append(f'<text class="soft{bad}" x="{LABEL + plot + 12}" y="{y + 19}">{escape(words)}</text>')

@@ -16,7 +16,7 @@ from minidnn.nets.net import Net
 from minidnn.zoo.alexnet import CaffeNet, SuperNeuronsAlexNet
 from minidnn.zoo.cifar10 import Cifar10Quick
 from minidnn.zoo.densenet import DenseNet121
-from minidnn.zoo.googlenet import GoogLeNet
+from minidnn.zoo.googlenet import GoogLeNet, VdnnGoogLeNet
 from minidnn.zoo.inception import InceptionV3, InceptionV4
 from minidnn.zoo.pieces import NoSuchModel
 from minidnn.zoo.resnet import ResNet18, ResNet50, ResNet152, residual_blocks, resnet, superneurons_resnet
@@ -30,7 +30,8 @@ __all__ = [
 
 WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # nets with a file in models/
 MADE = {  # nets without a file, by name
-    str(kind.name): kind for kind in (SuperNeuronsAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4)
+    str(kind.name): kind
+    for kind in (SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4)
 }
 # families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)
 FAMILIES: dict[str, tuple[Callable[..., Net], tuple[str, ...]]] = {

@@ -42,6 +42,35 @@ class GoogLeNet(Net):
         L.Accuracy(x, label, name="loss3/top-5", top_k=5, include=TEST)
 
 
+class VdnnGoogLeNet(Net):
+    """GoogLeNet as in the vDNN paper, which took it from convnet-benchmarks: without LRN, Dropout and auxiliary losses,
+    with padded poolings and a ReLU behind the classifier."""
+
+    name = "vdnn_googlenet"
+
+    def define(self, batch: int = 128) -> None:
+        x, label = imagenet(batch)
+        x = _conv(x, "conv1/7x7_s2", 64, 7, stride=2, pad=3)
+        x = _pool(x, "pool1")
+        x = _conv(x, "conv2/3x3_reduce", 64, 1)
+        x = _conv(x, "conv2/3x3", 192, 3, pad=1)
+        x = _pool(x, "pool2")
+        x = inception(x, "inception_3a", 64, 96, 128, 16, 32, 32)
+        x = inception(x, "inception_3b", 128, 128, 192, 32, 96, 64)
+        x = _pool(x, "pool3")
+        x = inception(x, "inception_4a", 192, 96, 208, 16, 48, 64)
+        x = inception(x, "inception_4b", 160, 112, 224, 24, 64, 64)
+        x = inception(x, "inception_4c", 128, 128, 256, 24, 64, 64)
+        x = inception(x, "inception_4d", 112, 144, 288, 32, 64, 64)
+        x = inception(x, "inception_4e", 256, 160, 320, 32, 128, 128)
+        x = _pool(x, "pool4")
+        x = inception(x, "inception_5a", 256, 160, 320, 32, 128, 128)
+        x = inception(x, "inception_5b", 384, 192, 384, 48, 128, 128)
+        x = L.Pooling(x, name="pool5", pool="AVE", kernel_size=7, stride=1)
+        x = L.InnerProduct(x, name="classifier", param=TRAINED, num_output=1000, weight_filler=XAVIER)
+        L.SoftmaxWithLoss(L.ReLU(x, name="relu", in_place=True), label, name="loss")
+
+
 def inception(x: Top, name: str, one: int, reduce3: int, three: int, reduce5: int, five: int, pool: int) -> Top:
     """An inception module of four parallel branches; the numbers are the channels of its convolutions."""
     a = _conv(x, f"{name}/1x1", one, 1)
@@ -63,6 +92,10 @@ def auxiliary(x: Top, label: Top, name: str) -> None:
     x = L.Dropout(x, name=f"{name}/drop_fc", in_place=True, dropout_ratio=0.7)
     x = L.InnerProduct(x, name=f"{name}/classifier", param=TRAINED, num_output=1000, weight_filler=XAVIER)
     L.SoftmaxWithLoss(x, label, name=f"{name}/loss", loss_weight=0.3)
+
+
+def _pool(x: Top, name: str) -> Top:
+    return L.Pooling(x, name=name, pool="MAX", kernel_size=3, stride=2, pad=1)
 
 
 def _conv(x: Top, name: str, outputs: int, kernel: int, stride: int = 1, pad: int = 0) -> Top:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from minidnn.memory import policies
 
 # Every policy, with the leanest algorithms, with the fastest, and with the fastest that fit.
-PLANNED = [*policies.CHOOSING, *(f"{name}:{algorithms}" for name in policies.POLICIES for algorithms in "fmp")]
-EVERY = [*policies.CHOOSING, *(f"{name}:m" for name in policies.POLICIES)]  # with the leanest alone
+NAMED = [name for name in policies.POLICIES if not name.startswith("layrub_2018_")]  # these are parts of layrub_2018
+PLANNED = [*policies.CHOOSING, *(f"{name}:{algorithms}" for name in NAMED for algorithms in "fmp")]
+EVERY = [*policies.CHOOSING, *(f"{name}:m" for name in NAMED)]  # with the leanest alone
 # At least one policy of each kind.
 KINDS = ["baseline:m", "liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_dyn", "layrub:m"]
 KINDS += ["baseline_sum:m", "superneurons", "superneurons_memory:p", "sqrt_n:m", "recompute_all:m", "recompute_cheap:m"]
@@ -14,7 +15,14 @@ KINDS += ["baseline_sum:m", "superneurons", "superneurons_memory:p", "sqrt_n:m",
 FEW = ["liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m"]
 # The policies whose training is compared with the baseline's on every small net.
 TRAINED = ["liveness:m", "liveness:p", "vdnn_all:m", "vdnn_all:p", "vdnn_conv:m", "vdnn_conv:p", "vdnn_dyn"]
-TRAINED += ["layrub:m", "layrub_intra:m", "layrub_inter:m", "baseline_caffe:p", "superneurons_memory:p"]
+TRAINED += [
+    "layrub:m",
+    "layrub_intra:m",
+    "layrub_inter:m",
+    "layrub_2018:m",
+    "baseline_caffe:p",
+    "superneurons_memory:p",
+]
 TRAINED += ["superneurons_cost_aware:m", "sqrt_n:p", "recompute_all:m", "recompute_cheap:m"]
 # The policies that move nothing until a budget makes them.
 TIGHT = ["vdnn_pp:m", "vdnn_pp:p", "vdnn_pp_conv:m", "vdnn_pp_alt:m", "accudnn:m", "accudnn:p"]

@@ -21,6 +21,7 @@ from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.best import best
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
+from minidnn.memory.policies.layrub_2018 import layrub_2018, layrub_2018_inter, layrub_2018_intra
 from minidnn.memory.policies.liveness import liveness
 from minidnn.memory.policies.recompute_all import recompute_all
 from minidnn.memory.policies.recompute_cheap import recompute_cheap, recompute_cheap_within
@@ -46,6 +47,9 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "layrub": layrub,
     "layrub_intra": layrub_intra,
     "layrub_inter": layrub_inter,
+    "layrub_2018": layrub_2018,
+    "layrub_2018_intra": layrub_2018_intra,
+    "layrub_2018_inter": layrub_2018_inter,
     "accudnn": accudnn,
     "sqrt_n": sqrt_n,
     "recompute_all": recompute_all,

@@ -27,49 +27,61 @@ Where the paper is silent we read it so:
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
 
 from minidnn.costs import Costs
-from minidnn.memory.lowering.lower import group, residencies
-from minidnn.memory.plan import Plan, Point, Share, Slot, Trip, complete, in_place_sharing
+from minidnn.memory.plan import Plan, Point, Share, in_place_sharing
 from minidnn.memory.policies.algorithms import Algorithms, choose
-from minidnn.memory.schedule import Buffer
-from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
-
-MAPS = frozenset({Role.INPUT, Role.ACTIVATION})
-ATTACHED = ("batch_norm", "scale", "relu", "dropout", "identity")  # families attached to the main layer before them
-SCRATCH = ("batch_norm", "scale")  # families whose workspaces share one buffer
-SMALL = 64  # a kept tensor of less than 1/64 of its op's largest (BatchNorm's means) stays
+from minidnn.memory.policies.layrub_migration import MAPS, migrating, travels, writers
+from minidnn.program import FORWARD, Algorithm, Op, Pass, Program, Role, Tensor
 
 
 def layrub_intra(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     share = over_activations(program, in_place_sharing(program), held=True)
+    return intra(choose(program, costs, algorithms), program, share)
+
+
+def intra(algorithm: dict[Op, Algorithm], program: Program, share: Share) -> Plan:
+    """The plan in which every tensor that shares no other's bytes has its own for the whole step."""
     carried = set(program.carried)
     hold = frozenset(t for t in program.tensors if t not in share and t not in carried)
-    return Plan(algorithm=choose(program, costs, algorithms), share=share, hold=hold)
+    return Plan(algorithm=algorithm, share=share, hold=hold)
 
 
 def layrub_inter(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    return _migrating(program, costs, algorithms, in_place_sharing(program), MAPS)
+    share = in_place_sharing(program)
+    return migrating(program, costs, algorithms, share, _blocks(program, MAPS))
 
 
 def layrub(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     share = over_activations(program, in_place_sharing(program), held=False)
-    return _migrating(program, costs, algorithms, share, MAPS | {Role.GRADIENT})
+    return migrating(program, costs, algorithms, share, _blocks(program, MAPS | {Role.GRADIENT}))
+
+
+def _blocks(program: Program, reused: frozenset[Role]) -> Callable[[Tensor], str | None]:
+    """Where a buffer lies, by its first tensor: in blocks for tensors of these roles, in others if a layer keeps it."""
+    writer = writers(program)
+
+    def pool(t: Tensor) -> str | None:
+        if t.role in reused:
+            return "block"
+        return "kept" if t.role is Role.EXTRA and travels(t, writer[t]) else None
+
+    return pool
 
 
 # ---- reuse within a layer
 
 
-def over_activations(program: Program, share: Share, held: bool) -> Share:
+def over_activations(
+    program: Program, share: Share, held: bool, listed: Callable[[Op, Tensor], bool] = lambda op, x: True
+) -> Share:
     """`share`, extended by {gradient that a layer writes: the activation below the layer whose bytes it takes}.
 
     That is legal if every tensor in those bytes has had its last access before; it then needs no kernel's permission.
     Unless activations are `held` anyway, backward must have read the activation: else its bytes would be kept for
-    nothing.
+    nothing. And `listed` must accept it: the op that writes the gradient, and the activation.
     """
     fixed = {*program.inputs, *program.carried, *program.outputs}
     last: dict[Tensor, Point] = {}
@@ -102,7 +114,8 @@ def over_activations(program: Program, share: Share, held: bool) -> Share:
                 continue
             for x in bottoms[op.layer]:
                 there = held or program.ops[used[x]].during not in FORWARD
-                if there and x not in fixed and x.nbytes == dx.nbytes and last[of(x)] < p:
+                fits = there and x not in fixed and x.nbytes == dx.nbytes and last[of(x)] < p
+                if fits and listed(op, x):
                     found[dx] = x
                     _join(root, last, of(dx), of(x))
                     break
@@ -114,125 +127,3 @@ def _join(root: dict[Tensor, Tensor], last: dict[Tensor, Point], a: Tensor, b: T
     if a != b:
         root[a] = b
         last[b] = max(last[a], last[b])
-
-
-# ---- reuse between layers
-
-
-@dataclass
-class _Layer:
-    """A main layer with its attached layers. Points: its forward is [start, end), its backward begins at `back`."""
-
-    start: Point
-    end: Point = 0
-    back: Point | None = None
-
-
-def main_layers(program: Program) -> list[_Layer]:
-    """The main layers in forward order, losses included. The op that adds up the losses belongs to none."""
-    layers: list[_Layer] = []
-    owner: dict[str, _Layer] = {}
-    for p, op in enumerate(program.ops):
-        if op.during in FORWARD and op.kind != "objective.forward":
-            if op.layer not in owner:
-                if not layers or op.family not in ATTACHED:
-                    layers.append(_Layer(p))
-                owner[op.layer] = layers[-1]
-            layers[-1].end = p + 1
-        elif op.during is Pass.BACKWARD and op.layer in owner:
-            layer = owner[op.layer]
-            layer.back = p if layer.back is None else min(p, layer.back)
-    return layers
-
-
-def trips(program: Program) -> list[Trip]:
-    """The absences of all maps, and of tensors that layers keep besides them, if backward reads them."""
-    layers = main_layers(program)
-    starts = [layer.start for layer in layers]
-    ends = [layer.end for layer in layers]
-    backs = sorted(layer.back for layer in layers if layer.back is not None)
-    forward: dict[Tensor, Point] = {}  # last use in forward
-    backward: dict[Tensor, Point] = {}  # first use in backward
-    begun: dict[Tensor, Op | None] = dict.fromkeys(program.inputs)
-    for p, op in enumerate(program.ops):
-        for t in op.tensors:
-            if op.during in FORWARD:
-                forward[t] = p
-                begun.setdefault(t, op)
-            elif t not in backward:
-                backward[t] = p
-    found = []
-    for t, by in begun.items():
-        if not _travels(t, by) or t not in backward or t not in forward or t in program.outputs:
-            continue
-        k = bisect_right(starts, forward[t]) - 1  # the layer that is its last consumer
-        j = bisect_right(backs, backward[t]) - 1  # the place in backward of the layer that needs it
-        ahead = k + 1 if by is None else k + 2  # the batch is not copied, so its bytes are free at once
-        if ahead > len(layers) or j < 1:
-            continue
-        out, free = ends[k], ends[ahead - 1]
-        if free < backs[j - 1]:
-            found.append(Trip(t, None if by is None else out, free, backs[j - 1], backs[j]))
-    return found
-
-
-def _travels(t: Tensor, by: Op | None) -> bool:
-    """Whether `t` travels: a map, or a tensor that its writer `by` keeps for backward, unless it is much smaller."""
-    if t.role in MAPS:
-        return True
-    if t.role is not Role.EXTRA or by is None:
-        return False
-    return t.nbytes * SMALL >= max(x.nbytes for x in by.tensors)
-
-
-def _migrating(program: Program, costs: Costs, algorithms: Algorithms, share: Share, reused: frozenset[Role]) -> Plan:
-    """The plan whose maps travel. `reused`: a buffer lies in a block if its first tensor has one of these roles."""
-    algorithm = choose(program, costs, algorithms)
-    fixed = {*program.carried, *program.outputs}
-    hold = frozenset(t for t in program.tensors if t.role is Role.PARAM_GRADIENT and t not in fixed)
-    bare = Plan(algorithm=algorithm, share=share, hold=hold, trips=tuple(trips(program)))
-    plan = complete(program, costs, bare)
-    writer = {t: op for op in reversed(program.ops) for t in op.writes}
-    maps: list[Buffer] = []
-    kept: list[Buffer] = []
-    for b in group(program, plan, residencies(program, plan)):
-        t = b.stays[0].tensor
-        if not any(s.tensor in fixed for s in b.stays):
-            if t.role in reused:
-                maps.append(b)
-            elif t.role is Role.EXTRA and _travels(t, writer[t]):
-                kept.append(b)
-    written: Share = {}
-    into: dict[Trip, Slot] = {}
-    for b, slot in [*in_turns(maps, "block"), *in_turns(kept, "kept")]:
-        first = b.stays[0]
-        if first.arrives is None:
-            written[first.tensor] = slot
-        else:
-            into[first.arrives] = slot
-    scratch: Share = {op: Slot("scratch") for op, a in algorithm.items() if a.workspace and op.family in SCRATCH}
-    placed = tuple(replace(trip, into=into.get(trip)) for trip in plan.trips)
-    return replace(bare, trips=placed, share={**share, **written, **scratch})
-
-
-def in_turns(buffers: Iterable[Buffer], name: str) -> list[tuple[Buffer, Slot]]:
-    """Each buffer with a block that is free for the buffer's whole life.
-
-    The largest buffers come first, and each takes the first free block. So few blocks are as large as the largest
-    buffer.
-    """
-    busy: list[list[tuple[Point, Point]]] = []  # for each block the lives of its buffers, sorted
-    found: list[tuple[Buffer, Slot]] = []
-    for b in sorted(buffers, key=lambda b: (-b.nbytes, b.lo)):
-        k = next((k for k, spans in enumerate(busy) if _free(spans, b.lo, b.hi)), len(busy))
-        if k == len(busy):
-            busy.append([])
-        insort(busy[k], (b.lo, b.hi))
-        found.append((b, Slot(f"{name} {k}")))
-    return found
-
-
-def _free(spans: Sequence[tuple[Point, Point]], lo: Point, hi: Point) -> bool:
-    """Whether [lo, hi) overlaps none of the spans, which are sorted and do not overlap one another."""
-    i = bisect_left(spans, (lo, lo))
-    return not (i < len(spans) and spans[i][0] < hi) and not (i and spans[i - 1][1] > lo)

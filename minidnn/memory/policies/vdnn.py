@@ -174,13 +174,13 @@ def vdnn_dyn(program: Program, costs: Costs, budget: int) -> Plan:
         if fits(program, costs, plan, budget):
             return plan
     for offloads in (convolution, every):
-        greedy = _greedy(program, costs, budget, offloads)
-        if greedy is not None:
-            return greedy
+        found = greedy(program, costs, budget, offloads)
+        if found is not None:
+            return found
     return leanest
 
 
-def _greedy(program: Program, costs: Costs, budget: int, offloads: Callable[[Layer], bool]) -> Plan | None:
+def greedy(program: Program, costs: Costs, budget: int, offloads: Callable[[Layer], bool]) -> Plan | None:
     """The plan with each op's fastest algorithm whose workspace fits with the live bytes; None if none is found.
 
     The live bytes at an op do not depend on the other ops' workspaces, so one curve serves all choices. If the

@@ -19,7 +19,7 @@ from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
-from minidnn.study.reproduce.layrub import caffes
+from minidnn.study.reproduce.layrub_plans import caffes
 from minidnn.study.reproduce.row import MIB, Row, Tell
 from minidnn.study.scaling import Cluster, gradient_bytes
 from minidnn.study.search import Series, largest

@@ -15,7 +15,8 @@ MIB = 2**20
 class Row:
     """One number of a paper and ours, both in the unit that `quantity` names ("peak, MiB").
 
-    `paper` is None if the paper gives no number. `ours` is None if there is none, and then `reason` says why."""
+    `paper` is None if the paper gives no number. `ours` is None if there is none, and then `reason` says why. Where
+    `reason` names a fact of the paper that could be tried, `tried` is ours with that fact alone changed."""
 
     system: str  # "superneurons"
     figure: str  # "Table 1", "Figure 11", "section III-C"
@@ -24,16 +25,26 @@ class Row:
     paper: float | None
     ours: float | None
     reason: str = ""  # why they differ, or why there is no figure of ours
+    tried: float | None = None
 
     @property
     def deviation(self) -> float | None:
         """Ours over the paper's, less 1; None if either is missing, or if only the paper's is 0."""
-        if self.paper is None or self.ours is None:
-            return None
-        if self.paper == self.ours:
-            return 0.0
-        return self.ours / self.paper - 1 if self.paper else None
+        return _off(self.paper, self.ours)
+
+    @property
+    def left(self) -> float | None:
+        """The deviation that is left with the fact of `reason` changed: that of `tried`."""
+        return _off(self.paper, self.tried)
 
     def as_dict(self) -> dict[str, Any]:
         """As `minidnn reproduce --json` prints it."""
-        return {**asdict(self), "deviation": self.deviation}
+        return {**asdict(self), "deviation": self.deviation, "left": self.left}
+
+
+def _off(paper: float | None, ours: float | None) -> float | None:
+    if paper is None or ours is None:
+        return None
+    if paper == ours:
+        return 0.0
+    return ours / paper - 1 if paper else None

@@ -25,7 +25,7 @@ from tests.support.oracle import broken
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.programs import PROGRAMS, chain, costs, random_graph, wild_graph
 
-POLICIES = ["layrub:m", "layrub_intra:m", "layrub_inter:m", "layrub:p"]
+POLICIES = ["layrub:m", "layrub_intra:m", "layrub_inter:m", "layrub:p", "layrub_2018:m", "layrub_2018_inter:m"]
 
 
 def real(net: str, facts: str = "layrub", updates: bool = False):
