@@ -39,7 +39,7 @@ DIFFERS = {CAFFE: READ, INTRA: "the rule is the published code's; the figures ar
 DIFFERS[INTER] = f"{TURNS}. Gradients that no activation's bytes are for live as long as they are read"
 WIDER = (
     "its bars grow by 16 MiB for each k, those of a WRN-8-k of that name and batch by 136: the paper's is another net, "
-    "so only the ratios to Caffe can be compared. No net that was tried has its bars"
+    "so only the ratios to Caffe can be compared"
 )
 MODEL = (
     "simulated with the profile of the K40, whose rates were not fitted to this paper; calls of cudaMalloc and "
