@@ -81,10 +81,12 @@ def frontier(
     bound = LowerBound(Facts(train, costs))
     found = Frontier(least=bound.least())
     whole = arrange(programs, WHOLE, costs, 1 << 62, proof=False).arena
-    for k in range(BOUNDS + 1):
+    seconds = 0.0  # what bounds a larger budget bounds a smaller one
+    for k in reversed(range(BOUNDS + 1)):
         budget = found.least + (whole - found.least) * k // BOUNDS
         if (at := bound.at(budget)) is not None:
-            found.bounds.append((budget, at.seconds))
+            seconds = max(seconds, at.seconds)
+            found.bounds.insert(0, (budget, seconds))
     budgets = [found.least + (whole - found.least) * k // (count - 1) for k in range(count)]
     limits = {budget: at.seconds for budget in budgets if (at := bound.closest(budget)) is not None}
     for policy in dict.fromkeys((BUDGETED, *policies)):
