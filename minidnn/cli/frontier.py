@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from minidnn.cli import subject
-from minidnn.cli.options import positive
+from minidnn.cli.options import positive, size
 from minidnn.cli.status import status
 from minidnn.files.replace import replacing, unwritable
 from minidnn.visible import say
@@ -15,7 +15,11 @@ POINTS = 12
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policies", "device", "format", "gpu", "facts", "json")
+    subject.arguments(parser, "policies", "budget", "device", "format", "gpu", "facts", "json")
+    parser.add_argument(
+        "--step", type=size, metavar="SIZE",
+        help="ask three budgets only: --budget, this much less and this much more",
+    )  # fmt: skip
     parser.add_argument(
         "--points", type=positive, default=POINTS, metavar="N", help=f"budgets that are tried (default: {POINTS})"
     )
@@ -37,8 +41,16 @@ def run(args: argparse.Namespace) -> int:
     subject.check_policies(policies)
     about = subject.read(args)
     costs = subject.costs_of(about, args.gpu)
+    budgets: list[int] = []
+    budget = about.setting.budget
+    if args.step:
+        if budget is None or args.step >= budget:
+            raise InvalidInput("--step: needs a larger --budget, which it is taken from and added to")
+        budgets = [budget - args.step, budget, budget + args.step]
+    elif args.budget is not None:
+        raise InvalidInput("--budget: a frontier asks many budgets; with --step SIZE, this one and two beside it")
     try:
-        found = frontier(about.programs, policies, costs, args.points, about.train.name, status)
+        found = frontier(about.programs, policies, costs, args.points, about.train.name, status, budgets)
     except NoSolver as reason:
         raise InvalidInput(f"a frontier {reason}") from None
     finally:
@@ -51,9 +63,9 @@ def run(args: argparse.Namespace) -> int:
             file.write(report.picture(rows, found.bounds, title, notes))
     if args.json:
         bounds = [{"budget_bytes": b, "bound_seconds": s} for b, s in found.bounds]
-        table.dump({"rows": rows, "bounds": bounds, "least_bytes": found.least})
+        table.dump({"rows": rows, "bounds": bounds, "least_bytes": found.least, "reached_bytes": found.reached})
     else:
-        report.show(rows, f"{about.titled()}. {notes}")
+        report.show(rows, f"{about.titled()}. {notes}", found.least, found.reached)
         if args.report:
             say(f"report: {args.report}")
     return 0

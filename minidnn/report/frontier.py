@@ -12,37 +12,51 @@ from minidnn.memory.policies import BUDGETED
 from minidnn.report.draw import STYLE, WIDTH, byte_axis, ticks
 from minidnn.report.markup import escape
 from minidnn.report.table import duration, plain, size
+from minidnn.visible import say
 
 COLOURS = ("out", "update", "in", "weights", "feature_maps", "again", "workspace", "extra")
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 40, 104, 330, 52
 HIGHEST = 1.7  # of the least bound: slower plans lie above the picture
-SPARED = ("ops again", "copied out")
+OTHER = ["quickest other", "its time", "its over bound"]
+SPARED = ("ops again", "copied out", "peak")
 Row = Mapping[str, Any]  # of study/frontier.py
 
 
-def show(rows: Sequence[Row], title: str) -> None:
-    """Print a line for each budget: the bound, `best`, and the quickest of the other policies."""
+def show(rows: Sequence[Row], title: str, least: int, reached: int | None) -> None:
+    """Print a line for each budget: the bound, `best`, what the next budget saves, and the quickest of the others.
+
+    least, reached: bytes: the bound's least budget, and the least that `best` keeps (None: not known)
+    """
     lines = []
-    for budget in sorted({r["budget_bytes"] for r in rows}):
+    budgets = sorted({r["budget_bytes"] for r in rows})
+    bests = {r["budget_bytes"]: r for r in rows if r["policy"] == BUDGETED}
+    for budget, more in zip(budgets, [*budgets[1:], None], strict=True):
         at = [r for r in rows if r["budget_bytes"] == budget]
-        best = next((r for r in at if r["policy"] == BUDGETED), None)
+        best = bests.get(budget)
         others = sorted((r for r in at if r["policy"] != BUDGETED), key=lambda r: r["seconds"])
         line = [size(budget), duration(at[0]["bound_seconds"])]
         if best is None:
-            line += ["–"] * 5
+            line += ["–"] * 7
         else:
             line += [duration(best["seconds"]), _percent(best), size(best["peak_bytes"])]
             line += [size(best["offload_bytes"]), str(best["recomputed_ops"])]
+            if more in bests and best["price"] is not None:
+                saved = best["seconds"] - bests[more]["seconds"]
+                line += [duration(saved), duration(best["price"] * (more - budget))]
+            else:
+                line += ["–"] * 2
         quickest = others[0] if others else None
         line += ["–"] * 3 if quickest is None else [
             quickest["policy"], duration(quickest["seconds"]), _percent(quickest),
         ]  # fmt: skip
         lines.append(line)
-    headings = [
-        "budget", "bound", BUDGETED, "over bound", "peak", "copied out", "ops again", "quickest other", "its time",
-        "its over bound",
-    ]  # fmt: skip
-    plain(headings, lines, title, spare=SPARED)
+    headings = ["budget", "bound", BUDGETED, "over bound", "peak", "copied out", "ops again", "next saves", "by price"]
+    if len(bests) < len(rows):
+        headings += OTHER
+    plain(headings, [line[: len(headings)] for line in lines], title, spare=SPARED)
+    kept = "" if reached is None else f"; {BUDGETED} keeps {size(reached)}"
+    say(f"The least budget that the bound allows is {size(least)}{kept}.")
+    say(f"Next saves: what {BUDGETED} gains with the next budget. By price: the bytes between, at the bound's price.")
 
 
 def _percent(r: Row) -> str:

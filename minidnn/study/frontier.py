@@ -10,7 +10,7 @@ from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
-from minidnn.memory.joint.bound import LowerBound
+from minidnn.memory.joint.bound import Bound, LowerBound
 from minidnn.memory.joint.facts import Facts
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED
@@ -33,6 +33,7 @@ class Point:
     peak: int  # bytes of its arena
     seconds: float
     bound: float | None  # seconds that no plan within the budget is below
+    price: float | None  # seconds that one byte more saves, by the bound
     offloaded: int  # bytes
     recomputed: int  # ops
 
@@ -43,7 +44,7 @@ class Point:
     def row(self) -> dict[str, object]:
         return {
             "policy": self.policy, "budget_bytes": self.budget, "peak_bytes": self.peak, "seconds": self.seconds,
-            "bound_seconds": self.bound, "gap": self.gap, "offload_bytes": self.offloaded,
+            "bound_seconds": self.bound, "gap": self.gap, "price": self.price, "offload_bytes": self.offloaded,
             "recomputed_ops": self.recomputed,
         }  # fmt: skip
 
@@ -54,11 +55,13 @@ class Frontier:
     points: of each policy, in order of budgets; a policy that cannot keep a budget has none there
     bounds: (bytes, seconds), the least seconds of any plan within so many bytes
     least:  bytes; the bound excludes every budget below
+    reached: bytes, the least budget that `best` keeps; None: that was not asked
     """
 
     points: list[Point] = field(default_factory=list)
     bounds: list[tuple[int, float]] = field(default_factory=list)
     least: int = 0
+    reached: int | None = None
 
 
 def frontier(
@@ -68,8 +71,11 @@ def frontier(
     count: int,
     name: str = "TRAIN",
     tell: Tell = lambda text: None,
+    budgets: Sequence[int] = (),
 ) -> Frontier:
     """The plans of `best` and of these policies at `count` budgets, from the bound's least one to `WHOLE`'s arena.
+
+    budgets: these are asked instead, in rising order
 
     The programs' inputs come by trips within the step, so that all points mean the same. A plan for a smaller budget
     serves a larger one. So `best` never gets slower as the budget grows.
@@ -87,34 +93,33 @@ def frontier(
         if (at := bound.at(budget)) is not None:
             seconds = max(seconds, at.seconds)
             found.bounds.insert(0, (budget, seconds))
-    budgets = [found.least + (whole - found.least) * k // (count - 1) for k in range(count)]
-    limits = {budget: at.seconds for budget in budgets if (at := bound.closest(budget)) is not None}
+    budgets = budgets or [found.least + (whole - found.least) * k // (count - 1) for k in range(count)]
+    limits = {budget: bound.closest(budget) for budget in budgets}
     for policy in dict.fromkeys((BUDGETED, *policies)):
         before: tuple[Arrangement, float] | None = None
         for number, budget in enumerate(budgets):
             tell(f"{policy}: budget {number + 1} of {count}")
-            now = _planned(programs, policy, costs, budget, name)
+            now: tuple[Arrangement, float] | None
+            try:
+                arrangement = arrange(programs, policy, costs, budget)
+                now = arrangement, simulate(arrangement.schedules[name], costs).seconds
+            except BudgetError as refused:
+                now = None
+                if policy == BUDGETED and budget == found.least:
+                    found.reached = refused.smallest
             if policy == BUDGETED and before and (now is None or before[1] < now[1]):
                 now = before
             if now is not None:
                 before = now
-                found.points.append(_point(policy, budget, *now, limits.get(budget), name))
+                found.points.append(_point(policy, budget, *now, limits[budget], name))
+                if policy == BUDGETED and budget == found.least:
+                    found.reached = budget
     return found
 
 
-def _planned(
-    programs: Sequence[Program], policy: str, costs: Costs, budget: int, name: str
-) -> tuple[Arrangement, float] | None:
-    """The policy's arrangement and the seconds of its step; None if it refuses the budget."""
-    try:
-        arrangement = arrange(programs, policy, costs, budget)
-    except BudgetError:
-        return None
-    return arrangement, simulate(arrangement.schedules[name], costs).seconds
-
-
-def _point(policy: str, budget: int, found: Arrangement, seconds: float, bound: float | None, name: str) -> Point:
+def _point(policy: str, budget: int, found: Arrangement, seconds: float, bound: Bound | None, name: str) -> Point:
     schedule = found.schedules[name]
     moved = copied(schedule.instructions, schedule)["offload_bytes"]
     again = sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions)
-    return Point(policy, budget, found.arena, seconds, bound, moved, again)
+    limit, price = (None, None) if bound is None else (bound.seconds, bound.price)
+    return Point(policy, budget, found.arena, seconds, limit, price, moved, again)

@@ -6,10 +6,13 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 
 import pytest
 
 from minidnn.cli.main import main
+from minidnn.memory.joint.bound import LowerBound
+from minidnn.memory.joint.facts import Facts
 from minidnn.study.frontier import frontier
 from tests.support.programs import PROGRAMS, costs, forward_only
 
@@ -32,11 +35,39 @@ def test_best_never_gets_slower_as_the_budget_grows_and_nothing_is_below_the_bou
     )
 
 
+def test_the_least_budget_and_what_the_next_one_saves(found):
+    best = [p for p in found.points if p.policy == "best"]
+    assert found.least <= found.reached <= best[0].budget
+    assert all(str(p.price)[0] != "-" for p in best)
+
+
+@pytest.mark.parametrize("name", ["residual", "diamond"])
+def test_the_price_of_a_byte_is_a_slope_of_the_bound(name):
+    bound = LowerBound(Facts(PROGRAMS[name](), costs(bandwidth=5e8)))
+    budgets = [bound.least() * k // 8 for k in range(9, 14)]
+    assert bound.at(budgets[0]).price > 0
+    for (b, at), (c, beyond) in pairwise((b, bound.at(b)) for b in budgets):
+        saved = at.seconds - beyond.seconds  # the bound is convex
+        assert at.price * (c - b) >= saved - 1e-9 and saved >= beyond.price * (c - b) - 1e-9
+
+
+def test_a_budget_and_one_step_beside_it(capsys):
+    arguments = ["frontier", "lenet", "--batch", "8", "--gpu", "k40", "--budget", "6MiB", "--step", "1MiB"]
+    assert main([*arguments, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [r["budget_bytes"] >> 20 for r in document["rows"]] == [5, 6, 7] and document["reached_bytes"] is None
+    assert main(arguments) == 0
+    assert "next saves" in capsys.readouterr().out
+    assert main([*arguments[:-1], "6MiB"]) == 2 and "larger --budget" in capsys.readouterr().err
+    assert main(arguments[:-2]) == 2 and "with --step SIZE" in capsys.readouterr().err
+
+
 def test_a_table_json_and_a_picture(tmp_path, capsys, monkeypatch):
     arguments = ["frontier", "lenet", "--batch", "8", "--gpu", "k40", "--policies", "accudnn", "--points", "3"]
     assert main([*arguments, "--report", str(tmp_path / "f.svg")]) == 0
     table = capsys.readouterr().out
     assert "over bound" in table and "accudnn" in table and "report: " in table
+    assert "The least budget that the bound allows is" in table and "; best keeps" in table
     svg = (tmp_path / "f.svg").read_text()
     ET.fromstring(svg)
     assert main([*arguments, "--json"]) == 0

@@ -93,7 +93,7 @@ class LowerBound:
         found = self._solver.least()
         if found is None:
             return None
-        price = -float(sum(found.duals[row] for row, _ in self._rows.memory))
+        price = max(0.0, -float(sum(found.duals[row] for row, _ in self._rows.memory)))
         value = found.value.tolist()
         stays, copied, again = (
             {g: value[v] for g, v in kind.items()} for kind in (self._rows.stays, self._rows.copied, self._rows.again)
