@@ -37,7 +37,7 @@ from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.program import Algorithm, Op
 from minidnn.programs.build import programs
 from minidnn.report import table
-from minidnn.study.reproduce.vdnn import NETS, PARTS
+from minidnn.study.reproduce.papers.vdnn import NETS, PARTS
 from minidnn.zoo.pieces import full, imagenet, scored
 from minidnn.zoo.vgg import VGG
 

@@ -28,6 +28,7 @@ VERBS = {
     "predict": "classify the images of a file",
     "plan": "show what a policy does with memory, without running",
     "compare": "compare policies: memory, traffic, time, and that weights are the same",
+    "cards": "say which of the known GPUs is enough for a network",
     "frontier": "show time against bytes: the least time at every budget, and the bound below",
     "search": "find the largest batch or depth that each policy places within a budget",
     "tune": "find the minibatch of the highest throughput under a budget, and its learning rate",

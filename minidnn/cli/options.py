@@ -187,8 +187,8 @@ def given(args: argparse.Namespace) -> Given:
 
 def of_cuda(args: argparse.Namespace) -> list[str]:
     """The options of `--device cuda` that are given."""
-    flags = {"--no-tf32": args.no_tf32, "--no-graph": args.no_graph, "--nvtx": args.nvtx, "--avoid": args.avoid}
-    return [flag for flag, value in flags.items() if value]
+    flags = {"--no-tf32": "no_tf32", "--no-graph": "no_graph", "--nvtx": "nvtx", "--avoid": "avoid"}
+    return [flag for flag, name in flags.items() if getattr(args, name, None)]
 
 
 def opened(args: argparse.Namespace, setting: Setting) -> Setting:

@@ -1,0 +1,30 @@
+"""`minidnn cards MODEL`: which of the known GPUs is enough for a network, and at what loss of time."""
+
+from __future__ import annotations
+
+import argparse
+
+from minidnn.cli import subject
+from minidnn.cli.status import status
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    subject.arguments(parser, "format", "facts", "json")
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.report import cards as report
+    from minidnn.report import table
+    from minidnn.study.cards import cards
+
+    about = subject.read(argparse.Namespace(**{**vars(args), "gpu": "any"}))  # its ops are fused as for any GPU
+    try:
+        found = cards(about.programs, about.train.name, status)
+    finally:
+        status()
+    rows = [card.row(about.batch) for card in found]
+    if args.json:
+        table.dump({"rows": rows, "format": about.setting.format})
+    else:
+        report.show(rows, about.titled())
+    return 0

@@ -1,0 +1,44 @@
+"""Which GPU is enough: one line for each profile, from small to large, and a plan within its memory."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from minidnn.cli.main import main
+from minidnn.costs import gpus, profile
+from minidnn.study import cards
+
+KIB = 1024
+
+
+def test_a_small_net_fits_everywhere(capsys):
+    assert main(["cards", "lenet", "--batch", "8", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {r["gpu"] for r in rows} == set(gpus())
+    assert [r["memory_bytes"] for r in rows] == sorted(profile(name).memory for name in gpus())
+    for r in rows:
+        assert r["fits"] and r["lossless"] and r["bound_seconds"] <= r["seconds"] * (1 + 1e-9)
+        assert r["samples_per_second"] == pytest.approx(8 / r["seconds"])
+    assert main(["cards", "lenet", "--batch", "8"]) == 0
+    assert f"{rows[0]['gpu']} is the smallest that is enough." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("memory", "says"),
+    [
+        (
+            {"k40": 12000, "v100": 7000},
+            "v100 is the smallest that is enough.\nk40 is the smallest on which memory costs",
+        ),
+        ({"k40": 7100, "v100": 7000}, "On each of them a step takes longer than with endless memory."),
+        ({"k40": 200, "v100": 100}, "None is enough: the leanest plan takes"),
+    ],
+)
+def test_the_smallest_that_is_enough(memory, says, capsys, monkeypatch):
+    monkeypatch.setattr(cards, "gpus", lambda: list(memory))
+    monkeypatch.setattr(cards, "profile", lambda name: replace(profile(name), memory=memory[name] * KIB))
+    assert main(["cards", "cifar10_quick", "--batch", "32"]) == 0
+    assert says in capsys.readouterr().out
