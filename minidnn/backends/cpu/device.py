@@ -7,6 +7,7 @@ reference's kernels run on NCHW tensors; they are slow and allocate memory, and 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from minidnn.backends import layout, reference
 from minidnn.backends.choice import chosen
 from minidnn.backends.cpu import forks, native, onednn, uncompiled
-from minidnn.backends.cpu.native import activation
+from minidnn.backends.cpu.native import activation, copy
 from minidnn.backends.cpu.native.sources import KERNELS
 from minidnn.backends.cpu.onednn.dnnl import Dnnl, DnnlError, NotOffered
 from minidnn.backends.cpu.onednn.library import Unavailable, load
@@ -24,7 +25,7 @@ from minidnn.formats import HALF, InvalidFormat
 from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.host import physical_memory
 from minidnn.memory.execution.runtime import Runtime
-from minidnn.memory.execution.threads import Threads
+from minidnn.memory.execution.threads import Threads, copying
 from minidnn.program import Algorithm, Op, Tensor
 
 REFERENCE = "reference"  # the name of the algorithm that runs the reference's kernel
@@ -147,7 +148,8 @@ class CpuDevice(Device):
 
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> Runtime:
         """The host's memory and threads. Raises `forks.Forked` where OpenMP has lost its threads."""
-        return Threads(arena, host, delays, seed, forks.check)
+        how = copying if self.native is None else partial(copy.copying, self.native)
+        return Threads(arena, host, delays, seed, forks.check, how)
 
 
 def _reference(op: Op) -> Recipe:

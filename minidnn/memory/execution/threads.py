@@ -33,6 +33,11 @@ def page_aligned(nbytes: int) -> np.ndarray:
     return raw[start : start + nbytes]
 
 
+def copying(to: np.ndarray, source: np.ndarray) -> Call:
+    """A call that copies `source` to `to`, NumPy's way."""
+    return partial(np.copyto, to, source)
+
+
 @dataclass(eq=False)
 class Prepared:
     """The calls of each stream, in order."""
@@ -45,12 +50,19 @@ class Prepared:
 class Threads(Runtime):
     """The runtime on the host's memory, with a thread for each copy stream.
 
-    delays: copies sleep up to this many seconds at random first, which exposes missing waits
-    check:  raises where this process cannot compute; called once in each process
+    delays:  copies sleep up to this many seconds at random first, which exposes missing waits
+    check:   raises where this process cannot compute; called once in each process
+    copying: makes the call that copies an array of bytes to another; both live as long as the runtime
     """
 
     def __init__(
-        self, arena: int, host: int, delays: float = 0.0, seed: int = 0, check: Callable[[], None] = lambda: None
+        self,
+        arena: int,
+        host: int,
+        delays: float = 0.0,
+        seed: int = 0,
+        check: Callable[[], None] = lambda: None,
+        copying: Callable[[np.ndarray, np.ndarray], Call] = copying,
     ) -> None:
         """`arena` and `host` are bytes."""
         self.arena, self.host = page_aligned(arena), page_aligned(host)
@@ -60,7 +72,7 @@ class Threads(Runtime):
         self._spans: list[Timed] | None = None
         self._begin: dict[Stream, threading.Semaphore] = {}
         self._closed = False
-        self._check = check
+        self._check, self._copying = check, copying
         self._start_all(("out", "in"))
 
     def _start_all(self, streams: Sequence[Stream]) -> None:
@@ -82,10 +94,10 @@ class Threads(Runtime):
     # ---- binding
 
     def copy(self, to: np.ndarray, source: np.ndarray, stream: Stream) -> Call:
-        return partial(np.copyto, to, source)
+        return self._copying(to, source)
 
     def landing(self, to: np.ndarray, source: np.ndarray) -> Call:
-        return partial(np.copyto, to, source)
+        return copying(to, source)
 
     def land(self, landings: Sequence[Call]) -> None:
         """Copy at once: nothing is ever in flight."""

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+import pytest
+
+from minidnn.backends.cpu.native.copy import copying
 from tests.support.op_examples import Example, Maker, attrs, compiled, run, some_index
 
 LARGE = 1 << 20  # elements (pieces.h)
@@ -53,3 +57,23 @@ def test_the_bits_are_those_of_results_that_stay():
             assert past.tobytes() == stays.tobytes(), f"{e.name}: {algorithm.name}"
             if e.op.inplace:
                 assert past.tobytes() == run(device, e, algorithm, together=True)[0].tobytes(), f"{e.name}: in place"
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 255, 256, 4097, 1 << 20])
+@pytest.mark.parametrize("at", [0, 1, 4, 60])
+def test_a_copy_has_the_bytes_and_no_others(size, at):
+    rng, device = np.random.default_rng(size + at), compiled(2)
+    source, to = (rng.integers(256, size=size + 200, dtype=np.uint8) for _ in range(2))
+    want = to.copy()
+    want[at : at + size] = source[7 : 7 + size]
+    copying(device.native, to[at : at + size], source[7 : 7 + size])()
+    assert to.tobytes() == want.tobytes()
+
+
+def test_the_cpu_s_streams_copy_so():
+    runtime = compiled(2).runtime(1 << 12, 1 << 12)
+    try:
+        call = runtime.copy(runtime.arena, runtime.host, "in")
+        assert call.func.__name__ == "copy_bytes"
+    finally:
+        runtime.close()
