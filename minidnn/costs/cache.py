@@ -9,9 +9,10 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import harmonic_mean
 from typing import TYPE_CHECKING, Any
 
-from minidnn.costs.costs import ARITHMETIC, MEMORY, Choice, Costs, Drag, remembering
+from minidnn.costs.costs import ARITHMETIC, MEMORY, MOST_DRAG, Choice, Costs, Drag, remembering
 from minidnn.errors import BadInput
 from minidnn.files import cache
 from minidnn.program import Algorithm, Op, Tensor
@@ -140,10 +141,25 @@ def measured(device: Device, known: Measurements) -> Costs:
             why = f"{op.name} has not been measured on {device.name}: run `minidnn profile` again"
             raise ValueError(why) from None
 
-    drags = {b["bound_by"]: (b["drag_out"], b["drag_in"]) for b in known.beside}
-    memory, arithmetic = (drags.get(kind) or next(iter(drags.values()), (0.0, 0.0)) for kind in (MEMORY, ARITHMETIC))
+    out, out_drags = _beside_ops(known, "out")
+    back, in_drags = _beside_ops(known, "in")
+    drags = [pair for pair in zip(out_drags, in_drags, strict=True)]
     return Costs(
-        device.name, device.memory, known.bandwidth_out, known.bandwidth_in, remembering(choose), known.latency,
-        own_memory=device.own_memory, origin="measured",
-        drag=Drag(memory, arithmetic) if drags else None,
+        device.name, device.memory, out, back, remembering(choose), known.latency,
+        own_memory=device.own_memory, origin="measured", drag=Drag(*drags) if known.beside else None,
     )  # fmt: skip
+
+
+def _beside_ops(known: Measurements, way: str) -> tuple[float, list[float]]:
+    """The rate of copies in one direction, and the drag on ops bound by memory and by arithmetic.
+
+    Most copies run while the device computes, so the rate is the mean of those beside both kinds of ops. Each drag is
+    such that a byte costs what it cost there. Where a copy takes more than MOST_DRAG of an op's work, it lasts longer
+    instead."""
+    kinds = {b["bound_by"]: b for b in known.beside}
+    if not kinds:
+        return getattr(known, f"bandwidth_{way}"), [0.0, 0.0]
+    found = [kinds.get(kind) or next(iter(kinds.values())) for kind in (MEMORY, ARITHMETIC)]
+    lost = [b[f"drag_{way}"] / b[f"bandwidth_{way}"] for b in found]  # seconds per byte
+    rate = harmonic_mean([b[f"bandwidth_{way}"] * min(1.0, MOST_DRAG / (b[f"drag_{way}"] or 1.0)) for b in found])
+    return rate, [min(MOST_DRAG, each * rate) for each in lost]

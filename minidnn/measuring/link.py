@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.costs import MOST_DRAG, bound_by
+from minidnn.costs import bound_by
 from minidnn.memory.execution.device import Device, KernelFailed
 from minidnn.memory.execution.runtime import Bound, Call, Runtime
 from minidnn.memory.schedule import Stream, aligned
@@ -24,6 +24,7 @@ from minidnn.program import Algorithm, Op, Pass, Tensor
 
 COPY_BYTES = 32 * 2**20
 REPEATS = 5
+ROUNDS = 15  # in which runs take turns
 ENOUGH = 0.5  # seconds: a measurement whose runs took this long together is not repeated further
 LONGER = 2.0  # the computing lasts so many times as long as the copies during it, but
 MOST = 2000  # it has at most so many runs of the op
@@ -38,7 +39,8 @@ class Computing:
     out, back: bytes per second, each direction measured by itself
     slower:    seconds of many runs of the op with copies in both directions, divided by their seconds without copies;
                the copies last for about half of the runs
-    drag_out, drag_in: seconds of the runs' work that are lost per second of a copy, each direction by itself
+    drag_out, drag_in: seconds of the runs' work that are lost per second of a copy, each direction by itself; more than
+               1 where a thread that copies keeps the others waiting
     """
 
     bound_by: str  # MEMORY or ARITHMETIC (costs/costs.py)
@@ -102,7 +104,7 @@ def link(device: Device, nbytes: int = COPY_BYTES, repeats: int = REPEATS, besid
             rate("out", *both),
             rate("in", *both),
             median_seconds(runtime, [copies(runtime, nbytes, 64)[0]], repeats, "out"),
-            tuple(computing(device, op, nbytes, min(repeats, 3)) for op in beside or ops()),
+            tuple(computing(device, op, nbytes) for op in beside or ops()),
         )
 
 
@@ -130,8 +132,10 @@ def ops(summed: int = SUMMED, side: int = SIDE) -> tuple[Op, Op]:
     )
 
 
-def computing(device: Device, op: Op, nbytes: int, repeats: int = 3) -> Computing:
-    """Measure copies of `nbytes` while the device runs this op again and again."""
+def computing(device: Device, op: Op, nbytes: int, rounds: int = ROUNDS) -> Computing:
+    """Measure copies of `nbytes` while the device runs this op again and again.
+
+    What a copy costs is small beside what other programs change, so runs with and without it take turns."""
     places, at = {}, 2 * aligned(nbytes)
     for t in op.tensors:
         places[t], at = at, at + aligned(t.nbytes)
@@ -153,14 +157,15 @@ def computing(device: Device, op: Op, nbytes: int, repeats: int = 3) -> Computin
                 call()
 
         work = Bound(0, "compute", many)
-        alone = median_seconds(runtime, [work], repeats, "compute")
-        beside = [medians(runtime, [work, c], repeats) for c in both]
-        slowed = median_seconds(runtime, [work, *both], repeats, "compute")
-    copied = [of[c.stream] for of, c in zip(beside, both, strict=True)]
-    lost = [max(0.0, of["compute"] - alone) / seconds for of, seconds in zip(beside, copied, strict=True)]
-    most = max(1.0, sum(lost) / MOST_DRAG * (1 + 1e-9))
+        alone, *beside, all_ = in_turns(runtime, [[work], [work, both[0]], [work, both[1]], [work, *both]], rounds)
+    copied, lost = [], []
+    for c, runs in zip(both, beside, strict=True):
+        copied.append(median(run[c.stream] for run in runs))
+        lost.append(median(run["compute"] - own["compute"] for run, own in zip(runs, alone, strict=True)))
+    drag = [max(0.0, more) / seconds for more, seconds in zip(lost, copied, strict=True)]
     out, back = (nbytes / seconds for seconds in copied)
-    return Computing(bound_by(op), op.kind, out, back, slowed / alone, *(drag / most for drag in lost))
+    slower = median(run["compute"] / own["compute"] for run, own in zip(all_, alone, strict=True))
+    return Computing(bound_by(op), op.kind, out, back, slower, *drag)
 
 
 def workspace(device: Device, op: Op) -> int:
@@ -190,21 +195,29 @@ def median_seconds(runtime: Runtime, bound: Sequence[Bound], repeats: int, strea
 
 
 def medians(runtime: Runtime, bound: Sequence[Bound], repeats: int) -> dict[Stream, float]:
-    """{stream: the median seconds of its instructions}.
+    """{stream: the median seconds of its instructions}."""
+    (runs,) = in_turns(runtime, [bound], repeats)
+    return {stream: median(run[stream] for run in runs) for stream in runs[0]}
 
-    A first run is not counted: in it pages and a library's caches are used for the first time."""
-    prepared = runtime.bind(bound)
-    runtime.run(prepared)
-    taken: dict[Stream, list[float]] = {b.stream: [] for b in bound}
+
+def in_turns(runtime: Runtime, several: Sequence[Sequence[Bound]], rounds: int) -> list[list[dict[Stream, float]]]:
+    """For each of these, by rounds: {stream: seconds of its longest instruction}.
+
+    A first round is not counted: in it pages and a library's caches are used for the first time."""
+    prepared = [runtime.bind(bound) for bound in several]
+    taken: list[list[dict[Stream, float]]] = [[] for _ in several]
     longest = 0.0
-    for _ in range(repeats):
-        spans, seconds = runtime.run_timed(prepared)
-        for _, stream, start, end in spans:
-            taken[stream].append(end - start)
-        longest += seconds
-        if longest >= ENOUGH:
+    for number in range(rounds + 1):
+        for found, one in zip(taken, prepared, strict=True):
+            spans, seconds = runtime.run_timed(one)
+            longest += seconds
+            if number:
+                found.append({stream: 1e-9 for _, stream, _, _ in spans})
+                for _, stream, start, end in spans:
+                    found[-1][stream] = max(found[-1][stream], end - start)
+        if number and longest >= ENOUGH:
             break
-    return {stream: max(median(of), 1e-9) for stream, of in taken.items()}
+    return taken
 
 
 @contextmanager

@@ -284,7 +284,7 @@ def test_the_estimate_of_a_device_by_format():
 
 def test_copies_take_less_than_all_of_an_op():
     with pytest.raises(ValueError, match=r"cannot take 1\.1 of an op's work"):
-        costs.Drag((0.5, 0.6), (0.0, 0.0))
+        costs.Drag((0.5, 1.1), (0.0, 0.0))
     with pytest.raises(ValueError, match="cannot take"):
         costs.Drag((0.5, 0.1), (-0.1, 0.0))
 
@@ -304,6 +304,11 @@ def test_beside_compute_is_kept_and_a_file_without_it_is_read(tmp_path):
     assert again.beside == known.beside
     found = costs.measured(Toy(), again)
     assert found.drag == costs.Drag((0.25, 0.5), (0.25, 0.5)) and found.dragged(RELU) == (0.25, 0.5)
+    assert (found.bandwidth_out, found.bandwidth_in) == (1.0, 2.0), "beside ops"
+    again.beside[0]["drag_out"] = 2 * costs.MOST_DRAG
+    found = costs.measured(Toy(), again)
+    assert found.bandwidth_out == pytest.approx(2 / 3) and found.drag.memory[0] == costs.MOST_DRAG, "it lasts longer"
+    assert found.drag.arithmetic[0] / found.bandwidth_out == pytest.approx(0.25), "a byte costs what it cost"
     content = json.loads(known.path.read_text())
     del content["beside"][0]["drag_out"]  # as before copies were known to slow ops down
     known.path.write_text(json.dumps(content))

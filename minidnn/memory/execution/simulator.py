@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minidnn.costs import Costs
+from minidnn.costs import MOST_DRAG, Costs
 from minidnn.memory.execution.trace import Span, Trace, memory_curve, name_of
 from minidnn.memory.schedule import (
     STREAMS,
@@ -106,6 +106,7 @@ class _Beside:
                     if begins <= now:
                         rate -= drag[i]
                     change = min(change, ends if begins <= now else begins)
+            rate = max(rate, 1 - MOST_DRAG)
             if now + work / rate <= change:
                 return now + work / rate
             work -= (change - now) * rate

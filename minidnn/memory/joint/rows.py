@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from minidnn.costs import MOST_DRAG
 from minidnn.memory.joint.facts import Facts, Gap, overwrites
 from minidnn.memory.joint.linear import Rows
 from minidnn.memory.plan import Point
@@ -34,7 +35,8 @@ class BoundRows(Rows):
         self.large = 2 * self.most + 2 * sum(g.tensor.nbytes for g in facts.gaps) / MB  # more than all sums of bytes
         slowest = sum(c[0].seconds for c in facts.choices) / MS
         self.long = 100 * (slowest + self.most / self.out + self.most / self.back)  # ms: no bound is as large
-        self.drag = tuple(map(min, zip(*map(costs.dragged, facts.ops), strict=True)))  # (out, in), of any op
+        drag = tuple(map(min, zip(*map(costs.dragged, facts.ops), strict=True)))  # (out, in), of any op
+        self.drag = tuple(d * min(1.0, MOST_DRAG / sum(drag)) if d else 0.0 for d in drag)  # also of both at once
         self.edges = _edges(facts, windows)
         self.window = np.repeat(np.arange(len(self.edges) - 1), np.diff(self.edges))
         self.stays: dict[Gap, int] = {}

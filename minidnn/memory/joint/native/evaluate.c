@@ -315,6 +315,8 @@ typedef struct {
     int64_t count, next;
 } Copies;
 
+static const double MOST_DRAG = 0.95; /* as in costs/costs.py */
+
 /* The moment at which an op ends that begins `now` and takes `work` seconds alone (simulator.py does the same). */
 static double slowed(double now, double work, Copies *out, Copies *in, double out_drag, double in_drag) {
     if (out_drag == 0 && in_drag == 0) return now + work;
@@ -329,6 +331,7 @@ static double slowed(double now, double work, Copies *out, Copies *in, double ou
             const double moment = active ? c->stop[c->next] : c->start[c->next];
             if (moment < change) change = moment;
         }
+        if (rate < 1 - MOST_DRAG) rate = 1 - MOST_DRAG;
         if (now + work / rate <= change) return now + work / rate;
         work -= (change - now) * rate;
         now = change;
