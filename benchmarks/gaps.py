@@ -33,7 +33,7 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED, OTHERS, kept
 from minidnn.program import Program
 from minidnn.programs.build import programs
-from minidnn.programs.fusion import as_cuda
+from minidnn.programs.fusion import Fuses, as_cuda
 from minidnn.report import table
 
 NETWORKS = (
@@ -46,8 +46,8 @@ RESULTS = Path(__file__).parent / "results"
 Row = dict[str, Any]
 
 
-def train(network: str, batch: int) -> Program:
-    return programs(found(network, batch).with_batch(batch), TRAIN, ("TRAIN",), fuses=as_cuda)["TRAIN"].late()
+def train(network: str, batch: int, fuses: Fuses | None = as_cuda) -> Program:
+    return programs(found(network, batch).with_batch(batch), TRAIN, ("TRAIN",), fuses=fuses)["TRAIN"].late()
 
 
 def planned(program: Program, policy: str, costs: Costs, budget: int) -> tuple[float, int, int] | None:

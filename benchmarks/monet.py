@@ -2,6 +2,7 @@
 
     python -m benchmarks.monet                              all: some minutes
     python -m benchmarks.monet --networks resnet50          one net
+    python -m benchmarks.monet --no-fusion                  of programs whose ops are not fused
     python -m benchmarks.monet --save                       also writes benchmarks/results/monet-<machine>.*
 
 MONeT's figures were measured by its authors; they are read from the README of github.com/utsaslab/MONeT (May 2021). It
@@ -9,9 +10,9 @@ chooses what runs again and by which algorithm; nothing leaves its device. Ours 
 the profile titan_x, as the cuda backend fuses them. Each overhead is over the step that plans nothing: PyTorch's there,
 liveness:p here. Budgets are compared twice: at the same part of that step's memory, and at the same bytes.
 
-"Joint" is `best`. "Re-runs alone" is `best` on a link so slow that no large tensor is copied out within a step. The
-inputs may still be dropped and read from the host again. Each has its bound, which no plan can go below. Where the slow
-link leaves the solver without a safe bound, the joint one holds.
+"Joint" is `best`. "Re-runs alone" is the same planner where no tensor may leave for the host; the inputs may still be
+dropped and read from there again. Each has its bound, which no plan can go below. PyTorch fuses nothing: --no-fusion
+compares with the program that has every BatchNorm and ReLU as an op of its own, which may run again alone.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 
@@ -32,15 +33,22 @@ from minidnn.costs import Costs, profile
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.bound import LowerBound
-from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.facts import SMALL, Facts
+from minidnn.memory.joint.planner import Planner
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
+from minidnn.memory.plan import complete
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED, kept
+from minidnn.memory.policies.best import FINE
+from minidnn.memory.proof.verify import verify_all
+from minidnn.memory.schedule import Schedule
 from minidnn.program import Program
+from minidnn.programs.fusion import as_cuda
 from minidnn.report import table
 
 GB = 10**9
 GPU = "titan_x"
-NO_LINK = 1e5  # bytes per second out: a loss leaves in no time, a large tensor not within a step
 ALONE, JOINT = 1.1, 0.5  # the goals: our overhead in multiples of MONeT's
 
 
@@ -65,36 +73,49 @@ MONET = {
 
 
 class Ours:
-    """Plans of one program on costs, with a bound. `real` are the costs by which its steps are simulated."""
+    """Plans of one program, with their bounds.
 
-    def __init__(self, program: Program, costs: Costs, real: Costs) -> None:
-        self.program, self.costs, self.real = program, costs, real
-        self.leaves = costs is real
-        self.bound = LowerBound(Facts(program, costs))
+    copies: whether tensors may leave for the host; if so the plans are those of `best`
+    """
+
+    def __init__(self, program: Program, costs: Costs, copies: bool) -> None:
+        self.program, self.costs, self.copies = program, costs, copies
+        self.bound = LowerBound(Facts(program, costs, copies=copies))
 
     def at(self, budget: int) -> tuple[float | None, float | None]:
-        """Seconds of the bound and of `best`, at a budget in bytes. None: the bound excludes it; no plan was found."""
+        """Seconds of the bound and of a proved plan, at a budget in bytes. None: the bound excludes it; no plan was
+        found."""
         bound = self.bound.closest(budget)
         if bound is None:
             return None, None
+        schedule = self._joint(budget) if self.copies else self._alone(budget)
+        return bound.seconds, None if schedule is None else simulate(schedule, self.costs).seconds
+
+    def _joint(self, budget: int) -> Schedule | None:
         try:
-            schedule = arrange([self.program], BUDGETED, self.costs, budget).schedules[self.program.name]
+            return arrange([self.program], BUDGETED, self.costs, budget).schedules[self.program.name]
         except BudgetError:
-            return bound.seconds, None
-        outputs = set(self.program.outputs)
-        out = [t.tensor.name for t in schedule.plan.trips if t.out is not None and t.tensor not in outputs]
-        if out and not self.leaves:
-            raise AssertionError(f"{out[0]} leaves the device, {self.costs.bandwidth_out:g} bytes a second")
-        return bound.seconds, simulate(schedule, self.real).seconds
+            return None
+
+    def _alone(self, budget: int) -> Schedule | None:
+        planners = (Planner(self.program, self.costs, small, copies=False) for small in (SMALL, FINE))
+        found = next((found for planner in planners if (found := planner.within(budget)) is not None), None)
+        if found is None:
+            return None
+        placed = place(lower(self.program, complete(self.program, self.costs, found.plan)), enough=budget)
+        verify_all([placed], budget)
+        out = [t.tensor.name for t in found.plan.trips if t.out is not None and t.back is not None]
+        assert not out, f"{out} leave the device"
+        return placed
 
 
-def rows(network: str) -> Iterator[Row]:
+def rows(network: str, fused: bool) -> Iterator[Row]:
     published = MONET[network]
-    program, costs = train(network, published.batch), profile(GPU)
+    program, costs = train(network, published.batch, as_cuda if fused else None), profile(GPU)
     found = planned(program, WHOLE, costs, 1 << 62)
     assert found is not None
     seconds, whole, _ = found
-    ways = {"alone": Ours(program, replace(costs, bandwidth_out=NO_LINK), costs), "joint": Ours(program, costs, costs)}
+    ways = {"alone": Ours(program, costs, copies=False), "joint": Ours(program, costs, copies=True)}
     for by in ("part", "bytes"):
         for gb, theirs in published.overhead.items():
             budget = int(whole * gb / published.whole if by == "part" else gb * GB)
@@ -106,9 +127,6 @@ def rows(network: str) -> Iterator[Row]:
             for way, ours in ways.items():
                 for name, taken in zip((f"{way}_bound_percent", f"{way}_percent"), ours.at(budget), strict=True):
                     row[name] = None if taken is None else 100 * (taken / seconds - 1)
-            if row["alone_bound_percent"] is not None and row["joint_bound_percent"] is not None:
-                # Plans of re-runs alone are joint plans, too.
-                row["alone_bound_percent"] = max(row["alone_bound_percent"], row["joint_bound_percent"])
             yield row | {"cpu_seconds": time.process_time() - begin}
 
 
@@ -152,6 +170,7 @@ def summary(all_rows: Sequence[Row]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])  # type: ignore[union-attr]
     parser.add_argument("--networks", default=",".join(MONET), help="NET,...: " + ", ".join(MONET))
+    parser.add_argument("--no-fusion", action="store_true", help="every layer's ops apart, as PyTorch runs them")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help="write the results to benchmarks/results/")
     args = parser.parse_args(argv)
@@ -161,17 +180,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     kept.LEAST = sys.maxsize  # a plan from the cache would take no time
     all_rows: list[Row] = []
     for name in networks:
-        for row in rows(name):
+        for row in rows(name, not args.no_fusion):
             all_rows.append(row)
             print("  ".join(cells(row)), file=sys.stderr, flush=True)
-    document: Row = {"rows": all_rows, "gpu": GPU, "machine": machine.described(), "date": date.today().isoformat()}
+    fused = not args.no_fusion
+    document: Row = {
+        "rows": all_rows,
+        "gpu": GPU,
+        "fused": fused,
+        "machine": machine.described(),
+        "date": date.today().isoformat(),
+    }
     if args.json:
         table.dump(document)
     else:
         table.plain(HEADINGS, [cells(r) for r in all_rows])
         print("\n".join(summary(all_rows)))
     if args.save:
-        save("monet", HEADINGS, [cells(r) for r in all_rows], summary(all_rows), document)
+        save("monet" if fused else "monet-unfused", HEADINGS, [cells(r) for r in all_rows], summary(all_rows), document)
     return 0
 
 

@@ -180,7 +180,7 @@ class Evaluator:
             if s.last < 0:
                 fate[i] = COPY if s.tensor in facts.inputs else KEEP
             elif s.tensor not in outputs and ((s.tensor, s.last) in decided or behind):
-                self.may_copy[i] = s.use > s.last + 1
+                self.may_copy[i] = s.use > s.last + 1 and facts.may_copy(s.tensor)
                 self.may_run[i] = maker[self.number[s.tensor]] >= 0
         self.fate = self._keep("fate", fate)
         self.hold = self._keep("hold", np.zeros(len(self.slots)))

@@ -33,11 +33,13 @@ class Facts:
     inputs:  tensors that come from the host within the step
     gaps:    of the tensors that are worth a decision: not carried, not very small, written once at most
     small:   a tensor this many times smaller than the largest is very small
+    copies:  whether tensors may leave for the host; if not, those that came from there may still be dropped and come
+             again
     choices: for each op its algorithms with less time for more workspace; the leanest first
     """
 
-    def __init__(self, program: Program, costs: Costs, small: int = SMALL) -> None:
-        self.program, self.costs, self.small = program, costs, small
+    def __init__(self, program: Program, costs: Costs, small: int = SMALL, copies: bool = True) -> None:
+        self.program, self.costs, self.small, self.copies = program, costs, small, copies
         ops = self.ops = program.ops
         self.forward = next((p for p, op in enumerate(ops) if op.during not in FORWARD), len(ops))
         self.carried = frozenset(program.carried)
@@ -53,6 +55,10 @@ class Facts:
         self.maker = self._makers()
         self.gaps = self._gaps()
         self.choices = [fronts(costs.choices(op)) for op in ops]
+
+    def may_copy(self, tensor: Tensor) -> bool:
+        """Whether a tensor that is not carried may come from the host between two uses."""
+        return self.copies or tensor in self.inputs
 
     def _makers(self) -> dict[Tensor, Point]:
         found: dict[Tensor, Point] = {}

@@ -52,16 +52,22 @@ class Planner:
     """Plans one program on one device, for as many budgets as are asked for."""
 
     def __init__(
-        self, program: Program, costs: Costs, small: int = SMALL, tell: Callable[[str], object] = lambda text: None
+        self,
+        program: Program,
+        costs: Costs,
+        small: int = SMALL,
+        tell: Callable[[str], object] = lambda text: None,
+        copies: bool = True,
     ) -> None:
         """
-        small: how many times smaller than the largest a tensor may be, for decisions to be made about it
-        tell:  called with what is done now
+        small:  how many times smaller than the largest a tensor may be, for decisions to be made about it
+        tell:   called with what is done now
+        copies: whether tensors may leave for the host (facts.py)
 
         Raises linear.NoSolver without the package highspy, NotCompiled without a C compiler.
         """
         self.program, self.costs, self.tell = program, costs, tell
-        facts = Facts(program, costs, small)
+        facts = Facts(program, costs, small, copies)
         self.evaluator = Evaluator(facts)
         self.bound = LowerBound(facts)
         self.repair = Repair(self.evaluator)

@@ -61,7 +61,7 @@ class BoundRows(Rows):
     def _gaps(self) -> None:
         for g in self.facts.gaps:
             self.stays[g] = self.var(high=1, whole=True)
-            self.copied[g] = self.var(high=1, whole=True)
+            self.copied[g] = self.var(high=float(self.facts.may_copy(g.tensor)), whole=True)
             if g.tensor in self.facts.maker:
                 self.again[g] = self.var(high=1, whole=True)
             self.row([(v[g], 1) for v in (self.stays, self.copied, self.again) if g in v], low=1)
