@@ -47,6 +47,7 @@ from minidnn.measuring.steps import Steps, with_algorithms
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
+from minidnn.memory.joint.bound import least_budget
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Program
@@ -140,8 +141,8 @@ def run(
     parts: Sequence[int],
     rounds: int,
     tell: Tell,
-) -> tuple[list[Case], str]:
-    """Plan the cases, and run them in turns. Returns the cases with their seconds, and the device's description.
+) -> tuple[list[Case], Row]:
+    """Plan the cases, and run them in turns. Returns the cases with their seconds, and facts for the document.
 
     parts: percents of the arena of liveness:p, for budgets; empty: `points` budgets
     """
@@ -182,7 +183,8 @@ def run(
                     twin.close()
                 for session in sessions:
                     shut(session)
-    return cases, device.description
+    facts = {"budgets_bytes": budgets, "least_bytes": least_budget([program], costs), "device": device.description}
+    return cases, facts
 
 
 def _meet(case: Case, session: Session, twin: Steps, twin_first: bool) -> None:
@@ -247,18 +249,22 @@ def show(document: Row) -> None:
     rounds = f"{document['rounds']} rounds"
     print(f"{near} of {len(document['rows'])} foreseen within {CLOSE:.0%}. All are medians of {rounds},")
     print(f"ratios too. {document['device']}")
-    for line in ranks(document["rows"]) if document["parts"] else ():
+    for line in ranks(document) if document["parts"] else ():
         print(line)
 
 
-def ranks(rows: Sequence[Row]) -> Iterator[str]:
+def ranks(document: Row) -> Iterator[str]:
     """A sentence for each budget: which policy is the quickest within it, and which are as quick within the spread."""
-    for budget in sorted({b for r in rows for b in r["budgets_bytes"]}):
+    for budget in document["budgets_bytes"]:
         over = {  # liveness, round by round
             r["policy"]: [a / b for a, b in zip(r["rounds"], r["liveness_rounds"], strict=True)]
-            for r in rows
+            for r in document["rows"]
             if budget in r["budgets_bytes"]
         }
+        if not over:
+            least = sizes.text(document["least_bytes"])
+            yield f"{sizes.text(budget)}: no policy keeps it; the bound asks for {least}"
+            continue
         first = min(over, key=lambda policy: median(over[policy]))
         alike = [policy for policy in over if policy != first and min(over[policy]) <= max(over[first])]
         yield (
@@ -299,7 +305,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             def tell(done: int, of: int, text: str) -> None:
                 say(done, of, f"{network}: {text}")
 
-            cases, device = run(network, batch, args.policies, args.threads, args.points, args.parts, args.rounds, tell)
+            cases, facts = run(network, batch, args.policies, args.threads, args.points, args.parts, args.rounds, tell)
     except (Wrong, BadInput, OSError) as error:
         print(f"benchmarks/budgets.py: {error}", file=sys.stderr)
         return 2
@@ -310,7 +316,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     document = {
         "rows": rows, "network": network, "batch": batch, "threads": args.threads, "rounds": args.rounds,
         "parts": args.parts,
-        "machine": machine.described(), "device": device, "date": date.today().isoformat(), "commit": commit(),
+        **facts, "machine": machine.described(), "date": date.today().isoformat(), "commit": commit(),
     }  # fmt: skip
     if args.json:
         table.dump(document)

@@ -183,7 +183,8 @@ def test_a_small_net_within_parts_of_its_memory(cache, capsys, monkeypatch):
     few = ["--parts", "110,20", "--rounds", "1", "--threads", "1"]
     assert budgets.main(["--network", "lenet:4", "--policies", "best,liveness:p", *few]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert sum(" is the quickest of 2, " in line for line in said) == 1, "nothing keeps a fifth"
+    assert sum(" is the quickest of 2, " in line for line in said) == 1
+    assert sum(": no policy keeps it; the bound asks for " in line for line in said) == 1, "a fifth"
 
 
 def test_who_is_the_quickest_within_a_budget():
@@ -192,7 +193,9 @@ def test_who_is_the_quickest_within_a_budget():
         {"policy": "b", "budgets_bytes": [1 << 20, 2 << 20], "rounds": [4.2, 4.6, 4.6], "liveness_rounds": [4.0] * 3},
         {"policy": "c", "budgets_bytes": [2 << 20], "rounds": [9.0, 9.0, 9.0], "liveness_rounds": [3.0] * 3},
     ]
-    assert list(budgets.ranks(rows)) == [
+    document = {"rows": rows, "budgets_bytes": [1 << 19, 1 << 20, 2 << 20], "least_bytes": 3 << 18}
+    assert list(budgets.ranks(document)) == [
+        "512 KiB: no policy keeps it; the bound asks for 768 KiB",
         "1.00 MiB: a is the quickest of 2, 1.050 of liveness; within the spread b",
         "2.00 MiB: b is the quickest of 2, 1.150 of liveness",
     ]
