@@ -1,5 +1,5 @@
-"""`minidnn search --max batch MODEL`: the largest batch that a policy places within a budget; `--max depth FAMILY`:
-the largest depth."""
+"""`minidnn search --max batch MODEL`: the largest batch that a policy places within a budget; `--max size MODEL`: the
+largest images; `--max depth FAMILY`: the largest depth."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from minidnn.program import Program
 from minidnn.visible import say, status
 
 SECONDS = 600
+SIDE = 32  # pixels: most nets halve their images five times
+WIDEST = 1 << 16  # pixels a side
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,10 +24,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser, "policy_searched", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json"
     )  # fmt: skip
     parser.add_argument(
-        "--max", required=True, choices=("batch", "depth"),
-        help="find the largest batch of a net, or the largest depth (then FILE is {families})",
+        "--max", required=True, choices=tuple(KINDS),
+        help="find the largest batch of a net, the largest side of its images in pixels, or the largest depth (then "
+        "FILE is {families})",
     )  # fmt: skip
-    parser.add_argument("--step", type=positive, metavar="N", help="try multiples of N only (default: every size)")
+    parser.add_argument(
+        "--step", type=positive, metavar="N",
+        help=f"try multiples of N only (default: every batch and depth, every {SIDE}th side)",
+    )  # fmt: skip
     parser.add_argument(
         "--seconds", type=positive, default=SECONDS, metavar="S",
         help=f"time limit per policy, after which no further size is tried (default: {SECONDS})",
@@ -40,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
     policies = subject.policies_of(args) or names()
     subject.check_policies(policies, sizes=True)
-    make, series, probes, about, model = (_batch if args.max == "batch" else _depth)(args)
+    make, series, probes, about, model = KINDS[args.max](args)
     costs = subject.costs_of(about, args.gpu, sizes=True)
     budget, host_budget = about.setting.budget, about.setting.host_budget
     budget = costs.memory if budget is None else budget
@@ -53,6 +59,7 @@ def run(args: argparse.Namespace) -> int:
             table.dump(document)
         else:
             title = model if args.max == "batch" else f"{model}, batch {about.batch}"
+            title += ", pixels a side" if args.max == "size" else ""
             title = f"{title}, {sizes.text(budget)}. {subject.notes(costs, about.setting.format)}"
             report.show(document, args.max, title)
 
@@ -105,6 +112,38 @@ def _batch(args: argparse.Namespace) -> tuple[Make, Any, tuple[int, int], subjec
     return lambda batch: _late(about.at_batch(batch)), series, (start, 4 * start), about, about.name
 
 
+def _size(args: argparse.Namespace) -> tuple[Make, Any, tuple[int, int], subject.Subject, str]:
+    from minidnn.errors import InvalidInput
+    from minidnn.study.search import Series
+
+    about = subject.read(args)
+    side = next((t.shape[-1] for t in about.train.inputs if len(t.shape) == 4), None)
+    step = args.step or SIDE
+    if side is None:
+        raise InvalidInput(f"--max size: no input of {about.name} is a batch of images, (N, C, H, W)")
+    if step > WIDEST:
+        raise InvalidInput(f"--step {step}: no image has a side of more than {WIDEST} pixels here")
+    first = _smallest(about, range(step, max(side, step) + 1, step))
+    series = Series(first, step, WIDEST // step * step)
+    start = series[series.number(side)]
+    return lambda size: _late(about.at_images(size)), series, (start, 2 * start), about, about.name
+
+
+def _smallest(about: subject.Subject, sides: Sequence[int]) -> int:
+    """The smallest of these sides at which the net can be made: images must not end before its layers do."""
+    from minidnn.errors import BadInput
+
+    for side in sides:
+        try:
+            about.at_images(side)
+        except BadInput:
+            if side == sides[-1]:
+                raise
+        else:
+            return side
+    raise AssertionError("there is a side to try")
+
+
 def _depth(args: argparse.Namespace) -> tuple[Make, Any, tuple[int, int], subject.Subject, str]:
     from minidnn import zoo
     from minidnn.errors import InvalidInput
@@ -123,6 +162,9 @@ def _depth(args: argparse.Namespace) -> tuple[Make, Any, tuple[int, int], subjec
 
     about = at(first)
     return lambda depth: _late(at(depth).programs), series, (first, first + 16 * step), about, family
+
+
+KINDS = {"batch": _batch, "size": _size, "depth": _depth}
 
 
 def _late(programs: Sequence[Program]) -> list[Program]:
@@ -150,7 +192,7 @@ def _row(found: Any, what: str, model: str, about: subject.Subject, costs: Any, 
 
     arrangement = found.arrangement
     schedule = arrangement and arrangement.schedules[about.train.name]
-    size = {"batch": about.batch if what == "depth" else None, "depth": None, what: found.size}
+    size = {"batch": None if what == "batch" else about.batch, "size": None, "depth": None, what: found.size}
     return {
         "policy": found.policy,
         "model": model,

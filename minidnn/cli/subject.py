@@ -57,11 +57,20 @@ class Subject:
         """The programs at batch size `batch`, made without reading the file again."""
         return self.varied(batch=batch).programs
 
-    def varied(self, batch: int | None = None, format: str | None = None, fuse: bool = True) -> Subject:
-        """The subject with this batch and this format, where they are given, and without fusion unless `fuse`."""
+    def at_images(self, side: int) -> tuple[Program, ...]:
+        """The programs for images of `side` x `side` pixels. Raises BadInput if the net has none so small."""
+        return self.varied(side=side).programs
+
+    def varied(
+        self, batch: int | None = None, format: str | None = None, fuse: bool = True, side: int | None = None
+    ) -> Subject:
+        """The subject with this batch, this format and images of this many pixels a side, where they are given, and
+        without fusion unless `fuse`."""
         net, test_net = self.net, self.test_net
         if batch is not None:
             net, test_net = net.with_batch(batch), test_net and test_net.with_batch(batch)
+        if side is not None:
+            net, test_net = net.with_images(side), test_net and test_net.with_images(side)
         setting = replace(self.setting, format=format or self.setting.format)
         fuses = self.fuses if fuse else None
         programs = _programs(net, test_net, self.solver, setting, fuses, self.early)

@@ -149,6 +149,11 @@ class Layer:
         """`spec` with another batch size, if the layer has one; else `spec` itself."""
         return spec
 
+    @classmethod
+    def with_images(cls, spec: Any, side: int, sample_shape: SampleShape) -> Any:
+        """`spec` with images of `side` x `side` pixels, if the layer gives images; else `spec` itself."""
+        return spec
+
     @property
     def source(self) -> tuple[Any, Any] | None:
         """(data_param, transform_param) of a layer that reads its samples from a source; else None."""

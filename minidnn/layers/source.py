@@ -23,6 +23,14 @@ class Input(Layer):
         shapes = tuple(s.model_copy(update={"dim": (batch, *s.dim[1:])}) for s in spec.input_param.shape)
         return spec.model_copy(update={"input_param": spec.input_param.model_copy(update={"shape": shapes})})
 
+    @classmethod
+    def with_images(cls, spec, side, sample_shape):
+        given = spec.input_param.shape
+        if all(len(s.dim) != 4 for s in given):
+            return spec
+        shapes = tuple(s.model_copy(update={"dim": (*s.dim[:2], side, side)}) if len(s.dim) == 4 else s for s in given)
+        return spec.model_copy(update={"input_param": spec.input_param.model_copy(update={"shape": shapes})})
+
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         given, tops = self.param.shape, len(self.spec.top)
         if len(given) not in (1, tops):
@@ -53,6 +61,16 @@ class Data(Layer):
     @classmethod
     def with_batch(cls, spec, batch):
         return spec.model_copy(update={"data_param": spec.data_param.model_copy(update={"batch_size": batch})})
+
+    @classmethod
+    def with_images(cls, spec, side, sample_shape):
+        """Another size needs another source, so the images are made up."""
+        shape = sample_shape(spec.data_param, spec.transform_param, "TRAIN")
+        if len(shape) != 3:
+            return spec
+        data = spec.data_param.model_copy(update={"source": f"synthetic:{shape[0]}x{side}x{side}"})
+        whole = spec.transform_param.model_copy(update={"crop_size": 0})
+        return spec.model_copy(update={"data_param": data, "transform_param": whole})
 
     @property
     def source(self) -> tuple[Any, Any]:

@@ -114,6 +114,12 @@ class Net:
         """This net with another batch size in each Data and Input layer."""
         return Net._of(replace(self._checked, parameter=self.parameter), batch)
 
+    def with_images(self, side: int) -> Net:
+        """This net with square images of `side` pixels a side from each Data and Input layer.
+
+        The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
+        return Net._of(replace(self._checked, parameter=_with_images(self.parameter, side)), None)
+
     def with_state(self, state: NetState) -> Net:
         """This net with another level and other stages."""
         parameter = self.parameter.model_copy(update={"state": state})
@@ -197,6 +203,13 @@ def _with_batch(parameter: NetParameter, batch: int) -> NetParameter:
     return parameter.model_copy(
         update={"layer": tuple(LAYERS[layer.type].with_batch(layer, batch) for layer in parameter.layer)}
     )
+
+
+def _with_images(parameter: NetParameter, side: int) -> NetParameter:
+    layers = tuple(LAYERS[layer.type].with_images(layer, side, _sample_shape) for layer in parameter.layer)
+    if all(new is old for new, old in zip(layers, parameter.layer, strict=True)):
+        raise InvalidFile([f"net {parameter.name}: no Data or Input layer gives images, (N, C, H, W)"])
+    return parameter.model_copy(update={"layer": layers})
 
 
 def _sample_shape(data_param: Any, transform_param: Any, phase: str) -> Shape:

@@ -1,4 +1,4 @@
-"""A table of the largest batch or depth that each policy places within a budget."""
+"""A table of the largest batch, size or depth that each policy places within a budget."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SPARED = ("searched", "plans", "host", "one step")
 def show(document: Row, what: str, title: str) -> None:
     """Print a row per policy, and below them the meaning of the columns and what the bound excludes.
 
-    what: "batch" or "depth"
+    what: "batch", "size" or "depth"
     """
     rows: Sequence[Row] = document["rows"]
     headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]

@@ -165,6 +165,15 @@ class TestTwoWays:
         with pytest.raises(InvalidFile, match="batch: expected at least 1"):
             LeNet().with_batch(batch)
 
+    def test_images_of_another_size(self):
+        net = LeNet().with_images(40)
+        assert {t.tensor.shape[2:] for t in net.graph("TRAIN").blobs[:1]} == {(40, 40)} and net.with_images(40) == net
+        net = Net.from_text("input: [data, label]\ninput_shape: [{dim: [2, 3, 4, 4]}, {dim: [2]}]").with_images(9)
+        data, label = net.graph("TRAIN").blobs
+        assert (data.tensor.shape, label.tensor.shape) == ((2, 3, 9, 9), (2,))
+        with pytest.raises(InvalidFile, match="no Data or Input layer gives images"):
+            Net.from_text("input: data\ninput_shape: {dim: [2, 3]}").with_images(9)
+
     def test_batch_reaches_input_layers(self):
         net = Net.from_text("input: [data, label]\ninput_shape: [{dim: [2, 3, 4, 4]}, {dim: [2]}]", batch=5)
         data, label = net.graph("TRAIN").blobs

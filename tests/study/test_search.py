@@ -171,6 +171,28 @@ def test_batches_of_a_model(capsys):
     assert f"vdnn_all:m: batch {vdnn['batch']} fits" in out.err and "at its leanest" in out.err
 
 
+def test_sizes_of_images(capsys):
+    argv = ("--max", "size", "--batch", "100", "--policies", "baseline:m,best", "--step", "8", "--budget", "50MiB")
+    base, best = json.loads(answer(capsys, "cifar10_quick", *argv).out)["rows"]
+    assert (base["batch"], base["depth"]) == (100, None) and 32 <= base["size"] < best["size"]
+    for row in (base, best):
+        assert row["size"] % 8 == 0 and row["next"] == row["size"] + 8 and row["next_bytes"] > row["budget"]
+
+
+def test_sizes_of_images_want_images(tmp_path, capsys):
+    inputs = "- {name: x, type: Input, top: [x, y], input_param: {shape: [{dim: [2, 3]}, {dim: [2]}]}}\n"
+    loss = "- {name: z, type: SoftmaxWithLoss, bottom: [x, y], top: z}\n"
+    (tmp_path / "flat.yaml").write_text(f"name: flat\nlayer:\n{inputs}{loss}")
+    said = answer(capsys, str(tmp_path / "flat.yaml"), "--max", "size", code=2).err
+    assert "--max size: no input of flat is a batch of images, (N, C, H, W)" in said
+
+
+def test_no_image_is_smaller_than_its_net(capsys):
+    argv = ("--max", "size", "--batch", "1", "--policies", "liveness:m", "--budget", "1MiB")
+    (row,) = json.loads(answer(capsys, "alexnet", *argv).out)["rows"]
+    assert row["size"] is None and row["next"] == 64, "the last pooling of images of 32x32 has nothing to pool"
+
+
 def test_a_solver_s_momentum_counts(tmp_path, capsys):
     def most(solver: str) -> int:
         (tmp_path / "solver.yaml").write_text(
@@ -217,6 +239,7 @@ def test_a_table_says_what_it_means(capsys):
         (("cifar10_quick", "--max", "batch", "--policies", "liveness:m,some.plan"), "plans one size of a net"),
         (("cifar10_quick", "--max", "batch", "--policies", "liveness:m", "--policy", "baseline:m"), "one or the other"),
         (("cifar10_quick", "--max", "batch", "--step", "99999999999"), "there is no batch of more than 2147483647"),
+        (("cifar10_quick", "--max", "size", "--step", "65537"), "no image has a side of more than 65536 pixels"),
     ],
 )
 def test_what_cannot_be_searched(capsys, argv, says):
