@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli import subject
-from minidnn.cli.status import status
+from minidnn.visible import status
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,9 +11,8 @@ from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
 from minidnn.cli.refused import pointer
-from minidnn.cli.status import status
 from minidnn.files.replace import replacing, unwritable
-from minidnn.visible import say
+from minidnn.visible import say, status
 
 # The policies that are compared without --policies: one or more of each system. A simulated GPU offers several
 # algorithms per op, and the papers measure against baseline with the fastest ones (":p"). With a budget, minidnn's own

@@ -7,9 +7,8 @@ from pathlib import Path
 
 from minidnn.cli import subject
 from minidnn.cli.options import positive, size
-from minidnn.cli.status import status
 from minidnn.files.replace import replacing, unwritable
-from minidnn.visible import say
+from minidnn.visible import say, status
 
 POINTS = 12
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from minidnn.cli import subject
 from minidnn.cli.options import PLANNED, repeated
-from minidnn.cli.status import status
 from minidnn.costs import Costs
 from minidnn.program import Program
+from minidnn.visible import status
 
 if TYPE_CHECKING:
     from minidnn.memory.budget import BudgetError

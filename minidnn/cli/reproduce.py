@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import minidnn
-from minidnn.cli.status import status
 from minidnn.files.replace import replacing, unwritable
-from minidnn.visible import say
+from minidnn.visible import say, status
 
 NOTES = (
     "Memory and traffic are planned on the papers' own networks with their memory facts; seconds are simulated on "

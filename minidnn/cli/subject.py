@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import common, given, opened
-from minidnn.cli.status import status
 from minidnn.costs import Costs, Measurements
 from minidnn.program import Program
 from minidnn.programs.fusion import Fuses
-from minidnn.visible import say
+from minidnn.visible import say, status
 
 if TYPE_CHECKING:
     from minidnn.study.run import Open

@@ -1,1 +1,0 @@
-from minidnn.visible import status as status
