@@ -2,73 +2,42 @@
 
 from __future__ import annotations
 
-from html import escape
-from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from minidnn import sizes
 from minidnn.report import table
-from minidnn.report.draw import STYLE, WIDTH, byte_axis, ticks
-
-COLOURS = ("out", "update", "in", "weights", "feature_maps", "again", "workspace", "extra")
-LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 40, 104, 330, 52
+from minidnn.report.plot import Plot, coloured
 
 
 def picture(document: dict[str, Any]) -> str:
-    """An SVG file: measured seconds are filled points, predicted ones hollow.
+    """An SVG file: measured seconds are filled points, foreseen ones hollow.
 
-    A policy's line stays at a plan's seconds up to the bytes of its next larger plan."""
+    The machine becomes quicker and slower, so each plan's seconds are those of its turns over those of liveness beside
+    them, times liveness's median. A policy's line stays at a plan's seconds up to the bytes of its next larger plan."""
     rows = document["rows"]
     peaks = [r["peak_bytes"] for r in rows]
     beyond = (max(peaks) - min(peaks)) * 0.06 or 0.1 * max(peaks)
-    first, last = min(peaks) - beyond, max(peaks) + beyond
-    highest = max(max(r["seconds"], r["predicted_seconds"]) for r in rows) * 1.08
-
-    def x(nbytes: float) -> float:
-        return LEFT + (WIDTH - LEFT - RIGHT) * (nbytes - first) / (last - first)
-
-    def y(seconds: float) -> float:
-        return TOP + HEIGHT * (1 - seconds / highest)
-
-    bottom = TOP + HEIGHT
-    title = f"{document['network']}, batch {document['batch']}: seconds of an iteration against the budget"
-    m = document["machine"]
-    note = f"{m['cpu']}, {document['threads']} threads; filled: measured, hollow: foreseen"
-    out = [
-        f'<text class="head" x="{LEFT}" y="30">{escape(title)}</text>',
-        f'<text class="soft" x="{LEFT}" y="49">{escape(note)}</text>',
-    ]
-    for value in ticks(highest, 6):
-        out.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(value):.1f}" y2="{y(value):.1f}"/>')
-        out.append(f'<text class="soft" x="{LEFT - 8}" y="{y(value) + 4:.1f}" text-anchor="end">{value:g} s</text>')
-    out += byte_axis(first, last, x, bottom)
-    out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>')
-    out.append(f'<text class="soft" x="{WIDTH - RIGHT}" y="{bottom + 36}" text-anchor="end">bytes of the arena</text>')
-    at = LEFT
-    for colour, policy in zip(COLOURS, dict.fromkeys(r["policy"] for r in rows), strict=False):
-        of = sorted((r for r in rows if r["policy"] == policy), key=lambda r: r["peak_bytes"])
-        path = f"M{x(of[0]['peak_bytes']):.1f} {y(of[0]['seconds']):.1f}"
-        for before, r in pairwise(of):
-            path += f"L{x(r['peak_bytes']):.1f} {y(before['seconds']):.1f}V{y(r['seconds']):.1f}"
-        path += f"H{WIDTH - RIGHT}"
-        out.append(f'<path d="{path}" fill="none" stroke="var(--{colour})" stroke-width="1.6"/>')
-        for r in of:
-            said = (
-                f"{policy} in {sizes.text(r['peak_bytes'])}: {table.duration(r['seconds'])}, foreseen "
-                f"{table.duration(r['predicted_seconds'])}, {sizes.text(r['offload_bytes'])} moved out"
+    usual = median(seconds for r in rows for seconds in r["liveness_rounds"])
+    took = [usual * r["over_liveness"] for r in rows]
+    foreseen = [seconds * r["predicted_ratio"] for seconds, r in zip(took, rows, strict=True)]
+    low, high = min(*took, *foreseen), max(*took, *foreseen)
+    title = f"{document['network']}, batch {document['batch']}: seconds of an iteration against its bytes"
+    note = f"{document['machine']['cpu']}, {document['threads']} threads; filled: measured, hollow: foreseen"
+    colours = coloured(r["policy"] for r in rows)
+    plot = Plot(title, note, (min(peaks) - beyond, max(peaks) + beyond), (0.95 * low, 1.03 * high), colours)
+    for policy, colour in colours.items():
+        of = sorted(
+            (r["peak_bytes"], measured, said, r["offload_bytes"])
+            for r, measured, said in zip(rows, took, foreseen, strict=True)
+            if r["policy"] == policy
+        )
+        plot.steps([(nbytes, seconds) for nbytes, seconds, _, _ in of], colour, 1.6)
+        for nbytes, seconds, said, moved in of:
+            text = (
+                f"{policy} in {sizes.text(nbytes)}: {table.duration(seconds)}, foreseen {table.duration(said)}, "
+                f"{sizes.text(moved)} moved out"
             )
-            place = f'cx="{x(r["peak_bytes"]):.1f}"'
-            hollow = f'fill="var(--paper)" stroke="var(--{colour})" stroke-width="1.4"'
-            out.append(f'<circle {place} cy="{y(r["predicted_seconds"]):.1f}" r="4.5" {hollow}/>')
-            out.append(
-                f'<circle {place} cy="{y(r["seconds"]):.1f}" r="4" fill="var(--{colour})">'
-                f"<title>{escape(said)}</title></circle>"
-            )
-        out.append(f'<rect x="{at}" y="64" width="11" height="11" rx="2" fill="var(--{colour})"/>')
-        out.append(f'<text class="soft" x="{at + 17}" y="74">{escape(policy)}</text>')
-        at += 40 + round(6.6 * len(policy))
-    height = bottom + BELOW
-    size = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
-    head = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'
-    body = "\n".join(out)
-    return f'<svg class="mini" {size} role="img">{head}\n{body}\n</svg>\n'
+            plot.point((nbytes, said), colour, text, hollow=True)
+            plot.point((nbytes, seconds), colour, text)
+    return plot.svg()

@@ -13,12 +13,12 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks import budgets, cpu, nets, report, turns
-from benchmarks.curves import LEFT
 from benchmarks.turns import Failed, Side, Turn
 from minidnn import L, Net
 from minidnn.backends.cpu import CpuDevice
 from minidnn.costs import measurements
 from minidnn.programs.build import programs
+from minidnn.report.plot import LEFT
 
 FIELDS = {
     "network", "batch", "policy", "seconds", "peer_seconds", "seconds_ratio", "peak_bytes", "peer_peak_bytes",

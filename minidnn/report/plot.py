@@ -1,0 +1,109 @@
+"""A plot of seconds against bytes, as an SVG file: axes, a legend, lines that fall in steps, points with a title."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import cycle, pairwise
+
+from minidnn.report.draw import STYLE, WIDTH, byte_axis, ticks
+from minidnn.report.markup import escape
+from minidnn.report.table import duration
+
+COLOURS = (
+    "out", "update", "in", "weights", "feature_maps", "again", "workspace", "extra", "bad", "store",
+    "weight_gradients", "labels",
+)  # fmt: skip
+LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 40, 86, 330, 52
+LEGEND = 18  # pixels of a line of the legend
+
+Point = tuple[float, float]  # bytes, seconds
+
+
+def coloured(names: Iterable[str]) -> dict[str, str]:
+    """A colour for each name; from the thirteenth on they repeat."""
+    return dict(zip(dict.fromkeys(names), cycle(COLOURS), strict=False))
+
+
+class Plot:
+    """One plot.
+
+    across, up: the first and the last bytes, the least and the most seconds; what takes longer is drawn at the top
+    names:      {name: colour}, the legend
+    """
+
+    def __init__(self, title: str, note: str, across: Point, up: Point, names: dict[str, str]) -> None:
+        self.across, self.up = across, up
+        self.elements = [
+            f'<text class="head" x="{LEFT}" y="30">{escape(title)}</text>',
+            f'<text class="soft" x="{LEFT}" y="49">{escape(note)}</text>',
+        ]
+        self.top = TOP + LEGEND * self._legend(names)
+        self.bottom = self.top + HEIGHT
+        self._axes()
+
+    def x(self, nbytes: float) -> float:
+        first, last = self.across
+        return LEFT + (WIDTH - LEFT - RIGHT) * (nbytes - first) / (last - first)
+
+    def y(self, seconds: float) -> float:
+        least, most = self.up
+        return self.top + HEIGHT * (1 - (min(seconds, most) - least) / (most - least))
+
+    def _legend(self, names: dict[str, str]) -> int:
+        """Draw it; its number of lines."""
+        at, line = LEFT, 0
+        for name, colour in names.items():
+            width = 40 + round(6.6 * len(name))
+            if at + width > WIDTH - RIGHT and at > LEFT:
+                at, line = LEFT, line + 1
+            y = 64 + LEGEND * line
+            self.elements.append(f'<rect x="{at}" y="{y}" width="11" height="11" rx="2" fill="var(--{colour})"/>')
+            self.elements.append(f'<text class="soft" x="{at + 17}" y="{y + 10}">{escape(name)}</text>')
+            at += width
+        return line + 1
+
+    def _axes(self) -> None:
+        least, most = self.up
+        end, bottom, draw = WIDTH - RIGHT, self.bottom, self.elements.append
+        step = ticks(most - least, 6)[1]
+        for value in (k * step for k in range(math.ceil(least / step), math.floor(most / step) + 1)):
+            y = self.y(value)
+            draw(f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{y:.1f}" y2="{y:.1f}"/>')
+            label = duration(value) if value else "0"
+            draw(f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
+        self.elements += byte_axis(*self.across, self.x, bottom)
+        draw(f'<line class="axis" x1="{LEFT}" x2="{end}" y1="{bottom}" y2="{bottom}"/>')
+        draw(f'<text class="soft" x="{end}" y="{bottom + 36}" text-anchor="end">bytes of the arena</text>')
+
+    def steps(self, points: Sequence[Point], colour: str, width: float) -> None:
+        """A line that stays at a point's seconds up to the bytes of the next."""
+        path = f"M{self.x(points[0][0]):.1f} {self.y(points[0][1]):.1f}"
+        for (_, before), (nbytes, seconds) in pairwise(points):
+            path += f"L{self.x(nbytes):.1f} {self.y(before):.1f}V{self.y(seconds):.1f}"
+        path += f"H{WIDTH - RIGHT}"
+        self.elements.append(f'<path d="{path}" fill="none" stroke="var(--{colour})" stroke-width="{width}"/>')
+
+    def point(self, at: Point, colour: str, said: str, hollow: bool = False) -> None:
+        """A point; `said` is shown under the pointer."""
+        filled = f'fill="var(--{colour})"'
+        look = f'fill="var(--paper)" stroke="var(--{colour})" stroke-width="1.4"' if hollow else filled
+        place = f'cx="{self.x(at[0]):.1f}" cy="{self.y(at[1]):.1f}" r="{4.5 if hollow else 3.8}"'
+        self.elements.append(f"<circle {place} {look}><title>{escape(said)}</title></circle>")
+
+    def floor(self, edge: Sequence[Point], said: str) -> None:
+        """The area below a line, shaded, and the line dashed."""
+        line = "".join(f"L{self.x(b):.1f} {self.y(s):.1f}" for b, s in edge)
+        area = f"M{self.x(edge[0][0]):.1f} {self.bottom}{line}V{self.bottom}Z"
+        shade = f'fill="var(--soft)" fill-opacity="0.18"><title>{escape(said)}</title></path>'
+        self.elements.append(f'<path d="{area}" {shade}')
+        dashed = 'fill="none" stroke="var(--soft)" stroke-width="1.4" stroke-dasharray="5 3"'
+        self.elements.append(f'<path d="M{line[1:]}" {dashed}/>')
+
+    def svg(self) -> str:
+        """The whole file."""
+        height = self.bottom + BELOW
+        frame = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
+        head = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'
+        body = "\n".join(self.elements)
+        return f'<svg class="mini" {frame} role="img">{head}\n{body}\n</svg>\n'
