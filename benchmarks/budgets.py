@@ -2,6 +2,7 @@
 
     python benchmarks/budgets.py                            vgg16, batch 8, the policies of vDNN
     python benchmarks/budgets.py --network vgg16:16 --policies vdnn_all:m,vdnn_all:p,liveness:p --json
+    python benchmarks/budgets.py --network resnet50:8 --policies best,liveness:p    the frontier, run for real
     python benchmarks/budgets.py --save                     also writes benchmarks/results/budgets-<net>-<machine>.*
     python benchmarks/budgets.py --network resnet50:8 --parts 80,60,45 --policies best,vdnn_pp,accudnn,superneurons
 
@@ -12,7 +13,8 @@ that are the same under several budgets are run once. The plans take turns in ro
 Each plan has a twin: liveness with the same algorithms, run just before or after it. A plan's predicted seconds are the
 simulator's, with each op's seconds as measured in the twin. Other programs use this machine, too, so within seconds it
 can become half or twice as fast. So a turn is compared with its neighbour, and medians are not compared with each
-other. Plans are made with costs that are measured first, unless they are known.
+other. Plans are made with costs that are measured first, unless they are known. The picture has the bound by these
+costs, too.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ from minidnn.measuring.steps import Steps, with_algorithms
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
-from minidnn.memory.joint.bound import least_budget
+from minidnn.memory.joint.bound import LowerBound, least_budget
+from minidnn.memory.joint.facts import Facts
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Program
@@ -183,8 +186,20 @@ def run(
                     twin.close()
                 for session in sessions:
                     shut(session)
-    facts = {"budgets_bytes": budgets, "least_bytes": least_budget([program], costs), "device": device.description}
+    facts = {
+        "budgets_bytes": budgets, "least_bytes": least_budget([program], costs),
+        "bounds": bounds(program, costs, max(case.arrangement.arena for case in cases)), "device": device.description,
+    }  # fmt: skip
     return cases, facts
+
+
+def bounds(program: Program, costs: Costs, most: int) -> list[tuple[int, float]]:
+    """(bytes, the least seconds within them as a part of those of liveness:p) from the least budget to `most` bytes."""
+    bound = LowerBound(Facts(program, costs))
+    usual = simulate(arrange([program], "liveness:p", costs).schedules[program.name], costs).seconds
+    least = bound.least()
+    found = ((b, bound.at(b)) for b in (least + (most - least) * i // POINTS for i in range(POINTS + 1)))
+    return [(b, at.seconds / usual) for b, at in found if at is not None]
 
 
 def _meet(case: Case, session: Session, twin: Steps, twin_first: bool) -> None:

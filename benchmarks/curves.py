@@ -16,16 +16,20 @@ def picture(document: dict[str, Any]) -> str:
     The machine becomes quicker and slower, so each plan's seconds are those of its turns over those of liveness beside
     them, times liveness's median. A policy's line stays at a plan's seconds up to the bytes of its next larger plan."""
     rows = document["rows"]
-    peaks = [r["peak_bytes"] for r in rows]
+    peaks = [*(r["peak_bytes"] for r in rows), document["bounds"][0][0]]
     beyond = (max(peaks) - min(peaks)) * 0.06 or 0.1 * max(peaks)
     usual = median(seconds for r in rows for seconds in r["liveness_rounds"])
     took = [usual * r["over_liveness"] for r in rows]
     foreseen = [seconds * r["predicted_ratio"] for seconds, r in zip(took, rows, strict=True)]
-    low, high = min(*took, *foreseen), max(*took, *foreseen)
+    least = [(nbytes, usual * part) for nbytes, part in document["bounds"]]
+    low, high = min(seconds for _, seconds in least), max(*took, *foreseen)
     title = f"{document['network']}, batch {document['batch']}: seconds of an iteration against its bytes"
     note = f"{document['machine']['cpu']}, {document['threads']} threads; filled: measured, hollow: foreseen"
     colours = coloured(r["policy"] for r in rows)
-    plot = Plot(title, note, (min(peaks) - beyond, max(peaks) + beyond), (0.95 * low, 1.03 * high), colours)
+    plot = Plot(
+        title, note, (min(peaks) - beyond, max(peaks) + beyond), (0.95 * low, 1.03 * high), {"bound": "soft", **colours}
+    )
+    plot.floor(least, "no plan is foreseen here")
     for policy, colour in colours.items():
         of = sorted(
             (r["peak_bytes"], measured, said, r["offload_bytes"])
