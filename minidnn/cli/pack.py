@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from minidnn.cli.options import common, positive, size
-from minidnn.visible import say
+from minidnn.visible import say, status
 
 STEPS = 10_000_000  # half a minute, for hundreds of buffers that cannot be packed
 REFUSED = 2  # the exit code if no packing within the capacity was found
@@ -34,7 +34,12 @@ def run(args: argparse.Namespace) -> int:
         raise InvalidInput(f"--out {args.out}: {why}")
     problem = packing.read(Path(args.file))
     began = time.monotonic()
-    found = packing.pack(problem, args.capacity or 0, args.steps)
+
+    def tell(capacity: int) -> None:
+        status(f"searching for a packing of {len(problem)} buffers into {capacity} bytes")
+
+    found = packing.pack(problem, args.capacity or 0, args.steps, tell=tell)
+    status()
     seconds = time.monotonic() - began
     if args.out:
         packing.write(Path(args.out), problem, found)

@@ -26,11 +26,18 @@ LOOSER = (0.0, 0.0025, 0.01, 0.03, 0.07)
 Search = Callable[[Problem, int, int], "np.ndarray | None"]
 
 
-def pack(problem: Problem, enough: int = 0, steps: int | None = None, quick: bool = False) -> Solution:
+def pack(
+    problem: Problem,
+    enough: int = 0,
+    steps: int | None = None,
+    quick: bool = False,
+    tell: Callable[[int], object] = lambda capacity: None,
+) -> Solution:
     """The lowest solution found. It ends with the first one as low as `enough` or as the load.
 
     steps: of the search, for each capacity that it tries; None: a number that takes about a tenth of a second
     quick: try no other capacity than `enough`. Else the solution is as low as without `enough`, or as low as that.
+    tell:  called with each capacity in bytes before it is searched
 
     Without a C compiler (`tight.missing`) there is no search. Equal calls give equal solutions.
     """
@@ -39,7 +46,7 @@ def pack(problem: Problem, enough: int = 0, steps: int | None = None, quick: boo
     best = _lowest(itertools.islice(greedy, QUICK), target)
     if best.height > target and missing() is None:
         looser = [] if quick else [int(problem.load * (1 + more)) for more in LOOSER]
-        best = _searched(problem, list(dict.fromkeys([target, *looser])), steps, best)
+        best = _searched(problem, list(dict.fromkeys([target, *looser])), steps, best, tell)
     return best if best.height <= target else _lowest(itertools.chain([best], greedy), target)
 
 
@@ -55,7 +62,9 @@ def _lowest(found: itertools.chain | itertools.islice, target: int) -> Solution:
     return best
 
 
-def _searched(problem: Problem, capacities: Sequence[int], steps: int | None, best: Solution) -> Solution:
+def _searched(
+    problem: Problem, capacities: Sequence[int], steps: int | None, best: Solution, tell: Callable[[int], object]
+) -> Solution:
     """The search's solution at the first capacity where it finds one lower than `best`; else `best`."""
     searches: list[tuple[Search, str]] = [(small_apart, "search/small_apart")]
     if len(problem) <= SEARCHED:
@@ -65,6 +74,7 @@ def _searched(problem: Problem, capacities: Sequence[int], steps: int | None, be
     for capacity in capacities:
         if capacity >= best.height:
             break
+        tell(capacity)
         with suppress(Impossible):
             for search, how in searches:
                 offset = search(problem, capacity, steps)
