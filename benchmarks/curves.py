@@ -22,13 +22,12 @@ def picture(document: dict[str, Any]) -> str:
     took = [usual * r["over_liveness"] for r in rows]
     foreseen = [seconds * r["predicted_ratio"] for seconds, r in zip(took, rows, strict=True)]
     least = [(nbytes, usual * part) for nbytes, part in document["bounds"]]
-    low, high = min(seconds for _, seconds in least), max(*took, *foreseen)
+    every = [*took, *foreseen, *(seconds for _, seconds in least)]
     title = f"{document['network']}, batch {document['batch']}: seconds of an iteration against its bytes"
     note = f"{document['machine']['cpu']}, {document['threads']} threads; filled: measured, hollow: foreseen"
     colours = coloured(r["policy"] for r in rows)
-    plot = Plot(
-        title, note, (min(peaks) - beyond, max(peaks) + beyond), (0.95 * low, 1.03 * high), {"bound": "soft", **colours}
-    )
+    across, up = (min(peaks) - beyond, max(peaks) + beyond), (0.95 * min(every), 1.03 * max(every))
+    plot = Plot(title, note, across, up, {"bound": "soft", **colours})
     plot.floor(least, "no plan is foreseen here")
     for policy, colour in colours.items():
         of = sorted(
