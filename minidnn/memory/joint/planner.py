@@ -31,7 +31,7 @@ LEAST = 300  # evaluations of a search, however long the program is
 FILLED = (1.0, 0.98, 0.96, 0.94, 0.92, 0.9, 0.85, 0.8, 0.7, 0.5, 0.0)  # parts of the budget that are tried
 LEANEST = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 1.0)  # parts by which limits of lean plans exceed the bound's least
 ATTEMPTS = 3  # lean plans that are placed
-NEAR = 1.0005  # of the bound: a start this good is not searched
+NEAR = 1.0001  # of the bound: a start this good is not searched
 
 
 @dataclass(frozen=True, eq=False)
