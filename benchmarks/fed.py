@@ -25,7 +25,9 @@ from minidnn.memory.execution.machine import _fill
 from minidnn.nets.net import Net
 from minidnn.program import Program, Tensor
 from minidnn.programs.build import programs
-from minidnn.schema.caffe import DataParameter, LayerParameter, NetStateRule, TransformationParameter
+from minidnn.schema.caffe import LayerParameter
+from minidnn.schema.common import NetStateRule
+from minidnn.schema.sources import DataParameter, TransformationParameter
 from minidnn.training.feeds import Feeds
 
 MARGIN = 32  # pixels by which images are higher and wider than their crops

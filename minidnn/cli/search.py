@@ -98,7 +98,7 @@ def _excluded(make: Make, series: Any, costs: Any, budget: int, rows: Any, what:
 
 def _batch(args: argparse.Namespace) -> tuple[Make, Any, tuple[int, int], subject.Subject, str]:
     from minidnn.errors import InvalidInput
-    from minidnn.schema.caffe import LARGEST
+    from minidnn.schema.message import LARGEST
     from minidnn.study.search import Series
 
     if args.batch:

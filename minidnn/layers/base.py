@@ -32,7 +32,7 @@ class Parameter:
 
     name: str  # "w", "b", "gamma", "mean"; the tensor is "<layer>.<name>"
     shape: Shape
-    filler: Any = None  # a FillerParameter (schema/caffe.py), or None for zeros
+    filler: Any = None  # a FillerParameter (schema/common.py), or None for zeros
     lr_mult: float = 1.0
     decay_mult: float = 1.0
     learnable: bool = True

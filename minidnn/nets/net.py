@@ -35,7 +35,7 @@ from minidnn.schema import (
     read,
     wiring,
 )
-from minidnn.schema.caffe import LARGEST
+from minidnn.schema.message import LARGEST
 
 
 class Net:

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from minidnn.schema.caffe import (
-    FillerParameter,
-    LayerParameter,
-    Message,
-    NetParameter,
-    NetState,
-    Repeated,
-    SolverParameter,
-)
+from minidnn.schema.caffe import LayerParameter, NetParameter
 from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, message_of, wiring
+from minidnn.schema.common import FillerParameter, NetState
 from minidnn.schema.document import Document, InvalidFile, dump, parse, read, shown
+from minidnn.schema.message import Message, Repeated
 from minidnn.schema.plain import plain
+from minidnn.schema.solver import SolverParameter
 
 __all__ = [
     "CheckedNet",

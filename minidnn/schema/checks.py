@@ -2,7 +2,7 @@
 
 The schema may not import the layers, so callers hand in the layer types (`types`: name -> layer class). Of a class it
 reads `bottoms`, `tops`, `in_place`, `field_name` (the type's message), `also` (further messages that the type takes)
-and `message` (the model of a message that is not in schema/caffe.py). Callers also hand in the optimizers
+and `message` (the model of a message that is not in the schema). Callers also hand in the optimizers
 (`optimizers`: type -> class); the schema uses their `fields` and `problems`.
 """
 
@@ -17,8 +17,10 @@ from typing import Any, get_args
 from pydantic import BaseModel, ValidationError
 
 from minidnn.errors import near
-from minidnn.schema.caffe import LayerParameter, NetParameter, NetState, SolverParameter
+from minidnn.schema.caffe import LayerParameter, NetParameter
+from minidnn.schema.common import NetState
 from minidnn.schema.document import Document, Path_, read, shown
+from minidnn.schema.solver import SolverParameter
 
 PHASES = ("TRAIN", "TEST")
 Types = Mapping[str, Any]

@@ -6,11 +6,11 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from minidnn.schema.caffe import Message
+from minidnn.schema.message import Message
 
 
 def plain(message: BaseModel) -> dict[str, Any]:
-    """The fields that were given, as plain values, in the order of schema/caffe.py; a user's own messages come last."""
+    """The fields that were given, as plain values, in the order of the schema; a user's own messages come last."""
     order = {name: i for i, name in enumerate(type(message).model_fields)}
     given = sorted(message.model_fields_set, key=lambda name: (order.get(name, len(order)), name))
     result = {}

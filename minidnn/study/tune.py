@@ -20,7 +20,7 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.planning import arrange
 from minidnn.program import Program
-from minidnn.schema.caffe import LARGEST
+from minidnn.schema.message import LARGEST
 from minidnn.study.run import Open
 from minidnn.study.scaling import Cluster
 

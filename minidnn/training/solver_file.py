@@ -22,7 +22,7 @@ from minidnn.training.setting import Given
 
 
 class SolverFields(Given, total=False):
-    """The keywords of `Solver(...)`: how the net is run (Given), and Caffe's solver fields (schema/caffe.py)."""
+    """The keywords of `Solver(...)`: how the net is run (Given), and Caffe's solver fields (schema/solver.py)."""
 
     net: str
     net_param: Mapping[str, Any]

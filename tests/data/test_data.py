@@ -13,7 +13,7 @@ from minidnn.data.loader import Loader
 from minidnn.data.random import below, permutation, words
 from minidnn.data.synthetic import Synthetic
 from minidnn.data.transform import Transform
-from minidnn.schema.caffe import DataParameter, TransformationParameter
+from minidnn.schema.sources import DataParameter, TransformationParameter
 
 
 def numbered(n=10, shape=(1, 4, 4)):

@@ -1,0 +1,191 @@
+"""The messages of layers whose bottoms are images: products with filters, windows, normalization."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field, field_validator, model_validator
+
+from minidnn.schema.common import AXES, FillerParameter
+from minidnn.schema.message import LARGEST, OURS, Engine, Int, Message, Positive, Repeated, Uint, field
+
+
+def _one_form(message: Message, what: str, name: str) -> None:
+    """Raise ValueError unless height and width are given together or not at all, and not with the square form."""
+    h, w = message.has(f"{what}_h"), message.has(f"{what}_w")
+    if h != w:
+        raise ValueError(f"expected {what}_h and {what}_w together, got only {what}_{'h' if h else 'w'}")
+    if h and message.has(name):
+        raise ValueError(f"expected {name}, or {what}_h and {what}_w; got both")
+
+
+class ConvolutionParameter(Message):
+    num_output: Positive = field(1)
+    bias_term: bool = field(2, True)
+    pad: Repeated[Uint] = field(3, ())
+    kernel_size: Repeated[Positive] = field(4, ())
+    stride: Repeated[Positive] = field(6, ())
+    dilation: Repeated[Positive] = field(18, ())
+    pad_h: Uint | None = field(9, None)
+    pad_w: Uint | None = field(10, None)
+    kernel_h: Positive | None = field(11, None)
+    kernel_w: Positive | None = field(12, None)
+    stride_h: Positive | None = field(13, None)
+    stride_w: Positive | None = field(14, None)
+    group: Positive = field(5, 1)
+    weight_filler: FillerParameter = field(7, FillerParameter())
+    bias_filler: FillerParameter = field(8, FillerParameter())
+    engine: Engine = field(15, "DEFAULT")
+    axis: Literal[1] = field(16, 1)
+    force_nd_im2col: bool = field(17, False)  # read but ignored: it changes the computation, not the numbers
+
+    def pair(self, what: Literal["kernel", "stride", "pad", "dilation"]) -> tuple[int, int]:
+        """(height, width) of the kernel, stride, pad or dilation, in whatever form the file gives it."""
+        h, w = getattr(self, f"{what}_h", None), getattr(self, f"{what}_w", None)
+        default = 0 if what == "pad" else 1
+        if h is not None or w is not None:
+            return (default if h is None else h), (default if w is None else w)
+        repeated = getattr(self, "kernel_size" if what == "kernel" else what) or (default,)
+        return repeated[0], repeated[-1]
+
+    @model_validator(mode="after")
+    def _geometry(self) -> ConvolutionParameter:
+        for what in ("kernel", "stride", "pad", "dilation"):
+            name = "kernel_size" if what == "kernel" else what
+            if len(getattr(self, name)) > 2:
+                raise ValueError(f"expected one or two numbers as {name}, got {list(getattr(self, name))}")
+            if what != "dilation":
+                _one_form(self, what, name)
+        if not self.kernel_size and self.kernel_h is None:
+            raise ValueError("expected kernel_size, or kernel_h and kernel_w; got neither")
+        if self.num_output % self.group:
+            raise ValueError(f"expected num_output to be a multiple of group {self.group}, got {self.num_output}")
+        return self
+
+
+class PoolingParameter(Message):
+    pool: Literal["MAX", "AVE"] = field(1, "MAX")
+    pad: Uint = field(4, 0)
+    pad_h: Uint | None = field(9, None)
+    pad_w: Uint | None = field(10, None)
+    kernel_size: Positive | None = field(2, None)
+    kernel_h: Positive | None = field(5, None)
+    kernel_w: Positive | None = field(6, None)
+    stride: Positive = field(3, 1)
+    stride_h: Positive | None = field(7, None)
+    stride_w: Positive | None = field(8, None)
+    engine: Engine = field(11, "DEFAULT")
+    global_pooling: bool = field(12, False)
+    round_mode: Literal["CEIL", "FLOOR"] = field(13, "CEIL")
+
+    def pair(self, what: Literal["kernel", "stride", "pad"]) -> tuple[int, int] | None:
+        """(height, width) of kernel, stride or pad, in whatever form the file gives it; None: a global kernel."""
+        if what == "kernel" and self.global_pooling:
+            return None
+        h, w = getattr(self, f"{what}_h"), getattr(self, f"{what}_w")
+        if h is not None and w is not None:
+            return h, w
+        both = getattr(self, "kernel_size" if what == "kernel" else what)
+        return both, both
+
+    @model_validator(mode="after")
+    def _geometry(self) -> PoolingParameter:
+        for what in ("kernel", "stride", "pad"):
+            _one_form(self, what, "kernel_size" if what == "kernel" else what)
+        given = self.kernel_size is not None or self.kernel_h is not None
+        if self.global_pooling and (given or self.pair("pad") != (0, 0) or self.pair("stride") != (1, 1)):
+            raise ValueError("expected no kernel, pad or stride with global_pooling: it takes all of H and W")
+        if not self.global_pooling and not given:
+            raise ValueError("expected kernel_size, or kernel_h and kernel_w, or global_pooling; got none")
+        return self
+
+
+class LRNParameter(Message):
+    local_size: Positive = field(1, 5)
+    alpha: float = field(2, 1.0)
+    beta: float = field(3, 0.75)
+    norm_region: Literal["ACROSS_CHANNELS", "WITHIN_CHANNEL"] = field(4, "ACROSS_CHANNELS")
+    k: float = field(5, 1.0)
+    engine: Engine = field(6, "DEFAULT")
+
+    @field_validator("local_size")
+    @classmethod
+    def _odd(cls, value: int) -> int:
+        if value % 2 == 0:
+            raise ValueError(f"expected an odd number, got {value}")
+        return value
+
+
+class BatchNormParameter(Message):
+    use_global_stats: bool | None = field(1, None)  # None: true in TEST, false in TRAIN
+    moving_average_fraction: float = field(2, 0.999)
+    eps: float = field(3, 1e-5)
+
+
+class ScaleParameter(Message):
+    axis: Literal[1] = field(1, 1)
+    num_axes: Literal[1] = field(2, 1)
+    filler: FillerParameter = field(3, FillerParameter(value=1.0))  # as in Caffe: 1 without a filler
+    bias_term: bool = field(4, False)
+    bias_filler: FillerParameter = field(5, FillerParameter())
+
+
+class BiasParameter(Message):
+    """The constant that is added along some axes."""
+
+    axis: Int = field(1, 1)
+    num_axes: Annotated[int, Field(ge=-1, le=AXES)] = field(2, 1)
+    filler: FillerParameter = field(3, FillerParameter())
+
+
+class MVNParameter(Message):
+    normalize_variance: bool = field(1, True)
+    across_channels: bool = field(2, False)
+    eps: Annotated[float, Field(ge=0)] = field(3, 1e-9)
+
+
+class LayerNormParameter(Message):
+    """Ours: normalizes over all axes from `axis` on; then, unless told otherwise, scales and shifts each element."""
+
+    axis: Int = field(OURS, -1)
+    eps: Annotated[float, Field(ge=0)] = field(OURS + 1, 1e-5)
+    affine: bool = field(OURS + 2, True)
+    filler: FillerParameter = field(OURS + 3, FillerParameter(value=1.0))
+    bias_filler: FillerParameter = field(OURS + 4, FillerParameter())
+
+
+class NormalizeParameter(Message):
+    """SSD's: divides by the L2 norm, of the channels at a place or of the whole sample; then scales."""
+
+    across_spatial: bool = field(1, True)
+    scale_filler: FillerParameter = field(2, FillerParameter(value=1.0))
+    channel_shared: bool = field(3, True)
+    eps: Annotated[float, Field(ge=0)] = field(4, 1e-10)
+
+
+class CropParameter(Message):
+    axis: Int = field(1, 2)
+    offset: Repeated[Uint] = field(2, ())
+
+
+class SPPParameter(Message):
+    pyramid_height: Annotated[int, Field(ge=1, le=16)] = field(1)
+    pool: Literal["MAX", "AVE"] = field(2, "MAX")
+    engine: Engine = field(6, "DEFAULT")
+
+
+class InterpParameter(Message):
+    """DeepLab's: images in another size, by bilinear interpolation between the centres of the corner pixels."""
+
+    height: Uint = field(1, 0)
+    width: Uint = field(2, 0)
+    zoom_factor: Positive = field(3, 1)
+    shrink_factor: Positive = field(4, 1)
+    pad_beg: Annotated[int, Field(ge=-LARGEST, le=0)] = field(5, 0)
+    pad_end: Annotated[int, Field(ge=-LARGEST, le=0)] = field(6, 0)
+
+
+class UpsampleParameter(Message):
+    """Forks': each pixel becomes a square of scale x scale equal ones."""
+
+    scale: Positive = field(1, 2)

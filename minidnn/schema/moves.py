@@ -1,0 +1,47 @@
+"""The messages of layers that move elements, and change none."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from minidnn.schema.common import AXES
+from minidnn.schema.message import LARGEST, Int, Message, Positive, Repeated, Uint, field
+
+
+class ReshapeShape(Message):
+    """A shape as Reshape takes it: 0 copies the bottom's length, -1 stands for what is left."""
+
+    dim: Repeated[Annotated[int, Field(ge=-1, le=LARGEST)]] = field(1, ())
+
+
+class ConcatParameter(Message):
+    axis: Int = field(2, 1)
+
+
+class SliceParameter(Message):
+    axis: Int = field(3, 1)
+    slice_point: Repeated[Positive] = field(2, ())
+
+
+class FlattenParameter(Message):
+    axis: Int = field(1, 1)
+    end_axis: Int = field(2, -1)
+
+
+class ReshapeParameter(Message):
+    shape: ReshapeShape = field(1, ReshapeShape())
+    axis: Int = field(2, 0)
+    num_axes: Annotated[int, Field(ge=-1, le=AXES)] = field(3, -1)
+
+
+class PermuteParameter(Message):
+    """SSD's. The axes that are not named follow in their order."""
+
+    order: Repeated[Uint] = field(1, ())
+
+
+class TileParameter(Message):
+    axis: Int = field(1, 1)
+    tiles: Positive = field(2)

@@ -1,0 +1,73 @@
+"""A solver's file: a net, and how to train it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from minidnn import sizes
+from minidnn.schema.caffe import NetParameter
+from minidnn.schema.common import NetState
+from minidnn.schema.message import OURS, Message, Positive, Repeated, Uint, field
+
+
+def _nbytes(value: Any) -> Any:
+    return sizes.parse(value) if isinstance(value, str) else value
+
+
+Bytes = Annotated[int, Field(ge=1), BeforeValidator(_nbytes)]
+
+
+class Minidnn(Message):
+    """The one key that Caffe does not have: how a net is run. Options of the command line and keywords overrule it."""
+
+    policy: str | None = field(OURS, None)
+    budget: Bytes | None = field(OURS + 1, None)
+    host_budget: Bytes | None = field(OURS + 2, None)
+    ram: Bytes | None = field(OURS + 3, None)  # of this machine's memory, for the whole process; training/ram.py
+    host_ring: Bytes | None = field(OURS + 4, None)  # bytes of the pinned ring: memory/lowering/staging.py
+    compress: bool = field(OURS + 5, False)  # whether tensors behind the ring are stored without their zeros
+    device: str | None = field(OURS + 6, None)
+    format: Literal["float32", "bfloat16", "float16"] | None = field(OURS + 7, None)  # of the network: formats.py
+    loss_scale: Annotated[float, Field(gt=0, le=2.0**24)] = field(OURS + 8, 2.0**16)  # the first one, in float16
+
+
+class SolverParameter(Message):
+    """A solver's file: a net, and how to train it."""
+
+    net: str | None = field(24, None)
+    net_param: NetParameter | None = field(25, None)
+    train_net: str | None = field(1, None)
+    test_net: Repeated[str] = field(2, ())
+    train_state: NetState | None = field(26, None)
+    test_state: Repeated[NetState] = field(27, ())
+    test_iter: Repeated[Positive] = field(3, ())
+    test_interval: Uint = field(4, 0)
+    test_initialization: bool = field(32, True)
+    base_lr: Annotated[float, Field(ge=0)] = field(5)
+    lr_policy: Literal["fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid"] = field(8, wire="string")
+    gamma: float = field(9, 0.0)
+    power: float = field(10, 0.0)
+    stepsize: Uint = field(13, 0)
+    stepvalue: Repeated[Uint] = field(34, ())
+    rampup_interval: Uint = field(OURS, 0)  # NVIDIA's Caffe: the rate rises from rampup_lr
+    rampup_lr: Annotated[float, Field(ge=0)] = field(OURS + 1, 0.0)
+    max_iter: Uint = field(7, 0)
+    iter_size: Positive = field(36, 1)
+    momentum: Annotated[float, Field(ge=0)] = field(11, 0.0)
+    momentum2: Annotated[float, Field(ge=0, lt=1)] = field(39, 0.999)
+    rms_decay: Annotated[float, Field(ge=0, lt=1)] = field(38, 0.99)
+    delta: Annotated[float, Field(gt=0)] = field(31, 1e-8)
+    weight_decay: Annotated[float, Field(ge=0)] = field(12, 0.0)
+    regularization_type: Literal["L2", "L1"] = field(29, "L2", wire="string")
+    clip_gradients: float = field(35, -1.0)  # the largest norm of all gradients; negative: no clipping
+    display: Uint = field(6, 0)
+    average_loss: Positive = field(33, 1)
+    snapshot: Uint = field(14, 0)
+    snapshot_prefix: str = field(15, "")
+    snapshot_after_train: bool = field(28, True)
+    random_seed: Annotated[int, Field(lt=2**64)] = field(20, -1)  # negative: a new seed for each run, as in Caffe
+    type: str = field(40, "SGD")  # a key of OPTIMIZERS (optimizers/__init__.py)
+    solver_mode: Literal["CPU", "GPU"] = field(17, "GPU")  # read but ignored: see `device` of minidnn
+    minidnn: Minidnn = field(OURS + 2, Minidnn())
