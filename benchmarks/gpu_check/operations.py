@@ -1,6 +1,6 @@
 """(a) Every op kind's examples, by every algorithm of the device, compared with the reference in every number format.
 
-The examples are those of tests/support/op_examples.py, tests/support/cuda/op_examples.py and
+The examples are those of tests/support/op_examples, tests/support/cuda/op_examples.py and
 tests/support/cuda/reduction_examples.py; benchmarks/gpu_check/rounding.py says which errors are allowed and why. The
 order is float32 with TF32 forbidden, bfloat16, cuDNN's kinds again with TF32 allowed. Item p has float16.
 

@@ -6,313 +6,22 @@ Kernels get nothing but an op's declared reads, so a backward that gives the rig
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
-from minidnn.backends.philox import keep_mask
-from minidnn.layers import FACTS, LAYERS, Facts, ShapeError, Site
-from minidnn.program import Tensor
+from minidnn.layers import FACTS, LAYERS, Facts, ShapeError
+from tests.layers.bench import IMAGE, Bench, compare, compare_numeric, line
+from tests.layers.rows import RANDOM, ROWS
 from tests.support.graphs import layer
 from tests.support.interpret import run_ops
 
 try:
     import torch
-    import torch.nn.functional as F
-except ImportError:  # the extra `peer`: only test_equals_pytorch needs it
+except ImportError:  # the extra `peer`: only comparisons with it need it
     torch = None
 
-ITERATION = Tensor("iteration", (1,), "int64")
-IMAGE = (2, 4, 7, 5)
-
-
-class Bench:
-    """A layer lowered alone, on bottoms x0, x1, ... with all gradients wanted."""
-
-    def __init__(self, text, bottoms, phase="TRAIN", facts=None, labels=False):
-        self.layer = layer(text, phase)
-        self.shapes = self.layer.shapes(list(bottoms))
-        x = [Tensor(f"x{i}", s, "int32" if labels and i else "float32") for i, s in enumerate(bottoms)]
-        y = [Tensor(f"y{i}", s) for i, s in enumerate(self.shapes)]
-        self.parameters = self.layer.parameters(list(bottoms))
-        p = {q.name: Tensor(f"it.{q.name}", q.shape) for q in self.parameters}
-        self.site = s = Site("it", phase == "TRAIN", facts or Facts(), x, y, p, iteration=ITERATION, seed=5)
-        self.forward = list(self.layer.forward(s))
-        s.survivor = list(y)
-        s.dy = [None if self.layer.loss else Tensor(f"dy{i}", t.shape) for i, t in enumerate(y)]
-        s.dx = [Tensor(f"dx{i}", t.shape) if t.dtype == "float32" else None for i, t in enumerate(x)]
-        s.dp = {q.name: Tensor(f"d{q.name}", q.shape) if q.learnable else None for q in self.parameters}
-        self.backward = list(self.layer.backward(s)) if phase == "TRAIN" and self.layer.type != "Accuracy" else []
-
-    def listing(self):
-        return [line(op) for op in (*self.forward, *self.backward)]
-
-    def values(self, seed=0):
-        random = np.random.default_rng(seed)
-        s = self.site
-        found = {t.name: random.standard_normal(t.shape) for t in (*s.x, *s.p.values(), *(t for t in s.dy if t))}
-        for name in ("it.mean_sum", "it.variance_sum", "it.factor"):
-            if name in found:
-                found[name] = 0.5 + np.abs(found[name])
-        for t in s.x:
-            if t.dtype == "int32":
-                found[t.name] = random.integers(0, 3, t.shape).astype(np.int32)
-        return found | {"iteration": np.array([7])}
-
-
-def line(op):
-    reads, writes = (" ".join(t.name.removeprefix("it.") for t in side) for side in (op.reads, op.writes))
-    return f"{op.kind}: {reads} -> {writes}"
-
-
-@dataclass
-class Row:
-    text: str
-    bottoms: list
-    tops: list
-    ops: list
-    torch: object = None  # (x..., p dict) -> y, in PyTorch
-    phase: str = "TRAIN"
-    labels: bool = False
-    blobs: list = field(default_factory=list)  # Caffe's blob shapes
-    flops: int | None = None  # of the first op
-    gradients: bool = True
-    facts: Facts | None = None
-
-
-def lrn_within(x, p, n=3, alpha=0.3, beta=0.6):
-    return x * (1 + alpha * F.avg_pool2d(x * x, n, 1, n // 2)) ** -beta
-
-
-def dropout(x, p):
-    keep = keep_mask(tuple(x.shape), 0.25, 5, 7, zlib.crc32(b"it"))
-    return x * torch.from_numpy(keep) / 0.75
-
-
-def running(x, p):
-    mean, variance = (p[k].view(1, -1, 1, 1) / p["factor"] for k in ("mean_sum", "variance_sum"))
-    return (x - mean) / torch.sqrt(variance + 1e-5)
-
-
-def spatial_loss(x, label, p):
-    return 0.5 * F.cross_entropy(x, label.long(), ignore_index=1, reduction="sum") / max((label != 1).sum(), 1)
-
-
-WEIGHTED = (
-    "convolution.forward: x0 w b -> y0;convolution.backward_filter: x0 dy0 -> dw;"
-    "convolution.backward_bias: dy0 -> db;convolution.backward_data: w dy0 -> dx0"
-)
-
-ROWS = {
-    "convolution": Row(
-        "type: Convolution, bottom: a, top: b, convolution_param: {num_output: 6, kernel_size: 3, pad: 1, stride: 2}",
-        [IMAGE], [(2, 6, 4, 3)], WEIGHTED.split(";"),
-        lambda x, p: F.conv2d(x, p["w"], p["b"], 2, 1), blobs=[(6, 4, 3, 3), (6,)], flops=2 * 2 * 6 * 4 * 3 * 4 * 9,
-    ),
-    "convolution, grouped, dilated, not square": Row(
-        "type: Convolution, bottom: a, top: b, convolution_param: {num_output: 6, kernel_h: 3, kernel_w: 1, pad_h: 2, "
-        "pad_w: 0, stride_h: 1, stride_w: 2, dilation: 2, group: 2, bias_term: false}",
-        [IMAGE], [(2, 6, 7, 3)],
-        [
-            "convolution.forward: x0 w -> y0",
-            "convolution.backward_filter: x0 dy0 -> dw",
-            "convolution.backward_data: w dy0 -> dx0",
-        ],
-        lambda x, p: F.conv2d(x, p["w"], None, (1, 2), (2, 0), 2, 2), blobs=[(6, 2, 3, 1)],
-    ),
-    "pooling max": Row(
-        "type: Pooling, bottom: a, top: b, pooling_param: {kernel_size: 3, stride: 2, pad: 1}",
-        [IMAGE], [(2, 4, 4, 3)], ["pooling.forward: x0 -> y0 index", "pooling.backward: index dy0 -> dx0"],
-        lambda x, p: F.max_pool2d(x, 3, 2, 1, ceil_mode=True),
-    ),
-    "pooling average": Row(
-        "type: Pooling, bottom: a, top: b, pooling_param: {pool: AVE, kernel_size: 3, stride: 2, pad: 1}",
-        [(2, 4, 8, 6)], [(2, 4, 5, 4)], ["pooling.forward: x0 -> y0", "pooling.backward: dy0 -> dx0"],
-        lambda x, p: F.avg_pool2d(x, 3, 2, 1, ceil_mode=True),
-    ),
-    "pooling global": Row(
-        "type: Pooling, bottom: a, top: b, pooling_param: {pool: AVE, global_pooling: true}",
-        [IMAGE], [(2, 4, 1, 1)], ["pooling.forward: x0 -> y0", "pooling.backward: dy0 -> dx0"],
-        lambda x, p: x.mean((2, 3), keepdim=True),
-    ),
-    "inner product of images": Row(
-        "type: InnerProduct, bottom: a, top: b, inner_product_param: {num_output: 3}",
-        [IMAGE], [(2, 3)], WEIGHTED.replace("convolution", "inner_product").split(";"),
-        lambda x, p: F.linear(x.flatten(1), p["w"].flatten(1), p["b"]), blobs=[(3, 140), (3,)], flops=2 * 2 * 3 * 140,
-    ),
-    "inner product of vectors": Row(
-        "type: InnerProduct, bottom: a, top: b, inner_product_param: {num_output: 3, bias_term: false}",
-        [(2, 9)], [(2, 3)],
-        [
-            "inner_product.forward: x0 w -> y0",
-            "inner_product.backward_filter: x0 dy0 -> dw",
-            "inner_product.backward_data: w dy0 -> dx0",
-        ],
-        lambda x, p: F.linear(x, p["w"]), blobs=[(3, 9)],
-    ),
-    "relu": Row(
-        "type: ReLU, bottom: a, top: a", [IMAGE], [IMAGE], ["relu.forward: x0 -> y0", "relu.backward: y0 dy0 -> dx0"],
-        lambda x, p: F.relu(x),
-    ),
-    "relu, leaky": Row(
-        "type: ReLU, bottom: a, top: a, relu_param: {negative_slope: 0.1}",
-        [(2, 9)], [(2, 9)], ["relu.forward: x0 -> y0", "relu.backward: y0 dy0 -> dx0"],
-        lambda x, p: F.leaky_relu(x, 0.1),
-    ),
-    "relu with a mask": Row(
-        "type: ReLU, bottom: a, top: a, relu_param: {negative_slope: 0.1}",
-        [IMAGE], [IMAGE], ["relu.forward: x0 -> y0 mask", "relu.backward: mask dy0 -> dx0"],
-        lambda x, p: F.leaky_relu(x, 0.1), facts=FACTS["layrub"],
-    ),
-    "relu, whose y does not tell the sign of x": Row(
-        "type: ReLU, bottom: a, top: b, relu_param: {negative_slope: -0.5}",
-        [(2, 9)], [(2, 9)], ["relu.forward: x0 -> y0", "relu.backward: x0 y0 dy0 -> dx0"],
-        lambda x, p: F.leaky_relu(x, -0.5),
-    ),
-    "lrn": Row(
-        "type: LRN, bottom: a, top: b, lrn_param: {local_size: 3, alpha: 0.3, beta: 0.6, k: 2.0}",
-        [IMAGE], [IMAGE], ["lrn.forward: x0 -> y0", "lrn.backward: x0 dy0 -> dx0"],
-        lambda x, p: F.local_response_norm(x, 3, 0.3, 0.6, 2.0),
-    ),
-    "lrn within a channel": Row(
-        "type: LRN, bottom: a, top: b, "
-        "lrn_param: {local_size: 3, alpha: 0.3, beta: 0.6, k: 2.0, norm_region: WITHIN_CHANNEL}",
-        [IMAGE], [IMAGE], ["lrn.forward: x0 -> y0", "lrn.backward: x0 dy0 -> dx0"],
-        lrn_within,
-    ),
-    "batch norm": Row(
-        "type: BatchNorm, bottom: a, top: a", [IMAGE], [IMAGE],
-        [
-            "batch_norm.forward: x0 -> y0 mean variance",
-            "batch_norm.statistics: mean variance mean_sum variance_sum factor -> mean_sum variance_sum factor",
-            "batch_norm.backward: x0 mean variance dy0 -> dx0",
-        ],
-        lambda x, p: F.batch_norm(x, None, None, training=True), blobs=[(4,), (4,), (1,)],
-    ),
-    "batch norm of vectors": Row(
-        "type: BatchNorm, bottom: a, top: a, batch_norm_param: {eps: 0.01}", [(5, 4)], [(5, 4)],
-        [
-            "batch_norm.forward: x0 -> y0 mean variance",
-            "batch_norm.statistics: mean variance mean_sum variance_sum factor -> mean_sum variance_sum factor",
-            "batch_norm.backward: x0 mean variance dy0 -> dx0",
-        ],
-        lambda x, p: F.batch_norm(x, None, None, training=True, eps=0.01),
-    ),
-    "batch norm by running statistics": Row(
-        "type: BatchNorm, bottom: a, top: a, batch_norm_param: {use_global_stats: true}", [IMAGE], [IMAGE],
-        [
-            "batch_norm.inference: x0 mean_sum variance_sum factor -> y0",
-            "batch_norm.inference_backward: variance_sum factor dy0 -> dx0",
-        ],
-        running,
-    ),
-    "batch norm in TEST": Row(
-        "type: BatchNorm, bottom: a, top: a", [IMAGE], [IMAGE],
-        ["batch_norm.inference: x0 mean_sum variance_sum factor -> y0"], running, phase="TEST",
-    ),
-    "scale": Row(
-        "type: Scale, bottom: a, top: a, scale_param: {bias_term: true}", [IMAGE], [IMAGE],
-        [
-            "scale.forward: x0 gamma beta -> y0",
-            "scale.backward_filter: x0 dy0 -> dgamma",
-            "scale.backward_bias: dy0 -> dbeta",
-            "scale.backward_data: gamma dy0 -> dx0",
-        ],
-        lambda x, p: x * p["gamma"].view(1, -1, 1, 1) + p["beta"].view(1, -1, 1, 1), blobs=[(4,), (4,)],
-    ),
-    "dropout": Row(
-        "type: Dropout, bottom: a, top: a, dropout_param: {dropout_ratio: 0.25}", [IMAGE], [IMAGE],
-        ["dropout.forward: x0 iteration -> y0", "dropout.backward: dy0 iteration -> dx0"], dropout,
-    ),
-    "dropout in TEST": Row(
-        "type: Dropout, bottom: a, top: a", [IMAGE], [IMAGE], ["identity.forward: x0 -> y0"],
-        lambda x, p: x, phase="TEST",
-    ),
-    "concat": Row(
-        "type: Concat, bottom: [a, b, c], top: d", [(2, 1, 3, 3), (2, 4, 3, 3), (2, 2, 3, 3)], [(2, 7, 3, 3)],
-        ["concat.forward: x0 x1 x2 -> y0", "concat.backward: dy0 -> dx0 dx1 dx2"],
-        lambda x, y, z, p: torch.cat((x, y, z), 1),
-    ),
-    "concat along the last axis": Row(
-        "type: Concat, bottom: [a, b], top: d, concat_param: {axis: -1}", [(2, 3, 4), (2, 3, 1)], [(2, 3, 5)],
-        ["concat.forward: x0 x1 -> y0", "concat.backward: dy0 -> dx0 dx1"],
-        lambda x, y, p: torch.cat((x, y), -1),
-    ),
-    "eltwise sum": Row(
-        "type: Eltwise, bottom: [a, b], top: c", [IMAGE, IMAGE], [IMAGE], ["eltwise.forward: x0 x1 -> y0"],
-        lambda x, y, p: x + y,
-    ),
-    "eltwise weighted sum": Row(
-        "type: Eltwise, bottom: [a, b, c], top: d, eltwise_param: {coeff: [1, -1, 0.5]}",
-        [(2, 3)] * 3, [(2, 3)],
-        ["eltwise.forward: x0 x1 x2 -> y0", "eltwise.backward: dy0 -> dx1", "eltwise.backward: dy0 -> dx2"],
-        lambda x, y, z, p: x - y + 0.5 * z,
-    ),
-    "eltwise product": Row(
-        "type: Eltwise, bottom: [a, b, c], top: d, eltwise_param: {operation: PROD}",
-        [(2, 3)] * 3, [(2, 3)],
-        [
-            "eltwise.forward: x0 x1 x2 -> y0",
-            "eltwise.backward: x1 x2 dy0 -> dx0",
-            "eltwise.backward: x0 x2 dy0 -> dx1",
-            "eltwise.backward: x0 x1 dy0 -> dx2",
-        ],
-        lambda x, y, z, p: x * y * z,
-    ),
-    "eltwise maximum": Row(
-        "type: Eltwise, bottom: [a, b], top: d, eltwise_param: {operation: MAX}",
-        [(2, 3)] * 2, [(2, 3)],
-        [
-            "eltwise.forward: x0 x1 -> y0 which",
-            "eltwise.backward: which dy0 -> dx0",
-            "eltwise.backward: which dy0 -> dx1",
-        ],
-        lambda x, y, p: torch.maximum(x, y),
-    ),
-    "flatten": Row(
-        "type: Flatten, bottom: a, top: b", [IMAGE], [(2, 140)],
-        ["flatten.forward: x0 -> y0", "flatten.backward: dy0 -> dx0"],
-        lambda x, p: x.flatten(1),
-    ),
-    "flatten of some axes": Row(
-        "type: Flatten, bottom: a, top: b, flatten_param: {axis: 1, end_axis: -2}", [IMAGE], [(2, 28, 5)],
-        ["flatten.forward: x0 -> y0", "flatten.backward: dy0 -> dx0"],
-        lambda x, p: x.flatten(1, 2),
-    ),
-    "softmax": Row(
-        "type: Softmax, bottom: a, top: a", [(3, 4)], [(3, 4)],
-        ["softmax.forward: x0 -> y0", "softmax.backward: y0 dy0 -> dx0"],
-        lambda x, p: F.softmax(x, 1),
-    ),
-    "softmax of images": Row(
-        "type: Softmax, bottom: a, top: a, softmax_param: {axis: -3}", [IMAGE], [IMAGE],
-        ["softmax.forward: x0 -> y0", "softmax.backward: y0 dy0 -> dx0"],
-        lambda x, p: F.softmax(x, 1),
-    ),
-    "softmax loss": Row(
-        "type: SoftmaxWithLoss, bottom: [a, label], top: loss", [(6, 3), (6,)], [(1,)],
-        ["softmax_loss.forward: x0 x1 -> y0 prob", "softmax_loss.backward: prob x1 -> dx0"],
-        lambda x, label, p: F.cross_entropy(x, label.long()).view(1), labels=True,
-    ),
-    "softmax loss, spatial, weighted, with labels that do not count": Row(
-        "type: SoftmaxWithLoss, bottom: [a, label], top: [loss, prob], loss_weight: 0.5, "
-        "loss_param: {ignore_label: 1}",
-        [(2, 3, 4, 2), (2, 4, 2)], [(1,), (2, 3, 4, 2)],
-        ["softmax_loss.forward: x0 x1 -> y0 y1", "softmax_loss.backward: y1 x1 -> dx0"],
-        lambda x, label, p: 2 * spatial_loss(x, label, p).view(1), labels=True,
-    ),
-    "accuracy": Row(
-        "type: Accuracy, bottom: [a, label], top: b, accuracy_param: {top_k: 2}", [(40, 3), (40,)], [(1,)],
-        ["accuracy.forward: x0 x1 -> y0"],
-        lambda x, label, p: (x.topk(2, 1).indices == label[:, None]).any(1).double().mean().view(1), labels=True,
-    ),
-}  # fmt: skip
 ALL = pytest.mark.parametrize("name", ROWS)
-
-
-def bench(row):
-    return Bench(row.text, row.bottoms, row.phase, row.facts, row.labels)
 
 
 def test_every_type_has_a_row():
@@ -322,7 +31,7 @@ def test_every_type_has_a_row():
 @ALL
 def test_shapes_and_ops(name):
     row = ROWS[name]
-    b = bench(row)
+    b = row.bench()
     assert b.shapes == row.tops
     assert b.listing() == row.ops
     if row.blobs:
@@ -335,63 +44,28 @@ def test_shapes_and_ops(name):
         assert b.forward[0].inplace == ((b.site.x[0], b.site.y[0]),)
 
 
-def output(b, values):
-    return run_ops(b.forward, values, "float64")
-
-
-def gradient(b, held, t):
-    """The gradient of a bottom or parameter, wherever the layer said it is."""
-    s = b.site
-    found = s.dx[s.x.index(t)] if t in s.x else s.dp[t.name.removeprefix("it.")]
-    return held[found.name]
-
-
-def learned(b):
-    return [
-        t for t in (*b.site.x, *b.site.p.values()) if t.dtype == "float32" and not t.name.endswith(("sum", "factor"))
-    ]
-
-
 @pytest.mark.skipif(torch is None, reason="PyTorch is not installed (the extra `peer`)")
 @ALL
 def test_equals_pytorch(name):
-    row = ROWS[name]
-    b, values = bench(row), bench(row).values()
-    held = output(b, values)
-    x = [torch.tensor(values[t.name], requires_grad=t.dtype == "float32") for t in b.site.x]
-    p = {n: torch.tensor(values[t.name], requires_grad=True) for n, t in b.site.p.items()}
-    y = row.torch(*x, p)
-    np.testing.assert_allclose(held["y0"], y.detach().numpy(), rtol=1e-10, atol=1e-10)
-    if b.layer.type == "Accuracy" or row.phase == "TEST":
-        return
-    held = run_ops(b.backward, held, "float64")
-    (y * (torch.tensor(values["dy0"]) if "dy0" in values else b.layer.loss_weight())).sum().backward()
-    theirs = {f"x{i}": v.grad for i, v in enumerate(x)} | {f"it.{n}": v.grad for n, v in p.items()}
-    for t in learned(b):
-        np.testing.assert_allclose(gradient(b, held, t), theirs[t.name].numpy(), rtol=1e-9, atol=1e-9)
+    compare(ROWS[name])
 
 
-@pytest.mark.parametrize("name", [n for n, row in ROWS.items() if bench(row).backward or "sum" in n])
+@pytest.mark.skipif(torch is None, reason="PyTorch is not installed (the extra `peer`)")
+@pytest.mark.parametrize("kind", LAYERS)
+def test_random_geometries_equal_pytorch(kind):
+    """20 geometries of each type that is no source."""
+    if LAYERS[kind].bottoms == (0, 0):
+        pytest.skip("a source has no bottoms")
+    random = np.random.default_rng(zlib.crc32(kind.encode()))
+    for seed in range(20):
+        row = RANDOM[kind](random)
+        assert layer(row.text).type == kind
+        compare(row, seed)
+
+
+@pytest.mark.parametrize("name", [n for n, row in ROWS.items() if row.phase == "TRAIN" and row.bench().wanted])
 def test_numeric_gradient(name):
-    """Central differences of sum(y * dy) at up to 12 places of each bottom and parameter."""
-    b = bench(ROWS[name])
-    values = b.values(1)
-    held = run_ops(b.backward, output(b, values), "float64")
-    places = np.random.default_rng(2)
-
-    def objective(changed):
-        out = output(b, changed)
-        return (out["y0"] * values.get("dy0", b.layer.loss_weight())).sum()
-
-    for t in learned(b):
-        for i in places.choice(t.size, min(12, t.size), replace=False):
-            sides = []
-            for step in (1e-6, -1e-6):
-                changed = values | {t.name: values[t.name].copy()}
-                changed[t.name].flat[i] += step
-                sides.append(objective(changed))
-            numeric = (sides[0] - sides[1]) / 2e-6
-            assert gradient(b, held, t).flat[i] == pytest.approx(numeric, rel=1e-5, abs=1e-7), f"{t.name}[{i}]"
+    compare_numeric(ROWS[name])
 
 
 # ---- Caffe's numbers where others differ, by hand
@@ -456,7 +130,7 @@ def test_lrn_divides_alpha_by_its_size():
 def test_an_equal_score_counts_as_better():
     text = "type: Accuracy, bottom: [a, label], top: b"
     values = {"x0": np.array([[1.0, 1, 1], [0, 2, 1], [3, 0, 3]]), "x1": np.array([0, 1, 2], np.int32)}
-    assert result(text, values, [(3, 3), (3,)], labels=True)[0] == pytest.approx(1 / 3)
+    assert result(text, values, [(3, 3), (3,)], labels=(1,), still=(0,))[0] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(
@@ -470,7 +144,7 @@ def test_what_a_loss_is_divided_by(normalization, divisor):
     """2 images of 2 places, 2 equal scores: log 2 for each of the 3 labels that count."""
     text = f"type: SoftmaxWithLoss, bottom: [a, l], top: b, loss_param: {{ignore_label: 9, {normalization}}}"
     values = {"x0": np.zeros((2, 2, 2)), "x1": np.array([[0, 1], [9, 1]], np.int32)}
-    assert result(text, values, [(2, 2, 2), (2, 2)], labels=True)[0] == pytest.approx(3 * np.log(2) / divisor)
+    assert result(text, values, [(2, 2, 2), (2, 2)], labels=(1,))[0] == pytest.approx(3 * np.log(2) / divisor)
 
 
 def test_running_statistics_by_hand():

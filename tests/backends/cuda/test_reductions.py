@@ -1,6 +1,6 @@
 """The cuda kernels that sum, on the CPU (tests/support/cuda/host.py): over the geometries of reduction_examples.py,
 and what the kinds promise: sound variances, Caffe's order of operations, labels that are noticed. (Over those of
-op_examples.py, and what is not finite: test_kernels.py.)"""
+op_examples, and what is not finite: test_kernels.py.)"""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ def call(kind, attrs, reads, *shapes, dtypes=()):
     return writes[0] if len(writes) == 1 else writes
 
 
-# ---- every kind, over the odd geometries of op_examples.py
+# ---- every kind, over the odd geometries of op_examples
 
 
 def test_every_kind_has_examples():

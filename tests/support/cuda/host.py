@@ -1,6 +1,6 @@
 """The cuda backend's own kernels on this machine's CPU, compiled by g++ with tests/support/cuda/shim.h before them.
 
-`HostCuda` is a device for `place` and `run` of tests/support/op_examples.py. It uses the same recipes as the GPU, and
+`HostCuda` is a device for `place` and `run` of tests/support/op_examples. It uses the same recipes as the GPU, and
 calls the same kernels with the same grid, block, shared memory and arguments. Before it binds a launch, it compares the
 recipe's arguments with the kernel's parameter types. So it finds arguments of a wrong width, and reads that a kernel
 could write.

@@ -1,4 +1,4 @@
-"""Examples besides those of tests/support/op_examples.py: ops of the cuda kernels alone, and sizes at which their
+"""Examples besides those of tests/support/op_examples: ops of the cuda kernels alone, and sizes at which their
 vectors, threads and blocks end."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import numpy as np
 
 from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
-from tests.support.op_examples import Example, Maker, _ceil_mode, attrs, examples, sums
+from tests.support.op_examples import Example, Maker, attrs, ceil_mode, examples, sums
 
 
 def all_examples() -> list[Example]:
@@ -76,7 +76,7 @@ def _poolings(m: Maker) -> Iterator[Example]:
         ((1, 2, (12, 5), (2, 2), (5, 1), (1, 0))),  # some places of x are in no window
     ]:
         x = np.round(m.normal(n, c, *size) * 4) / 4
-        for out in {tuple(_ceil_mode(*axis) for axis in zip(size, k, s, p, strict=True)),
+        for out in {tuple(ceil_mode(*axis) for axis in zip(size, k, s, p, strict=True)),
                     tuple((h + 2 * q - f) // t + 1 for h, f, t, q in zip(size, k, s, p, strict=True))}:  # fmt: skip
             dy = m.normal(n, c, *out)
             geometry = dict(kernel=k, stride=s, pad=p)

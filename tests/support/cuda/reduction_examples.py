@@ -1,4 +1,4 @@
-"""Examples besides those of tests/support/op_examples.py for the cuda kernels that sum: other numbers of axes, many and
+"""Examples besides those of tests/support/op_examples for the cuda kernels that sum: other numbers of axes, many and
 few rows, every axis, labels of other shapes, many gradients."""
 
 from __future__ import annotations

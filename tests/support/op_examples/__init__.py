@@ -1,0 +1,57 @@
+"""Ops of every kind in odd geometries, with data, for tests of the backends.
+
+At least one example of each kind is large, so that a temporary array would be noticed where allocations are counted. An
+Example does not depend on a device; `place` puts its tensors into an arena as a machine does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.support.op_examples.elements import dropouts, elementwise, sums
+from tests.support.op_examples.losses import losses
+from tests.support.op_examples.maker import (
+    Example,
+    Maker,
+    attrs,
+    bare,
+    compiled,
+    expected,
+    guarded,
+    place,
+    run,
+    together,
+)
+from tests.support.op_examples.mixed import channels, fused
+from tests.support.op_examples.moves import joins, samples, slices
+from tests.support.op_examples.normalizations import normalizations, scaled
+from tests.support.op_examples.products import convolutions, products
+from tests.support.op_examples.updates import several, updates
+from tests.support.op_examples.windows import poolings, some_index
+
+__all__ = [
+    "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
+    "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
+]  # fmt: skip
+OWN = (samples, slices)  # these have random numbers of their own, so that a new one changes no other's
+
+
+def examples(seed: int = 0) -> Iterator[Example]:
+    """Examples of every kind, in several geometries each."""
+    m = Maker(seed)
+    yield from convolutions(m)
+    yield from poolings(m)
+    yield from products(m)
+    yield from elementwise(m)
+    yield from dropouts(m)
+    yield from normalizations(m)
+    yield from joins(m)
+    yield from losses(m)
+    yield from updates(m)
+    yield from fused(m)
+    yield from scaled(m)
+    yield from sums(m)
+    yield from channels(m)
+    yield from several(m)
+    for i, some in enumerate(OWN, 1):
+        yield from some(Maker(seed + i))
