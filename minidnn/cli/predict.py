@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from minidnn.cli.options import common, given, opened, positive
+from minidnn.cli.subject import tell_unobeyed, understood
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -17,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="raw samples: an npy file, or an npz with an array x or images")
     parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
     parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
-    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "json")
+    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,13 +28,13 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
     from minidnn.training.session import Session
     from minidnn.training.setting import Setting
-    from minidnn.training.solver_file import understand
 
-    net, test_net, solver = understand(args.model, batch=args.batch)
+    net, test_net, solver = understood(args.model, args)
     net = test_net or net
     graph = net.graph("TEST")
     scores, normal = scores_of(graph)
     setting = opened(args, Setting.of({**given(args), "keep": [scores]}, solver))
+    tell_unobeyed(net, None, solver, setting)
     with Session(net, setting=setting) as session:
         session.load(args.weights, complete=True)
         with np.errstate(all="ignore"):  # the check below gives a better message than NumPy's warnings

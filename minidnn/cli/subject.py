@@ -38,6 +38,7 @@ class Subject:
     asked: int | None  # the batch size that the arguments name
     fuses: Fuses | None  # which ops the device, or the simulated GPU, can fuse: those were fused; None: none
     early: bool  # whether the inputs of training are early (programs/raw.py)
+    ignore_unknown: bool  # whether unknown fields of the file are ignored
 
     @property
     def name(self) -> str:
@@ -80,7 +81,7 @@ class Subject:
         from minidnn.study.runners import net_runner, solver_runner
 
         if self.solver is not None:
-            return solver_runner(self.path, batch or self.asked, self.setting)
+            return solver_runner(self.path, batch or self.asked, self.setting, self.ignore_unknown)
         return net_runner(self.net if batch is None else self.net.with_batch(batch), self.setting)
 
     def titled(self) -> str:
@@ -90,22 +91,42 @@ class Subject:
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
     parser.add_argument("file", metavar="FILE.yaml", help="a model file, or a solver file (adds its optimizer's state)")
-    common(parser, "batch", *shared)
+    common(parser, "batch", "ignore_unknown", *shared)
 
 
 def read(args: argparse.Namespace) -> Subject:
     """The subject: the file that the arguments name, with the setting that they ask for."""
     from minidnn.training.setting import Setting
-    from minidnn.training.solver_file import understand
 
-    net, test_net, p = understand(args.file, batch=args.batch)
+    net, test_net, p = understood(args.file, args)
     setting = opened(args, Setting.of(given(args), p))
+    tell_unobeyed(net, test_net, p, setting)
     if getattr(args, "seed", None) is None and p is not None and p.random_seed >= 0:
         setting = replace(setting, seed=p.random_seed)
     fuses = _fuses(setting, getattr(args, "gpu", None)) if setting.fuse else None
     early = _early(p, setting, getattr(args, "gpu", None))
     found = _programs(net, test_net, p, setting, fuses, early)
-    return Subject(args.file, net, test_net, p, found, setting, args.batch, fuses, early)
+    return Subject(args.file, net, test_net, p, found, setting, args.batch, fuses, early, args.ignore_unknown)
+
+
+def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """(net, test net, solver) of a file, as `understand` gives them. Says which unknown fields are ignored, if the
+    arguments allow any."""
+    from minidnn.training.solver_file import understand
+
+    dropped: list[str] = []
+    found = understand(file, batch=args.batch, dropped=dropped if args.ignore_unknown else None)
+    for field in dropped:
+        say(f"minidnn: ignored: {field}", file=sys.stderr)
+    return found
+
+
+def tell_unobeyed(net: Any, test_net: Any, solver: Any, setting: Setting) -> None:
+    """Say in one line which fields of the file change nothing."""
+    from minidnn.training.unobeyed import unobeyed
+
+    for sentence in unobeyed((net, test_net), solver, setting.device):
+        say(f"minidnn: {sentence}", file=sys.stderr)
 
 
 def _fuses(setting: Setting, gpu: str | None) -> Fuses:

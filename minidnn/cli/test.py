@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli.options import common, given, opened, positive
+from minidnn.cli.subject import tell_unobeyed, understood
 from minidnn.visible import say
 
 
@@ -12,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL.yaml", help="a model file with test data, or its solver file")
     parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
-    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "json")
+    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,11 +22,12 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.feeds import Feeds
     from minidnn.training.session import Session
     from minidnn.training.setting import Setting
-    from minidnn.training.solver_file import understand
 
-    net, test_net, solver = understand(args.model, batch=args.batch)
+    net, test_net, solver = understood(args.model, args)
     net = test_net or net
-    with Session(net, setting=opened(args, Setting.of(given(args), solver))) as session:
+    setting = opened(args, Setting.of(given(args), solver))
+    tell_unobeyed(net, None, solver, setting)
+    with Session(net, setting=setting) as session:
         loaded = session.load(args.weights, complete=True)
         feeds = Feeds(session.graphs["TEST"])
         try:

@@ -15,7 +15,20 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER.yaml", help="a solver file, with Caffe's fields")
-    common(parser, "policy", "budget", "host_budget", "ram", "ring", "device", "format", "facts", "batch", "seed")
+    common(
+        parser,
+        "policy",
+        "budget",
+        "host_budget",
+        "ram",
+        "ring",
+        "device",
+        "format",
+        "facts",
+        "batch",
+        "seed",
+        "ignore_unknown",
+    )
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
     begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name")
@@ -37,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     if of_cuda(args):
         chosen["device"] = opened(args, Setting.of(chosen)).device
     with Solver(
-        args.solver, batch=args.batch, resume=args.resume, weights=args.weights, **chosen,
+        args.solver, batch=args.batch, resume=args.resume, weights=args.weights, ignore_unknown=args.ignore_unknown,
+        **chosen,
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
         for sentence in solver.session.refusals:

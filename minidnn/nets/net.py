@@ -1,4 +1,4 @@
-"""Net: a checked list of layers, from a YAML file or from a Python class.
+"""Net: a checked list of layers, from a file, YAML or Caffe's prototxt, or from a Python class.
 
 Both ways give the same layer messages, so that each can be written as the other. `graph(phase)` resolves a Net to
 tensors and shapes.
@@ -30,16 +30,17 @@ from minidnn.schema import (
     NetState,
     check_net,
     dump,
+    load_net,
     parse,
     plain,
-    read,
+    prototext,
     wiring,
 )
 from minidnn.schema.message import LARGEST
 
 
 class Net:
-    """A network. Make it by `Net.from_yaml(path)`, or by a subclass whose `define` calls layers (nets/define.py).
+    """A network. Make it by `Net.from_file(path)`, or by a subclass whose `define` calls layers (nets/define.py).
 
     Nets are equal if their layers and fields are."""
 
@@ -52,7 +53,7 @@ class Net:
         gives. Raises InvalidFile with every error, and TypeError if there is no `define`."""
         define = getattr(self, "define", None)
         if define is None:
-            raise TypeError("a Net comes from Net.from_yaml(path), or from a subclass that has a method `define`")
+            raise TypeError("a Net comes from Net.from_file(path), or from a subclass that has a method `define`")
         signature = inspect.signature(define)
         batch = None if "batch" in signature.parameters else arguments.pop("batch", None)
         bound = signature.bind(*positional, **arguments)
@@ -65,13 +66,17 @@ class Net:
         self._take(check_net(Document(data, what=f"net {name}"), LAYERS), batch)
 
     @classmethod
-    def from_yaml(cls, path: str | Path, batch: int | None = None) -> Net:
-        """The net of a file; `batch` replaces its batch sizes. Raises InvalidFile with every error and its place."""
-        return Net._of(check_net(read(path), LAYERS), batch)
+    def from_file(cls, path: str | Path, batch: int | None = None, dropped: list[str] | None = None) -> Net:
+        """The net of a file, YAML or, with the suffix .prototxt, Caffe's. `batch` replaces its batch sizes.
+
+        dropped: gets the places of unknown fields, which then are ignored; None: they are errors
+
+        Raises InvalidFile with every error and its place."""
+        return Net._of(load_net(path, LAYERS, dropped), batch)
 
     @classmethod
     def from_text(cls, text: str, batch: int | None = None, source: str = "net.yaml") -> Net:
-        """The net of a file's text; `source` is its name in errors. Raises InvalidFile."""
+        """The net of a file's text; `source` is its name in errors, with its suffix. Raises InvalidFile."""
         return Net._of(check_net(parse(text, source), LAYERS), batch)
 
     @classmethod
@@ -128,6 +133,10 @@ class Net:
     def to_yaml(self) -> str:
         """The text of a file that gives an equal net."""
         return dump(_file(self.parameter))
+
+    def to_prototxt(self) -> str:
+        """The text of a prototxt that gives an equal net."""
+        return prototext.dump(self.parameter)
 
     def to_python(self) -> str:
         """The source of a class that gives an equal net."""

@@ -12,6 +12,7 @@ from pydantic import ConfigDict
 from minidnn.schema import elements, images, moves, sources
 from minidnn.schema.common import BlobShape, NetState, NetStateRule, ParamSpec
 from minidnn.schema.message import OURS, Message, Positive, Repeated, field
+from minidnn.schema.old import V1LayerParameter
 
 
 class LayerParameter(Message):
@@ -98,6 +99,7 @@ class NetParameter(Message):
 
     name: str = field(1, "")
     layer: Repeated[LayerParameter] = field(100, ())
+    layers: Repeated[V1LayerParameter] = field(2, (), old=True)
     input: Repeated[str] = field(3, ())
     input_dim: Repeated[Positive] = field(4, ())
     input_shape: Repeated[BlobShape] = field(8, ())

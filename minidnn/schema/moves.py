@@ -18,11 +18,13 @@ class ReshapeShape(Message):
 
 class ConcatParameter(Message):
     axis: Int = field(2, 1)
+    concat_dim: Int | None = field(1, None, old=True)
 
 
 class SliceParameter(Message):
     axis: Int = field(3, 1)
     slice_point: Repeated[Positive] = field(2, ())
+    slice_dim: Int | None = field(1, None, old=True)
 
 
 class FlattenParameter(Message):

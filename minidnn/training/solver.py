@@ -38,6 +38,7 @@ from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
 from minidnn.training.solver_file import SolverFields, apart, phases, train_spec, understand
+from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -56,6 +57,7 @@ class Solver:
     weights:  a file, or arrays by "<layer>/<blob>", whose weights are loaded by layer name (fine-tuning)
     resume:   a snapshot to continue from, or "latest": the newest valid one of snapshot_prefix, if any
     setting:  how the net is run, as one value
+    ignore_unknown: whether unknown fields of files are ignored, and named in `notes`, and are no errors
     keywords: how the net is run (`Given` in training/setting.py), and solver fields, which overrule those of the file:
               max_iter=100, ...
     """
@@ -70,18 +72,20 @@ class Solver:
         weights: str | Path | Mapping[str, np.ndarray] | None = None,
         resume: str | Path | None = None,
         setting: Setting | None = None,
+        ignore_unknown: bool = False,
         **keywords: Unpack[SolverFields],
     ) -> None:
         file = Path(solver) if isinstance(solver, str | Path) else None
         given, fields = apart(keywords)
         if isinstance(solver, Net):
             fields = {"base_lr": 0.01, **fields}
-        net, test_net, p = understand(solver, fields, batch)
+        dropped: list[str] = []
+        net, test_net, p = understand(solver, fields, batch, dropped if ignore_unknown else None)
         if p is None:
             raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
         self.parameters = p
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
-        self.notes: list[str] = []
+        self.notes = [f"ignored: {field}" for field in dropped]
         self.resumed, before = self._find(resume)
         self.seed = _seed(given.get("seed") if setting is None else setting.seed, before, p)
         tested = "TEST" in phases(p) or test_data is not None
@@ -92,6 +96,7 @@ class Solver:
             for phase in (("TRAIN", "TEST") if tested else ("TRAIN",))
         }
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
+        self.notes += unobeyed((net, test_net), p, setting.device)
         self.session = Session(
             net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net, fed=True, setting=setting
         )
