@@ -36,6 +36,7 @@ class FieldType:
     first: int = 0
     old: bool = False  # a form of old files, which schema/upgrade.py turns into the new one
     obeyed: bool = True  # False: read and ignored
+    itemsize: int = 0  # of a long array: bytes of an element in binary files; 0: it is none
 
 
 @cache
@@ -81,6 +82,7 @@ def _field(name: str, info: FieldInfo) -> FieldType:
         int(str(said.get("first", 0))),
         bool(said.get("old", False)),
         bool(said.get("obeyed", True)),
+        {"float": 4, "double": 8, "byte": 1}.get(str(said.get("wire")), 0),
     )
 
 

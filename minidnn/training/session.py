@@ -28,7 +28,7 @@ from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
-from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of
+from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
 
@@ -163,7 +163,8 @@ class Session:
         return {t.name: rows_of(self.machine, t) for t in self._state}
 
     def load(self, weights: Mapping[str, np.ndarray | Rows] | str | Path, complete: bool = False) -> Loaded:
-        """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names.
+        """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names. As in Caffe, a
+        blob may be a number.
 
         Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, or, with
         `complete`, if a weight is missing. Raises SnapshotError for a file that cannot be read. After
@@ -174,6 +175,7 @@ class Session:
                 return self.load(snapshot.load_weights(weights), complete)
             except WeightsError as error:
                 raise WeightsError(f"{weights}: {error}") from None
+        weights = by_name(weights, self.params)
         mine = {f"{layer}/{name}": (blobs, name) for layer, blobs in self.params.items() for name in blobs}
         given = {key: rows.of(weights[key]) for key in mine if key in weights}
         taken = list(given)

@@ -30,7 +30,7 @@ from minidnn.errors import BadInput, Failed
 from minidnn.files.replace import make_folder, remove_left, replacing, try_replacing
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
-from minidnn.training import tensor_file
+from minidnn.training import caffemodel, tensor_file
 from minidnn.training.tensor_file import TensorFileError
 
 VERSION = 1
@@ -169,7 +169,10 @@ def load(path: str | Path) -> Snapshot:
 
 
 def load_weights(path: str | Path) -> dict[str, Rows]:
-    """The weights of a snapshot, or of any safetensors file, by "<layer>/<blob>". Raises SnapshotError."""
+    """The weights of a snapshot, or of any safetensors file, by "<layer>/<blob>"; those of a .caffemodel by
+    "<layer>/<number>". Raises SnapshotError, and InvalidFile for a bad .caffemodel."""
+    if Path(path).suffix == caffemodel.SUFFIX:
+        return caffemodel.read(path)
     return {name: values for name, values in _read(path)[0].items() if not name.startswith(STATE)}
 
 
