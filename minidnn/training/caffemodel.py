@@ -7,21 +7,22 @@ that Caffe and other readers of its files can use it. Neither way needs all weig
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from minidnn.errors import BadInput
 from minidnn.layers.rows import Rows, split
-from minidnn.schema import LayerParameter, NetParameter
+from minidnn.schema import NetParameter
 from minidnn.schema.binary import BinaryNet, BlobProto, Layer
 from minidnn.schema.blobs import Blob, blob, message
 from minidnn.schema.table import fields
 from minidnn.schema.wire import LARGEST, head, sized, varint, written
 
 SUFFIX = ".caffemodel"
-_LAYER, _BLOBS = (fields(model)[name].number or 0 for model, name in ((BinaryNet, "layer"), (Layer, "blobs")))
+_LAYER = fields(BinaryNet)["layer"].number or 0
+_NAME, _BLOBS = (fields(Layer)[name].number or 0 for name in ("name", "blobs"))
 _DATA, _SHAPE = (fields(BlobProto)[name].number or 0 for name in ("data", "shape"))
 
 
@@ -55,15 +56,20 @@ def rows_of(found: Blob) -> Rows:
     return Rows(found.shape, found.dtype, pieces)
 
 
-def pieces(net: NetParameter, weights: Mapping[str, Sequence[Rows]]) -> Iterator[bytes | np.ndarray]:
+def pieces(net: NetParameter, weights: Mapping[str, Sequence[Rows]]) -> Iterator[bytes]:
     """The bytes of a .caffemodel with this net and its layers' blobs, one after another. Values become float32.
 
     Raises TooLarge before the first one if Caffe could not read so large a file."""
     bare = net.model_copy(update={"layer": ()})
     bare.model_fields_set.discard("layer")
-    layers = [(layer, weights.get(layer.name, ())) for layer in net.layer]
-    heads = [_heads(layer, blobs) for layer, blobs in layers]
-    sizes = [sum(map(len, begins)) + _nbytes(blobs) for begins, (_, blobs) in zip(heads, layers, strict=True)]
+    others = weights.keys() - {layer.name for layer in net.layer}  # of another test net: with no more than their names
+    layers = [(written(layer), weights.get(layer.name, ())) for layer in net.layer]
+    layers += [(sized(_NAME, name.encode()), weights[name]) for name in sorted(others)]
+    heads = [[layer, *(blob_head(_BLOBS, values.shape) for values in blobs)] for layer, blobs in layers]
+    sizes = [
+        sum(map(len, begins)) + sum(4 * math.prod(values.shape) for values in blobs)
+        for begins, (_, blobs) in zip(heads, layers, strict=True)
+    ]
     total = sum(sizes)
     if total > LARGEST - 2**16:
         raise TooLarge(f"{total} bytes of weights: a .caffemodel holds less than 2 GiB; write .safetensors")
@@ -73,12 +79,12 @@ def pieces(net: NetParameter, weights: Mapping[str, Sequence[Rows]]) -> Iterator
         yield first
         for begin, values in zip(begins, blobs, strict=True):
             yield begin
-            yield from (np.ascontiguousarray(piece, "<f4") for piece in values.pieces())
+            yield from map(raw, values.pieces())
 
 
-def _heads(layer: LayerParameter, blobs: Iterable[Rows]) -> list[bytes]:
-    """The bytes of a layer's fields, and those before the numbers of each blob."""
-    return [written(layer), *(blob_head(_BLOBS, values.shape) for values in blobs)]
+def raw(piece: np.ndarray) -> bytes:
+    """The bytes of these numbers as float32."""
+    return np.ascontiguousarray(piece, "<f4").tobytes()
 
 
 def blob_head(number: int, shape: Sequence[int]) -> bytes:
@@ -86,7 +92,3 @@ def blob_head(number: int, shape: Sequence[int]) -> bytes:
     nbytes = 4 * math.prod(shape)
     begin = sized(_SHAPE, sized(1, b"".join(varint(n) for n in shape))) + head(_DATA, nbytes)
     return head(number, len(begin) + nbytes) + begin
-
-
-def _nbytes(blobs: Iterable[Rows]) -> int:
-    return sum(4 * math.prod(values.shape) for values in blobs)

@@ -27,7 +27,7 @@ from minidnn.nets.net import Net
 from minidnn.program import Role
 from minidnn.programs.fusion import kinds
 from minidnn.schema import SolverParameter
-from minidnn.training import snapshot
+from minidnn.training import snapshot, solverstate
 from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.evaluate import evaluate
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
@@ -206,7 +206,13 @@ class Solver:
 
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""
-        snapshot.check_writable(self.prefix, self.parameters.max_iter, self._now().nbytes)
+        suffix = solverstate.SUFFIX if self._caffes else snapshot.SUFFIX
+        snapshot.check_writable(self.prefix, self.parameters.max_iter, self._now().nbytes, suffix)
+
+    @property
+    def _caffes(self) -> bool:
+        """Whether snapshots are Caffe's own files."""
+        return self.parameters.snapshot_format == "BINARYPROTO"
 
     def _tested(self) -> Iterator[Tested | Saved]:
         try:
@@ -290,7 +296,7 @@ class Solver:
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
-        path = snapshot.save(prefix, self._now())
+        path = snapshot.save(prefix, self._now(), self.net.parameter if self._caffes else None)
         self._saved = self.iteration
         return Saved(self.iteration, path)
 
@@ -349,7 +355,7 @@ class Solver:
         path, found, rejected = snapshot.latest(self.prefix)
         self.notes += [f"not resumed from {reason}" for reason in rejected]
         if found is None:
-            self.notes.append(f"no snapshot {self.prefix}_iter_*.safetensors to resume: beginning at 0")
+            self.notes.append(f"no snapshot {self.prefix}_iter_* to resume: beginning at 0")
         return path, found
 
     def _restore(self, before: snapshot.Snapshot) -> None:
@@ -358,8 +364,11 @@ class Solver:
             self.session.restore(before.weights, before.state)
         except ValueError as error:
             raise snapshot.SnapshotError(f"{self.resumed}: {error}") from error
-        self.iteration, self.position = before.iteration, before.position
         taken = self.feeds["TRAIN"].batch * self.parameters.iter_size
+        self.iteration = before.iteration
+        self.position = before.iteration * taken if before.position is None else before.position
+        if before.seed is None:
+            self.notes.append(f"the state is Caffe's own: it has no seed, so that of dropout and data is {self.seed}")
         if self.position != self.iteration * taken:
             what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
             self.notes.append(f"{taken} samples an iteration, but {what}")
@@ -397,7 +406,7 @@ def _seed(given: int | None, before: snapshot.Snapshot | None, p: SolverParamete
     """The seed of the snapshot, else the given one, else the file's; if that is negative, a fresh one, as in Caffe.
 
     Raises InvalidInput if the given seed differs from the snapshot's or does not fit 64 bits."""
-    if before:
+    if before and before.seed is not None:
         if given not in (None, before.seed):
             raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")
         return before.seed
