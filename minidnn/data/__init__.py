@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from minidnn.data.dataset import Arrays, DataError, Dataset, Source
 from minidnn.data.loader import Loader
+from minidnn.data.npz import SUFFIX, read_arrays
 from minidnn.data.sources import SOURCES, parse
 from minidnn.data.transform import Transform
+from minidnn.schema import InvalidFile, blobs
 
 __all__ = [
     "SOURCES", "Arrays", "DataError", "Dataset", "Loader", "Source", "Transform", "open_loader", "parse",
@@ -30,4 +34,17 @@ def open_loader(data_param: Any, transform_param: Any, phase: str, seed: int, ba
 def transform(param: Any, phase: str, seed: int = 0) -> Transform:
     """The Transform that a `transform_param` describes in this phase."""
     train = phase == "TRAIN"
-    return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed)
+    image = mean_image(param.mean_file) if param.mean_file else None
+    return Transform(param.crop_size, tuple(param.mean_value), image, param.scale, param.mirror, train, seed)
+
+
+def mean_image(path: str) -> np.ndarray:
+    """The mean of a dataset's images, float32 (C, H, W), of Caffe's .binaryproto or an npy file. Raises DataError."""
+    try:
+        if path.endswith(SUFFIX):
+            return read_arrays(path)["x"].astype(np.float32)
+        return blobs.mean(path)
+    except OSError as error:
+        raise DataError(f"mean_file {path}: {error.strerror or error}") from error
+    except InvalidFile as error:
+        raise DataError(f"mean_file {error}") from error
