@@ -11,7 +11,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
@@ -36,6 +36,9 @@ class FieldType:
     first: int = 0
     old: bool = False  # a form of old files, which schema/upgrade.py turns into the new one
     obeyed: bool = True  # False: read and ignored
+    limits: tuple[tuple[str, float], ...] = ()  # ("ge", 0): at least 0; also gt, le and lt
+    only: tuple[Any, ...] = ()  # the numbers or the bools that it may be; empty: any
+    as_text: bool = False  # whether a number may be given as a text: 12GiB
     itemsize: int = 0  # of a long array: bytes of an element in binary files; 0: it is none
 
 
@@ -82,8 +85,18 @@ def _field(name: str, info: FieldInfo) -> FieldType:
         int(str(said.get("first", 0))),
         bool(said.get("old", False)),
         bool(said.get("obeyed", True)),
+        tuple(_limits([*info.metadata, *(m for leaf in found if isinstance(leaf, FieldInfo) for m in leaf.metadata)])),
+        tuple(leaf for leaf in found if isinstance(leaf, int | float)),
+        any(isinstance(m, BeforeValidator) for m in info.metadata) and not _repeated(info.annotation),
         {"float": 4, "double": 8, "byte": 1}.get(str(said.get("wire")), 0),
     )
+
+
+def _limits(metadata: Iterable[Any]) -> Iterable[tuple[str, float]]:
+    for each in metadata:
+        for name in ("ge", "gt", "le", "lt"):
+            if (limit := getattr(each, name, None)) is not None:
+                yield name, limit
 
 
 def _kind(found: list[Any], enum: bool, model: type[BaseModel] | None) -> Kind:
@@ -91,7 +104,7 @@ def _kind(found: list[Any], enum: bool, model: type[BaseModel] | None) -> Kind:
         return "message"
     if enum:
         return "enum"
-    types = {leaf if isinstance(leaf, type) else type(leaf) for leaf in found}
+    types = {leaf if isinstance(leaf, type) else type(leaf) for leaf in found if not isinstance(leaf, FieldInfo)}
     kinds: tuple[tuple[type, Kind], ...] = ((str, "string"), (bool, "bool"), (float, "float"), (int, "int"))
     return next((kind for type_, kind in kinds if type_ in types), "string")
 

@@ -54,20 +54,24 @@ def all_zero(graph: Graph, params: Mapping[str, Blobs]) -> list[str]:
     ]
 
 
-def by_name(weights: Mapping[str, np.ndarray | Rows], params: Mapping[str, Blobs]) -> dict[str, np.ndarray | Rows]:
+def by_name(
+    weights: Mapping[str, np.ndarray | Rows], shapes: Mapping[str, Mapping[str, tuple[int, ...]]]
+) -> dict[str, np.ndarray | Rows]:
     """The weights with the names of blobs in place of their numbers: "conv1/0" is "conv1/w".
+
+    shapes: Caffe's shape of each blob, by layer and by the blob's name, in their order
 
     A numbered blob of four axes, the first ones of length 1, gets the parameter's shape: so are those of old files.
     Raises WeightsError if a layer is given with more or fewer numbered blobs than it has."""
     found = dict(weights)
-    for layer, blobs in params.items():
+    for layer, blobs in shapes.items():
         names = list(blobs)
         numbered = [f"{layer}/{i}" for i in range(len(names) + 1) if f"{layer}/{i}" in found]
         if numbered and len(numbered) != len(names):
             given = f"{len(numbered)}{' or more' if len(numbered) > len(names) else ''}"
             raise WeightsError(f"layer {layer}: has {len(names)} blobs ({', '.join(names)}), but is given with {given}")
         for key, name in zip(numbered, names, strict=True) if numbered else ():
-            values, shape = rows.of(found.pop(key)), blobs.shape(name)
+            values, shape = rows.of(found.pop(key)), blobs[name]
             if values.shape == (1,) * (4 - len(shape)) + shape:
                 values = Rows(shape, values.dtype, values.pieces)
             found[f"{layer}/{name}"] = values
@@ -98,6 +102,11 @@ def assign(machine: Machine, tensor: Tensor, values: Rows) -> None:
         part = piece.reshape(-1, *tensor.shape[1:])
         machine.set(tensor, part, first)
         first += len(part)
+
+
+def shapes_of(params: Mapping[str, Blobs]) -> dict[str, dict[str, tuple[int, ...]]]:
+    """Caffe's shape of each blob, by layer and by the blob's name."""
+    return {layer: {name: blobs.shape(name) for name in blobs} for layer, blobs in params.items()}
 
 
 class Blobs(MutableMapping[str, np.ndarray]):

@@ -29,7 +29,7 @@ from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot, solverstate
-from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of
+from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, shapes_of
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
 
@@ -176,7 +176,7 @@ class Session:
                 return self.load(snapshot.load_weights(weights), complete)
             except WeightsError as error:
                 raise WeightsError(f"{weights}: {error}") from None
-        weights = by_name(weights, self.params)
+        weights = by_name(weights, shapes_of(self.params))
         mine = {f"{layer}/{name}": (blobs, name) for layer, blobs in self.params.items() for name in blobs}
         given = {key: rows.of(weights[key]) for key in mine if key in weights}
         taken = list(given)
@@ -195,7 +195,7 @@ class Session:
 
     def restore(self, weights: Mapping[str, Rows], state: Mapping[str, Rows]) -> None:
         """Load the weights and the state of a snapshot. Raises WeightsError if it is of another net or optimizer."""
-        ours = by_name(weights, self.params)
+        ours = by_name(weights, shapes_of(self.params))
         if unused := ours.keys() - self.weight_rows().keys():
             raise WeightsError(f"the snapshot is of another net: {_difference((), unused)}")
         mine = {t.name: t for t in self._state}

@@ -38,7 +38,7 @@ from minidnn.training import caffemodel, solverstate, tensor_file
 from minidnn.training.tensor_file import TensorFileError
 
 VERSION = 1
-SUFFIX = ".safetensors"
+SUFFIX = tensor_file.SUFFIX
 SUFFIXES = (SUFFIX, solverstate.SUFFIX)
 STATE = "solver/"
 _COUNTS = {"iteration": 2**63, "position": 2**63, "seed": 2**64}  # each number must be below this

@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
@@ -25,6 +26,7 @@ TYPES = {
     **{f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 METADATA = "__metadata__"
+SUFFIX = ".safetensors"
 
 
 class TensorFileError(BadInput, ValueError):
@@ -65,6 +67,15 @@ class Writer:
         content = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
         content += b" " * (-len(content) % 8)
         return len(content).to_bytes(8, "little") + content
+
+
+def write(file: IO[bytes], tensors: Mapping[str, Rows], metadata: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write a whole file, each tensor a few rows at a time."""
+    writer = Writer(file, tensors, metadata)
+    for name, values in tensors.items():
+        for piece in values.pieces():
+            writer.write(name, piece)
+    writer.end(metadata)
 
 
 def read(path: str | Path) -> tuple[dict[str, Rows], dict[str, str]]:
