@@ -4,7 +4,8 @@ Reading takes a function that gives bytes, and reads no long array: a Span says 
 weights is never in memory as a whole, which protobuf's own library cannot do. A field that the table lacks gets the
 name `#<number>`, so that the checks refuse it as they refuse an unknown name.
 
-Files are not trusted: no more than FIELDS fields are read, and no deeper than DEPTH.
+Files are not trusted: no more than FIELDS fields are read. Only known messages are entered, and none contains itself,
+so no file is nested deeply.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel
 
-from minidnn.schema.document import DEPTH, InvalidFile
+from minidnn.schema.document import InvalidFile
 from minidnn.schema.table import FieldType, fields, numbered
 
 FIELDS = 1_000_000  # ResNet-152 has 20,000
@@ -48,13 +49,11 @@ class Reader:
     def message(self, model: type[BaseModel]) -> dict[str, Any]:
         """The plain values of the whole file. Raises InvalidFile if it is no such message."""
         try:
-            return self._message(model, 0, self._size, 0)
+            return self._message(model, 0, self._size)
         except Bad as bad:
             raise InvalidFile([f"{self._name}: torn, or no {model.__name__} ({self._size} bytes): {bad}"]) from None
 
-    def _message(self, model: type[BaseModel] | None, at: int, end: int, depth: int) -> dict[str, Any]:
-        if depth > DEPTH:
-            raise Bad(f"at byte {at}, messages are nested more than {DEPTH} deep")
+    def _message(self, model: type[BaseModel] | None, at: int, end: int) -> dict[str, Any]:
         known = numbered(model) if model else {}
         result: dict[str, Any] = {}
         while at < end:
@@ -72,7 +71,7 @@ class Reader:
             elif wire == LENGTH:
                 length, begin = self._varint(begin, end)
                 at = begin + length
-                given = self._sized(field, begin, at, depth) if at <= end else []
+                given = self._sized(field, begin, at) if at <= end else []
             else:
                 raise Bad(f"at byte {at}, {name} has the wire type {wire}")
             if at > end:
@@ -109,12 +108,12 @@ class Reader:
         raw = self._near(begin, end - begin)
         return [_shortest(raw)] if wire == FOUR else [struct.unpack("<d", raw)[0]]
 
-    def _sized(self, field: FieldType | None, begin: int, end: int, depth: int) -> list[Any]:
+    def _sized(self, field: FieldType | None, begin: int, end: int) -> list[Any]:
         """The values of a field that says its length: a message, a text, or several numbers, packed."""
         if field is None:
             return [None]
         if field.kind == "message":
-            return [self._message(field.model, begin, end, depth + 1)]
+            return [self._message(field.model, begin, end)]
         if field.itemsize:
             return [Span(begin, end - begin)]
         if field.kind == "string":
