@@ -35,7 +35,7 @@ def transform(param: Any, phase: str, seed: int = 0) -> Transform:
     """The Transform that a `transform_param` describes in this phase."""
     train = phase == "TRAIN"
     image = mean_image(param.mean_file) if param.mean_file else None
-    return Transform(param.crop_size, tuple(param.mean_value), image, param.scale, param.mirror, train, seed)
+    return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed, image)
 
 
 def mean_image(path: str) -> np.ndarray:

@@ -22,11 +22,11 @@ class Transform:
 
     crop: int = 0  # height and width of the crop; 0: none
     mean: tuple[float, ...] = ()  # none, one value, or one per channel
-    image: np.ndarray | None = field(default=None, compare=False)  # the mean of each pixel of a raw sample, (C, H, W)
     scale: float = 1.0
     mirror: bool = False
     train: bool = True
     seed: int = 0
+    image: np.ndarray | None = field(default=None, compare=False)  # the mean of each pixel of a raw sample, (C, H, W)
 
     def shape(self, sample: tuple[int, ...], name: str = "data") -> tuple[int, ...]:
         """The shape of a transformed sample, from its raw shape. Raises DataError if the transform does not fit it."""

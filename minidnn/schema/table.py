@@ -87,7 +87,7 @@ def _field(name: str, info: FieldInfo) -> FieldType:
         bool(said.get("obeyed", True)),
         tuple(_limits([*info.metadata, *(m for leaf in found if isinstance(leaf, FieldInfo) for m in leaf.metadata)])),
         tuple(leaf for leaf in found if isinstance(leaf, int | float)),
-        any(isinstance(m, BeforeValidator) for m in info.metadata) and not _repeated(info.annotation),
+        any(isinstance(m, BeforeValidator) for m in (*info.metadata, *found)) and not _repeated(info.annotation),
         {"float": 4, "double": 8, "byte": 1}.get(str(said.get("wire")), 0),
     )
 
