@@ -90,7 +90,8 @@ class Subject:
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
-    parser.add_argument("file", metavar="FILE.yaml", help="a model file, or a solver file (adds its optimizer's state)")
+    what = "a model file, or a solver file (adds its optimizer's state); YAML or Caffe's .prototxt"
+    parser.add_argument("file", metavar="FILE", help=what)
     common(parser, "batch", "ignore_unknown", *shared)
 
 

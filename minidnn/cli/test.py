@@ -1,4 +1,4 @@
-"""`minidnn test MODEL.yaml|SOLVER.yaml --weights FILE`: the TEST net's outputs, averaged over its data."""
+"""`minidnn test MODEL|SOLVER --weights FILE`: the TEST net's outputs, averaged over its data."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ from minidnn.visible import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL.yaml", help="a model file with test data, or its solver file")
-    parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
+    parser.add_argument(
+        "model", metavar="MODEL", help="a model file with test data, or its solver file; YAML or Caffe's .prototxt"
+    )
+    parser.add_argument(
+        "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
+    )
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
     common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
 

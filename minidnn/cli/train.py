@@ -1,4 +1,4 @@
-"""`minidnn train SOLVER.yaml`: train as a solver file says, under a policy and a budget."""
+"""`minidnn train SOLVER`: train as a solver file says, under a policy and a budget."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("solver", metavar="SOLVER.yaml", help="a solver file, with Caffe's fields")
+    parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
     common(
         parser,
         "policy",
@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
-    begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name")
+    begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name; a .caffemodel, too")
     parser.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
     parser.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
     common(parser, "json")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.data.dataset import Arrays, DataError, Dataset, Source
+from minidnn.data.dataset import Arrays, DataError, Dataset, Source, samples
 from minidnn.data.loader import Loader
 from minidnn.data.npz import SUFFIX, read_arrays
 from minidnn.data.sources import SOURCES, parse
@@ -36,6 +36,25 @@ def transform(param: Any, phase: str, seed: int = 0) -> Transform:
     train = phase == "TRAIN"
     image = mean_image(param.mean_file) if param.mean_file else None
     return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed, image)
+
+
+def raw_samples(path: str) -> np.ndarray:
+    """The samples (n, C, H, W), (n, H, W) or (n, K) in a file: an npy file, an npz file with an array x or images,
+    Caffe's .binaryproto, or one image as Caffe's .datum. Raises DataError."""
+    try:
+        if path.endswith(".datum"):
+            return samples(path, blobs.datum(path)[0][None])
+        if path.endswith(".binaryproto"):
+            return samples(path, blobs.array(path))
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    except InvalidFile as error:
+        raise DataError(str(error)) from error
+    arrays = read_arrays(path)
+    found = [arrays[name] for name in ("x", "images", "data") if name in arrays]
+    if not found:
+        raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array x or images")
+    return samples(path, found[0])
 
 
 def mean_image(path: str) -> np.ndarray:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from pydantic import BaseModel, ValidationError
@@ -14,6 +14,8 @@ from pydantic import BaseModel, ValidationError
 from minidnn.files.parts import Parts
 from minidnn.schema.document import InvalidFile
 from minidnn.schema.wire import Reader, Span
+
+T = TypeVar("T", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,7 @@ def blob(file: Parts, given: Any, what: str) -> Blob:
     """The array of a BlobProto's plain values; `what` is its name in errors. Raises InvalidFile."""
     from minidnn.schema.binary import BlobProto
 
-    try:
-        proto = BlobProto.model_validate(given)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        raise InvalidFile([f"{file.path}: {what}: {'.'.join(map(str, first['loc']))}: {first['msg']}"]) from None
+    proto = _checked(BlobProto, file, given, what)
     shape = (proto.num, proto.channels, proto.height, proto.width) if proto.shape is None else proto.shape.dim
     double = bool(proto.double_data)
     spans: Sequence[Span] = proto.double_data if double else proto.data
@@ -66,27 +64,40 @@ def datum(path: str | Path) -> tuple[np.ndarray, int]:
     from minidnn.schema.binary import Datum
 
     file, given = message(path, Datum)
-    if given.get("encoded"):
+    image = _checked(Datum, file, given, "the image")
+    if image.encoded:
         raise InvalidFile([f"{path}: an encoded image (JPEG or PNG), which minidnn cannot decode"])
-    shape = tuple(given.get(axis, 0) for axis in ("channels", "height", "width"))
-    field, dtype = ("data", "<u1") if given.get("data") else ("float_data", "<f4")
-    found = _sized(Blob(shape, np.dtype(dtype), file, tuple(given.get(field, ()))), "the image")
-    return found.whole(), int(given.get("label", 0))
+    spans, dtype = (image.data, "<u1") if image.data else (image.float_data, "<f4")
+    shape = image.channels, image.height, image.width
+    return _sized(Blob(shape, np.dtype(dtype), file, tuple(spans)), "the image").whole(), image.label
+
+
+def array(path: str | Path) -> np.ndarray:
+    """The array in a .binaryproto. Raises InvalidFile, and OSError if it cannot be opened."""
+    from minidnn.schema.binary import BlobProto
+
+    return blob(*message(path, BlobProto), "the array").whole()
 
 
 def mean(path: str | Path) -> np.ndarray:
     """The mean of images in a .binaryproto, float32 (C, H, W). Raises InvalidFile, and OSError if it cannot be
     opened."""
-    from minidnn.schema.binary import BlobProto
-
-    file, given = message(path, BlobProto)
-    found = blob(file, given, "the mean")
+    found = array(path)
     if len(found.shape) not in (3, 4) or (len(found.shape) == 4 and found.shape[0] != 1):
         raise InvalidFile([f"{path}: expected a mean of one image, (1, C, H, W), got {found.shape}"])
-    values = found.whole().astype(np.float32).reshape(found.shape[-3:])
+    values = found.astype(np.float32).reshape(found.shape[-3:])
     if not np.isfinite(values).all():
         raise InvalidFile([f"{path}: the mean has values that are not finite"])
     return values
+
+
+def _checked(model: type[T], file: Parts, given: Any, what: str) -> T:
+    """The message of these plain values. Raises InvalidFile with the first error."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InvalidFile([f"{file.path}: {what}: {'.'.join(map(str, first['loc']))}: {first['msg']}"]) from None
 
 
 def _sized(found: Blob, what: str) -> Blob:
