@@ -35,23 +35,21 @@ class Span:
     nbytes: int
 
 
-class Bad(Exception):
-    """The bytes are no message; whoever reads them makes an InvalidFile of it."""
-
-
 class Reader:
     """Reads messages from the bytes that `near(at, size)` gives."""
 
     def __init__(self, near: Callable[[int, int], bytes], size: int, name: str) -> None:
         self._near, self._size, self._name = near, size, name
         self._left = FIELDS
+        self._what = "message"
 
     def message(self, model: type[BaseModel]) -> dict[str, Any]:
         """The plain values of the whole file. Raises InvalidFile if it is no such message."""
-        try:
-            return self._message(model, 0, self._size)
-        except Bad as bad:
-            raise InvalidFile([f"{self._name}: torn, or no {model.__name__} ({self._size} bytes): {bad}"]) from None
+        self._what = model.__name__
+        return self._message(model, 0, self._size)
+
+    def _bad(self, what: str) -> InvalidFile:
+        return InvalidFile([f"{self._name}: torn, or no {self._what} ({self._size} bytes): {what}"])
 
     def _message(self, model: type[BaseModel] | None, at: int, end: int) -> dict[str, Any]:
         known = numbered(model) if model else {}
@@ -73,16 +71,16 @@ class Reader:
                 at = begin + length
                 given = self._sized(field, begin, at) if at <= end else []
             else:
-                raise Bad(f"at byte {at}, {name} has the wire type {wire}")
+                raise self._bad(f"at byte {at}, {name} has the wire type {wire}")
             if at > end:
-                raise Bad(f"at byte {begin}, {name} goes on for {at - end} bytes after its message's end")
+                raise self._bad(f"at byte {begin}, {name} goes on for {at - end} bytes after its message's end")
             _put(result, name, field, given)
         return result
 
     def _count(self, more: int = 1) -> None:
         self._left -= more
         if self._left < 0:
-            raise Bad(f"it has more than {FIELDS} fields and numbers outside of arrays")
+            raise self._bad(f"it has more than {FIELDS} fields and numbers outside of arrays")
 
     def _varint(self, at: int, end: int) -> tuple[int, int]:
         """(the number that begins there, the place after it)."""
@@ -91,11 +89,11 @@ class Reader:
             value |= (byte & 127) << (7 * i)
             if byte < 128:
                 return value & (2**64 - 1), at + i + 1
-        raise Bad(f"at byte {at}, a number does not end")
+        raise self._bad(f"at byte {at}, a number does not end")
 
     def _integer(self, field: FieldType | None, value: int) -> Any:
         if field and field.itemsize:
-            raise Bad(f"{field.name} is given as one number, not as an array")
+            raise self._bad(f"{field.name} is given as one number, not as an array")
         signed = value - 2**64 if value >= 2**63 else value
         if field and field.kind == "enum":
             index = signed - field.first
@@ -120,11 +118,11 @@ class Reader:
             try:
                 return [self._near(begin, end - begin).decode("utf-8")]
             except UnicodeDecodeError:
-                raise Bad(f"at byte {begin}, {field.name} is no UTF-8 text") from None
+                raise self._bad(f"at byte {begin}, {field.name} is no UTF-8 text") from None
         if field.kind == "float":
             raw = self._near(begin, end - begin)
             if len(raw) % 4:
-                raise Bad(f"at byte {begin}, {field.name} has {len(raw)} bytes, which are no whole numbers")
+                raise self._bad(f"at byte {begin}, {field.name} has {len(raw)} bytes, which are no whole numbers")
             self._count(len(raw) // 4)
             return [_shortest(raw[i : i + 4]) for i in range(0, len(raw), 4)]
         found = []
