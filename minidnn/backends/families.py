@@ -76,8 +76,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "cast.forward_each",
         "cast.backward",
     ),
-    # moves of elements: tensors joined along an axis, or given another shape
+    # tensors joined along an axis and taken apart, or given another shape: Concat, Slice, Flatten, Reshape
     "join": ("concat.forward", "concat.backward", "flatten.forward", "flatten.backward"),
+    # boxes, axes in another order, tiles
+    "move": (
+        "crop.forward",
+        "crop.backward",
+        "permute.forward",
+        "permute.backward",
+        "tile.forward",
+        "tile.backward",
+    ),
+    # windows as columns, rows by their numbers
+    "gather": ("im2col.forward", "im2col.backward", "batch_reindex.forward", "batch_reindex.backward"),
     # scores against labels, and the weighted sum of all losses
     "loss": (
         "softmax.forward",

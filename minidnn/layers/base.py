@@ -131,10 +131,14 @@ class Layer:
     # in place may then read y instead of its own top in its backward.
     keeps_sign: ClassVar[bool] = False
     loss: ClassVar[bool] = False  # whether the first top has loss_weight 1 by default
+    needs: ClassVar[tuple[str, ...]] = ()  # fields of `param` that the message leaves out for other types
     also: ClassVar[tuple[str, ...]] = ()  # further message fields of the type, which a layer reads from `spec`
     message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, if the schema has none
     batch_field: ClassVar[str | None] = None  # the field of `param` that holds the batch size
     labels: ClassVar[int | None] = None  # the bottom that holds class numbers; bottom 0 then holds a score per class
+    indices: ClassVar[int | None] = None  # the bottom that holds numbers of rows, int32
+    still: ClassVar[tuple[int, ...]] = ()  # the bottoms that take no gradient
+    same: ClassVar[bool] = False  # whether the tops are the bottom itself, under other names: no op, no tensor
     may_hold_labels: ClassVar[bool] = False  # whether tops become labels if other layers read them as labels
     probabilities: ClassVar[bool] = False  # whether the top holds a probability per class
 
@@ -249,6 +253,23 @@ def padded(shape: Shape, pad: tuple[int, int]) -> Shape:
     """A shape (N, C, H, W) with padding on all four sides of each image."""
     n, c, h, w = shape
     return n, c, h + 2 * pad[0], w + 2 * pad[1]
+
+
+def windows(
+    shape: Shape, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
+    """How many windows fit below and beside each other: floor((H + 2p - (d(k-1) + 1)) / s) + 1, and so for W. Raises
+    ShapeError if none does."""
+    found = []
+    for h, k, s, p, d in zip(shape[2:], kernel, stride, pad, dilation, strict=True):
+        reach = d * (k - 1) + 1
+        if h + 2 * p < reach:
+            raise ShapeError(
+                f"a window of {reach} (kernel {k}, dilation {d}) does not fit into {h} + 2 x {p} (pad) "
+                f"of its bottom {text(shape)}"
+            )
+        found.append((h + 2 * p - reach) // s + 1)
+    return found
 
 
 def addressable(shape: Shape, what: str) -> Shape:

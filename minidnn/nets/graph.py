@@ -1,13 +1,14 @@
 """A net resolved for one phase: layers with their tensors, shapes and parameters.
 
 Blobs are versioned: the top of an in-place layer is a new Blob of the same name. So a name may mean several values, but
-a Blob is one value. A Blob with several consumers is Caffe's implicit Split.
+a Blob is one value. A Blob with several consumers is Caffe's implicit Split. The tops of an explicit Split are Blobs
+with the tensor of its bottom.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from minidnn.formats import floating
@@ -86,7 +87,7 @@ class Graph:
             bottoms, tops = " ".join(b.name for b in node.bottoms), " ".join(map(repr, node.tops))
             rows.append([visible(cell) for cell in (node.name, node.layer.type, bottoms, tops)])
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
-        lines = ["  ".join((*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3])) for row in rows]
+        lines = ["  ".join((*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3])).rstrip() for row in rows]
         return "\n".join([visible(f"{self.name or 'net'} ({self.phase})"), *lines])
 
 
@@ -149,7 +150,8 @@ def resolve(
                     raise InvalidFile([f"{node.place}: layer {spec.name!r}: {top!r} is a name of minidnn's own"])
                 role = Role.LABEL if dtype == "int32" else Role.INPUT
                 dtype = format if dtype == "float32" else dtype
-            tops.append(Blob(top, Tensor(_tensor_name(layer, top), shape, dtype, role), node))
+            made = Tensor(_tensor_name(layer, top), shape, dtype, role)
+            tops.append(Blob(top, node.bottoms[0].tensor if layer.same else made, node))
         for blob in node.bottoms:
             blob.consumers.append(node)
         node.tops = tuple(tops)
@@ -186,11 +188,24 @@ def _tensor_name(layer: Layer, top: str) -> str:
 
 
 def _is_label(top: str, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
-    """Whether a top holds class numbers: it is called "label", or all layers that read it read it as their labels."""
-    if top == "label":
-        return True
-    uses = [types[other.type].labels == i for other in specs for i, bottom in enumerate(other.bottom) if bottom == top]
-    return bool(uses) and all(uses)
+    """Whether a top holds class numbers: it is called "label", or all layers that read it read it as their labels, or
+    as numbers of rows."""
+    uses = list(_uses(top, specs, types))
+    return top == "label" or (bool(uses) and all(i in (kind.labels, kind.indices) for kind, i in uses))
+
+
+def _uses(
+    top: str, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]
+) -> Iterator[tuple[type[Layer], int]]:
+    """(type of layer, number of the bottom) where a top's values are read, also under another name."""
+    for other in specs:
+        kind = types[other.type]
+        for i in [i for i, bottom in enumerate(other.bottom) if bottom == top]:
+            if kind.same:
+                for renamed in other.top:
+                    yield from _uses(renamed, specs, types)
+            elif kind.tops != (0, 0):
+                yield kind, i
 
 
 def _count(top: str, shape: Shape) -> int:

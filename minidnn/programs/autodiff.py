@@ -79,7 +79,7 @@ class _Differentiation:
         self.keep = tuple(keep)
         self.ops: list[Op] = []
         self.forks = self._forks() if self.training and facts.fork == "copy" else {}
-        self.lowered = [self._site(node) for node in graph.layers]
+        self.lowered = [self._site(node) for node in graph.layers if not node.layer.same]
         self.partials: Counter[Tensor] = Counter()  # per activation: how many partial gradients it will get
         self.arrived: Counter[Tensor] = Counter()  # per activation: how many it has got
         self.gradient: dict[Tensor, Tensor] = {}  # per activation: the sum of those
@@ -116,7 +116,8 @@ class _Differentiation:
 
     def _forks(self) -> dict[Tensor, Tensor]:
         """For each activation with several consumers, the copy of it that they read."""
-        forked = [b.tensor for b in self.graph.blobs if len(b.consumers) > 1]
+        readers = Counter(b.tensor for node in self.graph.layers if not node.layer.same for b in node.bottoms)
+        forked = [t for t, n in readers.items() if n > 1]
         return {t: Tensor(f"{t.name}_split", t.shape, t.dtype) for t in forked if t.role is Role.ACTIVATION}
 
     def _site(self, node: Node) -> _Lowered:
@@ -182,8 +183,9 @@ class _Differentiation:
         wanted: set[Tensor] = set()
         force = self.facts.first_dx or self.graph.force_backward
         for low in self.lowered:
-            given = low.node.layer.spec.propagate_down
+            given, still = low.node.layer.spec.propagate_down, low.node.layer.still
             low.into = [given[i] if i < len(given) else t in wanted for i, t in enumerate(low.bottoms)]
+            low.into = [want and i not in still for i, want in enumerate(low.into)]
             if low.learned or any(low.into) or (force and not low.bottoms):
                 wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
         reached = set(weights)
@@ -272,7 +274,7 @@ class _Differentiation:
         for t in self.keep:
             if t in sources:
                 raise NotTrainable(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
-        ends = [b.tensor for low in self.lowered if low.bottoms for b in low.node.tops if not b.consumers]
+        ends = [b.tensor for b in self.graph.outputs if b.tensor not in sources]
         if self.training:  # of tops without consumers only single numbers (losses, accuracies) leave the device
             ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]
         name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase

@@ -1,9 +1,9 @@
 """From a document's plain values to checked messages; all errors of a file are collected on the way.
 
 The schema may not import the layers, so callers hand in the layer types (`types`: name -> layer class). Of a class it
-reads `bottoms`, `tops`, `in_place`, `field_name` (the type's message), `also` (further messages that the type takes)
-and `message` (the model of a message that is not in the schema). Callers also hand in the optimizers
-(`optimizers`: type -> class); the schema uses their `fields` and `problems`.
+reads `bottoms`, `tops`, `in_place`, `field_name` (the type's message), `needs` (fields that the type must have in it),
+`also` (further messages that the type takes) and `message` (the model of a message that is not in the schema). Callers
+also hand in the optimizers (`optimizers`: type -> class); the schema uses their `fields` and `problems`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,6 @@ NOT_DONE: dict[str, dict[str, str]] = {
         ("scale_bias", "scale_filler", "bias_filler", "engine"),
         "a fork's field, not Caffe's; the affine part is a Scale layer",
     ),
-    "ConcatParameter": {"concat_dim": "Caffe's old name; write axis"},
     "SolverParameter": dict.fromkeys(
         (
             "train_net_param", "test_net_param", "test_compute_loss", "snapshot_diff", "snapshot_format",
@@ -248,6 +247,10 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
             extra[field] = _message(document, own[field], {}, (*at, field))
         elif field not in own and given.get(field) is None and LayerParameter.model_fields[field].default is None:
             given[field] = _message(document, message_of(types[kind], field), data.get(field, {}), (*at, field))
+    for name in getattr(types[kind], "needs", ()) if known else ():
+        message = data.get(types[kind].field_name, {})
+        if isinstance(message, Mapping) and name not in message:
+            document.error((*at, types[kind].field_name, name), "required, but not given", True)
     layer = _message(document, LayerParameter, {**given, **extra}, at)
     if not known:
         return None

@@ -26,6 +26,13 @@ class FillerParameter(Message):
     variance_norm: Literal["FAN_IN", "FAN_OUT", "AVERAGE"] = field(8, "FAN_IN")
 
 
+def few_axes(dim: tuple[int, ...]) -> tuple[int, ...]:
+    """The lengths themselves. Raises ValueError if there are more than 32 of them."""
+    if len(dim) > AXES:
+        raise ValueError(f"expected at most {AXES} axes, got {len(dim)}")
+    return dim
+
+
 class BlobShape(Message):
     """The lengths of a blob's axes, at most 32 of them."""
 
@@ -34,9 +41,7 @@ class BlobShape(Message):
     @field_validator("dim")
     @classmethod
     def _axes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if len(value) > AXES:
-            raise ValueError(f"expected at most {AXES} axes, got {len(value)}")
-        return value
+        return few_axes(value)
 
 
 class NetState(Message):

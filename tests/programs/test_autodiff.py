@@ -328,7 +328,7 @@ def start(program, seed=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*GRAPHS, *(f"nets/{n}" for n in SMALL_NETS)])
+@pytest.mark.parametrize("name", [*GRAPHS, *(f"nets/{n}" for n in (*SMALL_NETS, "moves"))])
 def test_numeric_gradient_of_whole_nets(name):
     """Central differences of the objective at places of every parameter. Whoever shares a gradient tensor and
     whatever stands in place, the sum at each fork must be right."""

@@ -23,7 +23,7 @@ from tests.support.op_examples.maker import (
     together,
 )
 from tests.support.op_examples.mixed import channels, fused
-from tests.support.op_examples.moves import joins, samples, slices
+from tests.support.op_examples.moves import gathers, joins, moves, samples, slices
 from tests.support.op_examples.normalizations import normalizations, scaled
 from tests.support.op_examples.products import convolutions, products
 from tests.support.op_examples.updates import several, updates
@@ -33,7 +33,7 @@ __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
-OWN = (samples, slices)  # these have random numbers of their own, so that a new one changes no other's
+OWN = (samples, slices, moves, gathers)  # these have random numbers of their own, so that a new one changes no other's
 
 
 def examples(seed: int = 0) -> Iterator[Example]:
