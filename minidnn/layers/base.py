@@ -30,7 +30,7 @@ class ShapeError(BadInput, ValueError):
 class Parameter:
     """A learnable blob, or (learnable=False) a running statistic. `blob_shape` is Caffe's shape in files."""
 
-    name: str  # "w", "b", "gamma", "mean"; the tensor is "<layer>.<name>"
+    name: str  # "w", "b", "gamma", "mean"
     shape: Shape
     filler: Any = None  # a FillerParameter (schema/common.py), or None for zeros
     lr_mult: float = 1.0
@@ -38,6 +38,7 @@ class Parameter:
     learnable: bool = True
     blob_shape: Shape | None = None
     float32: bool = False  # whether also in a 16-bit net ops read it, and write its gradient, in float32
+    tensor: str = ""  # the name of its tensor if layers share it (nets/sharing.py); "": "<layer>.<name>"
 
 
 @dataclass(eq=False)

@@ -7,12 +7,14 @@ a Blob is one value. A Blob with several consumers is Caffe's implicit Split.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from minidnn.formats import floating
 from minidnn.layers.base import Layer, Parameter, SampleShape, Shape, ShapeError, addressable
 from minidnn.layers.fillers import check_fill
+from minidnn.nets.sharing import Sharing
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
 from minidnn.visible import visible
@@ -34,6 +36,10 @@ class Node:
     @property
     def name(self) -> str:
         return self.layer.name
+
+    def tensor_name(self, p: Parameter) -> str:
+        """The name of the tensor of one of its parameters."""
+        return p.tensor or f"{self.name}.{p.name}"
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.layer.type})"
@@ -97,6 +103,7 @@ def resolve(
     types: dict[str, type[Layer]],
     place: Callable[[LayerParameter], str],
     sample: SampleShape,
+    owners: Mapping[str, str] = MappingProxyType({}),
     force_backward: bool = False,
     format: str = "float32",
     whole: str = "",
@@ -106,12 +113,14 @@ def resolve(
     types:  layer classes by `type`
     place:  the place of a layer in its file, for errors
     sample: the shape of a source's samples
+    owners: the layers that own the named parameters (nets/sharing.py)
     format: the number format of samples, from which the formats of all tops follow
     whole:  the place of the net in its file
 
     Raises ShapeError, which names the layer, its bottoms and the layers that make them. Raises InvalidFile for reserved
     names and wrong `param` lists, and passes errors of `sample` on.
     """
+    sharing = Sharing(specs, owners)
     current: dict[str, Blob] = {}
     nodes: list[Node] = []
     for spec in specs:
@@ -125,7 +134,7 @@ def resolve(
         try:
             shapes = [tuple(shape) for shape in layer.shapes(bottoms)]
             dtypes = list(layer.dtypes(_one_format(layer, [b.tensor.dtype for b in node.bottoms])))
-            node.parameters = tuple(layer.parameters(bottoms))
+            node.parameters = sharing.resolved(spec, layer.parameters(bottoms))
             for top, shape in zip(spec.top, shapes, strict=False):
                 addressable(shape, f"its top {top!r}")
             for p in node.parameters:
@@ -159,16 +168,21 @@ def resolve(
 
 
 def check_shared(graph: Graph, other: Graph) -> None:
-    """Raise ShapeError if a layer's parameter has different shapes in two phases, which share it."""
-    theirs = {(n.name, p.name): p.shape for n in other.layers for p in n.parameters}
+    """Raise ShapeError if a layer's parameter differs between two phases, which share it: it has another shape, or
+    layers share it in one phase alone."""
+    theirs = {(n.name, p.name): (p.shape, n.tensor_name(p)) for n in other.layers for p in n.parameters}
     for node in graph.layers:
         for p in node.parameters:
-            shape = theirs.get((node.name, p.name), p.shape)
+            mine = p.shape, node.tensor_name(p)
+            (shape, tensor), what = theirs.get((node.name, p.name), mine), f"its {p.name} is"
             if shape != p.shape:
-                raise ShapeError(
-                    f"{node.place}: layer {node.name!r}: its {p.name} is {p.shape} in phase {graph.phase}, "
-                    f"but {shape} in phase {other.phase}"
-                )
+                what += f" {p.shape} in phase {graph.phase}, but {shape} in phase {other.phase}"
+            elif tensor != mine[1]:
+                what += f" {mine[1]} in phase {graph.phase}, but {tensor} in phase {other.phase}: "
+                what += "give it the same name in `param`, after the same layer, in both"
+            else:
+                continue
+            raise ShapeError(f"{node.place}: layer {node.name!r}: {what}")
 
 
 def _one_format(layer: Layer, bottoms: list[str]) -> list[str]:

@@ -21,6 +21,7 @@ from minidnn.layers.fillers import fill
 from minidnn.layers.rows import Rows
 from minidnn.nets.define import written
 from minidnn.nets.graph import Graph, check_shared, resolve
+from minidnn.nets.sharing import owners
 from minidnn.schema import (
     CheckedNet,
     Document,
@@ -170,6 +171,7 @@ class Net:
             LAYERS,
             lambda layer: document.place(here[id(layer)]),
             _sample_shape,
+            owners(self.layers),
             self.force_backward,
             format,
             document.place(self._checked.at),
@@ -178,16 +180,17 @@ class Net:
     def initial(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, np.ndarray]:
         """The first values of the phase's parameters by tensor name, float32. They depend on seed and name alone."""
         drawn = self.drawn(seed, phase, state)
-        shapes = {f"{n.name}.{p.name}": p.shape for n in self.graph(phase, state).layers for p in n.parameters}
+        shapes = {n.tensor_name(p): p.shape for n in self.graph(phase, state).layers for p in n.parameters}
         return {name: drawn[name].whole().reshape(shape) for name, shape in shapes.items()}
 
     def drawn(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, Rows]:
         """Like `initial`, but drawn a few rows at a time, in Caffe's blob shapes."""
-        return {
-            (name := f"{node.name}.{p.name}"): fill(p.filler, p.blob_shape or p.shape, seed, name)
-            for node in self.graph(phase, state).layers
-            for p in node.parameters
-        }
+        found: dict[str, Rows] = {}
+        for node in self.graph(phase, state).layers:
+            for p in node.parameters:
+                if (name := node.tensor_name(p)) not in found:  # of layers that share it, the first has the filler
+                    found[name] = fill(p.filler, p.blob_shape or p.shape, seed, name)
+        return found
 
 
 def _file(parameter: NetParameter) -> dict[str, Any]:

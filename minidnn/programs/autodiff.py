@@ -1,7 +1,8 @@
 """Differentiation: a resolved graph becomes a Program, forward, loss, backward and updates in one linear list.
 
 Each layer decides what its backward reads, under the given Facts (layers/base.py). This module decides which gradients
-are wanted, and how they add up at forks. programs/updates.py decides what happens to the gradients of weights.
+are wanted. programs/gradients.py adds them up at forks. programs/updates.py decides what happens to the gradients of
+weights.
 
 In a graph of a 16-bit format (formats.py) parameters stay float32: a layer reads a copy of them in the format, made by
 a cast op. A loss works in float32 on a copy of the scores, and another cast op brings its gradient back to the format.
@@ -11,7 +12,6 @@ float32 (layers/base.py) is read without a copy, and its gradient is float32.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from minidnn.formats import floating
 from minidnn.layers.base import Parameter, Site
 from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Program, Role, Tensor
+from minidnn.programs.gradients import Gradients
 from minidnn.programs.updates import ITERATION, OBJECTIVE, RATE, SCALE, TrainSpec, Updates
 
 if TYPE_CHECKING:
@@ -79,10 +80,9 @@ class _Differentiation:
         self.keep = tuple(keep)
         self.ops: list[Op] = []
         self.forks = self._forks() if self.training and facts.fork == "copy" else {}
+        self.copies: set[Tensor] = set()  # those that casts make
         self.lowered = [self._site(node) for node in graph.layers]
-        self.partials: Counter[Tensor] = Counter()  # per activation: how many partial gradients it will get
-        self.arrived: Counter[Tensor] = Counter()  # per activation: how many it has got
-        self.gradient: dict[Tensor, Tensor] = {}  # per activation: the sum of those
+        self.gradients = Gradients(facts, self.ops.append)
         self.carried: list[Tensor] = [t for low in self.lowered for t in low.parameters.values()]
         self.scaled = self.training and train is not None and graph.format == "float16"
         if self.scaled:
@@ -132,6 +132,9 @@ class _Differentiation:
             if not floating(t.dtype) or t.dtype == format:
                 return t
             new, kind = Tensor(copy, t.shape, format, role), "cast.forward"
+            if new in self.copies:  # an earlier layer that shares the parameter has made it
+                return new
+            self.copies.add(new)
             casts.append(Op(f"{node.name}.cast_{what}", kind, node.name, Pass.FORWARD, (t,), (new,), flops=t.size))
             return new
 
@@ -192,36 +195,45 @@ class _Differentiation:
             if low.backward:
                 into = [t for t, want in zip(low.bottoms, low.into, strict=True) if want]
                 reached.update(into)
-                self.partials.update(into)
+                for t in into:
+                    self.gradients.expect(t, Tensor(f"{t.name}.grad", t.shape, t.dtype, Role.GRADIENT))
+                for p in low.learned:
+                    w = low.parameters[p.name]
+                    self.gradients.expect(w, parameter_gradient(w, p, self.graph.format))
 
     def _backward(self) -> None:
         for low in reversed(self.lowered):
             if not low.backward:
                 continue
             site = low.site
-            site.dy = [self.gradient.get(t) for t in site.y]
+            site.dy = [self.gradients.of(t) for t in site.y]
             dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
-            dp = {p.name: parameter_gradient(low.parameters[p.name], p, self.graph.format) for p in low.learned}
+            by = f"part.{low.node.name}"
+            dp = {p.name: self.gradients.part(low.parameters[p.name], by) for p in low.learned}
             site.dx = [t and self._own(low, t, x) for t, x in zip(dx, site.x, strict=True)]
             site.dp = {name: self._own(low, dp[name], p) if name in dp else None for name, p in site.p.items()}
             self.ops += low.node.layer.backward(site)
             for p in low.learned:
-                dw = self._out(low, site.dp[p.name], dp[p.name])
-                if self.updates is None:
-                    self.carried.append(dw)
-                else:
-                    self.updates.complete(low.node.name, p, low.parameters[p.name], dw)
+                w = low.parameters[p.name]
+                if self.gradients.arrive(w, self._out(low, site.dp[p.name], dp[p.name]), low.node.name):
+                    self._complete(low.node.name, p, w)
             for i, t in enumerate(low.bottoms):
                 if (gradient := dx[i]) is not None:
-                    self._arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
+                    self.gradients.arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
+
+    def _complete(self, layer: str, p: Parameter, w: Tensor) -> None:
+        """The gradient of a weight is complete: without updates the program carries it."""
+        dw = self.gradients.of(w)
+        assert dw is not None
+        if self.updates is None:
+            self.carried.append(dw)
+        else:
+            self.updates.complete(layer, p, w, dw)
 
     def _part(self, low: _Lowered, i: int) -> Tensor:
         """A new tensor for the gradient of a bottom: the whole gradient, or at a fork the part from this consumer."""
         t = low.bottoms[i]
-        name = f"{t.name}.grad"
-        if self.partials[t] > 1:
-            name += f".{low.node.name}" + (f".{i}" if low.bottoms.count(t) > 1 else "")
-        return Tensor(name, t.shape, t.dtype, Role.GRADIENT)
+        return self.gradients.part(t, low.node.name + (f".{i}" if low.bottoms.count(t) > 1 else ""))
 
     def _own(self, low: _Lowered, gradient: Tensor, of: Tensor) -> Tensor:
         """The tensor that the layer writes for that gradient: `gradient` itself, or one still to be cast or scaled.
@@ -243,25 +255,6 @@ class _Differentiation:
             name=f"{low.node.name}.cast_{gradient.name}",
         )  # fmt: skip
         return gradient
-
-    def _arrive(self, t: Tensor, dx: Tensor, layer: str) -> None:
-        """Add a partial gradient to the sum of the earlier ones, if any. The add op belongs to the layer that wrote
-        this partial gradient, and runs right after that layer's backward."""
-        before = self.gradient.get(t)
-        self.gradient[t] = dx
-        self.arrived[t] += 1
-        if before is None:
-            return
-        k, last = self.arrived[t], self.arrived[t] == self.partials[t]
-        total = Tensor(f"{t.name}.grad" if last else f"{t.name}.grad.sum{k}", t.shape, t.dtype, Role.GRADIENT)
-        inplace = [(before, total), (dx, total)]
-        if self.facts.sum == "copy":  # the parts are added up in a tensor of its own
-            inplace = [(before, total)] if k > 2 else []
-        self._emit(
-            layer, "gradient.add", Pass.BACKWARD, [before, dx], [total], None, inplace, t.size,
-            name=f"{layer}.add_{total.name}",
-        )  # fmt: skip
-        self.gradient[t] = total
 
     # ---- the whole
 
@@ -300,7 +293,7 @@ def _survivor(blob: Blob) -> Tensor:
 
 def parameter_tensor(node: Node, p: Parameter) -> Tensor:
     """The tensor "<layer>.<parameter>", float32: a PARAM, or STATE if it is a running statistic."""
-    return Tensor(f"{node.name}.{p.name}", p.shape, role=Role.PARAM if p.learnable else Role.STATE)
+    return Tensor(node.tensor_name(p), p.shape, role=Role.PARAM if p.learnable else Role.STATE)
 
 
 def parameter_gradient(w: Tensor, p: Parameter, format: str) -> Tensor:

@@ -28,7 +28,7 @@ from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
-from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of
+from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of, saved_name
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
 
@@ -152,7 +152,7 @@ class Session:
 
     def weight_rows(self) -> dict[str, Rows]:
         """Like `weights`, but nothing is copied before it is asked for."""
-        return {f"{layer}/{name}": blobs.rows(name) for layer, blobs in self.params.items() for name in blobs}
+        return {saved_name(t): rows_of(self.machine, t, shape) for t, shape in self.params.tensors.items()}
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the other tensors that live across steps, by name: momenta, or, without updates, the gradients."""
@@ -165,30 +165,35 @@ class Session:
     def load(self, weights: Mapping[str, np.ndarray | Rows] | str | Path, complete: bool = False) -> Loaded:
         """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names.
 
-        Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, or, with
-        `complete`, if a weight is missing. Raises SnapshotError for a file that cannot be read. After
-        these the net has the weights that it had before.
+        A parameter that layers share may have the name of any of them, or several with equal values, as in Caffe's
+        files.
+
+        Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, if two
+        layers that share a parameter are given different values, or, with `complete`, if a weight is missing. Raises
+        SnapshotError for a file that cannot be read. After these the net has the weights that it had before.
         """
         if not isinstance(weights, Mapping):
             try:
                 return self.load(snapshot.load_weights(weights), complete)
             except WeightsError as error:
                 raise WeightsError(f"{weights}: {error}") from None
-        mine = {f"{layer}/{name}": (blobs, name) for layer, blobs in self.params.items() for name in blobs}
-        given = {key: rows.of(weights[key]) for key in mine if key in weights}
-        taken = list(given)
-        for key in taken:
-            blobs, name = mine[key]
-            if problem := _unfit(given[key], blobs.shape(name)):
+        names = self.params.names
+        given = {key: rows.of(weights[key]) for key in names if key in weights}
+        chosen: dict[Tensor, str] = {}  # the name whose values a parameter gets
+        for key, values in given.items():
+            if problem := _unfit(values, self.params.tensors[names[key]]):
                 layer, blob = key.rsplit("/", 1)
                 raise WeightsError(f"layer {layer}: its {blob} {problem}")
-        missing, unused = (tuple(sorted(s)) for s in (mine.keys() - weights.keys(), weights.keys() - mine.keys()))
-        if not taken or (complete and missing):
+            first = chosen.setdefault(names[key], key)
+            if first != key and not rows.equal(values, given[first]):
+                raise WeightsError(f"{first} and {key} are one parameter, but are given with different values")
+        missing = {saved_name(t) for t in self.params.tensors if t not in chosen}
+        unused = weights.keys() - names.keys()
+        if not chosen or (complete and missing):
             raise WeightsError(f"these are not the net's weights: {_difference(missing, unused)}")
-        for key in taken:
-            blobs, name = mine[key]
-            blobs[name] = given[key]
-        return Loaded(tuple(taken), missing, unused)
+        for tensor, key in chosen.items():
+            assign(self.machine, tensor, given[key])
+        return Loaded(tuple(given), tuple(sorted(missing)), tuple(sorted(unused)))
 
     def restore(self, weights: Mapping[str, Rows], state: Mapping[str, Rows]) -> None:
         """Load the weights and the state of a snapshot. Raises WeightsError if it is of another net or optimizer."""
