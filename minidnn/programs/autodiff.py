@@ -31,14 +31,22 @@ OWN = ".own"  # suffix of a gradient that a layer writes and that must still be 
 
 
 class NotTrainable(BadInput, ValueError):
-    """A valid graph that cannot be differentiated as asked: it has no loss, or `keep` names an input."""
+    """A valid graph that cannot be differentiated as asked: it has no loss, a layer below it has no gradient, or `keep`
+    names an input."""
 
 
 @dataclass(frozen=True)
 class ObjectiveAttrs:
-    """The weights of the tops whose weighted sum is the objective, in the order of the op's reads."""
+    """The weights of the losses whose weighted sum is the objective, in the order of the op's reads."""
 
     weights: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class FillAttrs:
+    """The op fills a gradient with this value, times the loss's scale if it reads one."""
+
+    value: float
 
 
 @dataclass(eq=False)
@@ -66,7 +74,7 @@ def differentiate(
 
     Without `train` there are no updates, and the program carries the gradients of all parameters.
     `keep`: activations that become outputs of the program, too. Raises NotTrainable if a TRAIN graph has no loss, if a
-    layer that is no loss has a loss_weight, or if `keep` names an input of the net.
+    layer without a gradient lies between a loss and what learns, or if `keep` names an input of the net.
     """
     return _Differentiation(graph, facts or Facts(), train, keep).program()
 
@@ -90,19 +98,21 @@ class _Differentiation:
         self.updates = Updates(train, self.scaled, self.ops.append) if train is not None else None
 
     def program(self) -> Program:
+        weights = self._weights() if self.training else {}
+        losses: dict[Tensor, float] = {}
         for low in self.lowered:
             self.ops += low.casts
             self.ops += low.node.layer.forward(low.site)
+            losses.update((self._loss(low, t), weights[t]) for t in low.site.y if t in weights)
             for t in low.site.y:
                 if t in self.forks:
                     layer = f"{t.name}_split"
                     self._emit(layer, "split.forward", Pass.FORWARD, [t], [self.forks[t]], name=f"{layer}.forward")
         if self.training:
-            weights = self._weights()
-            attrs = ObjectiveAttrs(tuple(weights.values()))
-            self._emit("objective", "objective.forward", Pass.LOSS, weights, [OBJECTIVE], attrs)
+            attrs = ObjectiveAttrs(tuple(losses.values()))
+            self._emit("objective", "objective.forward", Pass.LOSS, losses, [OBJECTIVE], attrs)
             self._plan(weights)
-            self._backward()
+            self._backward(weights)
             if self.updates is not None:
                 self.updates.finish()
                 self.carried += self.updates.carried
@@ -155,25 +165,31 @@ class _Differentiation:
         return _Lowered(node, site, bottoms, parameters, casts, learned)
 
     def _weights(self) -> dict[Tensor, float]:
-        """The weight in the objective of each top that has one. Raises NotTrainable if none has, or if one belongs to a
-        layer that is no loss."""
+        """The weight in the objective of each top that has one. Raises NotTrainable if none has, or if one holds
+        labels."""
         found = {}
         for low in self.lowered:
-            layer = low.node.layer
             for i, t in enumerate(low.site.y):
-                weight = layer.loss_weight(i)
-                if weight and not layer.loss:
-                    raise NotTrainable(
-                        f"{low.node.place}: layer {low.node.name} has a loss_weight, but {layer.type} is no loss: "
-                        f"end in a loss layer"
-                    )
-                if weight:
-                    found[t] = weight
+                if not (weight := low.node.layer.loss_weight(i)):
+                    continue
+                if not floating(t.dtype):
+                    what = f"its top {low.node.tops[i].name!r} has a loss_weight, but holds labels"
+                    raise NotTrainable(f"{low.node.place}: layer {low.node.name}: {what}")
+                found[t] = weight
         if not found:
             raise NotTrainable(
                 f"{self.graph.place}: net {self.graph.name} has no loss to train with: no layer has a loss_weight"
             )
         return found
+
+    def _loss(self, low: _Lowered, t: Tensor) -> Tensor:
+        """The sum of a top that has a loss_weight, one float32 number; the top itself if that is all that it is."""
+        if t.shape == (1,) and t.dtype == "float32":
+            return t
+        total = Tensor(f"{t.name}.sum", (1,))
+        name = f"{low.node.name}.sum_{t.name}"
+        self._emit(low.node.name, "objective.sum", Pass.LOSS, [t], [total], flops=t.size, name=name)
+        return total
 
     # ---- backward
 
@@ -181,12 +197,15 @@ class _Differentiation:
         """Decide which layers have a backward, and into which bottoms.
 
         A layer has one if a loss is above it and a parameter in or below it learns. A gradient that is forced (of the
-        data) counts like such a parameter. A layer's `propagate_down` overrules the choice for its bottoms."""
+        data) counts like such a parameter. A layer's `propagate_down` overrules the choice for its bottoms, and
+        `force_backward` overrules that, as in Caffe."""
         wanted: set[Tensor] = set()
         force = self.facts.first_dx or self.graph.force_backward
         for low in self.lowered:
             given = low.node.layer.spec.propagate_down
-            low.into = [given[i] if i < len(given) else t in wanted for i, t in enumerate(low.bottoms)]
+            low.into = [t in wanted for t in low.bottoms]
+            for i, said in enumerate(given):
+                low.into[i] = said or (low.into[i] and self.graph.force_backward)
             if low.learned or any(low.into) or (force and not low.bottoms):
                 wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
         reached = set(weights)
@@ -196,23 +215,32 @@ class _Differentiation:
                 into = [t for t, want in zip(low.bottoms, low.into, strict=True) if want]
                 reached.update(into)
                 for t in into:
-                    self.gradients.expect(t, Tensor(f"{t.name}.grad", t.shape, t.dtype, Role.GRADIENT))
+                    self.gradients.expect(t, _gradient(t))
                 for p in low.learned:
                     w = low.parameters[p.name]
                     self.gradients.expect(w, parameter_gradient(w, p, self.graph.format))
+                for t in () if low.node.layer.loss else low.site.y:
+                    if t in weights:
+                        self.gradients.expect(t, _gradient(t))
 
-    def _backward(self) -> None:
+    def _backward(self, weights: dict[Tensor, float]) -> None:
         for low in reversed(self.lowered):
             if not low.backward:
                 continue
             site = low.site
+            for t in () if low.node.layer.loss else site.y:
+                if t in weights:
+                    self._seed(low, t, weights[t])
             site.dy = [self.gradients.of(t) for t in site.y]
             dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
             by = f"part.{low.node.name}"
             dp = {p.name: self.gradients.part(low.parameters[p.name], by) for p in low.learned}
             site.dx = [t and self._own(low, t, x) for t, x in zip(dx, site.x, strict=True)]
             site.dp = {name: self._own(low, dp[name], p) if name in dp else None for name, p in site.p.items()}
-            self.ops += low.node.layer.backward(site)
+            try:
+                self.ops += low.node.layer.backward(site)
+            except ValueError as error:  # it has no gradient
+                raise NotTrainable(f"{low.node.place}: {error}") from None
             for p in low.learned:
                 w = low.parameters[p.name]
                 if self.gradients.arrive(w, self._out(low, site.dp[p.name], dp[p.name]), low.node.name):
@@ -220,6 +248,13 @@ class _Differentiation:
             for i, t in enumerate(low.bottoms):
                 if (gradient := dx[i]) is not None:
                     self.gradients.arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
+
+    def _seed(self, low: _Lowered, t: Tensor, weight: float) -> None:
+        """The part of a top's gradient that is its loss_weight: the same number for each element."""
+        part = self.gradients.part(t, low.node.name)
+        reads, name = [SCALE] if self.scaled else [], f"{low.node.name}.fill_{part.name}"
+        self._emit(low.node.name, "gradient.fill", Pass.BACKWARD, reads, [part], FillAttrs(weight), name=name)
+        self.gradients.arrive(t, part, low.node.name)
 
     def _complete(self, layer: str, p: Parameter, w: Tensor) -> None:
         """The gradient of a weight is complete: without updates the program carries it."""
@@ -289,6 +324,11 @@ def _survivor(blob: Blob) -> Tensor:
             break
         blob = after.tops[0]
     return blob.tensor
+
+
+def _gradient(t: Tensor) -> Tensor:
+    """The tensor "<activation>.grad", in its shape and format."""
+    return Tensor(f"{t.name}.grad", t.shape, t.dtype, Role.GRADIENT)
 
 
 def parameter_tensor(node: Node, p: Parameter) -> Tensor:
