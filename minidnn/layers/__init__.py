@@ -13,11 +13,12 @@ from minidnn.layers.facts import FACTS, Facts
 from minidnn.layers.flatten import Flatten
 from minidnn.layers.inner_product import InnerProduct
 from minidnn.layers.lrn import LRN
+from minidnn.layers.parameter import ParameterLayer
 from minidnn.layers.pooling import Pooling
 from minidnn.layers.relu import ReLU
 from minidnn.layers.scale import Scale
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
-from minidnn.layers.source import Data, Input
+from minidnn.layers.source import Data, DummyData, Input, MemoryData
 
 __all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site"]
 
@@ -26,5 +27,6 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
+        MemoryData, DummyData, ParameterLayer,
     )
 }  # fmt: skip

@@ -29,7 +29,7 @@ PREFIX = {
     "BatchNorm": "bn", "Dropout": "drop", "SoftmaxWithLoss": "loss", "Accuracy": "accuracy", "Input": "data",
 }  # fmt: skip
 ONCE = ("SoftmaxWithLoss", "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
-TOPS = {"Data": ("data", "label")}  # default tops of types that have more than one
+TOPS = dict.fromkeys(("Data", "MemoryData"), ("data", "label"))  # default tops of types that have more than one
 
 _writing: ContextVar[Writer | None] = ContextVar("writing", default=None)
 

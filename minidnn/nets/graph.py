@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from minidnn.formats import floating
-from minidnn.layers.base import Layer, Parameter, SampleShape, Shape, ShapeError, addressable
+from minidnn.layers.base import Layer, Parameter, ShapeError, Shapes, addressable
 from minidnn.layers.fillers import check_fill
 from minidnn.nets.sharing import Sharing
 from minidnn.program import Role, Tensor
@@ -79,6 +79,16 @@ class Graph:
         """The blobs without consumers."""
         return [blob for blob in self.blobs if not blob.consumers]
 
+    @property
+    def compared(self) -> frozenset[Tensor]:
+        """The labels that layers only compare with scores; the labels of an embedding are read as they are."""
+        uses: dict[Tensor, bool] = {}
+        for node in self.layers:
+            for i, blob in enumerate(node.bottoms):
+                if blob.tensor.role is Role.LABEL:
+                    uses[blob.tensor] = uses.get(blob.tensor, True) and node.layer.labels == i > 0
+        return frozenset(t for t, only in uses.items() if only)
+
     def __getitem__(self, layer: str) -> Node:
         for node in self.layers:
             if node.name == layer:
@@ -102,7 +112,7 @@ def resolve(
     specs: Sequence[LayerParameter],
     types: dict[str, type[Layer]],
     place: Callable[[LayerParameter], str],
-    sample: SampleShape,
+    shapes_of: Shapes,
     owners: Mapping[str, str] = MappingProxyType({}),
     force_backward: bool = False,
     format: str = "float32",
@@ -112,7 +122,7 @@ def resolve(
 
     types:  layer classes by `type`
     place:  the place of a layer in its file, for errors
-    sample: the shape of a source's samples
+    shapes_of: the shapes of a source's samples and labels
     owners: the layers that own the named parameters (nets/sharing.py)
     format: the number format of samples, from which the formats of all tops follow
     whole:  the place of the net in its file
@@ -127,7 +137,7 @@ def resolve(
         layer = types[spec.type](spec, getattr(spec, types[spec.type].field_name or "", None), phase)
         node = Node(layer, tuple(current[b] for b in spec.bottom), place=place(spec))
         try:
-            layer.ask(sample)
+            layer.ask(shapes_of)
         except ValueError as error:
             raise type(error)(f"{node.place}: layer {spec.name!r}: {error}") from None
         bottoms = [b.tensor.shape for b in node.bottoms]
@@ -140,9 +150,11 @@ def resolve(
             for p in node.parameters:
                 addressable(p.shape, f"its parameter {p.name}")
                 check_fill(p.filler, p.blob_shape or p.shape, f"its parameter {p.name}")
-            for i, top in enumerate(spec.top if layer.may_hold_labels else ()):
-                if _is_label(top, specs, types):
-                    shapes[i], dtypes[i] = (_count(top, shapes[i]),), "int32"
+            for i, top in enumerate(spec.top if layer.inputs else ()):
+                labels = _holds_labels(top, dtypes[i] == "int32", specs, types)
+                dtypes[i] = "int32" if labels else "float32"
+                if labels and math.prod(shapes[i]) == shapes[i][0]:  # one per sample
+                    shapes[i] = shapes[i][:1]
         except ShapeError as error:
             raise ShapeError(f"{node.place}: {_described(node)}: {error}") from None
         if len(shapes) != len(spec.top) or len(dtypes) != len(spec.top):
@@ -153,11 +165,12 @@ def resolve(
         tops = []
         for top, shape, dtype in zip(spec.top, shapes, dtypes, strict=True):
             role = Role.ACTIVATION
-            if layer.bottoms == (0, 0):
+            if layer.inputs:
                 if top in RESERVED:
                     raise InvalidFile([f"{node.place}: layer {spec.name!r}: {top!r} is a name of minidnn's own"])
                 role = Role.LABEL if dtype == "int32" else Role.INPUT
-                dtype = format if dtype == "float32" else dtype
+            if not node.bottoms and dtype == "float32":
+                dtype = format
             tops.append(Blob(top, Tensor(_tensor_name(layer, top), shape, dtype, role), node))
         for blob in node.bottoms:
             blob.consumers.append(node)
@@ -194,24 +207,24 @@ def _one_format(layer: Layer, bottoms: list[str]) -> list[str]:
 
 
 def _tensor_name(layer: Layer, top: str) -> str:
-    if layer.bottoms == (0, 0):
+    if layer.inputs:
         return top
     return f"{layer.name}.y" if len(layer.spec.top) == 1 else f"{layer.name}.{top}"
 
 
-def _is_label(top: str, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
-    """Whether a top holds class numbers: it is called "label", or all layers that read it read it as their labels."""
-    if top == "label":
-        return True
-    uses = [types[other.type].labels == i for other in specs for i, bottom in enumerate(other.bottom) if bottom == top]
-    return bool(uses) and all(uses)
-
-
-def _count(top: str, shape: Shape) -> int:
-    """The number of labels in a top of this shape. Raises ShapeError unless there is one per sample."""
-    if math.prod(shape) != shape[0]:
-        raise ShapeError(f"{top} holds labels, one per sample: expected shape ({shape[0]},), got {shape}")
-    return shape[0]
+def _holds_labels(top: str, otherwise: bool, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
+    """Whether a top holds class numbers: the layers that read it read it as their labels. If none reads it, it does if
+    it is called "label", or `otherwise`. Raises ShapeError if one layer reads it as labels, and another as numbers."""
+    uses = {
+        types[other.type].labels == i: other.name
+        for other in specs
+        for i, bottom in enumerate(other.bottom)
+        if bottom == top and types[other.type].tops != (0, 0)  # a layer without tops reads nothing
+    }
+    if len(uses) == 2:
+        what = f"layer {uses[True]!r} reads {top!r} as labels, layer {uses[False]!r} as numbers"
+        raise ShapeError(f"{what}: give them a top each")
+    return next(iter(uses), otherwise or top == "label")
 
 
 def _described(node: Node) -> str:

@@ -170,7 +170,7 @@ class Net:
             [layer for layer in self.layers if layer.included(phase, state)],
             LAYERS,
             lambda layer: document.place(here[id(layer)]),
-            _sample_shape,
+            _shapes,
             owners(self.layers),
             self.force_backward,
             format,
@@ -209,13 +209,13 @@ def _with_batch(parameter: NetParameter, batch: int) -> NetParameter:
 
 
 def _with_images(parameter: NetParameter, side: int) -> NetParameter:
-    layers = tuple(LAYERS[layer.type].with_images(layer, side, _sample_shape) for layer in parameter.layer)
+    layers = tuple(LAYERS[layer.type].with_images(layer, side, _shapes) for layer in parameter.layer)
     if all(new is old for new, old in zip(layers, parameter.layer, strict=True)):
         raise InvalidFile([f"net {parameter.name}: no Data or Input layer gives images, (N, C, H, W)"])
     return parameter.model_copy(update={"layer": layers})
 
 
-def _sample_shape(data_param: Any, transform_param: Any, phase: str) -> Shape:
-    from minidnn.data import sample_shape
+def _shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[Shape, Shape]:
+    from minidnn.data import shapes
 
-    return tuple(sample_shape(data_param, transform_param, phase))
+    return shapes(data_param, transform_param, phase)

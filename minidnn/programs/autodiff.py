@@ -206,7 +206,7 @@ class _Differentiation:
             low.into = [t in wanted for t in low.bottoms]
             for i, said in enumerate(given):
                 low.into[i] = said or (low.into[i] and self.graph.force_backward)
-            if low.learned or any(low.into) or (force and not low.bottoms):
+            if low.learned or any(low.into) or (force and low.node.layer.inputs):
                 wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
         reached = set(weights)
         for low in reversed(self.lowered):
@@ -296,11 +296,12 @@ class _Differentiation:
     def _assemble(self) -> Program:
         """The Program of all ops: inputs are those that ops read, outputs the ends of the net and `keep`."""
         read = {t for op in self.ops for t in op.reads}
-        sources = [t for low in self.lowered if not low.bottoms for t in low.site.y]
+        sources = [t for low in self.lowered if low.node.layer.inputs for t in low.site.y]
         for t in self.keep:
             if t in sources:
                 raise NotTrainable(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
-        ends = [b.tensor for low in self.lowered if low.bottoms for b in low.node.tops if not b.consumers]
+        made = [low.node for low in self.lowered if not low.node.layer.inputs]
+        ends = [b.tensor for node in made for b in node.tops if not b.consumers]
         if self.training:  # of tops without consumers only single numbers (losses, accuracies) leave the device
             ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]
         name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase

@@ -28,6 +28,7 @@ from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
+from minidnn.training.feed import Filled
 from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of, saved_name
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
@@ -239,24 +240,33 @@ class Session:
     def forward(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run TEST on n samples and return the outputs that have a value per sample: {blob: (n, ...)}.
 
-        inputs: an array per input blob, by its name; or one array if the net has one input
+        inputs: an array per input blob, by its name; or one array if the outputs depend on one input
 
-        No labels are needed: losses and accuracies are left out, but the scores that they compare are returned.
-        Raises InvalidInput if inputs are missing or have wrong shapes, or if there is no TEST program.
+        No labels and no targets are needed: losses and accuracies are left out, but the scores that they compare are
+        returned. Raises InvalidInput if inputs are missing or have wrong shapes, if there is no TEST program, or if no
+        output has a value per sample.
         """
         if "TEST" not in self.programs:
             raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
-        program = self.programs["TEST"]
-        data = {t.name: t for t in program.inputs if t.role is Role.INPUT}
-        if not data:
+        program, graph = self.programs["TEST"], self.graphs["TEST"]
+        given = [b.tensor for n in graph.layers if n.layer.inputs and not n.layer.fillers for b in n.tops]
+        if not given:
             raise InvalidInput("the net has no input in phase TEST")
-        inputs, count = _samples(inputs, list(data))
-        batch = next(iter(data.values())).shape[0]
+        batch = given[0].shape[0]
         rows = [b for b in self.outputs("TEST") if b.tensor.shape[0] == batch and len(b.tensor.shape) > 1]
         outputs = {b.name: b.tensor for b in rows}
-        for tensor in program.inputs:
-            if tensor not in data.values():  # labels: none of the returned outputs depends on them
-                self.machine.write(tensor, np.zeros(tensor.shape, tensor.dtype), "TEST")
+        needed = _needed(program, outputs.values()) - graph.compared
+        data = {t.name: t for t in given if t in needed}
+        if not data:
+            raise InvalidInput("no output of the net has a value per sample")
+        inputs, count = _samples(inputs, list(data))
+        fixed = {t: np.zeros(t.shape, t.dtype) for t in program.inputs if t not in data.values()}
+        for node in graph.layers:
+            if node.layer.fillers:
+                fixed |= Filled.of(graph, node, self.setting.seed).values(program, 0)
+        for tensor, values in fixed.items():
+            if tensor in program.inputs:
+                self.machine.write(tensor, values, "TEST")
         results: dict[str, list[np.ndarray]] = {name: [] for name in outputs}
         for start in range(0, count, batch):
             for name, tensor in data.items():
@@ -276,6 +286,15 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _needed(program: Program, outputs: Iterable[Tensor]) -> set[Tensor]:
+    """The tensors that these outputs depend on, themselves included."""
+    found = set(outputs)
+    for op in reversed(program.ops):
+        if not found.isdisjoint(op.writes):
+            found.update(op.reads)
+    return found
 
 
 def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:

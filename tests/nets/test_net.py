@@ -371,9 +371,24 @@ layer:
             data, label = Net.from_text(text.replace("NAME", name)).graph("TEST").layers[0].tops
             assert (label.tensor.role, label.tensor.dtype, label.tensor.shape) == (Role.LABEL, "int32", (4,))
             assert (data.tensor.role, data.tensor.dtype) == (Role.INPUT, "float32")
+
+    def test_several_labels_of_a_sample_keep_their_shape(self):
         net = Net.from_text("input: label\ninput_dim: [4, 2, 1, 1]")
-        with pytest.raises(ShapeError, match=r"label holds labels, one per sample: expected shape \(4,\), got \(4, 2"):
-            net.graph("TEST")
+        (label,) = net.graph("TEST").layers[0].tops
+        assert (label.tensor.dtype, label.tensor.shape) == ("int32", (4, 2, 1, 1))
+
+    def test_a_top_is_of_labels_if_its_readers_read_it_so(self):
+        text = """
+input: [data, label]
+input_shape: [{dim: [4, 3]}, {dim: [4, 3]}]
+layer:
+- {name: a, type: Eltwise, bottom: [data, label], top: a}
+"""
+        label = Net.from_text(text).graph("TEST").layers[0].tops[1]
+        assert (label.tensor.role, label.tensor.dtype) == (Role.INPUT, "float32"), "whatever it is called"
+        both = text + "- {name: loss, type: SoftmaxWithLoss, bottom: [a, label], top: loss}\n"
+        with pytest.raises(ShapeError, match="layer 'loss' reads 'label' as labels, layer 'a' as numbers: give them a"):
+            Net.from_text(both).graph("TEST")
 
     def test_shape_errors_name_both_layers_and_the_numbers(self):
         net = chain(
