@@ -68,6 +68,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "eltwise.forward_relu",
         "eltwise.backward",
         "gradient.add",
+        "gradient.fill",
         "gradient.add_slice",
         "gradient.sum",
         "gradient.sum_relu",
@@ -97,6 +98,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "softmax_loss.backward",
         "accuracy.forward",
         "objective.forward",
+        "objective.sum",
     ),
     # gradients of weights: collected, clipped, and applied by the optimizer
     "update": (

@@ -16,6 +16,7 @@ from minidnn.layers.flatten import Flatten
 from minidnn.layers.im2col import Im2col
 from minidnn.layers.inner_product import InnerProduct
 from minidnn.layers.lrn import LRN
+from minidnn.layers.parameter import ParameterLayer
 from minidnn.layers.permute import Permute
 from minidnn.layers.pooling import Pooling
 from minidnn.layers.relu import ReLU
@@ -23,7 +24,7 @@ from minidnn.layers.reshape import Reshape
 from minidnn.layers.scale import Scale
 from minidnn.layers.slice import Slice
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
-from minidnn.layers.source import Data, Input
+from minidnn.layers.source import Data, DummyData, Input, MemoryData
 from minidnn.layers.split import Silence, Split
 from minidnn.layers.tile import Tile
 
@@ -35,5 +36,6 @@ LAYERS: dict[str, type[Layer]] = {
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
         Slice, Crop, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
+        MemoryData, DummyData, ParameterLayer,
     )
 }  # fmt: skip

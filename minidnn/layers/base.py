@@ -18,7 +18,8 @@ from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Role, Tensor
 
 Shape = tuple[int, ...]
-SampleShape = Callable[[Any, Any, str], Shape]  # (data_param, transform_param, phase) -> one sample's shape
+# (data_param, transform_param, phase) -> the shapes of one sample and of its labels; () if a sample has one label
+Shapes = Callable[[Any, Any, str], tuple[Shape, Shape]]
 ELEMENTS = 2**45  # the most float32 elements that a process can address with 47 bits
 
 
@@ -30,7 +31,7 @@ class ShapeError(BadInput, ValueError):
 class Parameter:
     """A learnable blob, or (learnable=False) a running statistic. `blob_shape` is Caffe's shape in files."""
 
-    name: str  # "w", "b", "gamma", "mean"; the tensor is "<layer>.<name>"
+    name: str  # "w", "b", "gamma", "mean"
     shape: Shape
     filler: Any = None  # a FillerParameter (schema/common.py), or None for zeros
     lr_mult: float = 1.0
@@ -38,6 +39,7 @@ class Parameter:
     learnable: bool = True
     blob_shape: Shape | None = None
     float32: bool = False  # whether also in a 16-bit net ops read it, and write its gradient, in float32
+    tensor: str = ""  # the name of its tensor if layers share it (nets/sharing.py); "": "<layer>.<name>"
 
 
 @dataclass(eq=False)
@@ -138,8 +140,10 @@ class Layer:
     labels: ClassVar[int | None] = None  # the bottom that holds class numbers; bottom 0 then holds a score per class
     indices: ClassVar[int | None] = None  # the bottom that holds numbers of rows, int32
     still: ClassVar[tuple[int, ...]] = ()  # the bottoms that take no gradient
+    moves: ClassVar[bool] = False  # whether the tops have elements of bottom 0, of whatever type: labels stay labels
     same: ClassVar[bool] = False  # whether the tops are the bottom itself, under other names: no op, no tensor
-    may_hold_labels: ClassVar[bool] = False  # whether tops become labels if other layers read them as labels
+    # Whether the tops are inputs of the program. A top that other layers read as labels then holds labels, int32.
+    inputs: ClassVar[bool] = False
     probabilities: ClassVar[bool] = False  # whether the top holds a probability per class
 
     def __init__(self, spec: Any, param: Any, phase: str) -> None:
@@ -154,7 +158,7 @@ class Layer:
         return spec
 
     @classmethod
-    def with_images(cls, spec: Any, side: int, sample_shape: SampleShape) -> Any:
+    def with_images(cls, spec: Any, side: int, shapes_of: Shapes) -> Any:
         """`spec` with images of `side` x `side` pixels, if the layer gives images; else `spec` itself."""
         return spec
 
@@ -163,8 +167,13 @@ class Layer:
         """(data_param, transform_param) of a layer that reads its samples from a source; else None."""
         return None
 
-    def ask(self, sample_shape: SampleShape) -> None:
-        """Called before `shapes`: a layer that reads from a source asks `sample_shape` for its samples' shape."""
+    @property
+    def fillers(self) -> tuple[Any, ...]:
+        """A filler for each top, of a layer whose tops are filled anew for each batch; None: zeros."""
+        return ()
+
+    def ask(self, shapes_of: Shapes) -> None:
+        """Called before `shapes`: a layer that reads from a source asks for the shapes of a sample and its labels."""
 
     def classes(self, bottoms: Sequence[Shape]) -> int | None:
         """The number of classes that labels must stay below; None: the layer has no labels, or takes any label."""

@@ -11,6 +11,8 @@ from minidnn.program import Tensor
 class Moving(Layer):
     """A layer that moves the elements of its first bottom. They may be labels."""
 
+    moves = True
+
     def dtypes(self, bottoms: Sequence[str]) -> list[str]:
         return [bottoms[0]] * len(self.spec.top)
 

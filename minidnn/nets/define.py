@@ -30,7 +30,8 @@ PREFIX = {
     "BatchReindex": "reindex",
 }  # fmt: skip
 ONCE = ("SoftmaxWithLoss", "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
-TOPS: dict[str, tuple[str, ...]] = {"Data": ("data", "label"), "Silence": ()}  # default tops of types that have not one
+# default tops of types that have not one
+TOPS: dict[str, tuple[str, ...]] = {"Data": ("data", "label"), "MemoryData": ("data", "label"), "Silence": ()}
 
 _writing: ContextVar[Writer | None] = ContextVar("writing", default=None)
 

@@ -72,8 +72,10 @@ class NetStateRule(Message):
 
 
 class ParamSpec(Message):
-    """An entry of a layer's `param` list: factors of learning rate and weight decay for one parameter."""
+    """An entry of a layer's `param` list: factors of learning rate and weight decay for one parameter. Layers share the
+    parameters whose entries have one name (nets/sharing.py)."""
 
     name: str = field(1, "")
+    share_mode: Literal["STRICT", "PERMISSIVE"] = field(2, "STRICT")  # either way, minidnn wants equal shapes
     lr_mult: float = field(3, 1.0)
     decay_mult: float = field(4, 1.0)

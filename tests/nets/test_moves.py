@@ -82,8 +82,7 @@ def test_rows_are_chosen_by_whole_numbers():
     g = graph(ROWS % ("x", "i"), "TEST")
     assert tensor(g, "i").dtype == "int32" and tensor(g, "y").shape == (5, 4)
     with pytest.raises(ShapeError, match=r"the second bottom \(v\) holds float32, and numbers of rows are int32"):
-        graph(ROWS.replace("- {name: chosen", "- {name: v, type: Flatten, bottom: x, top: v, flatten_param: {axis: 0}}"
-                           "\n- {name: chosen") % ("x", "v"))  # fmt: skip
+        graph(ROWS.replace("- {name: chosen", "- {name: v, type: ReLU, bottom: i, top: v}\n- {name: chosen") % ("x", "v"))  # fmt: skip
 
 
 def test_labels_are_sliced():

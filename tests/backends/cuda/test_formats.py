@@ -34,6 +34,7 @@ for _e in all_examples():
         ALL[_e.op.kind].append(_e)
 FLOAT = {  # kind -> what stays float32, of its reads and writes
     "gradient.accumulate": ("r0",),
+    "gradient.fill": ("r0",),
     "scale.forward": ("r1", "r2"),
     "scale.backward_data": ("r0",),
     "cast.forward": ("r0",),
