@@ -107,7 +107,7 @@ def test_every_operator_without_a_layer_is_named(tmp_path):
         h.make_node("Relu", ["a"], ["b"]),
         h.make_node("NonZero", ["x"], ["c"]),
     ]
-    graph = h.make_graph(nodes, "g", [info("x", 1, [2, 3, 3])], [info("b", 1, None), info("c", 7, None)])
+    graph = h.make_graph(nodes, "g", [info("x", 1, [2, 3, 3])], [info("b", 1, [2]), info("c", 7, [3, "k"])])
     path = tmp_path / "m.onnx"
     path.write_bytes(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]).SerializeToString())
     with pytest.raises(InvalidModel) as refused:
@@ -117,10 +117,7 @@ def test_every_operator_without_a_layer_is_named(tmp_path):
 
 
 def test_layers_without_an_operator_are_named(tmp_path):
-    text = MIXED.replace("type: Flatten", "type: Flatten") + (
-        "- {name: top1, type: Accuracy, bottom: [prob, label], top: top1}\n"
-    )
-    net = Net.from_text(text)
+    net = Net.from_text(MIXED + "- {name: top1, type: Accuracy, bottom: [prob, label], top: top1}\n")
     write(net, weights_of(net), tmp_path / "ok.onnx")  # losses and accuracies are left out
 
     class Odd(minidnn.layers.base.Layer):
