@@ -8,14 +8,14 @@ import io
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
-pytest.importorskip("onnxscript", reason="onnxscript is not installed (the extra `peer`)")
-pytest.importorskip("onnx", reason="the package onnx is not installed (the extra `onnx`)")
-
 import minidnn
 from minidnn.onnx import read, write
 from minidnn.optimizers import SGD
 from minidnn.programs.updates import TrainSpec
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed (the extra `peer`)")
+pytest.importorskip("onnx", reason="the package onnx is not installed (the extra `onnx`)")
 
 BATCH = 4
 
@@ -67,7 +67,7 @@ def test_weights_are_equal_and_logits_agree(exported):
 
 
 def test_it_trains_and_goes_back(exported, tmp_path):
-    module, x, path = exported
+    _, x, path = exported
     net, weights = read(path, batch=BATCH, loss=True)
     labels = np.arange(BATCH, dtype=np.int32)
     train = TrainSpec(SGD(momentum=0.9))
