@@ -82,7 +82,8 @@ def test_rows_are_chosen_by_whole_numbers():
     g = graph(ROWS % ("x", "i"), "TEST")
     assert tensor(g, "i").dtype == "int32" and tensor(g, "y").shape == (5, 4)
     with pytest.raises(ShapeError, match=r"the second bottom \(v\) holds float32, and numbers of rows are int32"):
-        graph(ROWS.replace("- {name: chosen", "- {name: v, type: ReLU, bottom: i, top: v}\n- {name: chosen") % ("x", "v"))  # fmt: skip
+        more = "- {name: v, type: ReLU, bottom: i, top: v}\n"
+        graph(ROWS.replace("- {name: chosen", f"{more}- {{name: chosen") % ("x", "v"))
 
 
 def test_labels_are_sliced():
