@@ -100,6 +100,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "objective.forward",
         "objective.sum",
     ),
+    # optimizers other than SGD
+    "rules": (
+        "nesterov.update",
+        "adagrad.update",
+        "rmsprop.update",
+        "adadelta.update",
+        "adam.update",
+        "adamw.update",
+        "lars.ratio",
+        "lars.update",
+        "lamb.ratio",
+        "lamb.update",
+    ),
     # gradients of weights: collected, clipped, and applied by the optimizer
     "update": (
         "gradient.accumulate",

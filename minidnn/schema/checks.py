@@ -111,7 +111,8 @@ def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverPara
     return check_solver(read(path), types, optimizers)
 
 
-_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta")  # fields that only some optimizers read
+# fields that only some optimizers read
+_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta", "trust_coefficient")
 
 
 def _optimizer_fields(document: Document, solver: SolverParameter, optimizers: Types) -> None:
@@ -136,6 +137,7 @@ _POLICY_FIELDS = {
     "inv": ("gamma", "power"),
     "multistep": ("gamma", "stepvalue"),
     "poly": ("power", "max_iter"),
+    "cosine": ("max_iter",),
     "sigmoid": ("gamma", "stepsize"),
 }
 

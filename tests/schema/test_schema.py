@@ -360,13 +360,13 @@ class TestSolver:
             ("base_lr: 0.1", "s.yaml:1:1: lr_policy: required, but not given"),
             (
                 "base_lr: 0.1\nlr_policy: stp",
-                "expected 'fixed', 'step', 'exp', 'inv', 'multistep', 'poly' or 'sigmoid'",
+                "expected 'fixed', 'step', 'exp', 'inv', 'multistep', 'poly', 'sigmoid' or 'cosine'",
             ),
             ("base_lr: 0.1\nlr_policy: step\ngamma: 0.1", "s.yaml:2:12: lr_policy: step needs stepsize"),
             ("base_lr: 0.1\nlr_policy: multistep\ngamma: 1\nstepvalue: [5, 1]", "stepvalue: expected ascending"),
             (
-                "base_lr: 0.1\nlr_policy: fixed\ntype: Adam",
-                "s.yaml:3:7: type: there is no optimizer 'Adam'; there are SGD",
+                "base_lr: 0.1\nlr_policy: fixed\ntype: Ada",
+                "s.yaml:3:7: type: there is no optimizer 'Ada' (did you mean 'Adam'?); there are SGD, Nesterov",
             ),
             (
                 "base_lr: 0.1\nlr_policy: fixed\ndelta: 1e-6",

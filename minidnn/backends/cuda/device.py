@@ -28,6 +28,7 @@ from minidnn.backends.cuda import (
     move,
     normalization,
     pooling,
+    rules,
     samples,
     update,
 )
@@ -55,6 +56,7 @@ KINDS = {
     **move.KINDS,
     **gather.KINDS,
     **loss.KINDS,
+    **rules.KINDS,
     **update.KINDS,
 }
 # kind -> f(cudnn, op) -> its recipes, best first, by cuDNN

@@ -21,6 +21,7 @@ from minidnn.backends.reference import (
     move,
     normalization,
     pooling,
+    rules,
     samples,
     update,
 )
@@ -42,5 +43,6 @@ KERNELS: dict[str, Kernel] = {
     **move.KINDS,
     **gather.KINDS,
     **loss.KINDS,
+    **rules.KINDS,
     **update.KINDS,
 }

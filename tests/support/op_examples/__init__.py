@@ -26,14 +26,15 @@ from tests.support.op_examples.mixed import channels, fused
 from tests.support.op_examples.moves import gathers, joins, moves, samples, slices
 from tests.support.op_examples.normalizations import normalizations, scaled
 from tests.support.op_examples.products import convolutions, products
-from tests.support.op_examples.updates import several, updates
+from tests.support.op_examples.updates import rules, several, updates
 from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
-OWN = (samples, slices, moves, gathers, objectives)  # each has random numbers of its own: a new one changes no other's
+# each has random numbers of its own: a new one changes no other's
+OWN = (samples, slices, moves, gathers, objectives, rules)
 
 
 def examples(seed: int = 0) -> Iterator[Example]:

@@ -23,6 +23,7 @@ from minidnn.backends.cpu.native import (
     move,
     normalization,
     pooling,
+    rules,
     update,
 )
 from minidnn.backends.cpu.native.binding import NAME, Native, Recipes
@@ -40,6 +41,7 @@ FIRST = {
     **move.FIRST,
     **gather.FIRST,
     **loss.FIRST,
+    **rules.FIRST,
     **update.FIRST,
 }
 MORE = {**convolution.MORE, **inner_product.MORE}
