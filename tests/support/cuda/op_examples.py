@@ -9,7 +9,8 @@ import numpy as np
 
 from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
-from tests.support.op_examples import Example, Maker, attrs, ceil_mode, examples, sums
+from tests.support.op_examples import Example, Maker, attrs, examples, sums
+from tests.support.op_examples.windows import ceil_mode
 
 
 def all_examples() -> list[Example]:
