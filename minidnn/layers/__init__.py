@@ -14,10 +14,12 @@ from minidnn.layers.flatten import Flatten
 from minidnn.layers.inner_product import InnerProduct
 from minidnn.layers.lrn import LRN
 from minidnn.layers.pooling import Pooling
+from minidnn.layers.prelu import PReLU
 from minidnn.layers.relu import ReLU
 from minidnn.layers.scale import Scale
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
 from minidnn.layers.source import Data, Input
+from minidnn.layers.unary import BNLL, ELU, GELU, AbsVal, Clip, Exp, Log, Power, Sigmoid, Swish, TanH, Threshold
 
 __all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site"]
 
@@ -26,5 +28,6 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
+        Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, GELU,
     )
 }  # fmt: skip

@@ -135,6 +135,7 @@ class Layer:
     message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, if the schema has none
     batch_field: ClassVar[str | None] = None  # the field of `param` that holds the batch size
     labels: ClassVar[int | None] = None  # the bottom that holds class numbers; bottom 0 then holds a score per class
+    still: ClassVar[tuple[int, ...]] = ()  # the bottoms that take no gradient
     may_hold_labels: ClassVar[bool] = False  # whether tops become labels if other layers read them as labels
     probabilities: ClassVar[bool] = False  # whether the top holds a probability per class
 

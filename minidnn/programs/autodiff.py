@@ -182,8 +182,9 @@ class _Differentiation:
         wanted: set[Tensor] = set()
         force = self.facts.first_dx or self.graph.force_backward
         for low in self.lowered:
-            given = low.node.layer.spec.propagate_down
+            given, still = low.node.layer.spec.propagate_down, low.node.layer.still
             low.into = [given[i] if i < len(given) else t in wanted for i, t in enumerate(low.bottoms)]
+            low.into = [want and i not in still for i, want in enumerate(low.into)]
             if low.learned or any(low.into) or (force and not low.bottoms):
                 wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
         reached = set(weights)

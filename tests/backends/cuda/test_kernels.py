@@ -33,7 +33,7 @@ TOLERANCE = 2e-5  # of the largest value: sums of a few thousand products in flo
 # Kinds whose result has NaN and infinities at exactly the reference's places. (Others must be finite nowhere where
 # the reference is not: a sum in another order may say NaN instead of infinity, or overflow elsewhere.)
 ALIKE = ("relu", "gradient.a", "gradient.sum", "identity", "eltwise", "scale", "pooling.forward", "concat", "flatten")
-ALIKE += ("dropout",)
+ALIKE += ("dropout", "unary", "prelu.forward", "prelu.backward_data")
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +95,7 @@ def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falli
 
 # Kinds all of whose kernels stride over the grid: any number of blocks does. (Others give each block its share.)
 STRIDING = sorted(k for module in (activation, dropout, elementwise, join, pooling, samples) for k in module.KINDS)
+STRIDING.remove("prelu.backward_filter")
 STRIDING += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
 STRIDING += ["sgd.update", "sgd.update_each", "batch_norm.statistics", "batch_norm.statistics_each"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.support.op_examples.activations import activations
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.losses import losses
 from tests.support.op_examples.maker import (
@@ -33,7 +34,7 @@ __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
-OWN = (samples, slices)  # these have random numbers of their own, so that a new one changes no other's
+OWN = (samples, slices, activations)  # these have random numbers of their own, so that a new one changes no other's
 
 
 def examples(seed: int = 0) -> Iterator[Example]:
