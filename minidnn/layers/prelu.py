@@ -9,7 +9,7 @@ from minidnn.program import Op
 
 
 class PReLU(Layer):
-    """y = x where x > 0, else slope x, with a slope for each channel, or one for all (He et al., "Delving Deep into
+    """y = x where x > 0, else slope x. Each channel has a slope, or all have one (He et al., "Delving Deep into
     Rectifiers", ICCV 2015). A slope may be of either sign, so backward reads x. The slopes are float32 in every net."""
 
     type = "PReLU"

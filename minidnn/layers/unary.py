@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from minidnn.layers.base import Layer, Shape, ShapeError, Site
+from minidnn.layers.base import Layer, Shape, Site
 from minidnn.program import Op
 
 # By function: what its backward reads apart from dy, and the slope by which it multiplies dy. It reads y where that
@@ -17,7 +17,7 @@ READS = {
     "tanh": "y",  # 1 - y^2
     "elu": "y",  # 1 where y > 0, else y + alpha
     "elu_falling": "x",  # the same for a negative alpha, where y does not tell the sign of x
-    "exp": "y",  # the exponent's factor times y
+    "exp": "y",  # y times the factor in the exponent
     "bnll": "y",  # 1 / (1 + e^-x), which is 1 - e^-y
     "linear": "",  # the scale
     "abs": "x",  # the sign of x
@@ -125,7 +125,7 @@ class Exp(Unary):
 
     def attrs(self) -> UnaryAttrs:
         log = logarithm(self.param.base)
-        return UnaryAttrs("exp", (self.param.scale * log, math.exp(self.param.shift * log)))
+        return UnaryAttrs("exp", (self.param.scale * log, self.param.shift * log))
 
 
 class Log(Unary):
@@ -152,11 +152,6 @@ class Clip(Unary):
 
     type = "Clip"
     field_name = "clip_param"
-
-    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        if self.param is None:
-            raise ShapeError("needs its bounds, for instance clip_param: {min: 0, max: 6}")
-        return super().shapes(bottoms)
 
     def attrs(self) -> UnaryAttrs:
         return UnaryAttrs("clip", (self.param.min, self.param.max))

@@ -48,9 +48,9 @@ def elu(x, alpha):
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, 0)))
 
 
-def exponential(x, inner, outer):
+def exponential(x, scale, shift):
     with np.errstate(over="ignore"):  # to inf, as on each device
-        return outer * np.exp(inner * x)
+        return np.exp(scale * x + shift)
 
 
 def logarithm(x, scale, shift, outer):
@@ -108,7 +108,7 @@ FUNCTIONS: dict[str, Any] = {
     "linear": (lambda x, s, t: s * x + t, lambda _, s, t: s),
     "square": (lambda x, s, t: (s * x + t) ** 2, lambda x, s, t: 2 * s * (s * x + t)),
     "power": (power, lambda x, s, t, p: s * p * power(x, s, t, p - 1)),
-    "exp": (exponential, lambda y, inner, outer: inner * y),
+    "exp": (exponential, lambda y, s, t: s * y),
     "log": (logarithm, lambda x, s, t, outer: outer * s / (s * x + t)),
     "bnll": (lambda x: np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))), lambda y: -np.expm1(-y)),
     "clip": (np.clip, lambda x, least, most: (x >= least) & (x <= most)),

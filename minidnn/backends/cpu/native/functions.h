@@ -27,7 +27,7 @@ SLOPE(elu_falling, x) { return positive(x, all(1), k[0] * exponential(x)); }
 VALUE(abs) { return absolute(x); }
 SLOPE(abs, x) { return positive(x, all(1), pick(x < 0, all(-1), x)); }
 
-/* k: scale, shift, and the power */
+/* k: scale and shift; of `power` also the power, and of `log` a factor of the result */
 ALWAYS wide scaled(wide x, const double *k) { return k[0] * x + k[1]; }
 VALUE(linear) { return scaled(x, k); }
 SLOPE(linear, unread) { return all(k[0]); }
@@ -36,11 +36,9 @@ SLOPE(square, x) { return 2 * k[0] * scaled(x, k); }
 VALUE(power) { return raised(scaled(x, k), k[2]); }
 SLOPE(power, x) { return k[0] * k[2] * raised(scaled(x, k), k[2] - 1); }
 
-/* k: of the exponent, and of the result */
-VALUE(exp) { return k[1] * exponential(k[0] * x); }
+VALUE(exp) { return exponential(scaled(x, k)); }
 SLOPE(exp, y) { return k[0] * y; }
 
-/* k: scale, shift, and of the result */
 VALUE(log) { return k[2] * logarithm(scaled(x, k)); }
 SLOPE(log, x) { return k[2] * k[0] / scaled(x, k); }
 

@@ -73,7 +73,7 @@ ALWAYS wide exponential_less_one(wide v) {
     return scale * part + (scale - 1);
 }
 
-/* The natural logarithm: NaN below 0, -inf at 0. v = 2^k m with m around 1, and log m = 2 artanh((m - 1) / (m + 1)). */
+/* The natural logarithm: NaN below 0, -inf at 0. With v = 2^k m and m around 1, log m = 2 artanh((m - 1) / (m + 1)). */
 ALWAYS wide logarithm(wide v) {
     static const double c[] = {2, 2. / 3, 2. / 5, 2. / 7, 2. / 9, 2. / 11, 2. / 13, 2. / 15};
     const words root = (words)all(0.70710678118654752);
@@ -99,9 +99,9 @@ ALWAYS wide hyperbolic_tangent(wide v) {
     return signed_as(-e / (2 + e), v);
 }
 
-/* The density of the normal distribution, and its integral from -inf to v. The integral of the tail beyond u = |v| is
- * the density times a function that is nearly 1 / (1 + u): a polynomial in (u - 4) / (u + 4), fitted here for u up to
- * 40, to 5e-12. The tail is 0 as a float from u = 14.2 on. */
+/* The density of the normal distribution, and its integral from -inf to v. With u = |v|, the integral of the tail
+ * beyond u is e^(-u^2 / 2) / (1 + u) times a polynomial in (u - 4) / (u + 4). It was fitted for u up to 40, and is right
+ * to 5e-12. As a float the tail is 0 from u = 14.2 on. */
 ALWAYS void normal(wide v, wide *density, wide *integral) {
     static const double c[] = {
         0.4720532065090721,      -0.09670347729603809,    0.013999634836325015,   0.028600362458509569,

@@ -36,7 +36,7 @@ __device__ inline float gelu_tanh_slope(float x) {
     DO(linear, a * v + b, a)                                                      \
     DO(square, (a * v + b) * (a * v + b), 2 * a * (a * v + b))                    \
     DO(power, powf(a * v + b, c), a * c * powf(a * v + b, c - 1))                 \
-    DO(exp, b * expf(a * v), a * v)                                               \
+    DO(exp, expf(a * v + b), a * v)                                               \
     DO(log, c * logf(a * v + b), c * a / (a * v + b))                             \
     DO(bnll, (v > 0 ? v : 0) + log1pf(expf(-fabsf(v))), -expm1f(-v))              \
     DO(clip, v < a ? a : v > b ? b : v, v >= a && v <= b ? 1 : 0)                 \
