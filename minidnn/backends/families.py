@@ -37,8 +37,16 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     # the maximum or the mean of each window
     "pooling": ("pooling.forward", "pooling.backward", "pooling.backward_relu"),
-    # an activation function of each element: ReLU
-    "activation": ("relu.forward", "relu.backward"),
+    # a function of each element: ReLU, the functions of layers/unary.py, and PReLU, which has learnt slopes
+    "activation": (
+        "relu.forward",
+        "relu.backward",
+        "unary.forward",
+        "unary.backward",
+        "prelu.forward",
+        "prelu.backward_data",
+        "prelu.backward_filter",
+    ),
     # BatchNorm and Scale: shift and scale each channel
     "normalization": (
         "batch_norm.forward",

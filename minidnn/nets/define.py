@@ -28,6 +28,7 @@ PREFIX = {
     "Convolution": "conv", "Pooling": "pool", "InnerProduct": "ip", "ReLU": "relu", "LRN": "norm", "Softmax": "prob",
     "BatchNorm": "bn", "Dropout": "drop", "SoftmaxWithLoss": "loss", "Accuracy": "accuracy", "Input": "data",
     "BatchReindex": "reindex",
+    "AbsVal": "abs",
 }  # fmt: skip
 ONCE = ("SoftmaxWithLoss", "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
 # default tops of types that have not one

@@ -39,7 +39,7 @@ LACKS = {  # package -> family -> why it has no file
     "cpu.uncompiled": HOSTS | RARE | dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
 }
 OTHERS = {  # folder -> its files that are no family's
-    "reference": {"device", "each", "kernels"},
+    "reference": {"channels", "device", "each", "kernels"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "copy", "sources", "implicit_gemm", "winograd"},

@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 KINDS = sorted(k for module in (activation, dropout, elementwise, gather, join, move, pooling) for k in module.KINDS)
+KINDS.remove("prelu.backward_filter")  # a sum: test_reductions.py
 KINDS += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
 ALL: dict[str, list[Example]] = defaultdict(list)
 for _e in all_examples():
@@ -37,6 +38,8 @@ FLOAT = {  # kind -> what stays float32, of its reads and writes
     "gradient.fill": ("r0",),
     "scale.forward": ("r1", "r2"),
     "scale.backward_data": ("r0",),
+    "prelu.forward": ("r1",),
+    "prelu.backward_data": ("r1",),
     "cast.forward": ("r0",),
     "cast.backward": ("w0",),  # scaled: ("r0", "r1")
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.support.op_examples.activations import activations
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.losses import losses, objectives
 from tests.support.op_examples.maker import (
@@ -34,7 +35,7 @@ __all__ = [
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
 # each has random numbers of its own: a new one changes no other's
-OWN = (samples, slices, moves, gathers, objectives, rules)
+OWN = (samples, slices, moves, gathers, objectives, rules, activations)
 
 
 def examples(seed: int = 0) -> Iterator[Example]:
