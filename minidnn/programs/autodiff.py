@@ -69,23 +69,29 @@ def differentiate(
     facts: Facts | None = None,
     train: TrainSpec | None = None,
     keep: Sequence[Tensor] = (),
+    loss: bool = False,
 ) -> Program:
     """The program of one step of `graph`: TRAIN or ACCUMULATE, and for a graph of phase TEST the forward pass alone.
 
     Without `train` there are no updates, and the program carries the gradients of all parameters.
-    `keep`: activations that become outputs of the program, too. Raises NotTrainable if a TRAIN graph has no loss, if a
-    layer without a gradient lies between a loss and what learns, or if `keep` names an input of the net.
+
+    keep: activations that become outputs of the program, too
+    loss: whether a graph of phase TEST computes its objective, if it has a loss
+
+    Raises NotTrainable if a TRAIN graph has no loss, if a layer without a gradient lies between a loss and what learns,
+    or if `keep` names an input of the net.
     """
-    return _Differentiation(graph, facts or Facts(), train, keep).program()
+    return _Differentiation(graph, facts or Facts(), train, keep, loss).program()
 
 
 class _Differentiation:
     """The state of one call of `differentiate`; `program` does the work in order."""
 
-    def __init__(self, graph: Graph, facts: Facts, train: TrainSpec | None, keep: Sequence[Tensor]) -> None:
+    def __init__(self, graph: Graph, facts: Facts, train: TrainSpec | None, keep: Sequence[Tensor], loss: bool) -> None:
         self.graph, self.facts, self.train = graph, facts, train
         self.training = graph.phase == "TRAIN"
         self.keep = tuple(keep)
+        self.weights = self._weights() if self.training or loss else {}
         self.ops: list[Op] = []
         self.forks = self._forks() if self.training and facts.fork == "copy" else {}
         self.copies: set[Tensor] = set()  # those that casts make
@@ -98,21 +104,21 @@ class _Differentiation:
         self.updates = Updates(train, self.scaled, self.ops.append) if train is not None else None
 
     def program(self) -> Program:
-        weights = self._weights() if self.training else {}
         losses: dict[Tensor, float] = {}
         for low in self.lowered:
             self.ops += low.casts
             self.ops += low.node.layer.forward(low.site)
-            losses.update((self._loss(low, t), weights[t]) for t in low.site.y if t in weights)
+            losses.update((self._loss(low, t), self.weights[t]) for t in low.site.y if t in self.weights)
             for t in low.site.y:
                 if t in self.forks:
                     layer = f"{t.name}_split"
                     self._emit(layer, "split.forward", Pass.FORWARD, [t], [self.forks[t]], name=f"{layer}.forward")
-        if self.training:
+        if losses:
             attrs = ObjectiveAttrs(tuple(losses.values()))
             self._emit("objective", "objective.forward", Pass.LOSS, losses, [OBJECTIVE], attrs)
-            self._plan(weights)
-            self._backward(weights)
+        if self.training:
+            self._plan()
+            self._backward()
             if self.updates is not None:
                 self.updates.finish()
                 self.carried += self.updates.carried
@@ -165,18 +171,18 @@ class _Differentiation:
         return _Lowered(node, site, bottoms, parameters, casts, learned)
 
     def _weights(self) -> dict[Tensor, float]:
-        """The weight in the objective of each top that has one. Raises NotTrainable if none has, or if one holds
-        labels."""
+        """The weight in the objective of each top that has one. Raises NotTrainable if one holds labels, or if none has
+        a weight where there must be one to train."""
         found = {}
-        for low in self.lowered:
-            for i, t in enumerate(low.site.y):
-                if not (weight := low.node.layer.loss_weight(i)):
+        for node in self.graph.layers:
+            for i, blob in enumerate(node.tops):
+                if not (weight := node.layer.loss_weight(i)):
                     continue
-                if not floating(t.dtype):
-                    what = f"its top {low.node.tops[i].name!r} has a loss_weight, but holds labels"
-                    raise NotTrainable(f"{low.node.place}: layer {low.node.name}: {what}")
-                found[t] = weight
-        if not found:
+                if not floating(blob.tensor.dtype):
+                    what = f"its top {blob.name!r} has a loss_weight, but holds labels"
+                    raise NotTrainable(f"{node.place}: layer {node.name}: {what}")
+                found[blob.tensor] = weight
+        if self.training and not found:
             raise NotTrainable(
                 f"{self.graph.place}: net {self.graph.name} has no loss to train with: no layer has a loss_weight"
             )
@@ -193,7 +199,7 @@ class _Differentiation:
 
     # ---- backward
 
-    def _plan(self, weights: dict[Tensor, float]) -> None:
+    def _plan(self) -> None:
         """Decide which layers have a backward, and into which bottoms.
 
         A layer has one if a loss is above it and a parameter in or below it learns. A gradient that is forced (of the
@@ -208,7 +214,7 @@ class _Differentiation:
                 low.into[i] = said or (low.into[i] and self.graph.force_backward)
             if low.learned or any(low.into) or (force and low.node.layer.inputs):
                 wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
-        reached = set(weights)
+        reached = set(self.weights)
         for low in reversed(self.lowered):
             low.backward = any(t in reached for t in low.site.y) and (bool(low.learned) or any(low.into))
             if low.backward:
@@ -219,18 +225,20 @@ class _Differentiation:
                 for p in low.learned:
                     w = low.parameters[p.name]
                     self.gradients.expect(w, parameter_gradient(w, p, self.graph.format))
-                for t in () if low.node.layer.loss else low.site.y:
-                    if t in weights:
-                        self.gradients.expect(t, _gradient(t))
+                for t in self._seeded(low):
+                    self.gradients.expect(t, _gradient(t))
 
-    def _backward(self, weights: dict[Tensor, float]) -> None:
+    def _seeded(self, low: _Lowered) -> list[Tensor]:
+        """The tops whose gradient has the loss_weight as a part. A loss works it into its own gradient."""
+        return [] if low.node.layer.loss else [t for t in low.site.y if t in self.weights]
+
+    def _backward(self) -> None:
         for low in reversed(self.lowered):
             if not low.backward:
                 continue
             site = low.site
-            for t in () if low.node.layer.loss else site.y:
-                if t in weights:
-                    self._seed(low, t, weights[t])
+            for t in self._seeded(low):
+                self._seed(low, t)
             site.dy = [self.gradients.of(t) for t in site.y]
             dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
             by = f"part.{low.node.name}"
@@ -249,11 +257,11 @@ class _Differentiation:
                 if (gradient := dx[i]) is not None:
                     self.gradients.arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
 
-    def _seed(self, low: _Lowered, t: Tensor, weight: float) -> None:
+    def _seed(self, low: _Lowered, t: Tensor) -> None:
         """The part of a top's gradient that is its loss_weight: the same number for each element."""
         part = self.gradients.part(t, low.node.name)
         reads, name = [SCALE] if self.scaled else [], f"{low.node.name}.fill_{part.name}"
-        self._emit(low.node.name, "gradient.fill", Pass.BACKWARD, reads, [part], FillAttrs(weight), name=name)
+        self._emit(low.node.name, "gradient.fill", Pass.BACKWARD, reads, [part], FillAttrs(self.weights[t]), name=name)
         self.gradients.arrive(t, part, low.node.name)
 
     def _complete(self, layer: str, p: Parameter, w: Tensor) -> None:
@@ -303,7 +311,9 @@ class _Differentiation:
         made = [low.node for low in self.lowered if not low.node.layer.inputs]
         ends = [b.tensor for node in made for b in node.tops if not b.consumers]
         if self.training:  # of tops without consumers only single numbers (losses, accuracies) leave the device
-            ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]
+            ends = [t for t in ends if t.size == 1]
+        if self.weights:
+            ends.append(OBJECTIVE)
         name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase
         program = Program(
             name,

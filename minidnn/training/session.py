@@ -25,7 +25,7 @@ from minidnn.memory.planning import arrange
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
-from minidnn.programs.build import build, executable, last
+from minidnn.programs.build import build, executable, last, named
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
 from minidnn.training.feed import Filled
@@ -57,8 +57,9 @@ class Session:
         train: TrainSpec | None = None,
         phases: Sequence[str] = ("TEST",),
         *,
-        test_net: Net | None = None,
+        tests: Sequence[Net] = (),
         fed: bool = False,
+        test_loss: bool = False,
         setting: Setting | None = None,
         **given: Unpack[Given],
     ) -> None:
@@ -66,8 +67,9 @@ class Session:
 
         train:    how a step updates the weights; without it the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
-        test_net: the net of phase TEST, if it is another one
+        tests:    the nets of phase TEST, if they are not `net` alone; the second one's program is TEST1
         fed:      whether Feeds write the inputs of training; then they may be early (Setting.early)
+        test_loss: whether programs of phase TEST compute the objective, too
         setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget, and RamError if the run
@@ -81,11 +83,13 @@ class Session:
         self.costs = setting.costs or estimate(self.device)
         if setting.staging is not None:
             self.costs = replace(self.costs, staging=setting.staging)
-        nets = {"TRAIN": net, "TEST": test_net or net}
-        self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=setting.format) for phase in phases}
+        nets = named(net, phases, tests)
+        self.graphs: dict[str, Graph] = {
+            name: one.graph(phase, format=setting.format) for name, (one, phase) in nets.items()
+        }
         fuses = self.device.fuses if setting.fuse else None
         early = fed and setting.early and self.device.own_memory
-        made = build(self.graphs, train, setting.keep, executable(setting.facts), fuses, early)
+        made = build(self.graphs, train, setting.keep, executable(setting.facts), fuses, early, test_loss)
         self.machine = self._planned(list(made.values()))
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
@@ -96,8 +100,8 @@ class Session:
         # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
         self._state = [t for t in others if train is None or t.role is not Role.PARAM_GRADIENT]
         first: dict[str, Rows] = {}
-        for phase in reversed(self.graphs):
-            first.update(nets[phase].drawn(setting.seed, phase))
+        for one, phase in reversed(nets.values()):
+            first.update(one.drawn(setting.seed, phase))
         for tensor in self.params.tensors:
             assign(self.machine, tensor, first[tensor.name])
         for tensor in others:
@@ -153,7 +157,11 @@ class Session:
 
     def weight_rows(self) -> dict[str, Rows]:
         """Like `weights`, but nothing is copied before it is asked for."""
-        return {saved_name(t): rows_of(self.machine, t, shape) for t, shape in self.params.tensors.items()}
+        return {saved_name(t): rows for t, rows in self.parameter_rows().items()}
+
+    def parameter_rows(self) -> dict[Tensor, Rows]:
+        """Like `weight_rows`, by tensor."""
+        return {t: rows_of(self.machine, t, shape) for t, shape in self.params.tensors.items()}
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the other tensors that live across steps, by name: momenta, or, without updates, the gradients."""
@@ -213,7 +221,7 @@ class Session:
     def outputs(self, program: str) -> list[Blob]:
         """The blobs that are on the host after a step of that program: those without consumers, and those in `keep`."""
         wanted = set(self.programs[program].outputs)
-        graph = self.graphs["TEST" if program == "TEST" else "TRAIN"]
+        graph = self.graphs["TRAIN" if program == "ACCUMULATE" else program]
         return [blob for node in graph.layers for blob in node.tops if blob.tensor in wanted]
 
     def scalars(self, program: str) -> dict[str, float]:

@@ -393,7 +393,8 @@ layer:
     def test_shape_errors_name_both_layers_and_the_numbers_where_the_net_is_made(self):
         with pytest.raises(ShapeError) as caught:
             chain(
-                "{name: c, type: Convolution, bottom: data, top: c, convolution_param: {num_output: 5, kernel_size: 3}}",
+                "{name: c, type: Convolution, bottom: data, top: c,"
+                " convolution_param: {num_output: 5, kernel_size: 3}}",
                 "{name: s, type: Eltwise, bottom: [data, c], top: s}",
             )
         assert str(caught.value).startswith(
