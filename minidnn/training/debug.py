@@ -1,7 +1,7 @@
 """Caffe's debug_info: mean absolute values of one step's tops, gradients and parameters, by layer.
 
-They are taken as each op ends, before planning lets other tensors have the bytes. What no op stores has none: a top
-within a fused op, and a gradient that is another tensor's own, as below a sum.
+They are taken as each op ends, before other tensors get the bytes. A tensor that no op stores has none: a top
+within a fused op, or a gradient that is another tensor itself, as below a sum.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last, named
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
-from minidnn.training.feed import Filled
+from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of, saved_name
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
@@ -256,33 +256,8 @@ class Session:
         """
         if "TEST" not in self.programs:
             raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
-        program, graph = self.programs["TEST"], self.graphs["TEST"]
-        given = [b.tensor for n in graph.layers if n.layer.inputs and not n.layer.fillers for b in n.tops]
-        if not given:
-            raise InvalidInput("the net has no input in phase TEST")
-        batch = given[0].shape[0]
-        rows = [b for b in self.outputs("TEST") if b.tensor.shape[0] == batch and len(b.tensor.shape) > 1]
-        outputs = {b.name: b.tensor for b in rows}
-        needed = _needed(program, outputs.values()) - graph.compared
-        data = {t.name: t for t in given if t in needed}
-        if not data:
-            raise InvalidInput("no output of the net has a value per sample")
-        inputs, count = _samples(inputs, list(data))
-        fixed = {t: np.zeros(t.shape, t.dtype) for t in program.inputs if t not in data.values()}
-        for node in graph.layers:
-            if node.layer.fillers:
-                fixed |= Filled.of(graph, node, self.setting.seed).values(program, 0)
-        for tensor, values in fixed.items():
-            if tensor in program.inputs:
-                self.machine.write(tensor, values, "TEST")
-        results: dict[str, list[np.ndarray]] = {name: [] for name in outputs}
-        for start in range(0, count, batch):
-            for name, tensor in data.items():
-                self.machine.write(tensor, _filled(inputs[name], start, tensor), "TEST")
-            self.step("TEST")
-            for name, tensor in outputs.items():
-                results[name].append(widened(self.machine.read(tensor, "TEST")[: count - start]))
-        return {name: np.concatenate(parts) for name, parts in results.items()}
+        self._open()
+        return forward(self.machine, self.graphs["TEST"], self.programs["TEST"], inputs, self.setting.seed)
 
     def close(self) -> None:
         """Stop the machine and give the device's memory back. Parameters stay readable."""
@@ -296,15 +271,6 @@ class Session:
         self.close()
 
 
-def _needed(program: Program, outputs: Iterable[Tensor]) -> set[Tensor]:
-    """The tensors that these outputs depend on, themselves included."""
-    found = set(outputs)
-    for op in reversed(program.ops):
-        if not found.isdisjoint(op.writes):
-            found.update(op.reads)
-    return found
-
-
 def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:
     """Why these cannot be the values of a parameter of that shape; None if they can."""
     if given.shape != shape:
@@ -314,36 +280,6 @@ def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:
     with np.errstate(over="ignore"):
         finite = all(np.isfinite(piece.astype(np.float32, copy=False)).all() for piece in given.pieces())
     return None if finite else "is given with values that are not finite in float32"
-
-
-def _samples(inputs: np.ndarray | Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
-    """The arrays of these input blobs by name, and the number of samples in each. Raises InvalidInput if an array is
-    missing, or if the arrays do not hold equally many samples."""
-    if not isinstance(inputs, Mapping):
-        if len(names) != 1:
-            raise InvalidInput(f"the net has inputs {', '.join(names)}: give a dict of arrays by these names")
-        inputs = {names[0]: inputs}
-    if missing := sorted(set(names) - inputs.keys()):
-        raise InvalidInput(f"no value for input {', '.join(missing)}")
-    arrays = {name: np.asarray(inputs[name]) for name in names}
-    counts = [len(array) if array.ndim else 0 for array in arrays.values()]
-    if not min(counts) or min(counts) != max(counts):
-        found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise InvalidInput(f"expected samples, as many of each input, one or more; got {found}")
-    return arrays, counts[0]
-
-
-def _filled(array: np.ndarray, start: int, tensor: Tensor) -> np.ndarray:
-    """The batch of samples from `start` on. If too few samples are left, zeros fill the batch. Raises InvalidInput if a
-    sample has another shape than the tensor's."""
-    part = np.asarray(array)[start : start + tensor.shape[0]]
-    if part.shape[1:] != tensor.shape[1:]:
-        raise InvalidInput(f"{tensor.name}: a sample has shape {tensor.shape[1:]}, got {part.shape[1:]}")
-    if len(part) == tensor.shape[0]:
-        return part
-    whole = np.zeros(tensor.shape, tensor.dtype)
-    whole[: len(part)] = part
-    return whole
 
 
 def _difference(missing: Iterable[str], unused: Iterable[str]) -> str:
