@@ -11,7 +11,7 @@ import minidnn
 from minidnn.cli.main import main
 from minidnn.errors import BadInput
 from minidnn.schema import InvalidFile
-from minidnn.training.events import Tested
+from minidnn.training import events
 from minidnn.training.solver import Solver
 from minidnn.training.solver_file import understand
 
@@ -47,7 +47,7 @@ def run(folder, text, **options):
     (folder / "s.yaml").write_text(SOLVER + text)
     with Solver("s.yaml", device="reference", **options) as solver:
         tests = []
-        solver.solve(lambda event: tests.append(event) if isinstance(event, Tested) else None)
+        solver.solve(lambda event: tests.append(event) if isinstance(event, events.Tested) else None)
         return tests, solver.session.weights()["ip/w"].tobytes()
 
 
