@@ -372,7 +372,10 @@ class TestSolver:
                 "base_lr: 0.1\nlr_policy: fixed\ndelta: 1e-6",
                 "s.yaml:3:1: delta: is not for type SGD; it reads momentum",
             ),
-            ("base_lr: 0.1\nlr_policy: fixed\nnet: a\ntrain_net: b", "expected one of net, net_param and train_net"),
+            (
+                "base_lr: 0.1\nlr_policy: fixed\nnet: a\ntrain_net: b",
+                "expected one of net, net_param, train_net and train_net_param",
+            ),
             ("base_lr: 0.1\nlr_policy: fixed\nrampup_lr: 0.01", "s.yaml:3:12: rampup_lr: needs rampup_interval"),
             ("base_lr: 0.1\nlr_policy: fixed\ntest_interval: 5", "test_interval: needs test_iter"),
             ("base_lr: 0.1\nlr_policy: fixed\nminidnn: {budget: 12Gb b}", "minidnn.budget: '12Gb b' is not a size"),
