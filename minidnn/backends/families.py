@@ -37,8 +37,16 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     # the maximum or the mean of each window
     "pooling": ("pooling.forward", "pooling.backward", "pooling.backward_relu"),
-    # an activation function of each element: ReLU
-    "activation": ("relu.forward", "relu.backward"),
+    # a function of each element: ReLU, the functions of layers/unary.py, and PReLU, which has learnt slopes
+    "activation": (
+        "relu.forward",
+        "relu.backward",
+        "unary.forward",
+        "unary.backward",
+        "prelu.forward",
+        "prelu.backward_data",
+        "prelu.backward_filter",
+    ),
     # BatchNorm and Scale: shift and scale each channel
     "normalization": (
         "batch_norm.forward",
@@ -68,6 +76,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "eltwise.forward_relu",
         "eltwise.backward",
         "gradient.add",
+        "gradient.fill",
         "gradient.add_slice",
         "gradient.sum",
         "gradient.sum_relu",
@@ -76,8 +85,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "cast.forward_each",
         "cast.backward",
     ),
-    # moves of elements: tensors joined along an axis, or given another shape
+    # tensors joined along an axis and taken apart, or given another shape: Concat, Slice, Flatten, Reshape
     "join": ("concat.forward", "concat.backward", "flatten.forward", "flatten.backward"),
+    # boxes, axes in another order, tiles
+    "move": (
+        "crop.forward",
+        "crop.backward",
+        "permute.forward",
+        "permute.backward",
+        "tile.forward",
+        "tile.backward",
+    ),
+    # windows as columns, rows by their numbers
+    "gather": ("im2col.forward", "im2col.backward", "batch_reindex.forward", "batch_reindex.backward"),
     # scores against labels, and the weighted sum of all losses
     "loss": (
         "softmax.forward",
@@ -86,6 +106,20 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "softmax_loss.backward",
         "accuracy.forward",
         "objective.forward",
+        "objective.sum",
+    ),
+    # optimizers other than SGD
+    "rules": (
+        "nesterov.update",
+        "adagrad.update",
+        "rmsprop.update",
+        "adadelta.update",
+        "adam.update",
+        "adamw.update",
+        "lars.ratio",
+        "lars.update",
+        "lamb.ratio",
+        "lamb.update",
     ),
     # gradients of weights: collected, clipped, and applied by the optimizer
     "update": (

@@ -35,12 +35,12 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.session import Session
     from minidnn.training.setting import Setting
 
-    net, test_net, solver = understood(args.model, args)
-    net = test_net or net
+    net, tests, solver = understood(args.model, args)
+    net = tests[0] if tests else net
     graph = net.graph("TEST")
     scores, normal = scores_of(graph)
     setting = opened(args, Setting.of({**given(args), "keep": [scores]}, solver))
-    tell_unobeyed(net, None, solver, setting)
+    tell_unobeyed((net,), solver, setting)
     with Session(net, setting=setting) as session:
         session.load(args.weights, complete=True)
         with np.errstate(all="ignore"):  # the check below gives a better message than NumPy's warnings
@@ -95,7 +95,7 @@ def prepared(graph, path: str) -> np.ndarray:
             change = transform(param.model_copy(update={"mirror": False}), "TEST")
             change.shape(images.shape[1:], path)  # raises if the samples do not have the shape that the net needs
             return change(images, np.arange(len(images)))
-        if not node.bottoms:
+        if node.layer.inputs and not node.layer.fillers:
             return images
     raise InvalidInput("the net has no input in phase TEST")
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from minidnn.schema import prototext
 from minidnn.schema.caffe import LayerParameter, NetParameter
-from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, message_of, wiring
+from minidnn.schema.checks import (
+    PHASES,
+    CheckedNet,
+    Problem,
+    check_net,
+    check_solver,
+    load_net,
+    load_solver,
+    message_of,
+    several,
+    wiring,
+)
 from minidnn.schema.common import FillerParameter, NetState
 from minidnn.schema.document import Document, InvalidFile, shown
 from minidnn.schema.files import parse, read
@@ -15,6 +26,7 @@ from minidnn.schema.table import present
 from minidnn.schema.yaml import dump
 
 __all__ = [
+    "PHASES",
     "CheckedNet",
     "Document",
     "FillerParameter",
@@ -23,6 +35,7 @@ __all__ = [
     "Message",
     "NetParameter",
     "NetState",
+    "Problem",
     "Repeated",
     "SolverParameter",
     "check_net",
@@ -36,6 +49,7 @@ __all__ = [
     "present",
     "prototext",
     "read",
+    "several",
     "shown",
     "wiring",
 ]

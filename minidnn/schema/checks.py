@@ -1,9 +1,9 @@
 """From a document's plain values to checked messages; all errors of a file are collected on the way.
 
 The schema may not import the layers, so callers hand in the layer types (`types`: name -> layer class). Of a class it
-reads `bottoms`, `tops`, `in_place`, `field_name` (the type's message), `also` (further messages that the type takes)
-and `message` (the model of a message that is not in the schema). Callers also hand in the optimizers
-(`optimizers`: type -> class); the schema uses their `fields` and `problems`.
+reads `bottoms`, `tops`, `in_place`, `field_name` (the type's message), `needs` (fields that the type must have in it),
+`also` (further messages that the type takes) and `message` (the model of a message that is not in the schema). Callers
+also hand in the optimizers (`optimizers`: type -> class); the schema uses their `fields` and `problems`.
 """
 
 from __future__ import annotations
@@ -68,20 +68,33 @@ def check_solver(document: Document, types: Types, optimizers: Types) -> SolverP
     data = upgraded_solver(document, data)
     document.replace((), data)
     given = dict(data)
-    inline = None
-    if "net_param" in given:
-        inline = _net(document, given.pop("net_param"), ("net_param",), types)
+    inline: dict[str, Any] = {}
+    for field in ("net_param", "train_net_param"):
+        if field in given and (net := _net(document, given.pop(field), (field,), types)):
+            inline[field] = net.parameter
+    if "test_net_param" in given:
+        found = [_net(document, item, at, types) for item, at in several(given.pop("test_net_param"), "test_net_param")]
+        inline["test_net_param"] = tuple(net.parameter for net in found if net)
     solver = _message(document, SolverParameter, given, ())
-    named = [key for key in ("net", "net_param", "train_net") if data.get(key) is not None]
+    sources = "net", "net_param", "train_net", "train_net_param"
+    named = [key for key in sources if data.get(key) is not None]
     if len(named) > 1:
-        document.error((named[1],), f"expected one of net, net_param and train_net; got {' and '.join(named)}", True)
+        what = f"expected one of {', '.join(sources[:-1])} and {sources[-1]}"
+        document.error((named[1],), f"{what}; got {' and '.join(named)}", True)
     if solver:
         _optimizer_fields(document, solver, optimizers)
     if solver and not document.count:
         _policy_fields(document, solver)
     document.check()
     assert solver is not None
-    return solver.model_copy(update={"net_param": inline.parameter}) if inline else solver
+    return solver.model_copy(update=inline)
+
+
+def several(value: Any, field: str) -> list[tuple[Any, Path_]]:
+    """The values of a repeated field, each with its path; one alone need not be in a list."""
+    if not isinstance(value, list | tuple):
+        return [(value, (field,))]
+    return [(item, (field, i)) for i, item in enumerate(value)]
 
 
 def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverParameter:
@@ -89,7 +102,8 @@ def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverPara
     return check_solver(read(path), types, optimizers)
 
 
-_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta")  # fields that only some optimizers read
+# fields that only some optimizers read
+_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta", "trust_coefficient")
 
 
 def _optimizer_fields(document: Document, solver: SolverParameter, optimizers: Types) -> None:
@@ -114,6 +128,7 @@ _POLICY_FIELDS = {
     "inv": ("gamma", "power"),
     "multistep": ("gamma", "stepvalue"),
     "poly": ("power", "max_iter"),
+    "cosine": ("max_iter",),
     "sigmoid": ("gamma", "stepsize"),
 }
 
@@ -229,6 +244,10 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
             extra[field] = _message(document, own[field], {}, (*at, field))
         elif field not in own and given.get(field) is None and LayerParameter.model_fields[field].default is None:
             given[field] = _message(document, message_of(types[kind], field), data.get(field, {}), (*at, field))
+    for name in getattr(types[kind], "needs", ()) if known else ():
+        message = data.get(types[kind].field_name, {})
+        if isinstance(message, Mapping) and name not in message:
+            document.error((*at, types[kind].field_name, name), "required, but not given", True)
     layer = _message(document, LayerParameter, {**given, **extra}, at)
     if not known:
         return None
@@ -309,7 +328,7 @@ def wiring(
     problems: list[Problem] = []
     names: set[str] = set()
     makers: dict[str, str] = {}  # blob -> the layer that made it first
-    shared: dict[str, str] = {}  # name of a parameter in `param` -> the first layer that has it
+    given: dict[tuple[str, str], tuple[float, str]] = {}  # multiplier of a named parameter -> its value, by which layer
     for layer, path in layers:
         if not layer.included(phase, state):
             continue
@@ -339,9 +358,14 @@ def wiring(
                 wrong("top", i, what=f"blob {top!r} is made already, by layer {makers[top]!r}")
             makers.setdefault(top, layer.name)
         for i, spec in enumerate(layer.param):
-            if spec.name and shared.setdefault(spec.name, layer.name) != layer.name:
-                what = f"layer {shared[spec.name]!r} has a parameter {spec.name!r} too; minidnn shares none"
-                wrong("param", i, "name", what=what)
+            if spec.name and spec.name in (other.name for other in layer.param[:i]):
+                wrong("param", i, "name", what=f"another parameter of the layer is called {spec.name!r}")
+            for field in ("lr_mult", "decay_mult") if spec.name else ():
+                mine = getattr(spec, field), layer.name
+                value, by = given.setdefault((spec.name, field), mine) if spec.has(field) else mine
+                if value != mine[0]:
+                    what = f"layer {by!r} shares {spec.name!r} and gives it {value:g}, got {mine[0]:g}"
+                    wrong("param", i, field, what=f"{what}; give one of both, or the same")
         if len(layer.loss_weight) > max(len(layer.top), 1):
             wrong("loss_weight", what=f"expected at most one per top, {len(layer.top)}; got {len(layer.loss_weight)}")
         if layer.propagate_down and len(layer.propagate_down) != len(layer.bottom):

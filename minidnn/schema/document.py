@@ -89,7 +89,14 @@ class Document:
         """Put these values in the place of those at `at`."""
 
         def put(values: Any, at: Path_) -> Any:
-            return {**values, at[0]: put(values[at[0]], at[1:])} if at else data
+            if not at:
+                return data
+            part, *rest = at
+            if isinstance(part, int) and not isinstance(values, list | tuple):  # a scalar counts as a list of one
+                return put(values, tuple(rest))
+            if isinstance(part, int):
+                return [put(item, tuple(rest)) if i == part else item for i, item in enumerate(values)]
+            return {**values, part: put(values[part], tuple(rest))}
 
         self.data = put(self.data, at)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from minidnn.schema.common import AXES
+from minidnn.schema.common import AXES, few_axes
 from minidnn.schema.message import LARGEST, Int, Message, Positive, Repeated, Uint, field
 
 
@@ -14,6 +14,11 @@ class ReshapeShape(Message):
     """A shape as Reshape takes it: 0 copies the bottom's length, -1 stands for what is left."""
 
     dim: Repeated[Annotated[int, Field(ge=-1, le=LARGEST)]] = field(1, ())
+
+    @field_validator("dim")
+    @classmethod
+    def _axes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return few_axes(value)
 
 
 class ConcatParameter(Message):

@@ -35,6 +35,7 @@ class V1LayerParameter(Message):
     include: Repeated[NetStateRule] = field(32, ())
     exclude: Repeated[NetStateRule] = field(33, ())
     param: Repeated[str] = field(1001, ())  # the names of shared parameters
+    blob_share_mode: Repeated[Literal["STRICT", "PERMISSIVE"]] = field(1002, ())
     blobs_lr: Repeated[float] = field(7, ())
     weight_decay: Repeated[float] = field(8, ())
     loss_weight: Repeated[float] = field(35, ())

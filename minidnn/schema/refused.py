@@ -8,7 +8,6 @@ NOT_DONE: dict[str, dict[str, str]] = {
     "NetParameter": {"debug_info": _NOT_DONE},
     "NetState": {"phase": "no field of a file; the command or the Solver chooses the phase"},
     "LayerParameter": dict.fromkeys(("phase", "blobs"), _NOT_DONE),
-    "ParamSpec": {"share_mode": _NOT_DONE},
     "FillerParameter": {},
     "DataParameter": dict.fromkeys(("rand_skip", "force_encoded_color"), _NOT_DONE)
     | dict.fromkeys(("shuffle", "cache"), "a fork's field, not Caffe's"),
@@ -21,14 +20,10 @@ NOT_DONE: dict[str, dict[str, str]] = {
         ("scale_bias", "scale_filler", "bias_filler", "engine"),
         "a fork's field, not Caffe's; the affine part is a Scale layer",
     ),
-    "SolverParameter": dict.fromkeys(
-        (
-            "train_net_param", "test_net_param", "test_compute_loss", "snapshot_diff",
-            "debug_info", "layer_wise_reduce", "weights",
-        ),
-        _NOT_DONE,
-    )
-    | {
+    "SolverParameter": {
+        "snapshot_diff": "snapshots hold no gradients; leave it out",
+        "layer_wise_reduce": "for Caffe on several GPUs, and minidnn uses one; leave it out",
+        "weights": "name the file where the run begins: --weights FILE, or Solver(weights=...)",
         "device_id": "write the GPU's number as `minidnn: {device: cuda:1}`",
     },
 }  # fmt: skip

@@ -15,6 +15,7 @@ from minidnn.schema.document import Document, Path_
 from minidnn.schema.refused import V0
 
 RENAMED = {("concat_param", "concat_dim"): "axis", ("slice_param", "slice_dim"): "axis"}
+SPECS = {"param": "name", "blob_share_mode": "share_mode", "blobs_lr": "lr_mult", "weight_decay": "decay_mult"}
 SOLVERS = {
     "SGD": "SGD", "NESTEROV": "Nesterov", "ADAGRAD": "AdaGrad", "RMSPROP": "RMSProp", "ADADELTA": "AdaDelta",
     "ADAM": "Adam",
@@ -67,7 +68,7 @@ def _v1(document: Document, data: Any, at: Path_) -> Any:
                 (*at, "type"), f"in layers, the old form, a type is a word such as CONVOLUTION; got {kind!r}"
             )
     specs: list[dict[str, Any]] = []
-    for field, name in (("param", "name"), ("blobs_lr", "lr_mult"), ("weight_decay", "decay_mult")):
+    for field, name in SPECS.items():
         said = layer.pop(field, None)
         for i, value in enumerate(said if isinstance(said, list | tuple) else () if said is None else (said,)):
             specs += [{} for _ in range(i + 1 - len(specs))]

@@ -17,7 +17,7 @@ from minidnn.data import DataError
 from minidnn.errors import BadInput, InvalidInput, few
 from minidnn.files.replace import replacing, unwritable
 from minidnn.layers import LAYERS, ShapeError
-from minidnn.layers.rows import Rows, of
+from minidnn.layers.rows import Rows, equal, of
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.schema import InvalidFile, SolverParameter, check_solver, dump, plain, prototext, read
@@ -29,7 +29,7 @@ from minidnn.training import caffemodel, tensor_file
 from minidnn.training.parameters import WeightsError, by_name
 from minidnn.training.snapshot import load_weights
 
-Shapes = Mapping[str, Mapping[str, tuple[int, ...]]]  # layer -> blob -> Caffe's shape
+Layout = Mapping[str, Sequence[str]]  # the names of each layer's blobs
 Named = Mapping[str, Rows]  # by "<layer>/<blob>"
 
 
@@ -41,7 +41,7 @@ class Form:
     net_text: Callable[[Net], str] | None = None
     solver_text: Callable[[SolverParameter], str] | None = None
     weights: Callable[[Path], Mapping[str, Rows]] | None = None
-    write_weights: Callable[[Path, Net, Named, Shapes], None] | None = None
+    write_weights: Callable[[Path, Net, Named, Layout], None] | None = None
 
 
 @dataclass(frozen=True)
@@ -120,30 +120,48 @@ def _weights(
         raise InvalidInput(f"{path}: blobs have numbers in one form and names in the other: say whose with --net NET")
     found = zoo.find(net)
     made = found if isinstance(found, Net) else (_form(found).net or _no_net)(found, dropped)
-    shapes = _shapes(made)
+    blobs = _blobs(made)
+    shapes = {layer: {blob.name: blob.shape for blob in its} for layer, its in blobs.items()}
     given = {key: of(values) for key, values in by_name(form.weights(path), shapes).items()}
-    wanted = {f"{layer}/{name}": shape for layer, blobs in shapes.items() for name, shape in blobs.items()}
-    if missing := wanted.keys() - given.keys():
-        raise WeightsError(f"{path}: these are not the weights of {net}: it has no {few(sorted(missing))}")
-    for key, shape in wanted.items():
-        if given[key].shape != shape:
-            raise WeightsError(f"{path}: {key} has shape {given[key].shape}, in {net} it has {shape}")
+    weights: dict[str, Rows] = {}
+    for layer, its in blobs.items():
+        for blob in its:
+            values = given.get(f"{layer}/{blob.name}", given.get(blob.saved))
+            if values is None:
+                raise WeightsError(f"{path}: these are not the weights of {net}: it has no {layer}/{blob.name}")
+            if values.shape != blob.shape:
+                what = f"{layer}/{blob.name} has shape {values.shape}, in {net} it has {blob.shape}"
+                raise WeightsError(f"{path}: {what}")
+            if not equal(values, weights.setdefault(blob.saved, values)):
+                what = f"{blob.saved} and {layer}/{blob.name} are one parameter, but have different values"
+                raise WeightsError(f"{path}: {what}")
     assert to.write_weights is not None
-    to.write_weights(goal, made, {key: given[key] for key in wanted}, shapes)
-    unused = sorted(given.keys() - wanted.keys())
+    layout = {layer: [blob.saved for blob in its] for layer, its in blobs.items()}
+    to.write_weights(goal, made, weights, layout)
+    unused = sorted(given.keys() - {f"{layer}/{name}" for layer, its in shapes.items() for name in its})
     notes = [f"not in {net}, left out: {few(unused)}"] if unused else []
-    return Converted("weights", made.name or "", len(wanted), tuple(notes))
+    return Converted("weights", made.name or "", len(weights), tuple(notes))
 
 
-def _shapes(net: Net) -> dict[str, dict[str, tuple[int, ...]]]:
+@dataclass(frozen=True)
+class _Blob:
+    name: str
+    shape: tuple[int, ...]  # Caffe's
+    saved: str  # its name in files of ours; layers that share it have one
+
+
+def _blobs(net: Net) -> dict[str, list[_Blob]]:
     """The blobs of each layer in both phases. A phase that cannot be resolved is left out, unless none can."""
-    found: dict[str, dict[str, tuple[int, ...]]] = {}
+    found: dict[str, list[_Blob]] = {}
     errors: list[BadInput] = []
     for phase in ("TRAIN", "TEST"):
         try:
             for node in net.graph(phase).layers:
                 if node.parameters:
-                    found[node.name] = {p.name: p.blob_shape or p.shape for p in node.parameters}
+                    found[node.name] = [
+                        _Blob(p.name, p.blob_shape or p.shape, "/".join(node.tensor_name(p).rsplit(".", 1)))
+                        for p in node.parameters
+                    ]
         except (InvalidFile, ShapeError, DataError) as error:
             errors.append(error)
     if not found and errors:
@@ -203,16 +221,14 @@ def _from_python(path: Path, dropped: list[str] | None) -> Net:
     raise InvalidInput(f"{path}: expected one class that is a minidnn.Net, got {there}")
 
 
-def _write_caffemodel(path: Path, net: Net, weights: Named, shapes: Shapes) -> None:
-    layers: dict[str, Sequence[Rows]] = {
-        layer: [weights[f"{layer}/{name}"] for name in blobs] for layer, blobs in shapes.items()
-    }
+def _write_caffemodel(path: Path, net: Net, weights: Named, layout: Layout) -> None:
+    layers = {layer: [weights[name] for name in names] for layer, names in layout.items()}
     with replacing(path, "wb") as file:
         for piece in caffemodel.pieces(net.parameter, layers):
             file.write(piece)
 
 
-def _write_safetensors(path: Path, net: Net, weights: Named, shapes: Shapes) -> None:
+def _write_safetensors(path: Path, net: Net, weights: Named, layout: Layout) -> None:
     with replacing(path, "wb") as file:
         tensor_file.write(file, weights)
 

@@ -26,10 +26,11 @@ from minidnn.memory.planning import arrange
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
-from minidnn.programs.build import build, executable, last
+from minidnn.programs.build import build, executable, last, named
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot, solverstate
-from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, shapes_of
+from minidnn.training.inference import forward
+from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
 
@@ -57,8 +58,9 @@ class Session:
         train: TrainSpec | None = None,
         phases: Sequence[str] = ("TEST",),
         *,
-        test_net: Net | None = None,
+        tests: Sequence[Net] = (),
         fed: bool = False,
+        test_loss: bool = False,
         setting: Setting | None = None,
         **given: Unpack[Given],
     ) -> None:
@@ -66,8 +68,9 @@ class Session:
 
         train:    how a step updates the weights; without it the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
-        test_net: the net of phase TEST, if it is another one
+        tests:    the nets of phase TEST, if they are not `net` alone; the second one's program is TEST1
         fed:      whether Feeds write the inputs of training; then they may be early (Setting.early)
+        test_loss: whether programs of phase TEST compute the objective, too
         setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget, and RamError if the run
@@ -81,11 +84,13 @@ class Session:
         self.costs = setting.costs or estimate(self.device)
         if setting.staging is not None:
             self.costs = replace(self.costs, staging=setting.staging)
-        nets = {"TRAIN": net, "TEST": test_net or net}
-        self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=setting.format) for phase in phases}
+        nets = named(net, phases, tests)
+        self.graphs: dict[str, Graph] = {
+            name: one.graph(phase, format=setting.format) for name, (one, phase) in nets.items()
+        }
         fuses = self.device.fuses if setting.fuse else None
         early = fed and setting.early and self.device.own_memory
-        made = build(self.graphs, train, setting.keep, executable(setting.facts), fuses, early)
+        made = build(self.graphs, train, setting.keep, executable(setting.facts), fuses, early, test_loss)
         self.machine = self._planned(list(made.values()))
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
@@ -96,8 +101,8 @@ class Session:
         # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
         self._state = [t for t in others if train is None or t.role is not Role.PARAM_GRADIENT]
         first: dict[str, Rows] = {}
-        for phase in reversed(self.graphs):
-            first.update(nets[phase].drawn(setting.seed, phase))
+        for one, phase in reversed(nets.values()):
+            first.update(one.drawn(setting.seed, phase))
         for tensor in self.params.tensors:
             assign(self.machine, tensor, first[tensor.name])
         for tensor in others:
@@ -153,7 +158,11 @@ class Session:
 
     def weight_rows(self) -> dict[str, Rows]:
         """Like `weights`, but nothing is copied before it is asked for."""
-        return {f"{layer}/{name}": blobs.rows(name) for layer, blobs in self.params.items() for name in blobs}
+        return {saved_name(t): rows for t, rows in self.parameter_rows().items()}
+
+    def parameter_rows(self) -> dict[Tensor, Rows]:
+        """Like `weight_rows`, by tensor."""
+        return {t: rows_of(self.machine, t, shape) for t, shape in self.params.tensors.items()}
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the other tensors that live across steps, by name: momenta, or, without updates, the gradients."""
@@ -167,36 +176,41 @@ class Session:
         """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names. As in Caffe, a
         blob may be a number.
 
-        Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, or, with
-        `complete`, if a weight is missing. Raises SnapshotError for a file that cannot be read. After
-        these the net has the weights that it had before.
+        A parameter that layers share may have the name of any of them, or several with equal values, as in Caffe's
+        files.
+
+        Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, if two
+        layers that share a parameter are given different values, or, with `complete`, if a weight is missing. Raises
+        SnapshotError for a file that cannot be read. After these the net has the weights that it had before.
         """
         if not isinstance(weights, Mapping):
             try:
                 return self.load(snapshot.load_weights(weights), complete)
             except WeightsError as error:
                 raise WeightsError(f"{weights}: {error}") from None
-        weights = by_name(weights, shapes_of(self.params))
-        mine = {f"{layer}/{name}": (blobs, name) for layer, blobs in self.params.items() for name in blobs}
-        given = {key: rows.of(weights[key]) for key in mine if key in weights}
-        taken = list(given)
-        for key in taken:
-            blobs, name = mine[key]
-            if problem := _unfit(given[key], blobs.shape(name)):
+        weights = by_name(weights, self.params.shapes)
+        names = self.params.names
+        given = {key: rows.of(weights[key]) for key in names if key in weights}
+        chosen: dict[Tensor, str] = {}  # the name whose values a parameter gets
+        for key, values in given.items():
+            if problem := _unfit(values, self.params.tensors[names[key]]):
                 layer, blob = key.rsplit("/", 1)
                 raise WeightsError(f"layer {layer}: its {blob} {problem}")
-        missing, unused = (tuple(sorted(s)) for s in (mine.keys() - weights.keys(), weights.keys() - mine.keys()))
-        if not taken or (complete and missing):
+            first = chosen.setdefault(names[key], key)
+            if first != key and not rows.equal(values, given[first]):
+                raise WeightsError(f"{first} and {key} are one parameter, but are given with different values")
+        missing = {saved_name(t) for t in self.params.tensors if t not in chosen}
+        unused = weights.keys() - names.keys()
+        if not chosen or (complete and missing):
             raise WeightsError(f"these are not the net's weights: {_difference(missing, unused)}")
-        for key in taken:
-            blobs, name = mine[key]
-            blobs[name] = given[key]
-        return Loaded(tuple(taken), missing, unused)
+        for tensor, key in chosen.items():
+            assign(self.machine, tensor, given[key])
+        return Loaded(tuple(given), tuple(sorted(missing)), tuple(sorted(unused)))
 
     def restore(self, weights: Mapping[str, Rows], state: Mapping[str, Rows]) -> None:
         """Load the weights and the state of a snapshot. Raises WeightsError if it is of another net or optimizer."""
-        ours = by_name(weights, shapes_of(self.params))
-        if unused := ours.keys() - self.weight_rows().keys():
+        ours = by_name(weights, self.params.shapes)
+        if unused := ours.keys() - self.params.names.keys():
             raise WeightsError(f"the snapshot is of another net: {_difference((), unused)}")
         mine = {t.name: t for t in self._state}
         state = solverstate.named(state, self.weight_rows(), mine)
@@ -212,7 +226,7 @@ class Session:
     def outputs(self, program: str) -> list[Blob]:
         """The blobs that are on the host after a step of that program: those without consumers, and those in `keep`."""
         wanted = set(self.programs[program].outputs)
-        graph = self.graphs["TEST" if program == "TEST" else "TRAIN"]
+        graph = self.graphs["TRAIN" if program == "ACCUMULATE" else program]
         return [blob for node in graph.layers for blob in node.tops if blob.tensor in wanted]
 
     def scalars(self, program: str) -> dict[str, float]:
@@ -239,32 +253,16 @@ class Session:
     def forward(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run TEST on n samples and return the outputs that have a value per sample: {blob: (n, ...)}.
 
-        inputs: an array per input blob, by its name; or one array if the net has one input
+        inputs: an array per input blob, by its name; or one array if the outputs depend on one input
 
-        No labels are needed: losses and accuracies are left out, but the scores that they compare are returned.
-        Raises InvalidInput if inputs are missing or have wrong shapes, or if there is no TEST program.
+        No labels and no targets are needed: losses and accuracies are left out, but the scores that they compare are
+        returned. Raises InvalidInput if inputs are missing or have wrong shapes, if there is no TEST program, or if no
+        output has a value per sample.
         """
         if "TEST" not in self.programs:
             raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
-        program = self.programs["TEST"]
-        data = {t.name: t for t in program.inputs if t.role is Role.INPUT}
-        if not data:
-            raise InvalidInput("the net has no input in phase TEST")
-        inputs, count = _samples(inputs, list(data))
-        batch = next(iter(data.values())).shape[0]
-        rows = [b for b in self.outputs("TEST") if b.tensor.shape[0] == batch and len(b.tensor.shape) > 1]
-        outputs = {b.name: b.tensor for b in rows}
-        for tensor in program.inputs:
-            if tensor not in data.values():  # labels: none of the returned outputs depends on them
-                self.machine.write(tensor, np.zeros(tensor.shape, tensor.dtype), "TEST")
-        results: dict[str, list[np.ndarray]] = {name: [] for name in outputs}
-        for start in range(0, count, batch):
-            for name, tensor in data.items():
-                self.machine.write(tensor, _filled(inputs[name], start, tensor), "TEST")
-            self.step("TEST")
-            for name, tensor in outputs.items():
-                results[name].append(widened(self.machine.read(tensor, "TEST")[: count - start]))
-        return {name: np.concatenate(parts) for name, parts in results.items()}
+        self._open()
+        return forward(self.machine, self.graphs["TEST"], self.programs["TEST"], inputs, self.setting.seed)
 
     def close(self) -> None:
         """Stop the machine and give the device's memory back. Parameters stay readable."""
@@ -287,36 +285,6 @@ def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:
     with np.errstate(over="ignore"):
         finite = all(np.isfinite(piece.astype(np.float32, copy=False)).all() for piece in given.pieces())
     return None if finite else "is given with values that are not finite in float32"
-
-
-def _samples(inputs: np.ndarray | Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
-    """The arrays of these input blobs by name, and the number of samples in each. Raises InvalidInput if an array is
-    missing, or if the arrays do not hold equally many samples."""
-    if not isinstance(inputs, Mapping):
-        if len(names) != 1:
-            raise InvalidInput(f"the net has inputs {', '.join(names)}: give a dict of arrays by these names")
-        inputs = {names[0]: inputs}
-    if missing := sorted(set(names) - inputs.keys()):
-        raise InvalidInput(f"no value for input {', '.join(missing)}")
-    arrays = {name: np.asarray(inputs[name]) for name in names}
-    counts = [len(array) if array.ndim else 0 for array in arrays.values()]
-    if not min(counts) or min(counts) != max(counts):
-        found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise InvalidInput(f"expected samples, as many of each input, one or more; got {found}")
-    return arrays, counts[0]
-
-
-def _filled(array: np.ndarray, start: int, tensor: Tensor) -> np.ndarray:
-    """The batch of samples from `start` on. If too few samples are left, zeros fill the batch. Raises InvalidInput if a
-    sample has another shape than the tensor's."""
-    part = np.asarray(array)[start : start + tensor.shape[0]]
-    if part.shape[1:] != tensor.shape[1:]:
-        raise InvalidInput(f"{tensor.name}: a sample has shape {tensor.shape[1:]}, got {part.shape[1:]}")
-    if len(part) == tensor.shape[0]:
-        return part
-    whole = np.zeros(tensor.shape, tensor.dtype)
-    whole[: len(part)] = part
-    return whole
 
 
 def _difference(missing: Iterable[str], unused: Iterable[str]) -> str:

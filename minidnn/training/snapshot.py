@@ -33,7 +33,7 @@ from minidnn.errors import BadInput, Failed
 from minidnn.files.replace import make_folder, remove_left, replacing, try_replacing
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
-from minidnn.schema import InvalidFile, NetParameter
+from minidnn.schema import InvalidFile
 from minidnn.training import caffemodel, solverstate, tensor_file
 from minidnn.training.tensor_file import TensorFileError
 
@@ -74,23 +74,23 @@ def path_of(prefix: str | Path, iteration: int, suffix: str = SUFFIX) -> Path:
     return Path(f"{prefix}_iter_{iteration}{suffix}")
 
 
-def save(prefix: str | Path, snapshot: Snapshot, net: NetParameter | None = None) -> Path:
+def save(prefix: str | Path, snapshot: Snapshot, model: solverstate.Model | None = None) -> Path:
     """Write the snapshot and return its path. An existing file of that name is replaced as a whole.
 
-    net: write Caffe's two files, the weights with this net; None: a safetensors file
+    model: write Caffe's two files, with this net; None: a safetensors file
 
     Raises SaveError if the snapshot cannot be written; an existing file is then unchanged."""
-    path = path_of(prefix, snapshot.iteration, SUFFIX if net is None else solverstate.SUFFIX)
+    path = path_of(prefix, snapshot.iteration, SUFFIX if model is None else solverstate.SUFFIX)
     try:
         make_folder(path.parent)
-        if net is None:
+        if model is None:
             _write(path, snapshot)
         else:
             for each in _files(path):
                 _check_place(each)
             run = {"position": snapshot.position, "seed": snapshot.seed, "facts": dict(snapshot.facts)}
             weights, state = ({n: rows.of(v) for n, v in of.items()} for of in (snapshot.weights, snapshot.state))
-            solverstate.save(path, net, weights, state, snapshot.iteration, run)
+            solverstate.save(path, model, weights, state, snapshot.iteration, run)
     except OSError as error:
         why = error.strerror or str(error)
         with contextlib.suppress(OSError):

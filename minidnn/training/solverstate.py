@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,14 @@ VERSION = 1
 _HISTORY, _OURS = (fields(SolverState)[name].number or 0 for name in ("history", "minidnn"))
 _ABOUT, _STATE = (fields(Resume)[name].number or 0 for name in ("about", "state"))
 _CHUNK = 8 * 2**20  # bytes that are read at once
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a .caffemodel says besides values: the net, and the names of each layer's blobs among the weights."""
+
+    net: NetParameter
+    layout: Mapping[str, Sequence[str]]
 
 
 @dataclass(frozen=True)
@@ -69,7 +77,7 @@ def named(state: Mapping[str, Rows], weights: Iterable[str], mine: Iterable[str]
 
 
 def save(
-    path: Path, net: NetParameter, weights: Mapping[str, Rows], state: Mapping[str, Rows], iteration: int,
+    path: Path, model: Model, weights: Mapping[str, Rows], state: Mapping[str, Rows], iteration: int,
     run: Mapping[str, Any],
 ) -> None:  # fmt: skip
     """Write both files, the weights first; each is whole or absent. Raises OSError, and TooLarge."""
@@ -77,16 +85,14 @@ def save(
     rest = {name: values for name, values in state.items() if name not in {name for _, name in order}}
     about = {"version": VERSION, **run, "history": [name for _, name in order], "state": list(rest)}
     digest = _begun(about)
-    layers: dict[str, list[Rows]] = {}
-    for name, values in weights.items():
-        layers.setdefault(name.rpartition("/")[0], []).append(values)
-    model = path.with_suffix(caffemodel.SUFFIX)
-    with replacing(model, "wb") as file:
-        for piece in caffemodel.pieces(net, layers):
+    layers = {layer: [weights[name] for name in names] for layer, names in model.layout.items()}
+    beside = path.with_suffix(caffemodel.SUFFIX)
+    with replacing(beside, "wb") as file:
+        for piece in caffemodel.pieces(model.net, layers):
             digest.update(piece)
             file.write(piece)
     with replacing(path, "wb") as file:
-        given = SolverState(iter=iteration, learned_net=str(model))
+        given = SolverState(iter=iteration, learned_net=str(beside))
         for raw in _state(written(given), order, weights, state, rest):
             digest.update(raw)
             file.write(raw)

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from minidnn.schema import SolverParameter
 
 
-def unobeyed(nets: Iterable[Net | None], solver: SolverParameter | None, device: str | Device) -> list[str]:
+def unobeyed(nets: Iterable[Net], solver: SolverParameter | None, device: str | Device) -> list[str]:
     """The sentence about the fields of these nets and this solver that change nothing on that device; none if there are
     none."""
-    given = Counter(name for net in nets if net is not None for layer in net.layers for name in _given(layer))
+    given = Counter(name for net in dict.fromkeys(nets) for layer in net.layers for name in _given(layer))
     told = [f"{name} of {count} layer{'s' if count > 1 else ''}" for name, count in sorted(given.items())]
     name = device if isinstance(device, str) else device.name
     if solver is not None and solver.has("solver_mode") and (solver.solver_mode == "GPU") != name.startswith("cuda"):

@@ -103,7 +103,7 @@ def test_outputs_are_opencv_s(kind, shapes, fields, tmp_path):
     with Session(net, device="reference", keep=["out"]) as session:
         for blobs in session.params.values():
             for name in blobs:  # positive, since some are variances
-                blobs[name] = random.uniform(0.2, 1, blobs.shape(name))
+                blobs[name] = random.uniform(0.2, 1, blobs[name].shape)
         weights = {layer: [blobs.rows(name) for name in blobs] for layer, blobs in session.params.items()}
         ours = session.forward(given)["out"]
     text, model = tmp_path / "net.prototxt", tmp_path / "net.caffemodel"

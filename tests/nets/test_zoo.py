@@ -72,7 +72,12 @@ def test_solvers_name_a_net_that_is_there(name):
         ("resnet152", 60_192_808),
         ("superneurons_alexnet", 62_378_344),  # one tower: its groups would halve three of the convolutions
         ("caffenet", 60_965_224),
+        ("alexnet_caffe", 60_965_224),
         ("cifar10_quick", 145_578),
+        ("cifar10_full", 89_578),
+        ("squeezenet", 1_235_496),  # v1.1
+        ("mobilenet_v1", 4_231_976),
+        ("mobilenet_v2", 3_504_872),
         ("densenet121", 7_978_856),
         ("inception_v3", 23_834_568),
         ("inception_v4", 42_679_816),
@@ -93,6 +98,11 @@ def test_parameters_as_published(name, count):
         ("googlenet", [112, 56, 28, 14, 4, 7, 1]),
         ("superneurons_alexnet", [55, 27, 27, 13, 13, 13, 13, 6]),
         ("caffenet", [55, 27, 27, 13, 13, 13, 13, 6]),
+        ("alexnet_caffe", [55, 27, 27, 13, 13, 13, 13, 6]),
+        ("squeezenet", [113, 56, 28, 14, 1]),
+        ("mobilenet_v1", [112, 56, 28, 14, 7, 1]),
+        ("mobilenet_v2", [112, 56, 28, 14, 7, 1]),
+        ("cifar10_full", [32, 16, 16, 8, 8, 4]),
         ("inception_v3", [149, 147, 147, 73, 73, 71, 35, 35, 17, 17, 8, 8, 1]),
         ("inception_v4", [149, 147, 147, 73, 71, 35, 17, 8, 1]),
         ("densenet121", [112, 56, 28, 14, 7, 1]),
@@ -204,7 +214,7 @@ def test_what_joins_carry(name, tops, joins):
 @pytest.mark.parametrize("name", [*zoo.MADE, "resnet34", "resnet56", "wrn_28_10", "wrn_8_256"])
 def test_made_nets_resolve_in_both_phases(name):
     made = net(name)
-    small = name.startswith(("wrn", "resnet56"))
+    small = name.startswith(("wrn", "resnet56", "cifar10"))
     for phase in ("TRAIN", "TEST"):
         graph = made.graph(phase)
         scores = [n.bottoms[0] for n in graph.layers if n.layer.type == "SoftmaxWithLoss"][-1]

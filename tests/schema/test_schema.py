@@ -327,14 +327,6 @@ layer:
         found = net("layer:\n" + data.replace("PHASE", "TRAIN") + data.replace("PHASE", "TEST"))
         assert len(found.layer) == 2
 
-    def test_sharing_by_name_of_parameter_is_refused(self):
-        ip = (
-            "- {{name: {0}, type: InnerProduct, bottom: data, top: {0}, param: {{name: w}},"
-            " inner_product_param: {{num_output: 2}}}}\n"
-        )
-        error = error_of_layer(ip.format("a") + ip.format("b"))
-        assert "layer[b].param.name: layer 'a' has a parameter 'w' too; minidnn shares none" in error
-
     def test_nothing_is_said_of_what_an_unread_layer_would_have_made(self):
         (error,) = errors("layer:\n- {name: d, type: Dtaa, top: data}\n- {name: r, type: ReLU, bottom: data, top: r}\n")
         assert "there is no layer type 'Dtaa'" in error
@@ -363,19 +355,22 @@ class TestSolver:
             ("base_lr: 0.1", "s.yaml:1:1: lr_policy: required, but not given"),
             (
                 "base_lr: 0.1\nlr_policy: stp",
-                "expected 'fixed', 'step', 'exp', 'inv', 'multistep', 'poly' or 'sigmoid'",
+                "expected 'fixed', 'step', 'exp', 'inv', 'multistep', 'poly', 'sigmoid' or 'cosine'",
             ),
             ("base_lr: 0.1\nlr_policy: step\ngamma: 0.1", "s.yaml:2:12: lr_policy: step needs stepsize"),
             ("base_lr: 0.1\nlr_policy: multistep\ngamma: 1\nstepvalue: [5, 1]", "stepvalue: expected ascending"),
             (
-                "base_lr: 0.1\nlr_policy: fixed\ntype: Adam",
-                "s.yaml:3:7: type: there is no optimizer 'Adam'; there are SGD",
+                "base_lr: 0.1\nlr_policy: fixed\ntype: Ada",
+                "s.yaml:3:7: type: there is no optimizer 'Ada' (did you mean 'Adam'?); there are SGD, Nesterov",
             ),
             (
                 "base_lr: 0.1\nlr_policy: fixed\ndelta: 1e-6",
                 "s.yaml:3:1: delta: is not for type SGD; it reads momentum",
             ),
-            ("base_lr: 0.1\nlr_policy: fixed\nnet: a\ntrain_net: b", "expected one of net, net_param and train_net"),
+            (
+                "base_lr: 0.1\nlr_policy: fixed\nnet: a\ntrain_net: b",
+                "expected one of net, net_param, train_net and train_net_param",
+            ),
             ("base_lr: 0.1\nlr_policy: fixed\nrampup_lr: 0.01", "s.yaml:3:12: rampup_lr: needs rampup_interval"),
             ("base_lr: 0.1\nlr_policy: fixed\ntest_interval: 5", "test_interval: needs test_iter"),
             ("base_lr: 0.1\nlr_policy: fixed\nminidnn: {budget: 12Gb b}", "minidnn.budget: '12Gb b' is not a size"),

@@ -99,6 +99,10 @@ class TestRates:
             ({"lr_policy": "sigmoid", "gamma": -0.1, "stepsize": 50}, 50, 0.05),
             ({"lr_policy": "sigmoid", "gamma": -0.1, "stepsize": 50}, 60, 0.1 / (1 + math.e)),
             ({"lr_policy": "sigmoid", "gamma": -1e5, "stepsize": 50}, 60, 0.0),
+            ({"lr_policy": "cosine", "max_iter": 100}, 0, 0.1),
+            ({"lr_policy": "cosine", "max_iter": 100}, 50, 0.05),
+            ({"lr_policy": "cosine", "max_iter": 110, "rampup_interval": 10}, 60, 0.05),
+            ({"lr_policy": "cosine", "max_iter": 100}, 120, 0.0),
             ({"lr_policy": "fixed", "rampup_interval": 10}, 0, 0.0),
             ({"lr_policy": "fixed", "rampup_interval": 10, "rampup_lr": 0.02}, 0, 0.02),
             ({"lr_policy": "fixed", "rampup_interval": 10, "rampup_lr": 0.02}, 5, 0.06),
@@ -431,7 +435,9 @@ layer:
 
     def test_arrays_must_be_given_and_fit(self, arrays):
         net = minidnn.Net.from_text(self.TEXT)
-        with pytest.raises(DataError, match=r"data, label come from Input layers: a Solver needs data=\(x, y\)"):
+        with pytest.raises(
+            DataError, match=r"data, label come from Input or MemoryData layers: a Solver needs data=\(x, y\)"
+        ):
             minidnn.Solver(net, device="reference")
         with pytest.raises(DataError, match=r"a batch has shape \(8, 1, 3, 4\), but data \(8, 1, 4, 4\)"):
             minidnn.Solver(net, device="reference", data=(arrays[0][:, :, 1:], arrays[1]))
@@ -662,7 +668,7 @@ class TestCommands:
         assert main(["train", "solver.yaml"]) == 2
         assert "minidnn: solver.yaml:2:6: net: there is no net modl.yaml" in capsys.readouterr().err
 
-    @pytest.mark.parametrize("text", ["test_iter: [6, 6]", 'snapshot_prefix: "a\\0b"'])
+    @pytest.mark.parametrize("text", ["net: nowhere.yaml", 'snapshot_prefix: "a\\0b"'])
     def test_what_the_schema_lets_through_has_its_place_too(self, case, capsys, text):
         lines = (case / "solver.yaml").read_text().splitlines()
         lines = [text if line.startswith(text.split(":")[0]) else line for line in lines]

@@ -20,12 +20,15 @@ from minidnn.backends.cuda import (
     convolution,
     dropout,
     elementwise,
+    gather,
     inner_product,
     join,
     loss,
     lrn,
+    move,
     normalization,
     pooling,
+    rules,
     samples,
     update,
 )
@@ -50,7 +53,10 @@ KINDS = {
     **dropout.KINDS,
     **elementwise.KINDS,
     **join.KINDS,
+    **move.KINDS,
+    **gather.KINDS,
     **loss.KINDS,
+    **rules.KINDS,
     **update.KINDS,
 }
 # kind -> f(cudnn, op) -> its recipes, best first, by cuDNN

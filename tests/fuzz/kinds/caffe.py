@@ -45,7 +45,8 @@ def save(folder: Path) -> None:
     """Write a snapshot's two files."""
     run = {"position": 14, "seed": 3, "facts": {}}
     state = {"ip.w.momentum": weights()["ip/w"], "ip.b.momentum": weights()["ip/b"], "loss_scale": weights()["ip/b"]}
-    solverstate.save(folder / STATE, Net.from_text(NET).parameter, weights(), state, 7, run)
+    model = solverstate.Model(Net.from_text(NET).parameter, {"ip": list(SHAPES)})
+    solverstate.save(folder / STATE, model, weights(), state, 7, run)
 
 
 @cache

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.support.op_examples.activations import activations
 from tests.support.op_examples.elements import dropouts, elementwise, sums
-from tests.support.op_examples.losses import losses
+from tests.support.op_examples.losses import losses, objectives
 from tests.support.op_examples.maker import (
     Example,
     Maker,
@@ -23,17 +24,18 @@ from tests.support.op_examples.maker import (
     together,
 )
 from tests.support.op_examples.mixed import channels, fused
-from tests.support.op_examples.moves import joins, samples, slices
+from tests.support.op_examples.moves import gathers, joins, moves, samples, slices
 from tests.support.op_examples.normalizations import normalizations, scaled
 from tests.support.op_examples.products import convolutions, products
-from tests.support.op_examples.updates import several, updates
+from tests.support.op_examples.updates import rules, several, updates
 from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
-OWN = (samples, slices)  # these have random numbers of their own, so that a new one changes no other's
+# each has random numbers of its own: a new one changes no other's
+OWN = (samples, slices, moves, gathers, objectives, rules, activations)
 
 
 def examples(seed: int = 0) -> Iterator[Example]:

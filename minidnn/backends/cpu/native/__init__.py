@@ -15,12 +15,15 @@ from minidnn.backends.cpu.native import (
     convolution,
     dropout,
     elementwise,
+    gather,
     inner_product,
     join,
     loss,
     lrn,
+    move,
     normalization,
     pooling,
+    rules,
     update,
 )
 from minidnn.backends.cpu.native.binding import NAME, Native, Recipes
@@ -35,7 +38,10 @@ FIRST = {
     **dropout.FIRST,
     **elementwise.FIRST,
     **join.FIRST,
+    **move.FIRST,
+    **gather.FIRST,
     **loss.FIRST,
+    **rules.FIRST,
     **update.FIRST,
 }
 MORE = {**convolution.MORE, **inner_product.MORE}
