@@ -160,6 +160,39 @@ def test_the_history_has_caffes_order(tmp_path):
     assert [name for _, name in order] == ["conv.w.m", "", "ip.w.m", "ip.b.m", "conv.w.v", "", "ip.w.v", "ip.b.v"]
 
 
+def test_adam_s_history_is_all_means_then_all_squares_as_caffes(tmp_path):
+    with solver(tmp_path, type="Adam", max_iter=3, base_lr=0.01) as run:
+        run.solve()
+        names = solverstate.history(run.session.weight_rows(), run.session.state_rows())
+    assert [name for _, name in names if "mean" in name.rpartition(".")[2]] == [
+        "conv.w.mean", "conv.b.mean", "ip.w.mean", "ip.b.mean",
+    ]  # fmt: skip
+    assert len(names) == 14 and {name.rpartition(".")[2] for _, name in names[:7]} == {"mean", ""}
+    with solver(tmp_path, type="Adam", resume="latest", base_lr=0.01) as run:
+        assert run.iteration == 3
+
+
+def test_layers_that_share_parameters_have_them_in_each_layer(tmp_path):
+    text = TEXT.replace('top: "conv"\n', 'top: "conv" param { name: "w" }\n').replace(
+        "kernel_size: 3", "kernel_size: 3 pad: 1"
+    )
+    twin = """layer { name: "twin" type: "Convolution" bottom: "conv" top: "twin" param { name: "w" }
+      convolution_param { num_output: 4 kernel_size: 3 } }\n"""
+    text = text.replace('layer { name: "bn"', twin + 'layer { name: "bn"').replace(
+        "num_output: 4 kernel", "num_output: 3 kernel"
+    )
+    fields = {"base_lr": 0.05, "momentum": 0.9, "max_iter": 4, "snapshot": 2, "snapshot_format": "BINARYPROTO", **RUN}
+    with Solver(net(text), data=arrays(), snapshot_prefix=str(tmp_path / "run"), seed=1, **fields) as run:
+        run.solve()
+        expected = run.values()
+    found = {name: values.whole() for name, values in caffemodel.read(tmp_path / "run_iter_4.caffemodel").items()}
+    assert np.array_equal(found["conv/0"], found["twin/0"]) and not np.array_equal(found["conv/1"], found["twin/1"])
+    (tmp_path / "run_iter_4.solverstate").unlink()
+    with Solver(net(text), data=arrays(), snapshot_prefix=str(tmp_path / "run"), resume="latest", **fields) as run:
+        run.solve()
+        assert all(np.array_equal(value, expected[name]) for name, value in run.values().items())
+
+
 def test_a_state_of_caffes_own(tmp_path):
     """It has no seed and no position, and its history has no names."""
     with solver(tmp_path) as whole:
