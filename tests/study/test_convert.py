@@ -82,10 +82,8 @@ def test_shared_parameters_are_in_each_layer_of_a_caffemodel_and_once_in_safeten
 
 def test_onnx_and_back_gives_the_same_weights(here):
     pytest.importorskip("onnx")
-    text = (
-        TEXT[: TEXT.index('layer { name: "bn"')]
-        + TEXT[TEXT.index('layer { name: "ip"') : TEXT.index('layer { name: "loss"')]
-    )
+    first, last, end = (TEXT.index(f'layer {{ name: "{name}"') for name in ("bn", "ip", "loss"))
+    text = TEXT[:first] + TEXT[last:end]
     (here / "net.prototxt").write_text(text.replace('bottom: "bn"', 'bottom: "conv"'))
     given = {layer: blobs for layer, blobs in values().items() if layer != "bn"}
     written(here / "w.caffemodel", given)

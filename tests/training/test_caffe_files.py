@@ -173,14 +173,10 @@ def test_adam_s_history_is_all_means_then_all_squares_as_caffes(tmp_path):
 
 
 def test_layers_that_share_parameters_have_them_in_each_layer(tmp_path):
-    text = TEXT.replace('top: "conv"\n', 'top: "conv" param { name: "w" }\n').replace(
-        "kernel_size: 3", "kernel_size: 3 pad: 1"
-    )
+    text = TEXT.replace('top: "conv"\n', 'top: "conv" param { name: "w" }\n')
     twin = """layer { name: "twin" type: "Convolution" bottom: "conv" top: "twin" param { name: "w" }
-      convolution_param { num_output: 4 kernel_size: 3 } }\n"""
-    text = text.replace('layer { name: "bn"', twin + 'layer { name: "bn"').replace(
-        "num_output: 4 kernel", "num_output: 3 kernel"
-    )
+      convolution_param { num_output: 3 kernel_size: 3 } }\n"""
+    text = text.replace("num_output: 4", "num_output: 3").replace('layer { name: "bn"', twin + 'layer { name: "bn"')
     fields = {"base_lr": 0.05, "momentum": 0.9, "max_iter": 4, "snapshot": 2, "snapshot_format": "BINARYPROTO", **RUN}
     with Solver(net(text), data=arrays(), snapshot_prefix=str(tmp_path / "run"), seed=1, **fields) as run:
         run.solve()
