@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 import pytest
 
@@ -231,6 +233,26 @@ def test_files_that_are_not_whole_are_refused(tmp_path):
     model.unlink()
     found, _, (reason,) = snapshot.latest(tmp_path / "run")
     assert found is None and "run_iter_3.caffemodel: No such file" in reason
+
+
+def test_a_disk_that_fills_between_both_files_leaves_the_earlier_snapshot(tmp_path, monkeypatch):
+    with solver(tmp_path) as run:
+        run.step(3)
+        run.save()
+        run.step(1)
+        monkeypatch.setattr(solverstate, "_state", full)
+        with pytest.raises(SaveError, match=r"run_iter_4\.solverstate: could not be written: No space left"):
+            run.save()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "run_iter_3.caffemodel", "run_iter_3.solverstate", "run_iter_4.caffemodel",
+    ]  # fmt: skip
+    path, found, _ = snapshot.latest(tmp_path / "run")
+    assert path == tmp_path / "run_iter_3.solverstate" and found is not None and found.iteration == 3
+
+
+def full(*_):
+    yield b"x"
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_weights_alone_are_no_snapshot(tmp_path):
