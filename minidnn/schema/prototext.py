@@ -90,7 +90,7 @@ class _Parser:
     def __init__(self, text: str, source: str) -> None:
         self.text, self.source = text, source
         self._tokens = self._scanned()
-        self._last = (0, 0)  # the line that was found last, from 0, and its first character
+        self._last = (0, 0, 0)  # the place that was found last: its line, from 0, the line's first character, itself
         self.next = next(self._tokens)
 
     def _scanned(self) -> Iterator[Token]:
@@ -115,12 +115,12 @@ class _Parser:
 
     def mark(self, at: int) -> Mark:
         """Line and column; the places that are asked for mostly ascend."""
-        line, begin = self._last
-        if at < begin:
-            line, begin = 0, 0
-        line += self.text.count("\n", begin, at)
-        begin = max(begin, self.text.rfind("\n", begin, at) + 1)
-        self._last = line, begin
+        line, begin, last = self._last
+        if at < last:
+            line, begin, last = 0, 0, 0
+        line += self.text.count("\n", last, at)
+        begin = max(begin, self.text.rfind("\n", last, at) + 1)
+        self._last = line, begin, at
         return line + 1, at - begin + 1
 
     def fail(self, at: int, what: str) -> NoReturn:
