@@ -1,4 +1,4 @@
-"""`minidnn plan FILE.yaml`: show what a policy does with memory, without running; `--listing` prints the schedule."""
+"""`minidnn plan FILE`: show what a policy does with memory, without running; `--listing` prints the schedule."""
 
 from __future__ import annotations
 

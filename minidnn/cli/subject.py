@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ class Subject:
     asked: int | None  # the batch size that the arguments name
     fuses: Fuses | None  # which ops the device, or the simulated GPU, can fuse: those were fused; None: none
     early: bool  # whether the inputs of training are early (programs/raw.py)
+    ignore_unknown: bool  # whether unknown fields of the file are ignored
 
     @property
     def name(self) -> str:
@@ -81,7 +82,7 @@ class Subject:
         from minidnn.study.runners import net_runner, solver_runner
 
         if self.solver is not None:
-            return solver_runner(self.path, batch or self.asked, self.setting)
+            return solver_runner(self.path, batch or self.asked, self.setting, self.ignore_unknown)
         return net_runner(self.net if batch is None else self.net.with_batch(batch), self.setting)
 
     def titled(self) -> str:
@@ -90,23 +91,44 @@ class Subject:
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
-    parser.add_argument("file", metavar="FILE.yaml", help="a model file, or a solver file (adds its optimizer's state)")
-    common(parser, "batch", *shared)
+    what = "a model file, or a solver file (adds its optimizer's state); YAML or Caffe's .prototxt"
+    parser.add_argument("file", metavar="FILE", help=what)
+    common(parser, "batch", "ignore_unknown", *shared)
 
 
 def read(args: argparse.Namespace) -> Subject:
     """The subject: the file that the arguments name, with the setting that they ask for."""
     from minidnn.training.setting import Setting
-    from minidnn.training.solver_file import understand
 
-    net, tests, p = understand(args.file, batch=args.batch)
+    net, tests, p = understood(args.file, args)
     setting = opened(args, Setting.of(given(args), p))
+    tell_unobeyed((net, *tests), p, setting)
     if getattr(args, "seed", None) is None and p is not None and p.random_seed >= 0:
         setting = replace(setting, seed=p.random_seed)
     fuses = _fuses(setting, getattr(args, "gpu", None)) if setting.fuse else None
     early = _early(p, setting, getattr(args, "gpu", None))
     found = _programs(net, tests, p, setting, fuses, early)
-    return Subject(args.file, net, tests, p, found, setting, args.batch, fuses, early)
+    return Subject(args.file, net, tests, p, found, setting, args.batch, fuses, early, args.ignore_unknown)
+
+
+def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """(net, nets to test with, solver) of a file, as `understand` gives them. Says which unknown fields are ignored,
+    if the arguments allow any."""
+    from minidnn.training.solver_file import understand
+
+    dropped: list[str] = []
+    found = understand(file, batch=args.batch, dropped=dropped if args.ignore_unknown else None)
+    for field in dropped:
+        say(f"minidnn: ignored: {field}", file=sys.stderr)
+    return found
+
+
+def tell_unobeyed(nets: Iterable[Any], solver: Any, setting: Setting) -> None:
+    """Say in one line which fields of the file change nothing."""
+    from minidnn.training.unobeyed import unobeyed
+
+    for sentence in unobeyed(nets, solver, setting.device):
+        say(f"minidnn: {sentence}", file=sys.stderr)
 
 
 def _fuses(setting: Setting, gpu: str | None) -> Fuses:

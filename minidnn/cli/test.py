@@ -1,4 +1,4 @@
-"""`minidnn test MODEL.yaml|SOLVER.yaml --weights FILE`: the TEST net's outputs, averaged over its data."""
+"""`minidnn test MODEL|SOLVER --weights FILE`: the TEST net's outputs, averaged over its data."""
 
 from __future__ import annotations
 
@@ -6,14 +6,19 @@ import argparse
 from typing import Any
 
 from minidnn.cli.options import common, given, opened, positive
+from minidnn.cli.subject import tell_unobeyed, understood
 from minidnn.visible import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL.yaml", help="a model file with test data, or its solver file")
-    parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
+    parser.add_argument(
+        "model", metavar="MODEL", help="a model file with test data, or its solver file; YAML or Caffe's .prototxt"
+    )
+    parser.add_argument(
+        "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
+    )
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
-    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "json")
+    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -22,11 +27,12 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.feeds import Feeds
     from minidnn.training.session import Session
     from minidnn.training.setting import Setting
-    from minidnn.training.solver_file import understand
 
-    net, tests, solver = understand(args.model, batch=args.batch)
+    net, tests, solver = understood(args.model, args)
     own = solver.test_iter if solver and not args.batch else ()
-    with Session(net, tests=tests, setting=opened(args, Setting.of(given(args), solver))) as session:
+    setting = opened(args, Setting.of(given(args), solver))
+    tell_unobeyed(tests or (net,), solver, setting)
+    with Session(net, tests=tests, setting=setting) as session:
         loaded = session.load(args.weights, complete=True)
         results = []
         for i, (program, graph) in enumerate(session.graphs.items()):

@@ -21,7 +21,7 @@ import numpy as np
 
 from minidnn.errors import near
 from minidnn.layers import LAYERS
-from minidnn.schema import message_of
+from minidnn.schema import message_of, present
 
 COMMON = ("include", "exclude", "param", "loss_weight", "propagate_down")
 PREFIX = {
@@ -172,6 +172,6 @@ def home(kind: str, field: str) -> str | None:
     if field in takes or field.endswith("_param"):
         return None
     for name in takes:
-        if field in message_of(layer, name).model_fields:
+        if present(message_of(layer, name), field):
             return name
     return takes[0] if takes else None

@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from pydantic import ConfigDict
 
-from minidnn.schema import elements, images, moves, sources
+from minidnn.schema import elements, images, moves, old, sources
 from minidnn.schema.common import BlobShape, NetState, NetStateRule, ParamSpec
 from minidnn.schema.message import OURS, Message, Positive, Repeated, field
+from minidnn.schema.old import V1LayerParameter
+
+# The layer types that Caffe itself has; a file with others is for minidnn, or for the fork that made them known.
+TYPES = frozenset(
+    {*old.TYPES.values(), "BatchNorm", "BatchReindex", "Bias", "Clip", "Crop", "ELU", "Embed", "Filter", "Input",
+     "LSTM", "LSTMUnit", "Log", "PReLU", "Parameter", "Python", "RNN", "Reduction", "Reshape", "SPP",
+     "Scale", "Swish", "Tile"}
+)  # fmt: skip
 
 
 class LayerParameter(Message):
@@ -98,6 +106,7 @@ class NetParameter(Message):
 
     name: str = field(1, "")
     layer: Repeated[LayerParameter] = field(100, ())
+    layers: Repeated[V1LayerParameter] = field(2, (), old=True)
     input: Repeated[str] = field(3, ())
     input_dim: Repeated[Positive] = field(4, ())
     input_shape: Repeated[BlobShape] = field(8, ())

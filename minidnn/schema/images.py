@@ -35,9 +35,9 @@ class ConvolutionParameter(Message):
     group: Positive = field(5, 1)
     weight_filler: FillerParameter = field(7, FillerParameter())
     bias_filler: FillerParameter = field(8, FillerParameter())
-    engine: Engine = field(15, "DEFAULT")
+    engine: Engine = field(15, "DEFAULT", obeyed=False)
     axis: Literal[1] = field(16, 1)
-    force_nd_im2col: bool = field(17, False)  # read but ignored: it changes the computation, not the numbers
+    force_nd_im2col: bool = field(17, False, obeyed=False)  # it changes the computation, not the numbers
 
     def pair(self, what: Literal["kernel", "stride", "pad", "dilation"]) -> tuple[int, int]:
         """(height, width) of the kernel, stride, pad or dilation, in whatever form the file gives it."""
@@ -74,7 +74,7 @@ class PoolingParameter(Message):
     stride: Positive = field(3, 1)
     stride_h: Positive | None = field(7, None)
     stride_w: Positive | None = field(8, None)
-    engine: Engine = field(11, "DEFAULT")
+    engine: Engine = field(11, "DEFAULT", obeyed=False)
     global_pooling: bool = field(12, False)
     round_mode: Literal["CEIL", "FLOOR"] = field(13, "CEIL")
 
@@ -106,7 +106,7 @@ class LRNParameter(Message):
     beta: float = field(3, 0.75)
     norm_region: Literal["ACROSS_CHANNELS", "WITHIN_CHANNEL"] = field(4, "ACROSS_CHANNELS")
     k: float = field(5, 1.0)
-    engine: Engine = field(6, "DEFAULT")
+    engine: Engine = field(6, "DEFAULT", obeyed=False)
 
     @field_validator("local_size")
     @classmethod
@@ -171,7 +171,7 @@ class CropParameter(Message):
 class SPPParameter(Message):
     pyramid_height: Annotated[int, Field(ge=1, le=16)] = field(1)
     pool: Literal["MAX", "AVE"] = field(2, "MAX")
-    engine: Engine = field(6, "DEFAULT")
+    engine: Engine = field(6, "DEFAULT", obeyed=False)
 
 
 class InterpParameter(Message):

@@ -5,6 +5,7 @@ A Session owns the machine. A Solver trains through a Session. To use a trained 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,9 +28,9 @@ from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last, named
 from minidnn.programs.updates import SCALE, TrainSpec
-from minidnn.training import snapshot
+from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
-from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of, saved_name
+from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
 
@@ -172,7 +173,8 @@ class Session:
         return {t.name: rows_of(self.machine, t) for t in self._state}
 
     def load(self, weights: Mapping[str, np.ndarray | Rows] | str | Path, complete: bool = False) -> Loaded:
-        """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names.
+        """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names. As in Caffe, a
+        blob may be a number.
 
         A parameter that layers share may have the name of any of them, or several with equal values, as in Caffe's
         files.
@@ -186,6 +188,7 @@ class Session:
                 return self.load(snapshot.load_weights(weights), complete)
             except WeightsError as error:
                 raise WeightsError(f"{weights}: {error}") from None
+        weights = by_name(weights, self.params.shapes)
         names = self.params.names
         given = {key: rows.of(weights[key]) for key in names if key in weights}
         chosen: dict[Tensor, str] = {}  # the name whose values a parameter gets
@@ -206,15 +209,17 @@ class Session:
 
     def restore(self, weights: Mapping[str, Rows], state: Mapping[str, Rows]) -> None:
         """Load the weights and the state of a snapshot. Raises WeightsError if it is of another net or optimizer."""
-        if unused := weights.keys() - self.weight_rows().keys():
+        ours = by_name(weights, self.params.shapes)
+        if unused := ours.keys() - self.params.names.keys():
             raise WeightsError(f"the snapshot is of another net: {_difference((), unused)}")
-        self.load(weights, complete=True)
         mine = {t.name: t for t in self._state}
+        state = solverstate.named(state, self.weight_rows(), mine)
+        self.load(ours, complete=True)
         if mine.keys() != state.keys():
             missing, unused = mine.keys() - state.keys(), state.keys() - mine.keys()
             raise WeightsError(f"the snapshot is of another optimizer: {_difference(missing, unused)}")
         for name, tensor in mine.items():
-            if state[name].shape != tensor.shape:
+            if math.prod(state[name].shape) != tensor.size:  # Caffe's blobs may have axes that ours lack
                 raise WeightsError(f"{name} has shape {tensor.shape}, but in the snapshot {state[name].shape}")
             assign(self.machine, tensor, state[name])
 

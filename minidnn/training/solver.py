@@ -28,7 +28,7 @@ from minidnn.program import Role
 from minidnn.programs.build import named
 from minidnn.programs.fusion import kinds
 from minidnn.schema import SolverParameter
-from minidnn.training import snapshot
+from minidnn.training import snapshot, solverstate
 from minidnn.training.debug import Watch
 from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.evaluate import evaluate
@@ -40,6 +40,7 @@ from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
 from minidnn.training.solver_file import SolverFields, apart, phases, train_spec, understand
+from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -59,6 +60,7 @@ class Solver:
     weights:  a file, or arrays by "<layer>/<blob>", whose weights are loaded by layer name (fine-tuning)
     resume:   a snapshot to continue from, or "latest": the newest valid one of snapshot_prefix, if any
     setting:  how the net is run, as one value
+    ignore_unknown: whether unknown fields of files are ignored, and named in `notes`, and are no errors
     keywords: how the net is run (`Given` in training/setting.py), and solver fields, which overrule those of the file:
               max_iter=100, ...
     """
@@ -73,18 +75,20 @@ class Solver:
         weights: str | Path | Mapping[str, np.ndarray] | None = None,
         resume: str | Path | None = None,
         setting: Setting | None = None,
+        ignore_unknown: bool = False,
         **keywords: Unpack[SolverFields],
     ) -> None:
         file = Path(solver) if isinstance(solver, str | Path) else None
         given, fields = apart(keywords)
         if isinstance(solver, Net):
             fields = {"base_lr": 0.01, **fields}
-        net, tests, p = understand(solver, fields, batch)
+        dropped: list[str] = []
+        net, tests, p = understand(solver, fields, batch, dropped if ignore_unknown else None)
         if p is None:
             raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
         self.parameters = p
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
-        self.notes: list[str] = []
+        self.notes = [f"ignored: {field}" for field in dropped]
         self.resumed, before = self._find(resume)
         self.seed = _seed(given.get("seed") if setting is None else setting.seed, before, p)
         if test_data is not None and not tests:
@@ -95,6 +99,7 @@ class Solver:
             for name, (one, phase) in named(net, phases(tests), tests).items()
         }
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
+        self.notes += unobeyed((net, *tests), p, setting.device)
         self.session = Session(
             net, train_spec(p, self.seed), _phases(solver, tests), tests=tests, fed=True,
             test_loss=p.test_compute_loss, setting=setting,
@@ -205,7 +210,13 @@ class Solver:
 
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""
-        snapshot.check_writable(self.prefix, self.parameters.max_iter, self._now().nbytes)
+        suffix = solverstate.SUFFIX if self._caffes else snapshot.SUFFIX
+        snapshot.check_writable(self.prefix, self.parameters.max_iter, self._now().nbytes, suffix)
+
+    @property
+    def _caffes(self) -> bool:
+        """Whether snapshots are Caffe's own files."""
+        return self.parameters.snapshot_format == "BINARYPROTO"
 
     def _tested(self) -> Iterator[Tested | Saved]:
         for net in range(len(self.feeds) - 1):
@@ -297,7 +308,8 @@ class Solver:
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
-        path = snapshot.save(prefix, self._now())
+        model = solverstate.Model(self.net.parameter, self.session.params.layout) if self._caffes else None
+        path = snapshot.save(prefix, self._now(), model)
         self._saved = self.iteration
         return Saved(self.iteration, path)
 
@@ -361,7 +373,7 @@ class Solver:
         path, found, rejected = snapshot.latest(self.prefix)
         self.notes += [f"not resumed from {reason}" for reason in rejected]
         if found is None:
-            self.notes.append(f"no snapshot {self.prefix}_iter_*.safetensors to resume: beginning at 0")
+            self.notes.append(f"no snapshot {self.prefix}_iter_* to resume: beginning at 0")
         return path, found
 
     def _restore(self, before: snapshot.Snapshot) -> None:
@@ -370,8 +382,11 @@ class Solver:
             self.session.restore(before.weights, before.state)
         except ValueError as error:
             raise snapshot.SnapshotError(f"{self.resumed}: {error}") from error
-        self.iteration, self.position = before.iteration, before.position
         taken = self.feeds["TRAIN"].batch * self.parameters.iter_size
+        self.iteration = before.iteration
+        self.position = before.iteration * taken if before.position is None else before.position
+        if before.seed is None:
+            self.notes.append(f"the state is Caffe's own: it has no seed, so that of dropout and data is {self.seed}")
         if self.position != self.iteration * taken:
             what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
             self.notes.append(f"{taken} samples an iteration, but {what}")
@@ -410,7 +425,7 @@ def _seed(given: int | None, before: snapshot.Snapshot | None, p: SolverParamete
     """The seed of the snapshot, else the given one, else the file's; if that is negative, a fresh one, as in Caffe.
 
     Raises InvalidInput if the given seed differs from the snapshot's or does not fit 64 bits."""
-    if before:
+    if before and before.seed is not None:
         if given not in (None, before.seed):
             raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")
         return before.seed

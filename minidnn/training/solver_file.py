@@ -76,12 +76,14 @@ def understand(
     source: str | Path | SolverParameter | Net,
     fields: Mapping[str, Any] = MappingProxyType({}),
     batch: int | None = None,
+    dropped: list[str] | None = None,
 ) -> tuple[Net, tuple[Net, ...], SolverParameter | None]:
     """(net, the nets that it is tested with, solver parameters) of a solver or a net.
 
-    source: a file, the name of a shipped net or solver, or a value
-    fields: solver fields that overrule those of the solver; if `source` is a Net, they make up its solver
-    batch:  the batch size to use instead of the net's
+    source:  a file, the name of a shipped net or solver, or a value
+    fields:  solver fields that overrule those of the solver; if `source` is a Net, they make up its solver
+    batch:   the batch size to use instead of the net's
+    dropped: gets the places of unknown fields of files, which then are ignored; None: they are errors
 
     The parameters are None for a net without `fields`, and it has no tests. A solver's net is looked for in the folder
     of the solver file, then in the working folder, then among the shipped ones. Raises InvalidFile with every error of
@@ -105,12 +107,13 @@ def understand(
         if isinstance(document.data, Mapping) and document.data.keys() & {"layer", "layers", "input"}:
             if fields:
                 raise InvalidInput(f"{source} is a net: to train it takes a solver file that names it")
-            return Net.from_yaml(source, batch), (), None
+            return Net.from_file(source, batch, dropped), (), None
         if isinstance(document.data, Mapping):
             document.data = {**document.data, **fields}
         else:
             document.error((), f"expected a mapping of a net's or a solver's fields, got {shown(document.data)}")
             document.check()
+    document.dropped = dropped
     _check_names(document)
     p = check_solver(document, LAYERS, OPTIMIZERS)
     _check_rates(document, p)
@@ -142,7 +145,7 @@ def _found(document: Document, field: str, path: str, beside: Path, batch: int |
         document.error((field,), f"there is no net {path} (looked for {looked})")
         document.check()
     assert found is not None
-    return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+    return found if isinstance(found, Net) else Net.from_file(found, batch, document.dropped)
 
 
 def _tests(

@@ -98,7 +98,7 @@ def load(source: str | Path, batch: int | None = None) -> Net:
     found = find(source, batch)
     if isinstance(found, Net):
         return found if batch is None else found.with_batch(batch)
-    return Net.from_yaml(found, batch)
+    return Net.from_file(found, batch)
 
 
 def family(word: str) -> str:

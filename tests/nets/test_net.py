@@ -157,7 +157,7 @@ class TestTwoWays:
     def test_from_a_file_and_from_a_message(self, tmp_path):
         path = tmp_path / "lenet.yaml"
         path.write_text(LENET)
-        assert minidnn.load(path) == Net.from_yaml(str(path)) == LeNet() == Net.from_parameter(LeNet().parameter)
+        assert minidnn.load(path) == Net.from_file(str(path)) == LeNet() == Net.from_parameter(LeNet().parameter)
         assert minidnn.load(path, batch=2).graph("TRAIN")["conv1"].tops[0].tensor.shape == (2, 20, 6, 6)
 
     @pytest.mark.parametrize("batch", [0, -1, True, 1.5])

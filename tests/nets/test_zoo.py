@@ -23,7 +23,7 @@ NETS = [name for name in zoo.names() if not name.endswith("_solver")]
 
 def net(name: str, batch: int | None = None) -> Net:
     found = zoo.find(name, batch)
-    return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+    return found if isinstance(found, Net) else Net.from_file(found, batch)
 
 
 def learnable(name: str) -> int:

@@ -10,8 +10,9 @@ from pydantic import BaseModel
 from minidnn.layers import LAYERS
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.schema import Document, InvalidFile, LayerParameter, check_net, check_solver, load_net, parse, plain
-from minidnn.schema.checks import NOT_DONE, messages, model_of
+from minidnn.schema.checks import messages, model_of
 from minidnn.schema.common import NetState, NetStateRule
+from minidnn.schema.refused import NOT_DONE
 
 DATA = "- {name: data, type: Input, top: data, input_param: {shape: {dim: [2, 3, 8, 8]}}}\n"
 
@@ -238,17 +239,11 @@ layer:
             ("input_dim: " + "9" * 5000, "expected a plain value, got a number of 5000 characters"),
             ("name: !x y", "expected a plain value, got the tag"),
             ("? [a]\n: 1", "f.yaml:1:3: expected a field's name, got a list or mapping"),
-            ("layers: []", "f.yaml:1:1: layers: Caffe's old format (V1); write layer"),
+            ("layers: []", "f.yaml:1:1: expected a net with layers, got none"),
         ],
     )
     def test_files_that_are_no_nets(self, text, expected):
         assert any(expected in error for error in errors(text)), errors(text)
-
-    def test_caffes_own_format_is_told_to_be_one(self, tmp_path):
-        path = tmp_path / "lenet.prototxt"
-        path.write_text('layer { name: "data" }\n')
-        with pytest.raises(InvalidFile, match=r"lenet.prototxt: Caffe's prototxt; minidnn reads"):
-            load_net(path, LAYERS)
 
     def test_a_file_that_is_no_text(self, tmp_path):
         path = tmp_path / "net.yaml"
@@ -383,7 +378,7 @@ class TestSolver:
                 "base_lr: 0.1\nlr_policy: fixed\nminidnn: {plicy: x}",
                 "there is no field 'plicy' (did you mean 'policy'?)",
             ),
-            ("base_lr: 0.1\nlr_policy: fixed\nsolver_type: SGD", "Caffe's old name; write type: SGD"),
+            ("base_lr: 0.1\nlr_policy: fixed\nsolver_type: SDG", "expected 'SGD', 'NESTEROV'"),
             ("base_lr: 0.1\nlr_policy: fixed\nmomentm: 0.9", "(did you mean 'momentum'?)"),
             ("base_lr: x\nlr_policy: fixed", "s.yaml:1:10: base_lr: expected a number, got 'x'"),
         ],
@@ -408,7 +403,7 @@ class TestSolver:
 
 
 def _all_models() -> set[type[BaseModel]]:
-    from minidnn.schema import caffe, common, elements, images, moves, solver, sources
+    from minidnn.schema import caffe, common, elements, images, moves, old, solver, sources
 
-    files = (caffe, common, elements, images, moves, solver, sources)
+    files = (caffe, common, elements, images, moves, old, solver, sources)
     return {m for file in files for m in vars(file).values() if isinstance(m, type) and issubclass(m, BaseModel)}

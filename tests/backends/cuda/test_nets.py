@@ -26,7 +26,7 @@ BATCHES = {"alexnet": 256, "vgg19": 256, "googlenet": 128, "resnet50": 256, "res
 
 def ops(name: str, batch: int, phase: str, train: TrainSpec | None, format: str = "float32") -> tuple[Op, ...]:
     found = zoo.find(name, batch)
-    net = found if isinstance(found, Net) else Net.from_yaml(found, batch)
+    net = found if isinstance(found, Net) else Net.from_file(found, batch)
     return fused(differentiate(net.graph(phase, format=format), train=train), as_cuda).ops
 
 
