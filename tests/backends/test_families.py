@@ -38,7 +38,7 @@ OTHERS = {  # folder -> its files that are no family's
     "reference": {"device", "each", "kernels"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
-    "cpu.native": {"binding", "copy", "sources", "implicit_gemm", "winograd"},
+    "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
     "cpu.uncompiled": set(),
     "cuda": {
         "api", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe", "reduction",
@@ -46,7 +46,10 @@ OTHERS = {  # folder -> its files that are no family's
     },
 }  # fmt: skip
 SOURCES = {  # pattern of sources -> families without one, and those of other names
-    "cpu/native/*.c": ({"samples", "convolution"}, {"copy", "implicit_gemm", "winograd3", "winograd5"}),
+    "cpu/native/*.c": (
+        {"samples", "convolution"},
+        {"copy", "depthwise", "depthwise_filter", "implicit_gemm", "winograd3", "winograd5"},
+    ),
     "cuda/kernels/*.cu": ({"convolution", "inner_product", "bias"}, {"reduction"}),  # by cuDNN, and in reduction.cu
 }
 
