@@ -5,8 +5,10 @@ from __future__ import annotations
 from minidnn.layers.accuracy import Accuracy
 from minidnn.layers.base import Layer, Parameter, ShapeError, Site
 from minidnn.layers.batch_norm import BatchNorm
+from minidnn.layers.bias import Bias
 from minidnn.layers.concat import Concat
 from minidnn.layers.convolution import Convolution
+from minidnn.layers.deconvolution import Deconvolution
 from minidnn.layers.dropout import Dropout
 from minidnn.layers.eltwise import Eltwise
 from minidnn.layers.facts import FACTS, Facts
@@ -15,9 +17,11 @@ from minidnn.layers.inner_product import InnerProduct
 from minidnn.layers.lrn import LRN
 from minidnn.layers.pooling import Pooling
 from minidnn.layers.relu import ReLU
+from minidnn.layers.resize import Interp, Upsample
 from minidnn.layers.scale import Scale
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
 from minidnn.layers.source import Data, Input
+from minidnn.layers.spp import SPP
 
 __all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site"]
 
@@ -26,5 +30,6 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
+        Deconvolution, Bias, SPP, Interp, Upsample,
     )
 }  # fmt: skip

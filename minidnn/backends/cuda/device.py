@@ -17,6 +17,7 @@ from minidnn.backends.choice import chosen
 from minidnn.backends.cuda import (
     activation,
     bias,
+    broadcast,
     convolution,
     dropout,
     elementwise,
@@ -26,6 +27,7 @@ from minidnn.backends.cuda import (
     lrn,
     normalization,
     pooling,
+    resize,
     samples,
     update,
 )
@@ -46,6 +48,8 @@ KINDS = {
     **pooling.KINDS,
     **activation.KINDS,
     **normalization.KINDS,
+    **broadcast.KINDS,
+    **resize.KINDS,
     **lrn.KINDS,
     **dropout.KINDS,
     **elementwise.KINDS,

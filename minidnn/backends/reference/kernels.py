@@ -10,6 +10,7 @@ import numpy as np
 from minidnn.backends.reference import (
     activation,
     bias,
+    broadcast,
     convolution,
     dropout,
     elementwise,
@@ -19,6 +20,7 @@ from minidnn.backends.reference import (
     lrn,
     normalization,
     pooling,
+    resize,
     samples,
     update,
 )
@@ -33,6 +35,8 @@ KERNELS: dict[str, Kernel] = {
     **pooling.KINDS,
     **activation.KINDS,
     **normalization.KINDS,
+    **broadcast.KINDS,
+    **resize.KINDS,
     **lrn.KINDS,
     **dropout.KINDS,
     **elementwise.KINDS,

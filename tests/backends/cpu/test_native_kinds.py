@@ -7,14 +7,26 @@ import numpy as np
 import pytest
 
 from minidnn.backends.cpu import CpuDevice
-from minidnn.backends.cpu.native import activation, bias, dropout, elementwise, join, loss, lrn, pooling, update
+from minidnn.backends.cpu.native import (
+    activation,
+    bias,
+    broadcast,
+    dropout,
+    elementwise,
+    join,
+    loss,
+    lrn,
+    pooling,
+    resize,
+    update,
+)
 from minidnn.backends.cpu.native.binding import NAME
 from minidnn.backends.reference import KERNELS
 from tests.support.cpu_kinds import close, spoiled
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, expected, guarded, place, run
 
 ALL = list(examples())
-FAMILIES = (activation, bias, dropout, elementwise, join, loss, lrn, pooling, update)
+FAMILIES = (activation, bias, broadcast, dropout, elementwise, join, loss, lrn, pooling, resize, update)
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minidnn.backends.cuda import activation, dropout, elementwise, join, pooling, samples
+from minidnn.backends.cuda import activation, broadcast, dropout, elementwise, join, pooling, resize, samples
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.cuda.recipe import Execute, Launch, Space, divisor, plain
 from minidnn.backends.reference import KERNELS
@@ -94,7 +94,8 @@ def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falli
 
 
 # Kinds all of whose kernels stride over the grid: any number of blocks does. (Others give each block its share.)
-STRIDING = sorted(k for module in (activation, dropout, elementwise, join, pooling, samples) for k in module.KINDS)
+STRIDES = (activation, broadcast, dropout, elementwise, join, pooling, resize, samples)
+STRIDING = sorted(k for module in STRIDES for k in module.KINDS)
 STRIDING += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
 STRIDING += ["sgd.update", "sgd.update_each", "batch_norm.statistics", "batch_norm.statistics_each"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.support.op_examples.elements import dropouts, elementwise, sums
+from tests.support.op_examples.images import broadcasts, depthwise, resizes
 from tests.support.op_examples.losses import losses
 from tests.support.op_examples.maker import (
     Example,
@@ -33,7 +34,13 @@ __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
-OWN = (samples, slices)  # these have random numbers of their own, so that a new one changes no other's
+OWN = (
+    samples,
+    slices,
+    depthwise,
+    broadcasts,
+    resizes,
+)  # these have random numbers of their own, so that a new one changes no other's
 
 
 def examples(seed: int = 0) -> Iterator[Example]:

@@ -12,6 +12,7 @@ A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor t
 from minidnn.backends.cpu.native import (
     activation,
     bias,
+    broadcast,
     convolution,
     dropout,
     elementwise,
@@ -21,6 +22,7 @@ from minidnn.backends.cpu.native import (
     lrn,
     normalization,
     pooling,
+    resize,
     update,
 )
 from minidnn.backends.cpu.native.binding import NAME, Native, Recipes
@@ -31,6 +33,8 @@ FIRST = {
     **pooling.FIRST,
     **activation.FIRST,
     **normalization.FIRST,
+    **broadcast.FIRST,
+    **resize.FIRST,
     **lrn.FIRST,
     **dropout.FIRST,
     **elementwise.FIRST,
