@@ -45,6 +45,8 @@ FLOAT32 = {
     "scale.backward_filter": ("w0",),
     "scale.backward_bias": ("w0",),
     "scale.backward_data": ("r0",),
+    "objective.sum": ("w0",),
+    "gradient.fill": ("r0",),
     "gradient.clip": ("r1", "w0"),  # r1 and r3: the second gradient, as Scale's are
     "gradient.unscale": ("r0", "r1", "r3", "w1"),
 }

@@ -72,6 +72,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "eltwise.forward_relu",
         "eltwise.backward",
         "gradient.add",
+        "gradient.fill",
         "gradient.add_slice",
         "gradient.sum",
         "gradient.sum_relu",
@@ -80,8 +81,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "cast.forward_each",
         "cast.backward",
     ),
-    # moves of elements: tensors joined along an axis, or given another shape
+    # tensors joined along an axis and taken apart, or given another shape: Concat, Slice, Flatten, Reshape
     "join": ("concat.forward", "concat.backward", "flatten.forward", "flatten.backward"),
+    # boxes, axes in another order, tiles
+    "move": (
+        "crop.forward",
+        "crop.backward",
+        "permute.forward",
+        "permute.backward",
+        "tile.forward",
+        "tile.backward",
+    ),
+    # windows as columns, rows by their numbers
+    "gather": ("im2col.forward", "im2col.backward", "batch_reindex.forward", "batch_reindex.backward"),
     # scores against labels, and the weighted sum of all losses
     "loss": (
         "softmax.forward",
@@ -90,6 +102,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "softmax_loss.backward",
         "accuracy.forward",
         "objective.forward",
+        "objective.sum",
     ),
     # gradients of weights: collected, clipped, and applied by the optimizer
     "update": (

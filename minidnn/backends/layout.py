@@ -23,6 +23,11 @@ def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides))
 
 
+def order(axes: int) -> tuple[int, ...]:
+    """The logical axes of a tensor with so many of them, in the order of memory, the innermost last."""
+    return (0, 2, 3, 1) if axes == 4 else tuple(range(axes))
+
+
 def strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     """The strides, in elements, of the logical axes: for 4-D, those of N, C, H and W."""
     if len(shape) != 4:

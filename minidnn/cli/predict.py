@@ -94,7 +94,7 @@ def prepared(graph, path: str) -> np.ndarray:
             change = transform(param.model_copy(update={"mirror": False}), "TEST")
             change.shape(images.shape[1:], path)  # raises if the samples do not have the shape that the net needs
             return change(images, np.arange(len(images)))
-        if not node.bottoms:
+        if node.layer.inputs and not node.layer.fillers:
             return images
     raise InvalidInput("the net has no input in phase TEST")
 

@@ -11,14 +11,22 @@ from minidnn.data.transform import Transform
 
 __all__ = [
     "SOURCES", "Arrays", "DataError", "Dataset", "Loader", "Source", "Transform", "open_loader", "parse",
-    "sample_shape",
+    "shapes",
 ]  # fmt: skip
 
 
-def sample_shape(data_param: Any, transform_param: Any, phase: str) -> tuple[int, ...]:
-    """The shape of one sample after the crop, (C, H, W) or (K,). Raises DataError if the source cannot be used."""
-    source = parse(data_param.source, phase)
-    return transform(transform_param, phase).shape(source.sample_shape(), data_param.source)
+def shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape of one sample after the crop, (C, H, W) or (K,), and that of its labels, () for one.
+
+    Raises DataError if the source cannot be used, or if the transform would move pixels away from their labels."""
+    source, change = parse(data_param.source, phase), transform(transform_param, phase)
+    sample, labels = source.sample_shape(), source.label_shape()
+    if labels and (change.crop or change.mirror):
+        what = "crop_size and mirror move the pixels of a sample, but not its labels"
+        raise DataError(
+            f"{data_param.source}: {what}; give the labels a Data layer of their own with the same transform"
+        )
+    return change.shape(sample, data_param.source), labels
 
 
 def open_loader(data_param: Any, transform_param: Any, phase: str, seed: int, batch: int | None = None) -> Loader:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
@@ -39,6 +40,10 @@ class Source:
         """The shape of one raw sample, (C, H, W) or (K,). This does not read the samples, since planning needs none."""
         raise NotImplementedError
 
+    def label_shape(self) -> tuple[int, ...]:
+        """The shape of the labels of one sample, also without reading them; (): a sample has one."""
+        return ()
+
     def sample_type(self) -> str:
         """ "uint8" if all values of all samples are of that type; "float32" says nothing of their type."""
         return "float32"
@@ -68,7 +73,8 @@ class Dataset(Protocol):
     def __len__(self) -> int: ...
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The images (n, *shape), of any numeric type, and the labels (n,) int32 at these n indices."""
+        """The images (n, *shape), of any numeric type, and the labels int32 at these n indices: (n,), or (n, ...) if a
+        sample has several."""
         ...
 
 
@@ -82,19 +88,19 @@ class Arrays:
 
     @classmethod
     def of(cls, name: str, images: np.ndarray, labels: np.ndarray) -> Arrays:
-        """The dataset of images (n, C, H, W), (n, H, W) or (n, K) and labels (n,) or (n, 1).
+        """The dataset of images (n, C, H, W), (n, H, W) or (n, K) and labels (n,) or (n, ...), one or several a sample.
 
         Raises DataError if the arrays have other shapes or types, or values that cannot be samples or labels."""
         images = samples(name, images)
-        labels = labels.reshape(-1) if labels.ndim == 2 and labels.shape[1] == 1 else labels
-        if labels.ndim != 1 or labels.dtype.kind not in "iub":
-            raise DataError(
-                f"{name}: labels are {labels.dtype} of shape {labels.shape}; expected integers of shape (n,)"
-            )
+        if labels.ndim < 1 or 0 in labels.shape[1:] or labels.dtype.kind not in "iub":
+            what = f"labels are {labels.dtype} of shape {labels.shape}; expected integers of shape (n,) or (n, ...)"
+            raise DataError(f"{name}: {what}")
+        labels = labels.reshape(labels.shape[:1] + label_shape(labels.shape))
         if len(images) != len(labels):
             raise DataError(f"{name}: {len(images)} images, but {len(labels)} labels")
         if labels.min() < 0:
-            raise DataError(f"{name}: label {labels.min()} at index {labels.argmin()} is negative")
+            at = np.unravel_index(labels.argmin(), labels.shape)[0]
+            raise DataError(f"{name}: label {labels.min()} at index {at} is negative")
         if labels.max() > np.iinfo(np.int32).max:
             raise DataError(f"{name}: label {labels.max()} at index {labels.argmax()} is no class number: 2^31 or more")
         return cls(name, images, labels.astype(np.int32))
@@ -111,6 +117,11 @@ class Arrays:
 
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         return self.images[indices], self.labels[indices]
+
+
+def label_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of the labels of one sample, of an array of labels of this shape (n, ...): () if it has one."""
+    return shape[1:] if math.prod(shape[1:]) != 1 else ()
 
 
 def numbers(name: str, shape: tuple[int, ...], dtype: np.dtype) -> None:

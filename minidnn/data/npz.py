@@ -19,7 +19,7 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from minidnn.data.dataset import Arrays, DataError, Source, numbers
+from minidnn.data.dataset import Arrays, DataError, Source, label_shape, numbers
 
 IMAGES, LABELS = ("x", "images"), ("y", "labels")  # the names that these arrays may have
 USED = (*IMAGES, *LABELS)
@@ -43,6 +43,10 @@ class Npz(Source):
 
     def sample_shape(self):
         return sample_shape(self.path)
+
+    def label_shape(self):
+        shape, _ = _pick(self.path, headers(self.path), *LABELS)
+        return label_shape(shape)
 
     def sample_type(self):
         return sample_type(self.path)

@@ -5,23 +5,32 @@ from __future__ import annotations
 from minidnn.layers.accuracy import Accuracy
 from minidnn.layers.base import Layer, Parameter, ShapeError, Site
 from minidnn.layers.batch_norm import BatchNorm
+from minidnn.layers.batch_reindex import BatchReindex
 from minidnn.layers.bias import Bias
 from minidnn.layers.concat import Concat
 from minidnn.layers.convolution import Convolution
+from minidnn.layers.crop import Crop
 from minidnn.layers.deconvolution import Deconvolution
 from minidnn.layers.dropout import Dropout
 from minidnn.layers.eltwise import Eltwise
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.layers.flatten import Flatten
+from minidnn.layers.im2col import Im2col
 from minidnn.layers.inner_product import InnerProduct
 from minidnn.layers.lrn import LRN
+from minidnn.layers.parameter import ParameterLayer
+from minidnn.layers.permute import Permute
 from minidnn.layers.pooling import Pooling
 from minidnn.layers.relu import ReLU
+from minidnn.layers.reshape import Reshape
 from minidnn.layers.resize import Interp, Upsample
 from minidnn.layers.scale import Scale
+from minidnn.layers.slice import Slice
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
-from minidnn.layers.source import Data, Input
+from minidnn.layers.source import Data, DummyData, Input, MemoryData
+from minidnn.layers.split import Silence, Split
 from minidnn.layers.spp import SPP
+from minidnn.layers.tile import Tile
 
 __all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site"]
 
@@ -30,6 +39,8 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
+        Slice, Crop, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
+        MemoryData, DummyData, ParameterLayer,
         Deconvolution, Bias, SPP, Interp, Upsample,
     )
 }  # fmt: skip

@@ -18,7 +18,8 @@ from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Role, Tensor
 
 Shape = tuple[int, ...]
-SampleShape = Callable[[Any, Any, str], Shape]  # (data_param, transform_param, phase) -> one sample's shape
+# (data_param, transform_param, phase) -> the shapes of one sample and of its labels; () if a sample has one label
+Shapes = Callable[[Any, Any, str], tuple[Shape, Shape]]
 ELEMENTS = 2**45  # the most float32 elements that a process can address with 47 bits
 
 
@@ -30,7 +31,7 @@ class ShapeError(BadInput, ValueError):
 class Parameter:
     """A learnable blob, or (learnable=False) a running statistic. `blob_shape` is Caffe's shape in files."""
 
-    name: str  # "w", "b", "gamma", "mean"; the tensor is "<layer>.<name>"
+    name: str  # "w", "b", "gamma", "mean"
     shape: Shape
     filler: Any = None  # a FillerParameter (schema/common.py), or None for zeros
     lr_mult: float = 1.0
@@ -38,6 +39,7 @@ class Parameter:
     learnable: bool = True
     blob_shape: Shape | None = None
     float32: bool = False  # whether also in a 16-bit net ops read it, and write its gradient, in float32
+    tensor: str = ""  # the name of its tensor if layers share it (nets/sharing.py); "": "<layer>.<name>"
 
 
 @dataclass(eq=False)
@@ -131,11 +133,17 @@ class Layer:
     # in place may then read y instead of its own top in its backward.
     keeps_sign: ClassVar[bool] = False
     loss: ClassVar[bool] = False  # whether the first top has loss_weight 1 by default
+    needs: ClassVar[tuple[str, ...]] = ()  # fields of `param` that the message leaves out for other types
     also: ClassVar[tuple[str, ...]] = ()  # further message fields of the type, which a layer reads from `spec`
     message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, if the schema has none
     batch_field: ClassVar[str | None] = None  # the field of `param` that holds the batch size
     labels: ClassVar[int | None] = None  # the bottom that holds class numbers; bottom 0 then holds a score per class
-    may_hold_labels: ClassVar[bool] = False  # whether tops become labels if other layers read them as labels
+    indices: ClassVar[int | None] = None  # the bottom that holds numbers of rows, int32
+    still: ClassVar[tuple[int, ...]] = ()  # the bottoms that take no gradient
+    moves: ClassVar[bool] = False  # whether the tops have elements of bottom 0, of whatever type: labels stay labels
+    same: ClassVar[bool] = False  # whether the tops are the bottom itself, under other names: no op, no tensor
+    # Whether the tops are inputs of the program. A top that other layers read as labels then holds labels, int32.
+    inputs: ClassVar[bool] = False
     probabilities: ClassVar[bool] = False  # whether the top holds a probability per class
 
     def __init__(self, spec: Any, param: Any, phase: str) -> None:
@@ -150,7 +158,7 @@ class Layer:
         return spec
 
     @classmethod
-    def with_images(cls, spec: Any, side: int, sample_shape: SampleShape) -> Any:
+    def with_images(cls, spec: Any, side: int, shapes_of: Shapes) -> Any:
         """`spec` with images of `side` x `side` pixels, if the layer gives images; else `spec` itself."""
         return spec
 
@@ -159,8 +167,13 @@ class Layer:
         """(data_param, transform_param) of a layer that reads its samples from a source; else None."""
         return None
 
-    def ask(self, sample_shape: SampleShape) -> None:
-        """Called before `shapes`: a layer that reads from a source asks `sample_shape` for its samples' shape."""
+    @property
+    def fillers(self) -> tuple[Any, ...]:
+        """A filler for each top, of a layer whose tops are filled anew for each batch; None: zeros."""
+        return ()
+
+    def ask(self, shapes_of: Shapes) -> None:
+        """Called before `shapes`: a layer that reads from a source asks for the shapes of a sample and its labels."""
 
     def classes(self, bottoms: Sequence[Shape]) -> int | None:
         """The number of classes that labels must stay below; None: the layer has no labels, or takes any label."""
@@ -249,6 +262,23 @@ def padded(shape: Shape, pad: tuple[int, int]) -> Shape:
     """A shape (N, C, H, W) with padding on all four sides of each image."""
     n, c, h, w = shape
     return n, c, h + 2 * pad[0], w + 2 * pad[1]
+
+
+def windows(
+    shape: Shape, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int], dilation: Sequence[int]
+) -> list[int]:
+    """How many windows fit below and beside each other: floor((H + 2p - (d(k-1) + 1)) / s) + 1, and so for W. Raises
+    ShapeError if none does."""
+    found = []
+    for h, k, s, p, d in zip(shape[2:], kernel, stride, pad, dilation, strict=True):
+        reach = d * (k - 1) + 1
+        if h + 2 * p < reach:
+            raise ShapeError(
+                f"a window of {reach} (kernel {k}, dilation {d}) does not fit into {h} + 2 x {p} (pad) "
+                f"of its bottom {text(shape)}"
+            )
+        found.append((h + 2 * p - reach) // s + 1)
+    return found
 
 
 def addressable(shape: Shape, what: str) -> Shape:

@@ -13,12 +13,7 @@ from minidnn.program import Op
 @dataclass(frozen=True)
 class ConcatAttrs:
     axis: int
-
-
-@dataclass(frozen=True)
-class ConcatGradientAttrs:
-    axis: int
-    starts: tuple[int, ...]  # per written gradient, the place along the axis where it begins in dy
+    starts: tuple[int, ...]  # per part, the place along the axis where it begins in the whole
 
 
 class Concat(Layer):
@@ -30,7 +25,7 @@ class Concat(Layer):
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         first = bottoms[0]
-        axis = positive_axis(self.param.axis, first)
+        axis = positive_axis(self.param.along, first)
         for i, shape in enumerate(bottoms):
             if len(shape) != len(first) or any(
                 a != b for k, (a, b) in enumerate(zip(shape, first, strict=True)) if k != axis
@@ -41,16 +36,21 @@ class Concat(Layer):
                 )
         return [(*first[:axis], sum(shape[axis] for shape in bottoms), *first[axis + 1 :])]
 
+    def places(self, s: Site) -> tuple[int, tuple[int, ...]]:
+        """(the axis, where each bottom begins along it)"""
+        axis = positive_axis(self.param.along, s.x[0].shape)
+        return axis, (0, *accumulate(x.shape[axis] for x in s.x[:-1]))
+
     def forward(self, s: Site) -> Iterable[Op]:
         (y,) = s.y
-        yield s.op("concat.forward", s.x, [y], ConcatAttrs(positive_axis(self.param.axis, y.shape)), flops=y.size)
+        axis, starts = self.places(s)
+        yield s.op("concat.forward", s.x, [y], ConcatAttrs(axis, starts), flops=y.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
         """One op writes all wanted gradients, each from its own part of dy."""
         (dy,) = s.arriving
-        axis = positive_axis(self.param.axis, dy.shape)
-        starts = accumulate([x.shape[axis] for x in s.x], initial=0)
-        wanted = [(start, dx) for start, dx in zip(starts, s.dx, strict=False) if dx]
-        attrs = ConcatGradientAttrs(axis, tuple(start for start, _ in wanted))
+        axis, starts = self.places(s)
+        wanted = [(start, dx) for start, dx in zip(starts, s.dx, strict=True) if dx]
+        attrs = ConcatAttrs(axis, tuple(start for start, _ in wanted))
         writes = [dx for _, dx in wanted]
         yield s.op("concat.backward", [dy], writes, attrs, flops=sum(dx.size for dx in writes))

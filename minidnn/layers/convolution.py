@@ -17,6 +17,7 @@ from minidnn.layers.base import (
     padded,
     parametric_backward,
     text,
+    windows,
 )
 from minidnn.program import Op
 
@@ -35,24 +36,18 @@ class Convolution(Layer):
 
     type = "Convolution"
     field_name = "convolution_param"
+    needs = ("num_output",)
 
     def attrs(self) -> ConvolutionAttrs:
         p = self.param
         return ConvolutionAttrs(p.pair("kernel"), p.pair("stride"), p.pair("pad"), p.pair("dilation"), p.group)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        n, c, *size = images(bottoms[0])
-        a, out = self.attrs(), []
+        n, c, *_ = images(bottoms[0])
+        a = self.attrs()
         if c % a.group:
             raise ShapeError(f"group {a.group} does not divide the {c} channels of its bottom {text(bottoms[0])}")
-        for h, k, s, p, d in zip(size, a.kernel, a.stride, a.pad, a.dilation, strict=True):
-            reach = d * (k - 1) + 1
-            if h + 2 * p < reach:
-                raise ShapeError(
-                    f"a window of {reach} (kernel {k}, dilation {d}) does not fit into {h} + 2 x {p} (pad) "
-                    f"of its bottom {text(bottoms[0])}"
-                )
-            out.append((h + 2 * p - reach) // s + 1)
+        out = windows(bottoms[0], a.kernel, a.stride, a.pad, a.dilation)
         addressable(padded(bottoms[0], a.pad), "its padded bottom")
         return [(n, self.param.num_output, *out)]
 

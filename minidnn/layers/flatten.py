@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from minidnn.layers.base import Layer, Shape, ShapeError, Site, positive_axis
+from minidnn.layers.base import Shape, ShapeError, Site, positive_axis
+from minidnn.layers.moving import Moving, in_order
 from minidnn.program import Op
 
 
-class Flatten(Layer):
+class Flatten(Moving):
     """Caffe's Flatten: joins the axes from `axis` to `end_axis`, both included. It is an op, since it moves bytes on a
-    device that stores images in another order than (N, C, H, W)."""
+    device that stores images in another order than (N, C, H, W). Where it moves none, both tensors may share bytes."""
 
     type = "Flatten"
     field_name = "flatten_param"
@@ -25,7 +26,9 @@ class Flatten(Layer):
         return [(*shape[:first], math.prod(shape[first : last + 1]), *shape[last + 1 :])]
 
     def forward(self, s: Site) -> Iterable[Op]:
-        yield s.op("flatten.forward", s.x, s.y, flops=s.x[0].size)
+        (x,), (y,) = s.x, s.y
+        yield s.op("flatten.forward", [x], [y], inplace=in_order(x, y), flops=x.size)
 
     def backward(self, s: Site) -> Iterable[Op]:
-        yield s.op("flatten.backward", s.arriving, s.wanted, flops=s.x[0].size)
+        (dy,), (dx,) = s.arriving, s.wanted
+        yield s.op("flatten.backward", [dy], [dx], inplace=in_order(dy, dx), flops=dx.size)

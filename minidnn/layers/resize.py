@@ -60,8 +60,8 @@ class Interp(_Resize):
 
     def attrs(self, shape: Shape) -> ResizeAttrs:
         old, new = self.cropped(shape), self.shapes([shape])[0][2:]
-        step = tuple(h - 1 if n > 1 else 0 for h, n in zip(old, new, strict=True))
-        return ResizeAttrs("BILINEAR", step, tuple(max(1, n - 1) for n in new), (-self.param.pad_beg,) * 2)
+        (h, rows), (w, columns) = ((h - 1 if n > 1 else 0, max(1, n - 1)) for h, n in zip(old, new, strict=True))
+        return ResizeAttrs("BILINEAR", (h, w), (rows, columns), (-self.param.pad_beg,) * 2)
 
 
 class Upsample(_Resize):

@@ -54,6 +54,13 @@ def of(values: np.ndarray | Rows) -> Rows:
     return Rows(array.shape, array.dtype, pieces)
 
 
+def equal(a: Rows, b: Rows) -> bool:
+    """Whether these, of one shape, hold the same numbers."""
+    if a.dtype != b.dtype:  # their pieces are not the same rows
+        return np.array_equal(a.whole(), b.whole())
+    return all(np.array_equal(x, y) for x, y in zip(a.pieces(), b.pieces(), strict=True))
+
+
 def full(shape: tuple[int, ...], value: float, dtype: np.dtype) -> Rows:
     """Rows in which each element has this value."""
     parts = [(last - first, *shape[1:]) for first, last in split(shape, dtype.itemsize)]

@@ -1,43 +1,19 @@
-"""Layers without bottoms, Input and Data: they have no ops, and their tops are the inputs of the program."""
+"""Layers without bottoms whose tops are the inputs of the program; they have no ops. A source fills those of Data, the
+caller those of Input and MemoryData, and fillers those of DummyData (training/feeds.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from minidnn.layers.base import Layer, SampleShape, Shape, ShapeError, Site
+from minidnn.layers.base import Layer, Shape, ShapeError, Shapes, Site
 from minidnn.program import Op
+from minidnn.schema.common import BlobShape
 
 
-class Input(Layer):
-    """Caffe's Input: the file gives the shapes of the tops, one for all of them or one for each."""
-
-    type = "Input"
-    field_name = "input_param"
+class _Source(Layer):
     bottoms = (0, 0)
-    tops = (1, None)
-    may_hold_labels = True
-
-    @classmethod
-    def with_batch(cls, spec, batch):
-        shapes = tuple(s.model_copy(update={"dim": (batch, *s.dim[1:])}) for s in spec.input_param.shape)
-        return spec.model_copy(update={"input_param": spec.input_param.model_copy(update={"shape": shapes})})
-
-    @classmethod
-    def with_images(cls, spec, side, sample_shape):
-        given = spec.input_param.shape
-        if all(len(s.dim) != 4 for s in given):
-            return spec
-        shapes = tuple(s.model_copy(update={"dim": (*s.dim[:2], side, side)}) if len(s.dim) == 4 else s for s in given)
-        return spec.model_copy(update={"input_param": spec.input_param.model_copy(update={"shape": shapes})})
-
-    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
-        given, tops = self.param.shape, len(self.spec.top)
-        if len(given) not in (1, tops):
-            raise ShapeError(f"expected one input_param.shape, or {tops} for {tops} tops; got {len(given)}")
-        if not all(shape.dim for shape in given):
-            raise ShapeError("expected an input_param.shape whose first dim is the batch, got one without a dim")
-        return [tuple(given[i if len(given) > 1 else 0].dim) for i in range(tops)]
+    inputs = True
 
     def forward(self, s: Site) -> Iterable[Op]:
         return ()
@@ -46,26 +22,137 @@ class Input(Layer):
         return ()
 
 
-class Data(Layer):
-    """Caffe's Data: the first top is a batch of samples, the optional second top (N,) int32 their labels."""
+class Input(_Source):
+    """Caffe's Input: the file gives the shapes of the tops, one for all of them or one for each."""
+
+    type = "Input"
+    field_name = "input_param"
+    tops = (1, None)
+
+    @classmethod
+    def with_shapes(cls, spec: Any, change: Callable[[Shape], Shape]) -> Any:
+        """`spec` with each shape changed."""
+        param = getattr(spec, cls.field_name or "")
+        shapes = tuple(s.model_copy(update={"dim": change(s.dim)}) for s in param.shape)
+        return spec.model_copy(update={cls.field_name: param.model_copy(update={"shape": shapes})})
+
+    @classmethod
+    def with_batch(cls, spec, batch):
+        return cls.with_shapes(spec, lambda shape: (batch, *shape[1:]))
+
+    @classmethod
+    def with_images(cls, spec, side, shapes_of):
+        if all(len(s.dim) != 4 for s in getattr(spec, cls.field_name).shape):
+            return spec
+        return cls.with_shapes(spec, lambda shape: (*shape[:2], side, side) if len(shape) == 4 else shape)
+
+    def given(self) -> tuple[BlobShape, ...]:
+        """The shapes in the message, one for all tops or one for each."""
+        return self.param.shape
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        given, tops, what = self.given(), len(self.spec.top), f"{self.field_name}.shape"
+        if len(given) not in (1, tops):
+            raise ShapeError(f"expected one {what}, or {tops} for {tops} tops; got {len(given)}")
+        if not all(shape.dim for shape in given):
+            raise ShapeError(f"expected an {what} whose first dim is the batch, got one without a dim")
+        return [tuple(given[i if len(given) > 1 else 0].dim) for i in range(tops)]
+
+
+class DummyData(Input):
+    """Caffe's DummyData: each top has a shape and a filler. The values of a constant filler never change. Others are
+    drawn anew for each batch, by the seed and the batch's number; so a run can be repeated."""
+
+    type = "DummyData"
+    field_name = "dummy_data_param"
+
+    @classmethod
+    def with_batch(cls, spec, batch):
+        old = len(spec.dummy_data_param.num)
+        return _changed(spec, num=(batch,) * old) if old else super().with_batch(spec, batch)
+
+    @classmethod
+    def with_images(cls, spec, side, shapes_of):
+        old = len(spec.dummy_data_param.num)
+        sides = (side,) * old
+        return _changed(spec, height=sides, width=sides) if old else super().with_images(spec, side, shapes_of)
+
+    def given(self):
+        """The shapes; num, channels, height and width are their old form."""
+        p = self.param
+        old = p.num, p.channels, p.height, p.width
+        if not any(old):
+            return p.shape
+        counts = {len(dims) for dims in old}
+        if p.shape or 0 in counts or len(counts - {1}) > 1:
+            raise ShapeError("expected either shape, or num, channels, height and width, one of each for each top")
+        whole = [dims * (max(counts) // len(dims)) for dims in old]
+        return tuple(BlobShape(dim=dims) for dims in zip(*whole, strict=True))
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        fillers, tops = len(self.param.data_filler), len(self.spec.top)
+        if fillers not in (0, 1, tops):
+            raise ShapeError(f"expected no data_filler, one, or {tops} for {tops} tops; got {fillers}")
+        return super().shapes(bottoms)
+
+    @property
+    def fillers(self) -> tuple[Any, ...]:
+        given, tops = self.param.data_filler or (None,), len(self.spec.top)
+        return given if len(given) == tops else given * tops
+
+
+def _changed(spec: Any, **fields: Any) -> Any:
+    """The spec of a DummyData layer with other values in these fields of its message."""
+    return spec.model_copy(update={"dummy_data_param": spec.dummy_data_param.model_copy(update=fields)})
+
+
+class MemoryData(_Source):
+    """Caffe's MemoryData: samples (N, C, H, W) and labels (N,), from arrays that the caller gives."""
+
+    type = "MemoryData"
+    field_name = "memory_data_param"
+    tops = (2, 2)
+    batch_field = "batch_size"
+
+    @classmethod
+    def with_batch(cls, spec, batch):
+        param = spec.memory_data_param.model_copy(update={"batch_size": batch})
+        return spec.model_copy(update={"memory_data_param": param})
+
+    @classmethod
+    def with_images(cls, spec, side, shapes_of):
+        param = spec.memory_data_param.model_copy(update={"height": side, "width": side})
+        return spec.model_copy(update={"memory_data_param": param})
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        p = self.param
+        return [(p.batch_size, p.channels, p.height, p.width), (p.batch_size,)]
+
+    def dtypes(self, bottoms: Sequence[str]) -> list[str]:
+        return ["float32", "int32"]
+
+
+class Data(_Source):
+    """Caffe's Data: the first top is a batch of samples, the optional second top int32 their labels, (N,) if there is
+    one per sample."""
 
     type = "Data"
     field_name = "data_param"
     also = ("transform_param",)
-    bottoms = (0, 0)
     tops = (1, 2)
     batch_field = "batch_size"
 
     sample: Shape  # of one transformed sample; `ask` sets it
+    label: Shape = ()  # of the labels of one sample
 
     @classmethod
     def with_batch(cls, spec, batch):
         return spec.model_copy(update={"data_param": spec.data_param.model_copy(update={"batch_size": batch})})
 
     @classmethod
-    def with_images(cls, spec, side, sample_shape):
+    def with_images(cls, spec, side, shapes_of):
         """Another size needs another source, so the images are made up."""
-        shape = sample_shape(spec.data_param, spec.transform_param, "TRAIN")
+        shape, _ = shapes_of(spec.data_param, spec.transform_param, "TRAIN")
         if len(shape) != 3:
             return spec
         data = spec.data_param.model_copy(update={"source": f"synthetic:{shape[0]}x{side}x{side}"})
@@ -76,18 +163,12 @@ class Data(Layer):
     def source(self) -> tuple[Any, Any]:
         return self.param, self.spec.transform_param
 
-    def ask(self, sample_shape: SampleShape) -> None:
-        self.sample = sample_shape(*self.source, self.phase)
+    def ask(self, shapes_of: Shapes) -> None:
+        self.sample, self.label = shapes_of(*self.source, self.phase)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         n = self.param.batch_size
-        return [(n, *self.sample), (n,)][: len(self.spec.top)]
+        return [(n, *self.sample), (n, *self.label)][: len(self.spec.top)]
 
     def dtypes(self, bottoms: Sequence[str]) -> list[str]:
         return ["float32", "int32"][: len(self.spec.top)]
-
-    def forward(self, s: Site) -> Iterable[Op]:
-        return ()
-
-    def backward(self, s: Site) -> Iterable[Op]:
-        return ()

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from minidnn.layers.base import Layer, Shape, ShapeError, Site, images, text
-from minidnn.layers.concat import ConcatAttrs, ConcatGradientAttrs
+from minidnn.layers.concat import ConcatAttrs
 from minidnn.layers.facts import Facts
+from minidnn.layers.moving import in_order
 from minidnn.layers.pooling import PoolingAttrs, index_of, saved_of
 from minidnn.program import Op, Pass, Role, Tensor
 
@@ -49,24 +50,23 @@ class SPP(Layer):
             index = [index_of(s, pooled, attrs, f"index{level}")] if attrs.saved == "index" else []
             flops = pooled.size * attrs.kernel[0] * attrs.kernel[1]
             yield s.op("pooling.forward", [x], [pooled, *index], attrs, flops=flops, name=f"pool{level}")
-            yield s.op("flatten.forward", [pooled], [flat[level]], flops=pooled.size, name=f"flatten{level}")
+            pairs, name = in_order(pooled, flat[level]), f"flatten{level}"
+            yield s.op("flatten.forward", [pooled], [flat[level]], None, pairs, pooled.size, name)
         if len(flat) > 1:
-            yield s.op("concat.forward", flat, [y], ConcatAttrs(1), flops=y.size, name="concat")
+            yield s.op("concat.forward", flat, [y], begins(flat), flops=y.size, name="concat")
 
     def backward(self, s: Site) -> Iterable[Op]:
         (x,), (dy,), (dx,) = s.x, s.arriving, s.wanted
         flat = self.parts(s, dy, "flat.grad", Role.GRADIENT)
         if len(flat) > 1:
-            starts = tuple(accumulate((t.shape[1] for t in flat[:-1]), initial=0))
-            attrs = ConcatGradientAttrs(1, starts)
-            yield s.op("concat.backward", [dy], flat, attrs, flops=dy.size, name="backward_concat")
+            yield s.op("concat.backward", [dy], flat, begins(flat), flops=dy.size, name="backward_concat")
         total: Tensor | None = None
         for level, pooling in enumerate(self.levels(x.shape, s.facts)):
             dpooled, last = self.pooled(s, level, "pool.grad", Role.GRADIENT), level == len(flat) - 1
             part = dx if len(flat) == 1 else Tensor(f"{dx.name}.level{level}", dx.shape, dx.dtype, Role.GRADIENT)
             saved = saved_of(s, x, self.pooled(s, level, "pool", Role.ACTIVATION), pooling, f"index{level}")
-            name = f"backward_flatten{level}"
-            yield s.op("flatten.backward", [flat[level]], [dpooled], flops=dpooled.size, name=name)
+            pairs, name = in_order(flat[level], dpooled), f"backward_flatten{level}"
+            yield s.op("flatten.backward", [flat[level]], [dpooled], None, pairs, dpooled.size, name)
             flops = dpooled.size * (pooling.kernel[0] * pooling.kernel[1] if pooling.method == "AVE" else 1)
             reads, name = [*saved, dpooled], f"backward_pool{level}"
             yield s.op("pooling.backward", reads, [part], pooling, flops=flops, name=name)
@@ -91,3 +91,8 @@ class SPP(Layer):
             Tensor(f"{s.layer}.{name}{level}", (n, c * 4**level), whole.dtype, role)
             for level in range(self.param.pyramid_height)
         ]
+
+
+def begins(parts: Sequence[Tensor]) -> ConcatAttrs:
+    """Where each of the flattened levels begins in the top."""
+    return ConcatAttrs(1, tuple(accumulate((t.shape[1] for t in parts[:-1]), initial=0)))

@@ -27,10 +27,11 @@ COMMON = ("include", "exclude", "param", "loss_weight", "propagate_down")
 PREFIX = {
     "Convolution": "conv", "Pooling": "pool", "InnerProduct": "ip", "ReLU": "relu", "LRN": "norm", "Softmax": "prob",
     "BatchNorm": "bn", "Dropout": "drop", "SoftmaxWithLoss": "loss", "Accuracy": "accuracy", "Input": "data",
-    "Deconvolution": "deconv", "Upsample": "up",
+    "BatchReindex": "reindex", "Deconvolution": "deconv", "Upsample": "up",
 }  # fmt: skip
 ONCE = ("SoftmaxWithLoss", "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
-TOPS = {"Data": ("data", "label")}  # default tops of types that have more than one
+# default tops of types that have not one
+TOPS: dict[str, tuple[str, ...]] = {"Data": ("data", "label"), "MemoryData": ("data", "label"), "Silence": ()}
 
 _writing: ContextVar[Writer | None] = ContextVar("writing", default=None)
 

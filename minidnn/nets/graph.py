@@ -1,18 +1,21 @@
 """A net resolved for one phase: layers with their tensors, shapes and parameters.
 
 Blobs are versioned: the top of an in-place layer is a new Blob of the same name. So a name may mean several values, but
-a Blob is one value. A Blob with several consumers is Caffe's implicit Split.
+a Blob is one value. A Blob with several consumers is Caffe's implicit Split. The tops of an explicit Split are Blobs
+with the tensor of its bottom.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from minidnn.formats import floating
-from minidnn.layers.base import Layer, Parameter, SampleShape, Shape, ShapeError, addressable
+from minidnn.layers.base import Layer, Parameter, ShapeError, Shapes, addressable
 from minidnn.layers.fillers import check_fill
+from minidnn.nets.sharing import Sharing
 from minidnn.program import Role, Tensor
 from minidnn.schema import InvalidFile, LayerParameter
 from minidnn.visible import visible
@@ -34,6 +37,10 @@ class Node:
     @property
     def name(self) -> str:
         return self.layer.name
+
+    def tensor_name(self, p: Parameter) -> str:
+        """The name of the tensor of one of its parameters."""
+        return p.tensor or f"{self.name}.{p.name}"
 
     def __repr__(self) -> str:
         return f"{self.name} ({self.layer.type})"
@@ -73,6 +80,16 @@ class Graph:
         """The blobs without consumers."""
         return [blob for blob in self.blobs if not blob.consumers]
 
+    @property
+    def compared(self) -> frozenset[Tensor]:
+        """The labels that layers only compare with scores; the labels of an embedding are read as they are."""
+        uses: dict[Tensor, bool] = {}
+        for node in self.layers:
+            for i, blob in enumerate(node.bottoms):
+                if blob.tensor.role is Role.LABEL:
+                    uses[blob.tensor] = uses.get(blob.tensor, True) and node.layer.labels == i > 0
+        return frozenset(t for t, only in uses.items() if only)
+
     def __getitem__(self, layer: str) -> Node:
         for node in self.layers:
             if node.name == layer:
@@ -86,7 +103,7 @@ class Graph:
             bottoms, tops = " ".join(b.name for b in node.bottoms), " ".join(map(repr, node.tops))
             rows.append([visible(cell) for cell in (node.name, node.layer.type, bottoms, tops)])
         widths = [max((len(row[i]) for row in rows), default=0) for i in range(3)]
-        lines = ["  ".join((*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3])) for row in rows]
+        lines = ["  ".join((*(c.ljust(w) for c, w in zip(row, widths, strict=False)), row[3])).rstrip() for row in rows]
         return "\n".join([visible(f"{self.name or 'net'} ({self.phase})"), *lines])
 
 
@@ -96,7 +113,8 @@ def resolve(
     specs: Sequence[LayerParameter],
     types: dict[str, type[Layer]],
     place: Callable[[LayerParameter], str],
-    sample: SampleShape,
+    shapes_of: Shapes,
+    owners: Mapping[str, str] = MappingProxyType({}),
     force_backward: bool = False,
     format: str = "float32",
     whole: str = "",
@@ -105,35 +123,39 @@ def resolve(
 
     types:  layer classes by `type`
     place:  the place of a layer in its file, for errors
-    sample: the shape of a source's samples
+    shapes_of: the shapes of a source's samples and labels
+    owners: the layers that own the named parameters (nets/sharing.py)
     format: the number format of samples, from which the formats of all tops follow
     whole:  the place of the net in its file
 
     Raises ShapeError, which names the layer, its bottoms and the layers that make them. Raises InvalidFile for reserved
     names and wrong `param` lists, and passes errors of `sample` on.
     """
+    sharing = Sharing(specs, owners)
     current: dict[str, Blob] = {}
     nodes: list[Node] = []
     for spec in specs:
         layer = types[spec.type](spec, getattr(spec, types[spec.type].field_name or "", None), phase)
         node = Node(layer, tuple(current[b] for b in spec.bottom), place=place(spec))
         try:
-            layer.ask(sample)
+            layer.ask(shapes_of)
         except ValueError as error:
             raise type(error)(f"{node.place}: layer {spec.name!r}: {error}") from None
         bottoms = [b.tensor.shape for b in node.bottoms]
         try:
             shapes = [tuple(shape) for shape in layer.shapes(bottoms)]
             dtypes = list(layer.dtypes(_one_format(layer, [b.tensor.dtype for b in node.bottoms])))
-            node.parameters = tuple(layer.parameters(bottoms))
+            node.parameters = sharing.resolved(spec, layer.parameters(bottoms))
             for top, shape in zip(spec.top, shapes, strict=False):
                 addressable(shape, f"its top {top!r}")
             for p in node.parameters:
                 addressable(p.shape, f"its parameter {p.name}")
                 check_fill(p.filler, p.blob_shape or p.shape, f"its parameter {p.name}")
-            for i, top in enumerate(spec.top if layer.may_hold_labels else ()):
-                if _is_label(top, specs, types):
-                    shapes[i], dtypes[i] = (_count(top, shapes[i]),), "int32"
+            for i, top in enumerate(spec.top if layer.inputs else ()):
+                labels = _holds_labels(top, dtypes[i] == "int32", specs, types)
+                dtypes[i] = "int32" if labels else "float32"
+                if labels and math.prod(shapes[i]) == shapes[i][0]:  # one per sample
+                    shapes[i] = shapes[i][:1]
         except ShapeError as error:
             raise ShapeError(f"{node.place}: {_described(node)}: {error}") from None
         if len(shapes) != len(spec.top) or len(dtypes) != len(spec.top):
@@ -144,12 +166,14 @@ def resolve(
         tops = []
         for top, shape, dtype in zip(spec.top, shapes, dtypes, strict=True):
             role = Role.ACTIVATION
-            if layer.bottoms == (0, 0):
+            if layer.inputs:
                 if top in RESERVED:
                     raise InvalidFile([f"{node.place}: layer {spec.name!r}: {top!r} is a name of minidnn's own"])
                 role = Role.LABEL if dtype == "int32" else Role.INPUT
-                dtype = format if dtype == "float32" else dtype
-            tops.append(Blob(top, Tensor(_tensor_name(layer, top), shape, dtype, role), node))
+            if not node.bottoms and dtype == "float32":
+                dtype = format
+            made = Tensor(_tensor_name(layer, top), shape, dtype, role)
+            tops.append(Blob(top, node.bottoms[0].tensor if layer.same else made, node))
         for blob in node.bottoms:
             blob.consumers.append(node)
         node.tops = tuple(tops)
@@ -159,16 +183,21 @@ def resolve(
 
 
 def check_shared(graph: Graph, other: Graph) -> None:
-    """Raise ShapeError if a layer's parameter has different shapes in two phases, which share it."""
-    theirs = {(n.name, p.name): p.shape for n in other.layers for p in n.parameters}
+    """Raise ShapeError if a layer's parameter differs between two phases, which share it: it has another shape, or
+    layers share it in one phase alone."""
+    theirs = {(n.name, p.name): (p.shape, n.tensor_name(p)) for n in other.layers for p in n.parameters}
     for node in graph.layers:
         for p in node.parameters:
-            shape = theirs.get((node.name, p.name), p.shape)
+            mine = p.shape, node.tensor_name(p)
+            (shape, tensor), what = theirs.get((node.name, p.name), mine), f"its {p.name} is"
             if shape != p.shape:
-                raise ShapeError(
-                    f"{node.place}: layer {node.name!r}: its {p.name} is {p.shape} in phase {graph.phase}, "
-                    f"but {shape} in phase {other.phase}"
-                )
+                what += f" {p.shape} in phase {graph.phase}, but {shape} in phase {other.phase}"
+            elif tensor != mine[1]:
+                what += f" {mine[1]} in phase {graph.phase}, but {tensor} in phase {other.phase}: "
+                what += "give it the same name in `param`, after the same layer, in both"
+            else:
+                continue
+            raise ShapeError(f"{node.place}: layer {node.name!r}: {what}")
 
 
 def _one_format(layer: Layer, bottoms: list[str]) -> list[str]:
@@ -180,24 +209,35 @@ def _one_format(layer: Layer, bottoms: list[str]) -> list[str]:
 
 
 def _tensor_name(layer: Layer, top: str) -> str:
-    if layer.bottoms == (0, 0):
+    if layer.inputs:
         return top
     return f"{layer.name}.y" if len(layer.spec.top) == 1 else f"{layer.name}.{top}"
 
 
-def _is_label(top: str, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
-    """Whether a top holds class numbers: it is called "label", or all layers that read it read it as their labels."""
-    if top == "label":
-        return True
-    uses = [types[other.type].labels == i for other in specs for i, bottom in enumerate(other.bottom) if bottom == top]
-    return bool(uses) and all(uses)
+def _holds_labels(top: str, otherwise: bool, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]) -> bool:
+    """Whether a top holds whole numbers: the layers that read it read it as labels, or as numbers of rows. If none
+    reads it, it does if it is called "label", or `otherwise`. Raises ShapeError if one layer reads it as labels, and
+    another as numbers."""
+    uses = {i in (kind.labels, kind.indices): name for kind, i, name in _uses(top, specs, types)}
+    if len(uses) == 2:
+        what = f"layer {uses[True]!r} reads {top!r} as labels, layer {uses[False]!r} as numbers"
+        raise ShapeError(f"{what}: give them a top each")
+    return next(iter(uses), otherwise or top == "label")
 
 
-def _count(top: str, shape: Shape) -> int:
-    """The number of labels in a top of this shape. Raises ShapeError unless there is one per sample."""
-    if math.prod(shape) != shape[0]:
-        raise ShapeError(f"{top} holds labels, one per sample: expected shape ({shape[0]},), got {shape}")
-    return shape[0]
+def _uses(
+    top: str, specs: Sequence[LayerParameter], types: dict[str, type[Layer]]
+) -> Iterator[tuple[type[Layer], int, str]]:
+    """(type of layer, number of the bottom, the layer's name) where a top's values are read, also under another name.
+    A layer without tops reads nothing."""
+    for other in specs:
+        kind = types[other.type]
+        for i in [i for i, bottom in enumerate(other.bottom) if bottom == top]:
+            if kind.same or (kind.moves and i == 0):
+                for renamed in other.top:
+                    yield from _uses(renamed, specs, types)
+            elif kind.tops != (0, 0):
+                yield kind, i, other.name
 
 
 def _described(node: Node) -> str:

@@ -21,13 +21,16 @@ from minidnn.layers.fillers import fill
 from minidnn.layers.rows import Rows
 from minidnn.nets.define import written
 from minidnn.nets.graph import Graph, check_shared, resolve
+from minidnn.nets.sharing import owners
 from minidnn.schema import (
+    PHASES,
     CheckedNet,
     Document,
     InvalidFile,
     LayerParameter,
     NetParameter,
     NetState,
+    Problem,
     check_net,
     dump,
     parse,
@@ -49,7 +52,7 @@ class Net:
 
     def __init__(self, *positional: Any, **arguments: Any) -> None:
         """The arguments are those of `define`. If `define` takes no `batch`, a `batch` replaces the batch sizes that it
-        gives. Raises InvalidFile with every error, and TypeError if there is no `define`."""
+        gives. Raises as `from_yaml`, and TypeError if there is no `define`."""
         define = getattr(self, "define", None)
         if define is None:
             raise TypeError("a Net comes from Net.from_yaml(path), or from a subclass that has a method `define`")
@@ -66,31 +69,33 @@ class Net:
 
     @classmethod
     def from_yaml(cls, path: str | Path, batch: int | None = None) -> Net:
-        """The net of a file; `batch` replaces its batch sizes. Raises InvalidFile with every error and its place."""
+        """The net of a file; `batch` replaces its batch sizes. Raises InvalidFile with every error and its place, and
+        ShapeError for a layer that cannot take its bottoms, in either phase."""
         return Net._of(check_net(read(path), LAYERS), batch)
 
     @classmethod
     def from_text(cls, text: str, batch: int | None = None, source: str = "net.yaml") -> Net:
-        """The net of a file's text; `source` is its name in errors. Raises InvalidFile."""
+        """The net of a file's text; `source` is its name in errors. Raises as `from_yaml`."""
         return Net._of(check_net(parse(text, source), LAYERS), batch)
 
     @classmethod
     def from_parameter(cls, parameter: NetParameter, batch: int | None = None) -> Net:
-        """The net of a message, such as a solver's `net_param`. Raises InvalidFile."""
+        """The net of a message, such as a solver's `net_param`. Raises as `from_yaml`."""
         return Net._of(check_net(Document(_file(parameter)), LAYERS), batch)
 
     @classmethod
     def from_document(cls, document: Document, at: tuple[str | int, ...] = (), batch: int | None = None) -> Net:
-        """The net in a field of a file, such as a solver's `net_param`. Raises InvalidFile."""
+        """The net in a field of a file, such as a solver's `net_param`. Raises as `from_yaml`."""
         return Net._of(check_net(document, LAYERS, at), batch)
 
     @staticmethod
-    def _of(checked: CheckedNet, batch: int | None) -> Net:
+    def _of(checked: CheckedNet, batch: int | None, made: bool = True) -> Net:
         net = Net.__new__(Net)
-        net._take(checked, batch)
+        net._take(checked, batch, made)
         return net
 
-    def _take(self, checked: CheckedNet, batch: int | None = None) -> None:
+    def _take(self, checked: CheckedNet, batch: int | None = None, made: bool = True) -> None:
+        """`made`: whether the net is new; of one that is changed, a phase is resolved when it is used."""
         parameter = checked.parameter if batch is None else _with_batch(checked.parameter, batch)
         self.parameter = parameter
         self.name = parameter.name
@@ -98,6 +103,7 @@ class Net:
         self.force_backward = parameter.force_backward
         self._checked = checked
         self._graphs: dict[tuple[str, NetState, str], Graph] = {}
+        self._resolved = {phase: graph for phase in PHASES if made and (graph := self._first(phase))}
 
     # ---- as a value
 
@@ -112,18 +118,18 @@ class Net:
 
     def with_batch(self, batch: int) -> Net:
         """This net with another batch size in each Data and Input layer."""
-        return Net._of(replace(self._checked, parameter=self.parameter), batch)
+        return Net._of(replace(self._checked, parameter=self.parameter), batch, made=False)
 
     def with_images(self, side: int) -> Net:
         """This net with square images of `side` pixels a side from each Data and Input layer.
 
         The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
-        return Net._of(replace(self._checked, parameter=_with_images(self.parameter, side)), None)
+        return Net._of(replace(self._checked, parameter=_with_images(self.parameter, side)), None, made=False)
 
     def with_state(self, state: NetState) -> Net:
         """This net with another level and other stages."""
         parameter = self.parameter.model_copy(update={"state": state})
-        return Net._of(replace(self._checked, parameter=parameter), None)
+        return Net._of(replace(self._checked, parameter=parameter), None, made=False)
 
     def to_yaml(self) -> str:
         """The text of a file that gives an equal net."""
@@ -150,26 +156,45 @@ class Net:
         state = state or self.parameter.state
         key = (phase, state, named(format))
         if key not in self._graphs:
-            graph = self._resolved(phase, state, format)
+            first = self._resolved.pop(phase, None) if key == (phase, self.parameter.state, "float32") else None
+            graph = first or self._checked_graph(phase, state, format)
             for other in self._graphs.values():
                 check_shared(graph, other)
             self._graphs[key] = graph
         return self._graphs[key]
 
-    def _resolved(self, phase: str, state: NetState, format: str) -> Graph:
+    def _first(self, phase: str) -> Graph | None:
+        """The graph of a phase where the net is made, so that its errors of shape are told there. None if layers do not
+        fit together in this phase, which may never be used, or if its data cannot be read, which may come later."""
+        from minidnn.data import DataError
+
+        if self._problems(phase, self.parameter.state):
+            return None
+        try:
+            return self._resolve(phase, self.parameter.state, "float32")
+        except DataError:
+            return None
+
+    def _problems(self, phase: str, state: NetState) -> list[Problem]:
+        return wiring(zip(self.layers, self._checked.paths, strict=True), LAYERS, phase, state)
+
+    def _checked_graph(self, phase: str, state: NetState, format: str) -> Graph:
+        if problems := self._problems(phase, state):
+            where = self._checked.document.where
+            raise InvalidFile([f"{where(p.path)}: in phase {phase}, {p.message}" for p in problems])
+        return self._resolve(phase, state, format)
+
+    def _resolve(self, phase: str, state: NetState, format: str) -> Graph:
         document = self._checked.document
-        placed = list(zip(self.layers, self._checked.paths, strict=True))
-        problems = wiring(placed, LAYERS, phase, state)
-        if problems:
-            raise InvalidFile([f"{document.where(p.path)}: in phase {phase}, {p.message}" for p in problems])
-        here = {id(layer): path for layer, path in placed}
+        here = {id(layer): path for layer, path in zip(self.layers, self._checked.paths, strict=True)}
         return resolve(
             self.name or "",
             phase,
             [layer for layer in self.layers if layer.included(phase, state)],
             LAYERS,
             lambda layer: document.place(here[id(layer)]),
-            _sample_shape,
+            _shapes,
+            owners(self.layers),
             self.force_backward,
             format,
             document.place(self._checked.at),
@@ -178,16 +203,17 @@ class Net:
     def initial(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, np.ndarray]:
         """The first values of the phase's parameters by tensor name, float32. They depend on seed and name alone."""
         drawn = self.drawn(seed, phase, state)
-        shapes = {f"{n.name}.{p.name}": p.shape for n in self.graph(phase, state).layers for p in n.parameters}
+        shapes = {n.tensor_name(p): p.shape for n in self.graph(phase, state).layers for p in n.parameters}
         return {name: drawn[name].whole().reshape(shape) for name, shape in shapes.items()}
 
     def drawn(self, seed: int = 0, phase: str = "TRAIN", state: NetState | None = None) -> dict[str, Rows]:
         """Like `initial`, but drawn a few rows at a time, in Caffe's blob shapes."""
-        return {
-            (name := f"{node.name}.{p.name}"): fill(p.filler, p.blob_shape or p.shape, seed, name)
-            for node in self.graph(phase, state).layers
-            for p in node.parameters
-        }
+        found: dict[str, Rows] = {}
+        for node in self.graph(phase, state).layers:
+            for p in node.parameters:
+                if (name := node.tensor_name(p)) not in found:  # of layers that share it, the first has the filler
+                    found[name] = fill(p.filler, p.blob_shape or p.shape, seed, name)
+        return found
 
 
 def _file(parameter: NetParameter) -> dict[str, Any]:
@@ -206,13 +232,13 @@ def _with_batch(parameter: NetParameter, batch: int) -> NetParameter:
 
 
 def _with_images(parameter: NetParameter, side: int) -> NetParameter:
-    layers = tuple(LAYERS[layer.type].with_images(layer, side, _sample_shape) for layer in parameter.layer)
+    layers = tuple(LAYERS[layer.type].with_images(layer, side, _shapes) for layer in parameter.layer)
     if all(new is old for new, old in zip(layers, parameter.layer, strict=True)):
         raise InvalidFile([f"net {parameter.name}: no Data or Input layer gives images, (N, C, H, W)"])
     return parameter.model_copy(update={"layer": layers})
 
 
-def _sample_shape(data_param: Any, transform_param: Any, phase: str) -> Shape:
-    from minidnn.data import sample_shape
+def _shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[Shape, Shape]:
+    from minidnn.data import shapes
 
-    return tuple(sample_shape(data_param, transform_param, phase))
+    return shapes(data_param, transform_param, phase)

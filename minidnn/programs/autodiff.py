@@ -1,7 +1,8 @@
 """Differentiation: a resolved graph becomes a Program, forward, loss, backward and updates in one linear list.
 
 Each layer decides what its backward reads, under the given Facts (layers/base.py). This module decides which gradients
-are wanted, and how they add up at forks. programs/updates.py decides what happens to the gradients of weights.
+are wanted. programs/gradients.py adds them up at forks. programs/updates.py decides what happens to the gradients of
+weights.
 
 In a graph of a 16-bit format (formats.py) parameters stay float32: a layer reads a copy of them in the format, made by
 a cast op. A loss works in float32 on a copy of the scores, and another cast op brings its gradient back to the format.
@@ -21,6 +22,7 @@ from minidnn.formats import floating
 from minidnn.layers.base import Parameter, Site
 from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Program, Role, Tensor
+from minidnn.programs.gradients import Gradients
 from minidnn.programs.updates import ITERATION, OBJECTIVE, RATE, SCALE, TrainSpec, Updates
 
 if TYPE_CHECKING:
@@ -30,14 +32,22 @@ OWN = ".own"  # suffix of a gradient that a layer writes and that must still be 
 
 
 class NotTrainable(BadInput, ValueError):
-    """A valid graph that cannot be differentiated as asked: it has no loss, or `keep` names an input."""
+    """A valid graph that cannot be differentiated as asked: it has no loss, a layer below it has no gradient, or `keep`
+    names an input."""
 
 
 @dataclass(frozen=True)
 class ObjectiveAttrs:
-    """The weights of the tops whose weighted sum is the objective, in the order of the op's reads."""
+    """The weights of the losses whose weighted sum is the objective, in the order of the op's reads."""
 
     weights: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class FillAttrs:
+    """The op fills a gradient with this value, times the loss's scale if it reads one."""
+
+    value: float
 
 
 @dataclass(eq=False)
@@ -65,7 +75,7 @@ def differentiate(
 
     Without `train` there are no updates, and the program carries the gradients of all parameters.
     `keep`: activations that become outputs of the program, too. Raises NotTrainable if a TRAIN graph has no loss, if a
-    layer that is no loss has a loss_weight, or if `keep` names an input of the net.
+    layer without a gradient lies between a loss and what learns, or if `keep` names an input of the net.
     """
     return _Differentiation(graph, facts or Facts(), train, keep).program()
 
@@ -79,10 +89,9 @@ class _Differentiation:
         self.keep = tuple(keep)
         self.ops: list[Op] = []
         self.forks = self._forks() if self.training and facts.fork == "copy" else {}
-        self.lowered = [self._site(node) for node in graph.layers]
-        self.partials: Counter[Tensor] = Counter()  # per activation: how many partial gradients it will get
-        self.arrived: Counter[Tensor] = Counter()  # per activation: how many it has got
-        self.gradient: dict[Tensor, Tensor] = {}  # per activation: the sum of those
+        self.copies: set[Tensor] = set()  # those that casts make
+        self.lowered = [self._site(node) for node in graph.layers if not node.layer.same]
+        self.gradients = Gradients(facts, self.ops.append)
         self.carried: list[Tensor] = [t for low in self.lowered for t in low.parameters.values()]
         self.scaled = self.training and train is not None and graph.format == "float16"
         if self.scaled:
@@ -90,19 +99,21 @@ class _Differentiation:
         self.updates = Updates(train, self.scaled, self.ops.append) if train is not None else None
 
     def program(self) -> Program:
+        weights = self._weights() if self.training else {}
+        losses: dict[Tensor, float] = {}
         for low in self.lowered:
             self.ops += low.casts
             self.ops += low.node.layer.forward(low.site)
+            losses.update((self._loss(low, t), weights[t]) for t in low.site.y if t in weights)
             for t in low.site.y:
                 if t in self.forks:
                     layer = f"{t.name}_split"
                     self._emit(layer, "split.forward", Pass.FORWARD, [t], [self.forks[t]], name=f"{layer}.forward")
         if self.training:
-            weights = self._weights()
-            attrs = ObjectiveAttrs(tuple(weights.values()))
-            self._emit("objective", "objective.forward", Pass.LOSS, weights, [OBJECTIVE], attrs)
+            attrs = ObjectiveAttrs(tuple(losses.values()))
+            self._emit("objective", "objective.forward", Pass.LOSS, losses, [OBJECTIVE], attrs)
             self._plan(weights)
-            self._backward()
+            self._backward(weights)
             if self.updates is not None:
                 self.updates.finish()
                 self.carried += self.updates.carried
@@ -116,7 +127,8 @@ class _Differentiation:
 
     def _forks(self) -> dict[Tensor, Tensor]:
         """For each activation with several consumers, the copy of it that they read."""
-        forked = [b.tensor for b in self.graph.blobs if len(b.consumers) > 1]
+        readers = Counter(b.tensor for node in self.graph.layers if not node.layer.same for b in node.bottoms)
+        forked = [t for t, n in readers.items() if n > 1]
         return {t: Tensor(f"{t.name}_split", t.shape, t.dtype) for t in forked if t.role is Role.ACTIVATION}
 
     def _site(self, node: Node) -> _Lowered:
@@ -132,6 +144,9 @@ class _Differentiation:
             if not floating(t.dtype) or t.dtype == format:
                 return t
             new, kind = Tensor(copy, t.shape, format, role), "cast.forward"
+            if new in self.copies:  # an earlier layer that shares the parameter has made it
+                return new
+            self.copies.add(new)
             casts.append(Op(f"{node.name}.cast_{what}", kind, node.name, Pass.FORWARD, (t,), (new,), flops=t.size))
             return new
 
@@ -152,25 +167,31 @@ class _Differentiation:
         return _Lowered(node, site, bottoms, parameters, casts, learned)
 
     def _weights(self) -> dict[Tensor, float]:
-        """The weight in the objective of each top that has one. Raises NotTrainable if none has, or if one belongs to a
-        layer that is no loss."""
+        """The weight in the objective of each top that has one. Raises NotTrainable if none has, or if one holds
+        labels."""
         found = {}
         for low in self.lowered:
-            layer = low.node.layer
             for i, t in enumerate(low.site.y):
-                weight = layer.loss_weight(i)
-                if weight and not layer.loss:
-                    raise NotTrainable(
-                        f"{low.node.place}: layer {low.node.name} has a loss_weight, but {layer.type} is no loss: "
-                        f"end in a loss layer"
-                    )
-                if weight:
-                    found[t] = weight
+                if not (weight := low.node.layer.loss_weight(i)):
+                    continue
+                if not floating(t.dtype):
+                    what = f"its top {low.node.tops[i].name!r} has a loss_weight, but holds labels"
+                    raise NotTrainable(f"{low.node.place}: layer {low.node.name}: {what}")
+                found[t] = weight
         if not found:
             raise NotTrainable(
                 f"{self.graph.place}: net {self.graph.name} has no loss to train with: no layer has a loss_weight"
             )
         return found
+
+    def _loss(self, low: _Lowered, t: Tensor) -> Tensor:
+        """The sum of a top that has a loss_weight, one float32 number; the top itself if that is all that it is."""
+        if t.shape == (1,) and t.dtype == "float32":
+            return t
+        total = Tensor(f"{t.name}.sum", (1,))
+        name = f"{low.node.name}.sum_{t.name}"
+        self._emit(low.node.name, "objective.sum", Pass.LOSS, [t], [total], flops=t.size, name=name)
+        return total
 
     # ---- backward
 
@@ -178,13 +199,17 @@ class _Differentiation:
         """Decide which layers have a backward, and into which bottoms.
 
         A layer has one if a loss is above it and a parameter in or below it learns. A gradient that is forced (of the
-        data) counts like such a parameter. A layer's `propagate_down` overrules the choice for its bottoms."""
+        data) counts like such a parameter. A layer's `propagate_down` overrules the choice for its bottoms, and
+        `force_backward` overrules that, as in Caffe."""
         wanted: set[Tensor] = set()
         force = self.facts.first_dx or self.graph.force_backward
         for low in self.lowered:
-            given = low.node.layer.spec.propagate_down
-            low.into = [given[i] if i < len(given) else t in wanted for i, t in enumerate(low.bottoms)]
-            if low.learned or any(low.into) or (force and not low.bottoms):
+            given, still = low.node.layer.spec.propagate_down, low.node.layer.still
+            low.into = [t in wanted for t in low.bottoms]
+            for i, said in enumerate(given):
+                low.into[i] = said or (low.into[i] and self.graph.force_backward)
+            low.into = [want and i not in still for i, want in enumerate(low.into)]
+            if low.learned or any(low.into) or (force and low.node.layer.inputs):
                 wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
         reached = set(weights)
         for low in reversed(self.lowered):
@@ -192,36 +217,61 @@ class _Differentiation:
             if low.backward:
                 into = [t for t, want in zip(low.bottoms, low.into, strict=True) if want]
                 reached.update(into)
-                self.partials.update(into)
+                for t in into:
+                    self.gradients.expect(t, _gradient(t))
+                for p in low.learned:
+                    w = low.parameters[p.name]
+                    self.gradients.expect(w, parameter_gradient(w, p, self.graph.format))
+                for t in () if low.node.layer.loss else low.site.y:
+                    if t in weights:
+                        self.gradients.expect(t, _gradient(t))
 
-    def _backward(self) -> None:
+    def _backward(self, weights: dict[Tensor, float]) -> None:
         for low in reversed(self.lowered):
             if not low.backward:
                 continue
             site = low.site
-            site.dy = [self.gradient.get(t) for t in site.y]
+            for t in () if low.node.layer.loss else site.y:
+                if t in weights:
+                    self._seed(low, t, weights[t])
+            site.dy = [self.gradients.of(t) for t in site.y]
             dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
-            dp = {p.name: parameter_gradient(low.parameters[p.name], p, self.graph.format) for p in low.learned}
+            by = f"part.{low.node.name}"
+            dp = {p.name: self.gradients.part(low.parameters[p.name], by) for p in low.learned}
             site.dx = [t and self._own(low, t, x) for t, x in zip(dx, site.x, strict=True)]
             site.dp = {name: self._own(low, dp[name], p) if name in dp else None for name, p in site.p.items()}
-            self.ops += low.node.layer.backward(site)
+            try:
+                self.ops += low.node.layer.backward(site)
+            except ValueError as error:  # it has no gradient
+                raise NotTrainable(f"{low.node.place}: {error}") from None
             for p in low.learned:
-                dw = self._out(low, site.dp[p.name], dp[p.name])
-                if self.updates is None:
-                    self.carried.append(dw)
-                else:
-                    self.updates.complete(low.node.name, p, low.parameters[p.name], dw)
+                w = low.parameters[p.name]
+                if self.gradients.arrive(w, self._out(low, site.dp[p.name], dp[p.name]), low.node.name):
+                    self._complete(low.node.name, p, w)
             for i, t in enumerate(low.bottoms):
                 if (gradient := dx[i]) is not None:
-                    self._arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
+                    self.gradients.arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
+
+    def _seed(self, low: _Lowered, t: Tensor, weight: float) -> None:
+        """The part of a top's gradient that is its loss_weight: the same number for each element."""
+        part = self.gradients.part(t, low.node.name)
+        reads, name = [SCALE] if self.scaled else [], f"{low.node.name}.fill_{part.name}"
+        self._emit(low.node.name, "gradient.fill", Pass.BACKWARD, reads, [part], FillAttrs(weight), name=name)
+        self.gradients.arrive(t, part, low.node.name)
+
+    def _complete(self, layer: str, p: Parameter, w: Tensor) -> None:
+        """The gradient of a weight is complete: without updates the program carries it."""
+        dw = self.gradients.of(w)
+        assert dw is not None
+        if self.updates is None:
+            self.carried.append(dw)
+        else:
+            self.updates.complete(layer, p, w, dw)
 
     def _part(self, low: _Lowered, i: int) -> Tensor:
         """A new tensor for the gradient of a bottom: the whole gradient, or at a fork the part from this consumer."""
         t = low.bottoms[i]
-        name = f"{t.name}.grad"
-        if self.partials[t] > 1:
-            name += f".{low.node.name}" + (f".{i}" if low.bottoms.count(t) > 1 else "")
-        return Tensor(name, t.shape, t.dtype, Role.GRADIENT)
+        return self.gradients.part(t, low.node.name + (f".{i}" if low.bottoms.count(t) > 1 else ""))
 
     def _own(self, low: _Lowered, gradient: Tensor, of: Tensor) -> Tensor:
         """The tensor that the layer writes for that gradient: `gradient` itself, or one still to be cast or scaled.
@@ -244,35 +294,16 @@ class _Differentiation:
         )  # fmt: skip
         return gradient
 
-    def _arrive(self, t: Tensor, dx: Tensor, layer: str) -> None:
-        """Add a partial gradient to the sum of the earlier ones, if any. The add op belongs to the layer that wrote
-        this partial gradient, and runs right after that layer's backward."""
-        before = self.gradient.get(t)
-        self.gradient[t] = dx
-        self.arrived[t] += 1
-        if before is None:
-            return
-        k, last = self.arrived[t], self.arrived[t] == self.partials[t]
-        total = Tensor(f"{t.name}.grad" if last else f"{t.name}.grad.sum{k}", t.shape, t.dtype, Role.GRADIENT)
-        inplace = [(before, total), (dx, total)]
-        if self.facts.sum == "copy":  # the parts are added up in a tensor of its own
-            inplace = [(before, total)] if k > 2 else []
-        self._emit(
-            layer, "gradient.add", Pass.BACKWARD, [before, dx], [total], None, inplace, t.size,
-            name=f"{layer}.add_{total.name}",
-        )  # fmt: skip
-        self.gradient[t] = total
-
     # ---- the whole
 
     def _assemble(self) -> Program:
         """The Program of all ops: inputs are those that ops read, outputs the ends of the net and `keep`."""
         read = {t for op in self.ops for t in op.reads}
-        sources = [t for low in self.lowered if not low.bottoms for t in low.site.y]
+        sources = [t for low in self.lowered if low.node.layer.inputs for t in low.site.y]
         for t in self.keep:
             if t in sources:
                 raise NotTrainable(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
-        ends = [b.tensor for low in self.lowered if low.bottoms for b in low.node.tops if not b.consumers]
+        ends = [b.tensor for b in self.graph.outputs if b.tensor not in sources]
         if self.training:  # of tops without consumers only single numbers (losses, accuracies) leave the device
             ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]
         name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase
@@ -298,9 +329,14 @@ def _survivor(blob: Blob) -> Tensor:
     return blob.tensor
 
 
+def _gradient(t: Tensor) -> Tensor:
+    """The tensor "<activation>.grad", in its shape and format."""
+    return Tensor(f"{t.name}.grad", t.shape, t.dtype, Role.GRADIENT)
+
+
 def parameter_tensor(node: Node, p: Parameter) -> Tensor:
     """The tensor "<layer>.<parameter>", float32: a PARAM, or STATE if it is a running statistic."""
-    return Tensor(f"{node.name}.{p.name}", p.shape, role=Role.PARAM if p.learnable else Role.STATE)
+    return Tensor(node.tensor_name(p), p.shape, role=Role.PARAM if p.learnable else Role.STATE)
 
 
 def parameter_gradient(w: Tensor, p: Parameter, format: str) -> Tensor:

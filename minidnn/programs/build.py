@@ -104,6 +104,6 @@ def last(graph: Graph, name: str) -> Blob | None:
 
 
 def _scores(graph: Graph) -> list[Tensor]:
-    """The activations that a loss or an accuracy compares with labels: the net's answers about its samples."""
-    compared = [node for node in graph.layers if any(b.tensor.role is Role.LABEL for b in node.bottoms)]
+    """The activations that a loss or an accuracy compares with labels or targets: the net's answers about samples."""
+    compared = [n for n in graph.layers if n.layer.loss or any(b.tensor.role is Role.LABEL for b in n.bottoms)]
     return [b.tensor for node in compared for b in node.bottoms if b.tensor.role is Role.ACTIVATION]

@@ -42,7 +42,7 @@ def with_raw_inputs(program: Program, graph: Graph) -> Program:
     inputs: dict[Tensor, tuple[Tensor, ...]] = {t: (t,) for t in program.inputs}
     ops, taken = [], {t.name for t in program.tensors}
     for node in graph.layers:
-        for t in [b.tensor for b in node.tops if not node.bottoms and b.tensor.role is Role.INPUT]:
+        for t in _samples(node):
             op = _transform(node, t) if t in inputs else None
             if op is not None and not any(r.name in taken for r in op.reads):
                 inputs[t] = op.reads
@@ -51,6 +51,13 @@ def with_raw_inputs(program: Program, graph: Graph) -> Program:
     made = replace(program, ops=(*ops, *program.ops), inputs=reads, carried=(*program.carried, *reads))
     made.check()
     return made
+
+
+def _samples(node: Node) -> list[Tensor]:
+    """The inputs of a layer that are samples as they come from a source or from arrays."""
+    tops = node.tops if node.layer.inputs and not node.layer.fillers else ()
+    found = [b.tensor for b in (tops[:1] if node.layer.source else tops)]
+    return [t for t in found if t.role is Role.INPUT]
 
 
 def raw_inputs(program: Program, data: Tensor) -> tuple[Tensor, Tensor] | None:

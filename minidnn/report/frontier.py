@@ -64,7 +64,8 @@ def picture(rows: Sequence[Row], bounds: Sequence[tuple[int, float]], title: str
     bounds: (bytes, the least seconds within them)
     """
     least = min((s for _, s in bounds), default=0.0)
-    top = min(HIGHEST * least, 1.05 * max(r["seconds"] for r in rows))
+    ours = [r["seconds"] for r in rows if r["policy"] == BUDGETED]
+    top = min(max(HIGHEST * least, 1.05 * max(ours, default=0)), 1.05 * max(r["seconds"] for r in rows))
     beyond = (bounds[-1][0] - bounds[0][0]) * 0.04
     colours = coloured(r["policy"] for r in rows)
     lines = {policy: _falling([r for r in rows if r["policy"] == policy and r["seconds"] <= top]) for policy in colours}

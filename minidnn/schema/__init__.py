@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from minidnn.schema.caffe import LayerParameter, NetParameter
-from minidnn.schema.checks import CheckedNet, check_net, check_solver, load_net, load_solver, message_of, wiring
+from minidnn.schema.checks import (
+    PHASES,
+    CheckedNet,
+    Problem,
+    check_net,
+    check_solver,
+    load_net,
+    load_solver,
+    message_of,
+    wiring,
+)
 from minidnn.schema.common import FillerParameter, NetState
 from minidnn.schema.document import Document, InvalidFile, dump, parse, read, shown
 from minidnn.schema.message import Message, Repeated
@@ -11,6 +21,7 @@ from minidnn.schema.plain import plain
 from minidnn.schema.solver import SolverParameter
 
 __all__ = [
+    "PHASES",
     "CheckedNet",
     "Document",
     "FillerParameter",
@@ -19,6 +30,7 @@ __all__ = [
     "Message",
     "NetParameter",
     "NetState",
+    "Problem",
     "Repeated",
     "SolverParameter",
     "check_net",

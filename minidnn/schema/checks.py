@@ -1,9 +1,9 @@
 """From a document's plain values to checked messages; all errors of a file are collected on the way.
 
 The schema may not import the layers, so callers hand in the layer types (`types`: name -> layer class). Of a class it
-reads `bottoms`, `tops`, `in_place`, `field_name` (the type's message), `also` (further messages that the type takes)
-and `message` (the model of a message that is not in the schema). Callers also hand in the optimizers
-(`optimizers`: type -> class); the schema uses their `fields` and `problems`.
+reads `bottoms`, `tops`, `in_place`, `field_name` (the type's message), `needs` (fields that the type must have in it),
+`also` (further messages that the type takes) and `message` (the model of a message that is not in the schema). Callers
+also hand in the optimizers (`optimizers`: type -> class); the schema uses their `fields` and `problems`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,6 @@ NOT_DONE: dict[str, dict[str, str]] = {
     "NetParameter": {"layers": "Caffe's old format (V1); write layer, with types as in Convolution"},
     "NetState": {"phase": "no field of a file; the command or the Solver chooses the phase"},
     "LayerParameter": dict.fromkeys(("phase", "blobs"), _NOT_DONE),
-    "ParamSpec": {"share_mode": _NOT_DONE},
     "FillerParameter": {},
     "DataParameter": dict.fromkeys(("rand_skip", "force_encoded_color"), _NOT_DONE)
     | dict.fromkeys(("scale", "mirror", "crop_size", "mean_file"), "belongs into transform_param")
@@ -45,7 +44,6 @@ NOT_DONE: dict[str, dict[str, str]] = {
         ("scale_bias", "scale_filler", "bias_filler", "engine"),
         "a fork's field, not Caffe's; the affine part is a Scale layer",
     ),
-    "ConcatParameter": {"concat_dim": "Caffe's old name; write axis"},
     "SolverParameter": dict.fromkeys(
         (
             "train_net_param", "test_net_param", "test_compute_loss", "snapshot_diff", "snapshot_format",
@@ -248,6 +246,10 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
             extra[field] = _message(document, own[field], {}, (*at, field))
         elif field not in own and given.get(field) is None and LayerParameter.model_fields[field].default is None:
             given[field] = _message(document, message_of(types[kind], field), data.get(field, {}), (*at, field))
+    for name in getattr(types[kind], "needs", ()) if known else ():
+        message = data.get(types[kind].field_name, {})
+        if isinstance(message, Mapping) and name not in message:
+            document.error((*at, types[kind].field_name, name), "required, but not given", True)
     layer = _message(document, LayerParameter, {**given, **extra}, at)
     if not known:
         return None
@@ -328,7 +330,7 @@ def wiring(
     problems: list[Problem] = []
     names: set[str] = set()
     makers: dict[str, str] = {}  # blob -> the layer that made it first
-    shared: dict[str, str] = {}  # name of a parameter in `param` -> the first layer that has it
+    given: dict[tuple[str, str], tuple[float, str]] = {}  # multiplier of a named parameter -> its value, by which layer
     for layer, path in layers:
         if not layer.included(phase, state):
             continue
@@ -358,9 +360,14 @@ def wiring(
                 wrong("top", i, what=f"blob {top!r} is made already, by layer {makers[top]!r}")
             makers.setdefault(top, layer.name)
         for i, spec in enumerate(layer.param):
-            if spec.name and shared.setdefault(spec.name, layer.name) != layer.name:
-                what = f"layer {shared[spec.name]!r} has a parameter {spec.name!r} too; minidnn shares none"
-                wrong("param", i, "name", what=what)
+            if spec.name and spec.name in (other.name for other in layer.param[:i]):
+                wrong("param", i, "name", what=f"another parameter of the layer is called {spec.name!r}")
+            for field in ("lr_mult", "decay_mult") if spec.name else ():
+                mine = getattr(spec, field), layer.name
+                value, by = given.setdefault((spec.name, field), mine) if spec.has(field) else mine
+                if value != mine[0]:
+                    what = f"layer {by!r} shares {spec.name!r} and gives it {value:g}, got {mine[0]:g}"
+                    wrong("param", i, field, what=f"{what}; give one of both, or the same")
         if len(layer.loss_weight) > max(len(layer.top), 1):
             wrong("loss_weight", what=f"expected at most one per top, {len(layer.top)}; got {len(layer.loss_weight)}")
         if layer.propagate_down and len(layer.propagate_down) != len(layer.bottom):

@@ -26,6 +26,13 @@ class FillerParameter(Message):
     variance_norm: Literal["FAN_IN", "FAN_OUT", "AVERAGE"] = field(8, "FAN_IN")
 
 
+def few_axes(dim: tuple[int, ...]) -> tuple[int, ...]:
+    """The lengths themselves. Raises ValueError if there are more than 32 of them."""
+    if len(dim) > AXES:
+        raise ValueError(f"expected at most {AXES} axes, got {len(dim)}")
+    return dim
+
+
 class BlobShape(Message):
     """The lengths of a blob's axes, at most 32 of them."""
 
@@ -34,9 +41,7 @@ class BlobShape(Message):
     @field_validator("dim")
     @classmethod
     def _axes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
-        if len(value) > AXES:
-            raise ValueError(f"expected at most {AXES} axes, got {len(value)}")
-        return value
+        return few_axes(value)
 
 
 class NetState(Message):
@@ -67,8 +72,10 @@ class NetStateRule(Message):
 
 
 class ParamSpec(Message):
-    """An entry of a layer's `param` list: factors of learning rate and weight decay for one parameter."""
+    """An entry of a layer's `param` list: factors of learning rate and weight decay for one parameter. Layers share the
+    parameters whose entries have one name (nets/sharing.py)."""
 
     name: str = field(1, "")
+    share_mode: Literal["STRICT", "PERMISSIVE"] = field(2, "STRICT")  # either way, minidnn wants equal shapes
     lr_mult: float = field(3, 1.0)
     decay_mult: float = field(4, 1.0)

@@ -20,7 +20,7 @@ def _one_form(message: Message, what: str, name: str) -> None:
 
 
 class ConvolutionParameter(Message):
-    num_output: Positive = field(1)
+    num_output: Positive = field(1, 0)  # Im2col has none; the other types need it (`needs` of their classes)
     bias_term: bool = field(2, True)
     pad: Repeated[Uint] = field(3, ())
     kernel_size: Repeated[Positive] = field(4, ())

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
-from minidnn.schema.common import AXES
+from minidnn.schema.common import AXES, few_axes
 from minidnn.schema.message import LARGEST, Int, Message, Positive, Repeated, Uint, field
+
+M = TypeVar("M", bound=Message)
+
+
+def _one_name(message: M, old: str) -> M:
+    """The message itself. Raises ValueError if it has the axis by both names."""
+    if message.has("axis") and message.has(old):
+        raise ValueError(f"expected axis, or {old}, Caffe's old name of it; got both")
+    return message
 
 
 class ReshapeShape(Message):
@@ -15,14 +24,39 @@ class ReshapeShape(Message):
 
     dim: Repeated[Annotated[int, Field(ge=-1, le=LARGEST)]] = field(1, ())
 
+    @field_validator("dim")
+    @classmethod
+    def _axes(cls, value: tuple[int, ...]) -> tuple[int, ...]:
+        return few_axes(value)
+
 
 class ConcatParameter(Message):
     axis: Int = field(2, 1)
+    concat_dim: Uint | None = field(1, None)
+
+    @property
+    def along(self) -> int:
+        """The axis, also by Caffe's old name."""
+        return self.axis if self.concat_dim is None else self.concat_dim
+
+    @model_validator(mode="after")
+    def _one_name(self) -> ConcatParameter:
+        return _one_name(self, "concat_dim")
 
 
 class SliceParameter(Message):
     axis: Int = field(3, 1)
     slice_point: Repeated[Positive] = field(2, ())
+    slice_dim: Uint | None = field(1, None)
+
+    @property
+    def along(self) -> int:
+        """The axis, also by Caffe's old name."""
+        return self.axis if self.slice_dim is None else self.slice_dim
+
+    @model_validator(mode="after")
+    def _one_name(self) -> SliceParameter:
+        return _one_name(self, "slice_dim")
 
 
 class FlattenParameter(Message):

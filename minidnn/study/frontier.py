@@ -55,7 +55,7 @@ class Frontier:
     points: of each policy, in order of budgets; a policy that cannot keep a budget has none there
     bounds: (bytes, seconds), the least seconds of any plan within so many bytes
     least:  bytes; the bound excludes every budget below
-    reached: bytes, the least budget that `best` keeps; None: that was not asked
+    reached: bytes, the least budget that `best` keeps, and the first of the points; None: that was not asked
     """
 
     points: list[Point] = field(default_factory=list)
@@ -93,28 +93,37 @@ def frontier(
         if (at := bound.at(budget)) is not None:
             seconds = max(seconds, at.seconds)
             found.bounds.insert(0, (budget, seconds))
-    budgets = budgets or [found.least + (whole - found.least) * k // (count - 1) for k in range(count)]
+    if not budgets:
+        budgets = [found.least + (whole - found.least) * k // (count - 1) for k in range(count)]
+        tell(f"{BUDGETED}: the least budget")
+        found.reached = _kept(programs, costs, found.least)
+        budgets = [found.reached, *(budget for budget in budgets if budget > found.reached)]
     limits = {budget: bound.closest(budget) for budget in budgets}
     for policy in dict.fromkeys((BUDGETED, *policies)):
         before: tuple[Arrangement, float] | None = None
         for number, budget in enumerate(budgets):
-            tell(f"{policy}: budget {number + 1} of {count}")
+            tell(f"{policy}: budget {number + 1} of {len(budgets)}")
             now: tuple[Arrangement, float] | None
             try:
                 arrangement = arrange(programs, policy, costs, budget)
                 now = arrangement, simulate(arrangement.schedules[name], costs).seconds
-            except BudgetError as refused:
+            except BudgetError:
                 now = None
-                if policy == BUDGETED and budget == found.least:
-                    found.reached = refused.smallest
             if policy == BUDGETED and before and (now is None or before[1] < now[1]):
                 now = before
             if now is not None:
                 before = now
                 found.points.append(_point(policy, budget, *now, limits[budget], name))
-                if policy == BUDGETED and budget == found.least:
-                    found.reached = budget
     return found
+
+
+def _kept(programs: Sequence[Program], costs: Costs, least: int) -> int:
+    """Bytes: the least budget from `least` on that `best` keeps."""
+    try:
+        arrange(programs, BUDGETED, costs, least)
+    except BudgetError as refused:
+        return refused.smallest
+    return least
 
 
 def _point(policy: str, budget: int, found: Arrangement, seconds: float, bound: Bound | None, name: str) -> Point:

@@ -7,6 +7,7 @@ import numpy as np
 from minidnn.errors import Failed
 from minidnn.memory.execution.machine import NotFinite
 from minidnn.program import Role
+from minidnn.training.feed import Feed
 from minidnn.training.feeds import Feeds
 from minidnn.training.session import Session
 
@@ -29,7 +30,7 @@ def diagnosed(session: Session, feeds: Feeds, program: str, loss: float, iterati
             layer, name = t.name.rsplit(".", 1)
             why = f"layer {layer}: its {name} is not finite since the update of iteration {iteration - 1}"
             return Diverged(iteration, loss, layer, why)
-    for feed in feeds:
+    for feed in (one for one in feeds if isinstance(one, Feed)):
         first = feeds.first(feed, position)
         images, _ = feed.loader.batch(first)
         if feed.data and not np.isfinite(images).all():

@@ -1,68 +1,23 @@
-"""Feeds: which loader fills which input tensors of a graph. A Data layer has a source of its own; the tensors of all
-Input layers are filled from a pair of arrays."""
+"""Feeds: all inputs of a graph. A Data layer has a source of its own, and a DummyData layer its fillers. The tensors of
+all Input and MemoryData layers are filled from arrays of the caller."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 
 import numpy as np
 
 from minidnn.data import Arrays, DataError, Loader, Transform, open_loader
+from minidnn.data.dataset import samples
 from minidnn.memory.execution.machine import Machine
 from minidnn.nets.graph import Graph
 from minidnn.program import Program, Role, Tensor
-from minidnn.programs.raw import raw_inputs
+from minidnn.training.feed import Feed, Filled, fits
 
-Pair = tuple[np.ndarray, np.ndarray]  # images and labels
-
-
-@dataclass(frozen=True)
-class Reader:
-    """A layer that reads labels: the number of classes that they must stay below, apart from `ignored`."""
-
-    layer: str
-    classes: int
-    ignored: int | None
-
-
-@dataclass(frozen=True, eq=False)
-class Feed:
-    """One loader, and the tensors that get the images and the labels of its batches."""
-
-    loader: Loader
-    data: Tensor | None
-    label: Tensor | None
-    readers: Sequence[Reader] = ()  # of the labels
-
-    @property
-    def name(self) -> str:
-        """The dataset's name, for messages."""
-        return self.loader.dataset.name
-
-    def check(self, labels: np.ndarray, position: int) -> None:
-        """Raise DataError if one of a batch's labels names no class of a layer that reads it.
-
-        position: of the batch, as the loader counts"""
-        for reader in self.readers:
-            wrong = (labels < 0) | (labels >= reader.classes)
-            if reader.ignored is not None:
-                wrong &= labels != reader.ignored
-            if wrong.any():
-                k = int(wrong.argmax())
-                sample = self.loader.indices(np.array([position + k]))[0]
-                raise DataError(
-                    f"{self.name}: label {labels[k]} of sample {sample} names none of the {reader.classes} classes of "
-                    f"layer {reader.layer}"
-                )
-
-    def as_said(self, samples: np.ndarray, raw: Tensor) -> np.ndarray:
-        """Raw samples in the shape of their tensor. Raises DataError if their source has announced another type."""
-        if raw.dtype == "uint8" and samples.dtype != np.uint8:
-            raise DataError(f"{self.name}: its source says that samples are uint8, but they are {samples.dtype}")
-        return samples.reshape(raw.shape)
+Pair = tuple[np.ndarray, np.ndarray]  # samples and labels
+Samples = Pair | Mapping[str, np.ndarray]  # or an array for each input, by its name; each has a row for each sample
 
 
 class Feeds:
@@ -70,9 +25,10 @@ class Feeds:
 
     A position counts samples of the first feed. Another Data layer advances by as many batches, of its own size."""
 
-    def __init__(self, graph: Graph, seed: int = 0, arrays: Pair | None = None) -> None:
-        """`arrays`: (x, y), the samples for a net of Input layers. Raises DataError if the data do not fit the net."""
-        self.feeds: list[Feed] = []
+    def __init__(self, graph: Graph, seed: int = 0, arrays: Samples | None = None) -> None:
+        """`arrays`: for the layers whose data the caller gives (Input, MemoryData). Raises DataError if the data do not
+        fit the net."""
+        self.feeds: list[Feed | Filled] = []
         self._start()
         inputs: list[Tensor] = []
         for node in graph.layers:
@@ -82,17 +38,21 @@ class Feeds:
                     loader = open_loader(*source, graph.phase, seed, tops[0].shape[0])
                 except DataError as error:
                     raise DataError(f"{node.place}: layer {node.name!r}: {error}") from None
-                self.feeds.append(_checked(graph, loader, tops))
-            elif not node.bottoms:
+                self.feeds.append(Feed.of(graph, loader, *tops))
+            elif node.layer.fillers:
+                try:
+                    self.feeds.append(Filled.of(graph, node, seed))
+                except DataError as error:
+                    raise DataError(f"{node.place}: {error}") from None
+            elif node.layer.inputs:
                 inputs += tops
         if inputs:
-            self.feeds.append(_checked(graph, _from_arrays(graph, seed, inputs, arrays), inputs))
+            self.feeds += _given(graph, seed, inputs, arrays)
         elif arrays is not None:
-            raise DataError(f"arrays are given for {graph.phase}, but the net's data come from Data layers")
+            raise DataError(f"arrays are given for {graph.phase}, but none of its layers takes them: Input, MemoryData")
         if not self.feeds:
-            raise DataError(
-                f"{graph.place}: the net has no Data or Input layer in phase {graph.phase}: it gets no data"
-            )
+            raise DataError(f"{graph.place}: no layer gives the net data in phase {graph.phase}, such as Data or Input")
+        self.feeds.sort(key=lambda feed: isinstance(feed, Filled))  # so that the first has an epoch, if any has
 
     def _start(self) -> None:
         """Start the thread, in this process: the child of a fork has none of its parent's threads."""
@@ -103,13 +63,13 @@ class Feeds:
     @property
     def batch(self) -> int:
         """The number of samples in a batch of the first feed."""
-        return self.feeds[0].loader.batch_size
+        return self.feeds[0].batch
 
     def __len__(self) -> int:
         """The number of samples in an epoch of the first feed."""
-        return len(self.feeds[0].loader.dataset)
+        return len(self.feeds[0])
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Feed | Filled]:
         return iter(self.feeds)
 
     def write(self, machine: Machine, program: Program, position: int) -> int:
@@ -135,58 +95,62 @@ class Feeds:
 
     def _write(self, machine: Machine, program: Program, position: int) -> None:
         for feed in self.feeds:
-            first = self.first(feed, position)
-            raw = raw_inputs(program, feed.data) if feed.data is not None else None
-            if raw is None:
-                data, label = feed.loader.take(first)
-                values = {feed.data: data, feed.label: label}
-            else:
-                samples, windows, label = feed.loader.take_raw(first)
-                values = {raw[0]: feed.as_said(samples, raw[0]), raw[1]: windows, feed.label: label}
-            feed.check(label, first)
-            for tensor, array in values.items():
-                if tensor is not None and tensor in program.inputs:
+            for tensor, array in feed.values(program, self.first(feed, position)).items():
+                if tensor in program.inputs:
                     machine.write(tensor, array, program.name)
 
-    def first(self, feed: Feed, position: int) -> int:
-        """The position of a feed's batch, as its loader counts, at this position of all feeds."""
-        return position * feed.loader.batch_size // self.batch
+    def first(self, feed: Feed | Filled, position: int) -> int:
+        """The position of a feed's batch, as it counts itself, at this position of all feeds."""
+        return position * feed.batch // self.batch
 
     def close(self) -> None:
         """End the thread that writes batches, and the loaders' threads."""
         self._thread.shutdown()
         for feed in self.feeds:
-            feed.loader.close()
+            feed.close()
 
 
-def _from_arrays(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Pair | None) -> Loader:
-    names = ", ".join(t.name for t in inputs)
+def _given(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Samples | None) -> list[Feed]:
+    """The feeds of the inputs that the caller fills. Raises DataError if the arrays are not for these inputs."""
+    names = [t.name for t in inputs]
     if arrays is None:
         which = "data" if graph.phase == "TRAIN" else "test_data"
         raise DataError(
-            f"{graph.place}: {names} come from Input layers: a Solver needs {which}=(x, y), a file Data layers"
+            f"{graph.place}: {', '.join(names)} come from Input or MemoryData layers: a Solver needs {which}=(x, y), "
+            f"a file Data layers"
         )
-    if len(inputs) != 2 or sum(t.role is Role.LABEL for t in inputs) != 1:
-        raise DataError(f"{graph.place}: arrays (x, y) do not say what goes into {names}: use Data layers")
+    if not isinstance(arrays, Mapping):
+        if len(inputs) != 2 or sum(t.role is Role.LABEL for t in inputs) != 1:
+            what = f"arrays (x, y) do not say what goes into {', '.join(names)}: give a dict of arrays by these names"
+            raise DataError(f"{graph.place}: {what}")
+        return [_from_pair(graph, seed, inputs, arrays)]
+    if set(arrays) != set(names):
+        raise DataError(f"{graph.place}: the inputs are {', '.join(names)}; got arrays for {', '.join(arrays)}")
+    counts = {name: len(array) if np.ndim(array) else 0 for name, array in arrays.items()}
+    if len(set(counts.values())) > 1:
+        found = ", ".join(f"{name} {n}" for name, n in counts.items())
+        raise DataError(f"{graph.phase} arrays: expected equally many samples of each input; got {found}")
+    return [_from_named(graph, seed, t, arrays[t.name]) for t in inputs]
+
+
+def _from_pair(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Pair) -> Feed:
+    """The feed of samples and their labels."""
+    data, label = sorted(inputs, key=lambda t: t.role is Role.LABEL)
     x, y = arrays
     dataset = Arrays.of(f"{graph.phase} arrays", np.asarray(x), np.asarray(y))
-    return Loader(dataset, inputs[0].shape[0], Transform(train=graph.phase == "TRAIN", seed=seed))
+    return Feed.of(graph, _loader(graph, seed, dataset, data), data, label)
 
 
-def _checked(graph: Graph, loader: Loader, tops: Sequence[Tensor]) -> Feed:
-    """The Feed of these tensors. Raises DataError if samples or labels do not fit the net."""
-    data = next((t for t in tops if t.role is Role.INPUT), None)
-    label = next((t for t in tops if t.role is Role.LABEL), None)
-    name = loader.dataset.name
-    if data and loader.shape != data.shape:
-        raise DataError(f"{name}: a batch has shape {loader.shape}, but {data.name} {data.shape}")
-    readers = []
-    for node in graph.layers if label else ():
-        known = node.layer.classes([b.tensor.shape for b in node.bottoms])
-        if known is not None and node.layer.labels is not None and node.bottoms[node.layer.labels].tensor == label:
-            highest = loader.dataset.highest(node.layer.ignored)
-            if highest >= known:
-                what = f"label {highest} occurs, but layer {node.name} gets {known} scores per sample"
-                raise DataError(f"{node.place}: {name}: {what}")
-            readers.append(Reader(node.name, known, node.layer.ignored))
-    return Feed(loader, data, label, readers)
+def _from_named(graph: Graph, seed: int, t: Tensor, values: np.ndarray) -> Feed:
+    """The feed of one input, whose array has a row for each sample. Raises DataError if it does not fit the input."""
+    name, values = f"{graph.phase} array {t.name!r}", np.asarray(values)
+    if values.dtype.kind not in "fiub" or not values.size or not fits((*t.shape[:1], *values.shape[1:]), t):
+        wanted = ", ".join(map(str, ("n", *t.shape[1:])))
+        raise DataError(f"{name}: {values.dtype} of shape {values.shape}; expected numbers of shape ({wanted})")
+    values = samples(name, values.reshape(len(values), -1)).reshape(values.shape)
+    dataset = Arrays(name, values, np.zeros(len(values), np.int32))
+    return Feed.of(graph, _loader(graph, seed, dataset, t), t)
+
+
+def _loader(graph: Graph, seed: int, dataset: Arrays, t: Tensor) -> Loader:
+    return Loader(dataset, t.shape[0], Transform(train=graph.phase == "TRAIN", seed=seed))

@@ -19,18 +19,24 @@ class WeightsError(BadInput, ValueError):
 
 
 class Parameters(Mapping[str, "Blobs"]):
-    """`params["conv1"]["w"]`: the live parameters of a machine, by layer; `tensors` lists their tensors, each once."""
+    """`params["conv1"]["w"]`: the live parameters of a machine, by layer.
+
+    tensors: their tensors, each once, with Caffe's shape
+    names:   the tensor for each "<layer>/<blob>"; a parameter that layers share has several names"""
 
     def __init__(self, machine: Machine, graphs: Iterable[Graph], carried: Mapping[str, Tensor]) -> None:
         self._layers: dict[str, Blobs] = {}
-        self.tensors: dict[Tensor, None] = {}
+        self.tensors: dict[Tensor, tuple[int, ...]] = {}
+        self.names: dict[str, Tensor] = {}
         for graph in graphs:
             for node in graph.layers:
                 shapes = {p.name: p.blob_shape or p.shape for p in node.parameters}
-                tensors = {p.name: carried[f"{node.name}.{p.name}"] for p in node.parameters}
+                tensors = {p.name: carried[node.tensor_name(p)] for p in node.parameters}
                 if tensors:
                     self._layers[node.name] = Blobs(machine, tensors, shapes)
-                    self.tensors.update(dict.fromkeys(tensors.values()))
+                    self.tensors.update((t, shapes[name]) for name, t in tensors.items())
+                    self.names.update((f"{node.name}/{name}", t) for name, t in tensors.items())
+        self.names.update((saved_name(t), t) for t in self.tensors)
 
     def __getitem__(self, layer: str) -> Blobs:
         if layer not in self._layers:
@@ -44,14 +50,21 @@ class Parameters(Mapping[str, "Blobs"]):
         return len(self._layers)
 
 
+def saved_name(tensor: Tensor) -> str:
+    """The name "<layer>/<blob>" of a parameter in snapshots; of layers that share it, the first has it."""
+    return "/".join(tensor.name.rsplit(".", 1))
+
+
 def all_zero(graph: Graph, params: Mapping[str, Blobs]) -> list[str]:
-    """The names of learning layers whose weights, blob "w", are all zero: no gradient passes such a layer."""
-    return [
-        node.name
+    """The names of learning layers whose weights, blob "w", are all zero: no gradient passes such a layer. Of layers
+    that share them it is the first."""
+    learned = {
+        node.tensor_name(p): params[node.name].rows(p.name)
         for node in graph.layers
-        if any(p.name == "w" and p.lr_mult != 0 for p in node.parameters)
-        and not any(piece.any() for piece in params[node.name].rows("w").pieces())
-    ]
+        for p in node.parameters
+        if p.name == "w" and p.lr_mult != 0
+    }
+    return [name.rsplit(".", 1)[0] for name, rows in learned.items() if not any(piece.any() for piece in rows.pieces())]
 
 
 def rows_of(machine: Machine, tensor: Tensor, shape: tuple[int, ...] | None = None) -> Rows:
@@ -90,10 +103,6 @@ class Blobs(MutableMapping[str, np.ndarray]):
 
     def _name(self, key: str | int) -> str:
         return list(self._tensors)[key] if isinstance(key, int) else key
-
-    def shape(self, key: str | int) -> tuple[int, ...]:
-        """Caffe's shape of that blob."""
-        return self._shapes[self._name(key)]
 
     def __getitem__(self, key: str | int) -> np.ndarray:
         name = self._name(key)

@@ -28,7 +28,8 @@ from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last
 from minidnn.programs.updates import SCALE, TrainSpec
 from minidnn.training import snapshot
-from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of
+from minidnn.training.feed import Filled
+from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of, saved_name
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
 
@@ -152,7 +153,7 @@ class Session:
 
     def weight_rows(self) -> dict[str, Rows]:
         """Like `weights`, but nothing is copied before it is asked for."""
-        return {f"{layer}/{name}": blobs.rows(name) for layer, blobs in self.params.items() for name in blobs}
+        return {saved_name(t): rows_of(self.machine, t, shape) for t, shape in self.params.tensors.items()}
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the other tensors that live across steps, by name: momenta, or, without updates, the gradients."""
@@ -165,30 +166,35 @@ class Session:
     def load(self, weights: Mapping[str, np.ndarray | Rows] | str | Path, complete: bool = False) -> Loaded:
         """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names.
 
-        Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, or, with
-        `complete`, if a weight is missing. Raises SnapshotError for a file that cannot be read. After
-        these the net has the weights that it had before.
+        A parameter that layers share may have the name of any of them, or several with equal values, as in Caffe's
+        files.
+
+        Raises WeightsError if a shape differs, if a value is no finite floating-point number, if no name fits, if two
+        layers that share a parameter are given different values, or, with `complete`, if a weight is missing. Raises
+        SnapshotError for a file that cannot be read. After these the net has the weights that it had before.
         """
         if not isinstance(weights, Mapping):
             try:
                 return self.load(snapshot.load_weights(weights), complete)
             except WeightsError as error:
                 raise WeightsError(f"{weights}: {error}") from None
-        mine = {f"{layer}/{name}": (blobs, name) for layer, blobs in self.params.items() for name in blobs}
-        given = {key: rows.of(weights[key]) for key in mine if key in weights}
-        taken = list(given)
-        for key in taken:
-            blobs, name = mine[key]
-            if problem := _unfit(given[key], blobs.shape(name)):
+        names = self.params.names
+        given = {key: rows.of(weights[key]) for key in names if key in weights}
+        chosen: dict[Tensor, str] = {}  # the name whose values a parameter gets
+        for key, values in given.items():
+            if problem := _unfit(values, self.params.tensors[names[key]]):
                 layer, blob = key.rsplit("/", 1)
                 raise WeightsError(f"layer {layer}: its {blob} {problem}")
-        missing, unused = (tuple(sorted(s)) for s in (mine.keys() - weights.keys(), weights.keys() - mine.keys()))
-        if not taken or (complete and missing):
+            first = chosen.setdefault(names[key], key)
+            if first != key and not rows.equal(values, given[first]):
+                raise WeightsError(f"{first} and {key} are one parameter, but are given with different values")
+        missing = {saved_name(t) for t in self.params.tensors if t not in chosen}
+        unused = weights.keys() - names.keys()
+        if not chosen or (complete and missing):
             raise WeightsError(f"these are not the net's weights: {_difference(missing, unused)}")
-        for key in taken:
-            blobs, name = mine[key]
-            blobs[name] = given[key]
-        return Loaded(tuple(taken), missing, unused)
+        for tensor, key in chosen.items():
+            assign(self.machine, tensor, given[key])
+        return Loaded(tuple(given), tuple(sorted(missing)), tuple(sorted(unused)))
 
     def restore(self, weights: Mapping[str, Rows], state: Mapping[str, Rows]) -> None:
         """Load the weights and the state of a snapshot. Raises WeightsError if it is of another net or optimizer."""
@@ -234,24 +240,33 @@ class Session:
     def forward(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run TEST on n samples and return the outputs that have a value per sample: {blob: (n, ...)}.
 
-        inputs: an array per input blob, by its name; or one array if the net has one input
+        inputs: an array per input blob, by its name; or one array if the outputs depend on one input
 
-        No labels are needed: losses and accuracies are left out, but the scores that they compare are returned.
-        Raises InvalidInput if inputs are missing or have wrong shapes, or if there is no TEST program.
+        No labels and no targets are needed: losses and accuracies are left out, but the scores that they compare are
+        returned. Raises InvalidInput if inputs are missing or have wrong shapes, if there is no TEST program, or if no
+        output has a value per sample.
         """
         if "TEST" not in self.programs:
             raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
-        program = self.programs["TEST"]
-        data = {t.name: t for t in program.inputs if t.role is Role.INPUT}
-        if not data:
+        program, graph = self.programs["TEST"], self.graphs["TEST"]
+        given = [b.tensor for n in graph.layers if n.layer.inputs and not n.layer.fillers for b in n.tops]
+        if not given:
             raise InvalidInput("the net has no input in phase TEST")
-        inputs, count = _samples(inputs, list(data))
-        batch = next(iter(data.values())).shape[0]
+        batch = given[0].shape[0]
         rows = [b for b in self.outputs("TEST") if b.tensor.shape[0] == batch and len(b.tensor.shape) > 1]
         outputs = {b.name: b.tensor for b in rows}
-        for tensor in program.inputs:
-            if tensor not in data.values():  # labels: none of the returned outputs depends on them
-                self.machine.write(tensor, np.zeros(tensor.shape, tensor.dtype), "TEST")
+        needed = _needed(program, outputs.values()) - graph.compared
+        data = {t.name: t for t in given if t in needed}
+        if not data:
+            raise InvalidInput("no output of the net has a value per sample")
+        inputs, count = _samples(inputs, list(data))
+        fixed = {t: np.zeros(t.shape, t.dtype) for t in program.inputs if t not in data.values()}
+        for node in graph.layers:
+            if node.layer.fillers:
+                fixed |= Filled.of(graph, node, self.setting.seed).values(program, 0)
+        for tensor, values in fixed.items():
+            if tensor in program.inputs:
+                self.machine.write(tensor, values, "TEST")
         results: dict[str, list[np.ndarray]] = {name: [] for name in outputs}
         for start in range(0, count, batch):
             for name, tensor in data.items():
@@ -271,6 +286,15 @@ class Session:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _needed(program: Program, outputs: Iterable[Tensor]) -> set[Tensor]:
+    """The tensors that these outputs depend on, themselves included."""
+    found = set(outputs)
+    for op in reversed(program.ops):
+        if not found.isdisjoint(op.writes):
+            found.update(op.reads)
+    return found
 
 
 def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:

@@ -31,7 +31,7 @@ from minidnn.training import snapshot
 from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.evaluate import evaluate
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
-from minidnn.training.feeds import Feeds, Pair
+from minidnn.training.feeds import Feeds, Samples
 from minidnn.training.interrupt import Interrupt
 from minidnn.training.parameters import all_zero
 from minidnn.training.rates import learning_rate
@@ -52,7 +52,8 @@ class Solver:
 
     solver:   a solver file, its parameters, or a Net (then give the solver fields as keywords: base_lr=0.01, ...)
     batch:    the batch size to use instead of the net's; then a test shows every sample once
-    data:     (x, y) arrays for a net whose inputs are Input layers; test_data: the same for its TEST phase
+    data:     arrays for a net whose inputs are Input or MemoryData layers: (x, y), or a dict with one for each input;
+              test_data: the same for its TEST phase
     weights:  a file, or arrays by "<layer>/<blob>", whose weights are loaded by layer name (fine-tuning)
     resume:   a snapshot to continue from, or "latest": the newest valid one of snapshot_prefix, if any
     setting:  how the net is run, as one value
@@ -65,8 +66,8 @@ class Solver:
         solver: str | Path | SolverParameter | Net,
         *,
         batch: int | None = None,
-        data: Pair | None = None,
-        test_data: Pair | None = None,
+        data: Samples | None = None,
+        test_data: Samples | None = None,
         weights: str | Path | Mapping[str, np.ndarray] | None = None,
         resume: str | Path | None = None,
         setting: Setting | None = None,

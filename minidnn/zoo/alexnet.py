@@ -42,21 +42,35 @@ class CaffeNet(Net):
     name = "caffenet"
 
     def define(self, batch: int = 256) -> None:
-        x, label = imagenet(batch, 227)
-        for i, (maps, kernel, stride, pad, group) in enumerate(
-            ((96, 11, 4, 0, 1), (256, 5, 1, 2, 2), (384, 3, 1, 1, 1), (384, 3, 1, 1, 2), (256, 3, 1, 1, 2)), 1
-        ):
-            x = L.Convolution(
-                x, name=f"conv{i}", param=TRAINED, **geometry(maps, kernel, stride, pad), group=group,
-                weight_filler=GAUSSIAN,
-            )  # fmt: skip
-            x = L.ReLU(x, name=f"relu{i}", in_place=True)
-            if i in (1, 2, 5):
+        _grouped(batch, lrn_first=False)
+
+
+class CaffeAlexNet(Net):
+    """Krizhevsky's AlexNet as Caffe has it (bvlc_alexnet): channels in two groups, LRN before pooling."""
+
+    name = "alexnet_caffe"
+
+    def define(self, batch: int = 256) -> None:
+        _grouped(batch, lrn_first=True)
+
+
+def _grouped(batch: int, lrn_first: bool) -> None:
+    x, label = imagenet(batch, 227)
+    for i, (maps, kernel, stride, pad, group) in enumerate(
+        ((96, 11, 4, 0, 1), (256, 5, 1, 2, 2), (384, 3, 1, 1, 1), (384, 3, 1, 1, 2), (256, 3, 1, 1, 2)), 1
+    ):
+        x = L.Convolution(
+            x, name=f"conv{i}", param=TRAINED, **geometry(maps, kernel, stride, pad), group=group,
+            weight_filler=GAUSSIAN,
+        )  # fmt: skip
+        x = L.ReLU(x, name=f"relu{i}", in_place=True)
+        for step in ("norm", "pool") if lrn_first else ("pool", "norm"):
+            if step == "pool" and i in (1, 2, 5):
                 x = L.Pooling(x, name=f"pool{i}", pool="MAX", kernel_size=3, stride=2)
-            if i < 3:
+            if step == "norm" and i < 3:
                 x = L.LRN(x, name=f"norm{i}", local_size=5, alpha=1e-4, beta=0.75)
-        for i in (6, 7):
-            x = full(x, f"fc{i}", 4096, 0.005)
-            x = L.ReLU(x, name=f"relu{i}", in_place=True)
-            x = L.Dropout(x, name=f"drop{i}", in_place=True, dropout_ratio=0.5)
-        scored(full(x, "fc8", 1000), label)
+    for i in (6, 7):
+        x = full(x, f"fc{i}", 4096, 0.005)
+        x = L.ReLU(x, name=f"relu{i}", in_place=True)
+        x = L.Dropout(x, name=f"drop{i}", in_place=True, dropout_ratio=0.5)
+    scored(full(x, "fc8", 1000), label)

@@ -1,4 +1,4 @@
-"""Caffe's small net for CIFAR-10, cifar10_quick."""
+"""Caffe's two nets for CIFAR-10."""
 
 from __future__ import annotations
 
@@ -16,18 +16,37 @@ class Cifar10Quick(Net):
 
     def define(self, batch: int = 100) -> None:
         x, label = cifar(batch)
-        x = self._conv(x, 1, 32, 0.0001)
+        x = _conv(x, 1, 32, 0.0001)
         x = L.Pooling(x, name="pool1", pool="MAX", kernel_size=3, stride=2)
         x = L.ReLU(x, name="relu1", in_place=True)
         for i, maps in ((2, 32), (3, 64)):
-            x = L.ReLU(self._conv(x, i, maps, 0.01), name=f"relu{i}", in_place=True)
+            x = L.ReLU(_conv(x, i, maps, 0.01), name=f"relu{i}", in_place=True)
             x = L.Pooling(x, name=f"pool{i}", pool="AVE", kernel_size=3, stride=2)
         for i, outputs in ((1, 64), (2, 10)):
             filler = {"type": "gaussian", "std": 0.1}
             x = L.InnerProduct(x, name=f"ip{i}", param=TRAINED, num_output=outputs, weight_filler=filler)
         scored(x, label, top5=False)
 
-    @staticmethod
-    def _conv(x: Top, i: int, maps: int, std: float) -> Top:
-        filler = {"type": "gaussian", "std": std}
-        return L.Convolution(x, name=f"conv{i}", param=TRAINED, **geometry(maps, 5, pad=2), weight_filler=filler)
+
+class Cifar10Full(Net):
+    """Caffe's cifar10_full: three convolutions with LRN within the channels, and one fully connected layer."""
+
+    name = "cifar10_full"
+
+    def define(self, batch: int = 100) -> None:
+        x, label = cifar(batch)
+        x = _conv(x, 1, 32, 0.0001)
+        x = L.Pooling(x, name="pool1", pool="MAX", kernel_size=3, stride=2)
+        x = L.ReLU(x, name="relu1", in_place=True)
+        for i, maps in ((2, 32), (3, 64)):
+            x = L.LRN(x, name=f"norm{i - 1}", local_size=3, alpha=5e-5, beta=0.75, norm_region="WITHIN_CHANNEL")
+            x = L.ReLU(_conv(x, i, maps, 0.01), name=f"relu{i}", in_place=True)
+            x = L.Pooling(x, name=f"pool{i}", pool="AVE", kernel_size=3, stride=2)
+        strong = [{"lr_mult": 1, "decay_mult": 250}, {"lr_mult": 2, "decay_mult": 0}]
+        filler = {"type": "gaussian", "std": 0.01}
+        scored(L.InnerProduct(x, name="ip1", param=strong, num_output=10, weight_filler=filler), label, top5=False)
+
+
+def _conv(x: Top, i: int, maps: int, std: float) -> Top:
+    filler = {"type": "gaussian", "std": std}
+    return L.Convolution(x, name=f"conv{i}", param=TRAINED, **geometry(maps, 5, pad=2), weight_filler=filler)

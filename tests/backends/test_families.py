@@ -27,16 +27,16 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
     "cuda": {**cuda.KINDS, **OF_CUDNN},
 }
 TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
-OURS = "native/ has all of it, else the reference's kernels run"
 HOSTS = {"samples": "the host itself transforms samples for a device in its memory"}
+RARE = dict.fromkeys(
+    ("move", "gather", "broadcast", "resize"), "native/ has all of it; without a compiler the reference's kernels run"
+)
 LACKS = {  # package -> family -> why it has no file
     "cpu.onednn": HOSTS
-    | dict.fromkeys(("broadcast", "resize"), OURS)
-    | dict.fromkeys(("bias", "pooling", "activation", "dropout"), "native/ has all of it, or uncompiled/"),
+    | dict.fromkeys(("bias", "pooling", "activation", "dropout", "join"), "native/ has all of it, or uncompiled/")
+    | RARE,
     "cpu.native": HOSTS,
-    "cpu.uncompiled": HOSTS
-    | dict.fromkeys(("broadcast", "resize"), OURS)
-    | dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
+    "cpu.uncompiled": HOSTS | RARE | dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
 }
 OTHERS = {  # folder -> its files that are no family's
     "reference": {"device", "each", "kernels"},

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from minidnn.data import digits, mnist, npz, open_loader, parse, sample_shape
+from minidnn.data import digits, mnist, npz, open_loader, parse, shapes
 from minidnn.data.dataset import Arrays, DataError
 from minidnn.data.loader import Loader
 from minidnn.data.random import below, permutation, words
@@ -315,7 +315,7 @@ class TestSource:
     def test_a_data_layer_after_its_crop(self):
         data = DataParameter(source="synthetic:3x9x9", batch_size=5)
         change = TransformationParameter(crop_size=6, mean_value=[0.5], mirror=True)
-        assert sample_shape(data, change, "TRAIN") == (3, 6, 6)
+        assert shapes(data, change, "TRAIN") == ((3, 6, 6), ())
         with open_loader(data, change, "TRAIN", seed=1) as loader:
             assert loader.shape == loader.take(0)[0].shape == (5, 3, 6, 6)
         with open_loader(data, change, "TEST", seed=1, batch=2) as loader:

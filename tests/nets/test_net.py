@@ -371,29 +371,70 @@ layer:
             data, label = Net.from_text(text.replace("NAME", name)).graph("TEST").layers[0].tops
             assert (label.tensor.role, label.tensor.dtype, label.tensor.shape) == (Role.LABEL, "int32", (4,))
             assert (data.tensor.role, data.tensor.dtype) == (Role.INPUT, "float32")
-        net = Net.from_text("input: label\ninput_dim: [4, 2, 1, 1]")
-        with pytest.raises(ShapeError, match=r"label holds labels, one per sample: expected shape \(4,\), got \(4, 2"):
-            net.graph("TEST")
 
-    def test_shape_errors_name_both_layers_and_the_numbers(self):
-        net = chain(
-            "{name: c, type: Convolution, bottom: data, top: c, convolution_param: {num_output: 5, kernel_size: 3}}",
-            "{name: s, type: Eltwise, bottom: [data, c], top: s}",
-        )
+    def test_several_labels_of_a_sample_keep_their_shape(self):
+        net = Net.from_text("input: label\ninput_dim: [4, 2, 1, 1]")
+        (label,) = net.graph("TEST").layers[0].tops
+        assert (label.tensor.dtype, label.tensor.shape) == ("int32", (4, 2, 1, 1))
+
+    def test_a_top_is_of_labels_if_its_readers_read_it_so(self):
+        text = """
+input: [data, label]
+input_shape: [{dim: [4, 3]}, {dim: [4, 3]}]
+layer:
+- {name: a, type: Eltwise, bottom: [data, label], top: a}
+"""
+        label = Net.from_text(text).graph("TEST").layers[0].tops[1]
+        assert (label.tensor.role, label.tensor.dtype) == (Role.INPUT, "float32"), "whatever it is called"
+        both = text + "- {name: loss, type: SoftmaxWithLoss, bottom: [a, label], top: loss}\n"
+        with pytest.raises(ShapeError, match="layer 'loss' reads 'label' as labels, layer 'a' as numbers: give them a"):
+            Net.from_text(both).graph("TEST")
+
+    def test_shape_errors_name_both_layers_and_the_numbers_where_the_net_is_made(self):
         with pytest.raises(ShapeError) as caught:
-            net.graph("TRAIN")
+            chain(
+                "{name: c, type: Convolution, bottom: data, top: c, "
+                "convolution_param: {num_output: 5, kernel_size: 3}}",
+                "{name: s, type: Eltwise, bottom: [data, c], top: s}",
+            )
         assert str(caught.value).startswith(
             "net.yaml:5:3: layer 's' (Eltwise) on 'data' (2, 3, 8, 8) from layer 'data', "
             "'c' (2, 5, 6, 6) from layer 'c': "
         )
 
-    def test_too_many_param(self):
-        net = chain(
-            "{name: i, type: InnerProduct, bottom: data, top: i, param: [{}, {}],"
-            " inner_product_param: {num_output: 1, bias_term: false}}"
+    def test_a_class_is_refused_where_it_is_made_in_either_phase(self):
+        class Wide(Net):
+            def define(self, phase=()):
+                x, _ = L.Data(source="synthetic:3x8x8", batch_size=2)
+                include = {"include": [{"phase": phase}]} if phase else {}
+                L.Convolution(x, num_output=4, kernel_size=9, name="c", **include)
+
+        for phase in ((), "TRAIN", "TEST"):
+            with pytest.raises(ShapeError, match=r"net Wide: layer 'c' \(Convolution\) on 'data' \(2, 3, 8, 8\)"):
+                Wide(phase)
+
+    def test_what_needs_data_that_are_not_there_is_told_when_it_is_used(self):
+        text = LENET.replace("digits", "nosuch.npz").replace("kernel_size: 3", "kernel_size: 99")
+        assert "kernel_size: 99" in text
+        made = Net.from_text(text)
+        for phase in ("TRAIN", "TEST"):
+            with pytest.raises(ValueError, match=r"net.yaml:3:3: layer 'data': nosuch.npz: No such file"):
+                made.graph(phase)
+
+    def test_another_size_or_state_is_checked_when_it_is_used(self):
+        made = chain(
+            "{name: c, type: Convolution, bottom: data, top: c, convolution_param: {num_output: 5, kernel_size: 3}}"
         )
+        small = made.with_images(2)
+        with pytest.raises(ShapeError, match="layer 'c'"):
+            small.graph("TRAIN")
+
+    def test_too_many_param(self):
         with pytest.raises(InvalidFile, match=r"net.yaml:4:3: layer 'i' .* has 1 parameters, but its param lists 2"):
-            net.graph("TRAIN")
+            chain(
+                "{name: i, type: InnerProduct, bottom: data, top: i, param: [{}, {}],"
+                " inner_product_param: {num_output: 1, bias_term: false}}"
+            )
 
     def test_reserved_names(self):
         with pytest.raises(InvalidFile, match="'rate' is a name of minidnn's own"):

@@ -50,11 +50,11 @@ CASES = [
     ("num_output: 10", "num_output: 10, weight_filler: {type: bilinear}", 5, "a bilinear filler needs square kernels"),
     ("convolution_param: {num_output: 4, kernel_size: 3}", "convolution_param: null", 4, "a mapping, got nothing"),
     ("num_output: 10", "num_output: 1", 6, "but layer loss gets 1 scores"),
-    ("top: ip,", "top: ip, loss_weight: 1,", 5, "InnerProduct is no loss"),
+    ("top: [data, label],", "top: [data, label], loss_weight: [0, 1],", 3, "has a loss_weight, but holds labels"),
     ("top: loss}", "top: loss, loss_weight: 0}", 1, "has no loss to train with"),
     ("synthetic:2x8x8", "nosuch.npz", 3, "nosuch.npz"),
     ("type: Data, top: [data, label], data_param: {source: \"synthetic:2x8x8\", batch_size: 4}",
-     "type: Input, top: [data, label], input_param: {shape: [{dim: [4, 2, 8, 8]}, {dim: 4}]}", 1, "from Input layers"),
+     "type: Input, top: [data, label], input_param: {shape: [{dim: [4, 2, 8, 8]}, {dim: 4}]}", 1, "from Input or"),
     ("top: c1,", "top: c1, include: {phase: TEST},", 5, "blob 'c1'"),
 ]  # fmt: skip
 

@@ -12,7 +12,7 @@ from minidnn.backends.philox import keep_mask
 from minidnn.layers import FACTS, Facts
 from minidnn.optimizers import SGD
 from minidnn.program import Pass, Role
-from minidnn.programs.autodiff import differentiate
+from minidnn.programs.autodiff import NotTrainable, differentiate
 from minidnn.programs.updates import TrainSpec
 from tests.support.graphs import graph, net, tensor
 from tests.support.interpret import run, run_ops
@@ -68,7 +68,11 @@ TWO_LOSSES = f"""{DATA}
 {END}
 - {{name: accuracy, type: Accuracy, bottom: [ip, label], top: accuracy}}
 """
+WEIGHTED = RESIDUAL.replace("name: stem,", "name: stem, loss_weight: 0.25,").replace(
+    "name: sum,", "name: sum, loss_weight: -0.1,"
+)
 GRAPHS = {"chain": CHAIN, "residual": RESIDUAL, "fork": FORK, "shared": SHARED, "two losses": TWO_LOSSES}
+GRAPHS |= {"weighted": WEIGHTED}
 SPEC = TrainSpec(SGD(momentum=0.9, weight_decay=0.01))
 
 
@@ -209,6 +213,68 @@ def test_propagate_down_overrules():
     ]  # fmt: skip
 
 
+def test_propagate_down_forces():
+    """A gradient that nothing needs, and no more: as in Caffe the layer below has a backward only for reasons of its
+    own."""
+    still = CHAIN.replace("top: conv, conv", "top: conv, param: [{lr_mult: 0}, {lr_mult: 0}], conv", 1)
+    forced = still.replace("name: ip,", "name: ip, propagate_down: true,")
+    assert names(differentiate(graph(forced), train=SPEC), Pass.BACKWARD) == [
+        "loss.backward", "ip.backward_filter", "ip.backward_bias", "ip.backward_data",
+    ]  # fmt: skip
+    data = CHAIN.replace("name: conv,", "name: conv, propagate_down: true,")
+    assert [t.name for t in op(differentiate(graph(data)), "conv.backward_data").writes] == ["data.grad"]
+
+
+def test_propagate_down_stops_one_branch_of_a_fork():
+    stopped = RESIDUAL.replace("name: sum,", "name: sum, propagate_down: [true, false],")
+    program = differentiate(graph(stopped), train=SPEC)
+    assert [t.name for t in op(program, "conv.backward_data").writes] == ["relu0.y.grad"]
+    assert "gradient.add" not in [o.kind for o in program.ops]
+
+
+def test_force_backward_overrules_propagate_down_as_in_caffe():
+    stopped = CHAIN.replace("name: ip,", "name: ip, propagate_down: false,")
+    program = differentiate(graph(stopped, head="force_backward: true"))
+    assert [t.name for t in op(program, "conv.backward_data").writes] == ["data.grad"]
+
+
+def test_a_loss_weight_makes_any_top_a_loss():
+    """The sum is taken at once, so that the top need not live until the objective; its gradient is one number."""
+    weighted = CHAIN.replace("name: conv,", "name: conv, loss_weight: 0.25,").replace(
+        "name: pool,", "name: pool, loss_weight: -2,"
+    )
+    program = differentiate(graph(weighted), train=SPEC)
+    assert lines(program, Pass.FORWARD, Pass.LOSS) == [
+        "conv.forward: data conv.w conv.b -> conv.y",
+        "conv.sum_conv.y: conv.y -> conv.y.sum",
+        "relu.forward: conv.y -> relu.y",
+        "pool.forward: relu.y -> pool.y pool.index",
+        "pool.sum_pool.y: pool.y -> pool.y.sum",
+        "ip.forward: pool.y ip.w ip.b -> ip.y",
+        "loss.forward: ip.y label -> loss.y loss.prob",
+        "objective.forward: conv.y.sum pool.y.sum loss.y -> objective",
+    ]
+    assert op(program, "objective.forward").attrs.weights == (0.25, -2, 1)
+    assert lines(program, Pass.BACKWARD)[3:-2] == [
+        "ip.backward_data: ip.w ip.y.grad -> pool.y.grad.ip",
+        "pool.fill_pool.y.grad.pool:  -> pool.y.grad.pool",
+        "pool.add_pool.y.grad: pool.y.grad.ip pool.y.grad.pool -> pool.y.grad",
+        "pool.backward: pool.index pool.y.grad -> relu.y.grad",
+        "relu.backward: relu.y relu.y.grad -> conv.y.grad.relu",
+        "conv.fill_conv.y.grad.conv:  -> conv.y.grad.conv",
+        "conv.add_conv.y.grad: conv.y.grad.relu conv.y.grad.conv -> conv.y.grad",
+    ]
+
+
+def test_a_top_that_is_a_loss_alone_has_a_gradient_of_one_number():
+    ends = CHAIN.rsplit("- ", 1)[0].replace("name: ip,", "name: ip, loss_weight: 3,")
+    program = differentiate(graph(ends), train=SPEC)
+    assert lines(program, Pass.BACKWARD)[:2] == [
+        "ip.fill_ip.y.grad:  -> ip.y.grad", "ip.backward_filter: pool.y ip.y.grad -> ip.w.grad",
+    ]  # fmt: skip
+    assert [t.name for t in program.outputs] == ["objective"]
+
+
 def test_gradient_of_the_data():
     assert "conv.backward_data" not in names(differentiate(graph(CHAIN)))
     for program in (
@@ -299,8 +365,13 @@ def test_keep():
 def test_errors():
     with pytest.raises(ValueError, match="net has no loss to train with"):
         differentiate(graph(CHAIN.rsplit("- ", 1)[0]))
-    with pytest.raises(ValueError, match="layer relu has a loss_weight, but ReLU is no loss"):
-        differentiate(graph(CHAIN.replace("type: ReLU,", "type: ReLU, loss_weight: 1,")))
+    accuracy = CHAIN + "- {name: a, type: Accuracy, bottom: [ip, label], top: a, loss_weight: 1}"
+    with pytest.raises(NotTrainable, match="layer a: Accuracy has no gradient"):
+        differentiate(graph(accuracy))
+    with pytest.raises(NotTrainable, match="layer label: its top 'label' has a loss_weight, but holds labels"):
+        differentiate(graph(CHAIN.replace("name: label, type: Input,", "name: label, type: Input, loss_weight: 1,")))
+    with pytest.raises(NotTrainable, match="no gradient flows into labels"):
+        differentiate(graph(CHAIN.replace("name: loss,", "name: loss, propagate_down: [true, true],")))
     through = CHAIN + "- {name: more, type: SoftmaxWithLoss, bottom: [ip, ip], top: more}"
     with pytest.raises(ValueError, match="need 4 labels"):
         differentiate(graph(through))
@@ -328,7 +399,7 @@ def start(program, seed=0):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*GRAPHS, *(f"nets/{n}" for n in SMALL_NETS)])
+@pytest.mark.parametrize("name", [*GRAPHS, *(f"nets/{n}" for n in (*SMALL_NETS, "moves"))])
 def test_numeric_gradient_of_whole_nets(name):
     """Central differences of the objective at places of every parameter. Whoever shares a gradient tensor and
     whatever stands in place, the sum at each fork must be right."""
@@ -394,10 +465,11 @@ def in_torch(g, values):
             y = x[0].flatten(layer.param.axis)
         elif kind == "SoftmaxWithLoss":
             y = F.cross_entropy(x[0], x[1].long())
-            objective = objective + layer.loss_weight() * y
         else:
             assert kind == "Accuracy"
             y = None
+        if weight := layer.loss_weight():
+            objective = objective + weight * y.sum()
         blobs[node.tops[0]] = y
     return objective, learned
 

@@ -332,14 +332,6 @@ layer:
         found = net("layer:\n" + data.replace("PHASE", "TRAIN") + data.replace("PHASE", "TEST"))
         assert len(found.layer) == 2
 
-    def test_sharing_by_name_of_parameter_is_refused(self):
-        ip = (
-            "- {{name: {0}, type: InnerProduct, bottom: data, top: {0}, param: {{name: w}},"
-            " inner_product_param: {{num_output: 2}}}}\n"
-        )
-        error = error_of_layer(ip.format("a") + ip.format("b"))
-        assert "layer[b].param.name: layer 'a' has a parameter 'w' too; minidnn shares none" in error
-
     def test_nothing_is_said_of_what_an_unread_layer_would_have_made(self):
         (error,) = errors("layer:\n- {name: d, type: Dtaa, top: data}\n- {name: r, type: ReLU, bottom: data, top: r}\n")
         assert "there is no layer type 'Dtaa'" in error

@@ -17,7 +17,7 @@ def layer(text: str, phase: str = "TRAIN", sample=(3, 8, 8)):
     """A layer with the name "it". text: its other fields, as inside the braces of a YAML mapping."""
     spec = LayerParameter.model_validate({"name": "it", **YAML(typ="safe").load("{" + text + "}")})
     kind = LAYERS[spec.type]
-    made = kind(spec, getattr(spec, kind.field_name), phase)
+    made = kind(spec, getattr(spec, kind.field_name or "", None), phase)
     made.sample = sample  # a net would get the sample's shape from its data
     return made
 

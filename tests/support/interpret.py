@@ -59,7 +59,7 @@ def _call(op: Op, held: Mapping[str, np.ndarray]) -> None:
 
 def _in_place(op: Op, read: Tensor, write: Tensor, before: Values, apart: Values, real: str) -> None:
     again = {t.name: before[t.name].copy() if t.name in before else _poisoned(t, real) for t in op.tensors}
-    again[write.name] = again[read.name]
+    again[write.name] = again[read.name].reshape(write.shape)
     KERNELS[op.kind](op.attrs, [again[t.name] for t in op.reads], [again[t.name] for t in op.writes])
     for t in op.writes:
         assert np.array_equal(again[t.name], apart[t.name]), f"{op.name} in place on {read.name} is another {t.name}"

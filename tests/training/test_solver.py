@@ -431,7 +431,9 @@ layer:
 
     def test_arrays_must_be_given_and_fit(self, arrays):
         net = minidnn.Net.from_text(self.TEXT)
-        with pytest.raises(DataError, match=r"data, label come from Input layers: a Solver needs data=\(x, y\)"):
+        with pytest.raises(
+            DataError, match=r"data, label come from Input or MemoryData layers: a Solver needs data=\(x, y\)"
+        ):
             minidnn.Solver(net, device="reference")
         with pytest.raises(DataError, match=r"a batch has shape \(8, 1, 3, 4\), but data \(8, 1, 4, 4\)"):
             minidnn.Solver(net, device="reference", data=(arrays[0][:, :, 1:], arrays[1]))

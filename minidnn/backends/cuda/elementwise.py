@@ -25,6 +25,13 @@ def add(op: Op) -> list[Recipe]:
     return [plain(_launch(op, "add", Read(0), Read(1), Write(0)))]
 
 
+def fill(op: Op) -> list[Recipe]:
+    """One recipe for (scale) -> dx: the value in each element, times the scale if there is one."""
+    scale: tuple[Argument, ...] = (Read(0),) if op.reads else ()
+    kernel = "fill_scaled" if op.reads else "fill"
+    return [plain(_launch(op, kernel, *scale, Write(0), np.float32(op.attrs.value)))]
+
+
 def add_slice(op: Op) -> list[Recipe]:
     """One recipe for a b -> c = a + b, where a is a slice of images with more channels than b. c may have b's bytes."""
     (a, b), start, n = op.reads, op.attrs.start, op.writes[0].size
@@ -150,6 +157,7 @@ KINDS = {
     "eltwise.backward": eltwise_backward,
     "gradient.add": add,
     "gradient.add_slice": add_slice,
+    "gradient.fill": fill,
     "gradient.sum": add_all,
     "gradient.sum_relu": add_all,
 }

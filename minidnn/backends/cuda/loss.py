@@ -1,4 +1,4 @@
-"""Softmax along any axis, its loss, accuracy, and the objective, which adds up the losses.
+"""Softmax along any axis, its loss, accuracy, the sum of a tensor, and the objective, which adds up the losses.
 
 On a GPU a label that names no class cannot raise an error. It makes the loss, the accuracy and its row of the gradient
 NaN. If the objective is not finite, no weight is changed.
@@ -161,6 +161,20 @@ def objective_forward(op: Op) -> list[Recipe]:
     return [plain(*steps)]
 
 
+def objective_sum(op: Op) -> list[Recipe]:
+    """One recipe for x -> the sum of its elements."""
+    n, scratch = op.reads[0].size, Scratch()
+    grid = max(1, min(SUMMING, -(-n // (BLOCK * 16))))
+    partial = scratch.take(grid * 8)
+    return [
+        scratch.recipe(
+            "default",
+            Launch("loss", "sum_elements", (Read(0), partial, np.int64(n)), grid),
+            Launch("loss", "sum_finish", (partial, Write(0), np.int32(grid)), grid=1),
+        )
+    ]
+
+
 KINDS = {
     "softmax.forward": softmax_forward,
     "softmax.backward": softmax_backward,
@@ -168,4 +182,5 @@ KINDS = {
     "softmax_loss.backward": softmax_loss_backward,
     "accuracy.forward": accuracy_forward,
     "objective.forward": objective_forward,
+    "objective.sum": objective_sum,
 }

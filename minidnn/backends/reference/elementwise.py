@@ -76,6 +76,12 @@ def add(a, reads, writes):
     np.add(reads[0], reads[1], out=writes[0])
 
 
+def fill(a, reads, writes):
+    """(scale) -> dx: the value in each element, times the scale if there is one."""
+    value = writes[0].dtype.type(a.value)
+    writes[0].fill(value * reads[0][0] if reads else value)
+
+
 def add_slice(a, reads, writes):
     """c = x + b, where x is a slice of a tensor with more channels: those from a.start on, as many as b has."""
     whole, b = reads
@@ -103,6 +109,7 @@ KINDS = {
     "eltwise.backward": eltwise_backward,
     "gradient.add": add,
     "gradient.add_slice": add_slice,
+    "gradient.fill": fill,
     "gradient.sum": total,
     "gradient.sum_relu": total_relu,
 }

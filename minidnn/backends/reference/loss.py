@@ -1,4 +1,4 @@
-"""Softmax, its loss, accuracy, and the objective: the weighted sum of all losses."""
+"""Softmax, its loss, accuracy, and the objective: the weighted sum of all losses, each the sum of a tensor."""
 
 from __future__ import annotations
 
@@ -91,6 +91,11 @@ def objective(a, reads, writes):
     writes[0][0] = sum(w * loss[0] for w, loss in zip(a.weights, reads, strict=True))
 
 
+def total(a, reads, writes):
+    """x -> the sum of its elements, (1,)."""
+    writes[0][0] = reads[0].sum(dtype=np.float64)
+
+
 KINDS = {
     "softmax.forward": softmax_forward,
     "softmax.backward": softmax_backward,
@@ -98,4 +103,5 @@ KINDS = {
     "softmax_loss.backward": softmax_loss_backward,
     "accuracy.forward": accuracy,
     "objective.forward": objective,
+    "objective.sum": total,
 }

@@ -41,7 +41,7 @@ KINDS = frozenset({activation.BACKWARD + SLICE, ADD + SLICE})
 def sliced(program: Program, fuses: Callable[[Op], bool]) -> Program:
     """The program with slices of gradients read where `fuses` permits."""
     uses = Uses(program)
-    joins = {op.layer: op for op in program.ops if op.kind == "concat.forward"}
+    joins = {op.layer: op for op in program.ops if op.kind == "concat.forward" and op.during in FORWARD}
     becomes: dict[Op, tuple[Op, ...]] = {}
     for apart in program.ops:
         join = joins.get(apart.layer)

@@ -13,9 +13,11 @@ from minidnn.backends.cpu.native import (
     broadcast,
     dropout,
     elementwise,
+    gather,
     join,
     loss,
     lrn,
+    move,
     pooling,
     resize,
     update,
@@ -26,7 +28,9 @@ from tests.support.cpu_kinds import close, spoiled
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, expected, guarded, place, run
 
 ALL = list(examples())
-FAMILIES = (activation, bias, broadcast, dropout, elementwise, join, loss, lrn, pooling, resize, update)
+FAMILIES = (
+    activation, bias, broadcast, dropout, elementwise, gather, join, loss, lrn, move, pooling, resize, update,
+)  # fmt: skip
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 
 

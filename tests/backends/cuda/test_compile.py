@@ -34,7 +34,7 @@ def compiled(nvrtc: Nvrtc, source: str, arch: int, storage: str) -> bytes:
     if code is None:
         code, log = c.compile_source(nvrtc, source, arch, storage)
         assert log == ""
-        cache.keep(path, code)
+        cache.keep(path, code, "kernels are compiled anew at each start")
     return code
 
 

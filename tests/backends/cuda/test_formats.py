@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minidnn.backends.cuda import activation, dropout, elementwise, join, pooling
+from minidnn.backends.cuda import activation, dropout, elementwise, gather, join, move, pooling
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Tensor
 from tests.support.cuda import host as cuda_host
@@ -25,14 +25,16 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
 
-KINDS = sorted(k for module in (activation, dropout, elementwise, join, pooling) for k in module.KINDS)
+KINDS = sorted(k for module in (activation, dropout, elementwise, gather, join, move, pooling) for k in module.KINDS)
 KINDS += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
 ALL: dict[str, list[Example]] = defaultdict(list)
 for _e in all_examples():
-    if _e.op.kind in KINDS and sum(t.size for t in _e.op.tensors) < 1 << 16:
+    floats = any(t.dtype == "float32" for t in _e.op.tensors)
+    if _e.op.kind in KINDS and floats and sum(t.size for t in _e.op.tensors) < 1 << 16:
         ALL[_e.op.kind].append(_e)
 FLOAT = {  # kind -> what stays float32, of its reads and writes
     "gradient.accumulate": ("r0",),
+    "gradient.fill": ("r0",),
     "scale.forward": ("r1", "r2"),
     "scale.backward_data": ("r0",),
     "cast.forward": ("r0",),

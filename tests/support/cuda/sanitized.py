@@ -58,7 +58,7 @@ def check(device: HostCuda, e: Example, together: bool) -> None:
                 taken[write] = read
         views = {t: device.array(alone.bytes(t.nbytes), t) for t in e.op.tensors if t not in taken}
         for write, read in taken.items():
-            views[write] = views[read]
+            views[write] = views[read].reshape(write.shape)
         for t, value in e.data.items():
             views[t][...] = value
         device.prepare(e.op, algorithm, views, alone.bytes(algorithm.workspace))()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.images import broadcasts, depthwise, resizes
-from tests.support.op_examples.losses import losses
+from tests.support.op_examples.losses import losses, objectives
 from tests.support.op_examples.maker import (
     Example,
     Maker,
@@ -24,7 +24,7 @@ from tests.support.op_examples.maker import (
     together,
 )
 from tests.support.op_examples.mixed import channels, fused
-from tests.support.op_examples.moves import joins, samples, slices
+from tests.support.op_examples.moves import gathers, joins, moves, samples, slices
 from tests.support.op_examples.normalizations import normalizations, scaled
 from tests.support.op_examples.products import convolutions, products
 from tests.support.op_examples.updates import several, updates
@@ -34,13 +34,8 @@ __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
-OWN = (
-    samples,
-    slices,
-    depthwise,
-    broadcasts,
-    resizes,
-)  # these have random numbers of their own, so that a new one changes no other's
+# each has random numbers of its own: a new one changes no other's
+OWN = (samples, slices, moves, gathers, objectives, depthwise, broadcasts, resizes)
 
 
 def examples(seed: int = 0) -> Iterator[Example]:

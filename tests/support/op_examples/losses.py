@@ -40,3 +40,11 @@ def losses(m: Maker) -> Iterator[Example]:
             yield m.example("accuracy.forward", [scores, label], [(1,)], a, note=f"top {top_k} ignore {ignore}")
     ones = [np.float32([v]) for v in (0.5, 2.0, -1.0)]
     yield m.example("objective.forward", ones, [(1,)], attrs(weights=(1.0, 0.3, 0.3)))
+
+
+def objectives(m: Maker) -> Iterator[Example]:
+    """Any top as a loss: the sum of its elements, and its gradient, which is one number."""
+    for shape in [(1,), (7,), (4, 13), (3, 5, 6, 7), (2, 3, 4), (70001,), (2, 64, 28, 28)]:
+        yield m.example("objective.sum", [m.normal(*shape)], [(1,)])
+        yield m.example("gradient.fill", [], [shape], attrs(value=0.3), exact=True)
+        yield m.example("gradient.fill", [np.float32([8, 3])], [shape], attrs(value=-0.3), exact=True, note="scaled")

@@ -1,5 +1,5 @@
-/* Softmax, its loss with labels, and accuracy, over rows of classes. Non-finite scores are not hidden: a row with a NaN
- * or +inf among its scores becomes NaN, and so does the loss.
+/* Softmax, its loss with labels, and accuracy, over rows of classes; the sum of a tensor. Non-finite scores are not
+ * hidden: a row with a NaN or +inf among its scores becomes NaN, and so does the loss.
  */
 #include <float.h>
 #include <math.h>
@@ -160,4 +160,30 @@ int64_t loss_accuracy(const Geometry *g, const float *x, const int32_t *label, f
     }
     *share = count ? (float)((double)hits / (double)count) : 0;
     return 0;
+}
+
+typedef struct {
+    int64_t size, threads;
+} Elements;
+MIRRORED(elements, Elements)
+
+/* The workspace of a sum: the sum of each piece, float64. */
+int64_t loss_sum_bytes(const Elements *g) { return 8 * (up(g->size, PIECE) / PIECE); }
+
+/* The sum of all elements, added in double by pieces and then in the order of the pieces. */
+void loss_sum(const Elements *g, const float *x, double *sums, float *out) {
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->size > ALONE)
+    for (int64_t from = 0; from < g->size; from += PIECE) {
+        const int64_t n = at_most(PIECE, g->size - from);
+        double some[8] = {0}, sum = 0;
+        int64_t i = 0;
+        for (; i + 8 <= n; i += 8)
+            for (int j = 0; j < 8; j++) some[j] += x[from + i + j];
+        for (; i < n; i++) sum += x[from + i];
+        for (int j = 0; j < 8; j++) sum += some[j];
+        sums[from / PIECE] = sum;
+    }
+    double all = 0;
+    for (int64_t i = 0; i < up(g->size, PIECE) / PIECE; i++) all += sums[i];
+    *out = all;
 }

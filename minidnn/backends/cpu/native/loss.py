@@ -1,4 +1,4 @@
-"""Softmax, its loss and accuracy (loss.c), if classes are innermost in memory."""
+"""Softmax, its loss and accuracy, if classes are innermost in memory, and the sum of a tensor (loss.c)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from minidnn.backends.cpu.layout import address, flat
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
-from minidnn.backends.cpu.recipe import Call, Recipe, plain
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
 
 ENTRIES = {
@@ -29,6 +29,24 @@ class Geometry(Mirrored):
         *((name, ctypes.c_int64) for name in ("rows", "classes", "threads", "ignores", "ignored", "divisor", "top_k")),
         ("weight", ctypes.c_double),
     )
+
+
+class Elements(Mirrored):
+    twin = "elements"
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("size", "threads"))
+
+
+def total(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x -> the sum of its elements."""
+    g = Elements(op.reads[0].size, native.threads)
+    scratch, run = Scratch(), native.function("loss_sum")
+    sums = scratch.take(native.bytes("loss_sum_bytes", g))
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        return [bound(run, g, address(reads[0]), sums.address(workspace), address(writes[0]))]
+
+    return [scratch.recipe(NAME, bind)]
 
 
 def softmax(native: Native, op: Op) -> list[Recipe]:
@@ -88,4 +106,4 @@ def _geometry(native: Native, op: Op) -> Geometry | None:
     return g
 
 
-FIRST = {kind: softmax if kind.startswith("softmax.") else labelled for kind in ENTRIES}
+FIRST = {kind: softmax if kind.startswith("softmax.") else labelled for kind in ENTRIES} | {"objective.sum": total}

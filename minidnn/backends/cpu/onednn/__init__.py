@@ -6,7 +6,7 @@
 A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor that not every op of the kind has.
 """
 
-from minidnn.backends.cpu.onednn import convolution, elementwise, inner_product, join, loss, lrn, normalization, update
+from minidnn.backends.cpu.onednn import convolution, elementwise, inner_product, loss, lrn, normalization, update
 
 KINDS = {
     **convolution.KINDS,
@@ -14,7 +14,6 @@ KINDS = {
     **normalization.KINDS,
     **lrn.KINDS,
     **elementwise.KINDS,
-    **join.KINDS,
     **loss.KINDS,
     **update.KINDS,
 }

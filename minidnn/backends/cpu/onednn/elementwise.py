@@ -46,6 +46,17 @@ def add(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     return binary(dnnl, d.ADD, op.reads)
 
 
+def fill(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for (scale) -> dx: the value in each element, times the scale if there is one."""
+    value = np.float32(op.attrs.value)
+
+    def bind(reads, writes, _):
+        dx = flat(writes[0])
+        return [partial(np.multiply, reads[0][:1], value, out=dx) if reads else partial(dx.fill, value)]
+
+    return [plain(bind, "numpy")]
+
+
 def copy(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """One recipe for x -> y = x."""
     return [plain(lambda reads, writes, _: copied(reads[0], writes[0]))]
@@ -138,5 +149,6 @@ KINDS = {
     "eltwise.forward": eltwise_forward,
     "eltwise.backward": eltwise_backward,
     "gradient.add": add,
+    "gradient.fill": fill,
     "identity.forward": copy,
 }

@@ -7,7 +7,15 @@ extern "C" __global__ void add(const T* a, const T* b, T* y, int64 n) {
     map(n, y, [](float u, float v) { return u + v; }, a, b);
 }
 
-// The same where a is a slice: its items, the pixels, have `width` of `pitch` values. n: values of y, which may be b.
+extern "C" __global__ void fill(T* y, float value, int64 n) {
+    map(n, y, [=] { return value; });
+}
+extern "C" __global__ void fill_scaled(const float* scale, T* y, float value, int64 n) {
+    float scaled = value * scale[0];
+    map(n, y, [=] { return scaled; });
+}
+
+// A sum where a is a slice: its items, the pixels, have `width` of `pitch` values. n: values of y, which may be b.
 template <int V>
 __device__ inline void add_of_slice(const T* a, const T* b, T* y, int64 n, int width, int pitch) {
     auto sum = [](float u, float v) { return u + v; };

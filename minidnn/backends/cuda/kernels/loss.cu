@@ -295,3 +295,26 @@ extern "C" __global__ void objective(const float* a, const float* b, const float
     if (n > 3) total = __fadd_rn(total, __fmul_rn(wd, d[0]));
     out[0] = total;
 }
+
+// ---- the sum of all elements: each block writes one sum to `partial`, and one block adds these up
+
+extern "C" __global__ void sum_elements(const T* x, double* partial, int64 n) {
+    __shared__ double shared[ROW_BLOCK];
+    double sum = 0;
+    for (int64 i = first(); i < n / 4; i += step()) {
+        float4 v = load4(x, i);
+        sum += ((double)v.x + v.y) + ((double)v.z + v.w);
+    }
+    int64 rest = n / 4 * 4 + first();
+    if (rest < n) sum += load(x, rest);
+    sum = block_sum(shared, sum);
+    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+}
+
+extern "C" __global__ void sum_finish(const double* partial, float* out, int n) {
+    __shared__ double shared[ROW_BLOCK];
+    double sum = 0;
+    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += partial[i];
+    sum = block_sum(shared, sum);
+    if (threadIdx.x == 0) out[0] = (float)sum;
+}

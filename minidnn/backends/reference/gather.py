@@ -1,0 +1,66 @@
+"""Windows as columns, and rows by their numbers: Im2col, BatchReindex."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def im2col(a, reads, writes):
+    """x -> y: the elements of each window, 0 in the padding."""
+    (x,), (y,) = reads, writes
+    padded = np.pad(x, ((0, 0), (0, 0), *((p, p) for p in a.pad)))
+    for column, seen in columns(a, y, padded):
+        column[...] = seen
+
+
+def im2col_backward(a, reads, writes):
+    """dy -> dx: for each element the sum over the windows that have it, by the kernel's elements in their order."""
+    (dy,), (dx,) = reads, writes
+    (top, left), (h, w) = a.pad, dx.shape[2:]
+    padded = np.zeros((*dx.shape[:2], h + 2 * top, w + 2 * left), dx.dtype)
+    for column, seen in columns(a, dy, padded):
+        seen += column
+    dx[...] = padded[:, :, top : top + h, left : left + w]
+
+
+def columns(a, y, x):
+    """For each element of the kernel, two views: its columns of y, and the elements of the padded x that they hold."""
+    n, _, *size = y.shape
+    kh, kw = a.kernel
+    parts = y.reshape(n, x.shape[1], kh, kw, *size)  # a view, since it only divides an axis
+    for i in range(kh):
+        for j in range(kw):
+            begin = i * a.dilation[0], j * a.dilation[1]
+            rows, cols = (slice(b, b + (o - 1) * s + 1, s) for b, o, s in zip(begin, size, a.stride, strict=True))
+            yield parts[:, :, i, j], x[:, :, rows, cols]
+
+
+def forward(a, reads, writes):
+    """x index -> y: row i of y is row index[i] of x."""
+    x, index = reads
+    writes[0][...] = x[known(index, len(x))]
+
+
+def backward(a, reads, writes):
+    """index dy -> dx: row i of dx is the sum of those rows k of dy, in their order, where index[k] is i."""
+    (index, dy), (dx,) = reads, writes
+    dx[...] = 0
+    for i, row in zip(known(index, len(dx)), dy, strict=True):
+        dx[i] += row
+
+
+def known(index, rows):
+    """The numbers of rows themselves. Raises ValueError for one of no row."""
+    wrong = np.flatnonzero((index < 0) | (index >= rows))
+    if wrong.size:
+        k = wrong[0]
+        raise ValueError(f"number {index[k]} (at place {k}) names none of the {rows} rows")
+    return index
+
+
+KINDS = {
+    "im2col.forward": im2col,
+    "im2col.backward": im2col_backward,
+    "batch_reindex.forward": forward,
+    "batch_reindex.backward": backward,
+}

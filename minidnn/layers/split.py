@@ -1,0 +1,49 @@
+"""Split and Silence: one names its bottom anew, the other takes blobs so that they are no outputs of the net."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from minidnn.layers.base import Layer, Shape, ShapeError, Site
+from minidnn.layers.moving import Moving
+from minidnn.program import Op
+
+
+class Split(Moving):
+    """Caffe's Split: its tops are the bottom itself, under other names. It has no op. The gradients of all who read
+    the tops add up as at a blob with several readers, which is Caffe's implicit Split."""
+
+    type = "Split"
+    tops = (1, None)
+    same = True
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        for field in ("loss_weight", "propagate_down"):
+            if getattr(self.spec, field):
+                raise ShapeError(f"{field} has no meaning here, for the tops of a Split are its bottom: give it to "
+                                 f"the layers before or behind")  # fmt: skip
+        return [bottoms[0]] * len(self.spec.top)
+
+    def forward(self, s: Site) -> Iterable[Op]:
+        return ()
+
+    def backward(self, s: Site) -> Iterable[Op]:
+        return ()
+
+
+class Silence(Layer):
+    """Caffe's Silence: blobs that it reads have a reader, and so are no outputs of the net. It computes nothing, and
+    gives no gradient."""
+
+    type = "Silence"
+    bottoms = (1, None)
+    tops = (0, 0)
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        return []
+
+    def forward(self, s: Site) -> Iterable[Op]:
+        return ()
+
+    def backward(self, s: Site) -> Iterable[Op]:
+        return ()

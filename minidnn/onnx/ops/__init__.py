@@ -1,0 +1,17 @@
+"""The layers that ONNX's operators become: OPS has a function for each operator, by its name.
+
+A function reads a Node and adds layers to a Reader. It raises Refused where no layer computes what the node says.
+"""
+
+from __future__ import annotations
+
+from minidnn.onnx.ops import elements, moves, normalizations, products, windows
+from minidnn.onnx.reading import Handler
+
+OPS: dict[str, Handler] = {
+    **products.OPS,
+    **windows.OPS,
+    **normalizations.OPS,
+    **elements.OPS,
+    **moves.OPS,
+}

@@ -1,0 +1,253 @@
+"""Functions of elements, sums and products of two values, reductions, softmax."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minidnn.onnx.ops.common import axis_of
+from minidnn.onnx.reading import Node, Reader, Refused
+
+UNARY: dict[str, tuple[str, Callable[[Node], dict[str, Any]]]] = {  # operator -> layer type, its fields
+    "Relu": ("ReLU", lambda n: {}),
+    "LeakyRelu": ("ReLU", lambda n: {"relu_param": {"negative_slope": float(n.get("alpha", 0.01))}}),
+    "Sigmoid": ("Sigmoid", lambda n: {}),
+    "Tanh": ("TanH", lambda n: {}),
+    "Elu": ("ELU", lambda n: {"elu_param": {"alpha": float(n.get("alpha", 1.0))}}),
+    "Abs": ("AbsVal", lambda n: {}),
+    "Exp": ("Exp", lambda n: {}),
+    "Log": ("Log", lambda n: {}),
+    "Softplus": ("BNLL", lambda n: {}),
+    "Gelu": ("GELU", lambda n: {"gelu_param": {"approximate": n.get("approximate", "none").upper()}}),
+    "Swish": ("Swish", lambda n: {"swish_param": {"beta": float(n.get("alpha", 1.0))}}),
+    "Neg": ("Power", lambda n: {"power_param": {"scale": -1.0}}),
+    "Sqrt": ("Power", lambda n: {"power_param": {"power": 0.5}}),
+    "Reciprocal": ("Power", lambda n: {"power_param": {"power": -1.0}}),
+}
+
+
+def unary(r: Reader, node: Node) -> None:
+    kind, fields = UNARY[node.type]
+    r.gives(node, r.layer(kind, [r.blob(node.inputs[0])], name=node.name, **fields(node)))
+
+
+def identity(r: Reader, node: Node) -> None:
+    """Dropout too, at inference: as Caffe's Dropout, which is the identity in TEST."""
+    if node.type == "Dropout":
+        if len(node.outputs) > 1 and node.outputs[1]:
+            raise Refused("its mask is no top of minidnn's Dropout")
+        ratio = r.known(node.input(1)) if node.input(1) else np.float32(node.get("ratio", 0.5))
+        mode = r.known(node.input(2)) if node.input(2) else None
+        if ratio is None or (mode is not None and bool(mode)):
+            raise Refused("it is in training mode; export the model for inference: minidnn trains it all the same")
+        message = {"dropout_ratio": float(ratio)}
+        r.gives(node, r.layer("Dropout", [r.blob(node.inputs[0])], name=node.name, dropout_param=message))
+        return
+    r.gives(node, [r.blob(node.inputs[0])])
+
+
+def clip(r: Reader, node: Node) -> None:
+    bounds = []
+    for i, field in ((1, "min"), (2, "max")):
+        given = node.get(field)
+        if given is None and node.input(i):
+            given = float(r.constant(node.input(i), field))
+        bounds.append(given)
+    least, most = bounds
+    if least == 0 and most is None:
+        r.gives(node, r.layer("ReLU", [r.blob(node.inputs[0])], name=node.name))
+        return
+    largest = float(np.finfo(np.float32).max)
+    message = {"min": -largest if least is None else float(least), "max": largest if most is None else float(most)}
+    r.gives(node, r.layer("Clip", [r.blob(node.inputs[0])], name=node.name, clip_param=message))
+
+
+def prelu(r: Reader, node: Node) -> None:
+    x = r.blob(node.inputs[0])
+    slope, shape = r.constant(node.inputs[1], "slope"), r.shapes[x]
+    if slope.size == 1:
+        message: dict[str, Any] = {"channel_shared": True}
+    elif len(shape) >= 2 and _span(slope.shape, shape) == (1, 1):
+        message = {}
+    else:
+        raise Refused(f"its slope has shape {slope.shape}; one number, or one per channel is needed")
+    r.gives(node, r.layer("PReLU", [x], [slope.reshape(-1)], name=node.name, prelu_param=message))
+
+
+def pow_(r: Reader, node: Node) -> None:
+    exponent = r.constant(node.inputs[1], "exponent")
+    if exponent.size != 1:
+        raise Refused(f"its exponents have shape {exponent.shape}; one number is needed")
+    message = {"power": float(exponent.reshape(()))}
+    r.gives(node, r.layer("Power", [r.blob(node.inputs[0])], name=node.name, power_param=message))
+
+
+def scaled(r: Reader, x: str, factor: float, name: str, shift: float = 0.0) -> str:
+    """factor x + shift."""
+    message = ({"scale": factor} if factor != 1 else {}) | ({"shift": shift} if shift else {})
+    return r.layer("Power", [x], name=f"{name}_scaled", power_param=message)[0]
+
+
+def total(r: Reader, a: str, b: str, name: str, coeff: tuple[float, float] = (1.0, 1.0)) -> list[str]:
+    """The sum of two blobs, of which one may have fewer axes."""
+    return _combined(r, a, b, name, "SUM", coeff)
+
+
+def binary(r: Reader, node: Node) -> None:
+    """Add, Sub, Mul, Div of two values."""
+    a, b = node.inputs
+    known = r.known(b) if not r.is_blob(b) or r.values else None
+    first = None if r.is_blob(a) else r.known(a)
+    if first is not None:
+        _with_constant(r, node, b, first, first_is_constant=True)
+    elif known is not None and not r.is_blob(b):
+        _with_constant(r, node, a, known, first_is_constant=False)
+    else:
+        one, other = r.blob(a), r.blob(b)
+        if node.type == "Div":
+            other = r.layer("Power", [other], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
+        if node.type in ("Mul", "Div"):
+            r.gives(node, _combined(r, one, other, node.name, "PROD", (1.0, 1.0)))
+        else:
+            r.gives(node, total(r, one, other, node.name, (1.0, -1.0 if node.type == "Sub" else 1.0)))
+
+
+def _with_constant(r: Reader, node: Node, x: str, value: np.ndarray, first_is_constant: bool) -> None:
+    blob, sign = r.blob(x), -1.0 if node.type == "Sub" else 1.0
+    if node.type == "Div" and first_is_constant:
+        blob = r.layer("Power", [blob], name=f"{node.name}_inverse", power_param={"power": -1.0})[0]
+    elif node.type == "Div":
+        value = 1 / value.astype(np.float32)
+    product = node.type in ("Mul", "Div")
+    if value.size == 1:
+        number = float(value.reshape(()))
+        if product:
+            message = {"scale": number}
+        elif first_is_constant:
+            message = {"shift": number} | ({"scale": -1.0} if sign < 0 else {})
+        else:
+            message = {"shift": sign * number}
+        r.gives(node, r.layer("Power", [blob], name=node.name, power_param=message))
+        return
+    span = _span(value.shape, r.shapes[blob])
+    if span is None:
+        raise Refused(f"its constant has shape {value.shape}, which spans no axes of {r.shapes[blob]}")
+    axis, count = span
+    where = {"axis": axis, "num_axes": count}
+    flat = value.reshape(r.shapes[blob][axis : axis + count])
+    if product:
+        r.gives(node, r.layer("Scale", [blob], [flat], name=node.name, scale_param=where))
+        return
+    if first_is_constant and sign < 0:
+        blob = scaled(r, blob, -1.0, node.name)
+    else:
+        flat = sign * flat
+    r.gives(node, r.layer("Bias", [blob], [flat], name=node.name, bias_param=where))
+
+
+def _span(small: tuple[int, ...], whole: tuple[int, ...]) -> tuple[int, int] | None:
+    """(first axis, number of axes) of `whole` that a value of shape `small` spans when it is broadcast; None if these
+    axes do not follow one another, or if the value is longer."""
+    full = (1,) * (len(whole) - len(small)) + tuple(small)
+    if len(full) != len(whole) or any(a not in (1, b) for a, b in zip(full, whole, strict=True)):
+        return None
+    axes = [i for i, (a, b) in enumerate(zip(full, whole, strict=True)) if a == b and b != 1]
+    if not axes or any(full[i] != whole[i] for i in range(axes[0], axes[-1] + 1)):
+        return None
+    return axes[0], axes[-1] - axes[0] + 1
+
+
+def _combined(r: Reader, a: str, b: str, name: str, operation: str, coeff: tuple[float, float]) -> list[str]:
+    """An Eltwise of two blobs of one shape, or a Scale or Bias by the smaller of them."""
+    if r.shapes[a] == r.shapes[b]:
+        message: dict[str, Any] = {"operation": operation} if operation != "SUM" else {}
+        message |= {"coeff": list(coeff)} if coeff != (1.0, 1.0) else {}
+        return r.layer("Eltwise", [a, b], name=name, eltwise_param=message)
+    if coeff[1] != 1:
+        b = scaled(r, b, coeff[1], name)
+    if _count(r, a) < _count(r, b):
+        a, b = b, a
+    span = _span(r.shapes[b], r.shapes[a])
+    if span is None:
+        raise Refused(f"a sum or product of shapes {r.shapes[a]} and {r.shapes[b]}: neither is a part of the other")
+    axis, count = span
+    part = r.shapes[a][axis : axis + count]
+    if r.shapes[b] != part:
+        dims = {"shape": {"dim": list(part)}}
+        (b,) = r.layer("Reshape", [b], name=f"{name}_reshaped", reshape_param=dims)
+    if operation == "PROD":
+        return r.layer("Scale", [a, b], name=name, scale_param={"axis": axis})
+    return r.layer("Bias", [a, b], name=name, bias_param={"axis": axis})
+
+
+def _count(r: Reader, blob: str) -> int:
+    return int(np.prod(r.shapes[blob], dtype=np.int64))
+
+
+def several(r: Reader, node: Node) -> None:
+    """Max and Sum of any number of values."""
+    blobs = [r.blob(n) for n in node.inputs]
+    if len(blobs) == 1:
+        r.gives(node, blobs)
+        return
+    if len({r.shapes[b] for b in blobs}) > 1:
+        raise Refused(f"its inputs have the shapes {[r.shapes[b] for b in blobs]}; an Eltwise takes one shape")
+    message = {"operation": "MAX"} if node.type == "Max" else {}
+    r.gives(node, r.layer("Eltwise", blobs, name=node.name, eltwise_param=message))
+
+
+def softmax(r: Reader, node: Node) -> None:
+    x = r.blob(node.inputs[0])
+    shape = r.shapes[x]
+    axis = axis_of(node.get("axis", -1 if node.version >= 13 else 1), shape)
+    if node.version < 13 and axis != len(shape) - 1:
+        raise Refused(f"before version 13 it joins all axes from {axis} on; convert the model to version 13")
+    (top,) = r.layer("Softmax", [x], name=node.name, softmax_param={"axis": axis} if axis != 1 else {})
+    if node.type == "LogSoftmax":
+        (top,) = r.layer("Log", [top], name=f"{node.name}_log")
+    r.gives(node, [top])
+
+
+REDUCED = {"ReduceSum": "SUM", "ReduceMean": "MEAN", "ReduceL1": "ASUM", "ReduceSumSquare": "SUMSQ"}
+
+
+def reduction(r: Reader, node: Node) -> None:
+    """A Reduction of the last axes, or the mean of images."""
+    x = r.blob(node.inputs[0])
+    shape = r.shapes[x]
+    axes = node.get("axes")
+    if axes is None and node.input(1):
+        axes = r.constant(node.input(1), "axes").tolist()
+    if not axes and node.get("noop_with_empty_axes", 0):
+        r.gives(node, [x])
+        return
+    axes = sorted(axis_of(a, shape) for a in axes) if axes else list(range(len(shape)))
+    keep = bool(node.get("keepdims", 1))
+    if axes == [2, 3] and len(shape) == 4 and node.type == "ReduceMean":
+        pooled = r.layer("Pooling", [x], name=node.name, pooling_param={"pool": "AVE", "global_pooling": True})
+        r.gives(node, pooled if keep else r.layer("Flatten", pooled, name=f"{node.name}_flat"))
+        return
+    if axes != list(range(axes[0], len(shape))):
+        order = [i for i in range(len(shape)) if i not in axes] + axes
+        (x,) = r.layer("Permute", [x], name=f"{node.name}_permuted", permute_param={"order": order})
+    first = len(shape) - len(axes)
+    message = {"operation": REDUCED[node.type], "axis": first}
+    (top,) = r.layer("Reduction", [x], name=node.name, reduction_param=message)
+    wanted = tuple(1 if i in axes else n for i, n in enumerate(shape) if keep or i not in axes)
+    if r.shapes[top] != wanted and wanted:
+        dims = {"shape": {"dim": list(wanted)}}
+        (top,) = r.layer("Reshape", [top], name=f"{node.name}_shaped", reshape_param=dims)
+    r.gives(node, [top])
+
+
+OPS = {
+    **dict.fromkeys(UNARY, unary),
+    **dict.fromkeys(("Identity", "Dropout"), identity),
+    **dict.fromkeys(("Add", "Sub", "Mul", "Div"), binary),
+    **dict.fromkeys(("Max", "Sum"), several),
+    **dict.fromkeys(("Softmax", "LogSoftmax"), softmax),
+    **dict.fromkeys(REDUCED, reduction),
+    "Clip": clip, "PRelu": prelu, "Pow": pow_,
+}  # fmt: skip

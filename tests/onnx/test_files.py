@@ -1,0 +1,135 @@
+"""Nets written as ONNX and read back; files that are none."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx", reason="the package onnx is not installed (the extra `onnx`)")
+
+import onnx
+
+import minidnn
+from minidnn.nets.net import Net
+from minidnn.onnx import InvalidModel, NotExported, read, write
+
+MIXED = """
+name: mixed
+layer:
+- {name: data, type: Input, top: data, input_param: {shape: {dim: [3, 4, 9, 11]}}}
+- {name: conv, type: Convolution, bottom: data, top: conv, convolution_param: {num_output: 6, kernel_size: 3, group: 2,
+   stride: 2, weight_filler: {type: msra}}}
+- {name: bn, type: BatchNorm, bottom: conv, top: conv}
+- {name: scale, type: Scale, bottom: conv, top: conv, scale_param: {bias_term: true}}
+- {name: relu, type: ReLU, bottom: conv, top: conv, relu_param: {negative_slope: 0.1}}
+- {name: lrn, type: LRN, bottom: conv, top: lrn}
+- {name: within, type: LRN, bottom: conv, top: within, lrn_param: {norm_region: WITHIN_CHANNEL, local_size: 3}}
+- {name: max, type: Pooling, bottom: lrn, top: max, pooling_param: {kernel_size: 3, stride: 2}}
+- {name: ave, type: Pooling, bottom: within, top: ave, pooling_param: {pool: AVE, kernel_size: 3, stride: 2, pad: 1}}
+- {name: one, type: Convolution, bottom: ave, top: one, convolution_param: {num_output: 6, kernel_size: 2,
+   weight_filler: {type: msra}}}
+- {name: many, type: Concat, bottom: [one, one], top: many}
+- {name: half, type: Convolution, bottom: many, top: half, convolution_param: {num_output: 6, kernel_size: 1,
+   weight_filler: {type: msra}}}
+- {name: sum, type: Eltwise, bottom: [half, one], top: sum, eltwise_param: {coeff: [1, -0.5]}}
+- {name: most, type: Eltwise, bottom: [sum, one], top: most, eltwise_param: {operation: MAX}}
+- {name: drop, type: Dropout, bottom: most, top: most}
+- {name: flat, type: Flatten, bottom: most, top: flat}
+- {name: ip, type: InnerProduct, bottom: flat, top: ip, inner_product_param: {num_output: 5,
+   weight_filler: {type: xavier}}}
+- {name: prob, type: Softmax, bottom: ip, top: prob}
+- {name: label, type: Input, top: label, input_param: {shape: {dim: 3}}}
+- {name: loss, type: SoftmaxWithLoss, bottom: [ip, label], top: loss}
+"""
+
+
+def weights_of(net: Net) -> dict[str, np.ndarray]:
+    """Random weights in Caffe's shapes; running variances are positive."""
+    random = np.random.default_rng(0)
+    found = {}
+    for node in net.graph("TEST").layers:
+        for p in node.parameters:
+            value = random.standard_normal(p.blob_shape or p.shape).astype(np.float32)
+            found[f"{node.name}/{p.name}"] = np.abs(value) + 0.5 if p.name in ("variance_sum", "factor") else value
+    return found
+
+
+def outputs(net, weights, x):
+    with minidnn.Session(net, device="reference") as session:
+        for name, value in weights.items():
+            layer, blob = name.rsplit("/", 1)
+            session.params[layer][blob] = value
+        return session.forward({"data": x})
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    net = Net.from_text(MIXED)
+    weights = weights_of(net)
+    path = tmp_path_factory.mktemp("onnx") / "mixed.onnx"
+    write(net, weights, path)
+    return net, weights, path, np.random.default_rng(1).standard_normal((3, 4, 9, 11)).astype(np.float32)
+
+
+def test_onnxruntime_computes_the_same(written):
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed (the extra `onnx-test`)")
+    net, weights, path, x = written
+    ours = outputs(net, weights, x)
+    (prob,) = ort.InferenceSession(str(path)).run(["prob.y"], {"data": x})
+    np.testing.assert_allclose(ours["prob"], prob, rtol=1e-4, atol=1e-6)
+
+
+def test_what_was_written_is_read_again(written):
+    net, weights, path, x = written
+    again, found = read(path, batch=3)
+    (ours,) = outputs(again, found, x).values()
+    np.testing.assert_allclose(ours, outputs(net, weights, x)["prob"], rtol=1e-5, atol=1e-7)
+
+
+def test_a_free_batch_takes_the_number_that_is_given(written):
+    again, _ = read(written[2], batch=7)
+    assert again.graph("TEST").layers[0].tops[0].tensor.shape == (7, 4, 9, 11)
+
+
+def test_files_that_are_no_models_are_refused(tmp_path):
+    for name, content in (("empty", b""), ("text", b"name: net\n"), ("torn", b"\x08\x08\x12\x05minid")):
+        path = tmp_path / f"{name}.onnx"
+        path.write_bytes(content)
+        with pytest.raises(InvalidModel, match=r"\.onnx: no valid ONNX model: "):
+            read(path)
+
+
+def test_every_operator_without_a_layer_is_named(tmp_path):
+    h = onnx.helper
+    info = h.make_tensor_value_info
+    nodes = [
+        h.make_node("Det", ["x"], ["a"], name="first"),
+        h.make_node("Relu", ["a"], ["b"]),
+        h.make_node("NonZero", ["x"], ["c"]),
+    ]
+    graph = h.make_graph(nodes, "g", [info("x", 1, [2, 3, 3])], [info("b", 1, [2]), info("c", 7, [3, "k"])])
+    path = tmp_path / "m.onnx"
+    path.write_bytes(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)]).SerializeToString())
+    with pytest.raises(InvalidModel) as refused:
+        read(path)
+    first, second = str(refused.value).splitlines()
+    assert "Det 'first': minidnn has no layers for it; it has for Abs" in first and "node 2, NonZero" in second
+
+
+def test_layers_without_an_operator_are_named(tmp_path):
+    net = Net.from_text(MIXED + "- {name: top1, type: Accuracy, bottom: [prob, label], top: top1}\n")
+    write(net, weights_of(net), tmp_path / "ok.onnx")  # losses and accuracies are left out
+
+    class Odd(minidnn.layers.base.Layer):
+        type = "Odd"
+
+        def shapes(self, bottoms):
+            return list(bottoms)
+
+    minidnn.layers.LAYERS["Odd"] = Odd
+    try:
+        odd = Net.from_text(MIXED + "- {name: odd, type: Odd, bottom: prob, top: odd}\n")
+        with pytest.raises(NotExported, match="layer 'odd': ONNX has no operator for Odd"):
+            write(odd, weights_of(odd), tmp_path / "odd.onnx")
+    finally:
+        del minidnn.layers.LAYERS["Odd"]

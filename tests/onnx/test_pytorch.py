@@ -1,0 +1,89 @@
+"""From PyTorch by torch.export and ONNX to minidnn: the same weights, the same logits, and a net that trains."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+
+import minidnn
+from minidnn.onnx import read, write
+from minidnn.optimizers import SGD
+from minidnn.programs.updates import TrainSpec
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (the extra `peer`)")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed (the extra `peer`)")
+pytest.importorskip("onnx", reason="the package onnx is not installed (the extra `onnx`)")
+
+BATCH = 4
+
+
+class Small(torch.nn.Module):
+    """A small CNN: convolutions, one of them depthwise; pooling; a shortcut; a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        nn = torch.nn
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.deep = nn.Sequential(nn.Conv2d(8, 8, 3, padding=1, groups=8, bias=False), nn.ReLU(), nn.Conv2d(8, 8, 1))
+        self.pool = nn.MaxPool2d(3, stride=2, padding=1)
+        self.head = nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = self.pool(self.stem(x))
+        x = torch.relu(x + self.deep(x))
+        return self.head(x.mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """(the module, its samples, its ONNX file)"""
+    torch.manual_seed(0)
+    module, x = Small().eval(), torch.randn(BATCH, 3, 19, 19)
+    path = tmp_path_factory.mktemp("onnx") / "small.onnx"
+    with contextlib.redirect_stdout(io.StringIO()):
+        torch.onnx.export(module, (x,), str(path), dynamo=True, external_data=False)
+    return module, x, path
+
+
+def loaded(session, weights):
+    for name, value in weights.items():
+        layer, blob = name.rsplit("/", 1)
+        session.params[layer][blob] = value
+    return session
+
+
+def test_weights_are_equal_and_logits_agree(exported):
+    module, x, path = exported
+    net, weights = read(path, batch=BATCH)
+    np.testing.assert_array_equal(weights["head/w"], module.head.weight.detach().numpy())
+    np.testing.assert_array_equal(weights["head/b"], module.head.bias.detach().numpy())
+    np.testing.assert_array_equal(weights["deep.0/w"], module.deep[0].weight.detach().numpy())
+    with minidnn.Session(net, device="cpu") as session:
+        (ours,) = loaded(session, weights).forward(x.numpy()).values()
+    np.testing.assert_allclose(ours, module(x).detach().numpy(), rtol=1e-5, atol=1e-5)
+
+
+def test_it_trains_and_goes_back(exported, tmp_path):
+    _, x, path = exported
+    net, weights = read(path, batch=BATCH, loss=True)
+    labels = np.arange(BATCH, dtype=np.int32)
+    train = TrainSpec(SGD(momentum=0.9))
+    with minidnn.Session(net, train, phases=("TRAIN", "TEST"), device="cpu") as session:
+        loaded(session, weights)
+        for tensor in session.programs["TRAIN"].inputs:
+            value = {"x": x.numpy(), "label": labels, "rate": np.float32([0.1])}.get(tensor.name, np.zeros(1))
+            session.machine.write(tensor, np.asarray(value, tensor.dtype).reshape(tensor.shape), "TRAIN")
+        session.step("TRAIN")
+        ours = {f"{name}/{blob}": blobs[blob] for name, blobs in session.params.items() for blob in blobs}
+        (scores,) = session.forward({"x": x.numpy()}).values()
+    assert not np.array_equal(ours["head/w"], weights["head/w"])
+    write(net, ours, tmp_path / "back.onnx")
+    again, same = read(tmp_path / "back.onnx", batch=BATCH)
+    for name, value in ours.items():
+        np.testing.assert_array_equal(same[name], value)
+    with minidnn.Session(again, device="cpu") as session:
+        (back,) = loaded(session, same).forward(x.numpy()).values()
+    np.testing.assert_array_equal(back, scores)
