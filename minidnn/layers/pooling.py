@@ -33,6 +33,7 @@ class Pooling(Layer):
 
     type = "Pooling"
     field_name = "pooling_param"
+    tops = (1, 2)  # Caffe's second top is refused with a reason
 
     def attrs(self, shape: Shape, facts: Facts | None = None) -> PoolingAttrs:
         p = self.param
@@ -40,6 +41,11 @@ class Pooling(Layer):
         return PoolingAttrs(p.pool, p.pair("kernel") or tuple(shape[2:]), p.pair("stride"), p.pair("pad"), saved)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        if len(self.spec.top) > 1:
+            raise ShapeError(
+                f"a second top, the places of the maxima as numbers ({self.spec.top[1]}), is Caffe's, but minidnn does "
+                f"not make it: leave it out"
+            )
         n, c, *size = images(bottoms[0])
         a, out = self.attrs(bottoms[0]), []
         for h, k, s, p in zip(size, a.kernel, a.stride, a.pad, strict=True):

@@ -88,6 +88,13 @@ class PoolingParameter(Message):
         both = getattr(self, "kernel_size" if what == "kernel" else what)
         return both, both
 
+    @field_validator("pool", mode="before")
+    @classmethod
+    def _not_at_random(cls, value: object) -> object:
+        if value == "STOCHASTIC":
+            raise ValueError("STOCHASTIC, Caffe's, chooses places at random; minidnn does not do it: write MAX or AVE")
+        return value
+
     @model_validator(mode="after")
     def _geometry(self) -> PoolingParameter:
         for what in ("kernel", "stride", "pad"):

@@ -26,7 +26,8 @@ pytestmark = [
 ]
 
 KINDS = [activation, dropout, elementwise, gather, join, move, pooling, resize]
-KINDS = sorted(k for module in KINDS for k in module.KINDS) + ["broadcast.multiply", "broadcast.add"]
+KINDS = sorted(k for module in KINDS for k in module.KINDS)
+KINDS += ["broadcast.multiply", "broadcast.add"]
 KINDS += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
 FROM_BOTTOMS = {  # kind -> what stays float32 where the factor or the constant is not learned, but a bottom
     "broadcast.multiply": ("r2",),
@@ -53,7 +54,7 @@ FLOAT = {  # kind -> what stays float32, of its reads and writes
 
 
 def stored(e: Example, storage: str, stay: tuple[str, ...] | None = None) -> tuple[Example, Example]:
-    """(the example in that format, the same numbers as float32). `stay`: what stays float32 in another way than usual"""
+    """(the example in that format, the same numbers as float32). `stay`: what stays float32, if not FLOAT's"""
     floats = ("r0", "r1") if e.op.kind == "cast.backward" and len(e.op.reads) > 1 else FLOAT.get(e.op.kind, ())
     floats = tuple(t.name for t in e.op.reads) if e.op.kind == "cast.forward_each" else floats
     floats = floats if stay is None else stay
