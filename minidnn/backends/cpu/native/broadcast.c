@@ -25,6 +25,7 @@ static int64_t places(const Geometry *g) {
 ALWAYS int64_t at(int count, const int64_t *size, const int64_t *step, int64_t i) {
     int64_t place = 0;
     for (int d = count - 1; d > 0; d--) {
+        if (size[d] == 1) continue;
         place += i % size[d] * step[d];
         i /= size[d];
     }
@@ -88,17 +89,26 @@ int64_t broadcast_sum_bytes(const Geometry *g) {
 
 enum { ROW = 128 }; /* places that are added in float32 before they go to a sum in float64 */
 
+ALWAYS vec add_some(const Part *summed, int64_t from, int64_t to, const float *x, const float *dy, int64_t n) {
+    vec sum = {0};
+    for (int64_t i = from; i < to; i++) {
+        const int64_t place = at(summed->count, summed->size, summed->of_x, i);
+        const vec d = load_some(dy + place, n);
+        sum += x ? load_some(x + place, n) * d : d;
+    }
+    return sum;
+}
+
 /* sum[j] = the sum over the summed places [from, to) of the n elements side by side at x, or of their products. */
 ALWAYS void add_lanes(const Part *summed, int64_t from, int64_t to, const float *x, const float *dy, int64_t n,
                       float *sum) {
+    if (to - from <= ROW) {
+        store_some(sum, add_some(summed, from, to, x, dy, n), n);
+        return;
+    }
     double total[LANES] = {0};
     for (int64_t r = from; r < to; r += ROW) {
-        vec some = {0};
-        for (int64_t i = r; i < at_most(to, r + ROW); i++) {
-            const int64_t place = at(summed->count, summed->size, summed->of_x, i);
-            const vec d = load_some(dy + place, n);
-            some += x ? load_some(x + place, n) * d : d;
-        }
+        const vec some = add_some(summed, r, at_most(to, r + ROW), x, dy, n);
         for (int j = 0; j < LANES; j++) total[j] += some[j];
     }
     for (int64_t j = 0; j < n && j < LANES; j++) sum[j] = total[j];

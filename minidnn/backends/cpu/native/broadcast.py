@@ -14,8 +14,10 @@ from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op, Tensor
 
+SEVERAL = 1 << 10  # sums that threads share; fewer are cut into pieces
 PIECES = 64  # most pieces of a sum
-LEAST = 1 << 15  # least elements of a piece, if there are several
+LEAST = 1 << 15  # least elements of a piece, of all sums together, if there are several
+PLACES = 64  # least places of a piece of one sum
 
 
 class Geometry(Mirrored):
@@ -30,7 +32,7 @@ class Geometry(Mirrored):
 def _geometry(native: Native, op: Op, x: Tensor, over: Tensor) -> Geometry:
     sizes, steps = spanned(x.shape, over.shape, op.attrs.axis)
     summed = math.prod(n for n, _ in parts(sizes, steps)[1])
-    pieces = max(1, min(PIECES, x.size // LEAST, summed // 8))
+    pieces = 1 if over.size >= SEVERAL else max(1, min(PIECES, x.size // LEAST, summed // PLACES))
     numbers = (ctypes.c_int64 * DIMS)(*filled(sizes, 1)), (ctypes.c_int64 * DIMS)(*filled(steps, 0))
     return Geometry(*numbers, pieces, native.threads)
 
