@@ -64,7 +64,7 @@ FACTS = {
         sum="copy",
         in_place=frozenset({"relu.backward", "lrn.backward", "softmax_loss.backward", "gradient.add"}),
     ),
-    # Caffe: ReLU, Dropout, BatchNorm, Scale and Bias work in place, as its files write them. Each blob has a gradient of
+    # Caffe: ReLU, Dropout, BatchNorm, Scale, Bias work in place, as its files write them. Each blob has a gradient of
     # its own, and so has each copy that a Split makes.
     "caffe": Facts(
         "caffe",
