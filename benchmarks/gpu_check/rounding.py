@@ -51,6 +51,9 @@ FLOAT32 = {
     "broadcast.sum_products": ("w0",),
     "objective.sum": ("w0",),
     "gradient.fill": ("r0",),
+    "prelu.forward": ("r1",),
+    "prelu.backward_data": ("r1",),
+    "prelu.backward_filter": ("w0",),
     "gradient.clip": ("r1", "w0"),  # r1 and r3: the second gradient, as Scale's are
     "gradient.unscale": ("r0", "r1", "r3", "w1"),
 }

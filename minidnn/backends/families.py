@@ -37,8 +37,16 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     # the maximum or the mean of each window
     "pooling": ("pooling.forward", "pooling.backward", "pooling.backward_relu"),
-    # an activation function of each element: ReLU
-    "activation": ("relu.forward", "relu.backward"),
+    # a function of each element: ReLU, the functions of layers/unary.py, and PReLU, which has learnt slopes
+    "activation": (
+        "relu.forward",
+        "relu.backward",
+        "unary.forward",
+        "unary.backward",
+        "prelu.forward",
+        "prelu.backward_data",
+        "prelu.backward_filter",
+    ),
     # BatchNorm and Scale: shift and scale each channel
     "normalization": (
         "batch_norm.forward",
@@ -103,6 +111,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "accuracy.forward",
         "objective.forward",
         "objective.sum",
+    ),
+    # optimizers other than SGD
+    "rules": (
+        "nesterov.update",
+        "adagrad.update",
+        "rmsprop.update",
+        "adadelta.update",
+        "adam.update",
+        "adamw.update",
+        "lars.ratio",
+        "lars.update",
+        "lamb.ratio",
+        "lamb.update",
     ),
     # gradients of weights: collected, clipped, and applied by the optimizer
     "update": (

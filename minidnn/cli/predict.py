@@ -29,8 +29,8 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.setting import Setting
     from minidnn.training.solver_file import understand
 
-    net, test_net, solver = understand(args.model, batch=args.batch)
-    net = test_net or net
+    net, tests, solver = understand(args.model, batch=args.batch)
+    net = tests[0] if tests else net
     graph = net.graph("TEST")
     scores, normal = scores_of(graph)
     setting = opened(args, Setting.of({**given(args), "keep": [scores]}, solver))

@@ -31,7 +31,7 @@ class Subject:
 
     path: str
     net: Any
-    test_net: Any
+    tests: Sequence[Any]  # the nets that it is tested with
     solver: Any  # SolverParameter, or None for a model file
     programs: tuple[Program, ...]
     setting: Setting
@@ -65,15 +65,16 @@ class Subject:
     ) -> Subject:
         """The subject with this batch, this format and images of this many pixels a side, where they are given, and
         without fusion unless `fuse`."""
-        net, test_net = self.net, self.test_net
+        nets = [self.net, *self.tests]
         if batch is not None:
-            net, test_net = net.with_batch(batch), test_net and test_net.with_batch(batch)
+            nets = [net.with_batch(batch) for net in nets]
         if side is not None:
-            net, test_net = net.with_images(side), test_net and test_net.with_images(side)
+            nets = [net.with_images(side) for net in nets]
+        net, *tests = nets
         setting = replace(self.setting, format=format or self.setting.format)
         fuses = self.fuses if fuse else None
-        programs = _programs(net, test_net, self.solver, setting, fuses, self.early)
-        return replace(self, net=net, test_net=test_net, setting=setting, fuses=fuses, programs=programs)
+        programs = _programs(net, tests, self.solver, setting, fuses, self.early)
+        return replace(self, net=net, tests=tests, setting=setting, fuses=fuses, programs=programs)
 
     def runner(self, batch: int | None = None) -> Open:
         """A function that opens the net for running under a policy, with `batch` samples, or the file's if None."""
@@ -98,14 +99,14 @@ def read(args: argparse.Namespace) -> Subject:
     from minidnn.training.setting import Setting
     from minidnn.training.solver_file import understand
 
-    net, test_net, p = understand(args.file, batch=args.batch)
+    net, tests, p = understand(args.file, batch=args.batch)
     setting = opened(args, Setting.of(given(args), p))
     if getattr(args, "seed", None) is None and p is not None and p.random_seed >= 0:
         setting = replace(setting, seed=p.random_seed)
     fuses = _fuses(setting, getattr(args, "gpu", None)) if setting.fuse else None
     early = _early(p, setting, getattr(args, "gpu", None))
-    found = _programs(net, test_net, p, setting, fuses, early)
-    return Subject(args.file, net, test_net, p, found, setting, args.batch, fuses, early)
+    found = _programs(net, tests, p, setting, fuses, early)
+    return Subject(args.file, net, tests, p, found, setting, args.batch, fuses, early)
 
 
 def _fuses(setting: Setting, gpu: str | None) -> Fuses:
@@ -124,15 +125,15 @@ def _early(solver: Any, setting: Setting, gpu: str | None) -> bool:
 
 
 def _programs(
-    net: Any, test_net: Any, solver: Any, setting: Setting, fuses: Fuses | None, early: bool
+    net: Any, tests: Sequence[Any], solver: Any, setting: Setting, fuses: Fuses | None, early: bool
 ) -> tuple[Program, ...]:
     from minidnn.programs.build import programs
     from minidnn.training.solver_file import phases, train_spec
 
     train = None if solver is None else train_spec(solver, setting.seed)
     found = programs(
-        net, train, phases(solver), test_net=test_net, facts=setting.facts, format=setting.format, fuses=fuses,
-        early=early,
+        net, train, phases(tests), tests=tests, facts=setting.facts, format=setting.format, fuses=fuses,
+        early=early, test_loss=solver is not None and solver.test_compute_loss,
     )  # fmt: skip
     return tuple(found.values())
 

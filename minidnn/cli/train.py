@@ -84,9 +84,13 @@ def _note(event: Event, document: dict[str, Any]) -> None:
     """Add a step, a test or a snapshot to the document's list of such events."""
     from minidnn.training.events import Saved, Step, Tested
 
+    more: dict[str, Any]
     if isinstance(event, Step):
-        document["history"].append({"iteration": event.iteration, "loss": event.loss, "lr": event.rate})
+        more = {"debug": dict(event.debug)} if event.debug else {}
+        document["history"].append({"iteration": event.iteration, "loss": event.loss, "lr": event.rate, **more})
     elif isinstance(event, Tested):
-        document["tests"].append({"iteration": event.iteration, **event.outputs})
+        more = {"net": event.number} if event.number else {}
+        more |= {} if event.loss is None else {"test_loss": event.loss}
+        document["tests"].append({"iteration": event.iteration, **more, **event.outputs})
     elif isinstance(event, Saved):
         document["snapshots"].append({"iteration": event.iteration, "path": str(event.path)})

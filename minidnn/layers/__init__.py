@@ -21,6 +21,7 @@ from minidnn.layers.lrn import LRN
 from minidnn.layers.parameter import ParameterLayer
 from minidnn.layers.permute import Permute
 from minidnn.layers.pooling import Pooling
+from minidnn.layers.prelu import PReLU
 from minidnn.layers.relu import ReLU
 from minidnn.layers.reshape import Reshape
 from minidnn.layers.resize import Interp, Upsample
@@ -31,6 +32,7 @@ from minidnn.layers.source import Data, DummyData, Input, MemoryData
 from minidnn.layers.split import Silence, Split
 from minidnn.layers.spp import SPP
 from minidnn.layers.tile import Tile
+from minidnn.layers.unary import BNLL, ELU, GELU, AbsVal, Clip, Exp, Log, Power, Sigmoid, Swish, TanH, Threshold
 
 __all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site"]
 
@@ -41,6 +43,7 @@ LAYERS: dict[str, type[Layer]] = {
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
         Slice, Crop, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         MemoryData, DummyData, ParameterLayer,
+        Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, GELU,
         Deconvolution, Bias, SPP, Interp, Upsample,
     )
 }  # fmt: skip

@@ -12,6 +12,7 @@ from minidnn.schema.checks import (
     load_net,
     load_solver,
     message_of,
+    several,
     wiring,
 )
 from minidnn.schema.common import FillerParameter, NetState
@@ -42,6 +43,7 @@ __all__ = [
     "parse",
     "plain",
     "read",
+    "several",
     "shown",
     "wiring",
 ]

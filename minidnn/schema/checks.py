@@ -44,14 +44,11 @@ NOT_DONE: dict[str, dict[str, str]] = {
         ("scale_bias", "scale_filler", "bias_filler", "engine"),
         "a fork's field, not Caffe's; the affine part is a Scale layer",
     ),
-    "SolverParameter": dict.fromkeys(
-        (
-            "train_net_param", "test_net_param", "test_compute_loss", "snapshot_diff", "snapshot_format",
-            "debug_info", "layer_wise_reduce", "weights",
-        ),
-        _NOT_DONE,
-    )
-    | {
+    "SolverParameter": {
+        "snapshot_format": "snapshots are safetensors files; leave it out",
+        "snapshot_diff": "snapshots hold no gradients; leave it out",
+        "layer_wise_reduce": "for Caffe on several GPUs, and minidnn uses one; leave it out",
+        "weights": "name the file where the run begins: --weights FILE, or Solver(weights=...)",
         "solver_type": "Caffe's old name; write type: SGD",
         "device_id": "write the GPU's number as `minidnn: {device: cuda:1}`",
     },
@@ -90,20 +87,33 @@ def check_solver(document: Document, types: Types, optimizers: Types) -> SolverP
     if not _is_mapping(document, data, (), "a solver's fields"):
         document.check()
     given = dict(data)
-    inline = None
-    if "net_param" in given:
-        inline = _net(document, given.pop("net_param"), ("net_param",), types)
+    inline: dict[str, Any] = {}
+    for field in ("net_param", "train_net_param"):
+        if field in given and (net := _net(document, given.pop(field), (field,), types)):
+            inline[field] = net.parameter
+    if "test_net_param" in given:
+        found = [_net(document, item, at, types) for item, at in several(given.pop("test_net_param"), "test_net_param")]
+        inline["test_net_param"] = tuple(net.parameter for net in found if net)
     solver = _message(document, SolverParameter, given, ())
-    named = [key for key in ("net", "net_param", "train_net") if data.get(key) is not None]
+    sources = "net", "net_param", "train_net", "train_net_param"
+    named = [key for key in sources if data.get(key) is not None]
     if len(named) > 1:
-        document.error((named[1],), f"expected one of net, net_param and train_net; got {' and '.join(named)}", True)
+        what = f"expected one of {', '.join(sources[:-1])} and {sources[-1]}"
+        document.error((named[1],), f"{what}; got {' and '.join(named)}", True)
     if solver:
         _optimizer_fields(document, solver, optimizers)
     if solver and not document.count:
         _policy_fields(document, solver)
     document.check()
     assert solver is not None
-    return solver.model_copy(update={"net_param": inline.parameter}) if inline else solver
+    return solver.model_copy(update=inline)
+
+
+def several(value: Any, field: str) -> list[tuple[Any, Path_]]:
+    """The values of a repeated field, each with its path; one alone need not be in a list."""
+    if not isinstance(value, list | tuple):
+        return [(value, (field,))]
+    return [(item, (field, i)) for i, item in enumerate(value)]
 
 
 def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverParameter:
@@ -111,7 +121,8 @@ def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverPara
     return check_solver(read(path), types, optimizers)
 
 
-_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta")  # fields that only some optimizers read
+# fields that only some optimizers read
+_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta", "trust_coefficient")
 
 
 def _optimizer_fields(document: Document, solver: SolverParameter, optimizers: Types) -> None:
@@ -136,6 +147,7 @@ _POLICY_FIELDS = {
     "inv": ("gamma", "power"),
     "multistep": ("gamma", "stepvalue"),
     "poly": ("power", "max_iter"),
+    "cosine": ("max_iter",),
     "sigmoid": ("gamma", "stepsize"),
 }
 

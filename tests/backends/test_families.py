@@ -29,7 +29,8 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
 TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
 HOSTS = {"samples": "the host itself transforms samples for a device in its memory"}
 RARE = dict.fromkeys(
-    ("move", "gather", "broadcast", "resize"), "native/ has all of it; without a compiler the reference's kernels run"
+    ("move", "gather", "rules", "broadcast", "resize"),
+    "native/ has all of it; without a compiler the reference's kernels run",
 )
 LACKS = {  # package -> family -> why it has no file
     "cpu.onednn": HOSTS
@@ -39,7 +40,7 @@ LACKS = {  # package -> family -> why it has no file
     "cpu.uncompiled": HOSTS | RARE | dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
 }
 OTHERS = {  # folder -> its files that are no family's
-    "reference": {"device", "each", "kernels"},
+    "reference": {"channels", "device", "each", "kernels"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},

@@ -361,19 +361,22 @@ class TestSolver:
             ("base_lr: 0.1", "s.yaml:1:1: lr_policy: required, but not given"),
             (
                 "base_lr: 0.1\nlr_policy: stp",
-                "expected 'fixed', 'step', 'exp', 'inv', 'multistep', 'poly' or 'sigmoid'",
+                "expected 'fixed', 'step', 'exp', 'inv', 'multistep', 'poly', 'sigmoid' or 'cosine'",
             ),
             ("base_lr: 0.1\nlr_policy: step\ngamma: 0.1", "s.yaml:2:12: lr_policy: step needs stepsize"),
             ("base_lr: 0.1\nlr_policy: multistep\ngamma: 1\nstepvalue: [5, 1]", "stepvalue: expected ascending"),
             (
-                "base_lr: 0.1\nlr_policy: fixed\ntype: Adam",
-                "s.yaml:3:7: type: there is no optimizer 'Adam'; there are SGD",
+                "base_lr: 0.1\nlr_policy: fixed\ntype: Ada",
+                "s.yaml:3:7: type: there is no optimizer 'Ada' (did you mean 'Adam'?); there are SGD, Nesterov",
             ),
             (
                 "base_lr: 0.1\nlr_policy: fixed\ndelta: 1e-6",
                 "s.yaml:3:1: delta: is not for type SGD; it reads momentum",
             ),
-            ("base_lr: 0.1\nlr_policy: fixed\nnet: a\ntrain_net: b", "expected one of net, net_param and train_net"),
+            (
+                "base_lr: 0.1\nlr_policy: fixed\nnet: a\ntrain_net: b",
+                "expected one of net, net_param, train_net and train_net_param",
+            ),
             ("base_lr: 0.1\nlr_policy: fixed\nrampup_lr: 0.01", "s.yaml:3:12: rampup_lr: needs rampup_interval"),
             ("base_lr: 0.1\nlr_policy: fixed\ntest_interval: 5", "test_interval: needs test_iter"),
             ("base_lr: 0.1\nlr_policy: fixed\nminidnn: {budget: 12Gb b}", "minidnn.budget: '12Gb b' is not a size"),

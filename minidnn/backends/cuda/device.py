@@ -30,6 +30,7 @@ from minidnn.backends.cuda import (
     normalization,
     pooling,
     resize,
+    rules,
     samples,
     update,
 )
@@ -59,6 +60,7 @@ KINDS = {
     **move.KINDS,
     **gather.KINDS,
     **loss.KINDS,
+    **rules.KINDS,
     **update.KINDS,
 }
 # kind -> f(cudnn, op) -> its recipes, best first, by cuDNN

@@ -23,6 +23,7 @@ from minidnn.backends.reference import (
     normalization,
     pooling,
     resize,
+    rules,
     samples,
     update,
 )
@@ -46,5 +47,6 @@ KERNELS: dict[str, Kernel] = {
     **move.KINDS,
     **gather.KINDS,
     **loss.KINDS,
+    **rules.KINDS,
     **update.KINDS,
 }

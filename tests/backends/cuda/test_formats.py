@@ -28,6 +28,7 @@ pytestmark = [
 KINDS = [activation, dropout, elementwise, gather, join, move, pooling, resize]
 KINDS = sorted(k for module in KINDS for k in module.KINDS)
 KINDS += ["broadcast.multiply", "broadcast.add"]
+KINDS.remove("prelu.backward_filter")  # a sum: test_reductions.py
 KINDS += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
 FROM_BOTTOMS = {  # kind -> what stays float32 where the factor or the constant is not learned, but a bottom
     "broadcast.multiply": ("r2",),
@@ -48,6 +49,8 @@ FLOAT = {  # kind -> what stays float32, of its reads and writes
     "broadcast.add": ("r1",),
     "scale.forward": ("r1", "r2"),
     "scale.backward_data": ("r0",),
+    "prelu.forward": ("r1",),
+    "prelu.backward_data": ("r1",),
     "cast.forward": ("r0",),
     "cast.backward": ("w0",),  # scaled: ("r0", "r1")
 }

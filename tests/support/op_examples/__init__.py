@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.support.op_examples.activations import activations
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.images import broadcasts, depthwise, resizes
 from tests.support.op_examples.losses import losses, objectives
@@ -27,7 +28,7 @@ from tests.support.op_examples.mixed import channels, fused
 from tests.support.op_examples.moves import gathers, joins, moves, samples, slices
 from tests.support.op_examples.normalizations import normalizations, scaled
 from tests.support.op_examples.products import convolutions, products
-from tests.support.op_examples.updates import several, updates
+from tests.support.op_examples.updates import rules, several, updates
 from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
 # each has random numbers of its own: a new one changes no other's
-OWN = (samples, slices, moves, gathers, objectives, depthwise, broadcasts, resizes)
+OWN = (samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes)
 
 
 def examples(seed: int = 0) -> Iterator[Example]:

@@ -25,6 +25,7 @@ from minidnn.backends.cpu.native import (
     normalization,
     pooling,
     resize,
+    rules,
     update,
 )
 from minidnn.backends.cpu.native.binding import NAME, Native, Recipes
@@ -44,6 +45,7 @@ FIRST = {
     **move.FIRST,
     **gather.FIRST,
     **loss.FIRST,
+    **rules.FIRST,
     **update.FIRST,
 }
 MORE = {**convolution.MORE, **inner_product.MORE}
