@@ -38,7 +38,15 @@ those of a training step in float32 on the profile of a Titan X: with a place fo
 reused (liveness), and the least that any plan can take. `python -m benchmarks.zoo_table --save` writes this page.
 
 """
-BATCHES = {"lenet": 64, "digits_lenet": 64, "cifar10_quick": 100, "cifar10_full": 100, "resnet56": 128}
+BATCHES = {
+    "fcn32s": 1,
+    "unet": 1,
+    "lenet": 64,
+    "digits_lenet": 64,
+    "cifar10_quick": 100,
+    "cifar10_full": 100,
+    "resnet56": 128,
+}
 BATCH = 32
 
 

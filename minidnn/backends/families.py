@@ -66,6 +66,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "scale.backward_data",
         "scale.backward_filter",
     ),
+    # a factor or a constant that spans some axes, and sums over the others
+    "broadcast": ("broadcast.multiply", "broadcast.add", "broadcast.sum", "broadcast.sum_products"),
+    # images in another size
+    "resize": ("resize.forward", "resize.backward"),
     # local response normalization: divides each element by a function of the squares around it
     "lrn": ("lrn.forward", "lrn.backward"),
     # elements set to 0 at random

@@ -120,7 +120,16 @@ def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:
     found = understand(file, batch=args.batch, dropped=dropped if args.ignore_unknown else None)
     for field in dropped:
         say(f"minidnn: ignored: {field}", file=sys.stderr)
-    return found
+    return _planned_without_data(*found) if getattr(args, "gpu", None) else found
+
+
+def _planned_without_data(net: Any, tests: Sequence[Any], solver: Any) -> tuple[Any, Any, Any]:
+    """The same, where nothing will run: sources that cannot be read need a shape alone."""
+    made = [one.without_data() for one in (net, *tests)]
+    for source, shape in {k: v for _, replaced in made for k, v in replaced.items()}.items():
+        say(f"minidnn: source {source} cannot be read: planned with images of {shape}, its crop_size", file=sys.stderr)
+    (net, _), *others = made
+    return net, [test for test, _ in others], solver
 
 
 def tell_unobeyed(nets: Iterable[Any], solver: Any, setting: Setting) -> None:

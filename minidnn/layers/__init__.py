@@ -6,9 +6,11 @@ from minidnn.layers.accuracy import Accuracy
 from minidnn.layers.base import Layer, Parameter, ShapeError, Site
 from minidnn.layers.batch_norm import BatchNorm
 from minidnn.layers.batch_reindex import BatchReindex
+from minidnn.layers.bias import Bias
 from minidnn.layers.concat import Concat
 from minidnn.layers.convolution import Convolution
 from minidnn.layers.crop import Crop
+from minidnn.layers.deconvolution import Deconvolution
 from minidnn.layers.dropout import Dropout
 from minidnn.layers.eltwise import Eltwise
 from minidnn.layers.facts import FACTS, Facts
@@ -22,11 +24,13 @@ from minidnn.layers.pooling import Pooling
 from minidnn.layers.prelu import PReLU
 from minidnn.layers.relu import ReLU
 from minidnn.layers.reshape import Reshape
+from minidnn.layers.resize import Interp, Upsample
 from minidnn.layers.scale import Scale
 from minidnn.layers.slice import Slice
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
 from minidnn.layers.source import Data, DummyData, Input, MemoryData
 from minidnn.layers.split import Silence, Split
+from minidnn.layers.spp import SPP
 from minidnn.layers.tile import Tile
 from minidnn.layers.unary import BNLL, ELU, GELU, AbsVal, Clip, Exp, Log, Power, Sigmoid, Swish, TanH, Threshold
 
@@ -40,5 +44,6 @@ LAYERS: dict[str, type[Layer]] = {
         Slice, Crop, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, GELU,
+        Deconvolution, Bias, SPP, Interp, Upsample,
     )
 }  # fmt: skip

@@ -131,6 +131,14 @@ class Net:
         The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
         return Net._of(replace(self._checked, parameter=_with_images(self.parameter, side)), None, made=False)
 
+    def without_data(self) -> tuple[Net, dict[str, str]]:
+        """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of
+        their layer's crop_size, with as many channels as it has mean values, else 3. Planning needs no more of them."""
+        parameter, replaced = _without_data(self.parameter)
+        if not replaced:
+            return self, {}
+        return Net._of(replace(self._checked, parameter=parameter), None, made=False), replaced
+
     def with_state(self, state: NetState) -> Net:
         """This net with another level and other stages."""
         parameter = self.parameter.model_copy(update={"state": state})
@@ -245,6 +253,24 @@ def _with_images(parameter: NetParameter, side: int) -> NetParameter:
     if all(new is old for new, old in zip(layers, parameter.layer, strict=True)):
         raise InvalidFile([f"net {parameter.name}: no Data or Input layer gives images, (N, C, H, W)"])
     return parameter.model_copy(update={"layer": layers})
+
+
+def _without_data(parameter: NetParameter) -> tuple[NetParameter, dict[str, str]]:
+    from minidnn.data import DataError
+
+    layers, replaced = [], {}
+    for layer in parameter.layer:
+        if layer.data_param and (side := layer.transform_param.crop_size):
+            try:
+                _shapes(layer.data_param, layer.transform_param, "TRAIN")
+            except DataError:
+                shape = f"{len(layer.transform_param.mean_value) or 3}x{side}x{side}"
+                replaced[layer.data_param.source] = shape
+                data = layer.data_param.model_copy(update={"source": f"synthetic:{shape}:classes=1000"})
+                transform = layer.transform_param.model_copy(update={"mean_file": ""})
+                layer = layer.model_copy(update={"data_param": data, "transform_param": transform})
+        layers.append(layer)
+    return parameter.model_copy(update={"layer": tuple(layers)}), replaced
 
 
 def _shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[Shape, Shape]:

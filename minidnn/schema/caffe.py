@@ -50,7 +50,7 @@ class LayerParameter(Message):
     pooling_param: images.PoolingParameter | None = field(121, None)
     spp_param: images.SPPParameter | None = field(132, None)
     crop_param: images.CropParameter = field(144, images.CropParameter())
-    interp_param: images.InterpParameter = field(OURS, images.InterpParameter())
+    interp_param: images.InterpParameter | None = field(OURS, None)
     upsample_param: images.UpsampleParameter = field(OURS + 1, images.UpsampleParameter())
     lrn_param: images.LRNParameter = field(118, images.LRNParameter())
     batch_norm_param: images.BatchNormParameter = field(139, images.BatchNormParameter())

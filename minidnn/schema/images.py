@@ -88,6 +88,13 @@ class PoolingParameter(Message):
         both = getattr(self, "kernel_size" if what == "kernel" else what)
         return both, both
 
+    @field_validator("pool", mode="before")
+    @classmethod
+    def _not_at_random(cls, value: object) -> object:
+        if value == "STOCHASTIC":
+            raise ValueError("STOCHASTIC, Caffe's, chooses places at random; minidnn does not do it: write MAX or AVE")
+        return value
+
     @model_validator(mode="after")
     def _geometry(self) -> PoolingParameter:
         for what in ("kernel", "stride", "pad"):
@@ -123,8 +130,8 @@ class BatchNormParameter(Message):
 
 
 class ScaleParameter(Message):
-    axis: Literal[1] = field(1, 1)
-    num_axes: Literal[1] = field(2, 1)
+    axis: Int = field(1, 1)
+    num_axes: Annotated[int, Field(ge=-1, le=AXES)] = field(2, 1)
     filler: FillerParameter = field(3, FillerParameter(value=1.0))  # as in Caffe: 1 without a filler
     bias_term: bool = field(4, False)
     bias_filler: FillerParameter = field(5, FillerParameter())
@@ -177,12 +184,21 @@ class SPPParameter(Message):
 class InterpParameter(Message):
     """DeepLab's: images in another size, by bilinear interpolation between the centres of the corner pixels."""
 
-    height: Uint = field(1, 0)
-    width: Uint = field(2, 0)
+    height: Positive = field(1, 1)
+    width: Positive = field(2, 1)
     zoom_factor: Positive = field(3, 1)
     shrink_factor: Positive = field(4, 1)
     pad_beg: Annotated[int, Field(ge=-LARGEST, le=0)] = field(5, 0)
     pad_end: Annotated[int, Field(ge=-LARGEST, le=0)] = field(6, 0)
+
+    @model_validator(mode="after")
+    def _one_size(self) -> InterpParameter:
+        if self.has("height") != self.has("width"):
+            raise ValueError("expected height and width together, got one of them")
+        if self.has("height") == (self.has("zoom_factor") or self.has("shrink_factor")):
+            got = "both" if self.has("height") else "none"
+            raise ValueError(f"expected height and width, or zoom_factor or shrink_factor; got {got}")
+        return self
 
 
 class UpsampleParameter(Message):

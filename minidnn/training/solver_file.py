@@ -50,6 +50,7 @@ class SolverFields(Given, total=False):
     momentum2: float
     rms_decay: float
     delta: float
+    trust_coefficient: float
     weight_decay: float
     regularization_type: str
     clip_gradients: float
@@ -58,6 +59,7 @@ class SolverFields(Given, total=False):
     debug_info: bool
     snapshot: int
     snapshot_prefix: str
+    snapshot_format: str
     snapshot_after_train: bool
     random_seed: int
     type: str

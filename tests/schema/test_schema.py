@@ -218,7 +218,8 @@ layer:
             "'gaussian', 'xavier', 'msra', 'positive_unitball' or 'bilinear', got 'xavierr' (did you mean 'xavier'?)",
             "f.yaml:13:3: layer[conv1].pooling_param: is not for layer type Convolution; it takes convolution_param",
             "f.yaml:14:40: layer[pool1].bottom: no layer before this one makes blob 'cnv1' (did you mean 'conv1'?)",
-            "f.yaml:14:80: layer[pool1].pooling_param.pool: expected 'MAX' or 'AVE', got 'STOCHASTIC'",
+            "f.yaml:14:80: layer[pool1].pooling_param.pool: STOCHASTIC, Caffe's, chooses places at random; minidnn "
+            "does not do it: write MAX or AVE",
             "f.yaml:15:67: layer[relu].loss_weight: expected a number, got 'on'",
             "f.yaml:16:3: layer[4]: expected a mapping of a layer's fields, such as name and type, got 5",
         ]

@@ -10,7 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minidnn.backends.cuda import activation, dropout, elementwise, gather, join, move, pooling, samples
+from minidnn.backends.cuda import (
+    activation,
+    broadcast,
+    dropout,
+    elementwise,
+    gather,
+    join,
+    move,
+    pooling,
+    resize,
+    samples,
+)
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.cuda.recipe import Execute, Launch, Space, divisor, plain
 from minidnn.backends.reference import KERNELS
@@ -95,7 +106,7 @@ def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falli
 
 
 # Kinds all of whose kernels stride over the grid: any number of blocks does. (Others give each block its share.)
-STRIDING = [activation, dropout, elementwise, gather, join, move, pooling, samples]
+STRIDING = [activation, broadcast, dropout, elementwise, gather, join, move, pooling, resize, samples]
 STRIDING = sorted(k for module in STRIDING for k in module.KINDS)
 STRIDING.remove("prelu.backward_filter")
 STRIDING += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]

@@ -12,6 +12,7 @@ A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor t
 from minidnn.backends.cpu.native import (
     activation,
     bias,
+    broadcast,
     convolution,
     dropout,
     elementwise,
@@ -23,6 +24,7 @@ from minidnn.backends.cpu.native import (
     move,
     normalization,
     pooling,
+    resize,
     rules,
     update,
 )
@@ -34,6 +36,8 @@ FIRST = {
     **pooling.FIRST,
     **activation.FIRST,
     **normalization.FIRST,
+    **broadcast.FIRST,
+    **resize.FIRST,
     **lrn.FIRST,
     **dropout.FIRST,
     **elementwise.FIRST,
