@@ -8,13 +8,13 @@ import sys
 from minidnn.cli.options import common
 from minidnn.visible import say
 
-FORMS = "YAML (.yaml), Caffe's .prototxt and .caffemodel, Python (.py), or .safetensors"
+FORMS = "YAML (.yaml), Caffe's .prototxt and .caffemodel, Python (.py), .safetensors, or .onnx"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("source", metavar="A", help=f"a net, a solver or weights: {FORMS}; or the name of a model")
     parser.add_argument("target", metavar="B", help="the file to write; its suffix says in which form")
-    parser.add_argument("--net", metavar="FILE", help="whose weights these are: needed to convert weights")
+    parser.add_argument("--net", metavar="FILE", help="whose weights these are, if A does not hold it")
     common(parser, "ignore_unknown", "json")
 
 

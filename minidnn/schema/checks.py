@@ -106,6 +106,10 @@ def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverPara
 _OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta", "trust_coefficient")
 
 
+def _default(field: str) -> Any:
+    return SolverParameter.model_fields[field].default
+
+
 def _optimizer_fields(document: Document, solver: SolverParameter, optimizers: Types) -> None:
     optimizer = optimizers.get(solver.type)
     if optimizer is None:
@@ -115,7 +119,7 @@ def _optimizer_fields(document: Document, solver: SolverParameter, optimizers: T
         )
         return
     for field in _OPTIMIZER_FIELDS:
-        if solver.has(field) and field not in optimizer.fields:
+        if solver.has(field) and field not in optimizer.fields and getattr(solver, field) != _default(field):
             reads = f"it reads {' and '.join(optimizer.fields)}" if optimizer.fields else "it reads none of its kind"
             document.error((field,), f"is not for type {solver.type}; {reads}", True)
     for field, problem in optimizer.problems(solver):

@@ -12,9 +12,6 @@ NOT_DONE: dict[str, dict[str, str]] = {
     "DataParameter": dict.fromkeys(("rand_skip", "force_encoded_color"), _NOT_DONE)
     | dict.fromkeys(("shuffle", "cache"), "a fork's field, not Caffe's"),
     "TransformationParameter": dict.fromkeys(("force_color", "force_gray"), _NOT_DONE),
-    "PoolingParameter": {
-        "ceil_mode": "a fork's field, not Caffe's; write round_mode: FLOOR or CEIL (the default)",
-    },
     "InnerProductParameter": {"transpose": _NOT_DONE},
     "BatchNormParameter": dict.fromkeys(
         ("scale_bias", "scale_filler", "bias_filler", "engine"),
@@ -32,7 +29,7 @@ V0 = "Caffe's oldest format (V0), a layer within layers; let Caffe's upgrade_net
 
 _SSD = "SSD's, for detection, which minidnn does not do"
 _RECURRENT = "minidnn has no recurrent layers"
-_SOURCE = "minidnn reads samples from the sources of a Data layer (docs/training.md), such as npz:PATH"
+_SOURCE = "write a Data layer with one of its sources (docs/training.md), such as npz:PATH"
 # Layer types of Caffe and its forks that minidnn refuses: type -> reason.
 TYPES_NOT_DONE: dict[str, str] = {
     "Python": "what it computes is in a Python file, not in this one; write a layer of your own (CONTRIBUTING.md)",

@@ -74,8 +74,8 @@ class SolverParameter(Message):
     debug_info: bool = field(23, False)
     snapshot: Uint = field(14, 0)
     snapshot_prefix: str = field(15, "")
-    # BINARYPROTO: Caffe's .caffemodel and .solverstate; its default, but not ours
-    snapshot_format: Literal["BINARYPROTO", "SAFETENSORS"] = field(37, "SAFETENSORS", first=1)
+    # BINARYPROTO: Caffe's .caffemodel and .solverstate; its default, but not ours. HDF5 is read, but not obeyed.
+    snapshot_format: Literal["HDF5", "BINARYPROTO", "SAFETENSORS"] = field(37, "SAFETENSORS")
     snapshot_after_train: bool = field(28, True)
     random_seed: Annotated[int, Field(lt=2**64)] = field(20, -1)  # negative: a new seed for each run, as in Caffe
     solver_type: Literal["SGD", "NESTEROV", "ADAGRAD", "RMSPROP", "ADADELTA", "ADAM"] | None = field(30, None, old=True)

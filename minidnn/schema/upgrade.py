@@ -1,8 +1,9 @@
 """From the forms of old Caffe files to the present ones, as Caffe upgrades them: on plain values, before any check.
 
 V1 layers (schema/old.py), `concat_dim` and `slice_dim`, a Data layer's transformation within `data_param`, the three
-`param` of a BatchNorm, `solver_type`. Values that move keep their places in the file. What is not of the expected form
-is left as it is, for the checks to refuse. (The `input` of a net becomes a layer in schema/checks.py.)
+`param` of a BatchNorm, `solver_type`, and forks' `ceil_mode` of a Pooling. Values that move keep their places in the
+file. What is not of the expected form is left as it is, for the checks to refuse. (The `input` of a net becomes a layer
+in schema/checks.py.)
 """
 
 from __future__ import annotations
@@ -92,6 +93,13 @@ def _layer(document: Document, data: Any, at: Path_) -> Any:
                 )
             layer[message] = {**{k: v for k, v in given.items() if k != before}, after: given[before]}
             document.place_as((*at, message, after), (*at, message, before))
+    given = layer.get("pooling_param")
+    if isinstance(given, Mapping) and isinstance(ceil := given.get("ceil_mode"), bool):
+        if "round_mode" in given:
+            what = "round_mode and ceil_mode, a fork's name: expected one of them"
+            document.error((*at, "pooling_param", "ceil_mode"), what, True)
+        rest = {k: v for k, v in given.items() if k != "ceil_mode"}
+        layer["pooling_param"] = {**rest, "round_mode": "CEIL" if ceil else "FLOOR"}
     if layer.get("type") == "Data" and isinstance(layer.get("data_param"), Mapping):
         _move_transform(document, layer, at)
     if layer.get("type") == "BatchNorm" and _frozen(layer.get("param")):

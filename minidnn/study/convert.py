@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
-from minidnn import zoo
+from minidnn import onnx, zoo
 from minidnn.data import DataError
 from minidnn.errors import BadInput, InvalidInput, few
 from minidnn.files.replace import replacing, unwritable
@@ -59,7 +59,7 @@ def convert(
 ) -> Converted:
     """Write what the file `source`, or the shipped net of that name, holds to the file `target`.
 
-    net:     the net whose weights these are; needed to convert weights
+    net:     the net whose weights these are, if `source` does not hold it
     dropped: gets the places of unknown fields, which then are ignored; None: they are errors
 
     Raises InvalidInput for forms that cannot be converted, InvalidFile, SnapshotError and WeightsError."""
@@ -116,8 +116,9 @@ def _weights(
         raise InvalidInput(
             f"{path} holds no weights, so {goal.suffix} cannot be made of it: name a file of weights, and --net"
         )
-    if net is None:
-        raise InvalidInput(f"{path}: blobs have numbers in one form and names in the other: say whose with --net NET")
+    if net is None and form.net is None:
+        raise InvalidInput(f"{path}: the form of {goal.suffix} needs the net whose weights these are: give --net NET")
+    net = path if net is None else net
     found = zoo.find(net)
     made = found if isinstance(found, Net) else (_form(found).net or _no_net)(found, dropped)
     blobs = _blobs(made)
@@ -233,6 +234,18 @@ def _write_safetensors(path: Path, net: Net, weights: Named, layout: Layout) -> 
         tensor_file.write(file, weights)
 
 
+def _onnx_net(path: Path, dropped: list[str] | None) -> Net:
+    return onnx.read(path)[0]
+
+
+def _onnx_weights(path: Path) -> Named:
+    return {name: of(values) for name, values in onnx.read(path)[1].items()}
+
+
+def _write_onnx(path: Path, net: Net, weights: Named, layout: Layout) -> None:
+    onnx.write(net, {name: values.whole() for name, values in weights.items()}, path)
+
+
 def _yaml(message: SolverParameter) -> str:
     return dump(plain(message))
 
@@ -245,5 +258,6 @@ FORMS: dict[str, Form] = {
     **dict.fromkeys(PROTOTEXT, _PROTOTXT),
     ".py": Form(net=_from_python, net_text=Net.to_python),
     CAFFEMODEL: Form(net=_from_file, weights=load_weights, write_weights=_write_caffemodel),
+    ".onnx": Form(net=_onnx_net, weights=_onnx_weights, write_weights=_write_onnx),
     tensor_file.SUFFIX: Form(weights=load_weights, write_weights=_write_safetensors),
 }

@@ -144,7 +144,9 @@ def _found(document: Document, field: str, path: str, beside: Path, batch: int |
             found = zoo.find(path, batch)
     if found is None:
         looked = " and ".join(dict.fromkeys(str(place) for place in places))
-        document.error((field,), f"there is no net {path} (looked for {looked})")
+        other = beside / Path(path).name  # Caffe's solvers name their nets from the folder where Caffe is run
+        hint = f"; there is {other}" if other.is_file() else ""
+        document.error((field,), f"there is no net {path} (looked for {looked}){hint}")
         document.check()
     assert found is not None
     return found if isinstance(found, Net) else Net.from_file(found, batch, document.dropped)

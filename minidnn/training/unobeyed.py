@@ -25,6 +25,8 @@ def unobeyed(nets: Iterable[Net], solver: SolverParameter | None, device: str | 
     name = device if isinstance(device, str) else device.name
     if solver is not None and solver.has("solver_mode") and (solver.solver_mode == "GPU") != name.startswith("cuda"):
         told.insert(0, f"solver_mode {solver.solver_mode} (--device chooses; this is {name})")
+    if solver is not None and solver.snapshot_format == "HDF5":
+        told.append("snapshot_format HDF5 (snapshots are safetensors)")
     return [f"read, but not obeyed: {', '.join(told)}"] if told else []
 
 

@@ -115,7 +115,8 @@ def _missing(path: Path) -> str:
     """The error message for a path that is no file and no name, with a suggestion."""
     if not path.name:  # "", ".", "/"
         return f"{path}: not a file; name a model file, or one of {', '.join(known())}"
-    beside = [str(path.with_name(p.name)) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    there = path.parent.iterdir() if path.parent.is_dir() else ()
+    beside = [str(path.with_name(p.name)) for p in there if p.suffix in (".yaml", ".prototxt", ".caffemodel")]
     files = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
     hint = near(str(path), [*beside, *files, *known()]) or f"; there are {', '.join(known())}"
     return f"there is no file or model {path}{hint}"

@@ -93,6 +93,17 @@ def test_unknown_fields(here, capsys):
     assert capsys.readouterr().out.count("ignored: net.prototxt:8:37") == 1
 
 
+def test_a_net_named_from_the_folder_of_caffe_is_pointed_at(here, capsys):
+    (here / "solver.prototxt").write_text(SOLVER.replace("net.prototxt", "examples/small/net.prototxt"))
+    assert main(["plan", "solver.prototxt"]) == 2
+    assert capsys.readouterr().err == (
+        "minidnn: solver.prototxt:1:6: net: there is no net examples/small/net.prototxt (looked for "
+        "examples/small/net.prototxt); there is net.prototxt\n"
+    )
+    assert main(["plan", "net.protoxt"]) == 2
+    assert "there is no file or model net.protoxt (did you mean 'net.prototxt'?)" in capsys.readouterr().err
+
+
 def test_a_layer_that_cannot_be(here, capsys):
     (here / "net.prototxt").write_text(NET + 'layers { name: "h" type: HDF5_OUTPUT bottom: "ip" }\n')
     assert main(["plan", "net.prototxt"]) == 2

@@ -158,11 +158,11 @@ class TestErrors:
 class TestUnknownFields:
     TEXT = DATA + (
         'layer { name: "p" type: "Pooling" bottom: "data" top: "p" eltwise_mem_sharing: true\n'
-        "  pooling_param { kernel_size: 2 ceil_mode: false more { a: 1 a: 2 } } }\nforce: 1\n"
+        "  pooling_param { kernel_size: 2 pooled: false more { a: 1 a: 2 } } phase: TEST }\nforce: 1\n"
     )
 
     def test_are_errors(self):
-        assert len(errors(self.TEXT)) == 4
+        assert len(errors(self.TEXT)) == 5
 
     def test_are_named_where_they_are_ignored(self):
         document = parse(self.TEXT, "f.prototxt")
@@ -171,9 +171,9 @@ class TestUnknownFields:
         assert checked.parameter.layer[1].pooling_param.kernel_size == 2
         assert sorted(document.dropped) == [
             "f.prototxt:2:59: layer[p].eltwise_mem_sharing",
-            "f.prototxt:3:34: layer[p].pooling_param.ceil_mode (a fork's field, not Caffe's; write round_mode: FLOOR "
-            "or CEIL (the default))",
-            "f.prototxt:3:51: layer[p].pooling_param.more",
+            "f.prototxt:3:34: layer[p].pooling_param.pooled",
+            "f.prototxt:3:48: layer[p].pooling_param.more",
+            "f.prototxt:3:69: layer[p].phase (Caffe's, but minidnn does not do it)",
             "f.prototxt:4:1: force",
         ]
 

@@ -266,7 +266,6 @@ layer:
             ),
             ("type: Pooling, pooling_param: {kernel_size: 2, kernel_h: 2, kernel_w: 2}", "got both"),
             ("type: Pooling, pooling_param: {kernel_size: 2, global_pooling: true}", "with global_pooling"),
-            ("type: Pooling, pooling_param: {kernel_size: 2, ceil_mode: true}", "a fork's field, not Caffe's"),
             ("type: Pooling, pooling_param: {kernel_size: 0}", "kernel_size: expected at least 1, got 0"),
             ("type: InnerProduct, inner_product_param: {num_output: 2, transpose: true}", "minidnn does not do it"),
             ("type: InnerProduct, inner_product_param: {num_output: 2, axis: 2}", "expected 1, got 2"),

@@ -84,6 +84,17 @@ def test_a_batch_norm_s_three_rates_of_zero():
     assert net(text % f"{zero} {zero} {zero}") == net(text % "")
 
 
+@pytest.mark.parametrize(("said", "expected"), [("false", "FLOOR"), ("true", "CEIL")])
+def test_a_fork_s_ceil_mode(said, expected):
+    text = (
+        'layer { name: "p" type: "Pooling" bottom: "both" top: "p" pooling_param { kernel_size: 2 %s ceil_mode: %s } }'
+    )
+    assert net(NEW + text % ("", said)).layer[-1].pooling_param.round_mode == expected
+    (error,) = errors(NEW + text % ("round_mode: CEIL", said))
+    assert "round_mode and ceil_mode, a fork's name: expected one of them" in error
+    assert "there is no field 'ceil_mode'" in errors(NEW + text % ("", "3"))[0]
+
+
 @pytest.mark.parametrize("said", ["solver_type: SGD", "solver_type: 0", "type: 'SGD'"])
 def test_the_solver_s_type(said):
     found = check_solver(parse(f"base_lr: 1 lr_policy: 'fixed' {said}", "s.prototxt"), LAYERS, OPTIMIZERS)

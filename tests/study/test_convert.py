@@ -14,6 +14,7 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.schema import load_solver, plain
 from minidnn.study.convert import FORMS, convert
+from minidnn.training.parameters import WeightsError
 from minidnn.training.snapshot import load_weights
 from tests.training.test_caffe_files import TEXT, net, values, written
 
@@ -58,6 +59,43 @@ def test_weights_and_back_are_the_same_bytes(here):
     assert Net.from_file("net.yaml") == net()
 
 
+def test_shared_parameters_are_in_each_layer_of_a_caffemodel_and_once_in_safetensors(here):
+    shared = TEXT.replace('top: "conv"\n', 'top: "conv" param { name: "w" }\n')
+    twin = """layer { name: "twin" type: "Convolution" bottom: "data" top: "twin" param { name: "w" }
+      convolution_param { num_output: 4 kernel_size: 3 weight_filler { type: "xavier" } } }\n"""
+    (here / "net.prototxt").write_text(shared + twin)
+    blobs = values()
+    blobs["twin"] = [blobs["conv"][0], np.float32([1, 2, 3, 4])]
+    written(here / "w.caffemodel", blobs)
+    convert("w.caffemodel", "w.safetensors", net="net.prototxt")
+    assert {name for name in load_weights("w.safetensors") if "conv" in name or "twin" in name} == {
+        "conv/w", "conv/b", "twin/b",
+    }  # fmt: skip
+    convert("w.safetensors", "x.caffemodel", net="net.prototxt")
+    found = {name: array.whole().tobytes() for name, array in load_weights("x.caffemodel").items()}
+    assert found == {f"{layer}/{i}": array.tobytes() for layer, its in blobs.items() for i, array in enumerate(its)}
+    blobs["twin"][0] = blobs["twin"][0] + 1
+    written(here / "w.caffemodel", blobs)
+    with pytest.raises(WeightsError, match="conv/w and twin/w are one parameter, but have different values"):
+        convert("w.caffemodel", "w.safetensors", net="net.prototxt")
+
+
+def test_onnx_and_back_gives_the_same_weights(here):
+    pytest.importorskip("onnx")
+    first, last, end = (TEXT.index(f'layer {{ name: "{name}"') for name in ("bn", "ip", "loss"))
+    text = TEXT[:first] + TEXT[last:end]
+    (here / "net.prototxt").write_text(text.replace('bottom: "bn"', 'bottom: "conv"'))
+    given = {layer: blobs for layer, blobs in values().items() if layer != "bn"}
+    written(here / "w.caffemodel", given)
+    convert("w.caffemodel", "w.onnx", net="net.prototxt")
+    convert("w.onnx", "x.safetensors")
+    found = sorted(array.whole().tobytes() for array in load_weights("x.safetensors").values())
+    assert found == sorted(array.tobytes() for blobs in given.values() for array in blobs)
+    assert convert("w.onnx", "x.yaml").what == "net" and [x.type for x in Net.from_file("x.yaml").layers][1:] == [
+        "Convolution", "Flatten", "InnerProduct",
+    ]  # fmt: skip
+
+
 def test_what_is_left_out_is_told(here):
     (here / "net.prototxt").write_text(TEXT)
     written(here / "w.caffemodel", {**values(), "fc8": [np.ones((1, 1), np.float32)]})
@@ -76,7 +114,8 @@ def test_what_caffe_does_not_know_is_told(here):
     [
         (["lenet", "x.onxx"], "x.onxx: expected a name that ends in .yaml, .yml, .prototxt"),
         (["net.prototxt", "x.caffemodel"], "net.prototxt holds no weights, so .caffemodel cannot be made of it"),
-        (["w.caffemodel", "x.safetensors"], "w.caffemodel: blobs have numbers in one form and names in the other"),
+        (["w.caffemodel", "x.safetensors"], "w.caffemodel: layer[conv].type: required, but not given"),
+        (["s.safetensors", "x.caffemodel"], "s.safetensors: the form of .caffemodel needs the net whose weights these"),
         (["w.caffemodel", "x.safetensors", "--net", "lenet"], "w.caffemodel: these are not the weights of lenet"),
         (["w.caffemodel", "x.safetensors", "--net", "nosuch"], "there is no file or model nosuch"),
         (["digits_solver", "x.py"], "is a solver; a solver can be written as .yaml or .prototxt"),
@@ -95,6 +134,7 @@ def test_refusals(here, capsys, words, expected):
     (here / "raises.py").write_text("1 / 0\n")
     (here / "two.py").write_text("import minidnn\nclass A(minidnn.Net): pass\nclass B(minidnn.Net): pass\n")
     (here / "none.py").write_text("import minidnn\n")
+    (here / "s.safetensors").write_bytes(b"")
     written(here / "w.caffemodel", values())
     assert main(["convert", *words]) == 2
     assert expected in capsys.readouterr().err

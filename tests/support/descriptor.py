@@ -39,11 +39,6 @@ def classes() -> dict[str, Any]:
                 for i, word in enumerate(field.words):
                     enum.value.add(name=word, number=field.first + i)
                 f.type_name = f".net.{model.__name__}.Of_{field.name}"
-                # Names of enums within a message stand beside each other: two fields may have the same words.
-                if len({w for e in made.enum_type for w in [v.name for v in e.value]}) < sum(
-                    len(e.value) for e in made.enum_type
-                ):
-                    raise AssertionError(f"{model.__name__}: two enums with one word")
             if field.model is not None:
                 f.type_name = f".net.{field.model.__name__}"
                 if field.model not in models:

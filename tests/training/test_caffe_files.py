@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+
 import numpy as np
 import pytest
 
@@ -160,6 +162,35 @@ def test_the_history_has_caffes_order(tmp_path):
     assert [name for _, name in order] == ["conv.w.m", "", "ip.w.m", "ip.b.m", "conv.w.v", "", "ip.w.v", "ip.b.v"]
 
 
+def test_adam_s_history_is_all_means_then_all_squares_as_caffes(tmp_path):
+    with solver(tmp_path, type="Adam", max_iter=3, base_lr=0.01) as run:
+        run.solve()
+        names = solverstate.history(run.session.weight_rows(), run.session.state_rows())
+    assert [name for _, name in names if "mean" in name.rpartition(".")[2]] == [
+        "conv.w.mean", "conv.b.mean", "ip.w.mean", "ip.b.mean",
+    ]  # fmt: skip
+    assert len(names) == 14 and {name.rpartition(".")[2] for _, name in names[:7]} == {"mean", ""}
+    with solver(tmp_path, type="Adam", resume="latest", base_lr=0.01) as run:
+        assert run.iteration == 3
+
+
+def test_layers_that_share_parameters_have_them_in_each_layer(tmp_path):
+    text = TEXT.replace('top: "conv"\n', 'top: "conv" param { name: "w" }\n')
+    twin = """layer { name: "twin" type: "Convolution" bottom: "conv" top: "twin" param { name: "w" }
+      convolution_param { num_output: 3 kernel_size: 3 } }\n"""
+    text = text.replace("num_output: 4", "num_output: 3").replace('layer { name: "bn"', twin + 'layer { name: "bn"')
+    fields = {"base_lr": 0.05, "momentum": 0.9, "max_iter": 4, "snapshot": 2, "snapshot_format": "BINARYPROTO", **RUN}
+    with Solver(net(text), data=arrays(), snapshot_prefix=str(tmp_path / "run"), seed=1, **fields) as run:
+        run.solve()
+        expected = run.values()
+    found = {name: values.whole() for name, values in caffemodel.read(tmp_path / "run_iter_4.caffemodel").items()}
+    assert np.array_equal(found["conv/0"], found["twin/0"]) and not np.array_equal(found["conv/1"], found["twin/1"])
+    (tmp_path / "run_iter_4.solverstate").unlink()
+    with Solver(net(text), data=arrays(), snapshot_prefix=str(tmp_path / "run"), resume="latest", **fields) as run:
+        run.solve()
+        assert all(np.array_equal(value, expected[name]) for name, value in run.values().items())
+
+
 def test_a_state_of_caffes_own(tmp_path):
     """It has no seed and no position, and its history has no names."""
     with solver(tmp_path) as whole:
@@ -202,6 +233,26 @@ def test_files_that_are_not_whole_are_refused(tmp_path):
     model.unlink()
     found, _, (reason,) = snapshot.latest(tmp_path / "run")
     assert found is None and "run_iter_3.caffemodel: No such file" in reason
+
+
+def test_a_disk_that_fills_between_both_files_leaves_the_earlier_snapshot(tmp_path, monkeypatch):
+    with solver(tmp_path) as run:
+        run.step(3)
+        run.save()
+        run.step(1)
+        monkeypatch.setattr(solverstate, "_state", full)
+        with pytest.raises(SaveError, match=r"run_iter_4\.solverstate: could not be written: No space left"):
+            run.save()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "run_iter_3.caffemodel", "run_iter_3.solverstate", "run_iter_4.caffemodel",
+    ]  # fmt: skip
+    path, found, _ = snapshot.latest(tmp_path / "run")
+    assert path == tmp_path / "run_iter_3.solverstate" and found is not None and found.iteration == 3
+
+
+def full(*_):
+    yield b"x"
+    raise OSError(errno.ENOSPC, "No space left on device")
 
 
 def test_weights_alone_are_no_snapshot(tmp_path):
