@@ -24,8 +24,9 @@ from minidnn.training import caffemodel
 from minidnn.training.session import Session
 
 NETS = (
-    "lenet", "cifar10_quick", "alexnet", "caffenet", "googlenet", "vgg16", "vgg19", "resnet18", "resnet50", "resnet101",
-    "resnet152", "densenet121", "inception_v3", "inception_v4",
+    "lenet", "cifar10_full", "alexnet_caffe", "caffenet", "googlenet", "vgg16", "vgg19", "resnet18", "resnet50",
+    "resnet101", "resnet152", "squeezenet", "mobilenet_v1", "mobilenet_v2", "densenet121", "inception_v3",
+    "inception_v4", "fcn32s", "unet",
 )  # fmt: skip
 
 
@@ -51,6 +52,8 @@ def deployed(net: Net) -> Net:
             layers.append(spec.model_copy(update={"include": (), "exclude": ()}))
             layers[-1].model_fields_set.difference_update({"include", "exclude"})
     made = [LayerParameter.model_validate(one) if isinstance(one, dict) else one for one in layers]
+    read = {bottom for layer in made for bottom in layer.bottom}
+    made = [layer for layer in made if layer.bottom or read & set(layer.top)]  # an input of targets has no reader now
     return Net.from_parameter(NetParameter(name=net.name or "net", layer=tuple(made)))
 
 
