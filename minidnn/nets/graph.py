@@ -90,6 +90,11 @@ class Graph:
                     uses[blob.tensor] = uses.get(blob.tensor, True) and node.layer.labels == i > 0
         return frozenset(t for t, only in uses.items() if only)
 
+    @property
+    def constants(self) -> list[str]:
+        """The names of the tensors whose values the net's own file gives, and nothing changes."""
+        return [node.tensor_name(p) for node in self.layers for p in node.parameters if p.constant]
+
     def __getitem__(self, layer: str) -> Node:
         for node in self.layers:
             if node.name == layer:

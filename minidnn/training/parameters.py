@@ -30,8 +30,9 @@ class Parameters(Mapping[str, "Blobs"]):
         self.names: dict[str, Tensor] = {}
         for graph in graphs:
             for node in graph.layers:
-                shapes = {p.name: p.blob_shape or p.shape for p in node.parameters}
-                tensors = {p.name: carried[node.tensor_name(p)] for p in node.parameters}
+                own = [p for p in node.parameters if not p.constant]
+                shapes = {p.name: p.blob_shape or p.shape for p in own}
+                tensors = {p.name: carried[node.tensor_name(p)] for p in own}
                 if tensors:
                     self._layers[node.name] = Blobs(machine, tensors, shapes)
                     self.tensors.update((t, shapes[name]) for name, t in tensors.items())

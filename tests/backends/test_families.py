@@ -28,7 +28,8 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
 }
 TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
 HOSTS = {"samples": "the host itself transforms samples for a device in its memory"}
-RARE = dict.fromkeys(("move", "gather"), "native/ has all of it; without a compiler the reference's kernels run")
+RARE = ("move", "gather", "distance")
+RARE = dict.fromkeys(RARE, "native/ has all of it; without a compiler the reference's kernels run")
 LACKS = {  # package -> family -> why it has no file
     "cpu.onednn": HOSTS
     | dict.fromkeys(("bias", "pooling", "activation", "dropout", "join"), "native/ has all of it, or uncompiled/")

@@ -18,6 +18,7 @@ from minidnn.backends.cuda import (
     activation,
     bias,
     convolution,
+    distance,
     dropout,
     elementwise,
     gather,
@@ -55,6 +56,7 @@ KINDS = {
     **move.KINDS,
     **gather.KINDS,
     **loss.KINDS,
+    **distance.KINDS,
     **update.KINDS,
 }
 # kind -> f(cudnn, op) -> its recipes, best first, by cuDNN

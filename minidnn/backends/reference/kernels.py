@@ -11,6 +11,7 @@ from minidnn.backends.reference import (
     activation,
     bias,
     convolution,
+    distance,
     dropout,
     elementwise,
     gather,
@@ -42,5 +43,6 @@ KERNELS: dict[str, Kernel] = {
     **move.KINDS,
     **gather.KINDS,
     **loss.KINDS,
+    **distance.KINDS,
     **update.KINDS,
 }

@@ -10,6 +10,7 @@ from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import (
     activation,
     bias,
+    distance,
     dropout,
     elementwise,
     gather,
@@ -26,7 +27,7 @@ from tests.support.cpu_kinds import close, spoiled
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, expected, guarded, place, run
 
 ALL = list(examples())
-FAMILIES = (activation, bias, dropout, elementwise, gather, join, loss, lrn, move, pooling, update)
+FAMILIES = (activation, bias, distance, dropout, elementwise, gather, join, loss, lrn, move, pooling, update)
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 
 

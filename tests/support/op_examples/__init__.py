@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.support.op_examples.distances import labelled, pairs, pointwise, softened
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.losses import losses, objectives
 from tests.support.op_examples.maker import (
@@ -33,7 +34,8 @@ __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
-OWN = (samples, slices, moves, gathers, objectives)  # each has random numbers of its own: a new one changes no other's
+# Each has random numbers of its own: a new one changes no other's.
+OWN = (samples, slices, moves, gathers, objectives, pointwise, labelled, pairs, softened)
 
 
 def examples(seed: int = 0) -> Iterator[Example]:

@@ -13,6 +13,7 @@ from minidnn.backends.cpu.native import (
     activation,
     bias,
     convolution,
+    distance,
     dropout,
     elementwise,
     gather,
@@ -40,6 +41,7 @@ FIRST = {
     **move.FIRST,
     **gather.FIRST,
     **loss.FIRST,
+    **distance.FIRST,
     **update.FIRST,
 }
 MORE = {**convolution.MORE, **inner_product.MORE}
