@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models pictures clean help
+.PHONY: demo test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
@@ -25,6 +25,7 @@ help:
 	@echo "make gpu-check-rehearse   the same script without a GPU, in small: does it work?"
 	@echo "make gpu-check-wheels   the wheels that it needs there, for a GPU machine that fetches nothing"
 	@echo "make models  write the generated networks of models/ anew"
+	@echo "make reference  write docs/layers.md and the JSON Schemas anew"
 	@echo "make pictures   draw the pictures of docs/ anew"
 	@echo "make clean   remove $(OUT), the virtual environments, wheels and what pip built"
 
@@ -115,9 +116,14 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python models/generate.py --check
+	$(BIN)/python docs/generate.py --check
 
 models: $(VENV)/.run
 	$(BIN)/python models/generate.py
+
+# The page of layers and the JSON Schemas for editors, from the schema's table.
+reference: $(VENV)/.run
+	$(BIN)/python docs/generate.py
 
 # Baseline trains without a budget; with one it is refused and says why; vdnn_all trains within it and ends with the
 # same file, byte for byte.

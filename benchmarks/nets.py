@@ -28,7 +28,7 @@ AGREE, AGREE_LATER = {"float32": 2e-4, "bfloat16": 2e-2}, {"float32": 5e-3, "bfl
 def found(name: str, batch: int | None) -> Net:
     """The net of that name in the zoo, or in a file. Raises zoo.NoSuchModel, which lists the known names."""
     net = zoo.find(name, batch)
-    return net if isinstance(net, Net) else Net.from_yaml(net, batch)
+    return net if isinstance(net, Net) else Net.from_file(net, batch)
 
 
 def remembering(net: Net) -> Net:

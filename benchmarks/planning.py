@@ -37,7 +37,7 @@ BATCH, REPEATS = 16, 3
 
 def net(depth: int) -> Net:
     found = zoo.find(f"resnet{depth}", BATCH)
-    return found.with_batch(BATCH) if isinstance(found, Net) else Net.from_yaml(found, batch=BATCH)
+    return found.with_batch(BATCH) if isinstance(found, Net) else Net.from_file(found, batch=BATCH)
 
 
 def seconds(work) -> float:

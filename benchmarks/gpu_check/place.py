@@ -115,7 +115,7 @@ class Place:
 
     def _found(self, name: str, batch: int | None) -> Net:
         if name.startswith("tests/"):
-            return Net.from_yaml(NETS / f"{name.removeprefix('tests/')}.yaml", batch)
+            return Net.from_file(NETS / f"{name.removeprefix('tests/')}.yaml", batch)
         return nets.found(name, batch)
 
     def policies(self, first: Sequence[str]) -> list[str]:

@@ -45,8 +45,15 @@ FLOAT32 = {
     "scale.backward_filter": ("w0",),
     "scale.backward_bias": ("w0",),
     "scale.backward_data": ("r0",),
+    "broadcast.multiply": ("r1", "r2"),
+    "broadcast.add": ("r1",),
+    "broadcast.sum": ("w0",),
+    "broadcast.sum_products": ("w0",),
     "objective.sum": ("w0",),
     "gradient.fill": ("r0",),
+    "prelu.forward": ("r1",),
+    "prelu.backward_data": ("r1",),
+    "prelu.backward_filter": ("w0",),
     "gradient.clip": ("r1", "w0"),  # r1 and r3: the second gradient, as Scale's are
     "gradient.unscale": ("r0", "r1", "r3", "w1"),
 }

@@ -37,8 +37,16 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     # the maximum or the mean of each window
     "pooling": ("pooling.forward", "pooling.backward", "pooling.backward_relu"),
-    # an activation function of each element: ReLU
-    "activation": ("relu.forward", "relu.backward"),
+    # a function of each element: ReLU, the functions of layers/unary.py, and PReLU, which has learnt slopes
+    "activation": (
+        "relu.forward",
+        "relu.backward",
+        "unary.forward",
+        "unary.backward",
+        "prelu.forward",
+        "prelu.backward_data",
+        "prelu.backward_filter",
+    ),
     # BatchNorm and Scale: shift and scale each channel
     "normalization": (
         "batch_norm.forward",
@@ -58,6 +66,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "scale.backward_data",
         "scale.backward_filter",
     ),
+    # a factor or a constant that spans some axes, and sums over the others
+    "broadcast": ("broadcast.multiply", "broadcast.add", "broadcast.sum", "broadcast.sum_products"),
+    # images in another size
+    "resize": ("resize.forward", "resize.backward"),
     # local response normalization: divides each element by a function of the squares around it
     "lrn": ("lrn.forward", "lrn.backward"),
     # elements set to 0 at random
@@ -106,6 +118,19 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "pointwise_loss.backward",
         "contrastive_loss.forward",
         "contrastive_loss.backward",
+    ),
+    # optimizers other than SGD
+    "rules": (
+        "nesterov.update",
+        "adagrad.update",
+        "rmsprop.update",
+        "adadelta.update",
+        "adam.update",
+        "adamw.update",
+        "lars.ratio",
+        "lars.update",
+        "lamb.ratio",
+        "lamb.update",
     ),
     # gradients of weights: collected, clipped, and applied by the optimizer
     "update": (

@@ -1,4 +1,4 @@
-"""`minidnn compare FILE.yaml`: policies side by side, run on a device, or simulated on a GPU's profile."""
+"""`minidnn compare FILE`: policies side by side, run on a device, or simulated on a GPU's profile."""
 
 from __future__ import annotations
 

@@ -26,6 +26,7 @@ VERBS = {
     "train": "train a network as a solver file says",
     "test": "measure a trained network on its test data",
     "predict": "classify the images of a file",
+    "convert": "write a net, a solver or weights in another form: YAML, Caffe's files, Python, safetensors",
     "plan": "show what a policy does with memory, without running",
     "compare": "compare policies: memory, traffic, time, and that weights are the same",
     "cards": "say which of the known GPUs is enough for a network",

@@ -163,6 +163,10 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
         "--seed",
         dict(type=seed, metavar="N", help="the seed of weights, data order and dropout (default: the file's)"),
     ),
+    "ignore_unknown": (
+        "--ignore-unknown",
+        dict(action="store_true", help="ignore the fields of files that minidnn does not know, and name them"),
+    ),
     "json": (
         "--json",
         dict(action="store_true", help="print one JSON document on standard output and nothing else there"),

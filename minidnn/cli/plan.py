@@ -1,4 +1,4 @@
-"""`minidnn plan FILE.yaml`: show what a policy does with memory, without running; `--listing` prints the schedule."""
+"""`minidnn plan FILE`: show what a policy does with memory, without running; `--listing` prints the schedule."""
 
 from __future__ import annotations
 
@@ -89,12 +89,13 @@ def _ram(about: subject.Subject, result: Result, own_memory: bool) -> Ram:
     """The bytes of this machine's memory that a run of this policy would take.
 
     own_memory: whether the device has memory of its own"""
+    from minidnn.programs.build import named
     from minidnn.training.ram import Ram
 
     programs = {program.name: program for program in about.programs}
-    phases = [name for name in ("TRAIN", "TEST") if name in programs]
-    nets = {"TRAIN": about.net, "TEST": about.test_net or about.net}
-    return Ram.of(result.arrangement, own_memory, programs, [nets[phase].graph(phase) for phase in phases])
+    nets = named(about.net, ("TRAIN", "TEST"), about.tests)
+    graphs = [net.graph(phase) for name, (net, phase) in nets.items() if name in programs]
+    return Ram.of(result.arrangement, own_memory, programs, graphs)
 
 
 def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str], costs: Costs) -> int:

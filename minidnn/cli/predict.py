@@ -1,4 +1,4 @@
-"""`minidnn predict MODEL.yaml --weights FILE INPUT`: the likeliest classes of each sample in an npz or npy file."""
+"""`minidnn predict MODEL --weights FILE INPUT`: the likeliest classes of each sample in an npz or npy file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from typing import TYPE_CHECKING
 
 from minidnn.cli.options import common, given, opened, positive
+from minidnn.cli.subject import tell_unobeyed, understood
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -13,11 +14,17 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL.yaml", help="a model file")
-    parser.add_argument("input", metavar="INPUT", help="raw samples: an npy file, or an npz with an array x or images")
-    parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
+    parser.add_argument("model", metavar="MODEL", help="a model file; YAML or Caffe's .prototxt")
+    parser.add_argument(
+        "input",
+        metavar="INPUT",
+        help="raw samples: an npy file, an npz with an array x or images, Caffe's .binaryproto or .datum",
+    )
+    parser.add_argument(
+        "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
+    )
     parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
-    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "json")
+    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -27,13 +34,13 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
     from minidnn.training.session import Session
     from minidnn.training.setting import Setting
-    from minidnn.training.solver_file import understand
 
-    net, test_net, solver = understand(args.model, batch=args.batch)
-    net = test_net or net
+    net, tests, solver = understood(args.model, args)
+    net = tests[0] if tests else net
     graph = net.graph("TEST")
     scores, normal = scores_of(graph)
     setting = opened(args, Setting.of({**given(args), "keep": [scores]}, solver))
+    tell_unobeyed((net,), solver, setting)
     with Session(net, setting=setting) as session:
         session.load(args.weights, complete=True)
         with np.errstate(all="ignore"):  # the check below gives a better message than NumPy's warnings
@@ -78,16 +85,10 @@ def prepared(graph, path: str) -> np.ndarray:
     """The file's samples, transformed as by the net's Data layer in phase TEST, but never mirrored."""
     import numpy as np
 
-    from minidnn.data import DataError, transform
-    from minidnn.data.dataset import samples
-    from minidnn.data.npz import read_arrays
+    from minidnn.data import raw_samples, transform
     from minidnn.errors import InvalidInput
 
-    arrays = read_arrays(path)
-    found = [arrays[name] for name in ("x", "images", "data") if name in arrays]
-    if not found:
-        raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array x or images")
-    images = samples(path, found[0])
+    images = raw_samples(path)
     for node in graph.layers:
         if node.layer.source:
             _, param = node.layer.source

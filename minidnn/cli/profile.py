@@ -1,4 +1,4 @@
-"""`minidnn profile FILE.yaml`: measure the seconds of each op by each algorithm on this machine, and store them."""
+"""`minidnn profile FILE`: measure the seconds of each op by each algorithm on this machine, and store them."""
 
 from __future__ import annotations
 

@@ -39,8 +39,10 @@ class Lines:
             if shown(event, self.solver):
                 yield from self._step(event)
         elif isinstance(event, Tested):
-            yield f"Iteration {event.iteration}, Testing net (#0)"
-            yield from outputs("Test", event.outputs, self.solver, "TEST")
+            yield f"Iteration {event.iteration}, Testing net (#{event.number})"
+            if event.loss is not None:
+                yield f"Test loss: {event.loss:.6g}"
+            yield from outputs("Test", event.outputs, self.solver, event.program)
         elif isinstance(event, Saved):
             yield f"Snapshotting to {event.path}"
         elif isinstance(event, Ended):
@@ -51,6 +53,7 @@ class Lines:
     def _step(self, event: Step) -> Iterator[str]:
         speed = f"{self.steps / self.seconds:.4g} iter/s, {self.images / self.seconds:.4g} images/s"
         self.steps, self.images, self.seconds = 0, 0, 0.0
+        yield from (f"    {what}: {value:.6g}" for what, value in event.debug.items())
         yield f"Iteration {event.iteration} ({speed}), loss = {event.smoothed:.6g}"
         yield from outputs("Train", event.outputs, self.solver, "TRAIN")
         yield f"Iteration {event.iteration}, lr = {event.rate:.6g}"
@@ -85,9 +88,9 @@ def memory(solver: Solver) -> str:
     return f"{sizes.text(a.arena)}{budget} on the device, {sizes.text(a.host)} on the host{behind}"
 
 
-def outputs(which: str, values: Mapping[str, float], solver: Solver, phase: str) -> Iterator[str]:
+def outputs(which: str, values: Mapping[str, float], solver: Solver, program: str) -> Iterator[str]:
     """Caffe's log lines for the net's outputs, one each; the line of a loss shows its weight."""
-    layers = solver.session.graphs[phase].layers
+    layers = solver.session.graphs[program].layers
     weights = {blob.name: node.layer.loss_weight(i) for node in layers for i, blob in enumerate(node.tops)}
     for i, (name, value) in enumerate(values.items()):
         weight = weights.get(name, 0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,13 +31,14 @@ class Subject:
 
     path: str
     net: Any
-    test_net: Any
+    tests: Sequence[Any]  # the nets that it is tested with
     solver: Any  # SolverParameter, or None for a model file
     programs: tuple[Program, ...]
     setting: Setting
     asked: int | None  # the batch size that the arguments name
     fuses: Fuses | None  # which ops the device, or the simulated GPU, can fuse: those were fused; None: none
     early: bool  # whether the inputs of training are early (programs/raw.py)
+    ignore_unknown: bool  # whether unknown fields of the file are ignored
 
     @property
     def name(self) -> str:
@@ -65,22 +66,23 @@ class Subject:
     ) -> Subject:
         """The subject with this batch, this format and images of this many pixels a side, where they are given, and
         without fusion unless `fuse`."""
-        net, test_net = self.net, self.test_net
+        nets = [self.net, *self.tests]
         if batch is not None:
-            net, test_net = net.with_batch(batch), test_net and test_net.with_batch(batch)
+            nets = [net.with_batch(batch) for net in nets]
         if side is not None:
-            net, test_net = net.with_images(side), test_net and test_net.with_images(side)
+            nets = [net.with_images(side) for net in nets]
+        net, *tests = nets
         setting = replace(self.setting, format=format or self.setting.format)
         fuses = self.fuses if fuse else None
-        programs = _programs(net, test_net, self.solver, setting, fuses, self.early)
-        return replace(self, net=net, test_net=test_net, setting=setting, fuses=fuses, programs=programs)
+        programs = _programs(net, tests, self.solver, setting, fuses, self.early)
+        return replace(self, net=net, tests=tests, setting=setting, fuses=fuses, programs=programs)
 
     def runner(self, batch: int | None = None) -> Open:
         """A function that opens the net for running under a policy, with `batch` samples, or the file's if None."""
         from minidnn.study.runners import net_runner, solver_runner
 
         if self.solver is not None:
-            return solver_runner(self.path, batch or self.asked, self.setting)
+            return solver_runner(self.path, batch or self.asked, self.setting, self.ignore_unknown)
         return net_runner(self.net if batch is None else self.net.with_batch(batch), self.setting)
 
     def titled(self) -> str:
@@ -89,23 +91,53 @@ class Subject:
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
-    parser.add_argument("file", metavar="FILE.yaml", help="a model file, or a solver file (adds its optimizer's state)")
-    common(parser, "batch", *shared)
+    what = "a model file, or a solver file (adds its optimizer's state); YAML or Caffe's .prototxt"
+    parser.add_argument("file", metavar="FILE", help=what)
+    common(parser, "batch", "ignore_unknown", *shared)
 
 
 def read(args: argparse.Namespace) -> Subject:
     """The subject: the file that the arguments name, with the setting that they ask for."""
     from minidnn.training.setting import Setting
-    from minidnn.training.solver_file import understand
 
-    net, test_net, p = understand(args.file, batch=args.batch)
+    net, tests, p = understood(args.file, args)
     setting = opened(args, Setting.of(given(args), p))
+    tell_unobeyed((net, *tests), p, setting)
     if getattr(args, "seed", None) is None and p is not None and p.random_seed >= 0:
         setting = replace(setting, seed=p.random_seed)
     fuses = _fuses(setting, getattr(args, "gpu", None)) if setting.fuse else None
     early = _early(p, setting, getattr(args, "gpu", None))
-    found = _programs(net, test_net, p, setting, fuses, early)
-    return Subject(args.file, net, test_net, p, found, setting, args.batch, fuses, early)
+    found = _programs(net, tests, p, setting, fuses, early)
+    return Subject(args.file, net, tests, p, found, setting, args.batch, fuses, early, args.ignore_unknown)
+
+
+def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """(net, nets to test with, solver) of a file, as `understand` gives them. Says which unknown fields are ignored,
+    if the arguments allow any."""
+    from minidnn.training.solver_file import understand
+
+    dropped: list[str] = []
+    found = understand(file, batch=args.batch, dropped=dropped if args.ignore_unknown else None)
+    for field in dropped:
+        say(f"minidnn: ignored: {field}", file=sys.stderr)
+    return _planned_without_data(*found) if getattr(args, "gpu", None) else found
+
+
+def _planned_without_data(net: Any, tests: Sequence[Any], solver: Any) -> tuple[Any, Any, Any]:
+    """The same, where nothing will run: sources that cannot be read need a shape alone."""
+    made = [one.without_data() for one in (net, *tests)]
+    for source, shape in {k: v for _, replaced in made for k, v in replaced.items()}.items():
+        say(f"minidnn: source {source} cannot be read: planned with images of {shape}, its crop_size", file=sys.stderr)
+    (net, _), *others = made
+    return net, [test for test, _ in others], solver
+
+
+def tell_unobeyed(nets: Iterable[Any], solver: Any, setting: Setting) -> None:
+    """Say in one line which fields of the file change nothing."""
+    from minidnn.training.unobeyed import unobeyed
+
+    for sentence in unobeyed(nets, solver, setting.device):
+        say(f"minidnn: {sentence}", file=sys.stderr)
 
 
 def _fuses(setting: Setting, gpu: str | None) -> Fuses:
@@ -124,15 +156,15 @@ def _early(solver: Any, setting: Setting, gpu: str | None) -> bool:
 
 
 def _programs(
-    net: Any, test_net: Any, solver: Any, setting: Setting, fuses: Fuses | None, early: bool
+    net: Any, tests: Sequence[Any], solver: Any, setting: Setting, fuses: Fuses | None, early: bool
 ) -> tuple[Program, ...]:
     from minidnn.programs.build import programs
     from minidnn.training.solver_file import phases, train_spec
 
     train = None if solver is None else train_spec(solver, setting.seed)
     found = programs(
-        net, train, phases(solver), test_net=test_net, facts=setting.facts, format=setting.format, fuses=fuses,
-        early=early,
+        net, train, phases(tests), tests=tests, facts=setting.facts, format=setting.format, fuses=fuses,
+        early=early, test_loss=solver is not None and solver.test_compute_loss,
     )  # fmt: skip
     return tuple(found.values())
 

@@ -1,18 +1,24 @@
-"""`minidnn test MODEL.yaml|SOLVER.yaml --weights FILE`: the TEST net's outputs, averaged over its data."""
+"""`minidnn test MODEL|SOLVER --weights FILE`: the TEST net's outputs, averaged over its data."""
 
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
 from minidnn.cli.options import common, given, opened, positive
+from minidnn.cli.subject import tell_unobeyed, understood
 from minidnn.visible import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL.yaml", help="a model file with test data, or its solver file")
-    parser.add_argument("--weights", metavar="FILE", required=True, help="a snapshot, or any safetensors file")
+    parser.add_argument(
+        "model", metavar="MODEL", help="a model file with test data, or its solver file; YAML or Caffe's .prototxt"
+    )
+    parser.add_argument(
+        "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
+    )
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
-    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "json")
+    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -21,23 +27,27 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.feeds import Feeds
     from minidnn.training.session import Session
     from minidnn.training.setting import Setting
-    from minidnn.training.solver_file import understand
 
-    net, test_net, solver = understand(args.model, batch=args.batch)
-    net = test_net or net
-    with Session(net, setting=opened(args, Setting.of(given(args), solver))) as session:
+    net, tests, solver = understood(args.model, args)
+    own = solver.test_iter if solver and not args.batch else ()
+    setting = opened(args, Setting.of(given(args), solver))
+    tell_unobeyed(tests or (net,), solver, setting)
+    with Session(net, tests=tests, setting=setting) as session:
         loaded = session.load(args.weights, complete=True)
-        feeds = Feeds(session.graphs["TEST"])
-        try:
-            own = solver.test_iter if solver and not args.batch else ()
-            result = evaluate(session, feeds, args.iterations or next(iter(own), None))
-        finally:
-            feeds.close()
-        assert result is not None
+        results = []
+        for i, (program, graph) in enumerate(session.graphs.items()):
+            feeds = Feeds(graph)
+            try:
+                batches = args.iterations or (own[i] if own else None)
+                results.append(evaluate(session, feeds, batches, program=program))
+            finally:
+                feeds.close()
+        rows: list[dict[str, Any]] = [
+            {"outputs": dict(r.outputs), "images": r.images, "seconds": r.seconds} for r in results if r
+        ]
         document = {
-            "outputs": dict(result.outputs),
-            "images": result.images,
-            "seconds": result.seconds,
+            **rows[0],
+            **({"nets": rows} if len(rows) > 1 else {}),
             "device": f"{session.device.name}: {session.device.description}",
             "format": session.setting.format,
             "peak_bytes": session.arrangement.arena,
@@ -46,7 +56,10 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         table.dump(document)
     else:
-        for name, value in result.outputs.items():
-            say(f"{name} = {value:.6g}")
-        say(f"{result.images} images in {result.seconds:.3g} s")
+        for i, row in enumerate(rows):
+            if len(rows) > 1:
+                say(f"Test net #{i}")
+            for name, value in row["outputs"].items():
+                say(f"{name} = {value:.6g}")
+            say(f"{row['images']} images in {row['seconds']:.3g} s")
     return 0

@@ -1,4 +1,4 @@
-"""`minidnn time FILE.yaml`: seconds of each layer, forward and backward, as `caffe time` prints them.
+"""`minidnn time FILE`: seconds of each layer, forward and backward, as `caffe time` prints them.
 
 With `--algorithms`: seconds of each convolution pass by each of its algorithms.
 """

@@ -1,4 +1,4 @@
-"""`minidnn train SOLVER.yaml`: train as a solver file says, under a policy and a budget."""
+"""`minidnn train SOLVER`: train as a solver file says, under a policy and a budget."""
 
 from __future__ import annotations
 
@@ -14,11 +14,24 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("solver", metavar="SOLVER.yaml", help="a solver file, with Caffe's fields")
-    common(parser, "policy", "budget", "host_budget", "ram", "ring", "device", "format", "facts", "batch", "seed")
+    parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
+    common(
+        parser,
+        "policy",
+        "budget",
+        "host_budget",
+        "ram",
+        "ring",
+        "device",
+        "format",
+        "facts",
+        "batch",
+        "seed",
+        "ignore_unknown",
+    )
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
-    begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name")
+    begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name; a .caffemodel, too")
     parser.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
     parser.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
     common(parser, "json")
@@ -37,7 +50,8 @@ def run(args: argparse.Namespace) -> int:
     if of_cuda(args):
         chosen["device"] = opened(args, Setting.of(chosen)).device
     with Solver(
-        args.solver, batch=args.batch, resume=args.resume, weights=args.weights, **chosen,
+        args.solver, batch=args.batch, resume=args.resume, weights=args.weights, ignore_unknown=args.ignore_unknown,
+        **chosen,
         **{name: value for name, value in fields.items() if value is not None},
     ) as solver:  # fmt: skip
         for sentence in solver.session.refusals:
@@ -84,9 +98,13 @@ def _note(event: Event, document: dict[str, Any]) -> None:
     """Add a step, a test or a snapshot to the document's list of such events."""
     from minidnn.training.events import Saved, Step, Tested
 
+    more: dict[str, Any]
     if isinstance(event, Step):
-        document["history"].append({"iteration": event.iteration, "loss": event.loss, "lr": event.rate})
+        more = {"debug": dict(event.debug)} if event.debug else {}
+        document["history"].append({"iteration": event.iteration, "loss": event.loss, "lr": event.rate, **more})
     elif isinstance(event, Tested):
-        document["tests"].append({"iteration": event.iteration, **event.outputs})
+        more = {"net": event.number} if event.number else {}
+        more |= {} if event.loss is None else {"test_loss": event.loss}
+        document["tests"].append({"iteration": event.iteration, **more, **event.outputs})
     elif isinstance(event, Saved):
         document["snapshots"].append({"iteration": event.iteration, "path": str(event.path)})

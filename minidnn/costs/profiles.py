@@ -178,7 +178,8 @@ def gpu(name: str) -> GPU:
     Raises ProfileError if there is no such profile, or if its file is wrong."""
     from pydantic import TypeAdapter, ValidationError
 
-    from minidnn.schema.document import InvalidFile, read
+    from minidnn.schema.document import InvalidFile
+    from minidnn.schema.files import read
 
     if name.endswith(TF32):
         try:

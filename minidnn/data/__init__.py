@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from minidnn.data.dataset import Arrays, DataError, Dataset, Source
+import numpy as np
+
+from minidnn.data.dataset import Arrays, DataError, Dataset, Source, samples
 from minidnn.data.loader import Loader
+from minidnn.data.npz import SUFFIX, read_arrays
 from minidnn.data.sources import SOURCES, parse
 from minidnn.data.transform import Transform
+from minidnn.schema import InvalidFile, blobs
 
 __all__ = [
     "SOURCES", "Arrays", "DataError", "Dataset", "Loader", "Source", "Transform", "open_loader", "parse",
@@ -38,4 +42,36 @@ def open_loader(data_param: Any, transform_param: Any, phase: str, seed: int, ba
 def transform(param: Any, phase: str, seed: int = 0) -> Transform:
     """The Transform that a `transform_param` describes in this phase."""
     train = phase == "TRAIN"
-    return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed)
+    image = mean_image(param.mean_file) if param.mean_file else None
+    return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed, image)
+
+
+def raw_samples(path: str) -> np.ndarray:
+    """The samples (n, C, H, W), (n, H, W) or (n, K) in a file: an npy file, an npz file with an array x or images,
+    Caffe's .binaryproto, or one image as Caffe's .datum. Raises DataError."""
+    try:
+        if path.endswith(".datum"):
+            return samples(path, blobs.datum(path)[0][None])
+        if path.endswith(".binaryproto"):
+            return samples(path, blobs.array(path))
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    except InvalidFile as error:
+        raise DataError(str(error)) from error
+    arrays = read_arrays(path)
+    found = [arrays[name] for name in ("x", "images", "data") if name in arrays]
+    if not found:
+        raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array x or images")
+    return samples(path, found[0])
+
+
+def mean_image(path: str) -> np.ndarray:
+    """The mean of a dataset's images, float32 (C, H, W), of Caffe's .binaryproto or an npy file. Raises DataError."""
+    try:
+        if path.endswith(SUFFIX):
+            return read_arrays(path)["x"].astype(np.float32)
+        return blobs.mean(path)
+    except OSError as error:
+        raise DataError(f"mean_file {path}: {error.strerror or error}") from error
+    except InvalidFile as error:
+        raise DataError(f"mean_file {error}") from error

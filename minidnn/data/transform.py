@@ -6,7 +6,7 @@ in Caffe. The random numbers are a function of (seed, the sample's number since 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -26,14 +26,17 @@ class Transform:
     mirror: bool = False
     train: bool = True
     seed: int = 0
+    image: np.ndarray | None = field(default=None, compare=False)  # the mean of each pixel of a raw sample, (C, H, W)
 
     def shape(self, sample: tuple[int, ...], name: str = "data") -> tuple[int, ...]:
         """The shape of a transformed sample, from its raw shape. Raises DataError if the transform does not fit it."""
         if len(sample) != 3:
-            if self.crop or self.mirror:
-                raise DataError(f"{name}: crop_size and mirror need images (C, H, W), a sample is {sample}")
+            if self.crop or self.mirror or self.image is not None:
+                raise DataError(f"{name}: crop_size, mirror and mean_file need images (C, H, W), a sample is {sample}")
             return sample
         channels, height, width = sample
+        if self.image is not None and self.image.shape != sample:
+            raise DataError(f"{name}: mean_file holds a mean of shape {self.image.shape}, a sample is {sample}")
         if len(self.mean) not in (0, 1, channels):
             raise DataError(f"{name}: {len(self.mean)} mean_values for {channels} channels; give 1 or all")
         if self.crop > min(height, width):
@@ -43,10 +46,14 @@ class Transform:
     def __call__(self, images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
         """The transformed samples, a new float32 array. `numbers`: each sample's number since training began."""
         windows = self.windows(images.shape[1:], numbers)
+        whole = images.shape
         images = self._cropped(images, windows) if self.crop else images
         out = images.astype(np.float32, order="C")  # always a copy, so that the dataset's values do not change
         if self.mean:
             out -= np.array(self.mean, np.float32).reshape(-1, *(1,) * (out.ndim - 2))
+        if self.image is not None:
+            means = np.broadcast_to(self.image, whole)
+            out -= self._cropped(means, windows) if self.crop else means
         if self.scale != 1.0:
             out *= np.float32(self.scale)
         if self.mirror:

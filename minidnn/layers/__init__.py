@@ -6,10 +6,12 @@ from minidnn.layers.accuracy import Accuracy
 from minidnn.layers.base import Layer, Parameter, ShapeError, Site
 from minidnn.layers.batch_norm import BatchNorm
 from minidnn.layers.batch_reindex import BatchReindex
+from minidnn.layers.bias import Bias
 from minidnn.layers.concat import Concat
 from minidnn.layers.contrastive import ContrastiveLoss
 from minidnn.layers.convolution import Convolution
 from minidnn.layers.crop import Crop
+from minidnn.layers.deconvolution import Deconvolution
 from minidnn.layers.distance import (
     EuclideanLoss,
     HingeLoss,
@@ -28,14 +30,18 @@ from minidnn.layers.lrn import LRN
 from minidnn.layers.parameter import ParameterLayer
 from minidnn.layers.permute import Permute
 from minidnn.layers.pooling import Pooling
+from minidnn.layers.prelu import PReLU
 from minidnn.layers.relu import ReLU
 from minidnn.layers.reshape import Reshape
+from minidnn.layers.resize import Interp, Upsample
 from minidnn.layers.scale import Scale
 from minidnn.layers.slice import Slice
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
 from minidnn.layers.source import Data, DummyData, Input, MemoryData
 from minidnn.layers.split import Silence, Split
+from minidnn.layers.spp import SPP
 from minidnn.layers.tile import Tile
+from minidnn.layers.unary import BNLL, ELU, GELU, AbsVal, Clip, Exp, Log, Power, Sigmoid, Swish, TanH, Threshold
 
 __all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site"]
 
@@ -46,6 +52,8 @@ LAYERS: dict[str, type[Layer]] = {
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
         Slice, Crop, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         MemoryData, DummyData, ParameterLayer,
+        Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, GELU,
+        Deconvolution, Bias, SPP, Interp, Upsample,
         SigmoidCrossEntropyLoss, EuclideanLoss, SmoothL1Loss, HingeLoss, ContrastiveLoss, InfogainLoss,
         MultinomialLogisticLoss,
     )

@@ -48,7 +48,7 @@ class Parameter:
 @dataclass(eq=False)
 class Site:
     """The tensors of one layer in one program: a layer's `forward` and `backward` make their ops from these.
-    programs/autodiff.py makes the sites.
+    programs/sites.py makes the sites.
 
     x and y are the bottoms and tops, p are the parameters by name; dx, dy and dp are the gradients of these.
     dx[i] is None if no gradient of bottom i is wanted; dp[name] is None if the parameter is frozen.

@@ -25,7 +25,7 @@ class Concat(Layer):
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
         first = bottoms[0]
-        axis = positive_axis(self.param.along, first)
+        axis = positive_axis(self.param.axis, first)
         for i, shape in enumerate(bottoms):
             if len(shape) != len(first) or any(
                 a != b for k, (a, b) in enumerate(zip(shape, first, strict=True)) if k != axis
@@ -38,7 +38,7 @@ class Concat(Layer):
 
     def places(self, s: Site) -> tuple[int, tuple[int, ...]]:
         """(the axis, where each bottom begins along it)"""
-        axis = positive_axis(self.param.along, s.x[0].shape)
+        axis = positive_axis(self.param.axis, s.x[0].shape)
         return axis, (0, *accumulate(x.shape[axis] for x in s.x[:-1]))
 
     def forward(self, s: Site) -> Iterable[Op]:

@@ -64,8 +64,8 @@ FACTS = {
         sum="copy",
         in_place=frozenset({"relu.backward", "lrn.backward", "softmax_loss.backward", "gradient.add"}),
     ),
-    # Caffe: ReLU, Dropout, BatchNorm and Scale work in place, as its files write them. Each blob has a gradient of its
-    # own, and so has each copy that a Split makes.
+    # Caffe: ReLU, Dropout, BatchNorm, Scale, Bias work in place, as its files write them. Each blob has a gradient of
+    # its own, and so has each copy that a Split makes.
     "caffe": Facts(
         "caffe",
         norm="copy",
@@ -75,7 +75,7 @@ FACTS = {
             for layer in ("relu", "dropout", "batch_norm", "scale")
             for verb in ("forward", "backward", "backward_data")
         )
-        | {"gradient.add"},
+        | {"broadcast.add", "gradient.add"},
     ),
     # Layrub, section 3.2: ReLU's backward reads a byte per element, so that no backward needs y. There are kernels.
     "layrub": Facts("layrub", relu="mask"),

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from minidnn.layers.base import Layer, Shape, ShapeError, Site, addressable, images, padded, text
 from minidnn.layers.facts import Facts
-from minidnn.program import Op
+from minidnn.program import Op, Tensor
 
 PLACES = 2**31 - 1  # the most places in a window, since the index of a maximum is an int32
 
@@ -33,6 +33,7 @@ class Pooling(Layer):
 
     type = "Pooling"
     field_name = "pooling_param"
+    tops = (1, 2)  # Caffe's second top is refused with a reason
 
     def attrs(self, shape: Shape, facts: Facts | None = None) -> PoolingAttrs:
         p = self.param
@@ -40,6 +41,11 @@ class Pooling(Layer):
         return PoolingAttrs(p.pool, p.pair("kernel") or tuple(shape[2:]), p.pair("stride"), p.pair("pad"), saved)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        if len(self.spec.top) > 1:
+            raise ShapeError(
+                f"a second top, the places of the maxima as numbers ({self.spec.top[1]}), is Caffe's, but minidnn does "
+                f"not make it: leave it out"
+            )
         n, c, *size = images(bottoms[0])
         a, out = self.attrs(bottoms[0]), []
         for h, k, s, p in zip(size, a.kernel, a.stride, a.pad, strict=True):
@@ -62,18 +68,25 @@ class Pooling(Layer):
     def forward(self, s: Site) -> Iterable[Op]:
         (x,), (y,) = s.x, s.y
         attrs = self.attrs(x.shape, s.facts if s.train else None)
-        index = [_index(s, attrs)] if attrs.saved == "index" else []
+        index = [index_of(s, y, attrs)] if attrs.saved == "index" else []
         yield s.op("pooling.forward", [x], [y, *index], attrs, flops=y.size * math.prod(attrs.kernel))
 
     def backward(self, s: Site) -> Iterable[Op]:
         (x,), (y,), (dy,), (dx,) = s.x, s.y, s.arriving, s.wanted
         attrs = self.attrs(x.shape, s.facts)
-        saved = [_index(s, attrs)] if attrs.saved == "index" else {"x": [x], "xy": [x, y], None: []}[attrs.saved]
+        saved = saved_of(s, x, y, attrs)
         flops = y.size * (math.prod(attrs.kernel) if attrs.method == "AVE" else 1)
         yield s.op("pooling.backward", [*saved, dy], [dx], attrs, flops=flops)
 
 
-def _index(s, attrs):
+def index_of(s: Site, y: Tensor, attrs: PoolingAttrs, name: str = "index") -> Tensor:
     """The place of each maximum in its window, counted row by row over the whole kh x kw window: uint8 if a byte is
     enough, else int32."""
-    return s.extra("index", s.y[0].shape, "uint8" if math.prod(attrs.kernel) <= 256 else "int32")
+    return s.extra(name, y.shape, "uint8" if math.prod(attrs.kernel) <= 256 else "int32")
+
+
+def saved_of(s: Site, x: Tensor, y: Tensor, attrs: PoolingAttrs, name: str = "index") -> list[Tensor]:
+    """What backward reads, apart from dy; `name` is the index's."""
+    if attrs.saved == "index":
+        return [index_of(s, y, attrs, name)]
+    return {"x": [x], "xy": [x, y], None: []}[attrs.saved]

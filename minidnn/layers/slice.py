@@ -22,7 +22,7 @@ class Slice(Moving):
 
     def cuts(self, shape: Shape) -> tuple[int, list[int]]:
         """(the axis, where the tops begin along it, and at last where the bottom ends). Raises ShapeError."""
-        axis = positive_axis(self.param.along, shape)
+        axis = positive_axis(self.param.axis, shape)
         points, n, length = list(self.param.slice_point), len(self.spec.top), shape[axis]
         what = f"axis {axis} of the bottom {text(shape)}"
         if not points and length % n:

@@ -21,7 +21,7 @@ import numpy as np
 
 from minidnn.errors import near
 from minidnn.layers import LAYERS
-from minidnn.schema import message_of
+from minidnn.schema import message_of, present
 
 LOSSES = (
     "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "ContrastiveLoss",
@@ -31,7 +31,7 @@ COMMON = ("include", "exclude", "param", "loss_weight", "propagate_down")
 PREFIX = {
     "Convolution": "conv", "Pooling": "pool", "InnerProduct": "ip", "ReLU": "relu", "LRN": "norm", "Softmax": "prob",
     "BatchNorm": "bn", "Dropout": "drop", "Accuracy": "accuracy", "Input": "data", "BatchReindex": "reindex",
-    **dict.fromkeys(LOSSES, "loss"),
+    "AbsVal": "abs", "Deconvolution": "deconv", "Upsample": "up", **dict.fromkeys(LOSSES, "loss"),
 }  # fmt: skip
 ONCE = (*LOSSES, "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
 # default tops of types that have not one
@@ -175,6 +175,6 @@ def home(kind: str, field: str) -> str | None:
     if field in takes or field.endswith("_param"):
         return None
     for name in takes:
-        if field in message_of(layer, name).model_fields:
+        if present(message_of(layer, name), field):
             return name
     return takes[0] if takes else None

@@ -85,7 +85,7 @@ class Graph:
         """The labels that layers only compare with scores; the labels of an embedding are read as they are."""
         uses: dict[Tensor, bool] = {}
         for node in self.layers:
-            for i, blob in enumerate(node.bottoms):
+            for i, blob in enumerate(node.bottoms if node.tops else ()):
                 if blob.tensor.role is Role.LABEL:
                     uses[blob.tensor] = uses.get(blob.tensor, True) and node.layer.labels == i > 0
         return frozenset(t for t, only in uses.items() if only)

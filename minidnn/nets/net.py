@@ -1,4 +1,4 @@
-"""Net: a checked list of layers, from a YAML file or from a Python class.
+"""Net: a checked list of layers, from a file, YAML or Caffe's prototxt, or from a Python class.
 
 Both ways give the same layer messages, so that each can be written as the other. `graph(phase)` resolves a Net to
 tensors and shapes.
@@ -33,16 +33,17 @@ from minidnn.schema import (
     Problem,
     check_net,
     dump,
+    load_net,
     parse,
     plain,
-    read,
+    prototext,
     wiring,
 )
 from minidnn.schema.message import LARGEST
 
 
 class Net:
-    """A network. Make it by `Net.from_yaml(path)`, or by a subclass whose `define` calls layers (nets/define.py).
+    """A network. Make it by `Net.from_file(path)`, or by a subclass whose `define` calls layers (nets/define.py).
 
     Nets are equal if their layers and fields are."""
 
@@ -52,10 +53,10 @@ class Net:
 
     def __init__(self, *positional: Any, **arguments: Any) -> None:
         """The arguments are those of `define`. If `define` takes no `batch`, a `batch` replaces the batch sizes that it
-        gives. Raises as `from_yaml`, and TypeError if there is no `define`."""
+        gives. Raises as `from_file`, and TypeError if there is no `define`."""
         define = getattr(self, "define", None)
         if define is None:
-            raise TypeError("a Net comes from Net.from_yaml(path), or from a subclass that has a method `define`")
+            raise TypeError("a Net comes from Net.from_file(path), or from a subclass that has a method `define`")
         signature = inspect.signature(define)
         batch = None if "batch" in signature.parameters else arguments.pop("batch", None)
         bound = signature.bind(*positional, **arguments)
@@ -68,24 +69,28 @@ class Net:
         self._take(check_net(Document(data, what=f"net {name}"), LAYERS), batch)
 
     @classmethod
-    def from_yaml(cls, path: str | Path, batch: int | None = None) -> Net:
-        """The net of a file; `batch` replaces its batch sizes. Raises InvalidFile with every error and its place, and
-        ShapeError for a layer that cannot take its bottoms, in either phase."""
-        return Net._of(check_net(read(path), LAYERS), batch)
+    def from_file(cls, path: str | Path, batch: int | None = None, dropped: list[str] | None = None) -> Net:
+        """The net of a file, YAML or, with the suffix .prototxt, Caffe's. `batch` replaces its batch sizes.
+
+        dropped: gets the places of unknown fields, which then are ignored; None: they are errors
+
+        Raises InvalidFile with every error and its place, and ShapeError for a layer that cannot take its bottoms, in
+        either phase."""
+        return Net._of(load_net(path, LAYERS, dropped), batch)
 
     @classmethod
     def from_text(cls, text: str, batch: int | None = None, source: str = "net.yaml") -> Net:
-        """The net of a file's text; `source` is its name in errors. Raises as `from_yaml`."""
+        """The net of a file's text; `source` is its name in errors, with its suffix. Raises as `from_file`."""
         return Net._of(check_net(parse(text, source), LAYERS), batch)
 
     @classmethod
     def from_parameter(cls, parameter: NetParameter, batch: int | None = None) -> Net:
-        """The net of a message, such as a solver's `net_param`. Raises as `from_yaml`."""
+        """The net of a message, such as a solver's `net_param`. Raises as `from_file`."""
         return Net._of(check_net(Document(_file(parameter)), LAYERS), batch)
 
     @classmethod
     def from_document(cls, document: Document, at: tuple[str | int, ...] = (), batch: int | None = None) -> Net:
-        """The net in a field of a file, such as a solver's `net_param`. Raises as `from_yaml`."""
+        """The net in a field of a file, such as a solver's `net_param`. Raises as `from_file`."""
         return Net._of(check_net(document, LAYERS, at), batch)
 
     @staticmethod
@@ -126,6 +131,14 @@ class Net:
         The images of Data layers are then made up (data/synthetic.py). Raises InvalidFile if no layer gives images."""
         return Net._of(replace(self._checked, parameter=_with_images(self.parameter, side)), None, made=False)
 
+    def without_data(self) -> tuple[Net, dict[str, str]]:
+        """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of
+        their layer's crop_size, with as many channels as it has mean values, else 3. Planning needs no more of them."""
+        parameter, replaced = _without_data(self.parameter)
+        if not replaced:
+            return self, {}
+        return Net._of(replace(self._checked, parameter=parameter), None, made=False), replaced
+
     def with_state(self, state: NetState) -> Net:
         """This net with another level and other stages."""
         parameter = self.parameter.model_copy(update={"state": state})
@@ -134,6 +147,10 @@ class Net:
     def to_yaml(self) -> str:
         """The text of a file that gives an equal net."""
         return dump(_file(self.parameter))
+
+    def to_prototxt(self) -> str:
+        """The text of a prototxt that gives an equal net."""
+        return prototext.dump(self.parameter)
 
     def to_python(self) -> str:
         """The source of a class that gives an equal net."""
@@ -236,6 +253,24 @@ def _with_images(parameter: NetParameter, side: int) -> NetParameter:
     if all(new is old for new, old in zip(layers, parameter.layer, strict=True)):
         raise InvalidFile([f"net {parameter.name}: no Data or Input layer gives images, (N, C, H, W)"])
     return parameter.model_copy(update={"layer": layers})
+
+
+def _without_data(parameter: NetParameter) -> tuple[NetParameter, dict[str, str]]:
+    from minidnn.data import DataError
+
+    layers, replaced = [], {}
+    for layer in parameter.layer:
+        if layer.data_param and (side := layer.transform_param.crop_size):
+            try:
+                _shapes(layer.data_param, layer.transform_param, "TRAIN")
+            except DataError:
+                shape = f"{len(layer.transform_param.mean_value) or 3}x{side}x{side}"
+                replaced[layer.data_param.source] = shape
+                data = layer.data_param.model_copy(update={"source": f"synthetic:{shape}:classes=1000"})
+                transform = layer.transform_param.model_copy(update={"mean_file": ""})
+                layer = layer.model_copy(update={"data_param": data, "transform_param": transform})
+        layers.append(layer)
+    return parameter.model_copy(update={"layer": tuple(layers)}), replaced
 
 
 def _shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[Shape, Shape]:

@@ -72,7 +72,7 @@ class Reader:
         self.blobs: dict[str, str] = {}  # value -> blob
         self.shapes: dict[str, Shape] = {}  # of blobs
         self.inputs: dict[str, Shape] = {}  # value -> shape, of inputs that a layer may read
-        self.labels: set[str] = set()  # inputs of whole numbers
+        self.whole: set[str] = set()  # inputs of whole numbers: only an Embed reads them
         self.layers: list[dict[str, Any]] = []
         self.weights: Weights = {}
         self.names: set[str] = set()
@@ -93,8 +93,11 @@ class Reader:
     def is_blob(self, name: str) -> bool:
         return name in self.blobs or (name in self.inputs and name not in self.constants)
 
-    def blob(self, name: str) -> str:
-        """The blob that holds a value. Raises Refused if it is a constant."""
+    def blob(self, name: str, whole: bool = False) -> str:
+        """The blob that holds a value. Raises Refused if it is a constant, or if it holds whole numbers and not
+        `whole`."""
+        if name in self.whole and not whole:
+            raise Refused(f"its input {name!r} holds whole numbers, and minidnn computes in float32")
         if name in self.blobs:
             return self.blobs[name]
         if name not in self.inputs:
@@ -213,6 +216,8 @@ def walk(model: Any, source: str, batch: int | None, values: Mapping[str, np.nda
         if value.name not in reader.constants:
             try:
                 reader.inputs[value.name] = _shape(value, batch)
+                if value.type.tensor_type.elem_type in (o.TensorProto.INT32, o.TensorProto.INT64):
+                    reader.whole.add(value.name)
             except Refused as reason:
                 problems.append(f"{source}: input {value.name!r}: {reason}")
     lost: set[str] = set()  # values of nodes that were refused: what reads them is not blamed

@@ -1,10 +1,14 @@
-"""Optimizers by the `type` of a solver file. A new one needs a file here, a line below, and a kernel per backend."""
+"""Optimizers by the `type` of a solver file. A new one needs a class here, a line below, and a kernel per backend."""
 
 from __future__ import annotations
 
 from minidnn.optimizers.base import Optimizer
+from minidnn.optimizers.rule import AdaDelta, AdaGrad, Adam, AdamW, Nesterov, RMSProp
 from minidnn.optimizers.sgd import SGD
+from minidnn.optimizers.trust import LAMB, LARS
 
 __all__ = ["OPTIMIZERS", "SGD", "Optimizer"]
 
-OPTIMIZERS: dict[str, type[Optimizer]] = {"SGD": SGD}
+OPTIMIZERS: dict[str, type[Optimizer]] = {
+    kind.__name__: kind for kind in (SGD, Nesterov, AdaGrad, RMSProp, AdaDelta, Adam, AdamW, LARS, LAMB)
+}

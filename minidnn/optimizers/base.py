@@ -71,6 +71,10 @@ class Optimizer:
         snapshots."""
         raise NotImplementedError
 
+    def before(self, s: Site) -> Sequence[Op]:
+        """Ops that the update needs before it, such as one that makes a norm."""
+        return ()
+
     def update(self, s: Site) -> Op:
         """The op that updates the weight of this site once."""
         raise NotImplementedError

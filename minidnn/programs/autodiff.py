@@ -4,29 +4,28 @@ Each layer decides what its backward reads, under the given Facts (layers/base.p
 are wanted. programs/gradients.py adds them up at forks. programs/updates.py decides what happens to the gradients of
 weights.
 
-In a graph of a 16-bit format (formats.py) parameters stay float32: a layer reads a copy of them in the format, made by
-a cast op. A loss works in float32 on a copy of the scores, and another cast op brings its gradient back to the format.
-The gradients of parameters are in the format, and sums of them over micro-batches are float32. A parameter that says
-float32 (layers/base.py) is read without a copy, and its gradient is float32.
+programs/sites.py makes the tensors that layers read. In a graph of a 16-bit format (formats.py) a loss works in
+float32, and a cast op brings its gradient back to the format. The gradients of parameters are in the format, and sums
+of them over micro-batches are float32. The gradient of a parameter that says float32 (layers/base.py) is float32.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from minidnn.errors import BadInput
 from minidnn.formats import floating
-from minidnn.layers.base import Parameter, Site
+from minidnn.layers.base import Parameter
 from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Program, Role, Tensor
 from minidnn.programs.gradients import Gradients
+from minidnn.programs.sites import Lowered, Sites
 from minidnn.programs.updates import ITERATION, OBJECTIVE, RATE, SCALE, TrainSpec, Updates
 
 if TYPE_CHECKING:
-    from minidnn.nets.graph import Blob, Graph, Node
+    from minidnn.nets.graph import Graph
 
 OWN = ".own"  # suffix of a gradient that a layer writes and that must still be cast or scaled
 
@@ -50,47 +49,37 @@ class FillAttrs:
     value: float
 
 
-@dataclass(eq=False)
-class _Lowered:
-    """A node and its Site: forward fills in the tensors, backward later adds the gradients. The site's x and p are the
-    tensors that the layer reads: those of `bottoms` and `parameters`, or copies of them, which `casts` make."""
-
-    node: Node
-    site: Site
-    bottoms: list[Tensor]
-    parameters: dict[str, Tensor]
-    casts: list[Op]
-    learned: list[Parameter]
-    into: list[bool] = field(default_factory=list)  # per bottom, whether its gradient is wanted
-    backward: bool = False  # whether the layer has a backward: see _plan
-
-
 def differentiate(
     graph: Graph,
     facts: Facts | None = None,
     train: TrainSpec | None = None,
     keep: Sequence[Tensor] = (),
+    loss: bool = False,
 ) -> Program:
     """The program of one step of `graph`: TRAIN or ACCUMULATE, and for a graph of phase TEST the forward pass alone.
 
     Without `train` there are no updates, and the program carries the gradients of all parameters.
-    `keep`: activations that become outputs of the program, too. Raises NotTrainable if a TRAIN graph has no loss, if a
-    layer without a gradient lies between a loss and what learns, or if `keep` names an input of the net.
+
+    keep: activations that become outputs of the program, too
+    loss: whether a graph of phase TEST computes its objective, if it has a loss
+
+    Raises NotTrainable if a TRAIN graph has no loss, if a layer without a gradient lies between a loss and what learns,
+    or if `keep` names an input of the net.
     """
-    return _Differentiation(graph, facts or Facts(), train, keep).program()
+    return _Differentiation(graph, facts or Facts(), train, keep, loss).program()
 
 
 class _Differentiation:
     """The state of one call of `differentiate`; `program` does the work in order."""
 
-    def __init__(self, graph: Graph, facts: Facts, train: TrainSpec | None, keep: Sequence[Tensor]) -> None:
+    def __init__(self, graph: Graph, facts: Facts, train: TrainSpec | None, keep: Sequence[Tensor], loss: bool) -> None:
         self.graph, self.facts, self.train = graph, facts, train
         self.training = graph.phase == "TRAIN"
         self.keep = tuple(keep)
+        self.weights = self._weights() if self.training or loss else {}
         self.ops: list[Op] = []
-        self.forks = self._forks() if self.training and facts.fork == "copy" else {}
-        self.copies: set[Tensor] = set()  # those that casts make
-        self.lowered = [self._site(node) for node in graph.layers if not node.layer.same]
+        self.sites = Sites(graph, facts, train.seed if train else 0)
+        self.lowered = [self.sites.of(node) for node in graph.layers if not node.layer.same]
         self.gradients = Gradients(facts, self.ops.append)
         self.carried: list[Tensor] = [t for low in self.lowered for t in low.parameters.values()]
         self.scaled = self.training and train is not None and graph.format == "float16"
@@ -99,21 +88,23 @@ class _Differentiation:
         self.updates = Updates(train, self.scaled, self.ops.append) if train is not None else None
 
     def program(self) -> Program:
-        weights = self._weights() if self.training else {}
         losses: dict[Tensor, float] = {}
         for low in self.lowered:
             self.ops += low.casts
             self.ops += low.node.layer.forward(low.site)
-            losses.update((self._loss(low, t), weights[t]) for t in low.site.y if t in weights)
+            losses.update((self._loss(low, t), self.weights[t]) for t in low.site.y if t in self.weights)
             for t in low.site.y:
-                if t in self.forks:
+                if t in self.sites.forks:
                     layer = f"{t.name}_split"
-                    self._emit(layer, "split.forward", Pass.FORWARD, [t], [self.forks[t]], name=f"{layer}.forward")
-        if self.training:
+                    self._emit(
+                        layer, "split.forward", Pass.FORWARD, [t], [self.sites.forks[t]], name=f"{layer}.forward"
+                    )
+        if losses:
             attrs = ObjectiveAttrs(tuple(losses.values()))
             self._emit("objective", "objective.forward", Pass.LOSS, losses, [OBJECTIVE], attrs)
-            self._plan(weights)
-            self._backward(weights)
+        if self.training:
+            self._plan()
+            self._backward()
             if self.updates is not None:
                 self.updates.finish()
                 self.carried += self.updates.carried
@@ -125,66 +116,25 @@ class _Differentiation:
 
     # ---- forward
 
-    def _forks(self) -> dict[Tensor, Tensor]:
-        """For each activation with several consumers, the copy of it that they read."""
-        readers = Counter(b.tensor for node in self.graph.layers if not node.layer.same for b in node.bottoms)
-        forked = [t for t, n in readers.items() if n > 1]
-        return {t: Tensor(f"{t.name}_split", t.shape, t.dtype) for t in forked if t.role is Role.ACTIVATION}
-
-    def _site(self, node: Node) -> _Lowered:
-        """The node with its Site, ready for forward, and the casts of the tensors that it reads in another format."""
-        bottoms = [b.tensor for b in node.bottoms]
-        parameters = {p.name: parameter_tensor(node, p) for p in node.parameters}
-        found = (t.dtype for t in bottoms if floating(t.dtype))
-        format = "float32" if node.layer.loss else next(found, self.graph.format)
-        casts: list[Op] = []
-
-        def read(t: Tensor, copy: str, role: Role, what: str) -> Tensor:
-            """The tensor, or a copy of it in the layer's format, which `casts` makes."""
-            if not floating(t.dtype) or t.dtype == format:
-                return t
-            new, kind = Tensor(copy, t.shape, format, role), "cast.forward"
-            if new in self.copies:  # an earlier layer that shares the parameter has made it
-                return new
-            self.copies.add(new)
-            casts.append(Op(f"{node.name}.cast_{what}", kind, node.name, Pass.FORWARD, (t,), (new,), flops=t.size))
-            return new
-
-        def copied(p: Parameter, t: Tensor) -> Tensor:
-            return read(t, f"{t.name}.{format}", Role.COPY, p.name) if p.learnable and not p.float32 else t
-
-        site = Site(
-            node.name, self.training, self.facts,
-            [
-                read(self.forks.get(t, t), f"{t.name}.{node.name}.{i}", Role.EXTRA, f"x{i}")
-                for i, t in enumerate(bottoms)
-            ],
-            [b.tensor for b in node.tops],
-            {p.name: copied(p, parameters[p.name]) for p in node.parameters},
-            survivor=[_survivor(b) for b in node.tops], iteration=ITERATION, seed=self.train.seed if self.train else 0,
-        )  # fmt: skip
-        learned = [p for p in node.parameters if p.learnable and p.lr_mult != 0]
-        return _Lowered(node, site, bottoms, parameters, casts, learned)
-
     def _weights(self) -> dict[Tensor, float]:
-        """The weight in the objective of each top that has one. Raises NotTrainable if none has, or if one holds
-        labels."""
+        """The weight in the objective of each top that has one. Raises NotTrainable if one holds labels, or if none has
+        a weight where there must be one to train."""
         found = {}
-        for low in self.lowered:
-            for i, t in enumerate(low.site.y):
-                if not (weight := low.node.layer.loss_weight(i)):
+        for node in self.graph.layers:
+            for i, blob in enumerate(node.tops):
+                if not (weight := node.layer.loss_weight(i)):
                     continue
-                if not floating(t.dtype):
-                    what = f"its top {low.node.tops[i].name!r} has a loss_weight, but holds labels"
-                    raise NotTrainable(f"{low.node.place}: layer {low.node.name}: {what}")
-                found[t] = weight
-        if not found:
+                if not floating(blob.tensor.dtype):
+                    what = f"its top {blob.name!r} has a loss_weight, but holds labels"
+                    raise NotTrainable(f"{node.place}: layer {node.name}: {what}")
+                found[blob.tensor] = weight
+        if self.training and not found:
             raise NotTrainable(
                 f"{self.graph.place}: net {self.graph.name} has no loss to train with: no layer has a loss_weight"
             )
         return found
 
-    def _loss(self, low: _Lowered, t: Tensor) -> Tensor:
+    def _loss(self, low: Lowered, t: Tensor) -> Tensor:
         """The sum of a top that has a loss_weight, one float32 number; the top itself if that is all that it is."""
         if t.shape == (1,) and t.dtype == "float32":
             return t
@@ -195,7 +145,7 @@ class _Differentiation:
 
     # ---- backward
 
-    def _plan(self, weights: dict[Tensor, float]) -> None:
+    def _plan(self) -> None:
         """Decide which layers have a backward, and into which bottoms.
 
         A layer has one if a loss is above it and a parameter in or below it learns. A gradient that is forced (of the
@@ -217,7 +167,7 @@ class _Differentiation:
                 wanted.update(made)
                 if not low.learned and all(t in forced for t, want in zip(low.bottoms, low.into, strict=True) if want):
                     forced.update(made)
-        reached = set(weights)
+        reached = set(self.weights)
         for low in reversed(self.lowered):
             low.backward = any(t in reached for t in low.site.y) and (bool(low.learned) or any(low.into))
             if low.backward:
@@ -228,11 +178,10 @@ class _Differentiation:
                 for p in low.learned:
                     w = low.parameters[p.name]
                     self.gradients.expect(w, parameter_gradient(w, p, self.graph.format))
-                for t in () if low.node.layer.loss else low.site.y:
-                    if t in weights:
-                        self.gradients.expect(t, _gradient(t))
+                for t in self._seeded(low):
+                    self.gradients.expect(t, _gradient(t))
 
-    def _spare_targets(self, low: _Lowered, forced: set[Tensor]) -> None:
+    def _spare_targets(self, low: Lowered, forced: set[Tensor]) -> None:
         """Leave out a forced gradient into what a loss compares with. Raises NotTrainable for another one."""
         layer = low.node.layer
         for i in layer.targets:
@@ -246,14 +195,17 @@ class _Differentiation:
                 )
             low.into[i] = False
 
-    def _backward(self, weights: dict[Tensor, float]) -> None:
+    def _seeded(self, low: Lowered) -> list[Tensor]:
+        """The tops whose gradient has the loss_weight as a part. A loss works it into its own gradient."""
+        return [] if low.node.layer.loss else [t for t in low.site.y if t in self.weights]
+
+    def _backward(self) -> None:
         for low in reversed(self.lowered):
             if not low.backward:
                 continue
             site = low.site
-            for t in () if low.node.layer.loss else site.y:
-                if t in weights:
-                    self._seed(low, t, weights[t])
+            for t in self._seeded(low):
+                self._seed(low, t)
             site.dy = [self.gradients.of(t) for t in site.y]
             dx = [self._part(low, i) if want else None for i, want in enumerate(low.into)]
             by = f"part.{low.node.name}"
@@ -272,11 +224,11 @@ class _Differentiation:
                 if (gradient := dx[i]) is not None:
                     self.gradients.arrive(t, self._out(low, site.dx[i], gradient), low.node.name)
 
-    def _seed(self, low: _Lowered, t: Tensor, weight: float) -> None:
+    def _seed(self, low: Lowered, t: Tensor) -> None:
         """The part of a top's gradient that is its loss_weight: the same number for each element."""
         part = self.gradients.part(t, low.node.name)
         reads, name = [SCALE] if self.scaled else [], f"{low.node.name}.fill_{part.name}"
-        self._emit(low.node.name, "gradient.fill", Pass.BACKWARD, reads, [part], FillAttrs(weight), name=name)
+        self._emit(low.node.name, "gradient.fill", Pass.BACKWARD, reads, [part], FillAttrs(self.weights[t]), name=name)
         self.gradients.arrive(t, part, low.node.name)
 
     def _complete(self, layer: str, p: Parameter, w: Tensor) -> None:
@@ -288,12 +240,12 @@ class _Differentiation:
         else:
             self.updates.complete(layer, p, w, dw)
 
-    def _part(self, low: _Lowered, i: int) -> Tensor:
+    def _part(self, low: Lowered, i: int) -> Tensor:
         """A new tensor for the gradient of a bottom: the whole gradient, or at a fork the part from this consumer."""
         t = low.bottoms[i]
         return self.gradients.part(t, low.node.name + (f".{i}" if low.bottoms.count(t) > 1 else ""))
 
-    def _own(self, low: _Lowered, gradient: Tensor, of: Tensor) -> Tensor:
+    def _own(self, low: Lowered, gradient: Tensor, of: Tensor) -> Tensor:
         """The tensor that the layer writes for that gradient: `gradient` itself, or one still to be cast or scaled.
 
         It has the number format of `of`, the tensor that the layer reads."""
@@ -301,7 +253,7 @@ class _Differentiation:
             return gradient
         return Tensor(gradient.name + OWN, gradient.shape, of.dtype, gradient.role)
 
-    def _out(self, low: _Lowered, found: Tensor | None, gradient: Tensor) -> Tensor:
+    def _out(self, low: Lowered, found: Tensor | None, gradient: Tensor) -> Tensor:
         """The gradient to pass on, from the tensor that the layer wrote for it: cast and scaled if it must be."""
         assert found is not None
         if found.name != gradient.name + OWN:
@@ -325,7 +277,9 @@ class _Differentiation:
                 raise NotTrainable(f"cannot keep {t.name}: it is an input of net {self.graph.name}")
         ends = [b.tensor for b in self.graph.outputs if b.tensor not in sources]
         if self.training:  # of tops without consumers only single numbers (losses, accuracies) leave the device
-            ends = [t for t in (*ends, OBJECTIVE) if t.size == 1]
+            ends = [t for t in ends if t.size == 1]
+        if self.weights:
+            ends.append(OBJECTIVE)
         name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase
         program = Program(
             name,
@@ -339,24 +293,9 @@ class _Differentiation:
         return program
 
 
-def _survivor(blob: Blob) -> Tensor:
-    """The last version of a blob after sign-keeping layers have worked on it in place (Layer.keeps_sign)."""
-    while len(blob.consumers) == 1:
-        (after,) = blob.consumers
-        if not after.layer.keeps_sign or after.tops[0].name != blob.name:
-            break
-        blob = after.tops[0]
-    return blob.tensor
-
-
 def _gradient(t: Tensor) -> Tensor:
     """The tensor "<activation>.grad", in its shape and format."""
     return Tensor(f"{t.name}.grad", t.shape, t.dtype, Role.GRADIENT)
-
-
-def parameter_tensor(node: Node, p: Parameter) -> Tensor:
-    """The tensor "<layer>.<parameter>", float32: a PARAM, or STATE if it is a running statistic."""
-    return Tensor(node.tensor_name(p), p.shape, role=Role.PARAM if p.learnable else Role.STATE)
 
 
 def parameter_gradient(w: Tensor, p: Parameter, format: str) -> Tensor:

@@ -16,6 +16,8 @@ from minidnn.programs.fusion import Fuses, fused
 from minidnn.programs.raw import with_raw_inputs
 from minidnn.programs.updates import TrainSpec
 
+TRAINING = ("ACCUMULATE", "TRAIN")  # the programs of a training step
+
 
 def facts_of(facts: str | Facts) -> Facts:
     """The memory facts of that name; a Facts is returned as it is. Raises InvalidInput that lists the known names."""
@@ -44,18 +46,29 @@ def programs(
     train: TrainSpec | None,
     phases: Sequence[str],
     *,
-    test_net: Net | None = None,
+    tests: Sequence[Net] = (),
     keep: Sequence[str] = (),
     facts: Facts | None = None,
     format: str = "float32",
     fuses: Fuses | None = None,
     early: bool = False,
+    test_loss: bool = False,
 ) -> dict[str, Program]:
     """A net's programs by name, in the order in which a machine loads them. Planning needs no device; for programs that
-    a device will run, pass `fuses=device.fuses`, so that ops are fused where it has kernels. Raises as `build`."""
-    nets = {"TRAIN": net, "TEST": test_net or net}
-    graphs = {phase: nets[phase].graph(phase, format=format) for phase in phases}
-    return build(graphs, train, keep, facts, fuses, early)
+    a device will run, pass `fuses=device.fuses`, so that ops are fused where it has kernels. Raises as `build`.
+
+    tests: the nets of phase TEST, if they are not `net` alone; the programs of the second and others are TEST1 ..."""
+    graphs = {name: one.graph(phase, format=format) for name, (one, phase) in named(net, phases, tests).items()}
+    return build(graphs, train, keep, facts, fuses, early, test_loss)
+
+
+def named(net: Net, phases: Sequence[str], tests: Sequence[Net] = ()) -> dict[str, tuple[Net, str]]:
+    """The net and the phase of each program, by the program's name."""
+    found: dict[str, tuple[Net, str]] = {}
+    for phase in phases:
+        several = tests or (net,) if phase == "TEST" else (net,)
+        found |= {f"{phase}{i or ''}": (one, phase) for i, one in enumerate(several)}
+    return found
 
 
 def build(
@@ -65,14 +78,16 @@ def build(
     facts: Facts | None = None,
     fuses: Fuses | None = None,
     early: bool = False,
+    test_loss: bool = False,
 ) -> dict[str, Program]:
-    """A program per phase, by name; ACCUMULATE comes before TRAIN if iter_size is above 1.
+    """A program per graph, by name; ACCUMULATE comes before TRAIN if iter_size is above 1.
 
     TEST has the scores as outputs, too; each program has the blobs that `keep` names. Nothing is fused under a paper's
     memory facts, since the papers have no fused ops.
 
     early: the inputs of TRAIN and ACCUMULATE travel as they are, and early (programs/raw.py). TEST keeps its inputs: it
            is given samples as the net reads them.
+    test_loss: programs of phase TEST compute the objective, too, if their nets have a loss
 
     Raises InvalidInput for an unknown blob in `keep`, NotTrainable
     (programs/autodiff.py), and ShapeError for a parameter whose shape differs between phases."""
@@ -83,17 +98,18 @@ def build(
             known = (b.name for graph in graphs.values() for node in graph.layers for b in node.tops)
             raise InvalidInput(f"keep: the net has no blob {name!r}{near(name, known)}")
     found: dict[str, Program] = {}
-    for phase, graph in graphs.items():
+    for phase, graph in graphs.items():  # named TRAIN, TEST, TEST1 ...
         kept = [blob.tensor for name in keep if (blob := last(graph, name))]
-        if phase == "TEST":
+        if graph.phase == "TEST":
             kept += _scores(graph)
         if phase == "TRAIN" and train and train.iter_size > 1:
             found["ACCUMULATE"] = differentiate(graph, facts, replace(train, accumulate=True), kept)
-        found[phase] = differentiate(graph, facts, train if phase == "TRAIN" else None, kept)
+        program = differentiate(graph, facts, train if phase == "TRAIN" else None, kept, loss=test_loss)
+        found[phase] = replace(program, name=phase)
     fuses = fuses if facts in (None, Facts()) else None
     found = {name: fused(program, fuses) for name, program in found.items()}
     if early and "TRAIN" in graphs:
-        found |= {n: with_raw_inputs(p, graphs["TRAIN"]) for n, p in found.items() if n != "TEST"}
+        found |= {n: with_raw_inputs(p, graphs["TRAIN"]) for n, p in found.items() if n in TRAINING}
     return found
 
 

@@ -76,7 +76,7 @@ def _transform(node: Node, t: Tensor) -> Op | None:
         source = parse(data_param.source, node.layer.phase)
         by, shape, dtype = transform(transform_param, node.layer.phase), source.sample_shape(), source.sample_type()
     image = len(shape) == 3
-    if len(by.mean) > (MEANS if image else 1):
+    if len(by.mean) > (MEANS if image else 1) or by.image is not None:
         return None
     n, size = t.shape[0], math.prod(shape)
     reads = Tensor(t.name + RAW, (n, size), dtype, Role.INPUT), Tensor(t.name + WINDOW, (n, 3), "int32", Role.CONTROL)

@@ -127,6 +127,8 @@ class Updates:
             one.layer, p.name, one.w, one.dw, RATE, ITERATION, OBJECTIVE, clip,
             p.lr_mult, p.decay_mult, 1.0 / train.iter_size,
         )  # fmt: skip
+        for op in train.optimizer.before(site):
+            self.emit(op)
         self.emit(train.optimizer.update(site))
         if train.iter_size > 1:
             self._op(f"{one.layer}.clear_{p.name}", "gradient.clear", one.layer, [], [one.dw])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from minidnn.schema import prototext
 from minidnn.schema.caffe import LayerParameter, NetParameter
 from minidnn.schema.checks import (
     PHASES,
@@ -12,13 +13,17 @@ from minidnn.schema.checks import (
     load_net,
     load_solver,
     message_of,
+    several,
     wiring,
 )
 from minidnn.schema.common import FillerParameter, NetState
-from minidnn.schema.document import Document, InvalidFile, dump, parse, read, shown
+from minidnn.schema.document import Document, InvalidFile, shown
+from minidnn.schema.files import parse, read
 from minidnn.schema.message import Message, Repeated
 from minidnn.schema.plain import plain
 from minidnn.schema.solver import SolverParameter
+from minidnn.schema.table import present
+from minidnn.schema.yaml import dump
 
 __all__ = [
     "PHASES",
@@ -41,7 +46,10 @@ __all__ = [
     "message_of",
     "parse",
     "plain",
+    "present",
+    "prototext",
     "read",
+    "several",
     "shown",
     "wiring",
 ]

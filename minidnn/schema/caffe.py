@@ -9,9 +9,17 @@ from __future__ import annotations
 
 from pydantic import ConfigDict
 
-from minidnn.schema import elements, images, moves, sources
+from minidnn.schema import elements, images, moves, old, sources
 from minidnn.schema.common import BlobShape, NetState, NetStateRule, ParamSpec
 from minidnn.schema.message import OURS, Message, Positive, Repeated, field
+from minidnn.schema.old import V1LayerParameter
+
+# The layer types that Caffe itself has; a file with others is for minidnn, or for the fork that made them known.
+TYPES = frozenset(
+    {*old.TYPES.values(), "BatchNorm", "BatchReindex", "Bias", "Clip", "Crop", "ELU", "Embed", "Filter", "Input",
+     "LSTM", "LSTMUnit", "Log", "PReLU", "Parameter", "Python", "RNN", "Reduction", "Reshape", "SPP",
+     "Scale", "Swish", "Tile"}
+)  # fmt: skip
 
 
 class LayerParameter(Message):
@@ -42,7 +50,7 @@ class LayerParameter(Message):
     pooling_param: images.PoolingParameter | None = field(121, None)
     spp_param: images.SPPParameter | None = field(132, None)
     crop_param: images.CropParameter = field(144, images.CropParameter())
-    interp_param: images.InterpParameter = field(OURS, images.InterpParameter())
+    interp_param: images.InterpParameter | None = field(OURS, None)
     upsample_param: images.UpsampleParameter = field(OURS + 1, images.UpsampleParameter())
     lrn_param: images.LRNParameter = field(118, images.LRNParameter())
     batch_norm_param: images.BatchNormParameter = field(139, images.BatchNormParameter())
@@ -98,6 +106,7 @@ class NetParameter(Message):
 
     name: str = field(1, "")
     layer: Repeated[LayerParameter] = field(100, ())
+    layers: Repeated[V1LayerParameter] = field(2, (), old=True)
     input: Repeated[str] = field(3, ())
     input_dim: Repeated[Positive] = field(4, ())
     input_shape: Repeated[BlobShape] = field(8, ())

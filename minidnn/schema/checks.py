@@ -14,50 +14,22 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import count
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
 from minidnn.errors import near
 from minidnn.schema.caffe import LayerParameter, NetParameter
 from minidnn.schema.common import NetState
-from minidnn.schema.document import Document, Path_, read, shown
+from minidnn.schema.document import Document, Path_, shown
+from minidnn.schema.files import read
+from minidnn.schema.refused import NOT_DONE, TYPES_NOT_DONE
 from minidnn.schema.solver import SolverParameter
+from minidnn.schema.table import leaves, present
+from minidnn.schema.upgrade import upgraded_net, upgraded_solver
 
 PHASES = ("TRAIN", "TEST")
 Types = Mapping[str, Any]
-
-# Fields of Caffe and its forks that minidnn refuses, and the reason that the error gives: message -> field -> reason.
-_NOT_DONE = "Caffe's, but minidnn does not do it"
-NOT_DONE: dict[str, dict[str, str]] = {
-    "NetParameter": {"layers": "Caffe's old format (V1); write layer, with types as in Convolution"},
-    "NetState": {"phase": "no field of a file; the command or the Solver chooses the phase"},
-    "LayerParameter": dict.fromkeys(("phase", "blobs"), _NOT_DONE),
-    "FillerParameter": {},
-    "DataParameter": dict.fromkeys(("rand_skip", "force_encoded_color"), _NOT_DONE)
-    | dict.fromkeys(("scale", "mirror", "crop_size", "mean_file"), "belongs into transform_param")
-    | dict.fromkeys(("shuffle", "cache"), "a fork's field, not Caffe's"),
-    "TransformationParameter": dict.fromkeys(("mean_file", "force_color", "force_gray"), _NOT_DONE),
-    "PoolingParameter": {
-        "ceil_mode": "a fork's field, not Caffe's; write round_mode: FLOOR or CEIL (the default)",
-    },
-    "InnerProductParameter": {"transpose": _NOT_DONE},
-    "BatchNormParameter": dict.fromkeys(
-        ("scale_bias", "scale_filler", "bias_filler", "engine"),
-        "a fork's field, not Caffe's; the affine part is a Scale layer",
-    ),
-    "SolverParameter": dict.fromkeys(
-        (
-            "train_net_param", "test_net_param", "test_compute_loss", "snapshot_diff", "snapshot_format",
-            "debug_info", "layer_wise_reduce", "weights",
-        ),
-        _NOT_DONE,
-    )
-    | {
-        "solver_type": "Caffe's old name; write type: SGD",
-        "device_id": "write the GPU's number as `minidnn: {device: cuda:1}`",
-    },
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -81,9 +53,13 @@ def check_net(document: Document, types: Types, at: Path_ = ()) -> CheckedNet:
     return checked
 
 
-def load_net(path: str | Path, types: Types) -> CheckedNet:
-    """The net in a file. Raises InvalidFile with all errors, and OSError if the file cannot be read."""
-    return check_net(read(path), types)
+def load_net(path: str | Path, types: Types, dropped: list[str] | None = None) -> CheckedNet:
+    """The net in a file. Raises InvalidFile with all errors, and OSError if the file cannot be read.
+
+    dropped: gets the unknown fields, which then are ignored; None: they are errors"""
+    document = read(path)
+    document.dropped = dropped
+    return check_net(document, types)
 
 
 def check_solver(document: Document, types: Types, optimizers: Types) -> SolverParameter:
@@ -91,21 +67,36 @@ def check_solver(document: Document, types: Types, optimizers: Types) -> SolverP
     data = document.data
     if not _is_mapping(document, data, (), "a solver's fields"):
         document.check()
+    data = upgraded_solver(document, data)
+    document.replace((), data)
     given = dict(data)
-    inline = None
-    if "net_param" in given:
-        inline = _net(document, given.pop("net_param"), ("net_param",), types)
+    inline: dict[str, Any] = {}
+    for field in ("net_param", "train_net_param"):
+        if field in given and (net := _net(document, given.pop(field), (field,), types)):
+            inline[field] = net.parameter
+    if "test_net_param" in given:
+        found = [_net(document, item, at, types) for item, at in several(given.pop("test_net_param"), "test_net_param")]
+        inline["test_net_param"] = tuple(net.parameter for net in found if net)
     solver = _message(document, SolverParameter, given, ())
-    named = [key for key in ("net", "net_param", "train_net") if data.get(key) is not None]
+    sources = "net", "net_param", "train_net", "train_net_param"
+    named = [key for key in sources if data.get(key) is not None]
     if len(named) > 1:
-        document.error((named[1],), f"expected one of net, net_param and train_net; got {' and '.join(named)}", True)
+        what = f"expected one of {', '.join(sources[:-1])} and {sources[-1]}"
+        document.error((named[1],), f"{what}; got {' and '.join(named)}", True)
     if solver:
         _optimizer_fields(document, solver, optimizers)
     if solver and not document.count:
         _policy_fields(document, solver)
     document.check()
     assert solver is not None
-    return solver.model_copy(update={"net_param": inline.parameter}) if inline else solver
+    return solver.model_copy(update=inline)
+
+
+def several(value: Any, field: str) -> list[tuple[Any, Path_]]:
+    """The values of a repeated field, each with its path; one alone need not be in a list."""
+    if not isinstance(value, list | tuple):
+        return [(value, (field,))]
+    return [(item, (field, i)) for i, item in enumerate(value)]
 
 
 def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverParameter:
@@ -113,7 +104,12 @@ def load_solver(path: str | Path, types: Types, optimizers: Types) -> SolverPara
     return check_solver(read(path), types, optimizers)
 
 
-_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta")  # fields that only some optimizers read
+# fields that only some optimizers read
+_OPTIMIZER_FIELDS = ("momentum", "momentum2", "rms_decay", "delta", "trust_coefficient")
+
+
+def _default(field: str) -> Any:
+    return SolverParameter.model_fields[field].default
 
 
 def _optimizer_fields(document: Document, solver: SolverParameter, optimizers: Types) -> None:
@@ -125,7 +121,7 @@ def _optimizer_fields(document: Document, solver: SolverParameter, optimizers: T
         )
         return
     for field in _OPTIMIZER_FIELDS:
-        if solver.has(field) and field not in optimizer.fields:
+        if solver.has(field) and field not in optimizer.fields and getattr(solver, field) != _default(field):
             reads = f"it reads {' and '.join(optimizer.fields)}" if optimizer.fields else "it reads none of its kind"
             document.error((field,), f"is not for type {solver.type}; {reads}", True)
     for field, problem in optimizer.problems(solver):
@@ -138,6 +134,7 @@ _POLICY_FIELDS = {
     "inv": ("gamma", "power"),
     "multistep": ("gamma", "stepvalue"),
     "poly": ("power", "max_iter"),
+    "cosine": ("max_iter",),
     "sigmoid": ("gamma", "stepsize"),
 }
 
@@ -163,6 +160,8 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
     if not _is_mapping(document, data, at, "a net's fields, such as name and layer"):
         return None
     before = document.count
+    data = upgraded_net(document, data, at)
+    document.replace(at, data)
     given = dict(data)
     said = given.pop("layer", None)
     listed = said if isinstance(said, list | tuple) else [] if said is None else [said]
@@ -236,6 +235,9 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
     kind = data.get("type")
     known = isinstance(kind, str) and kind in types
     if isinstance(kind, str) and not known:
+        if kind in TYPES_NOT_DONE:
+            document.error((*at, "type"), f"minidnn has no layer {kind}: {TYPES_NOT_DONE[kind]}")
+            return None
         document.error((*at, "type"), f"there is no layer type {kind!r}{near(kind, types)}")
     own = {c.field_name: c.message for c in types.values() if getattr(c, "message", None)}
     own = {f: model for f, model in own.items() if f not in messages()}
@@ -251,7 +253,7 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
                 extra[field] = _message(document, own[field], given.pop(field), (*at, field))
         elif field not in LayerParameter.model_fields:
             models = {f: message_of(types[kind], f) for f in takes}
-            home = next((f for f, model in models.items() if field in model.model_fields), None)
+            home = next((f for f, model in models.items() if present(model, field)), None)
             names = [f for f in (*LayerParameter.model_fields, *own) if f not in messages() or f in takes or not known]
             if home:
                 document.error((*at, field), f"belongs into {home}", True)
@@ -421,9 +423,23 @@ def _message(document: Document, model: type[BaseModel], data: Any, at: Path_) -
     try:
         return model.model_validate(data)
     except ValidationError as invalid:
-        for error in invalid.errors(include_url=False):
+        errors = invalid.errors(include_url=False)
+        unknown = [e for e in errors if e["type"] == "extra_forbidden"] if document.dropped is not None else []
+        for error in unknown or errors:
             _explain(document, model, error, at)
-        return None
+        for error in unknown:
+            data = _without(data, error["loc"])
+        return _message(document, model, data, at) if unknown else None
+
+
+def _without(data: Any, loc: Sequence[int | str]) -> Any:
+    """The values without the field at `loc`."""
+    part, *rest = loc
+    if isinstance(part, int):
+        if not isinstance(data, list | tuple):  # a scalar counts as a list of one
+            return _without(data, rest)
+        return [_without(item, rest) if i == part else item for i, item in enumerate(data)]
+    return {k: _without(v, rest) if k == part else v for k, v in data.items() if rest or k != part}
 
 
 def _explain(document: Document, model: type[BaseModel], error: Any, at: Path_) -> None:
@@ -469,6 +485,9 @@ _EXPECTED = {
 
 def _unknown(document: Document, path: Path_, message: str, field: str, fields: Iterable[str]) -> None:
     reason = NOT_DONE.get(message, {}).get(field)
+    if document.dropped is not None:
+        document.drop(path, reason or "")
+        return
     document.error(path, reason or f"there is no field {field!r}{near(field, fields)}", True)
 
 
@@ -490,16 +509,8 @@ def messages() -> frozenset[str]:
 def model_of(model: type[BaseModel], field: str) -> type[BaseModel] | None:
     """The class of the message that a field holds, be it optional or repeated; None if it holds no message."""
     info = model.model_fields.get(field)
-    leaves = _leaves(info.annotation) if info else ()
-    return next((t for t in leaves if isinstance(t, type) and issubclass(t, BaseModel)), None)
-
-
-def _leaves(annotation: Any) -> Iterable[Any]:
-    arguments = get_args(annotation)
-    if not arguments:
-        yield annotation
-    for argument in arguments:
-        yield from _leaves(argument)
+    found = leaves(info.annotation) if info else ()
+    return next((t for t in found if isinstance(t, type) and issubclass(t, BaseModel)), None)
 
 
 def _descend(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
@@ -515,4 +526,4 @@ def _options(model: type[BaseModel], loc: Sequence[str | int]) -> list[Any]:
     names = [i for i, part in enumerate(loc) if isinstance(part, str)]
     owner = _descend(model, loc[: names[-1]])
     annotation = owner.model_fields[str(loc[names[-1]])].annotation if owner else None
-    return [leaf for leaf in _leaves(annotation) if isinstance(leaf, str | int)]
+    return [leaf for leaf in leaves(annotation) if isinstance(leaf, str | int)]

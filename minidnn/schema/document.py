@@ -1,21 +1,8 @@
-"""A YAML file as plain values, each with its line and column in the file.
-
-YAML 1.2: 1e-4 is a number, `on` and `NO` are words; a file that asks for another version is refused. Syntax errors and
-keys given twice are reported like all other errors of a file: with line and column, and all at once where possible.
-
-Files are not trusted. An alias is read anew at each place that names it, so a few bytes could stand for billions of
-values: a file may hold no more than VALUES for each of its bytes. The parser's time grows with the square of the depth
-to which lists and mappings are nested: no more than DEPTH of them.
-"""
+"""A file as plain values, each with its line and column in the file, and the errors found in it."""
 
 from __future__ import annotations
 
-import io
-import re
-import warnings
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 from minidnn.errors import BadInput
@@ -27,8 +14,6 @@ Mark = tuple[int, int]  # line and column, from 1
 VALUES = 4  # per byte of a file, with those that aliases repeat; without aliases a value takes at least two bytes
 DEPTH = 100  # lists and mappings within each other; our files need less than ten
 LISTED = 100  # errors that a message lists at most
-_VERSION = re.compile(r"^%YAML[ \t]+(\S+)", re.MULTILINE)
-_BEGIN = re.compile(r"^---(\s|$)", re.MULTILINE)  # of a document: no directive comes after it
 
 
 class InvalidFile(BadInput, ValueError):
@@ -52,6 +37,7 @@ class Document:
         self.what = what  # in errors without a source: the name of the whole, such as "net LeNet"
         self.marks = dict(marks or {})
         self._errors: list[tuple[Mark, Path_, str]] = []
+        self.dropped: list[str] | None = None  # a list: it gets the unknown fields, which then are no errors
         self._values = 0  # read so far
         self._most: int | None = None
 
@@ -83,6 +69,13 @@ class Document:
             more = [f"and {len(found) - LISTED} more errors"] if len(found) > LISTED else []
             raise InvalidFile(found[:LISTED] + more)
 
+    def drop(self, path: Path_, reason: str = "") -> None:
+        """Note that this field is ignored, unless that is noted already."""
+        assert self.dropped is not None
+        text = self._text(self._mark(path, True), path) + (f" ({reason})" if reason else "")
+        if text not in self.dropped:
+            self.dropped.append(text)
+
     @property
     def count(self) -> int:
         """The number of errors so far."""
@@ -91,6 +84,34 @@ class Document:
     def where(self, path: Path_) -> str:
         """`file:line:column: path.to.field`."""
         return self._text(self._mark(path), path)
+
+    def replace(self, at: Path_, data: Any) -> None:
+        """Put these values in the place of those at `at`."""
+
+        def put(values: Any, at: Path_) -> Any:
+            if not at:
+                return data
+            part, *rest = at
+            if isinstance(part, int) and not isinstance(values, list | tuple):  # a scalar counts as a list of one
+                return put(values, tuple(rest))
+            if isinstance(part, int):
+                return [put(item, tuple(rest)) if i == part else item for i, item in enumerate(values)]
+            return {**values, part: put(values[part], tuple(rest))}
+
+        self.data = put(self.data, at)
+
+    def rename(self, old: Path_, new: Path_) -> None:
+        """Let all that lies below `old` have its places below `new`."""
+        n = len(old)
+        self.marks = {(new + path[n:] if path[:n] == old else path): mark for path, mark in self.marks.items()}
+
+    def place_as(self, new: Path_, old: Path_) -> None:
+        """Let the field `new` have the place of `old`."""
+        name = self._mark(old, True)
+        for i in range(1, len(new)):  # the messages around it, if the file has none of them
+            self.marks.setdefault(new[:i], name)
+        value: Path_ = (*new, "=")
+        self.marks[new], self.marks[value] = name, self._mark(old)
 
     def place(self, path: Path_) -> str:
         """`file:line:column`; for a document made in Python, `what`."""
@@ -123,191 +144,6 @@ class Document:
                 text += f"[{part if name is None else name}]"
         place = f"{self.source}:{mark[0]}:{mark[1]}" if self.source else self.what
         return f"{place}: {text[1:]}" if text else place
-
-
-def read(path: str | Path) -> Document:
-    """The document of a YAML file. Raises InvalidFile for bad YAML, and OSError for a file that cannot be read."""
-    raw = Path(path).read_bytes()
-    if Path(path).suffix == ".prototxt":
-        raise InvalidFile([f"{path}: Caffe's prototxt; minidnn reads the same fields as YAML (models/ has examples)"])
-    try:
-        return parse(raw.decode("utf-8"), str(path))
-    except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1
-        raise InvalidFile([f"{path}:{line}:{column}: expected UTF-8 text, got byte {raw[error.start]:#x}"]) from None
-
-
-def parse(text: str, source: str) -> Document:
-    """The document of a YAML text; `source` is its name in errors.
-
-    Raises InvalidFile for bad YAML. Keys given twice become errors of the document."""
-    from ruamel.yaml.error import MarkedYAMLError
-    from ruamel.yaml.reader import ReaderError
-
-    document = Document(None, source)
-    document.bound(len(text))
-    begin = _BEGIN.search(text)
-    directive = _VERSION.search(text[: begin.start()] if begin else "")
-    if directive and directive[1] != "1.2":
-        line = text[: directive.start()].count("\n") + 1
-        raise InvalidFile([f"{source}:{line}:1: YAML {directive[1]}; minidnn reads YAML 1.2: leave the directive out"])
-    try:
-        node = _composed(text)
-    except MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
-        where = f"{source}:{mark.line + 1}:{mark.column + 1}" if mark else source
-        context = f" ({error.context})" if error.context else ""
-        raise InvalidFile([f"{where}: not valid YAML: {error.problem or error.context}{context}"]) from None
-    except ReaderError as error:
-        before = text[: error.position]
-        line, column = before.count("\n") + 1, error.position - (before.rfind("\n") + 1) + 1
-        what = f"the character {chr(error.character)!r} may not stand in it"
-        raise InvalidFile([f"{source}:{line}:{column}: not valid YAML: {what}"]) from None
-    except RecursionError:
-        raise InvalidFile([f"{source}: not valid YAML: lists or mappings are nested too deeply"]) from None
-    except (ValueError, OverflowError, AssertionError, LookupError, TypeError, AttributeError) as error:
-        # The parser's own slips, as on the character "\UFFFFFFFF": whatever it raises, the file is to blame.
-        raise InvalidFile([f"{source}: not valid YAML: {error or type(error).__name__}"]) from None
-    if node is not None:
-        document.data = _value(node, (), document, frozenset())
-    return document
-
-
-@lru_cache(maxsize=16)
-def _composed(text: str) -> Any:
-    """The nodes of a YAML text; nobody changes them. A study reads the same few nets many times, and ResNet-152's text
-    alone takes a second."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.scanner import Scanner, ScannerError
-
-    class Shallow(Scanner):
-        """Refuses brackets and indented lines that are nested too deeply as soon as it sees them."""
-
-        def fetch_flow_collection_start(self, token: Any, to_push: str) -> None:
-            self._deeper()
-            super().fetch_flow_collection_start(token, to_push)
-
-        def add_indent(self, column: int) -> bool:
-            self._deeper()
-            return super().add_indent(column)
-
-        def _deeper(self) -> None:
-            if self.flow_level + len(self.indents) > DEPTH:
-                what = f"lists or mappings are nested too deeply: more than {DEPTH}"
-                raise ScannerError(None, None, what, self.reader.get_mark())
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.Scanner = Shallow
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # an anchor of one name may be given twice: the last one counts
-        return yaml.compose(text)
-
-
-def dump(data: Any) -> str:
-    """The YAML text of plain values: each layer's messages on one line, layers one below another."""
-    from ruamel.yaml import YAML
-    from ruamel.yaml.comments import CommentedMap, CommentedSeq
-    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
-
-    def styled(value: Any, depth: int) -> Any:
-        if isinstance(value, Mapping):
-            made: Any = CommentedMap((styled(k, depth), styled(v, depth + 1)) for k, v in value.items())
-        elif isinstance(value, list | tuple):
-            made = CommentedSeq(styled(v, depth + 1) for v in value)
-        elif isinstance(value, str) and (not value.isprintable() or value.startswith("?")):
-            # Unicode's line breaks would be read as spaces, and "? a" within brackets as a key.
-            return DoubleQuotedScalarString(value)
-        else:
-            return value
-        if depth >= 3:  # inside a layer
-            made.fa.set_flow_style()
-        return made
-
-    yaml = YAML(typ="rt", pure=True)
-    yaml.width = 110
-    yaml.brace_single_entry_mapping_in_flow_sequence = True
-    yaml.indent(mapping=2, sequence=2, offset=0)
-    stream = io.StringIO()
-    yaml.dump(styled(data, 0), stream)
-    return stream.getvalue()
-
-
-# -- from nodes to values ------------------------------------------------------------------------------------
-
-
-def _value(node: Any, path: Path_, document: Document, above: frozenset[int]) -> Any:
-    document.marks[path] = mark = (node.start_mark.line + 1, node.start_mark.column + 1)
-    document.entered(mark)
-    if id(node) in above:
-        document.error(path, "an alias that contains itself")
-        return None
-    above |= {id(node)}
-    if node.id == "mapping":
-        return _mapping(node, path, document, above)
-    if node.id == "sequence":
-        return [_value(item, (*path, i), document, above) for i, item in enumerate(node.value)]
-    return _scalar(node, path, document)
-
-
-def _mapping(node: Any, path: Path_, document: Document, above: frozenset[int]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    merged: dict[str, Any] = {}
-    first: dict[str, Mark] = {}
-    for key_node, value_node in node.value:
-        here = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
-        if key_node.id == "scalar" and str(key_node.tag).endswith(":merge"):
-            mine = document.marks[path]
-            for part in value_node.value if value_node.id == "sequence" else [value_node]:
-                found = _value(part, path, document, above)
-                if isinstance(found, dict):
-                    merged = {**found, **merged}
-                else:
-                    document.error(path, f"expected a mapping to merge, got {shown(found)}")
-            document.marks[path] = mine
-            continue
-        if key_node.id != "scalar":
-            document.error_at(here, path, "expected a field's name, got a list or mapping")
-            continue
-        key = str(key_node.value)
-        field: Path_ = (*path, key)
-        if key in first:
-            document.error_at(here, field, f"given twice; first on line {first[key][0]}")
-            continue
-        first[key] = here
-        result[key] = _value(value_node, field, document, above)
-        value: Path_ = (*field, "=")
-        document.marks[value] = document.marks[field]
-        document.marks[field] = here  # the mark of a field is the place of its name
-    return {**merged, **result}
-
-
-_INT = re.compile(r"[-+]?[0-9]+")
-
-
-def _scalar(node: Any, path: Path_, document: Document) -> Any:
-    tag, text = str(node.tag).rsplit(":", 1)[-1], str(node.value)
-    if tag == "null":
-        return None
-    if tag == "bool":
-        return text.lower() == "true"
-    try:
-        if tag == "int" and len(text) <= 100:
-            return int(text) if _INT.fullmatch(text) else int(text.replace("_", ""), 0)
-        if tag == "float":
-            lower = text.lower()
-            return float(lower.replace(".", "") if lower.endswith((".inf", ".nan")) else text.replace("_", ""))
-    except ValueError:  # the tag was given by hand: !!int foo
-        document.error(path, f"expected a number, as the tag {node.tag} says, got {shown(text)}")
-        return None
-    if tag in ("str", "timestamp"):
-        # YAML permits "\0" and "\uD800" in double quotes, but a file's name cannot hold them, nor can UTF-8 the second.
-        if bad := next((c for c in text if c == "\0" or "\ud800" <= c <= "\udfff"), None):
-            document.error(path, f"the character {bad!r} may not stand in it")
-        return text
-    what = f"the tag {node.tag}" if len(text) <= 100 else f"a number of {len(text)} characters"
-    document.error(path, f"expected a plain value, got {what}")
-    return None
 
 
 def shown(value: Any) -> str:

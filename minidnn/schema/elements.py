@@ -43,7 +43,7 @@ class EmbedParameter(Message):
 
 class ReLUParameter(Message):
     negative_slope: float = field(1, 0.0)
-    engine: Engine = field(2, "DEFAULT")
+    engine: Engine = field(2, "DEFAULT", obeyed=False)
 
 
 class PReLUParameter(Message):
@@ -56,11 +56,11 @@ class ELUParameter(Message):
 
 
 class SigmoidParameter(Message):
-    engine: Engine = field(1, "DEFAULT")
+    engine: Engine = field(1, "DEFAULT", obeyed=False)
 
 
 class TanHParameter(Message):
-    engine: Engine = field(1, "DEFAULT")
+    engine: Engine = field(1, "DEFAULT", obeyed=False)
 
 
 class PowerParameter(Message):
@@ -141,7 +141,7 @@ class ArgMaxParameter(Message):
 
 
 class SoftmaxParameter(Message):
-    engine: Engine = field(1, "DEFAULT")
+    engine: Engine = field(1, "DEFAULT", obeyed=False)
     axis: Int = field(2, 1)
 
 

@@ -35,9 +35,9 @@ class ConvolutionParameter(Message):
     group: Positive = field(5, 1)
     weight_filler: FillerParameter = field(7, FillerParameter())
     bias_filler: FillerParameter = field(8, FillerParameter())
-    engine: Engine = field(15, "DEFAULT")
+    engine: Engine = field(15, "DEFAULT", obeyed=False)
     axis: Literal[1] = field(16, 1)
-    force_nd_im2col: bool = field(17, False)  # read but ignored: it changes the computation, not the numbers
+    force_nd_im2col: bool = field(17, False, obeyed=False)  # it changes the computation, not the numbers
 
     def pair(self, what: Literal["kernel", "stride", "pad", "dilation"]) -> tuple[int, int]:
         """(height, width) of the kernel, stride, pad or dilation, in whatever form the file gives it."""
@@ -74,7 +74,7 @@ class PoolingParameter(Message):
     stride: Positive = field(3, 1)
     stride_h: Positive | None = field(7, None)
     stride_w: Positive | None = field(8, None)
-    engine: Engine = field(11, "DEFAULT")
+    engine: Engine = field(11, "DEFAULT", obeyed=False)
     global_pooling: bool = field(12, False)
     round_mode: Literal["CEIL", "FLOOR"] = field(13, "CEIL")
 
@@ -87,6 +87,13 @@ class PoolingParameter(Message):
             return h, w
         both = getattr(self, "kernel_size" if what == "kernel" else what)
         return both, both
+
+    @field_validator("pool", mode="before")
+    @classmethod
+    def _not_at_random(cls, value: object) -> object:
+        if value == "STOCHASTIC":
+            raise ValueError("STOCHASTIC, Caffe's, chooses places at random; minidnn does not do it: write MAX or AVE")
+        return value
 
     @model_validator(mode="after")
     def _geometry(self) -> PoolingParameter:
@@ -106,7 +113,7 @@ class LRNParameter(Message):
     beta: float = field(3, 0.75)
     norm_region: Literal["ACROSS_CHANNELS", "WITHIN_CHANNEL"] = field(4, "ACROSS_CHANNELS")
     k: float = field(5, 1.0)
-    engine: Engine = field(6, "DEFAULT")
+    engine: Engine = field(6, "DEFAULT", obeyed=False)
 
     @field_validator("local_size")
     @classmethod
@@ -123,8 +130,8 @@ class BatchNormParameter(Message):
 
 
 class ScaleParameter(Message):
-    axis: Literal[1] = field(1, 1)
-    num_axes: Literal[1] = field(2, 1)
+    axis: Int = field(1, 1)
+    num_axes: Annotated[int, Field(ge=-1, le=AXES)] = field(2, 1)
     filler: FillerParameter = field(3, FillerParameter(value=1.0))  # as in Caffe: 1 without a filler
     bias_term: bool = field(4, False)
     bias_filler: FillerParameter = field(5, FillerParameter())
@@ -171,18 +178,27 @@ class CropParameter(Message):
 class SPPParameter(Message):
     pyramid_height: Annotated[int, Field(ge=1, le=16)] = field(1)
     pool: Literal["MAX", "AVE"] = field(2, "MAX")
-    engine: Engine = field(6, "DEFAULT")
+    engine: Engine = field(6, "DEFAULT", obeyed=False)
 
 
 class InterpParameter(Message):
     """DeepLab's: images in another size, by bilinear interpolation between the centres of the corner pixels."""
 
-    height: Uint = field(1, 0)
-    width: Uint = field(2, 0)
+    height: Positive = field(1, 1)
+    width: Positive = field(2, 1)
     zoom_factor: Positive = field(3, 1)
     shrink_factor: Positive = field(4, 1)
     pad_beg: Annotated[int, Field(ge=-LARGEST, le=0)] = field(5, 0)
     pad_end: Annotated[int, Field(ge=-LARGEST, le=0)] = field(6, 0)
+
+    @model_validator(mode="after")
+    def _one_size(self) -> InterpParameter:
+        if self.has("height") != self.has("width"):
+            raise ValueError("expected height and width together, got one of them")
+        if self.has("height") == (self.has("zoom_factor") or self.has("shrink_factor")):
+            got = "both" if self.has("height") else "none"
+            raise ValueError(f"expected height and width, or zoom_factor or shrink_factor; got {got}")
+        return self
 
 
 class UpsampleParameter(Message):

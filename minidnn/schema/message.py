@@ -12,17 +12,25 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic.fields import FieldInfo
 
+Wire = Literal["", "string", "float", "double", "byte"]
 OURS = 20000  # numbers from here on are of no version of Caffe that is known to us
 
 
-def field(number: int, default: Any = ..., *, wire: Literal["", "string"] = "", first: int = 0) -> Any:
+def field(
+    number: int, default: Any = ..., *, wire: Wire = "", first: int = 0, old: bool = False,
+    obeyed: bool = True,
+) -> Any:  # fmt: skip
     """A message's field; without a default it is required.
 
     number: its number in Caffe's binary files
-    wire:   "string" if Caffe's field is a string where ours is a choice of words, else ""
+    wire:   "string" if Caffe's field is a string where ours is a choice of words; "float", "double" or "byte" for long
+            arrays of these, which are read from binary files when they are asked for; else ""
     first:  the number of an enum's first name; the others count on from it
+    old:    whether only old files have it: schema/upgrade.py turns it into the new form, and no message holds it
+    obeyed: whether it changes what minidnn does; else it is read and ignored, and commands say so
     """
-    return Field(default, json_schema_extra={"number": number, "wire": wire, "first": first})
+    said: dict[str, Any] = {"number": number, "wire": wire, "first": first, "old": old, "obeyed": obeyed}
+    return Field(default, json_schema_extra=said)
 
 
 def number_of(info: FieldInfo) -> int | None:

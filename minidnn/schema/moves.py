@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeVar
+from typing import Annotated
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
 from minidnn.schema.common import AXES, few_axes
 from minidnn.schema.message import LARGEST, Int, Message, Positive, Repeated, Uint, field
-
-M = TypeVar("M", bound=Message)
-
-
-def _one_name(message: M, old: str) -> M:
-    """The message itself. Raises ValueError if it has the axis by both names."""
-    if message.has("axis") and message.has(old):
-        raise ValueError(f"expected axis, or {old}, Caffe's old name of it; got both")
-    return message
 
 
 class ReshapeShape(Message):
@@ -32,31 +23,13 @@ class ReshapeShape(Message):
 
 class ConcatParameter(Message):
     axis: Int = field(2, 1)
-    concat_dim: Uint | None = field(1, None)
-
-    @property
-    def along(self) -> int:
-        """The axis, also by Caffe's old name."""
-        return self.axis if self.concat_dim is None else self.concat_dim
-
-    @model_validator(mode="after")
-    def _one_name(self) -> ConcatParameter:
-        return _one_name(self, "concat_dim")
+    concat_dim: Int | None = field(1, None, old=True)
 
 
 class SliceParameter(Message):
     axis: Int = field(3, 1)
     slice_point: Repeated[Positive] = field(2, ())
-    slice_dim: Uint | None = field(1, None)
-
-    @property
-    def along(self) -> int:
-        """The axis, also by Caffe's old name."""
-        return self.axis if self.slice_dim is None else self.slice_dim
-
-    @model_validator(mode="after")
-    def _one_name(self) -> SliceParameter:
-        return _one_name(self, "slice_dim")
+    slice_dim: Int | None = field(1, None, old=True)
 
 
 class FlattenParameter(Message):

@@ -33,20 +33,26 @@ class Minidnn(Message):
     loss_scale: Annotated[float, Field(gt=0, le=2.0**24)] = field(OURS + 8, 2.0**16)  # the first one, in float16
 
 
+Policy = Literal["fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid", "cosine"]
+
+
 class SolverParameter(Message):
     """A solver's file: a net, and how to train it."""
 
     net: str | None = field(24, None)
     net_param: NetParameter | None = field(25, None)
     train_net: str | None = field(1, None)
+    train_net_param: NetParameter | None = field(21, None)
     test_net: Repeated[str] = field(2, ())
+    test_net_param: Repeated[NetParameter] = field(22, ())
     train_state: NetState | None = field(26, None)
     test_state: Repeated[NetState] = field(27, ())
     test_iter: Repeated[Positive] = field(3, ())
     test_interval: Uint = field(4, 0)
     test_initialization: bool = field(32, True)
+    test_compute_loss: bool = field(19, False)
     base_lr: Annotated[float, Field(ge=0)] = field(5)
-    lr_policy: Literal["fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid"] = field(8, wire="string")
+    lr_policy: Policy = field(8, wire="string")
     gamma: float = field(9, 0.0)
     power: float = field(10, 0.0)
     stepsize: Uint = field(13, 0)
@@ -59,15 +65,20 @@ class SolverParameter(Message):
     momentum2: Annotated[float, Field(ge=0, lt=1)] = field(39, 0.999)
     rms_decay: Annotated[float, Field(ge=0, lt=1)] = field(38, 0.99)
     delta: Annotated[float, Field(gt=0)] = field(31, 1e-8)
+    trust_coefficient: Annotated[float, Field(gt=0)] = field(OURS + 3, 0.001)  # of LARS
     weight_decay: Annotated[float, Field(ge=0)] = field(12, 0.0)
     regularization_type: Literal["L2", "L1"] = field(29, "L2", wire="string")
     clip_gradients: float = field(35, -1.0)  # the largest norm of all gradients; negative: no clipping
     display: Uint = field(6, 0)
     average_loss: Positive = field(33, 1)
+    debug_info: bool = field(23, False)
     snapshot: Uint = field(14, 0)
     snapshot_prefix: str = field(15, "")
+    # BINARYPROTO: Caffe's .caffemodel and .solverstate; its default, but not ours. HDF5 is read, but not obeyed.
+    snapshot_format: Literal["HDF5", "BINARYPROTO", "SAFETENSORS"] = field(37, "SAFETENSORS")
     snapshot_after_train: bool = field(28, True)
     random_seed: Annotated[int, Field(lt=2**64)] = field(20, -1)  # negative: a new seed for each run, as in Caffe
+    solver_type: Literal["SGD", "NESTEROV", "ADAGRAD", "RMSPROP", "ADADELTA", "ADAM"] | None = field(30, None, old=True)
     type: str = field(40, "SGD")  # a key of OPTIMIZERS (optimizers/__init__.py)
-    solver_mode: Literal["CPU", "GPU"] = field(17, "GPU")  # read but ignored: see `device` of minidnn
+    solver_mode: Literal["CPU", "GPU"] = field(17, "GPU", obeyed=False)  # see `device` of minidnn
     minidnn: Minidnn = field(OURS + 2, Minidnn())

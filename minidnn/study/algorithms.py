@@ -7,7 +7,7 @@ from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan
-from minidnn.program import Op, Program
+from minidnn.program import Op, Pass, Program
 
 
 def algorithms(program: Program, plan: Plan, costs: Costs) -> list[dict[str, Any]]:
@@ -22,7 +22,7 @@ def algorithms(program: Program, plan: Plan, costs: Costs) -> list[dict[str, Any
             rows.append(
                 {
                     "layer": op.layer,
-                    "pass": op.kind.split(".", 1)[1],
+                    "pass": _pass(op),
                     "op": op.name,
                     "algorithm": c.algorithm.name,
                     "workspace_bytes": c.algorithm.workspace,
@@ -31,6 +31,12 @@ def algorithms(program: Program, plan: Plan, costs: Costs) -> list[dict[str, Any
                 }
             )
     return rows
+
+
+def _pass(op: Op) -> str:
+    """The verb of the op's kind; of its name, where the kind is another pass's, as in a Deconvolution."""
+    verb = op.kind.split(".", 1)[1]
+    return verb if verb.startswith("backward") == (op.during is Pass.BACKWARD) else op.name.rsplit(".", 1)[1]
 
 
 def _convolves(op: Op) -> bool:

@@ -73,11 +73,12 @@ class _Differentiated:
         self.session.close()
 
 
-def solver_runner(path: str, batch: int | None, setting: Setting) -> Open:
+def solver_runner(path: str, batch: int | None, setting: Setting, ignore_unknown: bool = False) -> Open:
     """A function that opens the training of a solver file under a policy, each time from the same start."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
-        return _Trained(Solver(path, batch=batch, setting=_under(setting, policy, costs, budget)))
+        under = _under(setting, policy, costs, budget)
+        return _Trained(Solver(path, batch=batch, setting=under, ignore_unknown=ignore_unknown))
 
     return open_runner
 

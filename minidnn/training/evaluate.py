@@ -8,6 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
+from minidnn.programs.updates import OBJECTIVE
 from minidnn.training.divergence import Diverged, culprit
 from minidnn.training.events import Tested
 from minidnn.training.feeds import Feeds
@@ -20,25 +21,29 @@ def evaluate(
     batches: int | None = None,
     iteration: int = 0,
     stopped: Callable[[], bool] = lambda: False,
+    program: str = "TEST",
 ) -> Tested | None:
-    """The TEST net's outputs of one number, averaged over batches.
+    """A TEST net's outputs of one number, averaged over batches; and its loss, if the program computes it.
 
     batches:   how many, from the first sample on; None: enough to show every sample
     iteration: the number of training iterations so far, for the result and for errors
     stopped:   asked after each batch; if it says True, the result is None
+    program:   "TEST", or the name of another net's program of that phase
 
     Raises Diverged if an output is not finite."""
-    began, images, sums = perf_counter(), 0, dict[str, float]()
+    began, images, sums, loss = perf_counter(), 0, dict[str, float](), 0.0
+    told = any(t.name == OBJECTIVE.name for t in session.programs[program].outputs)
     batches = batches or -(-len(feeds) // feeds.batch)
     for k in range(batches):
-        images += feeds.write(session.machine, session.programs["TEST"], k * feeds.batch)
+        images += feeds.write(session.machine, session.programs[program], k * feeds.batch)
         with np.errstate(all="ignore"):  # as in training: Diverged says more
-            session.step("TEST")
-            for name, value in session.scalars("TEST").items():
+            session.step(program)
+            for name, value in session.scalars(program).items():
                 if not math.isfinite(value):
-                    raise Diverged(iteration, value, *culprit(session, "TEST"), f"{name} of test batch {k}")
+                    raise Diverged(iteration, value, *culprit(session, program), f"{name} of test batch {k}")
                 sums[name] = sums.get(name, 0.0) + value
+            loss += session.objective(program) if told else 0.0
         if stopped():
             return None
     outputs = {name: value / batches for name, value in sums.items()}
-    return Tested(iteration, outputs, images, perf_counter() - began)
+    return Tested(iteration, outputs, images, perf_counter() - began, program, loss / batches if told else None)

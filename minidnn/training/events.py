@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from minidnn.memory.execution.trace import Trace
@@ -35,16 +35,24 @@ class Step:
     images: int
     outputs: Mapping[str, float]
     trace: Trace | None = None  # of the TRAIN program, if it was asked for
+    debug: Mapping[str, float] = field(default_factory=dict)  # mean absolute values by Caffe's words, with debug_info
 
 
 @dataclass(frozen=True)
 class Tested:
-    """Outputs of the TEST net by blob name, averaged over its batches, after `iteration` iterations of training."""
+    """Outputs of a TEST net by blob name, averaged over its batches, after `iteration` iterations of training."""
 
     iteration: int
     outputs: Mapping[str, float]
     images: int
     seconds: float
+    program: str = "TEST"  # the net's program; of a second test net it is TEST1
+    loss: float | None = None  # the mean objective, with test_compute_loss
+
+    @property
+    def number(self) -> int:
+        """The net's number among the test nets, from 0."""
+        return int(self.program.removeprefix("TEST") or 0)
 
 
 @dataclass(frozen=True)

@@ -120,6 +120,8 @@ def _given(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Samples | 
             f"a file Data layers"
         )
     if not isinstance(arrays, Mapping):
+        if not isinstance(arrays, tuple | list) or len(arrays) != 2:
+            raise DataError(f"{graph.phase} arrays: expected (x, y), or a dict of arrays by name, got {_kind(arrays)}")
         if len(inputs) != 2 or sum(t.role is Role.LABEL for t in inputs) != 1:
             what = f"arrays (x, y) do not say what goes into {', '.join(names)}: give a dict of arrays by these names"
             raise DataError(f"{graph.place}: {what}")
@@ -131,6 +133,13 @@ def _given(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Samples | 
         found = ", ".join(f"{name} {n}" for name, n in counts.items())
         raise DataError(f"{graph.phase} arrays: expected equally many samples of each input; got {found}")
     return [_from_named(graph, seed, t, arrays[t.name]) for t in inputs]
+
+
+def _kind(arrays: object) -> str:
+    """What was given in place of arrays, in few words."""
+    if isinstance(arrays, np.ndarray):
+        return f"one array of shape {arrays.shape}"
+    return f"{len(arrays)} of them" if isinstance(arrays, tuple | list) else type(arrays).__name__
 
 
 def _from_pair(graph: Graph, seed: int, inputs: Sequence[Tensor], arrays: Pair) -> Feed:

@@ -22,22 +22,32 @@ class Parameters(Mapping[str, "Blobs"]):
     """`params["conv1"]["w"]`: the live parameters of a machine, by layer.
 
     tensors: their tensors, each once, with Caffe's shape
-    names:   the tensor for each "<layer>/<blob>"; a parameter that layers share has several names"""
+    names:   the tensor for each "<layer>/<blob>"; a parameter that layers share has several names
+    shapes:  Caffe's shape of each blob, by layer and by the blob's name"""
 
     def __init__(self, machine: Machine, graphs: Iterable[Graph], carried: Mapping[str, Tensor]) -> None:
         self._layers: dict[str, Blobs] = {}
         self.tensors: dict[Tensor, tuple[int, ...]] = {}
         self.names: dict[str, Tensor] = {}
+        self.shapes: dict[str, dict[str, tuple[int, ...]]] = {}
         for graph in graphs:
             for node in graph.layers:
                 own = [p for p in node.parameters if not p.constant]
                 shapes = {p.name: p.blob_shape or p.shape for p in own}
                 tensors = {p.name: carried[node.tensor_name(p)] for p in own}
                 if tensors:
+                    self.shapes[node.name] = shapes
                     self._layers[node.name] = Blobs(machine, tensors, shapes)
                     self.tensors.update((t, shapes[name]) for name, t in tensors.items())
                     self.names.update((f"{node.name}/{name}", t) for name, t in tensors.items())
         self.names.update((saved_name(t), t) for t in self.tensors)
+
+    @property
+    def layout(self) -> dict[str, list[str]]:
+        """The name in snapshots of each blob of each layer, in Caffe's order; a shared one is in several layers."""
+        return {
+            layer: [saved_name(self.names[f"{layer}/{blob}"]) for blob in blobs] for layer, blobs in self.shapes.items()
+        }
 
     def __getitem__(self, layer: str) -> Blobs:
         if layer not in self._layers:
@@ -66,6 +76,30 @@ def all_zero(graph: Graph, params: Mapping[str, Blobs]) -> list[str]:
         if p.name == "w" and p.lr_mult != 0
     }
     return [name.rsplit(".", 1)[0] for name, rows in learned.items() if not any(piece.any() for piece in rows.pieces())]
+
+
+def by_name(
+    weights: Mapping[str, np.ndarray | Rows], shapes: Mapping[str, Mapping[str, tuple[int, ...]]]
+) -> dict[str, np.ndarray | Rows]:
+    """The weights with the names of blobs in place of their numbers: "conv1/0" is "conv1/w".
+
+    shapes: Caffe's shape of each blob, by layer and by the blob's name, in their order
+
+    A numbered blob of four axes, the first ones of length 1, gets the parameter's shape: so are those of old files.
+    Raises WeightsError if a layer is given with more or fewer numbered blobs than it has."""
+    found = dict(weights)
+    for layer, blobs in shapes.items():
+        names = list(blobs)
+        numbered = [f"{layer}/{i}" for i in range(len(names) + 1) if f"{layer}/{i}" in found]
+        if numbered and len(numbered) != len(names):
+            given = f"{len(numbered)}{' or more' if len(numbered) > len(names) else ''}"
+            raise WeightsError(f"layer {layer}: has {len(names)} blobs ({', '.join(names)}), but is given with {given}")
+        for key, name in zip(numbered, names, strict=True) if numbered else ():
+            values, shape = rows.of(found.pop(key)), blobs[name]
+            if values.shape == (1,) * (4 - len(shape)) + shape:
+                values = Rows(shape, values.dtype, values.pieces)
+            found[f"{layer}/{name}"] = values
+    return found
 
 
 def rows_of(machine: Machine, tensor: Tensor, shape: tuple[int, ...] | None = None) -> Rows:

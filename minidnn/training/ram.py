@@ -47,7 +47,7 @@ class Ram:
             t.nbytes
             for name, p in programs.items()
             for t in p.inputs
-            if t.role is Role.INPUT and name in ("TRAIN", "TEST")
+            if t.role is Role.INPUT and name != "ACCUMULATE"  # its batches are TRAIN's
         )
         largest = max((t.nbytes for p in programs.values() for t in p.late().carried), default=0)
         return cls(

@@ -1,4 +1,5 @@
-"""Learning rates: a function of (solver parameters, iteration) for each of Caffe's `lr_policy` names."""
+"""Learning rates: a function of (solver parameters, iteration) for each of Caffe's `lr_policy` names, and for "cosine",
+which falls to 0 at max_iter and begins where the warm-up ends."""
 
 from __future__ import annotations
 
@@ -18,9 +19,15 @@ RATES: Mapping[str, Callable[[SolverParameter, int], float]] = {
     "exp": lambda p, i: p.base_lr * p.gamma**i,
     "inv": lambda p, i: p.base_lr * (1 + p.gamma * i) ** -p.power,
     "poly": lambda p, i: p.base_lr * (1 - i / p.max_iter) ** p.power,
+    "cosine": lambda p, i: p.base_lr * _half_cosine(i - p.rampup_interval, p.max_iter - p.rampup_interval),
     "sigmoid": lambda p, i: _sigmoid(p.base_lr, p.gamma * (i - p.stepsize)),
 }
 _LARGEST = float(np.finfo(np.float32).max)
+
+
+def _half_cosine(i: int, n: int) -> float:
+    """From 1 to 0 in n steps (Loshchilov and Hutter, "SGDR", ICLR 2017, without restarts); after them 0."""
+    return (1 + math.cos(math.pi * min(i / n, 1.0))) / 2
 
 
 def _sigmoid(rate: float, x: float) -> float:

@@ -5,6 +5,7 @@ A Session owns the machine. A Solver trains through a Session. To use a trained 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,11 +26,11 @@ from minidnn.memory.planning import arrange
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
-from minidnn.programs.build import build, executable, last
+from minidnn.programs.build import build, executable, last, named
 from minidnn.programs.updates import SCALE, TrainSpec
-from minidnn.training import snapshot
-from minidnn.training.feed import Filled
-from minidnn.training.parameters import Parameters, WeightsError, assign, rows_of, saved_name
+from minidnn.training import snapshot, solverstate
+from minidnn.training.inference import forward
+from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
 
@@ -57,8 +58,9 @@ class Session:
         train: TrainSpec | None = None,
         phases: Sequence[str] = ("TEST",),
         *,
-        test_net: Net | None = None,
+        tests: Sequence[Net] = (),
         fed: bool = False,
+        test_loss: bool = False,
         setting: Setting | None = None,
         **given: Unpack[Given],
     ) -> None:
@@ -66,8 +68,9 @@ class Session:
 
         train:    how a step updates the weights; without it the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
-        test_net: the net of phase TEST, if it is another one
+        tests:    the nets of phase TEST, if they are not `net` alone; the second one's program is TEST1
         fed:      whether Feeds write the inputs of training; then they may be early (Setting.early)
+        test_loss: whether programs of phase TEST compute the objective, too
         setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
 
         Raises BudgetError before anything is allocated if the policy cannot keep the budget, and RamError if the run
@@ -81,11 +84,13 @@ class Session:
         self.costs = setting.costs or estimate(self.device)
         if setting.staging is not None:
             self.costs = replace(self.costs, staging=setting.staging)
-        nets = {"TRAIN": net, "TEST": test_net or net}
-        self.graphs: dict[str, Graph] = {phase: nets[phase].graph(phase, format=setting.format) for phase in phases}
+        nets = named(net, phases, tests)
+        self.graphs: dict[str, Graph] = {
+            name: one.graph(phase, format=setting.format) for name, (one, phase) in nets.items()
+        }
         fuses = self.device.fuses if setting.fuse else None
         early = fed and setting.early and self.device.own_memory
-        made = build(self.graphs, train, setting.keep, executable(setting.facts), fuses, early)
+        made = build(self.graphs, train, setting.keep, executable(setting.facts), fuses, early, test_loss)
         self.machine = self._planned(list(made.values()))
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
@@ -97,8 +102,8 @@ class Session:
         # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
         self._state = [t for t in others if train is None or t.role is not Role.PARAM_GRADIENT]
         first: dict[str, Rows] = {}
-        for phase in reversed(self.graphs):
-            first.update(nets[phase].drawn(setting.seed, phase))
+        for one, phase in reversed(nets.values()):
+            first.update(one.drawn(setting.seed, phase))
         for tensor in (*self.params.tensors, *(carried[name] for name in constant)):
             assign(self.machine, tensor, first[tensor.name])
         for tensor in others:
@@ -154,7 +159,11 @@ class Session:
 
     def weight_rows(self) -> dict[str, Rows]:
         """Like `weights`, but nothing is copied before it is asked for."""
-        return {saved_name(t): rows_of(self.machine, t, shape) for t, shape in self.params.tensors.items()}
+        return {saved_name(t): rows for t, rows in self.parameter_rows().items()}
+
+    def parameter_rows(self) -> dict[Tensor, Rows]:
+        """Like `weight_rows`, by tensor."""
+        return {t: rows_of(self.machine, t, shape) for t, shape in self.params.tensors.items()}
 
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the other tensors that live across steps, by name: momenta, or, without updates, the gradients."""
@@ -165,7 +174,8 @@ class Session:
         return {t.name: rows_of(self.machine, t) for t in self._state}
 
     def load(self, weights: Mapping[str, np.ndarray | Rows] | str | Path, complete: bool = False) -> Loaded:
-        """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names.
+        """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names. As in Caffe, a
+        blob may be a number.
 
         A parameter that layers share may have the name of any of them, or several with equal values, as in Caffe's
         files.
@@ -179,6 +189,7 @@ class Session:
                 return self.load(snapshot.load_weights(weights), complete)
             except WeightsError as error:
                 raise WeightsError(f"{weights}: {error}") from None
+        weights = by_name(weights, self.params.shapes)
         names = self.params.names
         given = {key: rows.of(weights[key]) for key in names if key in weights}
         chosen: dict[Tensor, str] = {}  # the name whose values a parameter gets
@@ -199,22 +210,24 @@ class Session:
 
     def restore(self, weights: Mapping[str, Rows], state: Mapping[str, Rows]) -> None:
         """Load the weights and the state of a snapshot. Raises WeightsError if it is of another net or optimizer."""
-        if unused := weights.keys() - self.weight_rows().keys():
+        ours = by_name(weights, self.params.shapes)
+        if unused := ours.keys() - self.params.names.keys():
             raise WeightsError(f"the snapshot is of another net: {_difference((), unused)}")
-        self.load(weights, complete=True)
         mine = {t.name: t for t in self._state}
+        state = solverstate.named(state, self.weight_rows(), mine)
+        self.load(ours, complete=True)
         if mine.keys() != state.keys():
             missing, unused = mine.keys() - state.keys(), state.keys() - mine.keys()
             raise WeightsError(f"the snapshot is of another optimizer: {_difference(missing, unused)}")
         for name, tensor in mine.items():
-            if state[name].shape != tensor.shape:
+            if math.prod(state[name].shape) != tensor.size:  # Caffe's blobs may have axes that ours lack
                 raise WeightsError(f"{name} has shape {tensor.shape}, but in the snapshot {state[name].shape}")
             assign(self.machine, tensor, state[name])
 
     def outputs(self, program: str) -> list[Blob]:
         """The blobs that are on the host after a step of that program: those without consumers, and those in `keep`."""
         wanted = set(self.programs[program].outputs)
-        graph = self.graphs["TEST" if program == "TEST" else "TRAIN"]
+        graph = self.graphs["TRAIN" if program == "ACCUMULATE" else program]
         return [blob for node in graph.layers for blob in node.tops if blob.tensor in wanted]
 
     def scalars(self, program: str) -> dict[str, float]:
@@ -249,33 +262,8 @@ class Session:
         """
         if "TEST" not in self.programs:
             raise InvalidInput("there is no TEST program to run: open the session with phases=('TRAIN', 'TEST')")
-        program, graph = self.programs["TEST"], self.graphs["TEST"]
-        given = [b.tensor for n in graph.layers if n.layer.inputs and not n.layer.fillers for b in n.tops]
-        if not given:
-            raise InvalidInput("the net has no input in phase TEST")
-        batch = given[0].shape[0]
-        rows = [b for b in self.outputs("TEST") if b.tensor.shape[0] == batch and len(b.tensor.shape) > 1]
-        outputs = {b.name: b.tensor for b in rows}
-        needed = _needed(program, outputs.values()) - graph.compared
-        data = {t.name: t for t in given if t in needed}
-        if not data:
-            raise InvalidInput("no output of the net has a value per sample")
-        inputs, count = _samples(inputs, list(data))
-        fixed = {t: np.zeros(t.shape, t.dtype) for t in program.inputs if t not in data.values()}
-        for node in graph.layers:
-            if node.layer.fillers:
-                fixed |= Filled.of(graph, node, self.setting.seed).values(program, 0)
-        for tensor, values in fixed.items():
-            if tensor in program.inputs:
-                self.machine.write(tensor, values, "TEST")
-        results: dict[str, list[np.ndarray]] = {name: [] for name in outputs}
-        for start in range(0, count, batch):
-            for name, tensor in data.items():
-                self.machine.write(tensor, _filled(inputs[name], start, tensor), "TEST")
-            self.step("TEST")
-            for name, tensor in outputs.items():
-                results[name].append(widened(self.machine.read(tensor, "TEST")[: count - start]))
-        return {name: np.concatenate(parts) for name, parts in results.items()}
+        self._open()
+        return forward(self.machine, self.graphs["TEST"], self.programs["TEST"], inputs, self.setting.seed)
 
     def close(self) -> None:
         """Stop the machine and give the device's memory back. Parameters stay readable."""
@@ -289,15 +277,6 @@ class Session:
         self.close()
 
 
-def _needed(program: Program, outputs: Iterable[Tensor]) -> set[Tensor]:
-    """The tensors that these outputs depend on, themselves included."""
-    found = set(outputs)
-    for op in reversed(program.ops):
-        if not found.isdisjoint(op.writes):
-            found.update(op.reads)
-    return found
-
-
 def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:
     """Why these cannot be the values of a parameter of that shape; None if they can."""
     if given.shape != shape:
@@ -307,36 +286,6 @@ def _unfit(given: Rows, shape: tuple[int, ...]) -> str | None:
     with np.errstate(over="ignore"):
         finite = all(np.isfinite(piece.astype(np.float32, copy=False)).all() for piece in given.pieces())
     return None if finite else "is given with values that are not finite in float32"
-
-
-def _samples(inputs: np.ndarray | Mapping[str, np.ndarray], names: Sequence[str]) -> tuple[dict[str, np.ndarray], int]:
-    """The arrays of these input blobs by name, and the number of samples in each. Raises InvalidInput if an array is
-    missing, or if the arrays do not hold equally many samples."""
-    if not isinstance(inputs, Mapping):
-        if len(names) != 1:
-            raise InvalidInput(f"the net has inputs {', '.join(names)}: give a dict of arrays by these names")
-        inputs = {names[0]: inputs}
-    if missing := sorted(set(names) - inputs.keys()):
-        raise InvalidInput(f"no value for input {', '.join(missing)}")
-    arrays = {name: np.asarray(inputs[name]) for name in names}
-    counts = [len(array) if array.ndim else 0 for array in arrays.values()]
-    if not min(counts) or min(counts) != max(counts):
-        found = ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
-        raise InvalidInput(f"expected samples, as many of each input, one or more; got {found}")
-    return arrays, counts[0]
-
-
-def _filled(array: np.ndarray, start: int, tensor: Tensor) -> np.ndarray:
-    """The batch of samples from `start` on. If too few samples are left, zeros fill the batch. Raises InvalidInput if a
-    sample has another shape than the tensor's."""
-    part = np.asarray(array)[start : start + tensor.shape[0]]
-    if part.shape[1:] != tensor.shape[1:]:
-        raise InvalidInput(f"{tensor.name}: a sample has shape {tensor.shape[1:]}, got {part.shape[1:]}")
-    if len(part) == tensor.shape[0]:
-        return part
-    whole = np.zeros(tensor.shape, tensor.dtype)
-    whole[: len(part)] = part
-    return whole
 
 
 def _difference(missing: Iterable[str], unused: Iterable[str]) -> str:

@@ -1,5 +1,7 @@
 """Snapshots: all that a run needs to continue, in one safetensors file `<prefix>_iter_N.safetensors`, whole or absent.
 
+A solver file may ask for Caffe's own two files instead (training/solverstate.py).
+
 Weights have the names "<layer>/<blob>" and Caffe's blob shapes, so any safetensors reader can use them. Optimizer
 state has the names "solver/<tensor>". The header's metadata holds the iteration, the data position and the seed (every
 random number is a function of these three). It also holds a checksum of names, shapes and bytes.
@@ -19,9 +21,10 @@ import hashlib
 import json
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,11 +33,13 @@ from minidnn.errors import BadInput, Failed
 from minidnn.files.replace import make_folder, remove_left, replacing, try_replacing
 from minidnn.layers import rows
 from minidnn.layers.rows import Rows
-from minidnn.training import tensor_file
+from minidnn.schema import InvalidFile
+from minidnn.training import caffemodel, solverstate, tensor_file
 from minidnn.training.tensor_file import TensorFileError
 
 VERSION = 1
-SUFFIX = ".safetensors"
+SUFFIX = tensor_file.SUFFIX
+SUFFIXES = (SUFFIX, solverstate.SUFFIX)
 STATE = "solver/"
 _COUNTS = {"iteration": 2**63, "position": 2**63, "seed": 2**64}  # each number must be below this
 
@@ -54,8 +59,8 @@ class Snapshot:
     weights: Mapping[str, Rows]  # `save` takes arrays as well
     state: Mapping[str, Rows]
     iteration: int
-    position: int  # training samples consumed
-    seed: int
+    position: int | None  # training samples consumed; None, and no seed: a run of Caffe's
+    seed: int | None
     facts: Mapping[str, object] = field(default_factory=dict)  # the last bits depend on these: device, algorithms
 
     @property
@@ -64,29 +69,28 @@ class Snapshot:
         return sum(values.nbytes for values in (*self.weights.values(), *self.state.values()))
 
 
-def path_of(prefix: str | Path, iteration: int) -> Path:
+def path_of(prefix: str | Path, iteration: int, suffix: str = SUFFIX) -> Path:
     """The path of the snapshot of that iteration."""
-    return Path(f"{prefix}_iter_{iteration}{SUFFIX}")
+    return Path(f"{prefix}_iter_{iteration}{suffix}")
 
 
-def save(prefix: str | Path, snapshot: Snapshot) -> Path:
+def save(prefix: str | Path, snapshot: Snapshot, model: solverstate.Model | None = None) -> Path:
     """Write the snapshot and return its path. An existing file of that name is replaced as a whole.
 
+    model: write Caffe's two files, with this net; None: a safetensors file
+
     Raises SaveError if the snapshot cannot be written; an existing file is then unchanged."""
-    path = path_of(prefix, snapshot.iteration)
-    tensors = {name: rows.of(values) for name, values in snapshot.weights.items()}
-    tensors |= {STATE + name: rows.of(values) for name, values in snapshot.state.items()}
-    run = {key: getattr(snapshot, key) for key in ("iteration", "position", "seed")}
-    meta = {"version": VERSION, **run, "facts": dict(snapshot.facts)}
-    digest = _begun(meta)
+    path = path_of(prefix, snapshot.iteration, SUFFIX if model is None else solverstate.SUFFIX)
     try:
-        _check_place(path)
         make_folder(path.parent)
-        with replacing(path, "wb") as file:
-            writer = tensor_file.Writer(file, tensors, _metadata(meta, _begun({})))
-            for name, piece in _digested(tensors, digest):
-                writer.write(name, piece)
-            writer.end(_metadata(meta, digest))
+        if model is None:
+            _write(path, snapshot)
+        else:
+            for each in _files(path):
+                _check_place(each)
+            run = {"position": snapshot.position, "seed": snapshot.seed, "facts": dict(snapshot.facts)}
+            weights, state = ({n: rows.of(v) for n, v in of.items()} for of in (snapshot.weights, snapshot.state))
+            solverstate.save(path, model, weights, state, snapshot.iteration, run)
     except OSError as error:
         why = error.strerror or str(error)
         with contextlib.suppress(OSError):
@@ -96,18 +100,38 @@ def save(prefix: str | Path, snapshot: Snapshot) -> Path:
     return path
 
 
-def check_writable(prefix: str | Path, iteration: int = 0, nbytes: int = 0) -> None:
+def _files(path: Path) -> list[Path]:
+    """The files of a snapshot with that path."""
+    return [path, path.with_suffix(caffemodel.SUFFIX)] if path.suffix == solverstate.SUFFIX else [path]
+
+
+def _write(path: Path, snapshot: Snapshot) -> None:
+    tensors = {name: rows.of(values) for name, values in snapshot.weights.items()}
+    tensors |= {STATE + name: rows.of(values) for name, values in snapshot.state.items()}
+    run = {key: getattr(snapshot, key) for key in ("iteration", "position", "seed")}
+    meta = {"version": VERSION, **run, "facts": dict(snapshot.facts)}
+    digest = _begun(meta)
+    _check_place(path)
+    with replacing(path, "wb") as file:
+        writer = tensor_file.Writer(file, tensors, _metadata(meta, _begun({})))
+        for name, piece in _digested(tensors, digest):
+            writer.write(name, piece)
+        writer.end(_metadata(meta, digest))
+
+
+def check_writable(prefix: str | Path, iteration: int = 0, nbytes: int = 0, suffix: str = SUFFIX) -> None:
     """Raise SaveError if a snapshot of that iteration and of so many bytes could not be written now: better before a
     long run than after it. Removes files that killed runs of this prefix have left.
 
     The iteration is a run's last, since that snapshot has the longest name."""
-    path = path_of(prefix, iteration)
+    path = path_of(prefix, iteration, suffix)
     try:
         make_folder(path.parent)
         remove_left(path.parent, _begin(prefix).name)
-        for _, found in _numbered(prefix):
+        for _, found in _numbered(prefix, (*SUFFIXES, caffemodel.SUFFIX)):
             _check_place(found)
-        try_replacing(path)
+        for each in _files(path):
+            try_replacing(each)
         disk = shutil.disk_usage(path.parent)
     except OSError as error:
         where = error.filename or path.parent
@@ -121,12 +145,12 @@ def check_writable(prefix: str | Path, iteration: int = 0, nbytes: int = 0) -> N
         )
 
 
-def _numbered(prefix: str | Path) -> Iterator[tuple[int, Path]]:
+def _numbered(prefix: str | Path, suffixes: Sequence[str] = SUFFIXES) -> Iterator[tuple[int, Path]]:
     """(iteration, path) of all that has the name of a snapshot of this prefix."""
     begin = _begin(prefix)
-    for path in begin.parent.glob(f"{glob.escape(begin.name)}*{SUFFIX}"):
-        number = path.name[len(begin.name) : -len(SUFFIX)]
-        if number.isascii() and number.isdigit():
+    for path in begin.parent.glob(f"{glob.escape(begin.name)}*"):
+        number = path.name[len(begin.name) :].removesuffix(path.suffix)
+        if path.suffix in suffixes and number.isascii() and number.isdigit():
             yield int(number), path
 
 
@@ -145,19 +169,19 @@ def _check_place(path: Path) -> None:
 
 
 def load(path: str | Path) -> Snapshot:
-    """The snapshot in a file, its checksum verified; values are read when they are asked for.
+    """The snapshot in a file, safetensors or .solverstate, its checksum verified; values are read when they are asked
+    for.
 
     Raises SnapshotError if it is not whole or has only weights."""
+    if Path(path).suffix == solverstate.SUFFIX:
+        return _of_caffe(path)
+    if Path(path).suffix == caffemodel.SUFFIX:
+        raise SnapshotError(f"{path}: weights only: the state of its run is in the .solverstate beside it")
     tensors, metadata = _read(path)
     if "minidnn" not in metadata:
         raise SnapshotError(f"{path}: weights only: it holds no state of a run to resume (use --weights)")
     meta = json.loads(metadata["minidnn"])
-    for key, above in _COUNTS.items():
-        if type(meta.get(key)) is not int or not 0 <= meta[key] < above:
-            what = f"expected a whole number from 0 to {above - 1}"
-            raise SnapshotError(f"{path}: corrupt: its {key} is {meta.get(key)!r}; {what}")
-    if not isinstance(meta.get("facts"), dict):
-        raise SnapshotError(f"{path}: corrupt: its facts are {meta.get('facts')!r}; expected a mapping")
+    _check_run(path, meta, _COUNTS)
     return Snapshot(
         {name: values for name, values in tensors.items() if not name.startswith(STATE)},
         {name[len(STATE) :]: values for name, values in tensors.items() if name.startswith(STATE)},
@@ -168,8 +192,36 @@ def load(path: str | Path) -> Snapshot:
     )
 
 
+def _of_caffe(path: str | Path) -> Snapshot:
+    try:
+        found = solverstate.load(path)
+    except InvalidFile as error:
+        raise SnapshotError(str(error)) from error
+    except OSError as error:
+        raise SnapshotError(f"{error.filename or path}: {error.strerror or error}") from error
+    run = found.run
+    if run is None:
+        return Snapshot(found.weights, found.state, found.iteration, None, None)
+    _check_run(path, run, ("position", "seed"))
+    return Snapshot(found.weights, found.state, found.iteration, run["position"], run["seed"], run["facts"])
+
+
+def _check_run(path: str | Path, meta: Mapping[str, Any], counts: Iterable[str]) -> None:
+    """Raise SnapshotError unless these counts, and the facts, are what they should be."""
+    for key in counts:
+        above = _COUNTS[key]
+        if type(meta.get(key)) is not int or not 0 <= meta[key] < above:
+            what = f"expected a whole number from 0 to {above - 1}"
+            raise SnapshotError(f"{path}: corrupt: its {key} is {meta.get(key)!r}; {what}")
+    if not isinstance(meta.get("facts"), dict):
+        raise SnapshotError(f"{path}: corrupt: its facts are {meta.get('facts')!r}; expected a mapping")
+
+
 def load_weights(path: str | Path) -> dict[str, Rows]:
-    """The weights of a snapshot, or of any safetensors file, by "<layer>/<blob>". Raises SnapshotError."""
+    """The weights of a snapshot, or of any safetensors file, by "<layer>/<blob>"; those of a .caffemodel by
+    "<layer>/<number>". Raises SnapshotError, and InvalidFile for a bad .caffemodel."""
+    if Path(path).suffix == caffemodel.SUFFIX:
+        return caffemodel.read(path)
     return {name: values for name, values in _read(path)[0].items() if not name.startswith(STATE)}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,9 +25,11 @@ from minidnn.layers.rows import Rows
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.program import Role
+from minidnn.programs.build import named
 from minidnn.programs.fusion import kinds
 from minidnn.schema import SolverParameter
-from minidnn.training import snapshot
+from minidnn.training import snapshot, solverstate
+from minidnn.training.debug import Watch
 from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.evaluate import evaluate
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
@@ -38,6 +40,7 @@ from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
 from minidnn.training.solver_file import SolverFields, apart, phases, train_spec, understand
+from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -57,6 +60,7 @@ class Solver:
     weights:  a file, or arrays by "<layer>/<blob>", whose weights are loaded by layer name (fine-tuning)
     resume:   a snapshot to continue from, or "latest": the newest valid one of snapshot_prefix, if any
     setting:  how the net is run, as one value
+    ignore_unknown: whether unknown fields of files are ignored, and named in `notes`, and are no errors
     keywords: how the net is run (`Given` in training/setting.py), and solver fields, which overrule those of the file:
               max_iter=100, ...
     """
@@ -71,31 +75,35 @@ class Solver:
         weights: str | Path | Mapping[str, np.ndarray] | None = None,
         resume: str | Path | None = None,
         setting: Setting | None = None,
+        ignore_unknown: bool = False,
         **keywords: Unpack[SolverFields],
     ) -> None:
         file = Path(solver) if isinstance(solver, str | Path) else None
         given, fields = apart(keywords)
         if isinstance(solver, Net):
             fields = {"base_lr": 0.01, **fields}
-        net, test_net, p = understand(solver, fields, batch)
+        dropped: list[str] = []
+        net, tests, p = understand(solver, fields, batch, dropped if ignore_unknown else None)
         if p is None:
             raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
         self.parameters = p
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
-        self.notes: list[str] = []
+        self.notes = [f"ignored: {field}" for field in dropped]
         self.resumed, before = self._find(resume)
         self.seed = _seed(given.get("seed") if setting is None else setting.seed, before, p)
-        tested = "TEST" in phases(p) or test_data is not None
-        nets = {"TRAIN": net, "TEST": test_net or net}
+        if test_data is not None and not tests:
+            tests = (net,)
         arrays = {"TRAIN": data, "TEST": test_data}
         self.feeds = {
-            phase: Feeds(nets[phase].graph(phase), self.seed, arrays[phase])
-            for phase in (("TRAIN", "TEST") if tested else ("TRAIN",))
+            name: Feeds(one.graph(phase), self.seed, arrays[phase])
+            for name, (one, phase) in named(net, phases(tests), tests).items()
         }
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
+        self.notes += unobeyed((net, *tests), p, setting.device)
         self.session = Session(
-            net, train_spec(p, self.seed), _phases(solver, tested), test_net=test_net, fed=True, setting=setting
-        )
+            net, train_spec(p, self.seed), _phases(solver, tests), tests=tests, fed=True,
+            test_loss=p.test_compute_loss, setting=setting,
+        )  # fmt: skip
         self.net, self.machine = net, self.session.machine
         if self.session.late:
             self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
@@ -116,7 +124,7 @@ class Solver:
                 f"weight_filler, for example weight_filler: {{type: xavier}}; Caffe's default is constant 0"
             )
         # The file's test_iter is for its own batch size; with another, a test shows all samples once.
-        self._test_iter = None if batch else next(iter(p.test_iter), None)
+        self._test_iter = () if batch else p.test_iter
         self._saved = self.iteration if before else None  # the iteration of the last snapshot
         self._between = True  # whether the values are those between two iterations
         self._losses: deque[float] = deque(maxlen=p.average_loss)
@@ -196,23 +204,31 @@ class Solver:
             self.machine.settle()
             if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
                 yield self.save()
-            if "TEST" in self.feeds and not self._interrupt.asked:
+            if not self._interrupt.asked:
                 yield from self._tested()
         yield Ended(self.iteration, self._interrupt.number)
 
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""
-        snapshot.check_writable(self.prefix, self.parameters.max_iter, self._now().nbytes)
+        suffix = solverstate.SUFFIX if self._caffes else snapshot.SUFFIX
+        snapshot.check_writable(self.prefix, self.parameters.max_iter, self._now().nbytes, suffix)
+
+    @property
+    def _caffes(self) -> bool:
+        """Whether snapshots are Caffe's own files."""
+        return self.parameters.snapshot_format == "BINARYPROTO"
 
     def _tested(self) -> Iterator[Tested | Saved]:
-        try:
-            tested = self.test()
-        except (Diverged, DataError, OSError):
-            # Keep the trained weights; `save` refuses them if they are not finite either.
-            if self.unsaved:
-                yield self.save()
-            raise
-        if tested:
+        for net in range(len(self.feeds) - 1):
+            try:
+                tested = self.test(net=net)
+            except (Diverged, DataError, OSError):
+                # Keep the trained weights; `save` refuses them if they are not finite either.
+                if self.unsaved:
+                    yield self.save()
+                raise
+            if tested is None:
+                return
             yield tested
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
@@ -235,7 +251,7 @@ class Solver:
         device has the next iteration before it has finished this one."""
         p, began = self.parameters, perf_counter()
         rate = learning_rate(p, self.iteration)
-        losses, images = [], 0
+        losses, images, traced = [], 0, None
         feeds, programs = self.feeds["TRAIN"], self.session.programs
         names = ["ACCUMULATE"] * (p.iter_size - 1) + ["TRAIN"]
         for part, program in enumerate(names):
@@ -248,8 +264,10 @@ class Solver:
             following = programs[names[(part + 1) % p.iter_size]], self.position + feeds.batch
             last = p.has("max_iter") and self.iteration + 1 >= p.max_iter and program == "TRAIN"
             meanwhile = None if last else partial(feeds.begin, self.machine, *following)
-            traced = self.session.step(program, trace=True, meanwhile=meanwhile) if trace else None
-            if not trace:
+            watch = Watch(self.session) if program == "TRAIN" and self._debugs() and not trace else None
+            if trace or watch:
+                traced = self.session.step(program, trace=trace, observe=watch, meanwhile=meanwhile)
+            else:
                 self.session.launch(program, meanwhile)
             losses.append(self.session.objective(program))
             if not math.isfinite(losses[-1]):
@@ -260,7 +278,8 @@ class Solver:
         smoothed = math.fsum(self._losses) / len(self._losses)
         self.iteration += 1
         outputs = self.session.scalars("TRAIN")
-        return Step(self.iteration - 1, loss, smoothed, rate, perf_counter() - began, images, outputs, traced)
+        debug = watch.values() if watch else {}
+        return Step(self.iteration - 1, loss, smoothed, rate, perf_counter() - began, images, outputs, traced, debug)
 
     def _undo(self, parts: int) -> None:
         """Go back to the beginning of an iteration of which only so many parts have run."""
@@ -271,15 +290,18 @@ class Solver:
             every = (p for n in self.session.graphs["TRAIN"].layers for p in n.parameters)
             self._between = all(p.learnable or p.constant for p in every)
 
-    def test(self, batches: int | None = None) -> Tested | None:
-        """Run the TEST net over its data from the first sample on; None if Ctrl-C interrupts it. Raises Diverged.
+    def test(self, batches: int | None = None, net: int = 0) -> Tested | None:
+        """Run a TEST net over its data from the first sample on; None if Ctrl-C interrupts it. Raises Diverged.
 
-        batches: how many; None: test_iter of the solver file, or else enough to show every sample"""
+        batches: how many; None: test_iter of the solver file, or else enough to show every sample
+        net:     the net's number among the test nets"""
+        name = f"TEST{net or ''}"
         if "TEST" not in self.feeds:
             raise InvalidInput("there is nothing to test with: the solver has neither test_iter nor test_data")
-        return evaluate(
-            self.session, self.feeds["TEST"], batches or self._test_iter, self.iteration, lambda: self._interrupt.asked
-        )
+        if name not in self.feeds:
+            raise InvalidInput(f"there is no test net {net}, only {len(self.feeds) - 1} of them, from 0 on")
+        batches = batches or (self._test_iter[net] if self._test_iter else None)
+        return evaluate(self.session, self.feeds[name], batches, self.iteration, lambda: self._interrupt.asked, name)
 
     def save(self, prefix: str | Path | None = None) -> Saved:
         """Write a snapshot. Raises SaveError if that fails, and Diverged if a weight is not finite. Earlier snapshots
@@ -287,7 +309,8 @@ class Solver:
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
-        path = snapshot.save(prefix, self._now())
+        model = solverstate.Model(self.net.parameter, self.session.params.layout) if self._caffes else None
+        path = snapshot.save(prefix, self._now(), model)
         self._saved = self.iteration
         return Saved(self.iteration, path)
 
@@ -329,6 +352,11 @@ class Solver:
 
     # ---- when
 
+    def _debugs(self) -> bool:
+        """Whether debug_info is wanted of this iteration: of those that are displayed, as in Caffe."""
+        p = self.parameters
+        return p.debug_info and bool(p.display) and self.iteration % p.display == 0
+
     def _test_is_due(self) -> bool:
         p, i = self.parameters, self.iteration
         due = p.test_interval and i % p.test_interval == 0 and (i or p.test_initialization)
@@ -346,7 +374,7 @@ class Solver:
         path, found, rejected = snapshot.latest(self.prefix)
         self.notes += [f"not resumed from {reason}" for reason in rejected]
         if found is None:
-            self.notes.append(f"no snapshot {self.prefix}_iter_*.safetensors to resume: beginning at 0")
+            self.notes.append(f"no snapshot {self.prefix}_iter_* to resume: beginning at 0")
         return path, found
 
     def _restore(self, before: snapshot.Snapshot) -> None:
@@ -355,8 +383,11 @@ class Solver:
             self.session.restore(before.weights, before.state)
         except ValueError as error:
             raise snapshot.SnapshotError(f"{self.resumed}: {error}") from error
-        self.iteration, self.position = before.iteration, before.position
         taken = self.feeds["TRAIN"].batch * self.parameters.iter_size
+        self.iteration = before.iteration
+        self.position = before.iteration * taken if before.position is None else before.position
+        if before.seed is None:
+            self.notes.append(f"the state is Caffe's own: it has no seed, so that of dropout and data is {self.seed}")
         if self.position != self.iteration * taken:
             what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
             self.notes.append(f"{taken} samples an iteration, but {what}")
@@ -380,21 +411,22 @@ class Solver:
         }
 
 
-def _phases(solver: Any, tested: bool) -> tuple[str, ...]:
+def _phases(solver: Any, tests: Sequence[Net]) -> tuple[str, ...]:
     """The phases to load: TRAIN, and TEST if the run tests. A Net gets TEST, for `forward`, if it has that phase."""
-    if not tested and isinstance(solver, Net):
+    if not tests and isinstance(solver, Net):
         try:
             solver.graph("TEST")
         except ValueError:
             return ("TRAIN",)
-    return ("TRAIN", "TEST") if tested or isinstance(solver, Net) else ("TRAIN",)
+        return ("TRAIN", "TEST")
+    return phases(tests)
 
 
 def _seed(given: int | None, before: snapshot.Snapshot | None, p: SolverParameter) -> int:
     """The seed of the snapshot, else the given one, else the file's; if that is negative, a fresh one, as in Caffe.
 
     Raises InvalidInput if the given seed differs from the snapshot's or does not fit 64 bits."""
-    if before:
+    if before and before.seed is not None:
         if given not in (None, before.seed):
             raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")
         return before.seed

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, cast
@@ -16,7 +16,7 @@ from minidnn.memory import policies
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.programs.updates import TrainSpec
-from minidnn.schema import Document, SolverParameter, check_solver, plain, read, shown
+from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, several, shown
 from minidnn.training.rates import learning_rate
 from minidnn.training.setting import Given
 
@@ -27,12 +27,15 @@ class SolverFields(Given, total=False):
     net: str
     net_param: Mapping[str, Any]
     train_net: str
+    train_net_param: Mapping[str, Any]
     test_net: str | Sequence[str]
+    test_net_param: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     train_state: Mapping[str, Any]
     test_state: Mapping[str, Any] | Sequence[Mapping[str, Any]]
     test_iter: int | Sequence[int]
     test_interval: int
     test_initialization: bool
+    test_compute_loss: bool
     base_lr: float
     lr_policy: str
     gamma: float
@@ -47,13 +50,16 @@ class SolverFields(Given, total=False):
     momentum2: float
     rms_decay: float
     delta: float
+    trust_coefficient: float
     weight_decay: float
     regularization_type: str
     clip_gradients: float
     display: int
     average_loss: int
+    debug_info: bool
     snapshot: int
     snapshot_prefix: str
+    snapshot_format: str
     snapshot_after_train: bool
     random_seed: int
     type: str
@@ -72,23 +78,30 @@ def understand(
     source: str | Path | SolverParameter | Net,
     fields: Mapping[str, Any] = MappingProxyType({}),
     batch: int | None = None,
-) -> tuple[Net, Net | None, SolverParameter | None]:
-    """(net, test net if it is another one, solver parameters) of a solver or a net.
+    dropped: list[str] | None = None,
+) -> tuple[Net, tuple[Net, ...], SolverParameter | None]:
+    """(net, the nets that it is tested with, solver parameters) of a solver or a net.
 
-    source: a file, the name of a shipped net or solver, or a value
-    fields: solver fields that overrule those of the solver; if `source` is a Net, they make up its solver
-    batch:  the batch size to use instead of the net's
+    source:  a file, the name of a shipped net or solver, or a value
+    fields:  solver fields that overrule those of the solver; if `source` is a Net, they make up its solver
+    batch:   the batch size to use instead of the net's
+    dropped: gets the places of unknown fields of files, which then are ignored; None: they are errors
 
-    The parameters are None for a net without `fields`. A solver's net is looked for in the folder of the solver file,
-    then in the working folder, then among the shipped ones. Raises InvalidFile with every error of a file, and
-    NoSuchModel for an unknown name. Raises InvalidInput for `fields` with a net's file, and for a solver without a net.
+    The parameters are None for a net without `fields`, and it has no tests. A solver's net is looked for in the folder
+    of the solver file, then in the working folder, then among the shipped ones. Raises InvalidFile with every error of
+    a file, and NoSuchModel for an unknown name. Raises InvalidInput for `fields` with a net's file, and for a solver
+    without a net.
     """
     if isinstance(source, str | Path):
         source = zoo.find(source, batch)
     if isinstance(source, Net):
         net = source if batch is None else source.with_batch(batch)
-        given = {"base_lr": 0.01, "lr_policy": "fixed", **fields}
-        return net, None, check_solver(Document(given, what="the solver"), LAYERS, OPTIMIZERS) if fields else None
+        if not fields:
+            return net, (), None
+        document = Document({"base_lr": 0.01, "lr_policy": "fixed", **fields}, what="the solver")
+        p = check_solver(document, LAYERS, OPTIMIZERS)
+        tests = _tests(document, p, net, lambda field, path: _found(document, field, path, Path(), batch), batch)
+        return _in_state(net, p.train_state), tests, p
     if isinstance(source, SolverParameter):
         document, beside = Document({**plain(source), **fields}, what="the solver"), Path()
     else:
@@ -96,43 +109,81 @@ def understand(
         if isinstance(document.data, Mapping) and document.data.keys() & {"layer", "layers", "input"}:
             if fields:
                 raise InvalidInput(f"{source} is a net: to train it takes a solver file that names it")
-            return Net.from_yaml(source, batch), None, None
+            return Net.from_file(source, batch, dropped), (), None
         if isinstance(document.data, Mapping):
             document.data = {**document.data, **fields}
         else:
             document.error((), f"expected a mapping of a net's or a solver's fields, got {shown(document.data)}")
             document.check()
+    document.dropped = dropped
     _check_names(document)
     p = check_solver(document, LAYERS, OPTIMIZERS)
-    for field in ("test_net", "test_iter", "test_state"):
-        if len(getattr(p, field)) > 1:
-            document.error((field,), "several test nets: minidnn tests with one")
     _check_rates(document, p)
     document.check()
 
     def net_of(field: str, path: str) -> Net:
-        places = [beside / path, Path(path)]
-        found: Path | Net | None = next((place for place in places if place.is_file()), None)
-        if found is None:
-            with contextlib.suppress(zoo.NoSuchModel):
-                found = zoo.find(path, batch)
-        if found is None:
-            looked = " and ".join(dict.fromkeys(str(place) for place in places))
-            document.error((field,), f"there is no net {path} (looked for {looked})")
-            document.check()
-        assert found is not None
-        return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+        return _found(document, field, path, beside, batch)
 
-    if p.net_param is not None:
-        net = Net.from_document(document, ("net_param",), batch)
+    inline = next((field for field in ("net_param", "train_net_param") if getattr(p, field) is not None), None)
+    if inline:
+        net = Net.from_document(document, (inline,), batch)
     elif p.net or p.train_net:
         net = net_of("net", p.net) if p.net else net_of("train_net", p.train_net or "")
     else:
         raise InvalidInput(f"{document.place(())}: names no net; it takes net: FILE")
-    test_net = net_of("test_net", p.test_net[0]) if p.test_net else None
-    for state in p.test_state:
-        test_net = (test_net or net).with_state(state)
-    return net.with_state(p.train_state) if p.train_state else net, test_net, p
+    shared = net if p.net or p.net_param is not None else None
+    return _in_state(net, p.train_state), _tests(document, p, shared, net_of, batch), p
+
+
+def _found(document: Document, field: str, path: str, beside: Path, batch: int | None) -> Net:
+    """The net of that path, which a solver's field names. Raises InvalidFile if there is none."""
+    places = [beside / path, Path(path)]
+    found: Path | Net | None = next((place for place in places if place.is_file()), None)
+    if found is None:
+        with contextlib.suppress(zoo.NoSuchModel):
+            found = zoo.find(path, batch)
+    if found is None:
+        looked = " and ".join(dict.fromkeys(str(place) for place in places))
+        other = beside / Path(path).name  # Caffe's solvers name their nets from the folder where Caffe is run
+        hint = f"; there is {other}" if other.is_file() else ""
+        document.error((field,), f"there is no net {path} (looked for {looked}){hint}")
+        document.check()
+    assert found is not None
+    return found if isinstance(found, Net) else Net.from_file(found, batch, document.dropped)
+
+
+def _tests(
+    document: Document, p: SolverParameter, net: Net | None, net_of: Callable[[str, str], Net], batch: int | None
+) -> tuple[Net, ...]:
+    """The nets to test with, in Caffe's order: those of test_net_param, those of test_net, then `net`, the one for both
+    phases, as often as a test_iter is left. Raises InvalidFile unless each has a test_iter, or none, and likewise a
+    test_state."""
+    if not (p.test_iter or p.test_interval or p.test_net or p.test_net_param):
+        return ()
+    given = several(document.data.get("test_net_param", ()), "test_net_param")
+    nets = [Net.from_document(document, at, batch) for _, at in given]
+    nets += [net_of("test_net", path) for path in p.test_net]
+    if net is not None:
+        nets += [net] * (len(p.test_iter) - len(nets) if nets else max(len(p.test_iter), 1))
+    if not nets:
+        document.error(("test_iter",), "there is no net to test with: give test_net, or net instead of train_net", True)
+    for field in ("test_iter", "test_state"):
+        if (count := len(getattr(p, field))) not in (0, len(nets)) and nets:
+            document.error((field,), f"expected one for each of {len(nets)} test nets, got {count}")
+    document.check()
+    states = p.test_state or [None] * len(nets)
+    return tuple(_in_state(one, state) for one, state in zip(nets, states, strict=True))
+
+
+def _in_state(net: Net, state: NetState | None) -> Net:
+    """The net with a solver's state merged into its own, as in Caffe: the stages of both, the solver's level if it has
+    one."""
+    if state is None:
+        return net
+    own = net.parameter.state
+    return net.with_state(
+        NetState(level=state.level if state.has("level") else own.level, stage=own.stage + state.stage)
+    )
 
 
 def _check_names(document: Document) -> None:
@@ -175,7 +226,6 @@ def train_spec(p: SolverParameter, seed: int) -> TrainSpec:
     )
 
 
-def phases(p: SolverParameter | None) -> tuple[str, ...]:
-    """The phases that a run needs: TRAIN, and TEST if the solver asks for tests. A net without a solver: TRAIN."""
-    tests = p is not None and (p.test_iter or p.test_interval or p.test_net)
+def phases(tests: Sequence[Net]) -> tuple[str, ...]:
+    """The phases that a run with these test nets needs: TRAIN, and TEST if there are any."""
     return ("TRAIN", "TEST") if tests else ("TRAIN",)

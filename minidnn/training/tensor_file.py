@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any
 
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
 from minidnn.errors import BadInput
+from minidnn.files.parts import Parts
 from minidnn.layers.rows import Rows, split
 
 TYPES = {
@@ -25,6 +26,7 @@ TYPES = {
     **{f"{kind[0].upper()}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
 }  # fmt: skip
 METADATA = "__metadata__"
+SUFFIX = ".safetensors"
 
 
 class TensorFileError(BadInput, ValueError):
@@ -67,21 +69,30 @@ class Writer:
         return len(content).to_bytes(8, "little") + content
 
 
+def write(file: IO[bytes], tensors: Mapping[str, Rows], metadata: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Write a whole file, each tensor a few rows at a time."""
+    writer = Writer(file, tensors, metadata)
+    for name, values in tensors.items():
+        for piece in values.pieces():
+            writer.write(name, piece)
+    writer.end(metadata)
+
+
 def read(path: str | Path) -> tuple[dict[str, Rows], dict[str, str]]:
     """(the tensors, the metadata) of a file. Values are read when they are asked for, from the file as it is now: it
     may be replaced or removed meanwhile.
 
     Raises TensorFileError if the file cannot be read, is torn, or has numbers that NumPy lacks; the tensors' pieces
     raise it if the file is written to."""
-    if Path(path).exists() and not Path(path).is_file():  # a folder, or a device that one could read forever
-        raise TensorFileError(f"{path}: not a regular file")
     size = 0
     try:
-        file = _File(path)
-        size = file.known.st_size
+        file = Parts(path, TensorFileError)
+        size = file.size
         with safe_open(file.name(), "np"):  # raises if the header is not a whole and consistent one
             length = int.from_bytes(file.read(0, 8), "little")
         header = json.loads(file.read(8, length))
+    except TensorFileError:
+        raise
     except OSError as error:
         raise TensorFileError(f"{path}: {error.strerror or error}") from error
     except (SafetensorError, ValueError, RecursionError) as error:
@@ -90,35 +101,7 @@ def read(path: str | Path) -> tuple[dict[str, Rows], dict[str, str]]:
     return {name: _rows(file, name, entry, 8 + length) for name, entry in header.items()}, metadata
 
 
-class _File:
-    """A file that stays open as long as one of its tensors may be read."""
-
-    def __init__(self, path: str | Path) -> None:
-        self.path = path
-        self.handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.known = os.fstat(self.handle)
-
-    def __del__(self) -> None:
-        if hasattr(self, "handle"):
-            os.close(self.handle)
-
-    def name(self) -> str:
-        """A name of the open file for the library, also if the path has become another file's."""
-        mine = f"/proc/self/fd/{self.handle}"
-        return mine if os.path.exists(mine) else str(self.path)
-
-    def read(self, at: int, size: int) -> bytes:
-        """These bytes. Raises TensorFileError if the file has been written to since it was opened."""
-        found = b""
-        while len(found) < size and (more := os.pread(self.handle, size - len(found), at + len(found))):
-            found += more
-        now = os.fstat(self.handle)
-        if len(found) < size or (now.st_size, now.st_mtime_ns) != (self.known.st_size, self.known.st_mtime_ns):
-            raise TensorFileError(f"{self.path}: changed while it was read")
-        return found
-
-
-def _rows(file: _File, name: str, entry: Mapping[str, Any], begin: int) -> Rows:
+def _rows(file: Parts, name: str, entry: Mapping[str, Any], begin: int) -> Rows:
     if entry["dtype"] not in TYPES:
         what = f"{name} holds {entry['dtype']} numbers, which NumPy lacks; convert it to F32"
         raise TensorFileError(f"{file.path}: {what}")

@@ -18,14 +18,12 @@ from minidnn.zoo.cifar10 import Cifar10Full, Cifar10Quick
 from minidnn.zoo.densenet import DenseNet121
 from minidnn.zoo.googlenet import GoogLeNet, VdnnGoogLeNet
 from minidnn.zoo.inception import InceptionV3, InceptionV4
-from minidnn.zoo.mnist import Autoencoder, Siamese
 from minidnn.zoo.mobilenet import MobileNetV1, MobileNetV2
 from minidnn.zoo.pieces import NoSuchModel
 from minidnn.zoo.resnet import ResNet18, ResNet50, ResNet152, residual_blocks, resnet, superneurons_resnet
 from minidnn.zoo.segmentation import FCN32s, UNet
 from minidnn.zoo.squeezenet import SqueezeNet
 from minidnn.zoo.vgg import VGG16, VGG19, deep_vgg
-from minidnn.zoo.vit import ViTSmall
 from minidnn.zoo.wide_resnet import wide_resnet
 
 __all__ = [
@@ -36,7 +34,7 @@ __all__ = [
 WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # nets with a file in models/
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
-    SqueezeNet, MobileNetV1, MobileNetV2, Siamese, Autoencoder, FCN32s, UNet, ViTSmall,
+    SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name
 # families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)
@@ -101,7 +99,7 @@ def load(source: str | Path, batch: int | None = None) -> Net:
     found = find(source, batch)
     if isinstance(found, Net):
         return found if batch is None else found.with_batch(batch)
-    return Net.from_yaml(found, batch)
+    return Net.from_file(found, batch)
 
 
 def family(word: str) -> str:
@@ -117,7 +115,8 @@ def _missing(path: Path) -> str:
     """The error message for a path that is no file and no name, with a suggestion."""
     if not path.name:  # "", ".", "/"
         return f"{path}: not a file; name a model file, or one of {', '.join(known())}"
-    beside = [str(path.with_name(p.name)) for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
+    there = path.parent.iterdir() if path.parent.is_dir() else ()
+    beside = [str(path.with_name(p.name)) for p in there if p.suffix in (".yaml", ".prototxt", ".caffemodel")]
     files = [name for stem in names() for name in (stem, f"models/{stem}.yaml")]
     hint = near(str(path), [*beside, *files, *known()]) or f"; there are {', '.join(known())}"
     return f"there is no file or model {path}{hint}"

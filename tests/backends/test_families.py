@@ -28,8 +28,10 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
 }
 TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
 HOSTS = {"samples": "the host itself transforms samples for a device in its memory"}
-RARE = ("move", "gather", "distance")
-RARE = dict.fromkeys(RARE, "native/ has all of it; without a compiler the reference's kernels run")
+RARE = dict.fromkeys(
+    ("move", "gather", "rules", "distance", "broadcast", "resize"),
+    "native/ has all of it; without a compiler the reference's kernels run",
+)
 LACKS = {  # package -> family -> why it has no file
     "cpu.onednn": HOSTS
     | dict.fromkeys(("bias", "pooling", "activation", "dropout", "join"), "native/ has all of it, or uncompiled/")
@@ -38,10 +40,10 @@ LACKS = {  # package -> family -> why it has no file
     "cpu.uncompiled": HOSTS | RARE | dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
 }
 OTHERS = {  # folder -> its files that are no family's
-    "reference": {"device", "each", "kernels"},
+    "reference": {"channels", "device", "each", "kernels"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
-    "cpu.native": {"binding", "copy", "sources", "implicit_gemm", "winograd"},
+    "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
     "cpu.uncompiled": set(),
     "cuda": {
         "api", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe", "reduction",
@@ -49,7 +51,10 @@ OTHERS = {  # folder -> its files that are no family's
     },
 }  # fmt: skip
 SOURCES = {  # pattern of sources -> families without one, and those of other names
-    "cpu/native/*.c": ({"samples", "convolution"}, {"copy", "implicit_gemm", "winograd3", "winograd5"}),
+    "cpu/native/*.c": (
+        {"samples", "convolution"},
+        {"copy", "depthwise", "depthwise_filter", "implicit_gemm", "winograd3", "winograd5"},
+    ),
     "cuda/kernels/*.cu": ({"convolution", "inner_product", "bias"}, {"reduction"}),  # by cuDNN, and in reduction.cu
 }
 

@@ -190,7 +190,7 @@ def test_what_there_is_no_time_for_is_said_and_done_the_next_time(tmp_path):
 
 def zoo_net(name: str, batch: int) -> Net:
     found = zoo.find(name, batch)
-    return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+    return found if isinstance(found, Net) else Net.from_file(found, batch)
 
 
 # ---- it notices what is wrong
@@ -422,7 +422,7 @@ def test_weights_that_stay_are_noticed(monkeypatch):
     """Equal bytes of nets that learn nothing would show nothing."""
     device = fake_device()
     monkeypatch.setattr(policies, "feed", lambda machine, k: None)  # so the rate of learning is none
-    net = Net.from_yaml(NET_FILES / "lenet.yaml")
+    net = Net.from_file(NET_FILES / "lenet.yaml")
     with pytest.raises(Wrong, match=r"learned nothing|not finite"):
         policies.trained(net, device, "liveness:m", estimate(device), None, False)
 
@@ -477,7 +477,7 @@ def test_its_modes_compute_the_same(net):
     from benchmarks.nets import RATE, TRAIN, batch_of
     from benchmarks.peer import Peer, Trainer, first_weights
 
-    loaded = Net.from_yaml(NET_FILES / f"{net}.yaml")
+    loaded = Net.from_file(NET_FILES / f"{net}.yaml")
     graph, weights = loaded.graph("TRAIN"), first_weights(loaded)
     batch = {t.name: v for t, v in batch_of(programs(loaded, TRAIN, ("TRAIN",))["TRAIN"]).items()}
     found = {}

@@ -7,13 +7,14 @@ import threading
 import numpy as np
 import pytest
 
-from minidnn.data import digits, mnist, npz, open_loader, parse, shapes
+from minidnn.data import digits, mnist, npz, open_loader, parse, shapes, transform
 from minidnn.data.dataset import Arrays, DataError
 from minidnn.data.loader import Loader
 from minidnn.data.random import below, permutation, words
 from minidnn.data.synthetic import Synthetic
 from minidnn.data.transform import Transform
 from minidnn.schema.sources import DataParameter, TransformationParameter
+from minidnn.schema.wire import sized, varint
 
 
 def numbered(n=10, shape=(1, 4, 4)):
@@ -192,6 +193,43 @@ class TestTransform:
             Transform(mean=(1, 2)).shape((3, 6, 6))
         with pytest.raises(DataError, match="need images"):
             Transform(mirror=True).shape((8,))
+        with pytest.raises(DataError, match=r"a mean of shape \(1, 2, 2\), a sample is \(3, 6, 6\)"):
+            Transform(image=np.zeros((1, 2, 2), np.float32)).shape((3, 6, 6))
+        with pytest.raises(DataError, match="need images"):
+            Transform(image=np.zeros((1, 2, 2), np.float32)).shape((8,))
+
+    def test_a_mean_image_is_subtracted_at_each_pixel_s_own_place(self):
+        image = np.arange(3 * 36, dtype=np.float32).reshape(3, 6, 6)
+        numbers = np.arange(len(self.images))
+        plain, minus = Transform(crop=4, seed=3), Transform(crop=4, image=image, scale=0.5, seed=3)
+        windows = plain.windows((3, 6, 6), numbers)
+        means = np.stack([image[:, r : r + 4, c : c + 4] for r, c, _ in windows])
+        assert np.array_equal(minus(self.images, numbers), (plain(self.images, numbers) - means) * np.float32(0.5))
+        assert np.array_equal(Transform(image=image)(self.images, numbers), self.images.astype(np.float32) - image)
+
+
+class TestMeanFile:
+    def param(self, path) -> TransformationParameter:
+        return TransformationParameter(mean_file=str(path))
+
+    def test_of_caffe_and_of_numpy(self, tmp_path):
+        image = np.random.default_rng(0).standard_normal((3, 2, 2)).astype(np.float32)
+        shape = b"".join(varint(i << 3) + varint(n) for i, n in enumerate((1, 3, 2, 2), 1))
+        (tmp_path / "m.binaryproto").write_bytes(shape + sized(5, image.tobytes()))
+        np.save(tmp_path / "m.npy", image)
+        for name in ("m.binaryproto", "m.npy"):
+            assert np.array_equal(transform(self.param(tmp_path / name), "TEST").image, image)
+
+    @pytest.mark.parametrize("name", ["none.binaryproto", "bad.binaryproto", "empty.binaryproto", "none.npy"])
+    def test_bad_ones_are_refused_by_their_name(self, tmp_path, name):
+        (tmp_path / "bad.binaryproto").write_bytes(b"\xff\xff")
+        (tmp_path / "empty.binaryproto").write_bytes(b"")
+        with pytest.raises(DataError, match=name):
+            transform(self.param(tmp_path / name), "TEST")
+
+    def test_both_means_are_refused(self):
+        with pytest.raises(ValueError, match="expected mean_file or mean_value, got both"):
+            TransformationParameter(mean_file="a", mean_value=(1.0,))
 
 
 class TestLoader:

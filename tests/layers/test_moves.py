@@ -71,8 +71,8 @@ layer:
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("type: Slice, top: [b, c], slice_param: {axis: 1, slice_dim: 1}", "axis, or slice_dim, Caffe's old name"),
-        ("type: Concat, top: b, concat_param: {axis: 1, concat_dim: 1}", "axis, or concat_dim, Caffe's old name of it"),
+        ("type: Slice, top: [b, c], slice_param: {axis: 1, slice_dim: 1}", "axis and slice_dim, its old name"),
+        ("type: Concat, top: b, concat_param: {axis: 1, concat_dim: 1}", "axis and concat_dim, its old name"),
         ("type: Convolution, top: b, convolution_param: {kernel_size: 3}",
          r"5:\d+: layer\[it\].convolution_param.num_output: required, but not given"),
         ("type: Tile, top: b", r"tile_param.tiles: required, but not given"),
@@ -82,13 +82,6 @@ layer:
 def test_files_that_are_wrong(text, message):
     with pytest.raises(InvalidFile, match=message):
         Net.from_text(FILE % text)
-
-
-def test_old_names_of_the_axis():
-    cut = layer("type: Slice, bottom: a, top: [b, c], slice_param: {slice_dim: 2}")
-    assert cut.shapes([(2, 3, 4)]) == [(2, 3, 2)] * 2
-    joined = layer("type: Concat, bottom: [a, b], top: c, concat_param: {concat_dim: 2}")
-    assert joined.shapes([(2, 3, 4)] * 2) == [(2, 3, 8)]
 
 
 def test_a_part_without_a_gradient_is_zero():

@@ -35,6 +35,18 @@ def test_bit_identical_to_baseline(device, net, policy):
     assert [name for name in want if want[name] != got[name]] == []
 
 
+@pytest.mark.parametrize("policy", ["vdnn_all:m", "layrub:m", "recompute_all:m", "sqrt_n:m"])
+def test_every_function_of_elements_is_bit_identical_to_baseline(policy):
+    """Under the smallest budget, on a net with each type of activation."""
+    with pytest.raises(BudgetError) as refused:
+        train("activations", "cpu", policy, budget=1)
+    want, losses, algorithms = baseline("activations", "cpu", "m")
+    smallest = refused.value.smallest
+    got, got_losses, got_algorithms = train("activations", "cpu", policy, debug=True, delays=2e-3, budget=smallest)
+    assert got_algorithms == algorithms, "compared with the same algorithms"
+    assert got_losses == losses and got == want
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("net", SMALL_NETS)
 @pytest.mark.parametrize(("device", "policy"), [("reference", "liveness:m"), ("cpu", "layrub:m")])

@@ -157,7 +157,7 @@ class TestTwoWays:
     def test_from_a_file_and_from_a_message(self, tmp_path):
         path = tmp_path / "lenet.yaml"
         path.write_text(LENET)
-        assert minidnn.load(path) == Net.from_yaml(str(path)) == LeNet() == Net.from_parameter(LeNet().parameter)
+        assert minidnn.load(path) == Net.from_file(str(path)) == LeNet() == Net.from_parameter(LeNet().parameter)
         assert minidnn.load(path, batch=2).graph("TRAIN")["conv1"].tops[0].tensor.shape == (2, 20, 6, 6)
 
     @pytest.mark.parametrize("batch", [0, -1, True, 1.5])
@@ -606,3 +606,19 @@ class TestFillers:
         np.testing.assert_allclose(x, np.broadcast_to(np.outer(line, line), (2, 1, 4, 4)), rtol=1e-6)
         with pytest.raises(ShapeError, match=r"conv1.w: a bilinear filler needs square kernels .*\(2, 1, 3, 4\)"):
             self.draw(type="bilinear", shape=(2, 1, 3, 4))
+
+
+def test_without_data_a_layer_gives_images_of_its_crop_size(tmp_path):
+    """As `plan --gpu` needs them of a Caffe user's file, whose database is elsewhere."""
+    text = """
+    layer:
+    - {name: data, type: Data, top: [data, label], data_param: {source: examples/train_lmdb, batch_size: 4},
+       transform_param: {crop_size: 27, mean_value: [104, 117, 123], mean_file: mean.binaryproto}}
+    - {name: digits, type: Data, top: d, data_param: {source: digits, batch_size: 4}, transform_param: {crop_size: 7}}
+    """
+    net, replaced = Net.from_text(text.replace(", mean_value: [104, 117, 123]", "")).without_data()
+    assert replaced == {"examples/train_lmdb": "3x27x27"}
+    assert net.graph("TRAIN").layers[0].tops[0].tensor.shape == (4, 3, 27, 27)
+    assert net.layers[1].data_param.source == "digits"
+    here = Net.from_text("layer: {name: d, type: Data, top: d, data_param: {source: digits, batch_size: 4}}")
+    assert here.without_data() == (here, {})

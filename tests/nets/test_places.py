@@ -9,7 +9,7 @@ import pytest
 
 from minidnn.cli.main import main
 from minidnn.errors import BadInput
-from minidnn.programs.build import programs
+from minidnn.programs.build import named, programs
 from minidnn.training.feeds import Feeds
 from minidnn.training.solver_file import phases, train_spec, understand
 from tests.support.broken_files import as_solver, broken
@@ -29,10 +29,10 @@ def refused(text: str, where) -> list[str]:
     """The lines of the error of this file; none if it is not refused."""
     (where / "f.yaml").write_text(text, encoding="utf-8")
     try:
-        net, test_net, p = understand("f.yaml")
-        programs(net, None if p is None else train_spec(p, 1), phases(p), test_net=test_net)
-        for phase in phases(p):
-            Feeds((test_net if phase == "TEST" and test_net else net).graph(phase)).close()
+        net, tests, p = understand("f.yaml")
+        programs(net, None if p is None else train_spec(p, 1), phases(tests), tests=tests)
+        for one, phase in named(net, phases(tests), tests).values():
+            Feeds(one.graph(phase)).close()
     except BadInput as error:
         return str(error).split("\n")
     return []

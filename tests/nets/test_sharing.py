@@ -164,7 +164,7 @@ def test_a_test_net_that_shares_otherwise_is_refused():
     test = Net.from_text(f"layer:\n{DATA}{text}{ip('b', 'a', '[]')}{end}")
     made = Net.from_text(f"layer:\n{DATA}{text}{ip('b', 'a')}{end}")
     with pytest.raises(ShapeError, match=r"layer 'b': its w is b\.w in phase TEST, but a\.w in phase TRAIN"):
-        minidnn.Session(made, phases=("TRAIN", "TEST"), test_net=test)
+        minidnn.Session(made, phases=("TRAIN", "TEST"), tests=[test])
 
 
 # ---- the promise

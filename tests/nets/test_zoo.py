@@ -23,7 +23,7 @@ NETS = [name for name in zoo.names() if not name.endswith("_solver")]
 
 def net(name: str, batch: int | None = None) -> Net:
     found = zoo.find(name, batch)
-    return found if isinstance(found, Net) else Net.from_yaml(found, batch)
+    return found if isinstance(found, Net) else Net.from_file(found, batch)
 
 
 def learnable(name: str) -> int:
@@ -78,6 +78,7 @@ def test_solvers_name_a_net_that_is_there(name):
         ("squeezenet", 1_235_496),  # v1.1
         ("mobilenet_v1", 4_231_976),
         ("mobilenet_v2", 3_504_872),
+        ("unet", 31_030_658),  # of two classes, with the biases of its transposed convolutions
         ("densenet121", 7_978_856),
         ("inception_v3", 23_834_568),
         ("inception_v4", 42_679_816),
@@ -214,11 +215,11 @@ def test_what_joins_carry(name, tops, joins):
 @pytest.mark.parametrize("name", [*zoo.MADE, "resnet34", "resnet56", "wrn_28_10", "wrn_8_256"])
 def test_made_nets_resolve_in_both_phases(name):
     made = net(name)
-    small = name.startswith(("wrn", "resnet56"))
+    classes = {"fcn32s": 21, "unet": 2}.get(name, 10 if name.startswith(("wrn", "resnet56", "cifar10")) else 1000)
     for phase in ("TRAIN", "TEST"):
         graph = made.graph(phase)
         scores = [n.bottoms[0] for n in graph.layers if n.layer.type == "SoftmaxWithLoss"][-1]
-        assert scores.tensor.shape[1] == (10 if small else 1000)
+        assert scores.tensor.shape[1] == classes
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ def test_onnxruntime_computes_the_same(written):
 def test_what_was_written_is_read_again(written):
     net, weights, path, x = written
     again, found = read(path, batch=3)
-    (ours,) = outputs(again, found, x).values()
+    ours = outputs(again, found, x)["prob"]
     np.testing.assert_allclose(ours, outputs(net, weights, x)["prob"], rtol=1e-5, atol=1e-7)
 
 

@@ -161,15 +161,25 @@ def test_the_gradient_of_a_sum_is_shared_not_copied():
     assert "conv.add_relu0.y.grad: sum.y.grad relu0.y.grad.conv -> relu0.y.grad" in backward
 
 
-def test_a_relu_reads_the_dropout_that_overwrites_it():
-    drop = "- {name: drop, type: Dropout, bottom: conv, top: TOP}\n- {name: pool, type: Pooling, bottom: TOP,"
+@pytest.mark.parametrize("kind", ["Dropout", "TanH"])
+def test_a_relu_reads_what_overwrites_it_and_keeps_its_signs(kind):
+    over = f"- {{name: over, type: {kind}, bottom: conv, top: TOP}}\n- {{name: pool, type: Pooling, bottom: TOP,"
     inside, beside = (
-        differentiate(graph(CHAIN.replace("- {name: pool, type: Pooling, bottom: conv,", drop.replace("TOP", top))))
+        differentiate(graph(CHAIN.replace("- {name: pool, type: Pooling, bottom: conv,", over.replace("TOP", top))))
         for top in ("conv", "d")
     )
-    assert "relu.backward: drop.y relu.y.grad -> conv.y.grad" in lines(inside, Pass.BACKWARD)
+    assert "relu.backward: over.y relu.y.grad -> conv.y.grad" in lines(inside, Pass.BACKWARD)
     assert "relu.backward: relu.y relu.y.grad -> conv.y.grad" in lines(beside, Pass.BACKWARD)
-    assert "iteration" in {t.name for t in inside.inputs}
+    assert ("iteration" in {t.name for t in inside.inputs}) == (kind == "Dropout")
+
+
+def test_no_gradient_flows_through_a_threshold():
+    """Nor does one from a forced gradient of the data: what is below has no backward."""
+    step = CHAIN.replace("type: ReLU, bottom: conv, top: conv", "type: Threshold, bottom: conv, top: conv")
+    assert step != CHAIN
+    for head in ("name: net", "name: net\nforce_backward: true"):
+        found = names(differentiate(graph(step, head=head), train=SPEC), Pass.BACKWARD)
+        assert not [n for n in found if n.startswith(("conv", "relu"))] and "ip.backward_filter" in found
 
 
 def test_several_losses():

@@ -30,7 +30,7 @@ def several(op: Op) -> bool:
 
 
 def loaded(name: str) -> Net:
-    return load(NET_FILES / f"{name}.yaml") if name in (*SMALL_NETS, "lenet") else Net.from_yaml(find(name, 8), 8)
+    return load(NET_FILES / f"{name}.yaml") if name in (*SMALL_NETS, "lenet") else Net.from_file(find(name, 8), 8)
 
 
 def apart(name: str, format: str = "float32", **spec) -> Program:

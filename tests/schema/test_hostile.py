@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from minidnn.schema.document import DEPTH, LISTED, VALUES, InvalidFile, dump, parse
+from minidnn.schema.document import DEPTH, LISTED, VALUES, InvalidFile
+from minidnn.schema.yaml import dump, parse
 
 PAIRS = list(zip("abcdefgh", "bcdefghi", strict=True))
 BOMB = "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n"

@@ -49,6 +49,13 @@ def test_rows_are_what_costs_say_and_the_plan_takes(policy, chosen):
     assert found["chosen"] == found["fastest" if chosen == "fast" else "least"]
 
 
+def test_a_deconvolution_s_passes_are_named_as_its_own(capsys):
+    """Its forward is the kind of a convolution's backward_data."""
+    rows = answer(capsys, str(NET_FILES / "images.yaml"), "--gpu", "titan_x")["rows"]
+    of = [(r["op"], r["pass"]) for r in rows if r["layer"] == "up"]
+    assert of == [(f"up.{name}", name) for name in ("forward", "backward_filter", "backward_data")]
+
+
 def test_of_a_simulated_gpu(capsys):
     lean, quick = (
         answer(capsys, "vgg16", "--gpu", "titan_x", "--policy", policy) for policy in ("liveness:m", "liveness:p")

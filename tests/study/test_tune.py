@@ -71,7 +71,7 @@ def test_equal_rates_prefer_the_smaller_batch():
 
 def test_on_a_network():
     """AlexNet on a K40: swapping begins where liveness no longer fits, and what is best is planned and proved."""
-    net = Net.from_yaml(find("alexnet"))
+    net = Net.from_file(find("alexnet"))
 
     def make(batch):
         return tuple(programs(net.with_batch(batch), None, ("TRAIN",)).values())
@@ -124,7 +124,7 @@ def test_a_ring_by_hand():
 
 
 def test_gradients_are_as_large_as_weights():
-    (program,) = programs(Net.from_yaml(find("lenet"), 1), None, ("TRAIN",)).values()
+    (program,) = programs(Net.from_file(find("lenet"), 1), None, ("TRAIN",)).values()
     assert gradient_bytes(program) == 4 * 431_080
 
 

@@ -99,6 +99,10 @@ class TestRates:
             ({"lr_policy": "sigmoid", "gamma": -0.1, "stepsize": 50}, 50, 0.05),
             ({"lr_policy": "sigmoid", "gamma": -0.1, "stepsize": 50}, 60, 0.1 / (1 + math.e)),
             ({"lr_policy": "sigmoid", "gamma": -1e5, "stepsize": 50}, 60, 0.0),
+            ({"lr_policy": "cosine", "max_iter": 100}, 0, 0.1),
+            ({"lr_policy": "cosine", "max_iter": 100}, 50, 0.05),
+            ({"lr_policy": "cosine", "max_iter": 110, "rampup_interval": 10}, 60, 0.05),
+            ({"lr_policy": "cosine", "max_iter": 100}, 120, 0.0),
             ({"lr_policy": "fixed", "rampup_interval": 10}, 0, 0.0),
             ({"lr_policy": "fixed", "rampup_interval": 10, "rampup_lr": 0.02}, 0, 0.02),
             ({"lr_policy": "fixed", "rampup_interval": 10, "rampup_lr": 0.02}, 5, 0.06),
@@ -664,7 +668,7 @@ class TestCommands:
         assert main(["train", "solver.yaml"]) == 2
         assert "minidnn: solver.yaml:2:6: net: there is no net modl.yaml" in capsys.readouterr().err
 
-    @pytest.mark.parametrize("text", ["test_iter: [6, 6]", 'snapshot_prefix: "a\\0b"'])
+    @pytest.mark.parametrize("text", ["net: nowhere.yaml", 'snapshot_prefix: "a\\0b"'])
     def test_what_the_schema_lets_through_has_its_place_too(self, case, capsys, text):
         lines = (case / "solver.yaml").read_text().splitlines()
         lines = [text if line.startswith(text.split(":")[0]) else line for line in lines]

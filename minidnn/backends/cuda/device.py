@@ -17,6 +17,7 @@ from minidnn.backends.choice import chosen
 from minidnn.backends.cuda import (
     activation,
     bias,
+    broadcast,
     convolution,
     distance,
     dropout,
@@ -29,6 +30,8 @@ from minidnn.backends.cuda import (
     move,
     normalization,
     pooling,
+    resize,
+    rules,
     samples,
     update,
 )
@@ -49,6 +52,8 @@ KINDS = {
     **pooling.KINDS,
     **activation.KINDS,
     **normalization.KINDS,
+    **broadcast.KINDS,
+    **resize.KINDS,
     **lrn.KINDS,
     **dropout.KINDS,
     **elementwise.KINDS,
@@ -57,6 +62,7 @@ KINDS = {
     **gather.KINDS,
     **loss.KINDS,
     **distance.KINDS,
+    **rules.KINDS,
     **update.KINDS,
 }
 # kind -> f(cudnn, op) -> its recipes, best first, by cuDNN

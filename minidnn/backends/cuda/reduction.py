@@ -1,5 +1,5 @@
-"""Sums by channel (kernels/reduction.cu), for bias.py and normalization.py. They take two stages in one
-launch, with the sums of chunks in the workspace between them, or one stage if there is only one chunk."""
+"""Sums by channel (kernels/reduction.cu), for bias.py, normalization.py and activation.py. They take two stages
+in one launch, with the sums of chunks in the workspace between them, or one stage if there is only one chunk."""
 
 from __future__ import annotations
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from minidnn.backends.reference.activation import passed
+from minidnn.backends.reference.channels import other_axes
 
 
 def backward_bias(a, reads, writes):
     """db[c] = the sum of dy over all axes but the channels'."""
     (dy,), (db,) = reads, writes
-    db[...] = dy.sum(axis=tuple(k for k in range(dy.ndim) if k != 1))
+    db[...] = dy.sum(axis=other_axes(dy))
 
 
 def relu_backward_bias(a, reads, writes):

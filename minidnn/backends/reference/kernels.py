@@ -10,6 +10,7 @@ import numpy as np
 from minidnn.backends.reference import (
     activation,
     bias,
+    broadcast,
     convolution,
     distance,
     dropout,
@@ -22,6 +23,8 @@ from minidnn.backends.reference import (
     move,
     normalization,
     pooling,
+    resize,
+    rules,
     samples,
     update,
 )
@@ -36,6 +39,8 @@ KERNELS: dict[str, Kernel] = {
     **pooling.KINDS,
     **activation.KINDS,
     **normalization.KINDS,
+    **broadcast.KINDS,
+    **resize.KINDS,
     **lrn.KINDS,
     **dropout.KINDS,
     **elementwise.KINDS,
@@ -44,5 +49,6 @@ KERNELS: dict[str, Kernel] = {
     **gather.KINDS,
     **loss.KINDS,
     **distance.KINDS,
+    **rules.KINDS,
     **update.KINDS,
 }

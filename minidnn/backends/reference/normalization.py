@@ -6,18 +6,8 @@ import numpy as np
 
 from minidnn.backends.reference.activation import passed, rectified
 from minidnn.backends.reference.bias import backward_bias
+from minidnn.backends.reference.channels import other_axes, per_channel
 from minidnn.backends.reference.each import each
-
-
-def per_channel(v, x):
-    """v (C,) in a shape that broadcasts over x (N, C, ...)."""
-    return v.reshape(1, -1, *(1,) * (x.ndim - 2))
-
-
-def other_axes(x):
-    """All axes of x (N, C, ...) but the channels'."""
-    return tuple(k for k in range(x.ndim) if k != 1)
-
 
 # ---- BatchNorm
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends.reference.each import each
+from minidnn.backends.reference.rules import counts, gradient
 
 
 def accumulate(a, reads, writes):
@@ -56,16 +57,12 @@ def sgd(a, reads, writes):
     factor (clip) is not finite, nothing changes either: the step does not count.
     """
     w, dw, rate, objective, *rest = reads
-    if not np.isfinite(objective[0]) or (a.clipped and not np.isfinite(rest[-1][0])):
+    if not counts(objective, rest[-1:] if a.clipped else ()):
         return
-    number = w.dtype.type
-    g = dw * rest.pop()[0] if a.clipped else dw
-    g = g * number(a.scale)
-    if a.decay:
-        g = g + number(a.decay) * (w if a.regularization == "L2" else np.sign(w))
-    step = (rate[0] * number(a.lr_mult)) * g
+    g = gradient(a, w, dw, [rest.pop()] if a.clipped else ())
+    step = (rate[0] * w.dtype.type(a.lr_mult)) * g
     if rest:
-        step = number(a.momentum) * rest[0] + step
+        step = w.dtype.type(a.momentum) * rest[0] + step
         writes[1][...] = step
     np.subtract(w, step, out=writes[0])
 

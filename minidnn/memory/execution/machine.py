@@ -7,7 +7,7 @@ arena is one allocation, the host's part another. Nothing is allocated, looked u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
@@ -226,12 +226,14 @@ class Machine:
         trace: bool = False,
         check: bool = False,
         again: bool = False,
+        observe: Callable[[Tensor, np.ndarray], object] | None = None,
         meanwhile: Callable[[], object] | None = None,
     ) -> Trace | None:
         """Replay one step of the named program on the inputs written for it; `again`: on the inputs of its last step.
 
         trace: time every instruction, and return the trace
         check: raise NotFinite at the first op whose float results are not all finite; this leaves the step unfinished
+        observe: called with each float result, in logical order, as soon as its op has ended; it may not keep the array
         meanwhile: called once this step's inputs are fixed; it may start a thread that writes the next ones
         """
         self.settle()
@@ -243,7 +245,12 @@ class Machine:
         bound = self._with_inputs(loaded)
         if trace:
             return _trace(loaded.schedule, *self.runtime.run_timed(bound))
-        self.runtime.run(bound, after=(lambda i: self._check(loaded.schedule, i)) if check else None)
+        after: Callable[[int], object] | None = None
+        if check:
+            after = partial(self._check, loaded.schedule)
+        elif observe is not None:
+            after = partial(self._show, loaded.schedule, observe)
+        self.runtime.run(bound, after=after)
         return None
 
     def launch(self, name: str = "TRAIN", meanwhile: Callable[[], object] | None = None) -> None:
@@ -291,14 +298,23 @@ class Machine:
             self._landed = loaded
         return loaded.bound[self._turn]
 
-    def _check(self, schedule: Schedule, i: int) -> None:
+    def _results(self, schedule: Schedule, i: int) -> Iterator[tuple[Op, Tensor, np.ndarray]]:
+        """The float results of the instruction, if it is an op, in logical order."""
         x = schedule.instructions[i]
-        if isinstance(x, Compute):
-            for s in x.writes:
-                if floating(s.tensor.dtype):
-                    values = self.device.array(self.runtime.read(self._bytes(schedule, s)), s.tensor)
-                    if not np.isfinite(values).all():
-                        raise NotFinite(x.op, s.tensor)
+        if not isinstance(x, Compute):
+            return
+        for s in x.writes:
+            if floating(s.tensor.dtype):
+                yield x.op, s.tensor, self.device.array(self.runtime.read(self._bytes(schedule, s)), s.tensor)
+
+    def _check(self, schedule: Schedule, i: int) -> None:
+        for op, tensor, values in self._results(schedule, i):
+            if not np.isfinite(values).all():
+                raise NotFinite(op, tensor)
+
+    def _show(self, schedule: Schedule, observe: Callable[[Tensor, np.ndarray], object], i: int) -> None:
+        for _, tensor, values in self._results(schedule, i):
+            observe(tensor, values)
 
     # ---- values
 

@@ -12,10 +12,11 @@ Learning on Many-Core Architectures", ACM TACO 15(3), 2018).
                 gradient, and all gradients of maps lie in blocks.
 
 As in the authors' code, a layer here is a main layer with the layers attached to it. These work on its output element
-by element or channel by channel (BatchNorm, Scale, ReLU, Dropout). Tensors that layers keep for themselves travel like
-maps, in blocks of their own. They are ReLU's mask, a pool's index, and BatchNorm's and Scale's copies if the memory
-facts have them. The workspaces of BatchNorm and Scale share one scratch buffer. Parameters, their gradients and the
-workspaces of other layers are not optimized. The gradients of parameters are held for the whole step, as in Caffe.
+by element or channel by channel (BatchNorm, Scale, Dropout, ReLU and the other activations). Tensors that layers keep
+for themselves travel like maps, in blocks of their own. They are ReLU's mask, a pool's index, and BatchNorm's and
+Scale's copies if the memory facts have them. The workspaces of BatchNorm and Scale share one scratch buffer.
+Parameters, their gradients and the workspaces of other layers are not optimized. The gradients of parameters are held
+for the whole step, as in Caffe.
 
 Where the paper is silent we read it so:
 

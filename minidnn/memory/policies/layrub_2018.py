@@ -83,7 +83,7 @@ def _branches(program: Program) -> dict[Tensor, int]:
     added: dict[Tensor, list[Tensor]] = {}  # {sum: the gradients of which it is the sum}
     inner: set[Tensor] = set()
     for op in program.ops:
-        if op.kind == "gradient.add":
+        if op.kind == "gradient.add" and op.writes[0].role is Role.GRADIENT:  # not of weights that layers share
             terms = [x for t in op.reads for x in added.get(t, [t])]
             inner.update(t for t in op.reads if t in added)
             added[op.writes[0]] = terms

@@ -20,7 +20,8 @@ from minidnn.memory.schedule import Buffer
 from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
 
 MAPS = frozenset({Role.INPUT, Role.ACTIVATION})
-ATTACHED = ("batch_norm", "scale", "relu", "dropout", "identity")  # families attached to the main layer before them
+# families attached to the main layer before them
+ATTACHED = ("batch_norm", "scale", "relu", "unary", "prelu", "dropout", "identity")
 SCRATCH = ("batch_norm", "scale")  # families whose workspaces share one buffer
 SMALL = 64  # a kept tensor of less than 1/64 of its op's largest (BatchNorm's means) stays
 

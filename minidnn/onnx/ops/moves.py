@@ -136,7 +136,7 @@ def gather(r: Reader, node: Node) -> None:
     axis = node.get("axis", 0)
     if table is not None and table.ndim == 2 and axis == 0:
         message = {"num_output": table.shape[1], "input_dim": table.shape[0], "bias_term": False}
-        top = r.layer("Embed", [r.blob(node.inputs[1])], [table], name=node.name, embed_param=message)
+        top = r.layer("Embed", [r.blob(node.inputs[1], whole=True)], [table], name=node.name, embed_param=message)
         r.gives(node, top)
         return
     index = r.constant(node.inputs[1], "index")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from minidnn.onnx.ops.common import even, image
@@ -73,12 +75,17 @@ def resize(r: Reader, node: Node) -> None:
     rounding = node.get("nearest_mode", "round_prefer_floor")
     if mode == "nearest" and grown and exact and _squares(place, rounding, to[2] // h):
         r.gives(node, r.layer("Upsample", [x], name=node.name, upsample_param={"scale": to[2] // h}))
-    elif mode == "linear" and place == "align_corners" and not node.get("exclude_outside", 0):
+    elif mode == "linear" and place == "align_corners" and (scales is None or _whole(scales, r.shapes[x])):
         r.gives(node, r.layer("Interp", [x], name=node.name, interp_param={"height": to[2], "width": to[3]}))
     else:
         raise Refused(
             f"mode {mode} with {place}: minidnn has nearest by one whole factor, and linear with align_corners"
         )
+
+
+def _whole(scales: np.ndarray, shape: Sequence[int]) -> bool:
+    """Whether the scales give whole lengths: others are rounded, and the corners then lie between pixels."""
+    return all(float(s) * n == int(float(s) * n) for s, n in zip(scales, shape, strict=True))
 
 
 def _squares(place: str, rounding: str, factor: int) -> bool:

@@ -10,6 +10,7 @@ from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import (
     activation,
     bias,
+    broadcast,
     distance,
     dropout,
     elementwise,
@@ -19,6 +20,7 @@ from minidnn.backends.cpu.native import (
     lrn,
     move,
     pooling,
+    resize,
     update,
 )
 from minidnn.backends.cpu.native.binding import NAME
@@ -27,7 +29,9 @@ from tests.support.cpu_kinds import close, spoiled
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, expected, guarded, place, run
 
 ALL = list(examples())
-FAMILIES = (activation, bias, distance, dropout, elementwise, gather, join, loss, lrn, move, pooling, update)
+FAMILIES = (
+    activation, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, move, pooling, resize, update,
+)  # fmt: skip
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 
 

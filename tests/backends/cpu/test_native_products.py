@@ -12,7 +12,7 @@ import pytest
 
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.device import LAST
-from minidnn.backends.cpu.native import convolution, implicit_gemm, inner_product, winograd
+from minidnn.backends.cpu.native import convolution, depthwise, implicit_gemm, inner_product, winograd
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Algorithm, Op
 from tests.support.op_examples import Example, Maker, attrs, compiled, examples, guarded, run
@@ -184,6 +184,33 @@ def test_backward_filter_of_1x1_is_a_product(one, geometry):
         if e.op.kind == "convolution.backward_filter":
             assert one.algorithms(e.op)[0].name == convolution.GEMM
             near_and_the_same_on_any_threads(convolution.of_pixels, one, e, want)
+
+
+DEPTHWISE = [  # n, c, (h, w), kernel, stride, pad, dilation: fewer channels than lanes, rests of vectors and of tiles
+    (2, 3, (5, 4), (3, 3), (1, 1), (1, 1), (1, 1)),
+    (2, 32, (9, 7), (3, 3), (1, 1), (1, 1), (1, 1)),
+    (1, 40, (7, 9), (3, 3), (2, 2), (1, 1), (1, 1)),
+    (3, 17, (8, 6), (3, 3), (2, 1), (0, 2), (1, 1)),
+    (2, 24, (3, 2), (3, 3), (1, 1), (1, 1), (1, 1)),
+    (1, 9, (11, 13), (3, 3), (1, 2), (2, 2), (2, 2)),
+    (1, 21, (9, 8), (4, 4), (2, 2), (1, 1), (1, 1)),
+    (1, 33, (10, 12), (5, 2), (3, 4), (4, 1), (1, 3)),
+    (2, 2, (1, 1), (1, 1), (2, 2), (0, 0), (1, 1)),
+    (2, 16, (64, 40), (3, 3), (1, 1), (1, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("geometry", DEPTHWISE, ids=str)
+def test_a_filter_per_channel_has_one_algorithm_near_to_float64_and_the_same_for_any_number_of_threads(one, geometry):
+    n, c, size, *window = geometry
+    for e, want in convolutions(Maker(11), n, c, size, c, *window, c):
+        assert [a.name for a in one.algorithms(e.op)] == ["native"]
+        near_and_the_same_on_any_threads(depthwise.recipes, one, e, want)
+
+
+def test_several_filters_per_channel_are_no_depthwise_convolution(one):
+    for e, _ in convolutions(Maker(12), 2, 4, (6, 6), 8, (3, 3), (1, 1), (1, 1), (1, 1), 4):
+        assert "native" not in [a.name for a in one.algorithms(e.op)]
 
 
 FIVES = [  # n, c, (h, w), outputs, pad, group: images of one tile and less, odd channels, sizes that no tile divides

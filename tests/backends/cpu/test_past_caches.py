@@ -50,6 +50,11 @@ def examples() -> Iterator[Example]:
     a = attrs(kernel=(3, 3), stride=(1, 1), pad=(1, 1), dilation=(1, 1), group=2)
     few, weights = m.normal(n, 8, h, w), m.normal(c, 4, 3, 3)
     yield m.example("convolution.forward_relu", [few, weights, m.normal(c)], [SHAPE], a)
+    for stride in (1, 2):
+        a = attrs(kernel=(3, 3), stride=(stride, stride), pad=(1, 1), dilation=(1, 1), group=c)
+        dy, weights = m.normal(n, c, h // stride, w // stride), m.normal(c, 1, 3, 3)
+        yield m.example("convolution.backward_data", [weights, dy], [SHAPE], a, note=f"stride {stride}")
+    yield m.example("convolution.forward", [x, weights], [SHAPE], attrs(**{**vars(a), "stride": (1, 1)}))
     yield m.example("inner_product.backward_data", [m.normal(9, 1 << 16), m.normal(17, 9)], [(17, 1 << 16)])
 
 

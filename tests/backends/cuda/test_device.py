@@ -109,7 +109,7 @@ def test_no_range_stays_open_after_an_error_and_there_are_none_without_the_optio
     assert not without.api.ranges and without.api.replays
 
 
-@pytest.mark.parametrize("net", quick_are(["lenet"], SMALL_NETS))
+@pytest.mark.parametrize("net", quick_are(["lenet", "activations"], [*SMALL_NETS, "activations"]))
 def test_trains_as_the_reference_does(net):
     from minidnn.backends.reference import ReferenceDevice
 

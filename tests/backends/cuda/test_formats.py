@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minidnn.backends.cuda import activation, dropout, elementwise, gather, join, move, pooling
+from minidnn.backends.cuda import activation, dropout, elementwise, gather, join, move, pooling, resize
 from minidnn.backends.reference import KERNELS
 from minidnn.program import Tensor
 from tests.support.cuda import host as cuda_host
@@ -25,27 +25,42 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::RuntimeWarning"),
 ]
 
-KINDS = sorted(k for module in (activation, dropout, elementwise, gather, join, move, pooling) for k in module.KINDS)
+KINDS = [activation, dropout, elementwise, gather, join, move, pooling, resize]
+KINDS = sorted(k for module in KINDS for k in module.KINDS)
+KINDS += ["broadcast.multiply", "broadcast.add"]
+KINDS.remove("prelu.backward_filter")  # a sum: test_reductions.py
 KINDS += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
+FROM_BOTTOMS = {  # kind -> what stays float32 where the factor or the constant is not learned, but a bottom
+    "broadcast.multiply": ("r2",),
+    "broadcast.add": (),
+    "broadcast.sum": (),
+    "broadcast.sum_products": (),
+}
 ALL: dict[str, list[Example]] = defaultdict(list)
 for _e in all_examples():
     floats = any(t.dtype == "float32" for t in _e.op.tensors)
-    if _e.op.kind in KINDS and floats and sum(t.size for t in _e.op.tensors) < 1 << 16:
+    kinds = (*KINDS, *FROM_BOTTOMS)
+    if _e.op.kind in kinds and floats and sum(t.size for t in _e.op.tensors) < 1 << 16:
         ALL[_e.op.kind].append(_e)
 FLOAT = {  # kind -> what stays float32, of its reads and writes
     "gradient.accumulate": ("r0",),
     "gradient.fill": ("r0",),
+    "broadcast.multiply": ("r1", "r2"),  # as they are learned
+    "broadcast.add": ("r1",),
     "scale.forward": ("r1", "r2"),
     "scale.backward_data": ("r0",),
+    "prelu.forward": ("r1",),
+    "prelu.backward_data": ("r1",),
     "cast.forward": ("r0",),
     "cast.backward": ("w0",),  # scaled: ("r0", "r1")
 }
 
 
-def stored(e: Example, storage: str) -> tuple[Example, Example]:
-    """(the example in that format, the same numbers as float32)"""
+def stored(e: Example, storage: str, stay: tuple[str, ...] | None = None) -> tuple[Example, Example]:
+    """(the example in that format, the same numbers as float32). `stay`: what stays float32, if not FLOAT's"""
     floats = ("r0", "r1") if e.op.kind == "cast.backward" and len(e.op.reads) > 1 else FLOAT.get(e.op.kind, ())
     floats = tuple(t.name for t in e.op.reads) if e.op.kind == "cast.forward_each" else floats
+    floats = floats if stay is None else stay
     kept = [t for t in e.op.tensors if t.dtype != "float32" or t.name in floats]
     names = {t: t if t in kept else Tensor(t.name, t.shape, DTYPE[storage]) for t in e.op.tensors}
     op = replace(
@@ -79,6 +94,21 @@ def test_sixteen_bits(storage, kind):
                     exact = np.array_equal(g, narrow(w, storage))
                     close = np.abs(widen(g, storage) - w) <= limit
                     assert exact or (not e.exact and close.all()), f"{e.name}: {t.name}, in place: {together}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FROM_BOTTOMS)
+@pytest.mark.parametrize("storage", ["bf16", "fp16"])
+def test_a_factor_may_be_of_the_net_s_format_or_float32_and_a_sum_too(storage, kind):
+    device = HostCuda(storage=storage)
+    for e in ALL[kind]:
+        for stay in (FROM_BOTTOMS[kind], ("w0",) if "sum" in kind else FLOAT[kind]):
+            narrowed, same = stored(e, storage, stay)
+            (want,), (algorithm,) = expected(KERNELS, same), device.algorithms(narrowed.op)
+            (got,) = run(device, narrowed, algorithm)
+            spacing = 1e-5 if "w0" in stay else SPACING[storage]
+            wide = got if "w0" in stay else widen(got, storage)
+            assert np.abs(wide - want).max() <= spacing * max(float(np.abs(want).max()), 1), f"{e.name}: {stay}"
 
 
 @pytest.mark.parametrize("storage", ["bf16", "fp16"])

@@ -10,7 +10,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minidnn.backends.cuda import activation, dropout, elementwise, gather, join, move, pooling, samples
+from minidnn.backends.cuda import (
+    activation,
+    broadcast,
+    dropout,
+    elementwise,
+    gather,
+    join,
+    move,
+    pooling,
+    resize,
+    samples,
+)
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.cuda.recipe import Execute, Launch, Space, divisor, plain
 from minidnn.backends.reference import KERNELS
@@ -34,6 +45,7 @@ TOLERANCE = 2e-5  # of the largest value: sums of a few thousand products in flo
 # the reference is not: a sum in another order may say NaN instead of infinity, or overflow elsewhere.)
 ALIKE = ("relu", "gradient.a", "gradient.sum", "identity", "eltwise", "scale", "pooling.forward", "concat", "flatten")
 ALIKE += ("dropout", "crop", "permute", "tile.forward", "im2col", "batch_reindex")
+ALIKE += ("unary", "prelu.forward", "prelu.backward_data")
 
 
 @pytest.fixture(scope="module")
@@ -94,8 +106,9 @@ def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falli
 
 
 # Kinds all of whose kernels stride over the grid: any number of blocks does. (Others give each block its share.)
-STRIDING = [activation, dropout, elementwise, gather, join, move, pooling, samples]
+STRIDING = [activation, broadcast, dropout, elementwise, gather, join, move, pooling, resize, samples]
 STRIDING = sorted(k for module in STRIDING for k in module.KINDS)
+STRIDING.remove("prelu.backward_filter")
 STRIDING += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
 STRIDING += ["sgd.update", "sgd.update_each", "batch_norm.statistics", "batch_norm.statistics_each"]
 

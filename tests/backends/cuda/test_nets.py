@@ -21,12 +21,20 @@ pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to co
 
 PARTS = ("forward", "forward_relu", "backward_filter", "backward_data")
 CUDNN = {f"{layer}.{part}" for layer in ("convolution", "inner_product") for part in PARTS}
-BATCHES = {"alexnet": 256, "vgg19": 256, "googlenet": 128, "resnet50": 256, "resnet152": 32, "digits_lenet": 64}
+BATCHES = {
+    "alexnet": 256,
+    "unet": 2,
+    "vgg19": 256,
+    "googlenet": 128,
+    "resnet50": 256,
+    "resnet152": 32,
+    "digits_lenet": 64,
+}
 
 
 def ops(name: str, batch: int, phase: str, train: TrainSpec | None, format: str = "float32") -> tuple[Op, ...]:
     found = zoo.find(name, batch)
-    net = found if isinstance(found, Net) else Net.from_yaml(found, batch)
+    net = found if isinstance(found, Net) else Net.from_file(found, batch)
     return fused(differentiate(net.graph(phase, format=format), train=train), as_cuda).ops
 
 

@@ -345,6 +345,7 @@ STORED = {  # kind -> the reads and the writes that are
     "inner_product.backward_bias": ([0], [0]),
     "scale.backward_bias": ([0], []),
     "scale.backward_filter": ([0, 1], []),
+    "prelu.backward_filter": ([0, 1], []),
     "relu.backward_bias": ([0, 1], [0, 1]),
     "relu.backward_bias_slice": ([0, 1], [0, 1]),
     "lrn.forward": ([0], [0]),

@@ -37,7 +37,7 @@ def card(name: str) -> str:
 
 @lru_cache
 def net() -> Program:
-    return programs(Net.from_yaml(NET_FILES / "lenet.yaml"), None, ["TRAIN"])["TRAIN"]
+    return programs(Net.from_file(NET_FILES / "lenet.yaml"), None, ["TRAIN"])["TRAIN"]
 
 
 @st.composite

@@ -39,7 +39,7 @@ def check(data: bytes, folder: Path) -> bool:
     if ended.code and not all(word in ended.err + ended.out for word in OTHER_REASONS):
         readable(ended.err, FILE)
     try:
-        net = Net.from_yaml(path)
+        net = Net.from_file(path)
     except BadInput:
         if not ended.code:
             raise Fault("the command accepts a net that Python refuses") from None

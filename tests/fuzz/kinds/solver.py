@@ -29,11 +29,13 @@ RATES = [
     {"lr_policy": "fixed"}, {"lr_policy": "step", "gamma": 0.5, "stepsize": 2}, {"lr_policy": "exp", "gamma": 0.99},
     {"lr_policy": "inv", "gamma": 1e-4, "power": 0.75}, {"lr_policy": "multistep", "gamma": 0.1, "stepvalue": [3, 6]},
     {"lr_policy": "poly", "power": 2.0}, {"lr_policy": "sigmoid", "gamma": -0.1, "stepsize": 5},
+    {"lr_policy": "cosine"},
 ]  # fmt: skip
 MORE: list[dict[str, Any]] = [
     {"momentum": 0.9}, {"weight_decay": 5e-4}, {"weight_decay": 0.1, "regularization_type": "L1"}, {"iter_size": 2},
     {"clip_gradients": 1.0}, {"test_iter": 1, "test_interval": 2}, {"test_initialization": False}, {"display": 1},
     {"average_loss": 3}, {"snapshot": 2}, {"snapshot_prefix": "out/x"}, {"random_seed": 3}, {"type": "SGD"},
+    {"type": "Nesterov"}, {"type": "Adam", "momentum": 0.9}, {"type": "AdaGrad"}, {"type": "LARS"}, {"type": "LAMB"},
     {"solver_mode": "CPU"}, {"rampup_interval": 3, "rampup_lr": 0.001}, {"test_state": {"stage": "deploy"}},
     {"train_state": {"level": 1, "stage": ["a", "b"]}}, {"test_net": "net.yaml", "test_iter": 1},
 ]  # fmt: skip

@@ -29,7 +29,7 @@ def files(draw: Any) -> bytes:
 def check(data: bytes, folder: Path) -> bool:
     path = folder / "net.yaml"
     path.write_bytes(data)
-    net = Net.from_yaml(path)
+    net = Net.from_file(path)
     chance = crc32(data)
     policies = [name for name in EVERY if name.endswith(":m")]
     policy, device = policies[chance % len(policies)], "reference" if chance % 4 == 0 else "cpu"

@@ -23,8 +23,8 @@ ROWS = {
         ["concat.backward: x0 -> y0 y1", "concat.forward: dy0 dy1 -> dx0"],
         lambda x, p: tuple(x.split([1, 3], 1)),
     ),
-    "slice, in equal parts, by the old name of the axis": Row(
-        "type: Slice, bottom: a, top: [b, c, d], slice_param: {slice_dim: 0}", [(6, 3)], [(2, 3)] * 3,
+    "slice, in equal parts": Row(
+        "type: Slice, bottom: a, top: [b, c, d], slice_param: {axis: 0}", [(6, 3)], [(2, 3)] * 3,
         ["concat.backward: x0 -> y0 y1 y2", "concat.forward: dy0 dy1 dy2 -> dx0"],
         lambda x, p: tuple(x.split(2)),
     ),

@@ -262,7 +262,8 @@ def any_shape(random, most=5):
 
 
 def convolution(random):
-    group, c, o = sizes(random, (1, 3), (1, 3), (1, 3))
+    alone = bool(random.integers(2))  # each channel has a group of its own
+    group, c, o = sizes(random, (1, 20), (1, 1), (1, 2)) if alone else sizes(random, (1, 3), (1, 3), (1, 3))
     k, s, d, p = (sizes(random, (1, most), (1, most)) for most in (4, 3, 2, 3))
     h, w = (max(1, d[i] * (k[i] - 1) + 1 - 2 * p[i]) + int(random.integers(0, 6)) for i in range(2))
     bias = bool(random.integers(2))

@@ -28,7 +28,7 @@ from tests.support.trains import train
 
 def zoo(name, batch):
     found = model(name, batch)
-    net = found if isinstance(found, Net) else Net.from_yaml(found, batch)
+    net = found if isinstance(found, Net) else Net.from_file(found, batch)
     return programs(net, None, ("TRAIN",))["TRAIN"]
 
 
@@ -176,7 +176,7 @@ def test_refusal_names_the_smallest_budget_that_works():
 
 
 def test_a_program_without_backward_moves_nothing():
-    net = Net.from_yaml(model("lenet"), 4)
+    net = Net.from_file(model("lenet"), 4)
     program = programs(net, None, ("TRAIN", "TEST"))["TEST"]
     assert find("accudnn:m")(program, costs(), 1).trips == ()
 

@@ -27,7 +27,7 @@ TITAN = profile("titan_x")
 
 
 def lowered(name, batch=None):
-    return tuple(programs(Net.from_yaml(NET_FILES / f"{name}.yaml", batch), None, ("TRAIN", "TEST")).values())
+    return tuple(programs(Net.from_file(NET_FILES / f"{name}.yaml", batch), None, ("TRAIN", "TEST")).values())
 
 
 @pytest.fixture

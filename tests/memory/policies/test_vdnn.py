@@ -23,7 +23,7 @@ from tests.support.schedules import positions
 
 
 def small_net(name: str) -> Program:
-    return programs(Net.from_yaml(NET_FILES / f"{name}.yaml"), None, ("TRAIN",))["TRAIN"]
+    return programs(Net.from_file(NET_FILES / f"{name}.yaml"), None, ("TRAIN",))["TRAIN"]
 
 
 def trips(program: Program, policy: str) -> dict[str, tuple[str, str, str, str]]:

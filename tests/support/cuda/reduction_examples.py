@@ -67,6 +67,8 @@ def sums(m: Maker) -> Iterator[Example]:
         for kind in ("convolution", "inner_product", "scale"):
             yield m.example(f"{kind}.backward_bias", [dy], [(c,)])
         yield m.example("scale.backward_filter", [x, dy], [(c,)])
+        for slopes in (c, 1):
+            yield m.example("prelu.backward_filter", [x - 2, dy], [(slopes,)])
         yield m.example("relu.backward_bias", [np.maximum(x - 2, 0), dy], [shape, (c,)], inplace=[(1, 0)])
         a = attrs(eps=1e-4, fraction=0.9, count=count)
         mean, variance, factor = x.mean(real), x.var(real) + np.float32(0.01), np.float32([3.5])

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tests.support.op_examples.activations import activations
 from tests.support.op_examples.distances import labelled, pairs, pointwise, softened
 from tests.support.op_examples.elements import dropouts, elementwise, sums
+from tests.support.op_examples.images import broadcasts, depthwise, resizes
 from tests.support.op_examples.losses import losses, objectives
 from tests.support.op_examples.maker import (
     Example,
@@ -27,15 +29,18 @@ from tests.support.op_examples.mixed import channels, fused
 from tests.support.op_examples.moves import gathers, joins, moves, samples, slices
 from tests.support.op_examples.normalizations import normalizations, scaled
 from tests.support.op_examples.products import convolutions, products
-from tests.support.op_examples.updates import several, updates
+from tests.support.op_examples.updates import rules, several, updates
 from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
-# Each has random numbers of its own: a new one changes no other's.
-OWN = (samples, slices, moves, gathers, objectives, pointwise, labelled, pairs, softened)
+# each has random numbers of its own: a new one changes no other's
+OWN = (
+    samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
+    labelled, pairs, softened,
+)  # fmt: skip
 
 
 def examples(seed: int = 0) -> Iterator[Example]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 
 import numpy as np
 
@@ -31,6 +32,55 @@ def updates(m: Maker) -> Iterator[Example]:
         a = attrs(threshold=threshold, period=5, most=2.0**24, least=2.0**-24)
         reads = [np.float32([1024, good]), np.float32([0.5]), *dws]
         yield m.example("gradient.unscale", reads, [0, (1,)], a, note=f"threshold {threshold}, {good} good steps")
+
+
+RULES = {  # rule -> (its numbers, how many numbers of history, whether it reads the iteration)
+    "nesterov": ((0.9,), 1, False),
+    "adagrad": ((1e-8,), 1, False),
+    "rmsprop": ((0.98, 1e-8), 1, False),
+    "adadelta": ((0.95, 1e-6), 2, False),
+    "adam": ((0.9, 0.999, 1e-8), 2, True),
+    "adamw": ((0.9, 0.999, 1e-8), 2, True),
+}
+
+
+def rules(m: Maker) -> Iterator[Example]:
+    """Updates of the other optimizers."""
+    rate, finite = np.float32([0.1]), np.float32([1.0])
+    cases = list(product((0.0, 0.01), ("L2", "L1"), (False, True), (0, 9)))
+    for shape in [(7,), (5, 3, 3, 3), (70001,)]:
+        for (rule, (numbers, count, counted)), (decay, how, clipped, iteration) in product(RULES.items(), cases):
+            if (how == "L1" and (rule == "adamw" or not decay)) or (iteration and not counted):
+                continue
+            a = _rule(numbers, decay, how, clipped)
+            objective = np.float32([np.nan]) if clipped and decay and how == "L2" else finite
+            history = [m.normal(*shape) if rule == "nesterov" else m.normal(*shape) ** 2 for _ in range(count)]
+            reads = [m.normal(*shape), m.normal(*shape), rate, objective, *history]
+            reads += [np.array([iteration])] if counted else []
+            reads += [np.float32([0.7])] if clipped else []
+            note = f"{how} {decay} clipped {clipped} iteration {iteration} objective {objective[0]}"
+            yield m.example(f"{rule}.update", reads, [0, *range(4, 4 + count)], a, note=note)
+        for adapted, clipped, objective in product((False, True), (False, True), (1.0, np.nan)):
+            w, dw, clip = m.normal(*shape), m.normal(*shape), [np.float32([0.7])] if clipped else []
+            o, note = np.float32([objective]), f"adapted {adapted} clipped {clipped} objective {objective}"
+            own = _rule((0.9, 0.001), 0.01, "L2", clipped)
+            a = attrs(rule=own, adapted=adapted)
+            yield m.example("lars.ratio", [w, dw, o, *clip], [(1,)], a, note=note)
+            ratio = np.float32([0.3 if adapted else 0.0])
+            yield m.example(
+                "lars.update", [w, dw, rate, finite, m.normal(*shape), ratio, *clip], [0, 4], own, note=note
+            )
+            own = _rule((0.9, 0.999, 1e-6), 0.01, "L2", clipped)
+            a, moments, t = attrs(rule=own, adapted=adapted), [m.normal(*shape), m.normal(*shape) ** 2], np.array([3])
+            yield m.example("lamb.ratio", [w, dw, o, *moments, t, *clip], [3, 4, (1,)], a, note=note)
+            yield m.example("lamb.update", [w, rate, *moments, t, ratio], [0], own, note=note)
+    a, w = attrs(rule=_rule((0.9, 0.001), 0.0, "L2", False), adapted=True), m.normal(3, 4)
+    yield m.example("lars.ratio", [0 * w, w, finite], [(1,)], a, note="a weight of zeros")
+
+
+def _rule(numbers, decay, regularization, clipped):
+    return attrs(numbers=numbers, decay=decay, regularization=regularization, lr_mult=2.0, scale=0.5, clipped=clipped,
+                 every=2)  # fmt: skip
 
 
 def several(m: Maker) -> Iterator[Example]:

@@ -12,6 +12,7 @@ A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor t
 from minidnn.backends.cpu.native import (
     activation,
     bias,
+    broadcast,
     convolution,
     distance,
     dropout,
@@ -24,6 +25,8 @@ from minidnn.backends.cpu.native import (
     move,
     normalization,
     pooling,
+    resize,
+    rules,
     update,
 )
 from minidnn.backends.cpu.native.binding import NAME, Native, Recipes
@@ -34,6 +37,8 @@ FIRST = {
     **pooling.FIRST,
     **activation.FIRST,
     **normalization.FIRST,
+    **broadcast.FIRST,
+    **resize.FIRST,
     **lrn.FIRST,
     **dropout.FIRST,
     **elementwise.FIRST,
@@ -42,6 +47,7 @@ FIRST = {
     **gather.FIRST,
     **loss.FIRST,
     **distance.FIRST,
+    **rules.FIRST,
     **update.FIRST,
 }
 MORE = {**convolution.MORE, **inner_product.MORE}

@@ -1,40 +1,19 @@
 /* Bias gradients, alone or fused with a ReLU's backward before them. The gradient of dy, a matrix of rows x channels in
- * memory, is the sum of its rows. The rows are cut into pieces. Each piece is summed to a row of the workspace, then
- * these rows are summed in their order. The pieces depend on sizes alone.
+ * memory, is the sum of its rows, in pieces (columns.h).
  *
  * The ReLU's y and dy may each be a slice of a wider matrix. Its rows lie `y_pitch` or `dy_pitch` elements apart.
  */
+#include "columns.h"
 #include "mirrored.h"
-#include "pieces.h"
 
 typedef struct {
     int64_t rows, c, y_pitch, dy_pitch, threads;
 } Geometry;
 MIRRORED(bias, Geometry)
 
-enum { MOST = 64 };         /* most pieces */
-enum { LEAST = 1 << 15 };   /* least elements of a piece; the last may have fewer */
 enum { AT_ONCE = 1 << 14 }; /* elements that go through the ReLU before they are summed: they stay in a near cache */
 
-static int64_t rows_of_piece(const Geometry *g) {
-    const int64_t by_number = up(g->rows, MOST) / MOST, by_size = up(LEAST, g->c) / g->c;
-    return by_number > by_size ? by_number : by_size;
-}
-
-static int64_t pieces(const Geometry *g) { return up(g->rows, rows_of_piece(g)) / rows_of_piece(g); }
-
-int64_t bias_bytes(const Geometry *g) { return 4 * pieces(g) * g->c; }
-
-/* sum += the rows of x. Four rows are added at a time, one from each quarter of x: memory serves four streams faster
- * than one, and fewer roundings follow one another. */
-static void add_rows(int64_t rows, int64_t c, const float *restrict x, float *restrict sum) {
-    const int64_t quarter = rows / 4, apart = quarter * c;
-    for (int64_t r = 0; r < quarter; r++, x += c)
-        for (int64_t i = 0; i < c; i++) sum[i] += (x[i] + x[apart + i]) + (x[2 * apart + i] + x[3 * apart + i]);
-    x += 3 * apart;
-    for (int64_t r = 4 * quarter; r < rows; r++, x += c)
-        for (int64_t i = 0; i < c; i++) sum[i] += x[i];
-}
+int64_t bias_bytes(const Geometry *g) { return 4 * pieces_of(g->rows, g->c) * g->c; }
 
 /* dx = dy where y > 0, elsewhere 0 (vector.h). */
 static void rectify(int64_t n, const float *y, const float *dy, float *dx) {
@@ -66,7 +45,7 @@ static void piece(const Geometry *g, int64_t rows, const float *y, const float *
 }
 
 static void sum_up(const Geometry *g, const float *y, const float *dy, float *dx, float *db, float *workspace) {
-    const int64_t step = rows_of_piece(g), count = pieces(g);
+    const int64_t step = rows_of_piece(g->rows, g->c), count = pieces_of(g->rows, g->c);
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (g->rows * g->c > ALONE)
     for (int64_t k = 0; k < count; k++) {
         const int64_t at = k * step;

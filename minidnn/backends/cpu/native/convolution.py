@@ -1,10 +1,11 @@
-"""Convolution in three ways: Winograd's (winograd.py), implicit GEMM (implicit_gemm.py), and for the filter gradient of
-1x1 one matrix product, summed over pixels. Each is offered before oneDNN's if it pays, else after.
+"""Convolution in four ways: Winograd's (winograd.py), implicit GEMM (implicit_gemm.py), for the filter gradient of 1x1
+one matrix product, summed over pixels, and for one filter per channel a way of its own (depthwise.py), which replaces
+all others. Each of the others is offered before oneDNN's if it pays, else after.
 """
 
 from __future__ import annotations
 
-from minidnn.backends.cpu.native import implicit_gemm, winograd
+from minidnn.backends.cpu.native import depthwise, implicit_gemm, winograd
 from minidnn.backends.cpu.native.binding import Native
 from minidnn.backends.cpu.native.inner_product import product
 from minidnn.backends.cpu.recipe import Recipe
@@ -30,12 +31,16 @@ def of_pixels(native: Native, op: Op) -> list[Recipe]:
 
 def first(native: Native, op: Op) -> list[Recipe]:
     """The recipes to offer before oneDNN's."""
+    if depthwise.pays(op):
+        return depthwise.recipes(native, op)
     found = [r for way in (winograd, implicit_gemm) if way.pays(op) for r in way.recipes(native, op)]
     return found + of_pixels(native, op)
 
 
 def more(native: Native, op: Op) -> list[Recipe]:
     """The recipes to offer after oneDNN's."""
+    if depthwise.pays(op):
+        return []
     return [r for way in (implicit_gemm, winograd) if not way.pays(op) for r in way.recipes(native, op)]
 
 

@@ -9,6 +9,7 @@
 #include <math.h>
 
 #include "bytes.h"
+#include "channels.h"
 #include "mirrored.h"
 #include "pieces.h"
 
@@ -48,20 +49,6 @@ ALWAYS void store_places(void *index, int64_t i, bits places, int64_t n, const i
     narrowed(some, places);
     memcpy((uint8_t *)index + i, some, n);
 }
-
-/* Calls f(..., first channel, vectors, lanes of each) until all channels are done. A remainder after whole vectors is
- * done by one more vector that begins earlier and repeats a few channels. Only if there are fewer channels than lanes
- * are they loaded one by one. */
-#define ALL_CHANNELS(f, ...)                                                            \
-    do {                                                                                \
-        const int64_t all_ = g->c;                                                      \
-        int64_t c_ = 0;                                                                 \
-        for (; c_ + 4 * LANES <= all_; c_ += 4 * LANES) f(__VA_ARGS__, c_, 4, LANES);   \
-        for (; c_ + 2 * LANES <= all_; c_ += 2 * LANES) f(__VA_ARGS__, c_, 2, LANES);   \
-        for (; c_ + LANES <= all_; c_ += LANES) f(__VA_ARGS__, c_, 1, LANES);           \
-        if (c_ < all_ && all_ >= LANES) f(__VA_ARGS__, all_ - LANES, 1, LANES);         \
-        if (all_ < LANES) f(__VA_ARGS__, 0, 1, all_);                                   \
-    } while (0)
 
 /* A window on its image. It begins at (row, column), perhaps outside of the image; its part on the image is rows [top,
  * bottom) and columns [left, right). */
@@ -112,9 +99,9 @@ static void maxima(const Geometry *given, const float *x, float *y, void *index,
         const Window o = window(g, row, column);
         const int64_t at = (line * g->ow + column) * g->c;
         if (g->wide)
-            ALL_CHANNELS(maximum, g, image, o, y, index, at, 1);
+            ALL_CHANNELS(4, g->c, maximum, g, image, o, y, index, at, 1);
         else
-            ALL_CHANNELS(maximum, g, image, o, y, index, at, 0);
+            ALL_CHANNELS(4, g->c, maximum, g, image, o, y, index, at, 0);
     }
 }
 
@@ -142,7 +129,7 @@ static void averages(const Geometry *given, const float *x, float *y, int64_t li
     for (int64_t column = 0; column < g->ow; column++) {
         const Window o = window(g, row, column);
         const float count = (float)places(g, row, column);
-        ALL_CHANNELS(average, g, image, o, count, y + (line * g->ow + column) * g->c);
+        ALL_CHANNELS(4, g->c, average, g, image, o, count, y + (line * g->ow + column) * g->c);
     }
 }
 
@@ -199,11 +186,11 @@ static void line_from_maxima(const Geometry *given, const void *index, const flo
         if (column) columns = stepped(columns, column, g->pw, g->kw, g->sw, g->ow);
         float *to = dx + (line * g->w + column) * g->c;
         if (g->wide)
-            ALL_CHANNELS(from_maxima, g, index, y, dy, image, rows, columns, row, column, past, to, 1);
+            ALL_CHANNELS(4, g->c, from_maxima, g, index, y, dy, image, rows, columns, row, column, past, to, 1);
         else if (y)
-            ALL_CHANNELS(from_maxima, g, index, y, dy, image, rows, columns, row, column, past, to, 0);
+            ALL_CHANNELS(4, g->c, from_maxima, g, index, y, dy, image, rows, columns, row, column, past, to, 0);
         else
-            ALL_CHANNELS(from_maxima, g, index, NULL, dy, image, rows, columns, row, column, past, to, 0);
+            ALL_CHANNELS(4, g->c, from_maxima, g, index, NULL, dy, image, rows, columns, row, column, past, to, 0);
     }
 }
 
@@ -242,11 +229,11 @@ static void line_to_maxima(const Geometry *given, const void *index, const float
         const Window o = window(g, line % g->oh, column);
         const int64_t at = (line * g->ow + column) * g->c;
         if (g->wide)
-            ALL_CHANNELS(to_maximum, g, index, y, dy, at, o, past, image, 1);
+            ALL_CHANNELS(4, g->c, to_maximum, g, index, y, dy, at, o, past, image, 1);
         else if (y)
-            ALL_CHANNELS(to_maximum, g, index, y, dy, at, o, past, image, 0);
+            ALL_CHANNELS(4, g->c, to_maximum, g, index, y, dy, at, o, past, image, 0);
         else
-            ALL_CHANNELS(to_maximum, g, index, NULL, dy, at, o, past, image, 0);
+            ALL_CHANNELS(4, g->c, to_maximum, g, index, NULL, dy, at, o, past, image, 0);
     }
 }
 
@@ -287,9 +274,9 @@ static void line_from_averages(const Geometry *given, const float *dy, float *dx
         if (column) columns = stepped(columns, column, g->pw, g->kw, g->sw, g->ow);
         float *to = dx + (line * g->w + column) * g->c;
         if (places(g, rows.last, columns.last) == g->kh * g->kw)
-            ALL_CHANNELS(from_averages, g, dy, image, rows, columns, to, 1);
+            ALL_CHANNELS(4, g->c, from_averages, g, dy, image, rows, columns, to, 1);
         else
-            ALL_CHANNELS(from_averages, g, dy, image, rows, columns, to, 0);
+            ALL_CHANNELS(4, g->c, from_averages, g, dy, image, rows, columns, to, 0);
     }
 }
 

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native import rules
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
 from minidnn.program import Op
-
-REGULARIZATIONS = {None: 0, "L1": 1, "L2": 2}
 
 
 class Geometry(Mirrored):
@@ -36,7 +35,7 @@ class Norm(Mirrored):
 def sgd_update(native: Native, op: Op) -> list[Recipe]:
     """One recipe for w dw rate objective (h) (clip) -> w (h)."""
     a = op.attrs
-    regularization = REGULARIZATIONS[a.regularization if a.decay else None]
+    regularization = rules.REGULARIZATIONS[a.regularization if a.decay else None]
     g = Geometry(op.reads[0].size, native.threads, regularization, a.decay, a.momentum, a.scale, a.lr_mult)
     run = native.function("update_sgd")
 

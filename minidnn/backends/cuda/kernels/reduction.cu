@@ -1,5 +1,6 @@
-// Sums by channel, for two families. `bias` uses the sums of dy, and the sums of a ReLU's dx, taken while dx is
-// computed. `normalization` uses the sum of x * dy, which is Scale's gamma gradient.
+// Sums by channel, for three families. `bias` uses the sums of dy, and the sums of a ReLU's dx, taken while dx is
+// computed. `normalization` uses the sum of x * dy, which is Scale's gamma gradient. `activation` uses that sum where x
+// is not positive, which is PReLU's slope gradient.
 //
 // The first stage sums chunks of items, and the second sums the chunks' sums; one chunk needs no second stage. One launch
 // makes both, and both add in an order that depends on shapes alone. The sums are stored as T, or by kernels with
@@ -19,7 +20,7 @@ struct Sum {
     }
 };
 
-template <int V>
+template <int V, bool FALLING>  // FALLING: only where x is not positive
 struct SumOfProducts {
     const T *x, *dy;
 
@@ -28,7 +29,7 @@ struct SumOfProducts {
         Pack<V> a, b;
         get(x, i, a);
         get(dy, i, b);
-        for (int v = 0; v < V; v++) sum[0][v] += a.at[v] * b.at[v];
+        for (int v = 0; v < V; v++) sum[0][v] += FALLING && a.at[v] > 0 ? 0 : a.at[v] * b.at[v];
     }
 };
 
@@ -152,7 +153,11 @@ __device__ inline void sums(const Columns& g, Add add, float* partial, S* out, f
     }                                                                                                             \
     extern "C" __global__ void sum_products##name##_##V(const T* x, const T* dy, float* partial, S* dw, COLUMNS) { \
         __shared__ float shared[V * COLUMN_BLOCK];                                                                \
-        sums<V>(COLUMNS_GIVEN, SumOfProducts<V>{x, dy}, partial, dw, shared);                                     \
+        sums<V>(COLUMNS_GIVEN, SumOfProducts<V, false>{x, dy}, partial, dw, shared);                              \
+    }                                                                                                             \
+    extern "C" __global__ void sum_falling##name##_##V(const T* x, const T* dy, float* partial, S* dw, COLUMNS) { \
+        __shared__ float shared[V * COLUMN_BLOCK];                                                                \
+        sums<V>(COLUMNS_GIVEN, SumOfProducts<V, true>{x, dy}, partial, dw, shared);                               \
     }                                                                                                             \
     extern "C" __global__ void rectified_sum##name##_##V(const T* y, const T* dy, T* dx, float* partial, S* db,   \
                                                          COLUMNS) {                                               \

@@ -1,0 +1,78 @@
+/* The functions of one element: y = f(x), and the slope f'(x) by what backward reads. That is x or y, as READS in
+ * layers/unary.py says; `linear` reads neither. `k` are the function's numbers.
+ */
+#pragma once
+#include "transcendental.h"
+
+#define VALUE(name) ALWAYS wide name##_value(wide x, const double *k)
+#define SLOPE(name, of) ALWAYS wide name##_slope(wide of, const double *k)
+
+#define FUNCTIONS(DO)                                                                                       \
+    DO(sigmoid) DO(tanh) DO(elu) DO(elu_falling) DO(abs) DO(linear) DO(square) DO(power) DO(exp) DO(log) \
+    DO(bnll) DO(clip) DO(swish) DO(gelu) DO(gelu_tanh)
+
+ALWAYS wide positive(wide v, wide a, wide b) { return pick(v > 0, a, b); }
+
+VALUE(sigmoid) { return logistic(x); }
+SLOPE(sigmoid, y) { return y * (1 - y); }
+
+VALUE(tanh) { return hyperbolic_tangent(x); }
+SLOPE(tanh, y) { return 1 - y * y; }
+
+VALUE(elu) { return positive(x, x, k[0] * exponential_less_one(x)); }
+SLOPE(elu, y) { return positive(y, all(1), y + k[0]); }
+VALUE(elu_falling) { return elu_value(x, k); }
+SLOPE(elu_falling, x) { return positive(x, all(1), k[0] * exponential(x)); }
+
+VALUE(abs) { return absolute(x); }
+SLOPE(abs, x) { return positive(x, all(1), pick(x < 0, all(-1), x)); }
+
+/* k: scale and shift; of `power` also the power, and of `log` a factor of the result */
+ALWAYS wide scaled(wide x, const double *k) { return k[0] * x + k[1]; }
+VALUE(linear) { return scaled(x, k); }
+SLOPE(linear, unread) { return all(k[0]); }
+VALUE(square) { return scaled(x, k) * scaled(x, k); }
+SLOPE(square, x) { return 2 * k[0] * scaled(x, k); }
+VALUE(power) { return raised(scaled(x, k), k[2]); }
+SLOPE(power, x) { return k[0] * k[2] * raised(scaled(x, k), k[2] - 1); }
+
+VALUE(exp) { return exponential(scaled(x, k)); }
+SLOPE(exp, y) { return k[0] * y; }
+
+VALUE(log) { return k[2] * logarithm(scaled(x, k)); }
+SLOPE(log, x) { return k[2] * k[0] / scaled(x, k); }
+
+VALUE(bnll) { return positive(x, x, all(0)) + logarithm_of_one_plus(exponential(-absolute(x))); }
+SLOPE(bnll, y) { return -exponential_less_one(-y); }
+
+/* k: the least and the largest */
+VALUE(clip) { return pick(x < k[0], all(k[0]), pick(x > k[1], all(k[1]), x)); }
+SLOPE(clip, x) { return pick((x >= k[0]) & (x <= k[1]), all(1), all(0)); }
+
+/* k: the threshold. No gradient flows. */
+VALUE(threshold) { return pick(x > k[0], all(1), pick(x == x, all(0), x)); }
+
+VALUE(swish) { return x * logistic(k[0] * x); }
+SLOPE(swish, x) {
+    const wide v = bounded(k[0] * x, 100), s = logistic(v);
+    return s + v * s * (1 - s);
+}
+
+VALUE(gelu) {
+    wide density, integral;
+    normal(x, &density, &integral);
+    return x * integral;
+}
+SLOPE(gelu, x) {
+    wide density, integral;
+    normal(x, &density, &integral);
+    return integral + bounded(x, 40) * density;
+}
+
+/* GELU's other form, 0.5 x (1 + tanh(v / 2)), which is x / (1 + e^-v). */
+ALWAYS wide bent(wide x) { return 1.5957691216057308 * (x + 0.044715 * x * x * x); }
+VALUE(gelu_tanh) { return x * logistic(bent(x)); }
+SLOPE(gelu_tanh, x) {
+    const wide v = bounded(x, 40), s = logistic(bent(v));
+    return s + v * s * (1 - s) * 1.5957691216057308 * (1 + 0.134145 * v * v);
+}

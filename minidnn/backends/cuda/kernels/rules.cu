@@ -1,0 +1,197 @@
+// Optimizers other than SGD: a rule for each element, and the ratios of LARS and LAMB. Weights and their history are
+// float; a gradient is T, or float where the kernel's name ends in "_wide". The rate, the objective, the iteration, the
+// ratio and the factor of gradients are in device memory. Nothing changes in a step that does not count.
+
+#include "common.cuh"
+
+enum Rule { NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, ADAMW, LARS, LAMB };
+enum { NONE, L1, L2 };
+constexpr int RATIO_BLOCK = 256;
+
+// What an update has for all its elements.
+struct Numbers {
+    float scale, rate, decay;     // factors of dw, of the step, of w
+    float a, b, c;                // the rule's numbers
+    float rest_a, rest_b;         // 1 - a and 1 - b, which float would round before it subtracts
+    float first, second, keep;    // corrections of the means; what w keeps of itself
+};
+
+// `every`: micro-batches of an update. `clip` is read if `clipped`.
+template <Rule RULE>
+__device__ inline Numbers numbers(double a, double b, double c, float decay, float scale, float rate, int clipped,
+                                  const float* clip, const int64* iteration, int64 every) {
+    Numbers k;
+    k.scale = clipped ? clip[0] * scale : scale, k.rate = rate, k.decay = decay;
+    k.a = (float)a, k.b = (float)b, k.c = (float)c, k.rest_a = (float)(1 - a), k.rest_b = (float)(1 - b);
+    k.first = k.second = k.keep = 1;
+    if (RULE == ADAM || RULE == ADAMW || RULE == LAMB) {
+        double t = (double)(iteration[0] / every + 1), first = 1 / (1 - pow(a, t)), second = 1 / (1 - pow(b, t));
+        if (RULE == ADAM) k.rate = (float)(k.rate * first / sqrt(second));
+        k.first = (float)first, k.second = (float)second;
+    }
+    if (RULE == ADAMW) k.keep = (float)(1 - (double)rate * decay);
+    return k;
+}
+
+template <Rule RULE>
+__device__ inline void element(const Numbers& k, int regularization, float& w, float dw, float& h, float& v) {
+    float g = dw * k.scale;
+    if (regularization == L1) g += k.decay * (w > 0 ? 1.0f : w < 0 ? -1.0f : w);
+    if (regularization == L2) g += k.decay * w;
+    float step;
+    if (RULE == NESTEROV) {
+        float before = h;
+        h = k.a * before + k.rate * g;
+        step = (1 + k.a) * h - k.a * before;
+    } else if (RULE == LARS) {
+        h = step = k.a * h + k.rate * g;
+    } else if (RULE == ADAGRAD) {
+        h += g * g;
+        step = k.rate * g / (sqrtf(h) + k.a);
+    } else if (RULE == RMSPROP) {
+        h = k.a * h + k.rest_a * (g * g);
+        step = k.rate * g / (sqrtf(h) + k.b);
+    } else if (RULE == ADADELTA) {
+        h = k.a * h + k.rest_a * (g * g);
+        float u = g * sqrtf((v + k.b) / (h + k.b));
+        v = k.a * v + k.rest_a * (u * u);
+        step = k.rate * u;
+    } else {
+        h = k.a * h + k.rest_a * g;
+        v = k.b * v + k.rest_b * (g * g);
+        step = RULE == ADAM ? k.rate * h / (sqrtf(v) + k.c) : k.rate * (h * k.first) / (sqrtf(v * k.second) + k.c);
+    }
+    w = (RULE == ADAMW ? k.keep * w : w) - step;
+}
+
+// w and the history h, v change in place. v is read by rules of two numbers of history, iteration by those that count,
+// ratio by LARS.
+template <Rule RULE, class G>
+__device__ inline void update(float* w, const G* dw, float* h, float* v, const float* rate, const float* objective,
+                              const void* iteration, const float* ratio, const float* clip, double a, double b,
+                              double c, int64 every, float decay, float scale, float lr_mult, int regularization,
+                              int clipped, int64 n) {
+    constexpr bool TWO = RULE == ADADELTA || RULE == ADAM || RULE == ADAMW;
+    if (!isfinite(objective[0]) || (clipped && !isfinite(clip[0])) || (RULE == LARS && ratio[0] == 0)) return;
+    Numbers k = numbers<RULE>(a, b, c, decay, scale, rate[0] * lr_mult, clipped, clip, (const int64*)iteration, every);
+    if (RULE == LARS) k.rate *= ratio[0];
+    for (int64 i = first(); i < n; i += step()) {
+        float x = w[i], y = h[i], z = TWO ? v[i] : 0;
+        element<RULE>(k, regularization, x, load(dw, i), y, z);
+        w[i] = x, h[i] = y;
+        if (TWO) v[i] = z;
+    }
+}
+
+#define PARAMETERS(G)                                                                                             \
+    float *w, const G *dw, float *h, float *v, const float *rate, const float *objective, const void *iteration, \
+        const float *ratio, const float *clip, double a, double b, double c, int64 every, float decay, float scale, \
+        float lr_mult, int regularization, int clipped, int64 n
+#define GIVEN                                                                                                      \
+    w, dw, h, v, rate, objective, iteration, ratio, clip, a, b, c, every, decay, scale, lr_mult, regularization,   \
+        clipped, n
+#define RULE(name, which)                                                                          \
+    extern "C" __global__ void name(PARAMETERS(T)) { update<which>(GIVEN); }                       \
+    extern "C" __global__ void name##_wide(PARAMETERS(float)) { update<which>(GIVEN); }
+RULE(nesterov, NESTEROV)
+RULE(adagrad, ADAGRAD)
+RULE(rmsprop, RMSPROP)
+RULE(adadelta, ADADELTA)
+RULE(adam, ADAM)
+RULE(adamw, ADAMW)
+RULE(lars, LARS)
+
+// ---- ratios: squares are exact in double and added in double, each block its share, in an order of its own
+
+__device__ inline void add_up(double weight, double step, double* partial) {
+    __shared__ double shared[RATIO_BLOCK];
+    weight = block_sum(shared, weight), step = block_sum(shared, step);
+    if (threadIdx.x == 0) partial[2 * blockIdx.x] = weight, partial[2 * blockIdx.x + 1] = step;
+}
+
+template <class G>
+__device__ inline void lars_squares_of(const float* w, const G* dw, double* partial, int64 n) {
+    double weight = 0, step_ = 0;
+    for (int64 i = first(); i < n; i += step()) {
+        double g = load(dw, i);
+        weight += (double)w[i] * w[i], step_ += g * g;
+    }
+    add_up(weight, step_, partial);
+}
+extern "C" __global__ void lars_squares(const float* w, const T* dw, double* partial, int64 n) {
+    lars_squares_of(w, dw, partial, n);
+}
+extern "C" __global__ void lars_squares_wide(const float* w, const float* dw, double* partial, int64 n) {
+    lars_squares_of(w, dw, partial, n);
+}
+
+// The roots of the sums of all blocks. For one block.
+__device__ inline void norms(const double* partial, int blocks, double& weight, double& step) {
+    __shared__ double shared[RATIO_BLOCK];
+    double a = 0, b = 0;
+    for (int i = threadIdx.x; i < blocks; i += blockDim.x) a += partial[2 * i], b += partial[2 * i + 1];
+    weight = sqrt(block_sum(shared, a)), step = sqrt(block_sum(shared, b));
+}
+
+// The ratio is 0 in a step that does not count, and 1 if it is not adapted, or if a norm is 0. For one block.
+extern "C" __global__ void lars_ratio(const double* partial, int blocks, const float* objective, const float* clip,
+                                      float* ratio, double trust, float decay, float scale, int clipped, int adapted) {
+    double weight, step;
+    norms(partial, blocks, weight, step);
+    if (threadIdx.x != 0) return;
+    step *= clipped ? clip[0] * scale : scale;
+    bool counts = isfinite(objective[0]) && (!clipped || isfinite(clip[0]));
+    bool computed = adapted && weight > 0 && step > 0;
+    ratio[0] = !counts ? 0.0f : computed ? (float)(trust * weight / (step + decay * weight)) : 1.0f;
+}
+
+// What LAMB takes from w: the corrected mean over the root of the corrected squares, + decay w.
+__device__ inline float lamb_step(const Numbers& k, float w, float m, float v) {
+    return (m * k.first) / (sqrtf(v * k.second) + k.c) + k.decay * w;
+}
+
+template <class G>
+__device__ inline void lamb_moments_of(const float* w, const G* dw, float* m, float* v, const float* objective,
+                                       const int64* iteration, const float* clip, double* partial, double a, double b,
+                                       double c, int64 every, float decay, float scale, int clipped, int64 n) {
+    double weight = 0, step_ = 0;
+    if (isfinite(objective[0]) && (!clipped || isfinite(clip[0]))) {
+        Numbers k = numbers<LAMB>(a, b, c, decay, scale, 1, clipped, clip, iteration, every);
+        for (int64 i = first(); i < n; i += step()) {
+            float g = load(dw, i) * k.scale;
+            m[i] = k.a * m[i] + k.rest_a * g;
+            v[i] = k.b * v[i] + k.rest_b * (g * g);
+            double u = lamb_step(k, w[i], m[i], v[i]);
+            weight += (double)w[i] * w[i], step_ += u * u;
+        }
+    }
+    add_up(weight, step_, partial);
+}
+#define MOMENTS(name, G)                                                                                             \
+    extern "C" __global__ void name(const float* w, const G* dw, float* m, float* v, const float* objective,         \
+                                    const int64* iteration, const float* clip, double* partial, double a, double b,  \
+                                    double c, int64 every, float decay, float scale, int clipped, int64 n) {         \
+        lamb_moments_of(w, dw, m, v, objective, iteration, clip, partial, a, b, c, every, decay, scale, clipped, n); \
+    }
+MOMENTS(lamb_moments, T)
+MOMENTS(lamb_moments_wide, float)
+
+// As lars_ratio, without a trust coefficient. For one block.
+extern "C" __global__ void lamb_ratio(const double* partial, int blocks, const float* objective, const float* clip,
+                                      float* ratio, int clipped, int adapted) {
+    double weight, step;
+    norms(partial, blocks, weight, step);
+    if (threadIdx.x != 0) return;
+    bool counts = isfinite(objective[0]) && (!clipped || isfinite(clip[0]));
+    ratio[0] = !counts ? 0.0f : adapted && weight > 0 && step > 0 ? (float)(weight / step) : 1.0f;
+}
+
+// w -= rate ratio u
+extern "C" __global__ void lamb(float* w, const float* rate, const float* m, const float* v, const int64* iteration,
+                                const float* ratio, double a, double b, double c, int64 every, float decay,
+                                float lr_mult, int64 n) {
+    if (ratio[0] == 0) return;
+    Numbers k = numbers<LAMB>(a, b, c, decay, 1, rate[0] * lr_mult, 0, rate, iteration, every);
+    float length = k.rate * ratio[0];
+    for (int64 i = first(); i < n; i += step()) w[i] -= length * lamb_step(k, w[i], m[i], v[i]);
+}

@@ -1,0 +1,35 @@
+"""`minidnn convert A B`: the same net, solver or weights in another form, told by the suffixes of the names."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from minidnn.cli.options import common
+from minidnn.visible import say
+
+FORMS = "YAML (.yaml), Caffe's .prototxt and .caffemodel, Python (.py), .safetensors, or .onnx"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("source", metavar="A", help=f"a net, a solver or weights: {FORMS}; or the name of a model")
+    parser.add_argument("target", metavar="B", help="the file to write; its suffix says in which form")
+    parser.add_argument("--net", metavar="FILE", help="whose weights these are, if A does not hold it")
+    common(parser, "ignore_unknown", "json")
+
+
+def run(args: argparse.Namespace) -> None:
+    from minidnn.report import table
+    from minidnn.study.convert import convert
+
+    dropped: list[str] = []
+    done = convert(args.source, args.target, args.net, dropped if args.ignore_unknown else None)
+    notes = [*(f"ignored: {field}" for field in dropped), *done.notes]
+    if args.json:
+        table.dump({"file": args.target, "what": done.what, "name": done.name, "count": done.count, "notes": notes})
+        return
+    for note in notes:
+        say(f"minidnn: {note}", file=sys.stderr)
+    counted = {"net": "layers", "solver": "fields", "weights": "blobs"}[done.what]
+    name = f"{' ' if done.what == 'net' else ' of '}{done.name}" if done.name else ""
+    say(f"{args.target}: the {done.what}{name}, {done.count} {counted}")

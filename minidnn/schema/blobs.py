@@ -1,0 +1,109 @@
+"""Arrays in Caffe's binary files: weights (.caffemodel), means (.binaryproto), images (Datum)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ValidationError
+
+from minidnn.files.parts import Parts
+from minidnn.schema.document import InvalidFile
+from minidnn.schema.wire import Reader, Span
+
+T = TypeVar("T", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Blob:
+    """An array of a file, read when it is asked for."""
+
+    shape: tuple[int, ...]  # four axes in old files, the first ones of length 1
+    dtype: np.dtype
+    file: Parts
+    spans: tuple[Span, ...]
+
+    def read(self, first: int, last: int) -> np.ndarray:
+        """The elements from `first` to `last`, `last` excluded, as (last - first,). Raises InvalidFile if the file has
+        been written to."""
+        size = self.dtype.itemsize
+        if len(self.spans) == 1:
+            raw = self.file.read(self.spans[0].at + first * size, (last - first) * size)
+        else:
+            raw = b"".join(self.file.read(span.at, span.nbytes) for span in self.spans)[first * size : last * size]
+        return np.frombuffer(raw, self.dtype)
+
+    def whole(self) -> np.ndarray:
+        return self.read(0, math.prod(self.shape)).reshape(self.shape)
+
+
+def message(path: str | Path, model: type[BaseModel]) -> tuple[Parts, dict[str, Any]]:
+    """(the file, the plain values of the message in it). Raises InvalidFile, and OSError if it cannot be opened."""
+    file = Parts(path, lambda text: InvalidFile([text]))
+    return file, Reader(file.near, file.size, str(path)).message(model)
+
+
+def blob(file: Parts, given: Any, what: str) -> Blob:
+    """The array of a BlobProto's plain values; `what` is its name in errors. Raises InvalidFile."""
+    from minidnn.schema.binary import BlobProto
+
+    proto = _checked(BlobProto, file, given, what)
+    shape = (proto.num, proto.channels, proto.height, proto.width) if proto.shape is None else proto.shape.dim
+    double = bool(proto.double_data)
+    spans: Sequence[Span] = proto.double_data if double else proto.data
+    dtype = np.dtype("<f8" if double else "<f4")
+    return _sized(Blob(tuple(shape), dtype, file, tuple(spans)), what)
+
+
+def datum(path: str | Path) -> tuple[np.ndarray, int]:
+    """(the image (C, H, W), uint8 or float32, its label) of a Datum in a file. Raises InvalidFile."""
+    from minidnn.schema.binary import Datum
+
+    file, given = message(path, Datum)
+    image = _checked(Datum, file, given, "the image")
+    if image.encoded:
+        raise InvalidFile([f"{path}: an encoded image (JPEG or PNG), which minidnn cannot decode"])
+    spans, dtype = (image.data, "<u1") if image.data else (image.float_data, "<f4")
+    shape = image.channels, image.height, image.width
+    return _sized(Blob(shape, np.dtype(dtype), file, tuple(spans)), "the image").whole(), image.label
+
+
+def array(path: str | Path) -> np.ndarray:
+    """The array in a .binaryproto. Raises InvalidFile, and OSError if it cannot be opened."""
+    from minidnn.schema.binary import BlobProto
+
+    return blob(*message(path, BlobProto), "the array").whole()
+
+
+def mean(path: str | Path) -> np.ndarray:
+    """The mean of images in a .binaryproto, float32 (C, H, W). Raises InvalidFile, and OSError if it cannot be
+    opened."""
+    found = array(path)
+    if len(found.shape) not in (3, 4) or (len(found.shape) == 4 and found.shape[0] != 1):
+        raise InvalidFile([f"{path}: expected a mean of one image, (1, C, H, W), got {found.shape}"])
+    values = found.astype(np.float32).reshape(found.shape[-3:])
+    if not np.isfinite(values).all():
+        raise InvalidFile([f"{path}: the mean has values that are not finite"])
+    return values
+
+
+def _checked(model: type[T], file: Parts, given: Any, what: str) -> T:
+    """The message of these plain values. Raises InvalidFile with the first error."""
+    try:
+        return model.model_validate(given)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise InvalidFile([f"{file.path}: {what}: {'.'.join(map(str, first['loc']))}: {first['msg']}"]) from None
+
+
+def _sized(found: Blob, what: str) -> Blob:
+    """The array itself. Raises InvalidFile unless it has as many bytes as its shape says."""
+    nbytes = sum(span.nbytes for span in found.spans)
+    if min(found.shape, default=1) < 0 or math.prod(found.shape) * found.dtype.itemsize != nbytes:
+        numbers = f"{nbytes // found.dtype.itemsize} numbers"
+        raise InvalidFile([f"{found.file.path}: {what} has the shape {found.shape}, but {numbers}"])
+    return found

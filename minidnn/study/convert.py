@@ -1,0 +1,263 @@
+"""The same net, solver or weights in another form: YAML, prototxt, Python, caffemodel, safetensors.
+
+Forms are told by the suffixes of names: FORMS is the table to add one to.
+"""
+
+from __future__ import annotations
+
+import runpy
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel
+
+from minidnn import onnx, zoo
+from minidnn.data import DataError
+from minidnn.errors import BadInput, InvalidInput, few
+from minidnn.files.replace import replacing, unwritable
+from minidnn.layers import LAYERS, ShapeError
+from minidnn.layers.rows import Rows, equal, of
+from minidnn.nets.net import Net
+from minidnn.optimizers import OPTIMIZERS
+from minidnn.schema import InvalidFile, SolverParameter, check_solver, dump, plain, prototext, read
+from minidnn.schema.caffe import TYPES
+from minidnn.schema.files import CAFFEMODEL, PROTOTEXT
+from minidnn.schema.message import OURS
+from minidnn.schema.table import fields
+from minidnn.training import caffemodel, tensor_file
+from minidnn.training.parameters import WeightsError, by_name
+from minidnn.training.snapshot import load_weights
+
+Layout = Mapping[str, Sequence[str]]  # the names of each layer's blobs
+Named = Mapping[str, Rows]  # by "<layer>/<blob>"
+
+
+@dataclass(frozen=True)
+class Form:
+    """What files with a suffix hold. None: such files hold no net, no solver, or no weights."""
+
+    net: Callable[[Path, list[str] | None], Net] | None = None
+    net_text: Callable[[Net], str] | None = None
+    solver_text: Callable[[SolverParameter], str] | None = None
+    weights: Callable[[Path], Mapping[str, Rows]] | None = None
+    write_weights: Callable[[Path, Net, Named, Layout], None] | None = None
+
+
+@dataclass(frozen=True)
+class Converted:
+    """What was written: "net", "solver" or "weights", its name, how many layers or blobs, and what to know of it."""
+
+    what: str
+    name: str
+    count: int
+    notes: tuple[str, ...] = ()
+
+
+def convert(
+    source: str | Path, target: str | Path, net: str | Path | None = None, dropped: list[str] | None = None
+) -> Converted:
+    """Write what the file `source`, or the shipped net of that name, holds to the file `target`.
+
+    net:     the net whose weights these are, if `source` does not hold it
+    dropped: gets the places of unknown fields, which then are ignored; None: they are errors
+
+    Raises InvalidInput for forms that cannot be converted, InvalidFile, SnapshotError and WeightsError."""
+    goal = Path(target)
+    to = _form(goal)
+    found = zoo.find(source)
+    origin = found if isinstance(found, Path) else None
+    if why := unwritable(goal, goal.suffix):
+        raise InvalidInput(f"{goal}: {why}")
+    if origin and goal.exists() and origin.samefile(goal):
+        raise InvalidInput(f"{source} and {target} are the same file")
+    form = _form(origin) if origin else FORMS[".yaml"]
+    if to.write_weights and (form.weights or not to.net_text):
+        return _weights(origin or Path(source), goal, form, to, net, dropped)
+    if origin and form.solver_text and _is_solver(origin):
+        return _solver(origin, goal, to, dropped)
+    if form.net is None or to.net_text is None:
+        raise InvalidInput(f"{source} holds no net: {goal.suffix} cannot be made of it")
+    made = found if isinstance(found, Net) else form.net(found, dropped)
+    _write(goal, to.net_text(made))
+    return Converted("net", made.name or "", len(made.layers), tuple(_foreign(made.parameter, goal)))
+
+
+def _form(path: Path) -> Form:
+    if path.suffix not in FORMS:
+        raise InvalidInput(f"{path}: expected a name that ends in {', '.join(FORMS)}")
+    return FORMS[path.suffix]
+
+
+def _write(path: Path, text: str) -> None:
+    with replacing(path) as file:
+        file.write(text)
+
+
+def _is_solver(path: Path) -> bool:
+    data = read(path).data
+    return isinstance(data, Mapping) and not data.keys() & {"layer", "layers", "input"}
+
+
+def _solver(path: Path, goal: Path, to: Form, dropped: list[str] | None) -> Converted:
+    if to.solver_text is None:
+        raise InvalidInput(f"{path} is a solver; a solver can be written as .yaml or .prototxt")
+    document = read(path)
+    document.dropped = dropped
+    solver = check_solver(document, LAYERS, OPTIMIZERS)
+    _write(goal, to.solver_text(solver))
+    return Converted("solver", solver.net or "", len(plain(solver)), tuple(_foreign(solver, goal)))
+
+
+def _weights(
+    path: Path, goal: Path, form: Form, to: Form, net: str | Path | None, dropped: list[str] | None
+) -> Converted:
+    if form.weights is None:
+        raise InvalidInput(
+            f"{path} holds no weights, so {goal.suffix} cannot be made of it: name a file of weights, and --net"
+        )
+    if net is None and form.net is None:
+        raise InvalidInput(f"{path}: the form of {goal.suffix} needs the net whose weights these are: give --net NET")
+    net = path if net is None else net
+    found = zoo.find(net)
+    made = found if isinstance(found, Net) else (_form(found).net or _no_net)(found, dropped)
+    blobs = _blobs(made)
+    shapes = {layer: {blob.name: blob.shape for blob in its} for layer, its in blobs.items()}
+    given = {key: of(values) for key, values in by_name(form.weights(path), shapes).items()}
+    weights: dict[str, Rows] = {}
+    for layer, its in blobs.items():
+        for blob in its:
+            values = given.get(f"{layer}/{blob.name}", given.get(blob.saved))
+            if values is None:
+                raise WeightsError(f"{path}: these are not the weights of {net}: it has no {layer}/{blob.name}")
+            if values.shape != blob.shape:
+                what = f"{layer}/{blob.name} has shape {values.shape}, in {net} it has {blob.shape}"
+                raise WeightsError(f"{path}: {what}")
+            if not equal(values, weights.setdefault(blob.saved, values)):
+                what = f"{blob.saved} and {layer}/{blob.name} are one parameter, but have different values"
+                raise WeightsError(f"{path}: {what}")
+    assert to.write_weights is not None
+    layout = {layer: [blob.saved for blob in its] for layer, its in blobs.items()}
+    to.write_weights(goal, made, weights, layout)
+    unused = sorted(given.keys() - {f"{layer}/{name}" for layer, its in shapes.items() for name in its})
+    notes = [f"not in {net}, left out: {few(unused)}"] if unused else []
+    return Converted("weights", made.name or "", len(weights), tuple(notes))
+
+
+@dataclass(frozen=True)
+class _Blob:
+    name: str
+    shape: tuple[int, ...]  # Caffe's
+    saved: str  # its name in files of ours; layers that share it have one
+
+
+def _blobs(net: Net) -> dict[str, list[_Blob]]:
+    """The blobs of each layer in both phases. A phase that cannot be resolved is left out, unless none can."""
+    found: dict[str, list[_Blob]] = {}
+    errors: list[BadInput] = []
+    for phase in ("TRAIN", "TEST"):
+        try:
+            for node in net.graph(phase).layers:
+                if node.parameters:
+                    found[node.name] = [
+                        _Blob(p.name, p.blob_shape or p.shape, "/".join(node.tensor_name(p).rsplit(".", 1)))
+                        for p in node.parameters
+                    ]
+        except (InvalidFile, ShapeError, DataError) as error:
+            errors.append(error)
+    if not found and errors:
+        raise errors[0]
+    return found
+
+
+# -- what Caffe does not know --------------------------------------------------------------------------------
+
+
+def _foreign(message: BaseModel, goal: Path) -> Iterator[str]:
+    """A sentence about what is in a prototxt and not in Caffe."""
+    if goal.suffix not in PROTOTEXT:
+        return
+    names = sorted(set(_ours(message)))
+    if names:
+        yield f"Caffe does not know {few(names, 20)}: it will refuse the file"
+
+
+def _ours(message: BaseModel) -> Iterator[str]:
+    known = fields(type(message))
+    for name in message.model_fields_set:
+        value = getattr(message, name)
+        if name not in known or (known[name].number or OURS) >= OURS:
+            yield name
+            continue
+        if name == "type" and "bottom" in known and value not in TYPES:
+            yield f"layer type {value}"
+        for item in value if isinstance(value, list | tuple) else (value,):
+            if isinstance(item, BaseModel):
+                yield from _ours(item)
+
+
+# -- the forms -----------------------------------------------------------------------------------------------
+
+
+def _no_net(path: Path, dropped: list[str] | None) -> Net:
+    raise InvalidInput(f"{path} holds no net")
+
+
+def _from_file(path: Path, dropped: list[str] | None) -> Net:
+    return Net.from_file(path, dropped=dropped)
+
+
+def _from_python(path: Path, dropped: list[str] | None) -> Net:
+    """The net of the one class in a Python file, which is run for that."""
+    try:
+        names = runpy.run_path(str(path), run_name="net")
+        made = [v for v in names.values() if isinstance(v, type) and issubclass(v, Net) and v.__module__ == "net"]
+        if len(made) == 1:
+            return made[0]()
+    except BadInput:
+        raise
+    except Exception as error:  # whatever the user's own code raises
+        raise InvalidInput(f"{path}: {type(error).__name__}: {error}") from error
+    there = few([kind.__name__ for kind in made]) or "none"
+    raise InvalidInput(f"{path}: expected one class that is a minidnn.Net, got {there}")
+
+
+def _write_caffemodel(path: Path, net: Net, weights: Named, layout: Layout) -> None:
+    layers = {layer: [weights[name] for name in names] for layer, names in layout.items()}
+    with replacing(path, "wb") as file:
+        for piece in caffemodel.pieces(net.parameter, layers):
+            file.write(piece)
+
+
+def _write_safetensors(path: Path, net: Net, weights: Named, layout: Layout) -> None:
+    with replacing(path, "wb") as file:
+        tensor_file.write(file, weights)
+
+
+def _onnx_net(path: Path, dropped: list[str] | None) -> Net:
+    return onnx.read(path)[0]
+
+
+def _onnx_weights(path: Path) -> Named:
+    return {name: of(values) for name, values in onnx.read(path)[1].items()}
+
+
+def _write_onnx(path: Path, net: Net, weights: Named, layout: Layout) -> None:
+    onnx.write(net, {name: values.whole() for name, values in weights.items()}, path)
+
+
+def _yaml(message: SolverParameter) -> str:
+    return dump(plain(message))
+
+
+_YAML = Form(net=_from_file, net_text=Net.to_yaml, solver_text=_yaml)
+_PROTOTXT = Form(net=_from_file, net_text=Net.to_prototxt, solver_text=prototext.dump)
+FORMS: dict[str, Form] = {
+    ".yaml": _YAML,
+    ".yml": _YAML,
+    **dict.fromkeys(PROTOTEXT, _PROTOTXT),
+    ".py": Form(net=_from_python, net_text=Net.to_python),
+    CAFFEMODEL: Form(net=_from_file, weights=load_weights, write_weights=_write_caffemodel),
+    ".onnx": Form(net=_onnx_net, weights=_onnx_weights, write_weights=_write_onnx),
+    tensor_file.SUFFIX: Form(weights=load_weights, write_weights=_write_safetensors),
+}

@@ -1,0 +1,42 @@
+"""What a file says and minidnn reads, but does not obey: told in one sentence, so that nothing is ignored silently."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pydantic import BaseModel
+
+from minidnn.schema.message import Message
+from minidnn.schema.table import fields
+
+if TYPE_CHECKING:
+    from minidnn.memory.execution.device import Device
+    from minidnn.nets.net import Net
+    from minidnn.schema import SolverParameter
+
+
+def unobeyed(nets: Iterable[Net], solver: SolverParameter | None, device: str | Device) -> list[str]:
+    """The sentence about the fields of these nets and this solver that change nothing on that device; none if there are
+    none."""
+    given = Counter(name for net in dict.fromkeys(nets) for layer in net.layers for name in _given(layer))
+    told = [f"{name} of {count} layer{'s' if count > 1 else ''}" for name, count in sorted(given.items())]
+    name = device if isinstance(device, str) else device.name
+    if solver is not None and solver.has("solver_mode") and (solver.solver_mode == "GPU") != name.startswith("cuda"):
+        told.insert(0, f"solver_mode {solver.solver_mode} (--device chooses; this is {name})")
+    if solver is not None and solver.snapshot_format == "HDF5":
+        told.append("snapshot_format HDF5 (snapshots are safetensors)")
+    return [f"read, but not obeyed: {', '.join(told)}"] if told else []
+
+
+def _given(message: BaseModel) -> set[str]:
+    """The names of the fields in this message, and in those within it, that are given and change nothing."""
+    known, found = fields(type(message)), set()
+    for name in message.model_fields_set & known.keys():
+        value = getattr(message, name)
+        if not known[name].obeyed:
+            found |= {name} if value != known[name].default else set()
+        elif isinstance(value, Message):
+            found |= _given(value)
+    return found
