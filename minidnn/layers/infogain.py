@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -61,18 +62,20 @@ class InfogainLoss(SoftmaxWithLoss):
 
 
 def read_matrix(path: str) -> np.ndarray:
-    """The matrix in an .npy file, float32; it stays on the disk until it is used. Raises ShapeError.
+    """The matrix in Caffe's .binaryproto or in an .npy file, float32. Raises ShapeError."""
+    from minidnn.schema import blobs
 
-    Caffe's .binaryproto is another form of the same, and its reader belongs here."""
-    if Path(path).suffix != ".npy":
-        raise ShapeError(f"infogain_loss_param.source: {path!r} is no .npy file")
+    # A mapped file is as long as its header says, or cannot be read.
+    readers = {".binaryproto": blobs.array, ".npy": partial(np.load, mmap_mode="r", allow_pickle=False)}
+    what, form = f"infogain_loss_param.source: {path!r}", Path(path).suffix
+    if form not in readers:
+        raise ShapeError(f"{what} is no {' or '.join(readers)} file")
     try:
-        found = np.load(path, mmap_mode="r", allow_pickle=False)
+        found = readers[form](path)
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ShapeError(f"infogain_loss_param.source: {path!r} cannot be read: {why}") from None
+        raise ShapeError(f"{what} cannot be read: {getattr(error, 'strerror', None) or error}") from None
     if found.dtype.kind != "f":
-        raise ShapeError(f"infogain_loss_param.source: {path!r} holds {found.dtype}; expected float32")
+        raise ShapeError(f"{what} holds {found.dtype}; expected float32")
     if not np.isfinite(found).all():
-        raise ShapeError(f"infogain_loss_param.source: {path!r} holds numbers that are not finite")
+        raise ShapeError(f"{what} holds numbers that are not finite")
     return found.astype(np.float32)

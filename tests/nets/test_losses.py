@@ -231,5 +231,27 @@ def test_files_that_hold_no_matrix(matrix):
     matrix.path.unlink()
     with pytest.raises(ValueError, match=r"h\.npy' cannot be read: No such file"):
         Net.from_text(text).graph("TRAIN")
-    with pytest.raises(ValueError, match=r"is no \.npy file"):
+    with pytest.raises(ValueError, match=r"is no \.binaryproto or \.npy file"):
         Net.from_text(text.replace(".npy", ".txt")).graph("TRAIN")
+
+
+def test_a_matrix_in_caffe_s_form(matrix):
+    """A BlobProto has the four axes 1, 1, 10, 10 in fields 1 to 4, and the floats in field 5."""
+    values = np.arange(100, dtype="<f4")
+    path = matrix.path.with_suffix(".binaryproto")
+    path.write_bytes(bytes([8, 1, 16, 1, 24, 10, 32, 10, 42, 0x90, 3]) + values.tobytes())
+    (p,) = Net.from_text(INFOGAIN.replace("FILE", f"'{path}'")).graph("TRAIN")["loss"].parameters
+    assert p.shape == (10, 10) and np.array_equal(p.filler.array.ravel(), values)
+    path.write_bytes(b"\xff\xff")
+    with pytest.raises(ValueError, match=r"h\.binaryproto' cannot be read: "):
+        Net.from_text(INFOGAIN.replace("FILE", f"'{path}'")).graph("TRAIN")
+
+
+def test_both_phases_have_one_matrix(matrix):
+    text = matrix.write(np.eye(10))
+    other = matrix.path.with_name("other.npy")
+    np.save(other, np.ones((10, 10)))
+    both = text.replace("- {name: loss", "- {include: {phase: TRAIN}, name: loss")
+    both += both.splitlines()[-1].replace("TRAIN", "TEST").replace(str(matrix.path), str(other)) + "\n"
+    with pytest.raises(ValueError, match="its infogain has other values in phase TEST than in phase TRAIN"):
+        Session(Net.from_text(both), phases=("TRAIN", "TEST"), device="reference")
