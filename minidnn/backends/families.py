@@ -112,6 +112,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "objective.forward",
         "objective.sum",
     ),
+    # how far numbers are from targets or labels, element by element, and vectors from each other
+    "distance": (
+        "pointwise_loss.forward",
+        "pointwise_loss.backward",
+        "contrastive_loss.forward",
+        "contrastive_loss.backward",
+    ),
     # optimizers other than SGD
     "rules": (
         "nesterov.update",

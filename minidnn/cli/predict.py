@@ -65,15 +65,15 @@ def run(args: argparse.Namespace) -> int:
 def scores_of(graph) -> tuple[str, bool]:
     """The name of the blob with a score per class, and whether its values are probabilities already.
 
-    It is the top of the last Softmax. A net without Softmax: the first bottom of the last layer that reads labels
-    (SoftmaxWithLoss or Accuracy). A net without these either: its last top."""
+    It is the top of the last Softmax. A net without Softmax: the first bottom of the last layer that compares scores of
+    classes with labels (SoftmaxWithLoss or Accuracy). A net without these either: its last top."""
     from minidnn.errors import InvalidInput
 
     for node in reversed(graph.layers):
         if node.layer.probabilities:
             return node.tops[0].name, True
     for node in reversed(graph.layers):
-        if node.layer.labels is not None:
+        if node.layer.classes([b.tensor.shape for b in node.bottoms]) is not None:
             return node.bottoms[0].name, False
     last = graph.layers[-1].tops[0]
     if len(last.tensor.shape) < 2:

@@ -8,14 +8,23 @@ from minidnn.layers.batch_norm import BatchNorm
 from minidnn.layers.batch_reindex import BatchReindex
 from minidnn.layers.bias import Bias
 from minidnn.layers.concat import Concat
+from minidnn.layers.contrastive import ContrastiveLoss
 from minidnn.layers.convolution import Convolution
 from minidnn.layers.crop import Crop
 from minidnn.layers.deconvolution import Deconvolution
+from minidnn.layers.distance import (
+    EuclideanLoss,
+    HingeLoss,
+    MultinomialLogisticLoss,
+    SigmoidCrossEntropyLoss,
+    SmoothL1Loss,
+)
 from minidnn.layers.dropout import Dropout
 from minidnn.layers.eltwise import Eltwise
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.layers.flatten import Flatten
 from minidnn.layers.im2col import Im2col
+from minidnn.layers.infogain import InfogainLoss
 from minidnn.layers.inner_product import InnerProduct
 from minidnn.layers.lrn import LRN
 from minidnn.layers.parameter import ParameterLayer
@@ -45,5 +54,7 @@ LAYERS: dict[str, type[Layer]] = {
         MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, GELU,
         Deconvolution, Bias, SPP, Interp, Upsample,
+        SigmoidCrossEntropyLoss, EuclideanLoss, SmoothL1Loss, HingeLoss, ContrastiveLoss, InfogainLoss,
+        MultinomialLogisticLoss,
     )
 }  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from minidnn.layers.base import Layer, Shape, ShapeError, Site, positive_axis
-from minidnn.layers.softmax import check_labels
+from minidnn.layers.loss import check_labels
 from minidnn.program import Op, Pass
 
 
@@ -24,6 +24,7 @@ class Accuracy(Layer):
     type = "Accuracy"
     field_name = "accuracy_param"
     bottoms = (2, 2)
+    unnamed = True
     labels = 1
 
     def attrs(self, shape: Shape) -> AccuracyAttrs:

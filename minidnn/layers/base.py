@@ -29,16 +29,19 @@ class ShapeError(BadInput, ValueError):
 
 @dataclass(frozen=True)
 class Parameter:
-    """A learnable blob, or (learnable=False) a running statistic. `blob_shape` is Caffe's shape in files."""
+    """A learnable blob, or (learnable=False) a running statistic. `blob_shape` is Caffe's shape in files.
+
+    constant: what the net's own file says, such as a matrix. No op changes it, and no file of weights has it."""
 
     name: str  # "w", "b", "gamma", "mean"
     shape: Shape
-    filler: Any = None  # a FillerParameter (schema/common.py), or None for zeros
+    filler: Any = None  # a FillerParameter (schema/common.py), a layers.fillers.Values, or None for zeros
     lr_mult: float = 1.0
     decay_mult: float = 1.0
     learnable: bool = True
     blob_shape: Shape | None = None
     float32: bool = False  # whether also in a 16-bit net ops read it, and write its gradient, in float32
+    constant: bool = False
     tensor: str = ""  # the name of its tensor if layers share it (nets/sharing.py); "": "<layer>.<name>"
 
 
@@ -133,6 +136,7 @@ class Layer:
     # in place may then read y instead of its own top in its backward.
     keeps_sign: ClassVar[bool] = False
     loss: ClassVar[bool] = False  # whether the first top has loss_weight 1 by default
+    unnamed: ClassVar[bool] = False  # whether a file may leave out the top, which then has the layer's name
     needs: ClassVar[tuple[str, ...]] = ()  # fields of `param` that the message leaves out for other types
     also: ClassVar[tuple[str, ...]] = ()  # further message fields of the type, which a layer reads from `spec`
     message: ClassVar[Any] = None  # a user's own pydantic class for `field_name`, if the schema has none
@@ -140,6 +144,8 @@ class Layer:
     labels: ClassVar[int | None] = None  # the bottom that holds class numbers; bottom 0 then holds a score per class
     indices: ClassVar[int | None] = None  # the bottom that holds numbers of rows, int32
     still: ClassVar[tuple[int, ...]] = ()  # the bottoms that take no gradient
+    # The bottoms that a loss compares with. They take no gradient: a net that wants one of them is refused.
+    targets: ClassVar[tuple[int, ...]] = ()
     moves: ClassVar[bool] = False  # whether the tops have elements of bottom 0, of whatever type: labels stay labels
     same: ClassVar[bool] = False  # whether the tops are the bottom itself, under other names: no op, no tensor
     # Whether the tops are inputs of the program. A top that other layers read as labels then holds labels, int32.

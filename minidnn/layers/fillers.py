@@ -10,7 +10,8 @@ import copy
 import math
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,10 +21,18 @@ from minidnn.layers.rows import Rows, split
 Shape = tuple[int, ...]
 
 
+@dataclass(frozen=True, eq=False)
+class Values:
+    """A filler of our own: these values, as many as the parameter has."""
+
+    array: np.ndarray
+    type: ClassVar[str] = "values"
+
+
 def fill(filler: Any, shape: Shape, seed: int, key: str) -> Rows:
     """The first values of a parameter, float32, drawn a few rows at a time.
 
-    filler: a FillerParameter; None: zeros, as in Caffe
+    filler: a FillerParameter, or Values; None: zeros, as in Caffe
     shape:  Caffe's blob shape, so that fan_in = count / shape[0]
     seed:   a whole number from 0 to 2^64 - 1
     key:    the name "<layer>.<parameter>", which decides the values together with the seed
@@ -101,6 +110,14 @@ def _bilinear(filler, shape, parts, rng):
         yield np.broadcast_to(np.outer(line, line), part)
 
 
+def _values(filler, shape, parts, rng):
+    flat, at = filler.array.reshape(-1), 0
+    for part in parts:
+        size = math.prod(part)
+        yield flat[at : at + size].reshape(part)
+        at += size
+
+
 def _between(low, high, parts, rng):
     """Uniform float32 values."""
     for part in parts:
@@ -133,4 +150,5 @@ _FILLERS = {
     "msra": _msra,
     "positive_unitball": _positive_unitball,
     "bilinear": _bilinear,
+    "values": _values,
 }

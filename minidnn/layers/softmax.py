@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from minidnn.layers.base import Layer, Shape, ShapeError, Site, positive_axis, text
+from minidnn.layers.base import Layer, Shape, Site, positive_axis
+from minidnn.layers.loss import Loss, check_labels
 from minidnn.program import Op, Pass, Tensor
 
 
@@ -21,6 +22,7 @@ class SoftmaxLossAttrs:
     ignore_label: int | None = None
     normalization: str = "VALID"  # the divisor of the sum: "VALID" | "FULL" | "BATCH_SIZE" | "NONE"
     loss_weight: float = 1.0  # a factor of the gradient
+    label_smoothing: float = 0.0  # the share of a label that all classes get alike
 
 
 class Softmax(Layer):
@@ -47,21 +49,22 @@ class Softmax(Layer):
         yield s.op("softmax.backward", [y, dy], [dx], self.attrs(y.shape), [(dy, dx)], y.size)
 
 
-class SoftmaxWithLoss(Layer):
-    """The mean of -log(softmax(x)[label]). The optional second top is softmax(x); it takes no gradient."""
+class SoftmaxWithLoss(Loss):
+    """The mean of -log(softmax(x)[label]). The optional second top is softmax(x); it takes no gradient. With
+    `label_smoothing` e, a label counts as 1 - e of its class and e / K of each of the K classes (Szegedy 2016)."""
 
     type = "SoftmaxWithLoss"
     field_name = "softmax_param"
     also = ("loss_param",)
-    bottoms = (2, 2)
+    bottoms: ClassVar[tuple[int, int | None]] = (2, 2)
     tops = (1, 2)
-    loss = True
+    targets: ClassVar[tuple[int, ...]] = (1,)
     labels = 1
 
     def attrs(self, shape: Shape) -> SoftmaxLossAttrs:
         loss = self.spec.loss_param
         axis = positive_axis(self.param.axis, shape)
-        return SoftmaxLossAttrs(axis, loss.ignore_label, loss.mode, self.loss_weight())
+        return SoftmaxLossAttrs(axis, loss.ignore_label, loss.mode(), self.loss_weight(), loss.label_smoothing)
 
     def classes(self, bottoms: Sequence[Shape]) -> int | None:
         return bottoms[0][self.param.axis]
@@ -76,35 +79,24 @@ class SoftmaxWithLoss(Layer):
         return [(1,), bottoms[0]][: len(self.spec.top)]
 
     def forward(self, s: Site) -> Iterable[Op]:
-        x, label = s.x
+        x, label = s.x[:2]
         yield s.op(
-            "softmax_loss.forward", [x, label], [s.y[0], self.probability(s)], self.attrs(x.shape),
+            "softmax_loss.forward", [x, label, *self.matrix(s)], [s.y[0], self.probability(s)], self.attrs(x.shape),
             flops=x.size, during=Pass.LOSS,
         )  # fmt: skip
 
-    def backward(self, s: Site) -> Iterable[Op]:
-        x, label = s.x
-        if s.dx[1] or any(s.dy):
-            raise ValueError(
-                f"layer {self.name}: no gradient flows into labels ({self.spec.bottom[1]}) nor out of "
-                f"the tops of SoftmaxWithLoss"
-            )
+    def gradients(self, s: Site) -> Iterable[Op]:
+        x, label = s.x[:2]
         probability, (dx,) = self.probability(s), s.wanted
         yield s.op(
-            "softmax_loss.backward", [probability, label], [dx], self.attrs(x.shape),
+            "softmax_loss.backward", [probability, label, *self.matrix(s)], [dx], self.attrs(x.shape),
             [(probability, dx)], x.size,
         )  # fmt: skip
+
+    def matrix(self, s: Site) -> list[Tensor]:
+        """The matrix that says what a mistake costs; InfogainLoss has one."""
+        return []
 
     def probability(self, s: Site) -> Tensor:
         """softmax(x), which backward reads: the second top, or else a tensor kept for backward."""
         return s.y[1] if len(s.y) > 1 else s.extra("prob", s.x[0].shape)
-
-
-def check_labels(scores: Shape, labels: Shape, axis: int) -> None:
-    """Raise ShapeError unless there is one label for each vector of scores: (N,) for scores (N, classes)."""
-    wanted = scores[:axis] + scores[axis + 1 :]
-    if math.prod(labels) != math.prod(wanted):
-        raise ShapeError(
-            f"scores of shape {text(scores)} (classes along axis {axis}) need {math.prod(wanted)} labels, "
-            f"got {math.prod(labels)} ({text(labels)})"
-        )

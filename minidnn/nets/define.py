@@ -23,13 +23,17 @@ from minidnn.errors import near
 from minidnn.layers import LAYERS
 from minidnn.schema import message_of, present
 
+LOSSES = (
+    "SoftmaxWithLoss", "SigmoidCrossEntropyLoss", "EuclideanLoss", "SmoothL1Loss", "HingeLoss", "ContrastiveLoss",
+    "InfogainLoss", "MultinomialLogisticLoss",
+)  # fmt: skip
 COMMON = ("include", "exclude", "param", "loss_weight", "propagate_down")
 PREFIX = {
     "Convolution": "conv", "Pooling": "pool", "InnerProduct": "ip", "ReLU": "relu", "LRN": "norm", "Softmax": "prob",
-    "BatchNorm": "bn", "Dropout": "drop", "SoftmaxWithLoss": "loss", "Accuracy": "accuracy", "Input": "data",
-    "BatchReindex": "reindex", "AbsVal": "abs", "Deconvolution": "deconv", "Upsample": "up",
+    "BatchNorm": "bn", "Dropout": "drop", "Accuracy": "accuracy", "Input": "data", "BatchReindex": "reindex",
+    "AbsVal": "abs", "Deconvolution": "deconv", "Upsample": "up", **dict.fromkeys(LOSSES, "loss"),
 }  # fmt: skip
-ONCE = ("SoftmaxWithLoss", "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
+ONCE = (*LOSSES, "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
 # default tops of types that have not one
 TOPS: dict[str, tuple[str, ...]] = {"Data": ("data", "label"), "MemoryData": ("data", "label"), "Silence": ()}
 

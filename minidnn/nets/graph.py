@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+import numpy as np
+
 from minidnn.formats import floating
 from minidnn.layers.base import Layer, Parameter, ShapeError, Shapes, addressable
 from minidnn.layers.fillers import check_fill
@@ -89,6 +91,11 @@ class Graph:
                 if blob.tensor.role is Role.LABEL:
                     uses[blob.tensor] = uses.get(blob.tensor, True) and node.layer.labels == i > 0
         return frozenset(t for t, only in uses.items() if only)
+
+    @property
+    def constants(self) -> list[str]:
+        """The names of the tensors whose values the net's own file gives, and nothing changes."""
+        return [node.tensor_name(p) for node in self.layers for p in node.parameters if p.constant]
 
     def __getitem__(self, layer: str) -> Node:
         for node in self.layers:
@@ -184,13 +191,15 @@ def resolve(
 
 def check_shared(graph: Graph, other: Graph) -> None:
     """Raise ShapeError if a layer's parameter differs between two phases, which share it: it has another shape, or
-    layers share it in one phase alone."""
-    theirs = {(n.name, p.name): (p.shape, n.tensor_name(p)) for n in other.layers for p in n.parameters}
+    layers share it in one phase alone, or it is constant and has other values."""
+    theirs = {(n.name, p.name): (p.shape, n.tensor_name(p), p) for n in other.layers for p in n.parameters}
     for node in graph.layers:
         for p in node.parameters:
-            mine = p.shape, node.tensor_name(p)
-            (shape, tensor), what = theirs.get((node.name, p.name), mine), f"its {p.name} is"
-            if shape != p.shape:
+            mine = p.shape, node.tensor_name(p), p
+            (shape, tensor, their), what = theirs.get((node.name, p.name), mine), f"its {p.name} is"
+            if shape == p.shape and p.constant and not np.array_equal(p.filler.array, their.filler.array):
+                what = f"its {p.name} has other values in phase {graph.phase} than in phase {other.phase}"
+            elif shape != p.shape:
                 what += f" {p.shape} in phase {graph.phase}, but {shape} in phase {other.phase}"
             elif tensor != mine[1]:
                 what += f" {mine[1]} in phase {graph.phase}, but {tensor} in phase {other.phase}: "

@@ -149,9 +149,11 @@ class _Differentiation:
         """Decide which layers have a backward, and into which bottoms.
 
         A layer has one if a loss is above it and a parameter in or below it learns. A gradient that is forced (of the
-        data) counts like such a parameter. A layer's `propagate_down` overrules the choice for its bottoms, and
-        `force_backward` overrules that, as in Caffe."""
+        data) counts like such a parameter, but not into what a loss compares with. A layer's `propagate_down` overrules
+        the choice for its bottoms, and `force_backward` overrules that, as in Caffe. Raises NotTrainable if a gradient
+        is wanted of what a loss compares with."""
         wanted: set[Tensor] = set()
+        forced: set[Tensor] = set()  # those of `wanted` below which nothing learns
         force = self.facts.first_dx or self.graph.force_backward
         for low in self.lowered:
             given, still = low.node.layer.spec.propagate_down, low.node.layer.still
@@ -159,8 +161,12 @@ class _Differentiation:
             for i, said in enumerate(given):
                 low.into[i] = said or (low.into[i] and self.graph.force_backward)
             low.into = [want and i not in still for i, want in enumerate(low.into)]
+            self._spare_targets(low, forced)
             if low.learned or any(low.into) or (force and low.node.layer.inputs):
-                wanted.update(t for t in low.site.y if t.role is not Role.LABEL)
+                made = [t for t in low.site.y if t.role is not Role.LABEL]
+                wanted.update(made)
+                if not low.learned and all(t in forced for t, want in zip(low.bottoms, low.into, strict=True) if want):
+                    forced.update(made)
         reached = set(self.weights)
         for low in reversed(self.lowered):
             low.backward = any(t in reached for t in low.site.y) and (bool(low.learned) or any(low.into))
@@ -174,6 +180,20 @@ class _Differentiation:
                     self.gradients.expect(w, parameter_gradient(w, p, self.graph.format))
                 for t in self._seeded(low):
                     self.gradients.expect(t, _gradient(t))
+
+    def _spare_targets(self, low: Lowered, forced: set[Tensor]) -> None:
+        """Leave out a forced gradient into what a loss compares with. Raises NotTrainable for another one."""
+        layer = low.node.layer
+        for i in layer.targets:
+            if i >= len(low.bottoms) or not low.into[i]:
+                continue
+            if low.bottoms[i] not in forced:
+                what = f"no gradient flows into {layer.spec.bottom[i]!r}, which {layer.type} compares with"
+                keep = ", ".join("false" if k in layer.targets else "true" for k in range(len(low.bottoms)))
+                raise NotTrainable(
+                    f"{low.node.place}: layer {layer.name}: {what}; propagate_down: [{keep}] holds it still"
+                )
+            low.into[i] = False
 
     def _seeded(self, low: Lowered) -> list[Tensor]:
         """The tops whose gradient has the loss_weight as a part. A loss works it into its own gradient."""

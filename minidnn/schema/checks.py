@@ -1,9 +1,10 @@
 """From a document's plain values to checked messages; all errors of a file are collected on the way.
 
 The schema may not import the layers, so callers hand in the layer types (`types`: name -> layer class). Of a class it
-reads `bottoms`, `tops`, `in_place`, `field_name` (the type's message), `needs` (fields that the type must have in it),
-`also` (further messages that the type takes) and `message` (the model of a message that is not in the schema). Callers
-also hand in the optimizers (`optimizers`: type -> class); the schema uses their `fields` and `problems`.
+reads `bottoms`, `tops`, `unnamed`, `in_place`, `field_name` (the type's message), `needs` (fields that the type must
+have in it), `also` (further messages that the type takes) and `message` (the model of a message that is not in the
+schema). Callers also hand in the optimizers (`optimizers`: type -> class); the schema uses their `fields` and
+`problems`.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +166,7 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
     said = given.pop("layer", None)
     listed = said if isinstance(said, list | tuple) else [] if said is None else [said]
     net = _message(document, NetParameter, given, at)
-    layers = [_layer(document, item, (*at, "layer", i), types) for i, item in enumerate(listed)]
+    layers = _named_tops([_layer(document, item, (*at, "layer", i), types) for i, item in enumerate(listed)], types)
     paths: list[Path_] = [(*at, "layer", i) for i in range(len(layers))]
     if net and net.input:
         layers.insert(0, _upgraded(document, net, at))
@@ -184,6 +186,21 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
     parameter = net.model_copy(update={"layer": tuple(layer for layer, _ in known), **empty})
     parameter.model_fields_set.difference_update(empty)
     return CheckedNet(parameter, document, tuple(paths), at)
+
+
+def _named_tops(layers: list[LayerParameter | None], types: Types) -> list[LayerParameter | None]:
+    """The layers, with a name for a top that a file may leave out: the layer's own, or if another blob has that, the
+    first of NAME_2, NAME_3, ... that is free."""
+    blobs = {blob for layer in layers if layer for blob in (*layer.top, *layer.bottom)}
+    taken = blobs | {layer.name for layer in layers if layer}
+
+    def named(layer: LayerParameter) -> LayerParameter:
+        name = layer.name
+        if name in blobs:
+            name = next(other for i in count(2) if (other := f"{layer.name}_{i}") not in taken)
+        return layer.model_copy(update={"top": (name,)})
+
+    return [named(x) if x and not x.top and getattr(types[x.type], "unnamed", False) else x for x in layers]
 
 
 def _tops(item: Any) -> list[str]:

@@ -149,13 +149,14 @@ class LossParameter(Message):
     ignore_label: Int | None = field(1, None)
     normalization: Literal["FULL", "VALID", "BATCH_SIZE", "NONE"] = field(3, "VALID")
     normalize: bool | None = field(2, None)
+    label_smoothing: Annotated[float, Field(ge=0, le=1)] = field(OURS, 0.0)  # of SoftmaxWithLoss
 
-    @property
-    def mode(self) -> str:
-        """The divisor of the loss, as a value of `normalization`; `normalize` is its old form."""
+    def mode(self, default: str = "VALID") -> str:
+        """The divisor of the loss, as a value of `normalization`; `normalize` is its old form. `default`: where the
+        file gives neither."""
         if self.normalize is not None:
             return "VALID" if self.normalize else "BATCH_SIZE"
-        return self.normalization
+        return self.normalization if self.has("normalization") else default
 
     @model_validator(mode="after")
     def _one_way(self) -> LossParameter:

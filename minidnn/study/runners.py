@@ -48,7 +48,7 @@ class _Differentiated:
         self.classes = {
             op.reads[1]: op.reads[0].shape[1]
             for op in self.program.ops
-            if op.kind in ("softmax_loss.forward", "accuracy.forward")
+            if op.kind in ("softmax_loss.forward", "accuracy.forward", "pointwise_loss.forward")
         }
 
     def step(self, trace: bool = False) -> Trace | None:

@@ -32,8 +32,9 @@ class Parameters(Mapping[str, "Blobs"]):
         self.shapes: dict[str, dict[str, tuple[int, ...]]] = {}
         for graph in graphs:
             for node in graph.layers:
-                shapes = {p.name: p.blob_shape or p.shape for p in node.parameters}
-                tensors = {p.name: carried[node.tensor_name(p)] for p in node.parameters}
+                own = [p for p in node.parameters if not p.constant]
+                shapes = {p.name: p.blob_shape or p.shape for p in own}
+                tensors = {p.name: carried[node.tensor_name(p)] for p in own}
                 if tensors:
                     self.shapes[node.name] = shapes
                     self._layers[node.name] = Blobs(machine, tensors, shapes)

@@ -97,13 +97,14 @@ class Session:
         self.late = early and not any(p.early for p in self.programs.values())  # for want of bytes on the device
         carried = {t.name: t for program in self.programs.values() for t in program.late().carried}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
-        others = [t for t in carried.values() if t not in self.params.tensors]
+        constant = {name for graph in self.graphs.values() for name in graph.constants}
+        others = [t for t in carried.values() if t not in self.params.tensors and t.name not in constant]
         # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
         self._state = [t for t in others if train is None or t.role is not Role.PARAM_GRADIENT]
         first: dict[str, Rows] = {}
         for one, phase in reversed(nets.values()):
             first.update(one.drawn(setting.seed, phase))
-        for tensor in self.params.tensors:
+        for tensor in (*self.params.tensors, *(carried[name] for name in constant)):
             assign(self.machine, tensor, first[tensor.name])
         for tensor in others:
             start = train.loss_scale if tensor == SCALE and train else 0.0

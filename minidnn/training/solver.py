@@ -287,7 +287,8 @@ class Solver:
             self.machine.settle()
             self.position -= parts * self.feeds["TRAIN"].batch
             self.session.clear_gradients()
-            self._between = all(p.learnable for n in self.session.graphs["TRAIN"].layers for p in n.parameters)
+            every = (p for n in self.session.graphs["TRAIN"].layers for p in n.parameters)
+            self._between = all(p.learnable or p.constant for p in every)
 
     def test(self, batches: int | None = None, net: int = 0) -> Tested | None:
         """Run a TEST net over its data from the first sample on; None if Ctrl-C interrupts it. Raises Diverged.

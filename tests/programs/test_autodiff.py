@@ -380,7 +380,7 @@ def test_errors():
         differentiate(graph(accuracy))
     with pytest.raises(NotTrainable, match="layer label: its top 'label' has a loss_weight, but holds labels"):
         differentiate(graph(CHAIN.replace("name: label, type: Input,", "name: label, type: Input, loss_weight: 1,")))
-    with pytest.raises(NotTrainable, match="no gradient flows into labels"):
+    with pytest.raises(NotTrainable, match="no gradient flows into 'label', which SoftmaxWithLoss compares with"):
         differentiate(graph(CHAIN.replace("name: loss,", "name: loss, propagate_down: [true, true],")))
     through = CHAIN + "- {name: more, type: SoftmaxWithLoss, bottom: [ip, ip], top: more}"
     with pytest.raises(ValueError, match="need 4 labels"):

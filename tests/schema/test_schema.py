@@ -165,7 +165,7 @@ class TestForms:
     )  # fmt: skip
     def test_normalization_of_losses(self, given, mode):
         text = f"- {{name: l, type: SoftmaxWithLoss, bottom: [data, data], top: l, loss_param: {given}}}"
-        assert layers(text)[0].loss_param.mode == mode
+        assert layers(text)[0].loss_param.mode() == mode
 
     def test_rules_are_caffes(self):
         state = NetState(level=2, stage=("deploy", "fast"))

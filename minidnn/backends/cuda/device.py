@@ -19,6 +19,7 @@ from minidnn.backends.cuda import (
     bias,
     broadcast,
     convolution,
+    distance,
     dropout,
     elementwise,
     gather,
@@ -60,6 +61,7 @@ KINDS = {
     **move.KINDS,
     **gather.KINDS,
     **loss.KINDS,
+    **distance.KINDS,
     **rules.KINDS,
     **update.KINDS,
 }

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Scratch, Write, plain
+from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Argument, Launch, Read, Recipe, Scratch, Write, plain
+from minidnn.backends.workspace import Space
 from minidnn.program import Op, Tensor
 
 SUMMING = 1024  # most blocks whose sums another kernel adds up
@@ -20,8 +21,8 @@ OBJECTIVES = 4  # losses that one launch adds up
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """A softmax's rows, in the order of memory: `count` rows of `length` values that are `inner` elements apart."""
+class Rows:
+    """Rows along an axis, in the order of memory: `count` rows of `length` values that are `inner` elements apart."""
 
     count: int
     inner: int
@@ -30,14 +31,15 @@ class _Rows:
 
     @property
     def arguments(self) -> tuple[np.generic, ...]:
-        """The parameters ROWS of kernels/loss.cu."""
+        """The parameters ROWS of kernels/rows.cuh."""
         return np.int64(self.count), np.int64(self.inner), np.int32(self.length), np.int32(self.lanes)
 
     def grid(self, most: int) -> int:
         return max(1, min(most, -(-self.count // (BLOCK // self.lanes))))
 
 
-def _rows(shape: tuple[int, ...], axis: int) -> _Rows:
+def rows_of(shape: tuple[int, ...], axis: int) -> Rows:
+    """The rows of a tensor of this shape along an axis."""
     axis %= len(shape)
     order = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))  # axes in the order of memory
     at = order.index(axis)
@@ -47,7 +49,7 @@ def _rows(shape: tuple[int, ...], axis: int) -> _Rows:
         lanes = min(BLOCK, _power_of_two(-(-length // 4)))
     else:  # a block reads 32 or more rows side by side; several threads share a row only if there are few rows
         lanes = min(8, _power_of_two(length), max(1, AT_ONCE // _power_of_two(count)))
-    return _Rows(count, inner, length, lanes)
+    return Rows(count, inner, length, lanes)
 
 
 def _power_of_two(n: int) -> int:
@@ -56,13 +58,13 @@ def _power_of_two(n: int) -> int:
 
 def softmax_forward(op: Op) -> list[Recipe]:
     """One recipe for x -> y."""
-    g = _rows(op.reads[0].shape, op.attrs.axis)
+    g = rows_of(op.reads[0].shape, op.attrs.axis)
     return [plain(Launch("loss", "softmax_forward", (Read(0), Write(0), *g.arguments), g.grid(MOST_BLOCKS)))]
 
 
 def softmax_backward(op: Op) -> list[Recipe]:
     """One recipe for y dy -> dx."""
-    g = _rows(op.reads[0].shape, op.attrs.axis)
+    g = rows_of(op.reads[0].shape, op.attrs.axis)
     return [plain(Launch("loss", "softmax_backward", (Read(0), Read(1), Write(0), *g.arguments), g.grid(MOST_BLOCKS)))]
 
 
@@ -82,7 +84,7 @@ def _labels(scores: Tensor, label: Tensor, a) -> tuple[np.generic, ...]:
     return *turns, np.int32(a.ignore_label if ignores else 0), np.int32(ignores)
 
 
-def _divisor(a, rows: _Rows, scores: Tensor) -> np.float64:
+def _divisor(a, rows: Rows, scores: Tensor) -> np.float64:
     """The divisor of the sum of losses. 0 means the number of labels that count, which kernels get from the labels."""
     if a.normalization == "VALID" and a.ignore_label is not None:
         return np.float64(0)
@@ -91,29 +93,36 @@ def _divisor(a, rows: _Rows, scores: Tensor) -> np.float64:
     return np.float64(max(known[a.normalization], 1))
 
 
+def finished(losses: Space, counted: Space, grid: int, divisor: np.float64) -> Launch:
+    """The launch that adds up what `grid` blocks have found, divides it, and writes the loss. A divisor of 0 means the
+    number of what counts."""
+    return Launch("loss", "loss_finish", (losses, counted, Write(0), np.int32(grid), divisor), grid=1)
+
+
+def _softened(op: Op) -> tuple[Argument, tuple[np.generic, ...]]:
+    """The matrix of what mistakes cost, and two parameters: whether there is one, and the label smoothing. A matrix
+    that is not there is passed as the first read, and not read."""
+    costs = len(op.reads) > 2
+    return Read(2 if costs else 0), (np.int32(costs), np.float32(op.attrs.label_smoothing))
+
+
 def softmax_loss_forward(op: Op) -> list[Recipe]:
-    """One recipe for x label -> loss prob."""
-    (x, label), a = op.reads, op.attrs
-    g = _rows(x.shape, a.axis)
+    """One recipe for x label (matrix) -> loss prob."""
+    (x, label), a = op.reads[:2], op.attrs
+    g = rows_of(x.shape, a.axis)
     grid = g.grid(SUMMING)
     scratch = Scratch()
     losses, counted = scratch.take(grid * 8), scratch.take(grid * 8)
-    numbers = *g.arguments, *_labels(x, label, a)
-    return [
-        scratch.recipe(
-            "default",
-            Launch("loss", "softmax_loss_forward", (Read(0), Read(1), Write(1), losses, counted, *numbers), grid),
-            Launch(
-                "loss", "softmax_loss_finish", (losses, counted, Write(0), np.int32(grid), _divisor(a, g, x)), grid=1
-            ),
-        )
-    ]
+    matrix, soft = _softened(op)
+    arguments = Read(0), Read(1), matrix, Write(1), losses, counted, *g.arguments, *_labels(x, label, a), *soft
+    launch = Launch("loss", "softmax_loss_forward", arguments, grid)
+    return [scratch.recipe("default", launch, finished(losses, counted, grid, _divisor(a, g, x)))]
 
 
 def softmax_loss_backward(op: Op) -> list[Recipe]:
-    """One recipe for prob label -> dx."""
-    (prob, label), a = op.reads, op.attrs
-    g = _rows(prob.shape, a.axis)
+    """One recipe for prob label (matrix) -> dx."""
+    (prob, label), a = op.reads[:2], op.attrs
+    g = rows_of(prob.shape, a.axis)
     divisor = _divisor(a, g, prob)
     numbers = *g.arguments, *_labels(prob, label, a)
     scratch = Scratch()
@@ -125,8 +134,9 @@ def softmax_loss_backward(op: Op) -> list[Recipe]:
         steps.append(Launch("loss", "count_labels", (Read(1), counted, *sizes), parts))
     # With a known divisor nothing is counted. Then the labels are passed instead of counts, and are not read as such.
     counts = Read(1) if divisor else counted
-    last = np.int32(parts), np.float64(a.loss_weight), divisor
-    arguments = Read(0), Read(1), counts, Write(0), *numbers, *last
+    matrix, soft = _softened(op)
+    last = *soft, np.int32(parts), np.float64(a.loss_weight), divisor
+    arguments = Read(0), Read(1), matrix, counts, Write(0), *numbers, *last
     steps.append(Launch("loss", "softmax_loss_backward", arguments, g.grid(MOST_BLOCKS)))
     return [scratch.recipe("default", *steps)]
 
@@ -134,7 +144,7 @@ def softmax_loss_backward(op: Op) -> list[Recipe]:
 def accuracy_forward(op: Op) -> list[Recipe]:
     """One recipe for x label -> the share of labels predicted right."""
     (x, label), a = op.reads, op.attrs
-    g = _rows(x.shape, a.axis)
+    g = rows_of(x.shape, a.axis)
     grid = g.grid(SUMMING)
     scratch = Scratch()
     found = scratch.take(3 * grid * 8)

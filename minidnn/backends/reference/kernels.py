@@ -12,6 +12,7 @@ from minidnn.backends.reference import (
     bias,
     broadcast,
     convolution,
+    distance,
     dropout,
     elementwise,
     gather,
@@ -47,6 +48,7 @@ KERNELS: dict[str, Kernel] = {
     **move.KINDS,
     **gather.KINDS,
     **loss.KINDS,
+    **distance.KINDS,
     **rules.KINDS,
     **update.KINDS,
 }

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 TINY = np.finfo(np.float32).tiny  # Caffe's least probability, before its logarithm is taken
+LEAST = 1e-20  # the same in an InfogainLoss
 
 
 def softmax(x, axis):
@@ -43,29 +44,52 @@ def valid_labels(label, classes, ignore):
     return np.where(counts, flat, 0), counts
 
 
+def divided_by(normalization, full, valid, batch):
+    """The divisor of a loss: `full` elements, of which `valid` count, in `batch` samples; at least 1."""
+    return max({"FULL": full, "VALID": valid, "BATCH_SIZE": batch, "NONE": 1}[normalization], 1)
+
+
 def normalizer(a, prob, counts):
     """The number that the sum of the losses is divided by."""
-    batch = math.prod(prob.shape[: a.axis])
-    return max({"FULL": len(counts), "VALID": int(counts.sum()), "BATCH_SIZE": batch, "NONE": 1}[a.normalization], 1)
+    return divided_by(a.normalization, len(counts), int(counts.sum()), math.prod(prob.shape[: a.axis]))
 
 
 def softmax_loss_forward(a, reads, writes):
-    """x label -> loss prob. The loss is the sum of -log(prob at the label) over the labels that count, divided by the
-    normalizer."""
-    (x, label), (loss, prob) = reads, writes
+    """x label (matrix) -> loss prob. The loss is the sum over the labels that count, divided by the normalizer, of
+    -log(prob at the label); or with a matrix of -(the label's row) . log(prob).
+
+    With label smoothing, that is one part, and the mean of -log(prob) over all classes is the other."""
+    (x, label, *matrix), (loss, prob) = reads, writes
     prob[...] = softmax(x, a.axis)
     flat, counts = valid_labels(label, x.shape[a.axis], a.ignore_label)
-    chosen = rows_of(prob, a.axis)[np.arange(len(flat)), flat][counts]
+    rows, flat = rows_of(prob, a.axis)[counts], flat[counts]
     # np.maximum keeps NaN: a loss that is NaN must not look like a number.
-    loss[0] = -np.log(np.maximum(chosen, TINY)).sum() / normalizer(a, prob, counts)
+    if matrix:
+        costs = matrix[0].reshape(rows.shape[1], -1)[flat]
+        total = -(costs * np.log(np.maximum(rows, LEAST))).sum()
+    else:
+        total = -np.log(np.maximum(rows[np.arange(len(flat)), flat], TINY)).sum()
+    if a.label_smoothing:
+        scores = rows_of(x, a.axis)[counts]
+        largest = scores.max(1)
+        logs = largest - np.log(rows.max(1)) - scores.mean(1)  # the mean of -log(prob), also of what underflows
+        total = (1 - a.label_smoothing) * total + a.label_smoothing * logs.sum()
+    loss[0] = total / normalizer(a, prob, counts)
 
 
 def softmax_loss_backward(a, reads, writes):
-    """dx = (prob - 1 at the label) * loss_weight / normalizer; 0 for labels that do not count."""
-    (prob, label), (dx,) = reads, writes
+    """prob label (matrix) -> dx = (prob - 1 at the label) * loss_weight / normalizer; 0 for labels that do not count.
+
+    A matrix puts in place of 1 the label's row, and multiplies prob by the sum of that."""
+    (prob, label, *matrix), (dx,) = reads, writes
     flat, counts = valid_labels(label, prob.shape[a.axis], a.ignore_label)
     rows = rows_of(prob, a.axis).copy()
-    rows[np.arange(len(flat)), flat] -= 1
+    if matrix:
+        costs = matrix[0].reshape(rows.shape[1], -1)[flat]
+        rows = rows * costs.sum(1, keepdims=True) - costs
+    else:
+        rows -= a.label_smoothing / rows.shape[1]
+        rows[np.arange(len(flat)), flat] -= 1 - a.label_smoothing
     rows[~counts] = 0
     rows *= prob.dtype.type(a.loss_weight / normalizer(a, prob, counts))
     moved = np.moveaxis(dx, a.axis, -1)

@@ -11,6 +11,7 @@ from minidnn.backends.cpu.native import (
     activation,
     bias,
     broadcast,
+    distance,
     dropout,
     elementwise,
     gather,
@@ -29,7 +30,7 @@ from tests.support.op_examples import Example, Maker, attrs, compiled, examples,
 
 ALL = list(examples())
 FAMILIES = (
-    activation, bias, broadcast, dropout, elementwise, gather, join, loss, lrn, move, pooling, resize, update,
+    activation, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, move, pooling, resize, update,
 )  # fmt: skip
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 

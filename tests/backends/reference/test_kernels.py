@@ -283,7 +283,8 @@ def test_objective_weighs_losses():
 
 
 def loss_attrs(**given):
-    return Attrs(**({"axis": 1, "ignore_label": None, "normalization": "VALID", "loss_weight": 1.0} | given))
+    usual = {"axis": 1, "ignore_label": None, "normalization": "VALID", "loss_weight": 1.0, "label_smoothing": 0.0}
+    return Attrs(**(usual | given))
 
 
 def test_softmax_loss():

@@ -131,7 +131,7 @@ def labelled(m: Maker, x: np.ndarray, prob: np.ndarray, axis: int) -> Iterator[E
         if ignore not in (None, 0):
             label[m.random.random(labels) < 0.3] = ignore
         note = f"axis {axis} labels {labels} ignore {ignore} {mode}"
-        a = attrs(axis=axis, ignore_label=ignore, normalization=mode, loss_weight=1.5)
+        a = attrs(axis=axis, ignore_label=ignore, normalization=mode, loss_weight=1.5, label_smoothing=0.0)
         yield m.example("softmax_loss.forward", [x, label], [(1,), shape], a, note=note)
         yield m.example("softmax_loss.backward", [prob, label], [shape], a, inplace=[(0, 0)], note=note)
         a = attrs(axis=axis, ignore_label=ignore, top_k=min(1 + i, classes))

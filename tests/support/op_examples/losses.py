@@ -30,7 +30,7 @@ def losses(m: Maker) -> Iterator[Example]:
         labels = (shape[0],) if len(shape) == 2 else (shape[0], *shape[2:])
         for ignore, mode in ((None, "VALID"), (2, "VALID"), (2, "FULL"), (None, "BATCH_SIZE"), (0, "NONE")):
             label = m.random.integers(0, shape[1], labels).astype(np.int32)
-            a = attrs(axis=axis, ignore_label=ignore, normalization=mode, loss_weight=0.5)
+            a = attrs(axis=axis, ignore_label=ignore, normalization=mode, loss_weight=0.5, label_smoothing=0.0)
             note = f"ignore {ignore} {mode}"
             yield m.example("softmax_loss.forward", [x, label], [(1,), shape], a, note=note)
             yield m.example("softmax_loss.backward", [prob, label], [shape], a, inplace=[(0, 0)], note=note)

@@ -58,6 +58,6 @@ def channels(m: Maker) -> Iterator[Example]:
             yield m.example("softmax.forward", [rows], [rows.shape], a, inplace=[(0, 0)], note=f"spread {spread}")
             reads = [e / e.sum(1, keepdims=True), m.normal(7, c)]
             yield m.example("softmax.backward", reads, [rows.shape], a, inplace=[(1, 0)], note=f"spread {spread}")
-            a = attrs(axis=1, ignore_label=0, normalization="VALID", loss_weight=0.5)
+            a = attrs(axis=1, ignore_label=0, normalization="VALID", loss_weight=0.5, label_smoothing=0.0)
             label = m.random.integers(0, c, 7).astype(np.int32)
             yield m.example("softmax_loss.forward", [rows, label], [(1,), rows.shape], a, note=f"spread {spread}")

@@ -14,6 +14,7 @@ from minidnn.backends.cpu.native import (
     bias,
     broadcast,
     convolution,
+    distance,
     dropout,
     elementwise,
     gather,
@@ -45,6 +46,7 @@ FIRST = {
     **move.FIRST,
     **gather.FIRST,
     **loss.FIRST,
+    **distance.FIRST,
     **rules.FIRST,
     **update.FIRST,
 }

@@ -2,38 +2,20 @@
  * hidden: a row with a NaN or +inf among its scores becomes NaN, and so does the loss.
  */
 #include <float.h>
-#include <math.h>
 
+#include "losses.h"
 #include "mirrored.h"
-#include "pieces.h"
 
 typedef struct {
     int64_t rows, classes, threads;
-    int64_t ignores, ignored; /* whether one label is ignored, and which */
-    int64_t divisor;          /* the loss's divisor; 0: the number of labels that count */
-    int64_t top_k;            /* for accuracy */
-    double weight;            /* the loss's weight, for its gradient */
+    Counting labels;
+    int64_t top_k;    /* for accuracy */
+    double weight;    /* the loss's weight, for its gradient */
+    double smoothing; /* the share of a label that all classes get alike */
 } Geometry;
 MIRRORED(loss, Geometry)
 
 static int large(const Geometry *g) { return g->rows * g->classes > ALONE / 4; }
-
-/* e^v for v <= 0, to two or three units in the last place, after Cody and Waite: 2^n e^r with |r| <= ln(2) / 2. It is
- * zero for v < -87.3, before the result would be subnormal. */
-ALWAYS vec exponential(vec v) {
-    const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: adding a number to this rounds it to a whole number */
-    const vec shifted = v * 1.44269504f + shift, n = shifted - shift;
-    const vec r = v - n * 0.693359375f + n * 2.12194440e-4f;
-    vec p = (vec){0} + 1.0f / 5040;
-    p = p * r + 1.0f / 720;
-    p = p * r + 1.0f / 120;
-    p = p * r + 1.0f / 24;
-    p = p * r + 1.0f / 6;
-    p = p * r + 0.5f;
-    p = p * r * r + r + 1.0f;
-    const bits power = ((bits)shifted - (bits)shift + 127) << 23;
-    return choose(v < -87.3f, (vec){0}, p * (vec)power);
-}
 
 /* The larger of two numbers; NaN counts as the largest. */
 ALWAYS float larger(float x, float than) { return x > than || isnan(x) ? x : than; }
@@ -51,12 +33,6 @@ static float largest(int64_t n, const float *x) {
     }
     for (int j = 0; j < LANES; j++) one = larger(most[j], one);
     return one;
-}
-
-ALWAYS float total(vec v) {
-    float sum = v[0];
-    for (int j = 1; j < LANES; j++) sum += v[j];
-    return sum;
 }
 
 static void row_forward(int64_t n, const float *x, float *y) {
@@ -91,55 +67,65 @@ void loss_softmax_gradient(const Geometry *g, const float *y, const float *dy, f
     }
 }
 
-static int counts(const Geometry *g, int32_t label) { return !(g->ignores && label == g->ignored); }
-
-/* The number of labels that count. If one of these names no class: -1 - r, where r is its row. */
-static int64_t counted(const Geometry *g, const int32_t *label) {
-    int64_t count = 0;
-    for (int64_t r = 0; r < g->rows; r++) {
-        if (!counts(g, label[r])) continue;
-        if (label[r] < 0 || label[r] >= g->classes) return -1 - r;
-        count++;
+/* The loss of one row, from its scores and its probabilities: -log(p) of its label, as Caffe does it; or by the label's
+ * row of the matrix, unless that is null. The smoothed part is the mean of -log(p), by the scores: so it is right also
+ * where p is 0. */
+static double row_loss(const Geometry *g, const float *x, const float *p, int32_t label, const float *matrix) {
+    const int64_t n = g->classes;
+    double sum = 0;
+    if (matrix) {
+        for (int64_t c = 0; c < n; c++) sum -= matrix[label * n + c] * log(p[c] < 1e-20f ? 1e-20f : p[c]);
+        return sum;
     }
-    return count;
+    const double own = -log(p[label] < FLT_MIN ? FLT_MIN : p[label]);
+    if (g->smoothing == 0) return own;
+    for (int64_t c = 0; c < n; c++) sum += x[c];
+    const double mean = largest(n, x) - log(largest(n, p)) - sum / n;
+    return (1 - g->smoothing) * own + g->smoothing * mean;
 }
 
-static double divisor(const Geometry *g, int64_t count) {
-    const int64_t by = g->divisor ? g->divisor : count;
-    return by > 1 ? (double)by : 1;
-}
-
-/* x label -> loss prob. If a label names no class, this and the next two functions write nothing and return the
- * negative number from `counted`; else they return 0. */
-int64_t loss_forward(const Geometry *g, const float *x, const int32_t *label, float *loss, float *prob) {
-    const int64_t count = counted(g, label);
+/* x label (matrix) -> loss prob. `terms`: room for a number a row, if there is a matrix or smoothing. If a label names
+ * no class, this and the next two functions write nothing and return the negative number from `counted`; else they
+ * return 0. */
+int64_t loss_forward(const Geometry *g, const float *x, const int32_t *label, const float *matrix, double *terms,
+                     float *loss, float *prob) {
+    const int64_t count = counted(&g->labels, g->rows, g->classes, label), n = g->classes;
     if (count < 0) return count;
     loss_softmax(g, x, prob);
+    const int many = matrix || g->smoothing != 0;
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (many && large(g))
+    for (int64_t r = 0; r < (many ? g->rows : 0); r++)
+        if (counts(&g->labels, label[r])) terms[r] = row_loss(g, x + r * n, prob + r * n, label[r], matrix);
     double sum = 0;
-    for (int64_t r = 0; r < g->rows; r++) {
-        if (!counts(g, label[r])) continue;
-        const float p = prob[r * g->classes + label[r]];
-        sum += log(p < FLT_MIN ? FLT_MIN : p); /* as Caffe does */
-    }
-    *loss = (float)(-sum / divisor(g, count));
+    for (int64_t r = 0; r < g->rows; r++)
+        if (counts(&g->labels, label[r]))
+            sum += many ? terms[r] : row_loss(g, x + r * n, prob + r * n, label[r], NULL);
+    *loss = (float)(sum / divided_by(&g->labels, count));
     return 0;
 }
 
-/* prob label -> dx = weight / divisor * (prob - 1 at the label); dx may be prob. */
-int64_t loss_backward(const Geometry *g, const float *prob, const int32_t *label, float *dx) {
-    const int64_t count = counted(g, label), n = g->classes;
+/* prob label (matrix) -> dx = weight / divisor * (prob - 1 at the label), smoothed; or with the label's row of the
+ * matrix in place of 1, and prob times the sum of that. dx may be prob. */
+int64_t loss_backward(const Geometry *g, const float *prob, const int32_t *label, const float *matrix, float *dx) {
+    const int64_t count = counted(&g->labels, g->rows, g->classes, label), n = g->classes;
     if (count < 0) return count;
-    const float factor = (float)(g->weight / divisor(g, count));
+    const float factor = (float)(g->weight / divided_by(&g->labels, count));
+    const float each = (float)(g->smoothing / n), more = (float)(1 - g->smoothing);
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (large(g))
     for (int64_t r = 0; r < g->rows; r++) {
         const float *p = prob + r * n;
         float *d = dx + r * n;
-        if (counts(g, label[r])) {
-            const float own = p[label[r]] - 1;
-            for (int64_t c = 0; c < n; c++) d[c] = p[c] * factor;
-            d[label[r]] = own * factor;
-        } else {
+        if (!counts(&g->labels, label[r])) {
             memset(d, 0, 4 * n);
+        } else if (matrix) {
+            const float *costs = matrix + label[r] * n;
+            double sum = 0;
+            for (int64_t c = 0; c < n; c++) sum += costs[c];
+            for (int64_t c = 0; c < n; c++) d[c] = (p[c] * (float)sum - costs[c]) * factor;
+        } else {
+            const float own = p[label[r]] - each - more;
+            for (int64_t c = 0; c < n; c++) d[c] = (p[c] - each) * factor;
+            d[label[r]] = own * factor;
         }
     }
     return 0;
@@ -148,11 +134,11 @@ int64_t loss_backward(const Geometry *g, const float *prob, const int32_t *label
 /* x label -> the share of labels whose score is reached by fewer than top_k others in the row. A NaN counts as reaching
  * any score, and any score as reaching a NaN. */
 int64_t loss_accuracy(const Geometry *g, const float *x, const int32_t *label, float *share) {
-    const int64_t count = counted(g, label);
+    const int64_t count = counted(&g->labels, g->rows, g->classes, label);
     if (count < 0) return count;
     int64_t hits = 0;
     for (int64_t r = 0; r < g->rows; r++) {
-        if (!counts(g, label[r])) continue;
+        if (!counts(&g->labels, label[r])) continue;
         const float *row = x + r * g->classes, own = row[label[r]];
         int64_t reach = 0;
         for (int64_t c = 0; c < g->classes; c++) reach += !(row[c] < own);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -27,7 +27,7 @@ class Geometry(Mirrored):
 
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("rows", "classes", "threads", "ignores", "ignored", "divisor", "top_k")),
-        ("weight", ctypes.c_double),
+        *((name, ctypes.c_double) for name in ("weight", "smoothing")),
     )
 
 
@@ -63,7 +63,8 @@ def softmax(native: Native, op: Op) -> list[Recipe]:
 
 
 def labelled(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x label -> loss prob, prob label -> dx, or x label -> the share of labels predicted right.
+    """One recipe for x label (matrix) -> loss prob, prob label (matrix) -> dx, or x label -> the share of labels
+    predicted right.
 
     None if classes are not innermost, or if labels are not int32 with one channel. The call raises ValueError for a
     label that names no class."""
@@ -71,20 +72,32 @@ def labelled(native: Native, op: Op) -> list[Recipe]:
     if g is None or label.dtype != "int32" or (len(label.shape) == 4 and label.shape[1] != 1):
         return []
     run = native.function(ENTRIES[op.kind])
+    scratch = Scratch()
+    many = op.kind == "softmax_loss.forward" and (len(op.reads) > 2 or g.smoothing)
+    terms = scratch.take(8 * g.rows if many else 0)
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        matrix = [address(reads[2]) if len(reads) > 2 else 0]
+        room = [terms.address(workspace)]
+        between = {"accuracy.forward": [], "softmax_loss.backward": matrix, "softmax_loss.forward": matrix + room}
+        arguments = [*map(address, reads[:2]), *between[op.kind], *map(address, writes)]
+        return [checked(run, g, arguments, flat(reads[1]), g.classes)]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+def checked(run: Callable[..., None], g: Mirrored, arguments: Sequence[int], labels: np.ndarray, classes: int) -> Call:
+    """A call of a function that returns -1 - k for a label k that names none of the classes: it raises ValueError."""
     run.restype = ctypes.c_int64  # type: ignore[attr-defined]
+    step = bound(run, g, *arguments)
 
-    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
-        labels, step = flat(reads[1]), bound(run, g, *(address(t) for t in (*reads, *writes)))
+    def call() -> None:
+        wrong = step()
+        if wrong < 0:
+            k = -1 - wrong
+            raise ValueError(f"label {labels[k]} (number {k} of the batch) names none of the {classes} classes")
 
-        def call() -> None:
-            wrong = step()
-            if wrong < 0:
-                k = -1 - wrong
-                raise ValueError(f"label {labels[k]} (number {k} of the batch) names none of the {g.classes} classes")
-
-        return [call]
-
-    return [plain(bind, NAME)]
+    return call
 
 
 def _geometry(native: Native, op: Op) -> Geometry | None:
@@ -102,7 +115,7 @@ def _geometry(native: Native, op: Op) -> Geometry | None:
     else:
         batch = math.prod(shape[: a.axis])
         g.divisor = {"FULL": g.rows, "VALID": 0, "BATCH_SIZE": batch, "NONE": 1}[a.normalization]
-        g.weight = a.loss_weight
+        g.weight, g.smoothing = a.loss_weight, a.label_smoothing
     return g
 
 

@@ -19,9 +19,10 @@ from minidnn.program import Op, Tensor
 TINY = np.float32(np.finfo(np.float32).tiny)  # Caffe's FLT_MIN: the least probability whose log is taken
 
 
-def _innermost(axis: int, shape: tuple[int, ...]) -> bool:
-    axis %= len(shape)
-    return axis == (1 if len(shape) == 4 else len(shape) - 1)
+def _plain(axis: int, scores: Tensor, label: Tensor) -> bool:
+    """Whether classes are innermost in memory, and labels lie in the order of the rows."""
+    innermost = 1 if len(scores.shape) == 4 else len(scores.shape) - 1
+    return axis % len(scores.shape) == innermost and not (len(label.shape) == 4 and label.shape[1] != 1)
 
 
 class _Labels:
@@ -80,9 +81,9 @@ def _normalizer(a, rows: int, counted: int, batch: int) -> float:
 
 
 def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """One recipe for x label -> loss prob."""
-    (x, label), a = op.reads, op.attrs
-    if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
+    """One recipe for x label -> loss prob, without label smoothing and without a matrix."""
+    (x, label, *matrix), a = op.reads, op.attrs
+    if matrix or a.label_smoothing or not _plain(a.axis, x, label):
         return []
     scratch = Scratch()
     softmax = Softmax(dnnl, x, a, scratch)
@@ -107,9 +108,9 @@ def softmax_loss_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 
 def softmax_loss_backward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
-    """One recipe for prob label -> dx = weight / normalizer * (prob - 1 at the label)."""
-    (prob, label), a = op.reads, op.attrs
-    if not _innermost(a.axis, prob.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
+    """One recipe for prob label -> dx = weight / normalizer * (prob - 1 at the label), likewise."""
+    (prob, label, *matrix), a = op.reads, op.attrs
+    if matrix or a.label_smoothing or not _plain(a.axis, prob, label):
         return []
     scratch = Scratch()
     labels = _Labels(prob, a.axis, scratch)
@@ -140,7 +141,7 @@ def accuracy_forward(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """One recipe for x label -> the share of rows where fewer than top_k other scores reach the label's. A tie counts
     as reaching it."""
     (x, label), a = op.reads, op.attrs
-    if not _innermost(a.axis, x.shape) or (len(label.shape) == 4 and label.shape[1] != 1):
+    if not _plain(a.axis, x, label):
         return []
     scratch = Scratch()
     labels = _Labels(x, a.axis, scratch)

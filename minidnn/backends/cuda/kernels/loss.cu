@@ -1,77 +1,9 @@
-// Softmax along any axis, its loss, accuracy, and the objective.
-//
-// A row is the `length` values of one softmax, which are `inner` elements apart. Row r begins at
-// r / inner * length * inner + r % inner. A block takes blockDim.x / lanes rows at a time, each by `lanes` threads (a
-// power of two). If a row's values are neighbours in memory (inner is 1), neighbouring threads share a row. Otherwise
-// neighbouring threads have neighbouring rows.
+// Softmax along any axis, its loss, accuracy, and the objective. Rows are those of rows.cuh.
 
-#include "common.cuh"
+#include "rows.cuh"
 
-constexpr int ROW_BLOCK = 256;
 constexpr float TINY = 1.17549435e-38f;  // Caffe's least probability, before its logarithm is taken
-
-__device__ inline float not_a_number() { return __int_as_float(0x7FFFFFFF); }
-__device__ inline float minus_infinity() { return __int_as_float(0xFF800000); }
-
-struct Rows {
-    int64 count, inner;
-    int length, lanes;
-};
-#define ROWS int64 rows, int64 inner, int length, int lanes
-#define ROWS_GIVEN Rows{rows, inner, length, lanes}
-
-struct Thread {
-    // A thread has row `slot` of the block's `slots` rows, and is number `lane` of the row's threads, which are `apart`
-    // threads apart.
-    int slot, lane, apart, slots;
-
-    __device__ explicit Thread(const Rows& g) {
-        int t = threadIdx.x;
-        slots = (int)blockDim.x / g.lanes;
-        if (g.inner == 1) slot = t / g.lanes, lane = t % g.lanes, apart = 1;
-        else slot = t % slots, lane = t / slots, apart = slots;
-    }
-};
-
-__device__ inline int64 begin_of(const Rows& g, int64 row) {
-    return g.inner == 1 ? row * g.length : (row / g.inner * g.length) * g.inner + row % g.inner;
-}
-
-struct Largest {
-    __device__ float operator()(float a, float b) const { return fmaxf(a, b); }
-};
-struct Plus {
-    template <class V>
-    __device__ V operator()(V a, V b) const { return a + b; }
-};
-
-// Combines the values of a row's threads by `op`, as a tree; all threads of the row get the result. All threads of the
-// block must call this.
-template <class V, class Op>
-__device__ inline V of_row(const Rows& g, const Thread& me, V (&shared)[ROW_BLOCK], V value, Op op) {
-    if (g.lanes == 1) return value;
-    int t = threadIdx.x;
-    shared[t] = value;
-    for (int half = g.lanes / 2; half; half /= 2) {
-        __syncthreads();
-        if (me.lane < half) shared[t] = op(shared[t], shared[t + half * me.apart]);
-    }
-    __syncthreads();
-    V all = shared[t - me.lane * me.apart];
-    __syncthreads();  // before the next use of `shared`
-    return all;
-}
-
-// Calls each(row, begin, there) for the block's rows, one after another. All threads call it: `there` is false for
-// those without a row.
-template <class Each>
-__device__ inline void for_rows(const Rows& g, const Thread& me, Each each) {
-    for (int64 start = (int64)blockIdx.x * me.slots; start < g.count; start += (int64)gridDim.x * me.slots) {
-        int64 row = start + me.slot;
-        bool there = row < g.count;
-        each(row, there ? begin_of(g, row) : 0, there);
-    }
-}
+constexpr float LEAST = 1e-20f;  // the same where a matrix says what a mistake costs
 
 struct Exponentials {  // a row's softmax is exp(x - largest) / sum
     float largest, sum;
@@ -157,8 +89,11 @@ struct Labels {
 
 // Writes prob, each block's part of the loss, and the number of its labels that count. A row's first thread adds the
 // term of its label. A label that names no class makes the loss NaN, because a kernel cannot raise an error.
-extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, T* prob, double* losses, int64* counted,
-                                                ROWS, LABELS) {
+// `costs`: whether the label's row of the matrix says what each class costs. `smoothing`: the share of the label that
+// is the mean of -log(p) over all classes.
+extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, const float* matrix, T* prob,
+                                                double* losses, int64* counted, ROWS, LABELS, int costs,
+                                                float smoothing) {
     __shared__ float shared[ROW_BLOCK];
     __shared__ double loss_shared[ROW_BLOCK];
     __shared__ int64 count_shared[ROW_BLOCK];
@@ -169,17 +104,25 @@ extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, T*
     int64 count = 0;
     for_rows(g, me, [&](int64 row, int64 begin, bool there) {
         Exponentials e = exponentials(g, me, shared, x, begin, there);
-        if (!there) return;
-        for (int k = me.lane; k < length; k += lanes) {
-            int64 i = begin + k * inner;
-            store(prob, i, expf(load(x, i) - e.largest) / e.sum);
-        }
-        int which;
-        if (me.lane == 0 && labels.counts(row, which)) {
-            float p = which < 0 ? not_a_number() : expf(load(x, begin + which * inner) - e.largest) / e.sum;
-            loss -= logf(p < TINY ? TINY : p);  // NaN stays NaN
-            count++;
-        }
+        int which = -1;
+        bool counts = there && labels.counts(row, which);
+        float sum = 0;
+        if (there)
+            for (int k = me.lane; k < length; k += lanes) {
+                int64 i = begin + k * inner;
+                float v = load(x, i), p = expf(v - e.largest) / e.sum;
+                store(prob, i, p);
+                if (!costs) sum += v;
+                else if (which >= 0) sum -= matrix[(int64)which * length + k] * logf(p < LEAST ? LEAST : p);
+            }
+        if (costs || smoothing != 0) sum = of_row(g, me, shared, sum, Plus());
+        if (!counts || me.lane) return;
+        float p = which < 0 ? not_a_number() : expf(load(x, begin + which * inner) - e.largest) / e.sum;
+        float own = -logf(p < TINY ? TINY : p);  // NaN stays NaN
+        if (costs) loss += which < 0 ? not_a_number() : sum;
+        else if (smoothing == 0) loss += own;
+        else loss += (1 - smoothing) * own + smoothing * (e.largest + logf(e.sum) - sum / length);
+        count++;
     });
     loss = block_sum(loss_shared, loss);
     count = block_sum(count_shared, count);
@@ -187,8 +130,8 @@ extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, T*
 }
 
 // Adds up the blocks' parts and divides. A divisor of 0 means the number of labels that count. For one block.
-extern "C" __global__ void softmax_loss_finish(const double* losses, const int64* counted, float* loss, int n,
-                                               double divisor) {
+extern "C" __global__ void loss_finish(const double* losses, const int64* counted, float* loss, int n,
+                                       double divisor) {
     __shared__ double loss_shared[ROW_BLOCK];
     __shared__ int64 count_shared[ROW_BLOCK];
     double total = 0;
@@ -210,27 +153,37 @@ extern "C" __global__ void count_labels(const int* label, int* counted, int64 n,
 
 // dx = (prob - 1 at the label) weight / divisor; 0 if the label does not count, and NaN if it names no class. A divisor
 // of 0 means the number of labels that count, which is the sum of the n numbers in `counted`. dx may have prob's bytes.
-extern "C" __global__ void softmax_loss_backward(const T* prob, const int* label, const int* counted, T* dx, ROWS,
-                                                 LABELS, int n, double weight, double divisor) {
-    __shared__ int64 shared[ROW_BLOCK];
+// With smoothing, 1 is 1 - smoothing, and each class has its share. If `costs`, the label's row of the matrix is in the
+// place of 1, and prob counts times the sum of that.
+extern "C" __global__ void softmax_loss_backward(const T* prob, const int* label, const float* matrix,
+                                                 const void* counted, T* dx, ROWS, LABELS, int costs, float smoothing,
+                                                 int n, double weight, double divisor) {
+    __shared__ float shared[ROW_BLOCK];
+    __shared__ int64 count_shared[ROW_BLOCK];
     Rows g = ROWS_GIVEN;
     Thread me(g);
     Labels labels = LABELS_GIVEN(label);
-    if (divisor == 0) {
-        int64 count = 0;
-        for (int i = threadIdx.x; i < n; i += blockDim.x) count += counted[i];
-        count = block_sum(shared, count);
-        divisor = count > 1 ? (double)count : 1.0;
-    }
-    float factor = (float)(weight / divisor);
+    float factor = (float)(weight / divided_by(divisor, (const int*)counted, n, count_shared));
+    float each = smoothing / length;
     for_rows(g, me, [&](int64 row, int64 begin, bool there) {
+        int which = -1;
+        bool counts = there && labels.counts(row, which);
+        const float* own = matrix + (int64)(which < 0 ? 0 : which) * length;
+        float sum = 0;
+        if (costs) {
+            if (which >= 0)
+                for (int k = me.lane; k < length; k += lanes) sum += own[k];
+            sum = of_row(g, me, shared, sum, Plus());
+        }
         if (!there) return;
-        int which;
-        bool counts = labels.counts(row, which);
         for (int k = me.lane; k < length; k += lanes) {
             int64 i = begin + k * inner;
-            float p = load(prob, i) - (k == which ? 1.0f : 0.0f);
-            store(dx, i, !counts ? 0.0f : which < 0 ? not_a_number() : p * factor);
+            float p = load(prob, i);
+            if (!counts) p = 0;
+            else if (which < 0) p = not_a_number();
+            else if (costs) p = (p * sum - own[k]) * factor;
+            else p = (p - each - (k == which ? 1 - smoothing : 0.0f)) * factor;
+            store(dx, i, p);
         }
     });
 }

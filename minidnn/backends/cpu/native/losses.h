@@ -1,0 +1,52 @@
+/* What the kernels of losses share: e^v, labels that name a class, the divisor of a sum. */
+#pragma once
+#include <math.h>
+
+#include "pieces.h"
+
+/* e^v for v <= 0, to two or three units in the last place, after Cody and Waite: 2^n e^r with |r| <= ln(2) / 2. It is
+ * zero for v < -87.3, before the result would be subnormal. */
+ALWAYS vec exponential(vec v) {
+    const vec shift = (vec){0} + 12582912.0f; /* 1.5 * 2^23: adding a number to this rounds it to a whole number */
+    const vec shifted = v * 1.44269504f + shift, n = shifted - shift;
+    const vec r = v - n * 0.693359375f + n * 2.12194440e-4f;
+    vec p = (vec){0} + 1.0f / 5040;
+    p = p * r + 1.0f / 720;
+    p = p * r + 1.0f / 120;
+    p = p * r + 1.0f / 24;
+    p = p * r + 1.0f / 6;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    const bits power = ((bits)shifted - (bits)shift + 127) << 23;
+    return choose(v < -87.3f, (vec){0}, p * (vec)power);
+}
+
+ALWAYS float total(vec v) {
+    float sum = v[0];
+    for (int j = 1; j < LANES; j++) sum += v[j];
+    return sum;
+}
+
+/* How the sum of a loss is made: which labels (or targets) do not count, and what it is divided by. */
+typedef struct {
+    int64_t ignores, ignored; /* whether one label is ignored, and which */
+    int64_t divisor;          /* 0: the number that count */
+} Counting;
+
+ALWAYS int counts(const Counting *c, int32_t label) { return !(c->ignores && label == c->ignored); }
+
+/* The number of labels that count. If one of these names none of the classes: -1 - r, where r is its row. */
+ALWAYS int64_t counted(const Counting *c, int64_t rows, int64_t classes, const int32_t *label) {
+    int64_t count = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        if (!counts(c, label[r])) continue;
+        if (label[r] < 0 || label[r] >= classes) return -1 - r;
+        count++;
+    }
+    return count;
+}
+
+ALWAYS double divided_by(const Counting *c, int64_t count) {
+    const int64_t by = c->divisor ? c->divisor : count;
+    return by > 1 ? (double)by : 1;
+}
