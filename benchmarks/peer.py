@@ -191,7 +191,7 @@ class Peer(torch.nn.Module):
 
     def _loss(self, node: Node) -> None:
         loss, axis = node.layer.spec.loss_param, node.layer.param.axis
-        if loss.mode != "VALID" or axis != 1:
+        if loss.mode() != "VALID" or loss.label_smoothing or axis != 1:
             raise Unsupported(f"layer {node.name}: only losses along axis 1, divided by the count of valid labels")
         ignored = -100 if loss.ignore_label is None else loss.ignore_label
         self.losses.append((*node.bottoms, node.layer.loss_weight(), ignored))

@@ -63,6 +63,10 @@ NEVER = {
     "batch_norm.statistics_each",
     "softmax_loss.forward",
     "softmax_loss.backward",
+    "pointwise_loss.forward",
+    "pointwise_loss.backward",
+    "contrastive_loss.forward",
+    "contrastive_loss.backward",
     "objective.forward",
     "gradient.clear",
 }

@@ -60,7 +60,8 @@ class _Pointwise(Loss):
 
 class SigmoidCrossEntropyLoss(_Pointwise):
     """Caffe's: the sum of -t log(p) - (1 - t) log(1 - p) for targets t from 0 to 1, where p = sigmoid(x), over the
-    number of samples. Targets whose whole part is `ignore_label` do not count, as in Caffe."""
+    number of samples, unless the file gives another normalization. Targets whose whole part is `ignore_label` do not
+    count, as in Caffe."""
 
     type = "SigmoidCrossEntropyLoss"
     field_name = "loss_param"

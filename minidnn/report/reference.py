@@ -90,7 +90,7 @@ def layers_page() -> str:
 def _layer(kind: type[Layer]) -> str:
     said = inspect.cleandoc(kind.__dict__.get("__doc__") or "")
     parts = [f"{' '.join(said.split())}\n"] if said else []
-    place = "; may work in place" if kind.in_place else ""
+    place = "; may work in place" if kind.in_place else "; a file may leave it out" if kind.unnamed else ""
     parts.append(f"Bottoms: {_range(kind.bottoms)}. Tops: {_range(kind.tops)}{place}.\n")
     for message in filter(None, (kind.field_name, *kind.also)):
         parts += [f"`{message}`:\n", _fields(message_of(kind, message))]

@@ -169,7 +169,7 @@ def test_a_label_that_names_no_class_is_noticed(device, label, ignore):
     m = Maker(3)
     x, labels = m.normal(300, 5), m.random.integers(0, 5, 300).astype(np.int32)
     labels[299] = label
-    a = attrs(axis=1, ignore_label=ignore, normalization="VALID", loss_weight=1.0, top_k=1)
+    a = attrs(axis=1, ignore_label=ignore, normalization="VALID", loss_weight=1.0, label_smoothing=0.0, top_k=1)
     for kind, writes in (("softmax_loss.forward", [(1,), x.shape]), ("accuracy.forward", [(1,)])):
         e = m.example(kind, [x, labels], writes, a)
         with pytest.raises(ValueError, match="names none of the 5 classes"):
@@ -184,7 +184,7 @@ def test_a_label_that_is_ignored_need_name_no_class(device):
     m = Maker(3)
     x, labels = m.normal(300, 5), np.full(300, -7, np.int32)
     for labels[:3] in ([1, 1, 4], [-7, -7, -7]):  # some count, none counts
-        a = attrs(axis=1, ignore_label=-7, normalization="VALID", loss_weight=1.0, top_k=2)
+        a = attrs(axis=1, ignore_label=-7, normalization="VALID", loss_weight=1.0, label_smoothing=0.0, top_k=2)
         for e in (
             m.example("softmax_loss.forward", [x, labels], [(1,), x.shape], a),
             m.example("softmax_loss.backward", [abs(x), labels], [x.shape], a),
@@ -224,7 +224,7 @@ def test_accuracy_of_scores_that_are_not_finite(device, value):
 
 def test_a_probability_of_zero_is_a_large_loss_not_an_infinite_one(device):
     x, label = np.float32([[0, 1000]]), np.int32([0])
-    a = attrs(axis=1, ignore_label=None, normalization="FULL", loss_weight=1.0)
+    a = attrs(axis=1, ignore_label=None, normalization="FULL", loss_weight=1.0, label_smoothing=0.0)
     e = Maker(0).example("softmax_loss.forward", [x, label], [(1,), (1, 2)], a)
     loss, _ = run(device, e, device.algorithms(e.op)[0])
     assert np.allclose(loss, -np.log(np.finfo(np.float32).tiny))

@@ -91,7 +91,7 @@ struct Labels {
 // term of its label. A label that names no class makes the loss NaN, because a kernel cannot raise an error.
 // `costs`: whether the label's row of the matrix says what each class costs. `smoothing`: the share of the label that
 // is the mean of -log(p) over all classes.
-extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, const float* matrix, T* prob,
+extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, const void* matrix, T* prob,
                                                 double* losses, int64* counted, ROWS, LABELS, int costs,
                                                 float smoothing) {
     __shared__ float shared[ROW_BLOCK];
@@ -100,6 +100,7 @@ extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, co
     Rows g = ROWS_GIVEN;
     Thread me(g);
     Labels labels = LABELS_GIVEN(label);
+    const float* cost = (const float*)matrix;
     double loss = 0;
     int64 count = 0;
     for_rows(g, me, [&](int64 row, int64 begin, bool there) {
@@ -113,7 +114,7 @@ extern "C" __global__ void softmax_loss_forward(const T* x, const int* label, co
                 float v = load(x, i), p = expf(v - e.largest) / e.sum;
                 store(prob, i, p);
                 if (!costs) sum += v;
-                else if (which >= 0) sum -= matrix[(int64)which * length + k] * logf(p < LEAST ? LEAST : p);
+                else if (which >= 0) sum -= cost[(int64)which * length + k] * logf(p < LEAST ? LEAST : p);
             }
         if (costs || smoothing != 0) sum = of_row(g, me, shared, sum, Plus());
         if (!counts || me.lane) return;
@@ -155,7 +156,7 @@ extern "C" __global__ void count_labels(const int* label, int* counted, int64 n,
 // of 0 means the number of labels that count, which is the sum of the n numbers in `counted`. dx may have prob's bytes.
 // With smoothing, 1 is 1 - smoothing, and each class has its share. If `costs`, the label's row of the matrix is in the
 // place of 1, and prob counts times the sum of that.
-extern "C" __global__ void softmax_loss_backward(const T* prob, const int* label, const float* matrix,
+extern "C" __global__ void softmax_loss_backward(const T* prob, const int* label, const void* matrix,
                                                  const void* counted, T* dx, ROWS, LABELS, int costs, float smoothing,
                                                  int n, double weight, double divisor) {
     __shared__ float shared[ROW_BLOCK];
@@ -168,7 +169,7 @@ extern "C" __global__ void softmax_loss_backward(const T* prob, const int* label
     for_rows(g, me, [&](int64 row, int64 begin, bool there) {
         int which = -1;
         bool counts = there && labels.counts(row, which);
-        const float* own = matrix + (int64)(which < 0 ? 0 : which) * length;
+        const float* own = (const float*)matrix + (int64)(which < 0 ? 0 : which) * length;
         float sum = 0;
         if (costs) {
             if (which >= 0)
