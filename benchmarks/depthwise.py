@@ -34,7 +34,7 @@ PASSES = ("forward", "backward_data", "backward_filter")
 def depthwise(name: str, batch: int) -> list[Op]:
     """The net's ops of depthwise convolutions, in the order of a step."""
     found = zoo.find(name, batch)
-    net = found.with_batch(batch) if isinstance(found, Net) else Net.from_yaml(found, batch=batch)
+    net = found.with_batch(batch) if isinstance(found, Net) else Net.from_file(found, batch=batch)
     kinds = {f"convolution.{which}" for which in PASSES}
     ops = [op for op in differentiate(net.graph("TRAIN")).ops if op.kind in kinds]
     return [op for op in ops if 1 < op.attrs.group == max(t.shape[1] for t in op.tensors if len(t.shape) == 4)]

@@ -111,7 +111,6 @@ def test_an_inline_net_s_errors_have_their_places(folder):
         ),
         ("train_net: net.yaml\ntest_iter: 1\n", "test_iter: there is no net to test with: give test_net, or net"),
         ("train_net: net.yaml\ntest_net: net.yaml\ntest_iter: [1, 1]\n", "test_iter: expected one for each of 1"),
-        ("net: net.yaml\nsnapshot_format: HDF5\n", "snapshot_format: snapshots are safetensors files; leave it out"),
         ("net: net.yaml\nlayer_wise_reduce: true\n", "layer_wise_reduce: for Caffe on several GPUs"),
         ("net: net.yaml\nweights: a.caffemodel\n", "weights: name the file where the run begins: --weights FILE"),
     ],
