@@ -33,8 +33,9 @@ SHIM = HERE / "shim.h"
 KERNELS = Path(cuda.__file__).parent / "kernels"
 BUILT = ROOT / ".pytest_cache" / "cuda_host"
 COMPILER = shutil.which("g++")
+# Two sources may have structs of one name. Without -fno-gnu-unique the second library would take the first one's size.
 FLAGS = [
-    *("-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing"),
+    *("-std=c++17", "-O2", "-g1", "-fPIC", "-shared", "-ffp-contract=off", "-fno-strict-aliasing", "-fno-gnu-unique"),
     *("-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas", "-Wno-sign-compare"),
     *("-Wno-unused-function", "-Wno-unused-variable"),
 ]
