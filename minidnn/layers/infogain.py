@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -66,7 +66,10 @@ def read_matrix(path: str) -> np.ndarray:
     from minidnn.schema import blobs
 
     # A mapped file is as long as its header says, or cannot be read.
-    readers = {".binaryproto": blobs.array, ".npy": partial(np.load, mmap_mode="r", allow_pickle=False)}
+    readers: dict[str, Callable[[str], np.ndarray]] = {
+        ".binaryproto": blobs.array,
+        ".npy": partial(np.load, mmap_mode="r", allow_pickle=False),
+    }
     what, form = f"infogain_loss_param.source: {path!r}", Path(path).suffix
     if form not in readers:
         raise ShapeError(f"{what} is no {' or '.join(readers)} file")
