@@ -41,6 +41,8 @@ reused (liveness), and the least that any plan can take. `python -m benchmarks.z
 BATCHES = {
     "fcn32s": 1,
     "unet": 1,
+    "siamese": 64,
+    "autoencoder": 100,
     "lenet": 64,
     "digits_lenet": 64,
     "cifar10_quick": 100,
@@ -59,7 +61,8 @@ def rows() -> Iterator[tuple[str, ...]]:
             continue  # the deepest of a family: some seconds each, and nothing new
         graph = net.graph("TRAIN")
         batch = graph.layers[0].tops[0].tensor.shape[0]
-        weights = sum(prod(p.shape) for node in graph.layers for p in node.parameters if p.learnable)
+        learned = {n.tensor_name(p): prod(p.shape) for n in graph.layers for p in n.parameters if p.learnable}
+        weights = sum(learned.values())
         program = programs(net, TRAIN, ("TRAIN",), fuses=as_cuda)["TRAIN"].late()
         arenas = [arrange([program], policy, costs, 1 << 62).arena for policy in ("baseline:p", "liveness:p")]
         least = LowerBound(Facts(program, costs)).least()

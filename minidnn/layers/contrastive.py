@@ -20,8 +20,8 @@ class ContrastiveAttrs:
 
 
 class ContrastiveLoss(Loss):
-    """Caffe's (Hadsell 2006): for N pairs of vectors a, b at a distance d, the sum of d^2 where the label is not 0, and
-    of max(0, margin - d)^2 elsewhere, over 2 N. With `legacy_version` the latter is max(0, margin - d^2)."""
+    """Caffe's (Hadsell 2006), of N pairs of vectors at distances d. A pair whose label is not 0 counts d^2, another one
+    max(0, margin - d)^2; with `legacy_version` that is max(0, margin - d^2). The loss is the sum over 2 N."""
 
     type = "ContrastiveLoss"
     field_name = "contrastive_loss_param"

@@ -59,9 +59,9 @@ class _Pointwise(Loss):
 
 
 class SigmoidCrossEntropyLoss(_Pointwise):
-    """Caffe's: the sum of -t log(p) - (1 - t) log(1 - p) for targets t from 0 to 1, where p = sigmoid(x), over the
-    number of samples, unless the file gives another normalization. Targets whose whole part is `ignore_label` do not
-    count, as in Caffe."""
+    """Caffe's: the sum of -t log(p) - (1 - t) log(1 - p), where p = sigmoid(x), for targets t from 0 to 1. It is
+    divided by the number of samples, unless the file gives a normalization. Targets whose whole part is `ignore_label`
+    do not count, as in Caffe."""
 
     type = "SigmoidCrossEntropyLoss"
     field_name = "loss_param"
@@ -88,8 +88,8 @@ class EuclideanLoss(_Pointwise):
 
 
 class SmoothL1Loss(_Pointwise):
-    """Faster R-CNN's (Ren 2015): with d = inside (a - b), the sum of outside f(d) over the number of samples.
-    f(d) = (sigma d)^2 / 2 where |d| < 1 / sigma^2, and |d| - 1 / (2 sigma^2) elsewhere. The third bottom are the inside
+    """Faster R-CNN's (Ren 2015): the sum of outside f(d) over the number of samples, where d = inside (a - b). f(d) is
+    (sigma d)^2 / 2 where |d| < 1 / sigma^2, and |d| - 1 / (2 sigma^2) elsewhere. The third bottom holds the inside
     weights, the fourth the outside weights; without them they are 1. Both a and b take a gradient."""
 
     type = "SmoothL1Loss"
@@ -122,8 +122,8 @@ class _Labelled(_Pointwise):
 
 
 class HingeLoss(_Labelled):
-    """Caffe's: the sum of max(0, 1 - s x), or of its square (norm L2), over the number of samples, where s is 1 for the
-    label's class and -1 for each other."""
+    """Caffe's: the sum of max(0, 1 - s x) over the number of samples, where s is 1 for the label's class and -1 for
+    each other. With the norm L2 it is the sum of the squares of that."""
 
     type = "HingeLoss"
     field_name = "hinge_loss_param"

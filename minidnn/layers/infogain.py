@@ -17,8 +17,9 @@ from minidnn.program import Op, Tensor
 
 
 class InfogainLoss(SoftmaxWithLoss):
-    """Caffe's: the mean of -(the sum over classes k of H[label, k] log(p_k)), where p is the softmax of the scores, at
-    least 1e-20. H is the third bottom, or the matrix in the file `source`. The optional second top is p."""
+    """Caffe's: the mean of -(the sum over classes k of H[label, k] log(p_k)). p is the softmax of the scores, and in
+    the logarithm at least 1e-20. H is the third bottom, or the matrix in the file `source`. The optional second top
+    is p."""
 
     type = "InfogainLoss"
     field_name = "infogain_loss_param"
@@ -66,10 +67,8 @@ def read_matrix(path: str) -> np.ndarray:
     from minidnn.schema import blobs
 
     # A mapped file is as long as its header says, or cannot be read.
-    readers: dict[str, Callable[[str], np.ndarray]] = {
-        ".binaryproto": blobs.array,
-        ".npy": partial(np.load, mmap_mode="r", allow_pickle=False),
-    }
+    npy = partial(np.load, mmap_mode="r", allow_pickle=False)
+    readers: dict[str, Callable[[str], np.ndarray]] = {".binaryproto": blobs.array, ".npy": npy}
     what, form = f"infogain_loss_param.source: {path!r}", Path(path).suffix
     if form not in readers:
         raise ShapeError(f"{what} is no {' or '.join(readers)} file")

@@ -1,4 +1,4 @@
-"""What losses have in common."""
+"""The parts that losses have in common."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ def check_labels(scores: Shape, labels: Shape, axis: int) -> None:
         )
 
 
-def check_paired(spec: Layer, bottoms: Sequence[Shape]) -> None:
+def check_paired(layer: Layer, bottoms: Sequence[Shape]) -> None:
     """Raise ShapeError unless all bottoms have as many samples as the first one, and as many elements."""
-    first = bottoms[0]
+    first, names = bottoms[0], layer.spec.bottom
     for i, other in enumerate(bottoms):
         if math.prod(other) != math.prod(first) or other[:1] != first[:1]:
             raise ShapeError(
-                f"bottom {i} ({spec.spec.bottom[i]}) is {text(other)}, bottom 0 ({spec.spec.bottom[0]}) {text(first)}: "
-                f"{spec.type} takes as many samples and elements of each"
+                f"bottom {i} ({names[i]}) is {text(other)}, bottom 0 ({names[0]}) {text(first)}: "
+                f"{layer.type} takes as many samples and elements of each"
             )
 
 
@@ -74,9 +74,10 @@ def moves(s: Site, reads: Sequence[Tensor]) -> Iterable[Op]:
 
 
 def gradients_of(s: Site, reads: Sequence[Tensor]) -> tuple[list[Tensor], tuple[tuple[Tensor, Tensor], ...], list[Op]]:
-    """For an op that writes the wanted gradients, each in the shape of its read:
+    """(writes, pairs, ops) of an op that writes the wanted gradients, each in the shape of its read.
 
-    what it writes; the pairs that may share bytes; and the ops that bring gradients into the shapes of the bottoms."""
+    pairs: the reads and writes that may share bytes
+    ops:   they bring the gradients into the shapes of the bottoms"""
     writes, pairs, after = [], [], []
     for i, dx in enumerate(s.dx):
         if dx is None:

@@ -190,8 +190,8 @@ def resolve(
 
 
 def check_shared(graph: Graph, other: Graph) -> None:
-    """Raise ShapeError if a layer's parameter differs between two phases, which share it: it has another shape, or
-    layers share it in one phase alone, or it is constant and has other values."""
+    """Raise ShapeError if a layer's parameter differs between two phases, which share it. It may have another shape, or
+    other values if it is constant, or layers may share it in one phase alone."""
     theirs = {(n.name, p.name): (p.shape, n.tensor_name(p), p) for n in other.layers for p in n.parameters}
     for node in graph.layers:
         for p in node.parameters:

@@ -189,8 +189,8 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
 
 
 def _named_tops(layers: list[LayerParameter | None], types: Types) -> list[LayerParameter | None]:
-    """The layers, with a name for a top that a file may leave out: the layer's own, or if another blob has that, the
-    first of NAME_2, NAME_3, ... that is free."""
+    """The layers, with a name for a top that a file may leave out. That is the layer's own; or if another blob has it,
+    the first of NAME_2, NAME_3, ... that is free."""
     blobs = {blob for layer in layers if layer for blob in (*layer.top, *layer.bottom)}
     taken = blobs | {layer.name for layer in layers if layer}
 

@@ -35,7 +35,7 @@ __all__ = [
 WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # nets with a file in models/
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
-    SqueezeNet, MobileNetV1, MobileNetV2, Siamese, Autoencoder, FCN32s, UNet,
+    SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name
 # families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)
