@@ -47,7 +47,7 @@ OTHERS = {  # folder -> its files that are no family's
     "cpu.uncompiled": set(),
     "cuda": {
         "api", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe", "reduction",
-        "runtime",
+        "rows", "runtime",
     },
 }  # fmt: skip
 SOURCES = {  # pattern of sources -> families without one, and those of other names
