@@ -162,7 +162,8 @@ class Slice:
     start: int
 
 
-PRODUCTS = frozenset({"convolution", "inner_product"})  # families that multiply matrices: most of a net's arithmetic
+# families that multiply matrices: most of a net's arithmetic
+PRODUCTS = frozenset({"convolution", "inner_product", "matmul"})
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def scores_of(graph) -> tuple[str, bool]:
         if node.layer.probabilities:
             return node.tops[0].name, True
     for node in reversed(graph.layers):
-        if node.layer.labels is not None:
+        if node.layer.labels:  # not its first bottom
             return node.bottoms[0].name, False
     last = graph.layers[-1].tops[0]
     if len(last.tensor.shape) < 2:

@@ -27,6 +27,7 @@ COMMON = ("include", "exclude", "param", "loss_weight", "propagate_down")
 PREFIX = {
     "Convolution": "conv", "Pooling": "pool", "InnerProduct": "ip", "ReLU": "relu", "LRN": "norm", "Softmax": "prob",
     "BatchNorm": "bn", "Dropout": "drop", "SoftmaxWithLoss": "loss", "Accuracy": "accuracy", "Input": "data",
+    "LayerNorm": "ln",
     "BatchReindex": "reindex", "AbsVal": "abs", "Deconvolution": "deconv", "Upsample": "up",
 }  # fmt: skip
 ONCE = ("SoftmaxWithLoss", "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number

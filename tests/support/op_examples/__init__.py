@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.support.op_examples.activations import activations
+from tests.support.op_examples.algebra import algebra
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.images import broadcasts, depthwise, resizes
 from tests.support.op_examples.losses import losses, objectives
@@ -36,7 +37,7 @@ __all__ = [
     "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
 ]  # fmt: skip
 # each has random numbers of its own: a new one changes no other's
-OWN = (samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes)
+OWN = (samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, algebra)
 
 
 def examples(seed: int = 0) -> Iterator[Example]:
