@@ -41,7 +41,10 @@ class MatMul(Layer):
         p = self.param
         (rows, depth), (deep, columns) = _turned(a, p.transpose_a), _turned(b, p.transpose_b)
         if depth != deep:
-            raise ShapeError(f"the products need rows and columns of one length, got {depth} and {deep}")
+            raise ShapeError(
+                f"{rows}x{depth} times {deep}x{columns}: the first matrix needs as many columns as the second has "
+                "rows; transpose_a and transpose_b turn them"
+            )
         return MatMulAttrs(math.prod(a[:-2]), rows, depth, columns, p.transpose_a, p.transpose_b, p.scale)
 
     def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
