@@ -162,7 +162,9 @@ class Slice:
     start: int
 
 
-PRODUCTS = frozenset({"convolution", "inner_product"})  # families that multiply matrices: most of a net's arithmetic
+# families that multiply matrices: most of a net's arithmetic; and those of them whose kernels use tensor cores
+PRODUCTS = frozenset({"convolution", "inner_product", "matmul"})
+ON_TENSOR_CORES = PRODUCTS - {"matmul"}
 
 
 @dataclass(frozen=True)

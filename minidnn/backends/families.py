@@ -27,6 +27,8 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "inner_product.backward_data",
         "inner_product.backward_filter",
     ),
+    # products of pairs of matrices, many at a time
+    "matmul": ("matmul.forward",),
     # bias gradients: sums over all axes but the channels
     "bias": (
         "convolution.backward_bias",
@@ -66,6 +68,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "scale.backward_data",
         "scale.backward_filter",
     ),
+    # LayerNorm, MVN, Normalize: shift and scale each row by its own mean and size
+    "row_norm": ("row_norm.forward", "row_norm.backward_data", "row_norm.backward_filter"),
+    # a few numbers for each row: its sum, its largest elements
+    "summary": ("reduction.forward", "reduction.backward", "argmax.forward"),
     # a factor or a constant that spans some axes, and sums over the others
     "broadcast": ("broadcast.multiply", "broadcast.add", "broadcast.sum", "broadcast.sum_products"),
     # images in another size

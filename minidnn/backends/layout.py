@@ -7,11 +7,12 @@ element-wise kernel may run over their bytes without knowing the axes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from minidnn.program import Tensor
+from minidnn.program import Op, Tensor
 
 
 def contiguous(shape: Sequence[int]) -> tuple[int, ...]:
@@ -48,6 +49,14 @@ def view(buffer: np.ndarray, tensor: Tensor) -> np.ndarray:
 def channels_last(shape: tuple[int, ...]) -> bool:
     """Whether axis 1, the channels, is innermost in memory: true of 4-D and 2-D tensors."""
     return len(shape) in (2, 4)
+
+
+def channels_of_sum(op: Op) -> tuple[int, ...]:
+    """The shape of the tensor that a bias gradient sums, with the channels on axis 1. An inner product's channels are
+    the innermost in memory: but for images its last axis, and all others count its rows."""
+    shape = (op.reads if len(op.writes) == 1 else op.writes)[0].shape
+    rows = op.kind == "inner_product.backward_bias" and len(shape) != 4
+    return (math.prod(shape[:-1]), shape[-1]) if rows else shape
 
 
 def four(shape: tuple[int, ...]) -> tuple[int, int, int, int]:

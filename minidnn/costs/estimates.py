@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from minidnn.costs.costs import Choice, Costs, remembering, traffic
-from minidnn.program import PRODUCTS, Op
+from minidnn.program import ON_TENSOR_CORES, Op
 
 if TYPE_CHECKING:
     from minidnn.memory.execution.device import Device
@@ -26,7 +26,7 @@ class Rates:
 
     def arithmetic(self, op: Op) -> float:
         """Operations per second of this op."""
-        product = op.family in PRODUCTS
+        product = op.family in ON_TENSOR_CORES
         return self.products.get(op.reads[0].dtype, self.flops) if product else self.flops
 
 

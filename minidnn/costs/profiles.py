@@ -10,7 +10,7 @@ from typing import Any
 from minidnn import sizes
 from minidnn.costs.costs import Choice, Costs, remembering, traffic
 from minidnn.errors import BadInput, near
-from minidnn.program import PRODUCTS, Algorithm, Op, Tensor
+from minidnn.program import ON_TENSOR_CORES, Algorithm, Op, Tensor
 
 PROFILES = Path(__file__).with_name("gpus")
 TF32 = ":tf32"
@@ -94,7 +94,7 @@ class GPU:
 
     def peak(self, op: Op) -> float | None:
         """The tensor cores' operations per second for this op; None: the op does not run on them."""
-        if op.family not in PRODUCTS:
+        if op.family not in ON_TENSOR_CORES:
             return None
         format = op.reads[0].dtype
         number = getattr(self, f"{'tf32' if format == 'float32' else format}_flops", None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from minidnn.layers.accuracy import Accuracy
+from minidnn.layers.argmax import ArgMax
 from minidnn.layers.base import Layer, Parameter, ShapeError, Site
 from minidnn.layers.batch_norm import BatchNorm
 from minidnn.layers.batch_reindex import BatchReindex
@@ -21,19 +22,23 @@ from minidnn.layers.distance import (
 )
 from minidnn.layers.dropout import Dropout
 from minidnn.layers.eltwise import Eltwise
+from minidnn.layers.embed import Embed
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.layers.flatten import Flatten
 from minidnn.layers.im2col import Im2col
 from minidnn.layers.infogain import InfogainLoss
 from minidnn.layers.inner_product import InnerProduct
 from minidnn.layers.lrn import LRN
+from minidnn.layers.matmul import MatMul
 from minidnn.layers.parameter import ParameterLayer
 from minidnn.layers.permute import Permute
 from minidnn.layers.pooling import Pooling
 from minidnn.layers.prelu import PReLU
+from minidnn.layers.reduction import Reduction
 from minidnn.layers.relu import ReLU
 from minidnn.layers.reshape import Reshape
 from minidnn.layers.resize import Interp, Upsample
+from minidnn.layers.row_norm import MVN, LayerNorm, Normalize
 from minidnn.layers.scale import Scale
 from minidnn.layers.slice import Slice
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
@@ -50,6 +55,7 @@ LAYERS: dict[str, type[Layer]] = {
     for layer in (
         Input, Data, Convolution, Pooling, InnerProduct, ReLU, LRN, BatchNorm, Scale, Dropout,
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
+        MatMul, LayerNorm, MVN, Normalize, Embed, Reduction, ArgMax,
         Slice, Crop, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, GELU,

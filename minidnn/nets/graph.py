@@ -177,7 +177,7 @@ def resolve(
                 if top in RESERVED:
                     raise InvalidFile([f"{node.place}: layer {spec.name!r}: {top!r} is a name of minidnn's own"])
                 role = Role.LABEL if dtype == "int32" else Role.INPUT
-            if not node.bottoms and dtype == "float32":
+            if dtype == "float32" and not any(floating(b.tensor.dtype) for b in node.bottoms):  # an input, an embedding
                 dtype = format
             made = Tensor(_tensor_name(layer, top), shape, dtype, role)
             tops.append(Blob(top, node.bottoms[0].tensor if layer.same else made, node))

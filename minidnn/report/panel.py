@@ -84,4 +84,4 @@ def _kind(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
         return "again"
     if x.op.during is Pass.UPDATE:
         return "update"
-    return {"convolution": "convolution", "inner_product": "inner"}.get(x.op.family, "other")
+    return {"convolution": "convolution", "inner_product": "inner", "matmul": "inner"}.get(x.op.family, "other")

@@ -22,7 +22,8 @@ class InnerProductParameter(Message):
     bias_term: bool = field(2, True)
     weight_filler: FillerParameter = field(3, FillerParameter())
     bias_filler: FillerParameter = field(4, FillerParameter())
-    axis: Literal[1] = field(5, 1)
+    axis: Int = field(5, 1)
+    transpose: bool = field(6, False)
 
 
 class MatMulParameter(Message):

@@ -12,7 +12,6 @@ NOT_DONE: dict[str, dict[str, str]] = {
     "DataParameter": dict.fromkeys(("rand_skip", "force_encoded_color"), _NOT_DONE)
     | dict.fromkeys(("shuffle", "cache"), "a fork's field, not Caffe's"),
     "TransformationParameter": dict.fromkeys(("force_color", "force_gray"), _NOT_DONE),
-    "InnerProductParameter": {"transpose": _NOT_DONE},
     "BatchNormParameter": dict.fromkeys(
         ("scale_bias", "scale_filler", "bias_filler", "engine"),
         "a fork's field, not Caffe's; the affine part is a Scale layer",

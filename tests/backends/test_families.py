@@ -29,7 +29,7 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
 TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
 HOSTS = {"samples": "the host itself transforms samples for a device in its memory"}
 RARE = dict.fromkeys(
-    ("move", "gather", "rules", "distance", "broadcast", "resize"),
+    ("move", "gather", "rules", "distance", "broadcast", "resize", "matmul", "row_norm", "summary"),
     "native/ has all of it; without a compiler the reference's kernels run",
 )
 LACKS = {  # package -> family -> why it has no file
@@ -47,7 +47,7 @@ OTHERS = {  # folder -> its files that are no family's
     "cpu.uncompiled": set(),
     "cuda": {
         "api", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe", "reduction",
-        "runtime",
+        "rows", "runtime",
     },
 }  # fmt: skip
 SOURCES = {  # pattern of sources -> families without one, and those of other names

@@ -26,7 +26,9 @@ def address(array: np.ndarray) -> int:
 
 
 def product_sizes(x: Tensor, w: Tensor) -> tuple[int, int, int] | None:
-    """(N, outputs, inputs) of an inner product; None if the elements of x's and w's rows lie in different orders."""
+    """(rows, outputs, inputs) of an inner product; None if the elements of x's and w's rows lie in different orders."""
     if (len(x.shape) == 4) != (len(w.shape) == 4):
         return None
-    return x.shape[0], w.shape[0], w.size // w.shape[0]
+    outputs = w.shape[0]
+    inputs = w.size // outputs
+    return x.size // inputs, outputs, inputs

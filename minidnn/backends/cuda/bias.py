@@ -6,12 +6,13 @@ import numpy as np
 
 from minidnn.backends.cuda.recipe import Read, Recipe, Write
 from minidnn.backends.cuda.reduction import sums_by_channel
+from minidnn.backends.layout import channels_of_sum
 from minidnn.program import Op
 
 
 def backward_bias(op: Op) -> list[Recipe]:
-    """One recipe for dy (N, C, ...) -> db (C,)."""
-    return sums_by_channel(op, "sum", op.reads[0].shape, [Read(0)])
+    """One recipe for dy (N, C, ...) -> db (C,), or of an inner product dy (N, ..., C) -> db (C,)."""
+    return sums_by_channel(op, "sum", channels_of_sum(op), [Read(0)])
 
 
 def relu_backward_bias(op: Op) -> list[Recipe]:

@@ -61,15 +61,15 @@ def mapping(shape: tuple[int, ...]) -> Columns:
 
 def partials(chunks: int, channels: int) -> Columns:
     """The division for the sum of chunks' sums: one chunk, with eight channels, a sector of memory, at a time."""
-    across = min(8, _power_of_two(channels))
+    across = min(8, power_of_two(channels))
     return Columns(channels, chunks, 1, 1, across, 1)
 
 
 def merging(chunks: int, channels: int) -> Columns:
     """The division for the moments of chunks: one chunk, in which a thread has four items, or few more. That takes more
     blocks than `partials`, since each item costs more."""
-    down = min(BLOCK, max(32, _power_of_two(-(-chunks // 4))))
-    across = min(BLOCK // down, _power_of_two(channels))
+    down = min(BLOCK, max(32, power_of_two(-(-chunks // 4))))
+    across = min(BLOCK // down, power_of_two(channels))
     return Columns(channels, chunks, 1, 1, across, 1)
 
 
@@ -83,7 +83,7 @@ def _columns(channels: int, items: int, inner: int, most: int, least: int) -> Co
     """The division into at most `most` blocks, and at least `least` if each thread then still has an item."""
     vector = 4 if inner == 1 and channels % 4 == 0 else 1
     # If a channel's values are neighbours in memory, neighbouring threads read them, and `across` is 1.
-    across = min(32, _power_of_two(-(-channels // vector))) if inner == 1 else 1
+    across = min(32, power_of_two(-(-channels // vector))) if inner == 1 else 1
     tiles = -(-channels // (vector * across))
     down = BLOCK // across  # items that a block takes at a time
     chunks = max(items // (down * LEAST), min(items // down, least // tiles))
@@ -92,6 +92,6 @@ def _columns(channels: int, items: int, inner: int, most: int, least: int) -> Co
     return Columns(channels, items, inner, vector, across, chunks)
 
 
-def _power_of_two(n: int) -> int:
+def power_of_two(n: int) -> int:
     """The least power of two that is not below n."""
     return 1 << (n - 1).bit_length()

@@ -27,12 +27,15 @@ from minidnn.backends.cuda import (
     join,
     loss,
     lrn,
+    matmul,
     move,
     normalization,
     pooling,
     resize,
+    row_norm,
     rules,
     samples,
+    summary,
     update,
 )
 from minidnn.backends.cuda.api import Api, Call
@@ -48,10 +51,13 @@ from minidnn.program import Algorithm, Op, Tensor
 # kind -> f(op) -> its recipes, best first, by our own kernels
 KINDS = {
     **samples.KINDS,
+    **matmul.KINDS,
     **bias.KINDS,
     **pooling.KINDS,
     **activation.KINDS,
     **normalization.KINDS,
+    **row_norm.KINDS,
+    **summary.KINDS,
     **broadcast.KINDS,
     **resize.KINDS,
     **lrn.KINDS,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from minidnn.backends.cuda.recipe import Launch, Read, Recipe, Write, over, plain
+from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Launch, Read, Recipe, Write, by_fours, over, plain
 from minidnn.program import Op
 
 
@@ -20,16 +20,35 @@ def windows(op: Op) -> list[Recipe]:
 
 
 def rows(op: Op) -> list[Recipe]:
-    """One recipe for x index -> y, or for index dy -> dx. An index is int32."""
-    forward, (y,) = op.kind.endswith(".forward"), op.writes
-    count = op.reads[0].shape[0]  # of rows of x, or of indices
-    arguments = Read(0), Read(1), Write(0), np.int64(y.size), np.int64(y.size // y.shape[0]), np.int32(count)
-    return [plain(Launch("gather", "rows" if forward else "sums", arguments, over(y.size)))]
+    """One recipe for x index -> y. An index is int32."""
+    (x, _), (y,) = op.reads, op.writes
+    sizes = np.int64(y.size), np.int64(x.size // x.shape[0]), np.int32(x.shape[0])
+    return [plain(Launch("gather", "rows", (Read(0), Read(1), Write(0), *sizes), over(y.size)))]
+
+
+def sums(op: Op) -> list[Recipe]:
+    """One recipe for index dy -> dx: zeros, then the sums of those rows that have a number."""
+    (index, _), (dx,) = op.reads, op.writes
+    width = dx.size // dx.shape[0]
+    pieces = -(-width // BLOCK)
+    sizes = (
+        np.int64(index.size * pieces),
+        np.int32(index.size),
+        np.int64(width),
+        np.int32(pieces),
+        np.int32(dx.shape[0]),
+    )
+    return [
+        plain(
+            by_fours("elementwise", "fill", dx.size, Write(0), np.float32(0)),
+            Launch("gather", "sums", (Read(0), Read(1), Write(0), *sizes), min(index.size * pieces, MOST_BLOCKS)),
+        )
+    ]
 
 
 KINDS = {
     "im2col.forward": windows,
     "im2col.backward": windows,
     "batch_reindex.forward": rows,
-    "batch_reindex.backward": rows,
+    "batch_reindex.backward": sums,
 }

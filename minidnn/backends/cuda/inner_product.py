@@ -1,8 +1,9 @@
 """Inner product by cuDNN, as a convolution of 1 x 1, without reordering.
 
-A 4-D bottom and its weights both have channels innermost; all others are in C order. Either way the rows of x (N) and
-of w (O) have their K values in the same order. cuDNN is asked for this product in two ways, because it has different
-kernels for each: as N images of one pixel (`images`), and as one image of N pixels in a line (`line`).
+A 4-D bottom and its weights both have channels innermost; all others are in C order. Either way the rows of x (N, all
+axes before those of a row) and of w (O) have their K values in the same order. cuDNN is asked for this product in two
+ways, because it has different kernels for each: as N images of one pixel (`images`), and as one image of N pixels in a
+line (`line`).
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ def _recipes(cudnn: Cudnn, op: Op, which: str, x: Tensor, w: Tensor, pack: Pack,
             f"layer {op.layer}, {op.name}: {x.name} {list(x.shape)} and {w.name} {list(w.shape)} lie in different "
             "orders, and no kernel reorders them: give the weights the axes of the bottom, or flatten it before"
         )
-    n, o, k = x.shape[0], w.shape[0], w.size // w.shape[0]
+    o, k = w.shape[0], w.size // w.shape[0]
+    n = x.size // k
     asked = partial(Convolution, which, bias=bias, dtype=dtype_of(op), relu=op.kind.endswith("_relu"))
     ways = {
         asked((1, k, 1, n), (o, k, 1, 1), (1, o, 1, n)): "line",

@@ -7,53 +7,22 @@ NaN. If the objective is not finite, no weight is changed.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from minidnn.backends.cuda.recipe import BLOCK, MOST_BLOCKS, Argument, Launch, Read, Recipe, Scratch, Write, plain
+from minidnn.backends.cuda.rows import Shared, shared
 from minidnn.backends.workspace import Space
 from minidnn.program import Op, Tensor
 
 SUMMING = 1024  # most blocks whose sums another kernel adds up
-AT_ONCE = 1 << 16  # threads that keep a GPU busy
 OBJECTIVES = 4  # losses that one launch adds up
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Rows along an axis, in the order of memory: `count` rows of `length` values that are `inner` elements apart."""
-
-    count: int
-    inner: int
-    length: int
-    lanes: int  # threads that share a row
-
-    @property
-    def arguments(self) -> tuple[np.generic, ...]:
-        """The parameters ROWS of kernels/rows.cuh."""
-        return np.int64(self.count), np.int64(self.inner), np.int32(self.length), np.int32(self.lanes)
-
-    def grid(self, most: int) -> int:
-        return max(1, min(most, -(-self.count // (BLOCK // self.lanes))))
-
-
-def rows_of(shape: tuple[int, ...], axis: int) -> Rows:
+def rows_of(shape: tuple[int, ...], axis: int) -> Shared:
     """The rows of a tensor of this shape along an axis."""
     axis %= len(shape)
-    order = (0, 2, 3, 1) if len(shape) == 4 else tuple(range(len(shape)))  # axes in the order of memory
-    at = order.index(axis)
-    length, inner = shape[axis], math.prod(shape[k] for k in order[at + 1 :])
-    count = math.prod(shape) // length
-    if inner == 1:
-        lanes = min(BLOCK, _power_of_two(-(-length // 4)))
-    else:  # a block reads 32 or more rows side by side; several threads share a row only if there are few rows
-        lanes = min(8, _power_of_two(length), max(1, AT_ONCE // _power_of_two(count)))
-    return Rows(count, inner, length, lanes)
-
-
-def _power_of_two(n: int) -> int:
-    return 1 << (n - 1).bit_length()
+    return shared(shape, axis, axis + 1)
 
 
 def softmax_forward(op: Op) -> list[Recipe]:
@@ -84,7 +53,7 @@ def _labels(scores: Tensor, label: Tensor, a) -> tuple[np.generic, ...]:
     return *turns, np.int32(a.ignore_label if ignores else 0), np.int32(ignores)
 
 
-def _divisor(a, rows: Rows, scores: Tensor) -> np.float64:
+def _divisor(a, rows: Shared, scores: Tensor) -> np.float64:
     """The divisor of the sum of losses. 0 means the number of labels that count, which kernels get from the labels."""
     if a.normalization == "VALID" and a.ignore_label is not None:
         return np.float64(0)

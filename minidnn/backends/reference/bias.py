@@ -1,4 +1,4 @@
-"""Bias gradients: sums over all axes but the channels."""
+"""Bias gradients: sums over all axes but the channels, which are axis 1, or the last axis of an inner product."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ def backward_bias(a, reads, writes):
     """db[c] = the sum of dy over all axes but the channels'."""
     (dy,), (db,) = reads, writes
     db[...] = dy.sum(axis=other_axes(dy))
+
+
+def backward_bias_of_rows(a, reads, writes):
+    """db[c] = the sum of dy over all axes but the last; of images, all axes but the channels'."""
+    (dy,), (db,) = reads, writes
+    db[...] = dy.sum(other_axes(dy)) if dy.ndim == 4 else dy.reshape(-1, len(db)).sum(0)
 
 
 def relu_backward_bias(a, reads, writes):
@@ -30,7 +36,7 @@ def relu_backward_bias_slice(a, reads, writes):
 
 KINDS = {
     "convolution.backward_bias": backward_bias,
-    "inner_product.backward_bias": backward_bias,
+    "inner_product.backward_bias": backward_bias_of_rows,
     "scale.backward_bias": backward_bias,
     "relu.backward_bias": relu_backward_bias,
     "relu.backward_bias_slice": relu_backward_bias_slice,

@@ -36,17 +36,17 @@ def columns(a, y, x):
 
 
 def forward(a, reads, writes):
-    """x index -> y: row i of y is row index[i] of x."""
+    """x index -> y: row i of y is row index[i] of x, in the order of the indices, which may have several axes."""
     x, index = reads
-    writes[0][...] = x[known(index, len(x))]
+    (y,) = writes
+    y[...] = x[known(index, len(x)).reshape(-1)].reshape(y.shape)
 
 
 def backward(a, reads, writes):
     """index dy -> dx: row i of dx is the sum of those rows k of dy, in their order, where index[k] is i."""
     (index, dy), (dx,) = reads, writes
     dx[...] = 0
-    for i, row in zip(known(index, len(dx)), dy, strict=True):
-        dx[i] += row
+    np.add.at(dx, known(index, len(dx)).reshape(-1), dy.reshape(-1, *dx.shape[1:]))
 
 
 def known(index, rows):
@@ -54,7 +54,7 @@ def known(index, rows):
     wrong = np.flatnonzero((index < 0) | (index >= rows))
     if wrong.size:
         k = wrong[0]
-        raise ValueError(f"number {index[k]} (at place {k}) names none of the {rows} rows")
+        raise ValueError(f"number {index.flat[k]} (at place {k}) names none of the {rows} rows")
     return index
 
 

@@ -1,4 +1,4 @@
-"""InnerProduct: matrix products over all axes after the batch axis."""
+"""InnerProduct: matrix products. x and y are rows: as many as x has times the elements of a row of w."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from minidnn.backends.reference.activation import rectified
 def forward(a, reads, writes):
     """y[n, o] = sum over k of w[o, k] x[n, k] (+ b[o])."""
     (x, w, *b), (y,) = reads, writes
-    y[...] = x.reshape(len(x), -1) @ w.reshape(len(w), -1).T
+    w = w.reshape(len(w), -1)
+    y[...] = (x.reshape(-1, w.shape[1]) @ w.T).reshape(y.shape)
     if b:
         y += b[0]
 
@@ -22,13 +23,14 @@ def forward_relu(a, reads, writes):
 def backward_filter(a, reads, writes):
     """dw[o, k] = sum over n of dy[n, o] x[n, k]."""
     (x, dy), (dw,) = reads, writes
-    dw[...] = (dy.T @ x.reshape(len(x), -1)).reshape(dw.shape)
+    dy = dy.reshape(-1, len(dw))
+    dw[...] = (dy.T @ x.reshape(len(dy), -1)).reshape(dw.shape)
 
 
 def backward_data(a, reads, writes):
     """dx[n, k] = sum over o of dy[n, o] w[o, k]."""
     (w, dy), (dx,) = reads, writes
-    dx[...] = (dy @ w.reshape(len(w), -1)).reshape(dx.shape)
+    dx[...] = (dy.reshape(-1, len(w)) @ w.reshape(len(w), -1)).reshape(dx.shape)
 
 
 KINDS = {

@@ -45,8 +45,8 @@ def backward(program: Program) -> Iterator[list[Part]]:
     for relu in filter(rectified_from_y, program.ops):
         (dx,) = relu.writes
         bias = by_gradient.get(dx)
-        if bias is None:
-            continue
+        if bias is None or (bias.kind == "inner_product.backward_bias" and len(dx.shape) != 2):
+            continue  # the fused kernel sums over all axes but axis 1, which is the last only of two
         one = replace(
             relu, name=f"{relu.layer}+{bias.layer}.backward_bias", kind=BACKWARD, layer=bias.layer,
             writes=(dx, *bias.writes), attrs=None, flops=relu.flops + bias.flops,

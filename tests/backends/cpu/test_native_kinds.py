@@ -18,9 +18,12 @@ from minidnn.backends.cpu.native import (
     join,
     loss,
     lrn,
+    matmul,
     move,
     pooling,
     resize,
+    row_norm,
+    summary,
     update,
 )
 from minidnn.backends.cpu.native.binding import NAME
@@ -30,7 +33,8 @@ from tests.support.op_examples import Example, Maker, attrs, compiled, examples,
 
 ALL = list(examples())
 FAMILIES = (
-    activation, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, move, pooling, resize, update,
+    activation, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, matmul, move, pooling, resize,
+    row_norm, summary, update,
 )  # fmt: skip
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 

@@ -17,10 +17,12 @@ from minidnn.backends.cuda import (
     elementwise,
     gather,
     join,
+    matmul,
     move,
     pooling,
     resize,
     samples,
+    summary,
 )
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.cuda.recipe import Execute, Launch, Space, divisor, plain
@@ -106,9 +108,10 @@ def test_same_bytes_wherever_it_lies_and_in_place_and_in_any_order(device, falli
 
 
 # Kinds all of whose kernels stride over the grid: any number of blocks does. (Others give each block its share.)
-STRIDING = [activation, broadcast, dropout, elementwise, gather, join, move, pooling, resize, samples]
+STRIDING = [activation, broadcast, dropout, elementwise, gather, join, matmul, move, pooling, resize, samples, summary]
 STRIDING = sorted(k for module in STRIDING for k in module.KINDS)
 STRIDING.remove("prelu.backward_filter")
+STRIDING += ["row_norm.forward", "row_norm.backward_data"]
 STRIDING += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
 STRIDING += ["sgd.update", "sgd.update_each", "batch_norm.statistics", "batch_norm.statistics_each"]
 

@@ -289,12 +289,6 @@ def pooling(random):
     return Row(text, [shape], torch=lambda x, p: pool(x, k, stride, pad, ceil_mode=not floor))
 
 
-def inner_product(random):
-    shape, o = any_shape(random), int(random.integers(1, 7))
-    text = f"type: InnerProduct, bottom: a, top: b, inner_product_param: {{num_output: {o}}}"
-    return Row(text, [shape], torch=lambda x, p: F.linear(x.flatten(1), p["w"].flatten(1), p["b"]))
-
-
 def relu(random):
     slope = float(random.choice([0.0, 0.25, -0.5]))
     text = f"type: ReLU, bottom: a, top: b, relu_param: {{negative_slope: {slope}}}"
@@ -400,7 +394,6 @@ def accuracy(random):
 RANDOM = {
     "Convolution": convolution,
     "Pooling": pooling,
-    "InnerProduct": inner_product,
     "ReLU": relu,
     "LRN": lrn,
     "BatchNorm": batch_norm,

@@ -64,8 +64,9 @@ def sums(m: Maker) -> Iterator[Example]:
     for shape in COLUMNS:
         c, count = shape[1], int(np.prod(shape)) // shape[1]
         x, dy, real = m.normal(*shape) + 2, m.normal(*shape), tuple(i for i in range(len(shape)) if i != 1)
-        for kind in ("convolution", "inner_product", "scale"):
+        for kind in ("convolution", "scale"):
             yield m.example(f"{kind}.backward_bias", [dy], [(c,)])
+        yield m.example("inner_product.backward_bias", [dy], [(c if len(shape) == 4 else shape[-1],)])
         yield m.example("scale.backward_filter", [x, dy], [(c,)])
         for slopes in (c, 1):
             yield m.example("prelu.backward_filter", [x - 2, dy], [(slopes,)])

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.support.op_examples.activations import activations
+from tests.support.op_examples.algebra import algebra
 from tests.support.op_examples.distances import labelled, pairs, pointwise, softened
 from tests.support.op_examples.elements import dropouts, elementwise, sums
 from tests.support.op_examples.images import broadcasts, depthwise, resizes
@@ -39,7 +40,7 @@ __all__ = [
 # each has random numbers of its own: a new one changes no other's
 OWN = (
     samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
-    labelled, pairs, softened,
+    labelled, pairs, softened, algebra,
 )  # fmt: skip
 
 

@@ -22,21 +22,27 @@ from minidnn.backends.cpu.native import (
     join,
     loss,
     lrn,
+    matmul,
     move,
     normalization,
     pooling,
     resize,
+    row_norm,
     rules,
+    summary,
     update,
 )
 from minidnn.backends.cpu.native.binding import NAME, Native, Recipes
 
 FIRST = {
     **convolution.FIRST,
+    **matmul.FIRST,
     **bias.FIRST,
     **pooling.FIRST,
     **activation.FIRST,
     **normalization.FIRST,
+    **row_norm.FIRST,
+    **summary.FIRST,
     **broadcast.FIRST,
     **resize.FIRST,
     **lrn.FIRST,

@@ -13,7 +13,7 @@ import numpy as np
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch
-from minidnn.backends.layout import channels_last
+from minidnn.backends.layout import channels_last, channels_of_sum
 from minidnn.program import Op, Slice
 
 
@@ -29,11 +29,14 @@ FUNCTIONS = {(1, 1): "bias_gradient", (1, 2): "bias_gradient_slice", (2, 2): "bi
 
 def recipes(native: Native, op: Op) -> list[Recipe]:
     """One recipe for (y) dy -> (dx) db, where y and dy may be slices; none if channels are not innermost."""
-    shape = (op.reads if len(op.writes) == 1 else op.writes)[0].shape
+    shape = channels_of_sum(op)
     if not channels_last(shape):
         return []
-    g = Geometry(math.prod(shape) // shape[1], shape[1], op.reads[0].shape[1], op.reads[-1].shape[1], native.threads)
-    starts = [4 * op.attrs.start if isinstance(op.attrs, Slice) and t.shape != shape else 0 for t in op.reads]
+    c = shape[1]
+    sliced = isinstance(op.attrs, Slice)
+    pitches = [t.shape[1] if sliced else c for t in op.reads]
+    g = Geometry(math.prod(shape) // c, c, pitches[0], pitches[-1], native.threads)
+    starts = [4 * op.attrs.start if sliced and t.shape != shape else 0 for t in op.reads]
     scratch = Scratch()
     sums = scratch.take(native.bytes("bias_bytes", g))
     run = native.function(FUNCTIONS[len(op.reads), len(op.writes)])

@@ -84,18 +84,20 @@ int64_t gather_rows(const Rows *g, const float *x, const int32_t *index, float *
     return 0;
 }
 
-/* dx[i] = the sum of those dy[k], in their order, where index[k] is i. Returns as `wrong`. */
+enum { ACROSS = 256 }; /* most elements of a row that a thread takes at a time; enough of them for a cache's lines */
+
+/* dx[i] = the sum of those dy[k], in their order, where index[k] is i. A thread has some elements of all rows. Returns
+ * as `wrong`. */
 int64_t gather_sums(const Rows *g, const int32_t *index, const float *dy, float *dx) {
-    const int64_t none = wrong(g, index), width = g->width, pieces = up(width, PIECE) / PIECE;
+    const int64_t none = wrong(g, index), width = g->width;
     if (none) return none;
-#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->chosen * width > ALONE)
-    for (int64_t p = 0; p < g->rows * pieces; p++) {
-        const int64_t row = p / pieces, begin = p % pieces * PIECE, n = at_most(PIECE, width - begin);
-        float *const to = dx + row * width + begin;
-        clear_run(n, 0, to);
+#pragma omp parallel for num_threads(g->threads) schedule(static) if ((g->rows + g->chosen) * width > ALONE)
+    for (int64_t begin = 0; begin < width; begin += ACROSS) {
+        const int64_t n = at_most(ACROSS, width - begin);
+        for (int64_t row = 0; row < g->rows; row++) clear_run(n, 0, dx + row * width + begin);
         for (int64_t k = 0; k < g->chosen; k++) {
-            if (index[k] != row) continue;
             const float *const from = dy + k * width + begin;
+            float *const to = dx + index[k] * width + begin;
             for (int64_t i = 0; i < n; i += LANES)
                 store_some(to + i, load_some(to + i, n - i) + load_some(from + i, n - i), n - i);
         }

@@ -44,8 +44,8 @@ def windows(native: Native, op: Op) -> list[Recipe]:
 def rows(native: Native, op: Op) -> list[Recipe]:
     """One recipe for x index -> y, or for index dy -> dx. The call raises ValueError for a number of no row."""
     forward = op.kind.endswith(".forward")
-    whole, some = (op.reads[0], op.writes[0]) if forward else (op.writes[0], op.reads[1])
-    g = Rows(whole.shape[0], some.shape[0], some.size // some.shape[0], native.threads)
+    whole, index = (op.reads[0], op.reads[1]) if forward else (op.writes[0], op.reads[0])
+    g = Rows(whole.shape[0], index.size, whole.size // whole.shape[0], native.threads)
     run = native.function("gather_rows" if forward else "gather_sums")
     run.restype = ctypes.c_int64  # type: ignore[attr-defined]
 

@@ -67,6 +67,53 @@ void loss_softmax_gradient(const Geometry *g, const float *y, const float *dy, f
     }
 }
 
+/* Rows whose elements are `inner` apart: element k of row (o, i) lies at (o * length + k) * inner + i. A thread takes
+ * some rows of one o side by side. */
+typedef struct {
+    int64_t outer, length, inner, threads;
+} Columns;
+MIRRORED(loss_columns, Columns)
+
+static void columns_forward(const Columns *g, int64_t n, const float *x, float *y) {
+    vec most = load_some(x, n), sum = {0};
+    for (int64_t k = 1; k < g->length; k++) {
+        const vec v = load_some(x + k * g->inner, n);
+        most = choose((v > most) | (v != v), v, most);
+    }
+    for (int64_t k = 0; k < g->length; k++) {
+        const vec e = exponential(load_some(x + k * g->inner, n) - most);
+        store_some(y + k * g->inner, e, n);
+        sum += e;
+    }
+    for (int64_t k = 0; k < g->length; k++)
+        store_some(y + k * g->inner, load_some(y + k * g->inner, n) / sum, n);
+}
+
+static void columns_backward(const Columns *g, int64_t n, const float *y, const float *dy, float *dx) {
+    vec sum = {0};
+    for (int64_t k = 0; k < g->length; k++) sum += load_some(y + k * g->inner, n) * load_some(dy + k * g->inner, n);
+    for (int64_t k = 0; k < g->length; k++) {
+        const int64_t at = k * g->inner;
+        store_some(dx + at, load_some(y + at, n) * (load_some(dy + at, n) - sum), n);
+    }
+}
+
+#define EACH_COLUMNS(CALL)                                                                         \
+    const int64_t blocks = up(g->inner, LANES) / LANES, size = g->outer * g->length * g->inner;    \
+    _Pragma("omp parallel for num_threads(g->threads) schedule(static) if (size > ALONE / 4)")     \
+    for (int64_t item = 0; item < g->outer * blocks; item++) {                                     \
+        const int64_t i = item % blocks * LANES, at = item / blocks * g->length * g->inner + i;    \
+        CALL;                                                                                      \
+    }
+
+/* As loss_softmax and loss_softmax_gradient. */
+void loss_softmax_columns(const Columns *g, const float *x, float *y) {
+    EACH_COLUMNS(columns_forward(g, g->inner - i, x + at, y + at))
+}
+void loss_softmax_gradient_columns(const Columns *g, const float *y, const float *dy, float *dx) {
+    EACH_COLUMNS(columns_backward(g, g->inner - i, y + at, dy + at, dx + at))
+}
+
 /* The loss of one row, from its scores and its probabilities: -log(p) of its label, as Caffe does it; or by the label's
  * row of the matrix, unless that is null. The smoothed part is the mean of -log(p), by the scores: so it is right also
  * where p is 0. */

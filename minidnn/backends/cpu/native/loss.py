@@ -1,4 +1,4 @@
-"""Softmax, its loss and accuracy, if classes are innermost in memory, and the sum of a tensor (loss.c)."""
+"""Softmax; its loss and accuracy, if classes are innermost in memory; the sum of a tensor (loss.c)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from minidnn.backends.cpu.layout import address, flat
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
+from minidnn.backends.rows import rows
 from minidnn.program import Op
 
 ENTRIES = {
@@ -49,12 +50,20 @@ def total(native: Native, op: Op) -> list[Recipe]:
     return [scratch.recipe(NAME, bind)]
 
 
+class Columns(Mirrored):
+    twin = "loss_columns"
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("outer", "length", "inner", "threads"))
+
+
 def softmax(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for x -> y, or for y dy -> dx; none if classes are not innermost."""
-    g = _geometry(native, op)
-    if g is None:
-        return []
-    run = native.function(ENTRIES[op.kind])
+    """One recipe for x -> y, or for y dy -> dx."""
+    shape, name = op.reads[0].shape, ENTRIES[op.kind]
+    axis = op.attrs.axis % len(shape)
+    r = rows(shape, axis, axis + 1)
+    apart = r.inner > 1
+    g = Columns(r.outer, r.length, r.inner, native.threads) if apart else Geometry(r.count, r.length, native.threads)
+    run = native.function(f"{name}_columns" if apart else name)
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         return [bound(run, g, *(address(t) for t in (*reads, *writes)))]
@@ -107,8 +116,6 @@ def _geometry(native: Native, op: Op) -> Geometry | None:
     if axis != (1 if len(shape) == 4 else len(shape) - 1):
         return None
     g = Geometry(math.prod(shape) // shape[axis], shape[axis], native.threads)
-    if op.kind.startswith("softmax."):
-        return g
     g.ignores, g.ignored = a.ignore_label is not None, a.ignore_label or 0
     if op.kind == "accuracy.forward":
         g.top_k = a.top_k

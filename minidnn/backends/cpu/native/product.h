@@ -111,3 +111,35 @@ static inline void multiply(Product p, int64_t rows, const float *a, const float
         }
     }
 }
+
+/* Packs rows x columns of b into panels, with zeros beyond the columns. */
+static inline void pack(const float *b, int64_t pitch, int64_t rows, int64_t columns, float *panels) {
+    const int64_t whole = columns / PANEL * PANEL;
+    for (int64_t k = 0; k < rows; k++) {
+        const float *row = b + k * pitch;
+        float *to = panels + k * PANEL;
+        for (int64_t j = 0; j < whole; j += PANEL, to += rows * PANEL) {
+            store(to, load(row + j));
+            store(to + LANES, load(row + j + LANES));
+        }
+        if (whole < columns) {
+            store(to, load_some(row + whole, columns - whole));
+            store(to + LANES, load_some(row + whole + LANES, columns - whole - LANES));
+        }
+    }
+}
+
+/* Computes the columns of C in the last, incomplete panel, by way of whole tiles. */
+static inline void ragged(Product p, int64_t rows, int64_t columns, const float *a, const float *panel,
+                          int accumulate, float *c) {
+    float tile[ROWS * PANEL];
+    const int64_t pitch = p.pitch;
+    p.pitch = p.step = PANEL, p.panels = 1, p.half = columns <= LANES, p.past = 0;
+    for (int64_t i = 0; i < rows; i += ROWS, c += ROWS * pitch) {
+        const int64_t count = i + ROWS < rows ? ROWS : rows - i;
+        multiply(p, count, a + i * p.down, panel, tile, 0);
+        for (int64_t r = 0; r < count; r++)
+            for (int64_t j = 0; j < columns; j++)
+                c[r * pitch + j] = (accumulate ? c[r * pitch + j] : 0) + tile[r * PANEL + j];
+    }
+}

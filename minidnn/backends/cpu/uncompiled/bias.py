@@ -9,17 +9,17 @@ import numpy as np
 from minidnn.backends.cpu.layout import address, flat
 from minidnn.backends.cpu.onednn import dnnl as d
 from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
-from minidnn.backends.layout import channels_last, four, strides
+from minidnn.backends.layout import channels_last, channels_of_sum, four, strides
 from minidnn.program import Op
 
 
 def backward_bias(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """One recipe for dy -> db, the sum over all axes but the channels: per image by average pooling, then over images.
     None if channels are not innermost."""
-    (dy,) = op.reads
-    if not channels_last(dy.shape):
+    given = channels_of_sum(op)
+    if not channels_last(given):
         return []
-    n, c, h, w = shape = four(dy.shape)
+    n, c, h, w = shape = four(given)
     if h * w == 1:
         return [plain(lambda reads, writes, _: [_sum_of_rows(flat(reads[0]).reshape(n, c), writes[0])], "numpy")]
     source, target = dnnl.desc(shape, strides(shape)), dnnl.desc((n, c, 1, 1), strides((n, c, 1, 1)))

@@ -98,3 +98,17 @@ struct SumOfPartials {
     __device__ void begin(int) {}
     __device__ void operator()(int64 i, float (&sum)[1][1]) { sum[0][0] += partial[i]; }
 };
+
+// The `out`s for two sums of each channel: those of chunks, and those of all.
+struct TwoSums {  // each of a chunk lies `pitch` values behind that of the chunk before
+    float *first, *second;
+    int pitch;
+
+    __device__ void operator()(int k, int64 chunk, int c, float v) { (k ? second : first)[chunk * pitch + c] = v; }
+};
+struct TwoOut {  // 2 * half sums: all first ones, then all second ones
+    float *first, *second;
+    int half;
+
+    __device__ void operator()(int, int64, int c, float v) { (c < half ? first[c] : second[c - half]) = v; }
+};

@@ -53,13 +53,36 @@ extern "C" __global__ void rows(const T* x, const int* index, T* y, int64 n, int
     }
 }
 
-// dx[i] = the sum of those dy[k], in their order, where index[k] is i. n: values of dx; count: rows of dy.
-extern "C" __global__ void sums(const int* index, const T* dy, T* dx, int64 n, int64 width, int count) {
-    for (int64 i = first(); i < n; i += step()) {
-        int64 row = width >> 32 ? i / width : quotient(i, (uint32)width), column = i - row * width;
+// dx[i] = the sum of those dy[k], in their order, where index[k] is i; rows of no number stay as they are. A block
+// takes 256 values of one row of dy after another, `n` pieces in all. If no row before has the same number, the block
+// adds all that have it. So each piece of a row of dx has one block, and one order. A number that names no row is left
+// out.
+constexpr int GATHER_BLOCK = 256;
+extern "C" __global__ void __launch_bounds__(256) sums(const int* index, const T* dy, T* dx, int64 n, int count,
+                                                       int64 width, int pieces, int rows) {
+    __shared__ int found[GATHER_BLOCK];
+    int t = threadIdx.x;
+    for (int64 item = blockIdx.x; item < n; item += gridDim.x) {
+        int row = (int)quotient(item, pieces), number = index[row], earlier = number < 0 || number >= rows;
+        for (int k = t; k < row && !earlier; k += GATHER_BLOCK) earlier = index[k] == number;
+        found[t] = earlier;
+        for (int half = GATHER_BLOCK / 2; half; half /= 2) {
+            __syncthreads();
+            if (t < half) found[t] |= found[t + half];
+        }
+        __syncthreads();
+        bool none = found[0] != 0;
+        __syncthreads();
+        if (none) continue;
+        int64 column = remainder(item, pieces, row) * (int64)GATHER_BLOCK + t;
         float sum = 0;
-        for (int k = 0; k < count; k++)
-            if (index[k] == row) sum += load(dy, k * width + column);
-        store(dx, i, sum);
+        for (int from = row; from < count; from += GATHER_BLOCK) {
+            found[t] = from + t < count && index[from + t] == number;
+            __syncthreads();
+            for (int k = 0; k < GATHER_BLOCK && column < width; k++)
+                if (found[k]) sum += load(dy, (from + k) * width + column);
+            __syncthreads();
+        }
+        if (column < width) store(dx, number * width + column, sum);
     }
 }

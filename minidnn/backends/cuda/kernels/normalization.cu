@@ -285,13 +285,6 @@ struct SumsOfBackward {  // adds du, and du xhat: the gradients of beta and gamm
     }
 };
 
-struct TwoSums {  // each of a chunk lies `pitch` values behind that of the chunk before
-    float *of_du, *of_product;
-    int pitch;
-
-    __device__ void operator()(int k, int64 chunk, int c, float v) { (k ? of_product : of_du)[chunk * pitch + c] = v; }
-};
-
 template <int V, bool RELU>
 struct Backward {
     Given given;
@@ -320,13 +313,6 @@ struct Backward {
         }
         put(dx, i, b);
     }
-};
-
-struct TwoOut {  // 2 * half sums: first those of du, then those of the product
-    float *of_du, *of_product;
-    int half;
-
-    __device__ void operator()(int, int64, int c, float v) { (c < half ? of_du[c] : of_product[c - half]) = v; }
 };
 
 // Adds the chunks' sums; here `channels` counts both sums of each channel.

@@ -1,9 +1,9 @@
-// Rows of values, each by several threads of a block.
+// Work row by row.
 //
-// A row is the `length` values of one softmax, which are `inner` elements apart. Row r begins at
-// r / inner * length * inner + r % inner. A block takes blockDim.x / lanes rows at a time, each by `lanes` threads (a
-// power of two). If a row's values are neighbours in memory (inner is 1), neighbouring threads share a row. Otherwise
-// neighbouring threads have neighbouring rows.
+// A row is `length` values that are `inner` elements apart. Row r begins at r / inner * length * inner + r % inner. A
+// block takes blockDim.x / lanes rows at a time, each by `lanes` threads (a power of two). If a row's values are
+// neighbours in memory (inner is 1), neighbouring threads share a row. Otherwise neighbouring threads have neighbouring
+// rows.
 
 #pragma once
 

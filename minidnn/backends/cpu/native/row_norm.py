@@ -1,0 +1,72 @@
+"""LayerNorm, MVN and Normalize (row_norm.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+
+import numpy as np
+
+from minidnn.backends.cpu.layout import address
+from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
+from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
+from minidnn.backends.rows import rows
+from minidnn.program import Op
+
+DIVISORS = ("VARIANCE", "DEVIATION", "NORM", "NONE")  # in the order of the enum in C
+
+
+class Geometry(Mirrored):
+    twin = "row_norm"
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("outer", "length", "inner", "centred", "divisor", "threads")),
+        ("eps", ctypes.c_double),
+    )
+
+
+def forward(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x (gamma beta) -> y (inverse) (mean)."""
+    g, run = _geometry(native, op), native.function("row_norm_forward")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        x, *scale = map(address, reads)
+        y, *kept = map(address, writes)
+        return [bound(run, g, x, *(scale or [0, 0]), y, *kept, *[0] * (2 - len(kept)))]
+
+    return [plain(bind, NAME)]
+
+
+def backward_data(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x dy inverse mean gamma -> dx, y dy inverse -> dx, or dy -> dx."""
+    g, run = _geometry(native, op), native.function("row_norm_backward")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        given = [*map(address, reads)] if len(reads) > 1 else [0, address(reads[0])]
+        return [bound(run, g, *given, *[0] * (5 - len(given)), address(writes[0]))]
+
+    return [plain(bind, NAME)]
+
+
+def backward_filter(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for x dy inverse mean -> dgamma dbeta."""
+    g, run = _geometry(native, op), native.function("row_norm_filter")
+    scratch = Scratch()
+    sums = scratch.take(native.bytes("row_norm_filter_bytes", g))
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+        return [bound(run, g, *map(address, reads), *map(address, writes), sums.address(workspace))]
+
+    return [scratch.recipe(NAME, bind)]
+
+
+def _geometry(native: Native, op: Op) -> Geometry:
+    a, r = op.attrs, rows(op.reads[0].shape, op.attrs.first, op.attrs.last)
+    return Geometry(r.outer, r.length, r.inner, a.centred, DIVISORS.index(a.divisor), native.threads, a.eps)
+
+
+FIRST = {
+    "row_norm.forward": forward,
+    "row_norm.backward_data": backward_data,
+    "row_norm.backward_filter": backward_filter,
+}

@@ -1,0 +1,337 @@
+"""Rows of products, normalization of rows, embedding, sums of rows and their largest elements."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from tests.layers.bench import IMAGE, Row
+from tests.layers.rows.spine import any_shape, sizes
+
+try:
+    import torch
+    import torch.nn.functional as F
+except ImportError:  # the extra `peer`
+    torch = None
+
+
+def instance_norm(x, across=False, variance=True, eps=1e-9):
+    axes = tuple(range(1 if across else min(2, x.dim()), x.dim()))
+    if not axes:  # rows of one element
+        return x - x
+    away = x - x.mean(axes, keepdim=True)
+    return away / (away.pow(2).mean(axes, keepdim=True).sqrt() + eps) if variance else away
+
+
+def normalize(x, gamma, across=True, eps=1e-10):
+    axes = tuple(range(1, x.dim() if across else 2))
+    scaled = x / (x.pow(2).sum(axes, keepdim=True) + eps).sqrt()
+    return scaled * gamma.view(1, -1, *[1] * (x.dim() - 2))
+
+
+def largest(x, k, values, axis):
+    """Caffe's ArgMax: of equal elements the last comes first."""
+    if axis is None:
+        rows = x.detach().flatten(1)
+        found = sorted_back(rows, k, 1)
+        both = [found.double(), rows.gather(1, found)][: 2 if values else 1]
+        return torch.stack(both, 1).reshape(len(x), len(both), k, *[1] * (x.dim() - 3))
+    found = sorted_back(x.detach(), k, axis)
+    return x.detach().gather(axis, found) if values else found.double()
+
+
+def sorted_back(x, k, axis):
+    order = x.flip(axis).sort(dim=axis, descending=True, stable=True).indices
+    return x.shape[axis] - 1 - order.narrow(axis, 0, k)
+
+
+def reduced(x, operation, axis, coeff):
+    rows = x.reshape(*x.shape[:axis], -1)
+    found = {"SUM": rows.sum, "MEAN": rows.mean, "ASUM": rows.abs().sum, "SUMSQ": rows.pow(2).sum}[operation](-1)
+    return coeff * found.reshape(x.shape[:axis] or (1,))
+
+
+PRODUCT = [
+    "inner_product.forward: x0 w b -> y0",
+    "inner_product.backward_filter: x0 dy0 -> dw",
+    "inner_product.backward_bias: dy0 -> db",
+    "inner_product.backward_data: w dy0 -> dx0",
+]
+CHANNELS = [  # of images, each of whose lines is a row
+    "flatten.forward: x0 -> x.rows",
+    "inner_product.forward: x.rows w b -> y.rows",
+    "flatten.forward: y.rows -> y0",
+    "flatten.backward: dy0 -> dy.rows",
+    "inner_product.backward_filter: x.rows dy.rows -> dw",
+    "inner_product.backward_bias: dy.rows -> db",
+    "inner_product.backward_data: w dy.rows -> dx.rows",
+    "flatten.backward: dx.rows -> dx0",
+]
+AFFINE = [
+    "row_norm.forward: x0 gamma beta -> y0 inverse mean",
+    "row_norm.backward_filter: x0 dy0 inverse mean -> dgamma dbeta",
+    "row_norm.backward_data: x0 dy0 inverse mean gamma -> dx0",
+]
+BARE = ["row_norm.forward: x0 -> y0 inverse", "row_norm.backward_data: y0 dy0 inverse -> dx0"]
+
+ROWS = {
+    "inner product of rows": Row(
+        "type: InnerProduct, bottom: a, top: b, inner_product_param: {num_output: 3, axis: 2}",
+        [(2, 5, 4)], [(2, 5, 3)], PRODUCT, lambda x, p: F.linear(x, p["w"], p["b"]), blobs=[(3, 4), (3,)],
+        flops=2 * 10 * 3 * 4,
+    ),
+    "inner product of a whole batch": Row(
+        "type: InnerProduct, bottom: a, top: b, inner_product_param: {num_output: 3, axis: 0}",
+        [(2, 5, 4)], [(3,)], PRODUCT, lambda x, p: F.linear(x.flatten(), p["w"], p["b"]), blobs=[(3, 40), (3,)],
+    ),
+    "inner product of the lines of images": Row(
+        "type: InnerProduct, bottom: a, top: b, inner_product_param: {num_output: 3, axis: -1}",
+        [IMAGE], [(2, 4, 7, 3)], CHANNELS, lambda x, p: F.linear(x, p["w"], p["b"]), blobs=[(3, 5), (3,)],
+    ),
+    "inner product, transposed": Row(
+        "type: InnerProduct, bottom: a, top: b, inner_product_param: {num_output: 3, axis: 2, transpose: true}",
+        [(2, 5, 4)], [(2, 5, 3)],
+        [
+            "matmul.forward: x0 w b -> y0",
+            "matmul.forward: x0 dy0 -> dw",
+            "inner_product.backward_bias: dy0 -> db",
+            "matmul.forward: dy0 w -> dx0",
+        ],
+        lambda x, p: x @ p["w"] + p["b"], blobs=[(4, 3), (3,)], flops=2 * 10 * 3 * 4,
+    ),
+    "inner product of images, transposed": Row(
+        "type: InnerProduct, bottom: a, top: b, "
+        "inner_product_param: {num_output: 3, transpose: true, bias_term: false}",
+        [IMAGE], [(2, 3)],
+        [
+            "flatten.forward: x0 -> x.rows",
+            "matmul.forward: x.rows w -> y0",
+            "matmul.forward: x.rows dy0 -> dw",
+            "matmul.forward: dy0 w -> dx.rows",
+            "flatten.backward: dx.rows -> dx0",
+        ],
+        lambda x, p: x.flatten(1) @ p["w"], blobs=[(140, 3)],
+    ),
+    "matmul": Row(
+        "type: MatMul, bottom: [a, b], top: c, matmul_param: {transpose_b: true, scale: 0.5}",
+        [(2, 3, 4), (2, 5, 4)], [(2, 3, 5)],
+        [
+            "matmul.forward: x0 x1 -> y0",
+            "matmul.forward: dy0 x1 -> dx0",
+            "matmul.forward: dy0 x0 -> dx1",
+        ],
+        lambda a, b, p: 0.5 * a @ b.mT, flops=2 * 2 * 3 * 5 * 4,
+    ),
+    "matmul of images": Row(
+        "type: MatMul, bottom: [a, b], top: c", [(2, 3, 4, 5), (2, 3, 5, 2)], [(2, 3, 4, 2)],
+        [
+            "flatten.forward: x0 -> x0.matrices",
+            "flatten.forward: x1 -> x1.matrices",
+            "matmul.forward: x0.matrices x1.matrices -> y.matrices",
+            "flatten.forward: y.matrices -> y0",
+            "flatten.backward: dy0 -> dy.matrices",
+            "matmul.forward: dy.matrices x1.matrices -> dx0.matrices",
+            "flatten.backward: dx0.matrices -> dx0",
+            "matmul.forward: x0.matrices dy.matrices -> dx1.matrices",
+            "flatten.backward: dx1.matrices -> dx1",
+        ],
+        lambda a, b, p: a @ b,
+    ),
+    "layer norm": Row(
+        "type: LayerNorm, bottom: a, top: b", [(2, 3, 5)], [(2, 3, 5)], AFFINE,
+        lambda x, p: F.layer_norm(x, (5,), p["gamma"], p["beta"]), blobs=[(5,), (5,)],
+    ),
+    "layer norm of images": Row(
+        "type: LayerNorm, bottom: a, top: b, layer_norm_param: {axis: 1, eps: 0.01}", [IMAGE], [IMAGE], AFFINE,
+        lambda x, p: F.layer_norm(x, x.shape[1:], p["gamma"][0], p["beta"][0], 0.01), blobs=[(4, 7, 5), (4, 7, 5)],
+    ),
+    "layer norm without gamma and beta": Row(
+        "type: LayerNorm, bottom: a, top: b, layer_norm_param: {affine: false, axis: 2}", [IMAGE], [IMAGE], BARE,
+        lambda x, p: F.layer_norm(x, (7, 5)),
+    ),
+    "mvn": Row(
+        "type: MVN, bottom: a, top: b, mvn_param: {eps: 0.1}", [IMAGE], [IMAGE], BARE,
+        lambda x, p: instance_norm(x, eps=0.1),
+    ),
+    "mvn across channels, without the variance": Row(
+        "type: MVN, bottom: a, top: b, mvn_param: {across_channels: true, normalize_variance: false}", [IMAGE], [IMAGE],
+        ["row_norm.forward: x0 -> y0", "row_norm.backward_data: dy0 -> dx0"],
+        lambda x, p: instance_norm(x, True, False),
+    ),
+    "normalize each place": Row(
+        "type: Normalize, bottom: a, top: b, norm_param: {across_spatial: false, channel_shared: false, eps: 0.1, "
+        "scale_filler: {value: 20}}", [IMAGE], [IMAGE],
+        [
+            "row_norm.forward: x0 -> normalized inverse",
+            "broadcast.multiply: normalized gamma -> y0",
+            "broadcast.sum_products: normalized dy0 -> dgamma",
+            "broadcast.multiply: dy0 gamma -> normalized.grad",
+            "row_norm.backward_data: normalized normalized.grad inverse -> dx0",
+        ],
+        lambda x, p: normalize(x, p["gamma"], False, 0.1), blobs=[(4,)],
+    ),
+    "normalize a sample": Row(
+        "type: Normalize, bottom: a, top: b", [IMAGE], [IMAGE],
+        [
+            "row_norm.forward: x0 -> normalized inverse",
+            "broadcast.multiply: normalized gamma -> y0",
+            "broadcast.sum_products: normalized dy0 -> dgamma",
+            "broadcast.multiply: dy0 gamma -> normalized.grad",
+            "row_norm.backward_data: normalized normalized.grad inverse -> dx0",
+        ],
+        lambda x, p: normalize(x, p["gamma"]), blobs=[(1,)],
+    ),
+    "embed": Row(
+        "type: Embed, bottom: a, top: b, embed_param: {num_output: 4, input_dim: 6}", [(2, 5)], [(2, 5, 4)],
+        [
+            "batch_reindex.forward: w x0 -> chosen",
+            "broadcast.add: chosen b -> y0",
+            "batch_reindex.backward: x0 dy0 -> dw",
+            "inner_product.backward_bias: dy0 -> db",
+        ],
+        lambda x, p: F.embedding(x.long(), p["w"]) + p["b"], labels=(0,), classes=6, blobs=[(6, 4), (4,)],
+    ),
+    "embed to images": Row(
+        "type: Embed, bottom: a, top: b, embed_param: {num_output: 4, input_dim: 6, bias_term: false}",
+        [(2, 5, 3)], [(2, 5, 3, 4)],
+        [
+            "batch_reindex.forward: w x0 -> y.rows",
+            "flatten.forward: y.rows -> y0",
+            "flatten.backward: dy0 -> dy.rows",
+            "batch_reindex.backward: x0 dy.rows -> dw",
+        ],
+        lambda x, p: F.embedding(x.long(), p["w"]), labels=(0,), classes=6,
+    ),
+    "reduction": Row(
+        "type: Reduction, bottom: a, top: b, reduction_param: {operation: SUMSQ, axis: 1, coeff: 0.5}", [IMAGE], [(2,)],
+        ["reduction.forward: x0 -> y0", "reduction.backward: x0 dy0 -> dx0"],
+        lambda x, p: reduced(x, "SUMSQ", 1, 0.5),
+    ),
+    "reduction to one number": Row(
+        "type: Reduction, bottom: a, top: b, reduction_param: {operation: MEAN}", [IMAGE], [(1,)],
+        ["reduction.forward: x0 -> y0", "reduction.backward: dy0 -> dx0"],
+        lambda x, p: x.mean().view(1),
+    ),
+    "reduction of the lines of images": Row(
+        "type: Reduction, bottom: a, top: b, reduction_param: {operation: ASUM, axis: -1}", [IMAGE], [(2, 4, 7)],
+        [
+            "reduction.forward: x0 -> y.rows",
+            "flatten.forward: y.rows -> y0",
+            "flatten.backward: dy0 -> dy.rows",
+            "reduction.backward: x0 dy.rows -> dx0",
+        ],
+        lambda x, p: reduced(x, "ASUM", 3, 1),
+    ),
+    "argmax": Row(
+        "type: ArgMax, bottom: a, top: b, argmax_param: {top_k: 3, out_max_val: true}", [(2, 9)], [(2, 2, 3)],
+        ["argmax.forward: x0 -> y0"], lambda x, p: largest(x, 3, True, None), still=(0,),
+    ),
+    "argmax of images": Row(
+        "type: ArgMax, bottom: a, top: b, argmax_param: {top_k: 3, out_max_val: true}", [IMAGE], [(2, 2, 3, 1)],
+        ["flatten.forward: x0 -> x.rows", "argmax.forward: x.rows -> y0"], lambda x, p: largest(x, 3, True, None),
+        still=(0,),
+    ),
+    "argmax along an axis": Row(
+        "type: ArgMax, bottom: a, top: b, argmax_param: {axis: 1}", [IMAGE], [(2, 1, 7, 5)],
+        ["argmax.forward: x0 -> y0"], lambda x, p: largest(x, 1, False, 1), still=(0,),
+        values=lambda v: {"x0": np.round(v["x0"])},
+    ),
+}  # fmt: skip
+
+
+# ---- any geometry
+
+
+def yes(random):
+    return bool(random.integers(2))
+
+
+def text_of(kind, field, bottoms="a", **values):
+    numbers = ", ".join(f"{k}: {str(v).lower() if isinstance(v, bool) else v}" for k, v in values.items())
+    return f"type: {kind}, bottom: {bottoms}, top: z, {field}: {{{numbers}}}"
+
+
+def inner_product(random):
+    shape, (o,) = any_shape(random), sizes(random, (1, 6))
+    axis, transpose, bias = int(random.integers(len(shape))), yes(random), yes(random)
+
+    def theirs(x, p):
+        w = p["w"].reshape(math.prod(shape[axis:]), o) if transpose else p["w"].reshape(o, -1).T
+        return x.flatten(axis) @ w + (p["b"] if bias else 0)
+
+    given = dict(num_output=o, axis=axis, transpose=transpose, bias_term=bias)
+    return Row(text_of("InnerProduct", "inner_product_param", **given), [shape], torch=theirs)
+
+
+def matmul(random):
+    lead, (m, k, n) = any_shape(random)[: int(random.integers(4))], sizes(random, (1, 9), (1, 9), (1, 9))
+    turn, scale = (yes(random), yes(random)), round(float(random.normal()), 3)
+    shapes = [(*lead, *(s[::-1] if t else s)) for s, t in zip([(m, k), (k, n)], turn, strict=True)]
+    text = text_of("MatMul", "matmul_param", "[a, b]", transpose_a=turn[0], transpose_b=turn[1], scale=scale)
+    return Row(text, shapes, torch=lambda a, b, p: scale * (a.mT if turn[0] else a) @ (b.mT if turn[1] else b))
+
+
+def layer_norm(random):
+    shape, affine, eps = any_shape(random), yes(random), float(random.choice([1e-5, 0.1]))
+    axis = int(random.integers(len(shape)))
+    inner = shape[axis:]
+
+    def theirs(x, p):
+        return F.layer_norm(x, inner, *((p[k].reshape(inner) for k in ("gamma", "beta")) if affine else ()), eps=eps)
+
+    return Row(text_of("LayerNorm", "layer_norm_param", axis=axis, affine=affine, eps=eps), [shape], torch=theirs)
+
+
+def mvn(random):
+    shape, across, variance, eps = any_shape(random), yes(random), yes(random), float(random.choice([1e-9, 0.1]))
+    shape = (*shape[:-1], shape[-1] + 1)
+    given = dict(across_channels=across, normalize_variance=variance, eps=eps)
+    if len(shape) == 2 and not across:  # rows of one element have no deviation, of which PyTorch's derivative is NaN
+        across, given["across_channels"] = True, True
+    text = text_of("MVN", "mvn_param", **given)
+    return Row(text, [shape], torch=lambda x, p: instance_norm(x, across, variance, eps))
+
+
+def normalized(random):
+    shape, across, shared, eps = any_shape(random), yes(random), yes(random), float(random.choice([1e-10, 0.1]))
+    text = text_of("Normalize", "norm_param", across_spatial=across, channel_shared=shared, eps=eps)
+    return Row(text, [shape], torch=lambda x, p: normalize(x, p["gamma"], across, eps))
+
+
+def embed(random):
+    shape, (o, dim), bias = any_shape(random)[: int(random.integers(1, 4))], sizes(random, (1, 6), (1, 9)), yes(random)
+    return Row(
+        text_of("Embed", "embed_param", num_output=o, input_dim=dim, bias_term=bias), [shape], labels=(0,), classes=dim,
+        torch=lambda x, p: F.embedding(x.long(), p["w"]) + (p["b"] if bias else 0),
+    )  # fmt: skip
+
+
+def reduction(random):
+    shape, operation, coeff = any_shape(random), random.choice(["SUM", "ASUM", "SUMSQ", "MEAN"]), random.normal()
+    axis = int(random.integers(len(shape)))
+    text = text_of("Reduction", "reduction_param", operation=operation, axis=axis, coeff=coeff)
+    return Row(text, [shape], torch=lambda x, p: reduced(x, operation, axis, coeff))
+
+
+def argmax(random):
+    shape, values = any_shape(random), yes(random)
+    axis = int(random.integers(len(shape))) if yes(random) else None
+    k = int(random.integers(1, (math.prod(shape[1:]) if axis is None else shape[axis]) + 1))
+    given = dict(top_k=k, out_max_val=values) | ({} if axis is None else {"axis": axis})
+    return Row(
+        text_of("ArgMax", "argmax_param", **given), [shape], torch=lambda x, p: largest(x, k, values, axis), still=(0,),
+        values=lambda v: {"x0": np.round(v["x0"])},
+    )  # fmt: skip
+
+
+RANDOM = {
+    "InnerProduct": inner_product,
+    "MatMul": matmul,
+    "LayerNorm": layer_norm,
+    "MVN": mvn,
+    "Normalize": normalized,
+    "Embed": embed,
+    "Reduction": reduction,
+    "ArgMax": argmax,
+}
