@@ -25,6 +25,7 @@ from minidnn.zoo.resnet import ResNet18, ResNet50, ResNet152, residual_blocks, r
 from minidnn.zoo.segmentation import FCN32s, UNet
 from minidnn.zoo.squeezenet import SqueezeNet
 from minidnn.zoo.vgg import VGG16, VGG19, deep_vgg
+from minidnn.zoo.vit import ViTSmall
 from minidnn.zoo.wide_resnet import wide_resnet
 
 __all__ = [
@@ -35,7 +36,7 @@ __all__ = [
 WRITTEN = (VGG16, VGG19, GoogLeNet, ResNet18, ResNet50, ResNet152, Cifar10Quick)  # nets with a file in models/
 _MADE = (
     SuperNeuronsAlexNet, VdnnGoogLeNet, CaffeAlexNet, CaffeNet, DenseNet121, InceptionV3, InceptionV4, Cifar10Full,
-    SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder,
+    SqueezeNet, MobileNetV1, MobileNetV2, FCN32s, UNet, Siamese, Autoencoder, ViTSmall,
 )  # fmt: skip
 MADE = {str(kind.name): kind for kind in _MADE}  # nets without a file, by name
 # families with numbers in their names: pattern of the name -> (function of these numbers, names of some of its nets)
