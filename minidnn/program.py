@@ -189,6 +189,8 @@ class Program:
     carried: live on the device across steps: parameters, optimizer state, running statistics, kept gradients; and
              early inputs, which are there when the step begins, each in one of two places
     outputs: on the host when the step ends
+    hosted:  live on the host across steps: optimizer state that is wanted there. The ops that use it are neighbours, or
+             nearly so: it comes before the first, and its new value leaves behind the last
     """
 
     name: str
@@ -197,6 +199,7 @@ class Program:
     carried: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
     layers: tuple[str, ...] = field(default=())  # layer names in forward order
+    hosted: tuple[Tensor, ...] = ()
 
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -211,14 +214,21 @@ class Program:
         """The inputs that are carried, too: the machine copies them to the device before the step begins."""
         return frozenset(self.inputs) & frozenset(self.carried)
 
+    @cached_property
+    def fixed(self) -> frozenset[Tensor]:
+        """The tensors whose values must be somewhere when the step begins or ends."""
+        return frozenset((*self.inputs, *self.carried, *self.outputs, *self.hosted))
+
     def late(self) -> Program:
         """The program with the same ops, whose inputs all come by trips within the step."""
         return replace(self, carried=tuple(t for t in self.carried if t not in self.early)) if self.early else self
 
     def check(self) -> None:
-        """Raise ValueError unless op names are unique, and every read and output is an input, carried, or written
-        earlier."""
-        known = {*self.inputs, *self.carried}
+        """Raise ValueError unless op names are unique, and every read and output is an input, carried, hosted, or
+        written earlier; or if a tensor is hosted and something else, too."""
+        if both := {*self.inputs, *self.carried, *self.outputs}.intersection(self.hosted):
+            raise ValueError(f"{min(t.name for t in both)} is hosted, and an input, an output or carried, too")
+        known = {*self.inputs, *self.carried, *self.hosted}
         names: set[str] = set()
         for op in self.ops:
             for t in op.reads:

@@ -9,7 +9,7 @@ from minidnn.visible import status
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "format", "facts", "json")
+    subject.arguments(parser, "format", "state", "facts", "json")
 
 
 def run(args: argparse.Namespace) -> int:

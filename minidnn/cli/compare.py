@@ -23,7 +23,7 @@ SIMULATED = ["baseline:p", "liveness:p", "vdnn_all:p", "vdnn_dyn", "vdnn_pp:p", 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
-        parser, "policies", "budget", "host_budget", "ring", "device", "format", "gpu", "facts", "seed", "json"
+        parser, "policies", "budget", "host_budget", "ring", "device", "format", "state", "gpu", "facts", "seed", "json"
     )
     parser.add_argument(
         "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 60; more if a step is short)"

@@ -155,6 +155,14 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
         "--gpu",
         dict(metavar="NAME", help="simulate this GPU instead of running: {gpus}, or a FILE.yaml"),
     ),
+    "state": (
+        "--state",
+        dict(
+            choices=("device", "host"),
+            help="where the optimizer's state lives; from the host it comes to the device for each update, and leaves "
+            "again (default: the solver file's, else device)",
+        ),
+    ),
     "facts": (
         "--facts",
         dict(metavar="NAME", help="a paper's memory facts: {facts}"),
@@ -175,10 +183,12 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 # The options that say how a net is run; a verb has some of them.
-GIVEN = "policy", "budget", "host_budget", "ram", "host_ring", "compress", "device", "format", "facts", "seed"
+GIVEN = (
+    "policy", "budget", "host_budget", "ram", "host_ring", "compress", "device", "format", "state", "facts", "seed",
+)  # fmt: skip
 
 # The options that decide a plan, besides the batch: those of `plan`.
-PLANNED = "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "gpu", "facts"
+PLANNED = "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "state", "gpu", "facts"
 
 _TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion")}
 

@@ -29,10 +29,12 @@ def answer(
 
     setting = about.setting
     formats = subject.narrower(about, args.gpu)
-    asked = Asked(policy, setting.budget, setting.host_budget, about.batch, formats, about.fuses is not None)
+    state = about.solver is not None and setting.state == "device" and any(about.varied(state="host").train.hosted)
+    fuses = about.fuses is not None
+    asked = Asked(policy, setting.budget, setting.host_budget, about.batch, formats, fuses, state)
 
     def varied(change: Change, sizes: bool = False) -> tuple[tuple[Program, ...], Costs]:
-        other = about.varied(change.batch, change.format, not change.no_fusion)
+        other = about.varied(change.batch, change.format, not change.no_fusion, state=change.state)
         known = costs if args.gpu is not None else subject.costs_of(other, None, sizes)
         staging = setting.staging
         if change.host_ring is not None and staging is not None:

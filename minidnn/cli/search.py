@@ -21,7 +21,8 @@ WIDEST = 1 << 16  # pixels a side
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
-        parser, "policy_searched", "policies", "budget", "host_budget", "device", "format", "gpu", "facts", "json"
+        parser, "policy_searched", "policies", "budget", "host_budget", "device", "format", "state", "gpu", "facts",
+        "json",
     )  # fmt: skip
     parser.add_argument(
         "--max", required=True, choices=tuple(KINDS),

@@ -62,17 +62,22 @@ class Subject:
         return self.varied(side=side).programs
 
     def varied(
-        self, batch: int | None = None, format: str | None = None, fuse: bool = True, side: int | None = None
+        self,
+        batch: int | None = None,
+        format: str | None = None,
+        fuse: bool = True,
+        side: int | None = None,
+        state: str | None = None,
     ) -> Subject:
-        """The subject with this batch, this format and images of this many pixels a side, where they are given, and
-        without fusion unless `fuse`."""
+        """The subject with this batch, this format, images of this many pixels a side, and this place of the
+        optimizer's state, where they are given, and without fusion unless `fuse`."""
         nets = [self.net, *self.tests]
         if batch is not None:
             nets = [net.with_batch(batch) for net in nets]
         if side is not None:
             nets = [net.with_images(side) for net in nets]
         net, *tests = nets
-        setting = replace(self.setting, format=format or self.setting.format)
+        setting = replace(self.setting, format=format or self.setting.format, state=state or self.setting.state)
         fuses = self.fuses if fuse else None
         programs = _programs(net, tests, self.solver, setting, fuses, self.early)
         return replace(self, net=net, tests=tests, setting=setting, fuses=fuses, programs=programs)
@@ -161,7 +166,7 @@ def _programs(
     from minidnn.programs.build import programs
     from minidnn.training.solver_file import phases, train_spec
 
-    train = None if solver is None else train_spec(solver, setting.seed)
+    train = None if solver is None else train_spec(solver, setting.seed, setting.state)
     found = programs(
         net, train, phases(tests), tests=tests, facts=setting.facts, format=setting.format, fuses=fuses,
         early=early, test_loss=solver is not None and solver.test_compute_loss,

@@ -24,6 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "ring",
         "device",
         "format",
+        "state",
         "facts",
         "batch",
         "seed",

@@ -19,7 +19,9 @@ from minidnn.visible import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policy_tuned", "budget", "host_budget", "device", "format", "gpu", "facts", "json")
+    subject.arguments(
+        parser, "policy_tuned", "budget", "host_budget", "device", "format", "state", "gpu", "facts", "json"
+    )
     parser.add_argument(
         "--grid", type=positive, metavar="N", help="find batches to within N (default: a quarter of the first)"
     )

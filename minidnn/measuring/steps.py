@@ -121,7 +121,7 @@ def _fill(machine: Machine, program: Program) -> None:
     for t in program.inputs:
         value = random.standard_normal(t.shape, np.float32) if t.role is Role.INPUT else np.zeros(t.shape)
         machine.write(t, value.astype(t.dtype))
-    for t in program.carried:
+    for t in (*program.carried, *program.hosted):
         machine.set(t, _first(t, random))
 
 

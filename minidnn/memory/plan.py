@@ -55,7 +55,7 @@ class Plan:
     """The decisions about one step's memory. `complete` fills in the fields that are left out.
 
     order:     every execution; a forward op that occurs again is a recomputation
-    trips:     absences; inputs come and outputs leave by trips too
+    trips:     absences; inputs come and outputs leave by trips too, and hosted tensors do both
     algorithm: one per op, the same for all executions of the op
     share:     {a tensor, one stay of a tensor, or an op for its workspace: the tensor or slot whose bytes it takes};
                only for stays begun by a write, since a copy back goes to the bytes that its trip names (Trip.into)
@@ -82,7 +82,8 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     """The plan with program order, default algorithms, and trips of inputs and outputs where the policy left them out.
 
     An input arrives at its first reader; its copy is issued one execution earlier, to overlap that. An output leaves
-    after its last write, and its bytes stay until the step ends. An early input makes no trip: the device has it.
+    after its last write, and its bytes stay until the step ends. An early input makes no trip: the device has it. A
+    hosted tensor arrives like an input, and leaves after its last write; its bytes are free one execution later.
     """
     order = plan.order or program.ops
     algorithm = {op: plan.algorithm.get(op) or costs.choices(op)[0].algorithm for op in dict.fromkeys(order)}
@@ -98,10 +99,12 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
             last_write[t] = p
     added = [
         Trip(t, None, None, max(0, first_read[t] - 1), first_read[t])
-        for t in program.inputs
+        for t in (*program.inputs, *program.hosted)
         if t not in comes and t in first_read
     ]
     end = len(order)
+    back = [t for t in program.hosted if t not in leaves and t in last_write]
+    added += [Trip(t, last_write[t] + 1, min(last_write[t] + 2, end), None, None) for t in back]
     # An order in which no op writes an output is refused by the proof.
     missing = [t for t in program.outputs if t not in leaves and t in last_write]
     added += [Trip(t, last_write[t] + 1, end, None, None) for t in missing]
@@ -112,14 +115,14 @@ def in_place_sharing(program: Program, kinds: Callable[[Op], bool] = lambda op: 
     """{written tensor: the tensor whose bytes it may take}, of the ops that `kinds` accepts.
 
     A pair is taken if the kernel permits it, and nothing reads the overwritten tensor later in the program's own order.
-    Inputs, outputs and carried tensors never share. A plan that repeats ops must check again; the proof
+    Inputs, outputs, carried and hosted tensors never share. A plan that repeats ops must check again; the proof
     (memory/proof/verify.py) finds every wrong pair.
     """
     last_read: dict[Tensor, int] = {}
     for p, op in enumerate(program.ops):
         for t in op.reads:
             last_read[t] = p
-    fixed = {*program.inputs, *program.carried, *program.outputs}
+    fixed = program.fixed
     share: Share = {}
     for p, op in enumerate(program.ops):
         if not kinds(op):

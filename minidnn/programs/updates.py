@@ -35,6 +35,7 @@ class TrainSpec:
                 and updates nothing
     seed:       the seed of dropout
     loss_scale: the loss's scale at the start; used in float16 only
+    hosted:     whether the optimizer's state lives on the host
     """
 
     optimizer: Optimizer = SGD()  # noqa: RUF009  (frozen)
@@ -43,6 +44,7 @@ class TrainSpec:
     seed: int = 0
     accumulate: bool = False
     loss_scale: float = 2.0**16
+    hosted: bool = False
 
     @property
     def clips(self) -> bool:
@@ -80,13 +82,14 @@ class _Learned:
 
 
 class Updates:
-    """Makes the ops after the gradients of one program and hands them to `emit` in order. `carried` lists the tensors
-    among theirs that live across steps."""
+    """Makes the ops after the gradients of one program and hands them to `emit` in order. `carried` and `hosted` list
+    the tensors among theirs that live across steps, on the device and on the host."""
 
     def __init__(self, train: TrainSpec, scaled: bool, emit: Callable[[Op], object]) -> None:
         """`scaled`: the gradients of the losses are multiplied by a scale, and updates must divide by it."""
         self.train, self.scaled, self.emit = train, scaled, emit
         self.carried: list[Tensor] = []
+        self.hosted: list[Tensor] = []
         self.learned: list[_Learned] = []
 
     def complete(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> None:
@@ -97,7 +100,8 @@ class Updates:
             self.carried.append(total)
             self._op(f"{layer}.accumulate_{p.name}", "gradient.accumulate", layer, [total, dw], [total], flops=w.size)
             dw = total
-        self.carried += train.optimizer.state(w)  # for ACCUMULATE, too: all programs carry the same tensors
+        home = self.hosted if train.hosted else self.carried
+        home += train.optimizer.state(w)  # for ACCUMULATE, too: all programs carry the same tensors
         learned = _Learned(layer, p, w, dw)
         self.learned.append(learned)
         if not train.accumulate and not train.clips and not self.scaled:

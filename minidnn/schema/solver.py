@@ -31,6 +31,7 @@ class Minidnn(Message):
     device: str | None = field(OURS + 6, None)
     format: Literal["float32", "bfloat16", "float16"] | None = field(OURS + 7, None)  # of the network: formats.py
     loss_scale: Annotated[float, Field(gt=0, le=2.0**24)] = field(OURS + 8, 2.0**16)  # the first one, in float16
+    state: Literal["device", "host"] | None = field(OURS + 9, None)  # where the optimizer's state lives
 
 
 Policy = Literal["fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid", "cosine"]

@@ -17,6 +17,7 @@ class Change:
     budget: int | None = None
     host_budget: int | None = None
     host_ring: int | None = None
+    state: str | None = None
 
     @property
     def differs(self) -> dict[str, object]:
@@ -64,6 +65,7 @@ class Asked:
     batch:   samples of its batch; None if the net has none
     formats: narrower number formats that its device has
     fuses:   whether ops are fused
+    state:   whether the device has an optimizer's state that could live on the host
     """
 
     policy: str
@@ -72,6 +74,7 @@ class Asked:
     batch: int | None
     formats: Sequence[str]
     fuses: bool
+    state: bool = False
 
 
 @dataclass

@@ -69,7 +69,10 @@ class _Search:
     def on_device(self) -> None:
         """The device's budget is too small: another policy, what makes tensors smaller, a batch, a larger budget."""
         asked = self.asked
-        if self.answer.carried <= self.limit:
+        if self.answer.carried > self.limit:
+            if asked.state and self.sized:
+                self.attempt(Change(state="host"))
+        else:
             fits = [self.attempt(change) for change in self._whole()]
             if self.sized:
                 part = self.batches(Change())
@@ -92,6 +95,7 @@ class _Search:
         if self.sized:
             found += [Change(no_fusion=True)] if self.asked.fuses else []
             found += [Change(format=format) for format in self.asked.formats]
+            found += [Change(state="host")] if self.asked.state else []
         return found
 
     def on_host(self) -> None:

@@ -63,7 +63,7 @@ class _Differentiated:
         return self.machine.step(trace=trace)
 
     def values(self) -> Mapping[str, np.ndarray]:
-        live = {t.name: self.machine.get(t) for t in self.program.carried}
+        live = {t.name: self.machine.get(t) for t in (*self.program.carried, *self.program.hosted)}
         return live | {t.name: self.machine.read(t) for t in self.program.outputs}
 
     def stored(self) -> int:

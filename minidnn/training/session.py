@@ -95,7 +95,7 @@ class Session:
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}
         self.late = early and not any(p.early for p in self.programs.values())  # for want of bytes on the device
-        carried = {t.name: t for program in self.programs.values() for t in program.late().carried}
+        carried = {t.name: t for p in self.programs.values() for t in (*p.late().carried, *p.hosted)}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         constant = {name for graph in self.graphs.values() for name in graph.constants}
         others = [t for t in carried.values() if t not in self.params.tensors and t.name not in constant]

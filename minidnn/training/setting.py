@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from minidnn.memory.execution.device import Device
     from minidnn.schema import SolverParameter
 
+STATES = "device", "host"
+
 
 class Given(TypedDict, total=False):
     """How a net is run, as a user says it. A value that is None or left out comes from the solver file, else from the
@@ -43,6 +45,7 @@ class Given(TypedDict, total=False):
     early:       where the device has memory of its own, training batches travel as they are and before their step
                  begins; this takes two places on the device for each input, where the budget has room for them
     keep:        names of blobs that stay readable after a step
+    state:       where the optimizer's state lives: on the "device", or on the "host", from where it comes for updates
     debug:       fill freed bytes with NaN
     delays:      delay each copy at random by at most so many seconds, to bring out missing waits
     """
@@ -61,6 +64,7 @@ class Given(TypedDict, total=False):
     fuse: bool
     early: bool
     keep: Sequence[str]
+    state: str | None
     debug: bool
     delays: float
 
@@ -83,6 +87,7 @@ class Setting:
     fuse: bool = True
     early: bool = True
     keep: tuple[str, ...] = ()
+    state: str = "device"
     debug: bool = False
     delays: float = 0.0
 
@@ -116,9 +121,16 @@ class Setting:
             fuse=given.get("fuse", cls.fuse),
             early=given.get("early", cls.early),
             keep=tuple(keep),
+            state=_place(said("state") or cls.state),
             debug=given.get("debug", cls.debug),
             delays=given.get("delays", cls.delays),
         )
+
+
+def _place(state: str) -> str:
+    if state not in STATES:
+        raise InvalidInput(f"state: the optimizer's state lives on the {' or the '.join(STATES)}, not {state!r}")
+    return state
 
 
 def _bytes(name: str, size: int | str | None) -> int | None:

@@ -101,7 +101,7 @@ class Solver:
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
         self.notes += unobeyed((net, *tests), p, setting.device)
         self.session = Session(
-            net, train_spec(p, self.seed), _phases(solver, tests), tests=tests, fed=True,
+            net, train_spec(p, self.seed, setting.state), _phases(solver, tests), tests=tests, fed=True,
             test_loss=p.test_compute_loss, setting=setting,
         )  # fmt: skip
         self.net, self.machine = net, self.session.machine

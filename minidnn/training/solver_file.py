@@ -215,14 +215,15 @@ def _check_rates(document: Document, p: SolverParameter) -> None:
             return
 
 
-def train_spec(p: SolverParameter, seed: int) -> TrainSpec:
-    """How a step of this solver trains. `seed` is the seed of dropout."""
+def train_spec(p: SolverParameter, seed: int, state: str = "device") -> TrainSpec:
+    """How a step of this solver trains. `seed` is the seed of dropout, `state` where the optimizer's state lives."""
     return TrainSpec(
         OPTIMIZERS[p.type].of(p),
         clip_gradients=p.clip_gradients,
         iter_size=p.iter_size,
         seed=seed,
         loss_scale=p.minidnn.loss_scale,
+        hosted=state == "host",
     )
 
 

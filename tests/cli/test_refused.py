@@ -20,6 +20,7 @@ ASKED = {  # {a refused command: which options are proposed}
     LEANER: ["policy", "policy", "batch", "budget"],
     "small.yaml --batch 8 --device reference --budget 60KiB": ["format", "format", "batch", "budget"],
     "small.yaml --batch 1 --device reference --budget 20KiB": ["budget"],
+    "solver.yaml --batch 1 --gpu titan_x --budget 28KiB": ["state", "budget"],
     "small.yaml --batch 32 --gpu titan_x --policy vdnn_all --host-budget 200KiB": ["host_budget", "policy", "batch"],
     "small.yaml --batch 32 --device reference --policy vdnn_all --host-ring 1KiB": ["host_ring"],
 }

@@ -101,6 +101,7 @@ class Machine:
         self.runtime = device.runtime(arena, arrangement.host, delays, seed)
         self.store = page_aligned(arrangement.store)
         self.homes: dict[Tensor, Any] = {}  # {carried tensor: its bytes} in the arena; once closed, on the host
+        self.hosted: dict[Tensor, np.ndarray] = {}  # {hosted tensor: its bytes}
         self._closed = False
         self.loaded: dict[str, _Loaded] = {}
         # Programs share the places of early inputs on the device. So steps take them in turn, whatever their program.
@@ -132,6 +133,9 @@ class Machine:
         for b in schedule.buffers:
             if b.home and b.stays[0].tensor not in schedule.program.early:
                 self.homes[b.stays[0].tensor] = self._bytes(schedule, b.stays[0])
+        for t in schedule.program.hosted:
+            if t in schedule.host_offset:
+                self.hosted[t] = self._host(loaded, t)
         inputs, early = set(schedule.program.inputs), schedule.program.early
         nothing = self.arena[0:0]
         both: list[list[Bound]] = [[], []] if inputs else [[]]
@@ -336,14 +340,18 @@ class Machine:
         return self.device.array(self._host(self.loaded[program], tensor), tensor).copy(order="C")
 
     def get(self, tensor: Tensor, first: int = 0, last: int | None = None) -> np.ndarray:
-        """A copy of a carried tensor, in logical order, C-contiguous; or of its rows (first axis) `first` up to `last`,
-        `last` excluded."""
+        """A copy of a carried or hosted tensor, in logical order, C-contiguous; or of its rows (first axis) `first` up
+        to `last`, `last` excluded."""
         part = tensor if last is None or not tensor.shape else _rows(tensor, first, last)
         home = self._home(part, tensor, first)
-        return self.device.array(home if self._closed else self.runtime.read(home), part).copy(order="C")
+        if not self._closed:
+            self.settle()
+            home = home if tensor in self.hosted else self.runtime.read(home)
+        return self.device.array(home, part).copy(order="C")
 
     def set(self, tensor: Tensor, array: np.ndarray, first: int = 0) -> None:
-        """Overwrite a carried tensor, or as many of its rows as the array has from row `first` on, between steps."""
+        """Overwrite a carried or hosted tensor, or as many of its rows as the array has from row `first` on, between
+        steps."""
         shape, fits = tuple(np.shape(array)), tensor.shape == np.shape(array) and not first
         if not fits and len(shape) == len(tensor.shape) > 0:
             fits = shape[1:] == tensor.shape[1:] and first + shape[0] <= tensor.shape[0]
@@ -352,12 +360,18 @@ class Machine:
         part = replace(tensor, shape=shape)
         lying = np.empty(part.nbytes, np.uint8)
         np.copyto(self.device.array(lying, part), array, casting="same_kind")
-        self.runtime.write(self._home(part, tensor, first), lying)
+        if tensor in self.hosted:
+            self.settle()
+            np.copyto(self._home(part, tensor, first), lying)
+        else:
+            self.runtime.write(self._home(part, tensor, first), lying)
 
     def _home(self, part: Tensor, tensor: Tensor, first: int) -> Any:
-        """The bytes of a carried tensor's rows from `first` on: the first axis is outermost in every layout."""
+        """The bytes of the rows of a tensor that lives across steps, from `first` on: the first axis is outermost in
+        every layout."""
         at = first * (tensor.nbytes // tensor.shape[0]) if first else 0
-        return self.homes[tensor][at : at + part.nbytes]
+        home = self.hosted[tensor] if tensor in self.hosted else self.homes[tensor]
+        return home[at : at + part.nbytes]
 
     def close(self) -> None:
         """End the streams and give the device's memory back. `get` works afterwards, unless the device has broken."""
@@ -368,6 +382,7 @@ class Machine:
             finally:
                 broken = self.runtime.broken
                 self.homes = {} if broken else {t: self.runtime.read(home) for t, home in self.homes.items()}
+                self.hosted = {} if broken else {t: home.copy() for t, home in self.hosted.items()}
                 self.runtime.close()
 
     def __enter__(self) -> Machine:

@@ -140,7 +140,7 @@ class Evaluator:
 
     def _program(self) -> None:
         facts, number = self.facts, self.number
-        fixed = {*facts.inputs, *facts.carried, *facts.program.outputs}
+        fixed = facts.program.fixed
 
         def numbers(tensors: Iterable[Tensor]) -> list[int]:
             return [number[t] for t in dict.fromkeys(tensors) if t in number]

@@ -30,7 +30,7 @@ class Facts:
     uses:    {tensor that is not carried: the ops that read or write it}
     writers: {tensor: the ops that write it}
     maker:   {tensor: the op of forward that makes it, and may do so again}
-    inputs:  tensors that come from the host within the step
+    inputs:  tensors that come from the host within the step: inputs and hosted ones
     gaps:    of the tensors that are worth a decision: not carried, not very small, written once at most
     small:   a tensor this many times smaller than the largest is very small
     copies:  whether tensors may leave for the host; if not, those that came from there may still be dropped and come
@@ -43,7 +43,7 @@ class Facts:
         ops = self.ops = program.ops
         self.forward = next((p for p, op in enumerate(ops) if op.during not in FORWARD), len(ops))
         self.carried = frozenset(program.carried)
-        self.inputs = tuple(t for t in program.inputs if t not in self.carried)
+        self.inputs = tuple(t for t in (*program.inputs, *program.hosted) if t not in self.carried)
         self.uses: dict[Tensor, list[Point]] = defaultdict(list)
         self.writers: dict[Tensor, list[Point]] = defaultdict(list)
         for p, op in enumerate(ops):

@@ -86,7 +86,8 @@ def place(
 def _host(listing: Listing) -> tuple[dict[Tensor, int], int]:
     """Offsets on the host and their bytes: a pinned place for each travelling tensor, two for each input.
 
-    Tensors that pass through the ring get none. No place is used again within a step.
+    Tensors that pass through the ring get none. No place is used again within a step, so those of hosted tensors keep
+    their values from step to step.
     """
     where: dict[Tensor, int] = {}
     top = 0

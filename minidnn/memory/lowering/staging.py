@@ -19,8 +19,8 @@ So when an instruction needs bytes of the ring, all former users of these bytes 
 stream can wait for ever.
 
 A tensor that is still in the ring when it is needed comes from there, without a Fetch. A tensor that is never fetched
-is not stashed. So a ring as large as all travelling tensors amounts to vDNN's pinned memory. Inputs and outputs keep
-their own pinned places.
+is not stashed. So a ring as large as all travelling tensors amounts to vDNN's pinned memory. Inputs, outputs and hosted
+tensors keep their own pinned places.
 """
 
 from __future__ import annotations
@@ -109,8 +109,9 @@ class _Ring:
 
 
 def _layout(listing: Listing, nbytes: int) -> _Layout:
-    """Choose the legs of all copies but those of inputs and outputs. Raises RingTooSmall."""
-    own = {*listing.program.inputs, *listing.program.outputs}
+    """Choose the legs of all copies but those of tensors with places of their own. Raises RingTooSmall."""
+    program = listing.program
+    own = {*program.inputs, *program.outputs, *program.hosted}
     copies = [
         (i, x)
         for i, x in enumerate(listing.instructions)

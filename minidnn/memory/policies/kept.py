@@ -33,7 +33,7 @@ def place(program: Program, costs: Costs, budget: int) -> Path | None:
     for fact in (minidnn.__version__, program.name, budget, costs.memory, costs.latency, costs.drag, costs.staging):
         digest.update(f"{fact!r}\n".encode())
     digest.update(f"{costs.bandwidth_out!r} {costs.bandwidth_in!r}\n".encode())
-    for tensors in (program.inputs, program.carried, program.outputs):
+    for tensors in (program.inputs, program.carried, program.outputs, program.hosted):
         digest.update(f"{[_named(t) for t in tensors]}\n".encode())
     for op in program.ops:
         choices = [(c.algorithm.name, c.algorithm.workspace, c.seconds) for c in costs.choices(op)]

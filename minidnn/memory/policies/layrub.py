@@ -84,7 +84,7 @@ def over_activations(
     Unless activations are `held` anyway, backward must have read the activation: else its bytes would be kept for
     nothing. And `listed` must accept it: the op that writes the gradient, and the activation.
     """
-    fixed = {*program.inputs, *program.carried, *program.outputs}
+    fixed = program.fixed
     last: dict[Tensor, Point] = {}
     first: dict[Tensor, Point] = {}  # {tensor: point of its first access}; a later op may update it in place
     bottoms: dict[str, dict[Tensor, None]] = defaultdict(dict)

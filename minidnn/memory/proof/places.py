@@ -48,13 +48,15 @@ def _all_tensors(s: Schedule) -> Iterator[Tensor]:
 def wrong_place(s: Schedule) -> str | None:
     """An error if two places on the host overlap, or two in the store.
 
-    An input needs two places on the host, and a packed tensor needs room for the case that packing saves nothing.
+    An input needs two places on the host, and a hosted tensor one. A packed tensor needs room for the case that packing
+    saves nothing.
     """
     inputs = set(s.program.inputs)
     packed = s.staging is not None and s.staging.compress
-    for t in inputs:
-        if t not in s.host_offset and any(t in op.reads for op in s.program.ops):
-            return f"input {t.name} has no place on the host"
+    used = {t for op in s.program.ops for t in op.tensors}
+    for t in (*s.program.inputs, *s.program.hosted):
+        if t in used and t not in s.host_offset:
+            return f"{t.name} comes from the host, but has no place there"
     return _misplaced(
         s.host_offset, lambda t: aligned(t.nbytes) * (2 if t in inputs else 1), s.host_bytes, "on the host"
     ) or _misplaced(s.store_offset, lambda t: stored_bound(t, packed), s.store_bytes, "in the store")
@@ -96,7 +98,13 @@ def wrong_home(s: Schedule) -> str | None:
 
 
 def wrong_between(schedules: Sequence[Schedule]) -> str | None:
-    """An error if a carried tensor's home differs between programs, or a program uses bytes that only others carry."""
+    """An error if a carried tensor's home differs between programs, a program uses bytes that only others carry, or a
+    hosted tensor has places on the host in two programs."""
+    places: dict[Tensor, str] = {}
+    for s in schedules:
+        for t in s.program.hosted:
+            if t in s.host_offset and (other := places.setdefault(t, s.program.name)) != s.program.name:
+                return f"{t.name} lives on the host, but {s.program.name} and {other} have a place for it each"
     home: dict[Tensor, tuple[int, int]] = {}
     for s in schedules:
         for t, span in _homes(s):

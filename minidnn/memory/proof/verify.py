@@ -3,7 +3,7 @@
 The proof follows values, not only bytes. Each write gets the number hash(op, algorithm, output, numbers read). The
 program's own order gives the expected numbers, and every execution must read them. A copy moves a number between device
 and host bytes. A write spoils every other number in the same bytes. When the step ends, each carried tensor must hold
-its final number at its home, and each output on the host.
+its final number at its home, and each output and hosted tensor on the host.
 
 Vector clocks over the streams show the order. Within a buffer, waits must order a write against any other access. At a
 Free, all accesses of the buffer must precede compute. The next user of those bytes must come after these accesses: so
@@ -54,7 +54,7 @@ def expected_numbers(
     program: Program, algorithm: Mapping[Op, Algorithm]
 ) -> tuple[dict[Op, tuple[Number, ...]], dict[Tensor, Number]]:
     """({op: the numbers it must read}, {tensor: its final number}), in the program's own order."""
-    value: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.carried, *program.inputs)}
+    value: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.carried, *program.inputs, *program.hosted)}
     reads: dict[Op, tuple[Number, ...]] = {}
     for op in program.ops:
         numbers = reads[op] = tuple(value[t] for t in op.reads)
@@ -123,7 +123,7 @@ class _Proof:
         self.held: dict[Buffer, _Bytes] = {}
         self.ranges: list[tuple[int, int, Buffer]] = []  # allocated now, by offset
         self.freed = _Freed()
-        self.host: dict[Tensor, Number] = {t: ("start", t.name) for t in program.inputs}
+        self.host: dict[Tensor, Number] = {t: ("start", t.name) for t in (*program.inputs, *program.hosted)}
         self.host_access: dict[Tensor, list[tuple[int, Stream, bool]]] = {}
         self.ring = Ring(schedule.ring)
         self.store: dict[Tensor, Number] = {}  # needs no order: one stream alone touches it
@@ -373,6 +373,9 @@ class _Proof:
         for t in program.outputs:
             if self.host.get(t) != self.final[t]:
                 raise self.fail(f"the host does not have the final value of output {t.name}")
+        for t in program.hosted:
+            if self.host[t] != self.final[t]:
+                raise self.fail(f"the host does not have the final value of {t.name}, which lives there")
         for t in program.inputs:
             if self.host[t] != ("start", t.name):  # the next step may run on the same inputs
                 raise self.fail(f"input {t.name} is overwritten on the host")

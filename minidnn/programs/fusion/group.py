@@ -21,15 +21,15 @@ class Uses:
                 self.readers[t].append(op)
             for t in op.writes:
                 self.makers.setdefault(t, op)
-        self.given = {*program.inputs, *program.carried}
-        self.kept = {*program.outputs, *program.carried}
+        self.given = {*program.inputs, *program.carried, *program.hosted}
+        self.kept = {*program.outputs, *program.carried, *program.hosted}
 
     def reader(self, t: Tensor, kind: str, layer: str | None = None) -> Op | None:
         """The first op of this kind (and layer) that reads the tensor."""
         return next((op for op in self.readers[t] if op.kind == kind and layer in (None, op.layer)), None)
 
     def hidden(self, t: Tensor, *within: Op | None) -> bool:
-        """Whether only the ops `within` read the tensor, and it is neither carried nor an output."""
+        """Whether only the ops `within` read the tensor, and its value ends with the step."""
         return t not in self.kept and all(op in within for op in self.readers[t])
 
     def in_time(self, part: Part) -> bool:

@@ -105,7 +105,7 @@ def test_a_stay_that_takes_itself_to_be_elsewhere(good):
         ({X: 1}, "x lies at 1 on the host"),
         ({X: 0, Z: 256}, "x and z overlap on the host"),  # the input's second place
         ({X: 256, Z: 768}, "z ends beyond the 768 bytes on the host"),
-        ({Z: 0}, "input x has no place on the host"),
+        ({Z: 0}, "x comes from the host, but has no place there"),
         ({X: 0}, "z has no place on the host"),
     ],
 )

@@ -1,0 +1,114 @@
+"""An optimizer's state that lives on the host: the same bytes as on the device, under every policy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+import pytest
+
+import minidnn
+from minidnn.backends import open_device
+from minidnn.costs import estimate
+from minidnn.errors import InvalidInput
+from minidnn.memory.budget import BudgetError
+from minidnn.memory.execution.trace import copied
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
+from minidnn.memory.plan import Plan, complete
+from minidnn.memory.policies import CHOOSING
+from minidnn.memory.proof.verify import ScheduleError, verify, verify_all
+from minidnn.optimizers import SGD
+from minidnn.program import Role, nbytes
+from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
+from tests.support.policies import EVERY
+from tests.support.trains import train
+
+ADAM = dict(type="Adam", momentum2=0.99)
+NET = "residual"
+
+
+@lru_cache
+def on_device(policy="liveness:m"):
+    return train(NET, "cpu", policy, **ADAM)
+
+
+@pytest.mark.parametrize("policy", EVERY)
+def test_every_policy_ends_with_the_same_bytes(policy):
+    """Freed bytes are NaN, and copies are late at random."""
+    found = train(NET, "cpu", policy, state="host", debug=True, delays=1e-3, **ADAM)
+    assert found == on_device(policy if policy in CHOOSING else "liveness:m")
+
+
+@pytest.mark.parametrize("options", [dict(host_ring="64KiB"), dict(host_ring="64KiB", compress=True)])
+def test_a_ring_is_for_others(options):
+    assert train(NET, "cpu", "vdnn_all:m", state="host", debug=True, **options, **ADAM) == on_device()
+
+
+def lenet(state, type="Adam", **options):
+    given = dict(base_lr=0.001, lr_policy="fixed", type=type, momentum=0.9, device="cpu", seed=3, batch=32)
+    return minidnn.Solver(minidnn.load("digits_lenet"), state=state, **given | options)
+
+
+def ends(solver):
+    return {name: value.tobytes() for name, value in solver.values().items()}
+
+
+def test_the_device_has_room_for_other_things():
+    with lenet("device") as plain, lenet("host") as hosted:
+        program, other = hosted.session.programs["TRAIN"], plain.session.programs["TRAIN"]
+        state = nbytes(program.hosted)
+        assert state == nbytes(t for t in other.carried if t.role is Role.STATE) > 0
+        assert plain.arrangement.arena - hosted.arrangement.arena > state / 2
+        schedule = hosted.arrangement.schedules["TRAIN"]
+        moved = copied(schedule.instructions, schedule)
+        assert moved["offload_bytes"] == moved["prefetch_bytes"] == state
+        budget = hosted.arrangement.arena
+        plain.step(3)
+        want = ends(plain)
+    with pytest.raises(BudgetError):
+        lenet("device", policy="liveness:p", budget=budget)
+    with lenet("host", policy="best", budget=budget) as best:
+        assert best.arrangement.arena <= budget
+        best.step(3)
+        assert ends(best) == want
+
+
+@pytest.mark.parametrize("type", ["SGD", "LAMB"])
+@pytest.mark.parametrize("first, then", [("host", "device"), ("device", "host")])
+def test_a_run_goes_on_where_the_state_lives_elsewhere(type, first, then, tmp_path):
+    options = dict(type=type, iter_size=2, snapshot_prefix=str(tmp_path / "run"), **(
+        dict(momentum2=0.99, weight_decay=0.01) if type == "LAMB" else {}
+    ))  # fmt: skip
+    with lenet(first, **options) as solver:
+        solver.step(2)
+        path = solver.save().path
+        solver.step(2)
+        want = ends(solver)
+    assert ends(solver) == want, "values stay readable when the solver is closed"
+    with lenet(then, resume=path, **options) as again:
+        again.step(2)
+        assert ends(again) == want
+
+
+def test_a_schedule_that_leaves_a_state_behind_is_refused():
+    device = open_device("cpu")
+    train_spec = TrainSpec(SGD(momentum=0.9), hosted=True)
+    (program,) = programs(minidnn.load("digits_lenet"), train_spec, ("TRAIN",), fuses=device.fuses).values()
+    costs = estimate(device)
+    plan = complete(program, costs, Plan())
+    schedule = place(lower(program, plan))
+    verify(schedule)
+    (leaving, *_) = [trip for trip in plan.trips if trip.tensor in program.hosted and trip.back is None]
+    stays = replace(plan, trips=tuple(trip for trip in plan.trips if trip is not leaving))
+    with pytest.raises(ScheduleError, match=r"does not have the final value of .*, which lives there"):
+        verify(place(lower(program, stays)))
+    twice = place(lower(replace(program, name="OTHER"), plan))
+    with pytest.raises(ScheduleError, match="have a place for it each"):
+        verify_all([schedule, twice])
+
+
+def test_a_place_that_does_not_exist_is_refused():
+    with pytest.raises(InvalidInput, match="lives on the device or the host, not 'disk'"):
+        lenet("disk")
