@@ -1,33 +1,19 @@
 """Nets beside OpenCV, which reads Caffe's files with code of its own: their outputs for random weights and images.
 
 Each net becomes a prototxt from its images to its scores, and a caffemodel. OpenCV's last output is compared
-with ours: the largest difference, relative to the largest value. Needs the extra `peer`.
-
-    python -m benchmarks.opencv                          the nets of NETS
-    python -m benchmarks.opencv deploy.prototxt vgg16    files, and nets by name
+with ours: the largest difference, relative to the largest value. benchmarks/published.py calls this.
 """
 
 from __future__ import annotations
 
-import argparse
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from minidnn import zoo
-from minidnn.layers import LAYERS
 from minidnn.nets.net import Net
-from minidnn.report import table
 from minidnn.schema import LayerParameter, NetParameter
 from minidnn.training import caffemodel
 from minidnn.training.session import Session
-
-NETS = (
-    "lenet", "cifar10_full", "alexnet_caffe", "caffenet", "googlenet", "vgg16", "vgg19", "resnet18", "resnet50",
-    "resnet101", "resnet152", "squeezenet", "mobilenet_v1", "mobilenet_v2", "densenet121", "inception_v3",
-    "inception_v4", "fcn32s", "unet",
-)  # fmt: skip
 
 
 def deployed(net: Net) -> Net:
@@ -57,22 +43,27 @@ def deployed(net: Net) -> Net:
     return Net.from_parameter(NetParameter(name=net.name or "net", layer=tuple(made)))
 
 
+def randomized(session: Session, seed: int = 0) -> None:
+    """Draw all weights that are zero, and all statistics. A file for inference has no fillers."""
+    random = np.random.default_rng(seed)
+    for blobs in session.params.values():
+        for name in blobs:
+            value = blobs[name]
+            if name in ("variance_sum", "factor", "gamma"):
+                blobs[name] = random.uniform(0.5, 1.5, value.shape)
+            elif not value.any() and value.ndim > 1:
+                blobs[name] = random.normal(0, np.sqrt(2 / value[0].size), value.shape).astype(np.float32)
+            elif not value.any():  # biases, means
+                blobs[name] = random.uniform(-0.1, 0.1, value.shape)
+
+
 def compared(net: Net, folder: Path, seed: int = 0) -> dict[str, float]:
     """The largest difference from OpenCV, and from one image to the other, relative to our largest value."""
     import cv2
 
     random = np.random.default_rng(seed)
     with Session(net, device="cpu", policy="liveness") as session:
-        for blobs in session.params.values():
-            for name in blobs:
-                value = blobs[name]
-                if name in ("variance_sum", "factor", "gamma"):
-                    blobs[name] = random.uniform(0.5, 1.5, value.shape)
-                elif not value.any() and value.ndim > 1:  # a file for inference has no fillers
-                    spread = np.sqrt(2 / value[0].size)
-                    blobs[name] = random.normal(0, spread, value.shape).astype(np.float32)
-                elif not value.any():  # biases, means
-                    blobs[name] = random.uniform(-0.1, 0.1, value.shape)
+        randomized(session, seed)
         weights = {layer: [blobs.rows(name) for name in blobs] for layer, blobs in session.params.items()}
         (node,) = (node for node in session.graphs["TEST"].layers if not node.bottoms)
         images = random.uniform(-1, 1, (2, *node.tops[0].tensor.shape[1:])).astype(np.float32)
@@ -92,24 +83,3 @@ def compared(net: Net, folder: Path, seed: int = 0) -> dict[str, float]:
         "moved": float(abs(ours[0] - ours[1]).max() / largest),
         "largest": float(largest),
     }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser("python -m benchmarks.opencv")
-    parser.add_argument("nets", nargs="*", default=NETS, metavar="NET", help="a file, or the name of a model")
-    parser.add_argument("--json", action="store_true")
-    args = parser.parse_args()
-    rows = []
-    for name in args.nets:
-        net = deployed(zoo.load(name, 1))
-        assert {layer.type for layer in net.layers} <= LAYERS.keys()
-        with tempfile.TemporaryDirectory() as folder:
-            rows.append({"net": str(name), "layers": len(net.layers), **compared(net, Path(folder))})
-        if not args.json:
-            print(f"{name}: {rows[-1]['difference']:.1e}; from image to image {rows[-1]['moved']:.1e}", flush=True)
-    if args.json:
-        table.dump(rows)
-
-
-if __name__ == "__main__":
-    main()
