@@ -90,6 +90,27 @@ def test_a_caffemodel_gives_the_outputs_of_the_safetensors(tmp_path, session):
     assert np.array_equal(session.forward(x)["ip"], before)
 
 
+def test_fine_tuning_from_a_caffemodel_is_exact(tmp_path):
+    """Another classifier on trained layers: the same bytes as from safetensors, before and after training."""
+    for form in ("BINARYPROTO", "SAFETENSORS"):
+        with solver(tmp_path, snapshot_format=form) as first:
+            first.step(2)
+            trained = {name: value.tobytes() for name, value in first.session.weights().items()}
+            first.save()
+    other = net(TEXT.replace('"ip"', '"mine"').replace("num_output: 5", "num_output: 7"))
+    found = []
+    for suffix in ("caffemodel", "safetensors"):
+        weights = tmp_path / f"run_iter_2.{suffix}"
+        with solver(tmp_path, net=other, weights=weights) as tuned:
+            taken = {name: value.tobytes() for name, value in tuned.session.weights().items()}
+            kept = {name for name in trained if not name.startswith("ip/")}
+            assert kept == {name for name, value in taken.items() if value == trained.get(name)}
+            tuned.step(3)
+            found.append({name: value.tobytes() for name, value in tuned.values().items()})
+    assert found[0] == found[1]
+    assert all(found[0][name] != trained[name] for name in kept)
+
+
 def test_layers_of_other_nets_are_told(tmp_path, session):
     given = {**values(), "fc8": [np.ones((2, 2), np.float32)]}
     del given["ip"]
@@ -127,7 +148,8 @@ def test_a_file_of_no_weights_of_this_net(tmp_path, session):
 def solver(tmp_path, **more) -> Solver:
     fields = {"base_lr": 0.05, "momentum": 0.9, "max_iter": 6, "snapshot": 3, "snapshot_format": "BINARYPROTO"}
     prefix = str(tmp_path / "run")
-    return Solver(net(), data=arrays(), snapshot_prefix=prefix, seed=11, **{**RUN, **fields, **more})
+    of = more.pop("net", None) or net()
+    return Solver(of, data=arrays(), snapshot_prefix=prefix, seed=11, **{**RUN, **fields, **more})
 
 
 def test_a_run_goes_on_from_caffes_files_to_the_bit(tmp_path):
