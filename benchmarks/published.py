@@ -136,7 +136,8 @@ HEADINGS = ["net", "layers", "parameters", "as ours", BASELINE, *POLICIES, "chan
 def cells(r: Row) -> list[str]:
     same = [policy for policy, same in r["same"].items() if same]
     return [
-        r["network"] + ", as published" * r["published"], str(r["layers"]), f"{r['parameters']:,}", "yes" if r["as_ours"] else "no",
+        r["network"] + ", as published" * r["published"], str(r["layers"]), f"{r['parameters']:,}",
+        "yes" if r["as_ours"] else "no",
         *(table.size(plan["peak_bytes"]) for plan in r["plans"].values()),
         f"{r['changed']} of {r['values']}", f"{len(same)} of {len(POLICIES)}", f"{r['opencv_difference']:.1e}",
     ]  # fmt: skip

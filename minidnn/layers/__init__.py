@@ -46,7 +46,7 @@ from minidnn.layers.source import Data, DummyData, Input, MemoryData
 from minidnn.layers.split import Silence, Split
 from minidnn.layers.spp import SPP
 from minidnn.layers.tile import Tile
-from minidnn.layers.unary import BNLL, ELU, GELU, AbsVal, Clip, Exp, Log, Power, Sigmoid, Swish, TanH, Threshold
+from minidnn.layers.unary import BNLL, ELU, GELU, AbsVal, Clip, Exp, Log, Mish, Power, Sigmoid, Swish, TanH, Threshold
 
 __all__ = ["FACTS", "LAYERS", "Facts", "Layer", "Parameter", "ShapeError", "Site"]
 
@@ -58,7 +58,7 @@ LAYERS: dict[str, type[Layer]] = {
         MatMul, LayerNorm, MVN, Normalize, Embed, Reduction, ArgMax,
         Slice, Crop, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
         MemoryData, DummyData, ParameterLayer,
-        Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, GELU,
+        Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, Mish, GELU,
         Deconvolution, Bias, SPP, Interp, Upsample,
         SigmoidCrossEntropyLoss, EuclideanLoss, SmoothL1Loss, HingeLoss, ContrastiveLoss, InfogainLoss,
         MultinomialLogisticLoss,

@@ -1,5 +1,5 @@
 """Functions of single elements without parameters: Sigmoid, TanH, ELU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold,
-Swish and GELU."""
+Swish, Mish and GELU."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ READS = {
     "log": "x",
     "clip": "x",  # 1 where x is within the bounds, as in Caffe; y does not tell a bound from what lies beyond
     "swish": "x",
+    "mish": "x",
     "gelu": "x",
     "gelu_tanh": "x",
 }
@@ -176,6 +177,15 @@ class Swish(Unary):
 
     def attrs(self) -> UnaryAttrs:
         return UnaryAttrs("swish", (self.param.beta,))
+
+
+class Mish(Unary):
+    """y = x tanh(log(1 + e^x))"""
+
+    type = "Mish"
+
+    def attrs(self) -> UnaryAttrs:
+        return UnaryAttrs("mish")
 
 
 class GELU(Unary):

@@ -292,6 +292,13 @@ def gelu(w: Writer, node: Node) -> None:
     w.add("Mul", node, [f"{y}.d", number("half", 0.5)], [y])
 
 
+def mish(w: Writer, node: Node) -> None:
+    (x,), (y,) = w.bottoms(node), w.tops(node)
+    w.add("Softplus", node, [x], [f"{y}.soft"])
+    w.add("Tanh", node, [f"{y}.soft"], [f"{y}.gate"])
+    w.add("Mul", node, [x, f"{y}.gate"], [y])
+
+
 def swish(w: Writer, node: Node) -> None:
     (x,), (y,) = w.bottoms(node), w.tops(node)
     w.add("Mul", node, [x, w.initializer(node, "beta", np.float32(node.layer.param.beta))], [f"{y}.scaled"])
@@ -450,7 +457,7 @@ EXPORTED: dict[str, Callable[[Writer, Node], None]] = {
     "BatchNorm": batch_norm, "Scale": scale, "Bias": scale, "Pooling": pooling, "LRN": lrn, "LayerNorm": layer_norm,
     "ReLU": relu, "PReLU": prelu, "ELU": elu, "Sigmoid": _same("Sigmoid"), "TanH": _same("Tanh"),
     "AbsVal": _same("Abs"), "BNLL": _same("Softplus"), "Power": power, "Exp": exponential, "Log": logarithm,
-    "Clip": clip, "GELU": gelu, "Swish": swish, "Dropout": _same("Identity"), "Eltwise": eltwise, "Concat": concat,
-    "Flatten": to_shape, "Reshape": to_shape, "Softmax": softmax, "Slice": slice_, "Permute": permute, "Tile": tile,
-    "Split": split, "MatMul": matmul, "Reduction": reduction, "Embed": embed, "Upsample": upsample,
+    "Clip": clip, "GELU": gelu, "Swish": swish, "Mish": mish, "Dropout": _same("Identity"), "Eltwise": eltwise,
+    "Concat": concat, "Flatten": to_shape, "Reshape": to_shape, "Softmax": softmax, "Slice": slice_, "Permute": permute,
+    "Tile": tile, "Split": split, "MatMul": matmul, "Reduction": reduction, "Embed": embed, "Upsample": upsample,
 }  # fmt: skip

@@ -49,6 +49,7 @@ NETS: dict[str, list[tuple[list[tuple[int, ...]], str]]] = {
     "Power": [([IMAGE], "power_param { power: 2 scale: 0.5 shift: 0.25 }")],
     "Exp": [([IMAGE], "exp_param { base: 2 scale: 0.5 shift: 0.25 }")],
     "Swish": [([IMAGE], "")],
+    "Mish": [([IMAGE], "")],
     "Dropout": [([IMAGE], "dropout_param { dropout_ratio: 0.4 }")],
     "Softmax": [([IMAGE], ""), ([(3, 5)], "")],
     "Flatten": [([IMAGE], ""), ([IMAGE], "flatten_param { axis: 2 }")],

@@ -74,6 +74,12 @@ def swish_slope(x, beta):
     return sigmoid_like(v, v)
 
 
+def mish_slope(x):
+    v = np.clip(x, -100, 100)  # beyond, it is 0 or 1
+    t = np.tanh(np.logaddexp(0, v))
+    return t + v * (1 - t * t) * logistic(v)
+
+
 def normal_integral(x):
     """The integral of the normal distribution's density from -inf to x."""
     return np.vectorize(math.erfc, otypes=[x.dtype])(x * -math.sqrt(0.5)) / 2
@@ -114,6 +120,7 @@ FUNCTIONS: dict[str, Any] = {
     "clip": (np.clip, lambda x, least, most: (x >= least) & (x <= most)),
     "threshold": (lambda x, threshold: np.where(np.isnan(x), x, x > threshold), None),
     "swish": (lambda x, beta: x * logistic(beta * x), swish_slope),
+    "mish": (lambda x: x * np.tanh(np.logaddexp(0, x)), mish_slope),
     "gelu": (lambda x: x * normal_integral(x), gelu_slope),
     "gelu_tanh": (lambda x: x * logistic(bent(x)), gelu_tanh_slope),
 }

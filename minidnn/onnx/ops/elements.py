@@ -22,6 +22,7 @@ UNARY: dict[str, tuple[str, Callable[[Node], dict[str, Any]]]] = {  # operator -
     "Softplus": ("BNLL", lambda n: {}),
     "Gelu": ("GELU", lambda n: {"gelu_param": {"approximate": n.get("approximate", "none").upper()}}),
     "Swish": ("Swish", lambda n: {"swish_param": {"beta": float(n.get("alpha", 1.0))}}),
+    "Mish": ("Mish", lambda n: {}),
     "Neg": ("Power", lambda n: {"power_param": {"scale": -1.0}}),
     "Sqrt": ("Power", lambda n: {"power_param": {"power": 0.5}}),
     "Reciprocal": ("Power", lambda n: {"power_param": {"power": -1.0}}),

@@ -75,6 +75,7 @@ ROWS = {
     "clip": unary("type: Clip, clip_param: {min: -0.5, max: 0.8}", lambda x: torch.clamp(x, -0.5, 0.8)),
     "threshold": unary("type: Threshold, threshold_param: {threshold: 0.25}", threshold, None, still=(0,)),
     "swish": unary("type: Swish, swish_param: {beta: 1.7}", lambda x: x * torch.sigmoid(1.7 * x)),
+    "mish": unary("type: Mish", F.mish),
     "gelu": unary("type: GELU", lambda x: F.gelu(x)),
     "gelu by tanh": unary("type: GELU, gelu_param: {approximate: TANH}", lambda x: F.gelu(x, approximate="tanh")),
     "prelu": with_slope((4,)),
@@ -164,5 +165,6 @@ RANDOM = {
     "Clip": clip,
     "Threshold": thresholded,
     "Swish": swish,
+    "Mish": lambda random: any_row(random, "type: Mish", F.mish),
     "GELU": gelu,
 }

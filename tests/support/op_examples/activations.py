@@ -28,6 +28,7 @@ USES = [
     ("clip", (-0.5, 0.75), False, 1e4),
     ("threshold", (0.25,), False, 1e4),
     ("swish", (1.5,), False, 1e4),
+    ("mish", (), False, 1e4),
     ("gelu", (), False, 1e4),
     ("gelu_tanh", (), False, 1e4),
 ]

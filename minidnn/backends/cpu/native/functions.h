@@ -9,7 +9,7 @@
 
 #define FUNCTIONS(DO)                                                                                       \
     DO(sigmoid) DO(tanh) DO(elu) DO(elu_falling) DO(abs) DO(linear) DO(square) DO(power) DO(exp) DO(log) \
-    DO(bnll) DO(clip) DO(swish) DO(gelu) DO(gelu_tanh)
+    DO(bnll) DO(clip) DO(swish) DO(mish) DO(gelu) DO(gelu_tanh)
 
 ALWAYS wide positive(wide v, wide a, wide b) { return pick(v > 0, a, b); }
 
@@ -56,6 +56,12 @@ VALUE(swish) { return x * logistic(k[0] * x); }
 SLOPE(swish, x) {
     const wide v = bounded(k[0] * x, 100), s = logistic(v);
     return s + v * s * (1 - s);
+}
+
+VALUE(mish) { return x * hyperbolic_tangent(bnll_value(x, k)); }
+SLOPE(mish, x) {
+    const wide v = bounded(x, 100), t = hyperbolic_tangent(bnll_value(v, k));
+    return t + v * (1 - t * t) * logistic(v);
 }
 
 VALUE(gelu) {

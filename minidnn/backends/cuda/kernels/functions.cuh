@@ -26,6 +26,9 @@ __device__ inline float gelu_tanh_slope(float x) {
     return sigmoid_like(bent(x), 1.59576912f * (x + 0.134145f * x * x * x));
 }
 
+__device__ inline float mish_slope(float v, float t) { return t + v * (1 - t * t) * logistic(v); }
+__device__ inline float softened(float v) { return tanhf((v > 0 ? v : 0) + log1pf(expf(-fabsf(v)))); }
+
 // DO(name, the value, the slope). v is x in a value. In a slope it is what backward reads, x or y.
 #define FUNCTIONS(DO)                                                             \
     DO(sigmoid, logistic(v), v * (1 - v))                                         \
@@ -41,5 +44,6 @@ __device__ inline float gelu_tanh_slope(float x) {
     DO(bnll, (v > 0 ? v : 0) + log1pf(expf(-fabsf(v))), -expm1f(-v))              \
     DO(clip, v < a ? a : v > b ? b : v, v >= a && v <= b ? 1 : 0)                 \
     DO(swish, v * logistic(a * v), swish_slope(bounded(a * v, 100)))              \
+    DO(mish, v * softened(v), mish_slope(bounded(v, 100), softened(v)))           \
     DO(gelu, v * normal_integral(v), gelu_slope(bounded(v, 40)))                  \
     DO(gelu_tanh, v * logistic(bent(v)), gelu_tanh_slope(bounded(v, 40)))
