@@ -48,7 +48,10 @@ from minidnn.errors import BadInput
 from minidnn.memory import policies
 from minidnn.zoo import NoSuchModel
 
-NETWORKS = "vgg16:4,resnet18:8,resnet34:8,resnet50:8,densenet121:8,alexnet:32,googlenet:8,lenet:64,cifar10_quick:100"
+NETWORKS = (
+    "vgg16:4,resnet18:8,resnet34:8,resnet50:8,densenet121:8,alexnet:32,googlenet:8,lenet:64,cifar10_quick:100,"
+    "mobilenet_v2:8,squeezenet:8"
+)
 POLICIES = [name for name in ("liveness:p", "recompute_cheap:p") if name.partition(":")[0] in policies.names()]
 LAYOUTS = ("contiguous", "channels_last")
 KEEP = str(1 << 34)  # bytes: more than a net here needs

@@ -209,7 +209,9 @@ class Peer(torch.nn.Module):
                 self._run(segment, values)
             total = torch.zeros((), device=self.place)
             for scores, labels, weight, ignored in self.losses:
-                total = total + weight * F.cross_entropy(values[scores], values[labels], ignore_index=ignored)
+                found = values[scores]
+                wanted = values[labels].reshape(found.shape[0], *found.shape[2:])  # Caffe's labels have any shape
+                total = total + weight * F.cross_entropy(found, wanted, ignore_index=ignored)
         return total
 
     def _saving(self) -> contextlib.AbstractContextManager[Any]:
