@@ -76,6 +76,7 @@ def test_a_file_of_the_cache_that_may_not_be_ours_is_made_anew(source, sources, 
 
 
 def test_what_holds_onednn_to_fewer_instructions_holds_our_kernels(sources, tmp_path, monkeypatch):
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
     all_of_them = sources.path(tmp_path)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2")
     assert options()[-1] == "-mno-avx512f" and sources.path(tmp_path) != all_of_them
