@@ -51,15 +51,16 @@ Row = dict[str, Any]
 
 
 def fed(net: Net, like: Net, batch: int) -> Net:
-    """The net with an input in place of each source of images: as `like` has them, and `batch` of them."""
-    (shape, *_) = [node.tops[0].tensor.shape for node in like.graph("TRAIN").layers if not node.bottoms]
+    """The net with an input in place of each source: its tops have the shapes of those of `like`, in their order."""
+    sources = [node for node in like.graph("TRAIN").layers if not node.bottoms]
+    known = [(batch, *top.tensor.shape[1:]) for node in sources for top in node.tops]
     layers: list[LayerParameter] = []
     for spec in net.parameter.layer:
         if spec.bottom or spec.type in ("DummyData", "Parameter"):
             layers.append(spec)
         elif not any(set(spec.top) & set(other.top) for other in layers):  # of TRAIN and TEST the first
-            shapes = [(batch, *shape[1:]), (batch,)][: len(spec.top)]
-            layers.append(_input(list(spec.top), shapes, spec.name))
+            layers.append(_input(list(spec.top), known[: len(spec.top)], spec.name))
+            known = known[len(spec.top) :]
     return Net.from_parameter(net.parameter.model_copy(update={"layer": tuple(layers)}))
 
 
