@@ -102,7 +102,8 @@ def row(name: str, file: str | None, batch: int, threads: int) -> Row:
         if file is None:
             file = str(Path(folder, f"{name}.prototxt"))
             Path(file).write_text(like.to_prototxt())
-        read = Net.from_file(file)
+        ignored: list[str] = []
+        read = Net.from_file(file, dropped=ignored)
         whole = fed(read, like, batch)
         net = trainable(whole)
         device = CpuDevice(threads)
@@ -122,7 +123,7 @@ def row(name: str, file: str | None, batch: int, threads: int) -> Row:
         want = ends[BASELINE]
         difference = compared(deployed(whole), Path(folder))["difference"]
     return {
-        "network": name, "published": published, "layers": len(read.layers), "batch": batch,
+        "network": name, "published": published, "ignored": ignored, "layers": len(read.layers), "batch": batch,
         "parameters": sum(map(math.prod, shapes(net))), "as_ours": shapes(net) == shapes(like), "plans": plans,
         "values": len(want.values), "changed": want.changed, "loss": want.losses[0],
         "same": {p: ends[p] == want and want.changed > 0 for p in POLICIES}, "opencv_difference": difference,
@@ -169,6 +170,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         table.dump({"rows": found, **described})
     else:
         table.plain(HEADINGS, list(map(cells, found)), f"one step of SGD, batch {args.batch}; arenas by policy")
+        for r in found:
+            for field in r["ignored"]:
+                print(f"ignored: {field}")
     return 0 if all(all(r["same"].values()) for r in found) else 1
 
 

@@ -47,6 +47,7 @@ class BlobShape(Message):
 class NetState(Message):
     """Level and stages of a net. With the phase, which the caller chooses, they decide which rules are met."""
 
+    phase: Phase | None = field(1, None, obeyed=False)
     level: int = field(2, 0)
     stage: Repeated[str] = field(3, ())
 

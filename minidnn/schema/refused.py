@@ -6,7 +6,6 @@ from __future__ import annotations
 _NOT_DONE = "Caffe's, but minidnn does not do it"
 NOT_DONE: dict[str, dict[str, str]] = {
     "NetParameter": {"debug_info": _NOT_DONE},
-    "NetState": {"phase": "no field of a file; the command or the Solver chooses the phase"},
     "LayerParameter": dict.fromkeys(("phase", "blobs"), _NOT_DONE),
     "FillerParameter": {},
     "DataParameter": dict.fromkeys(("rand_skip", "force_encoded_color"), _NOT_DONE)

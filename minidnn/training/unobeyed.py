@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 def unobeyed(nets: Iterable[Net], solver: SolverParameter | None, device: str | Device) -> list[str]:
     """The sentence about the fields of these nets and this solver that change nothing on that device; none if there are
     none."""
-    given = Counter(name for net in dict.fromkeys(nets) for layer in net.layers for name in _given(layer))
+    nets = list(dict.fromkeys(nets))
+    given = Counter(name for net in nets for layer in net.layers for name in _given(layer))
     told = [f"{name} of {count} layer{'s' if count > 1 else ''}" for name, count in sorted(given.items())]
+    if any(net.parameter.state.phase for net in nets):
+        told.append("phase of the net's state (the command chooses)")
     name = device if isinstance(device, str) else device.name
     if solver is not None and solver.has("solver_mode") and (solver.solver_mode == "GPU") != name.startswith("cuda"):
         told.insert(0, f"solver_mode {solver.solver_mode} (--device chooses; this is {name})")
