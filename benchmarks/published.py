@@ -8,7 +8,7 @@ inference gets a loss on its scores. Then one step of SGD is run with random wei
 with the same algorithms. Under these, freed bytes are filled with NaN, and copies are late at random. The loss and all
 values that live from step to step are compared byte by byte. Last, the net goes to OpenCV as a prototxt and a
 caffemodel (benchmarks/opencv.py). The table also says whether a published file has our net's shapes of parameters, in
-our order.
+our order. Statistics of BatchNorms count as parameters, as in a caffemodel.
 
 Needs the extra `peer`.
 """
