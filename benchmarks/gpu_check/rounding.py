@@ -73,6 +73,8 @@ NEVER = {
     "contrastive_loss.backward",
     "objective.forward",
     "gradient.clear",
+    "lamb.update",
+    "lamb.update_each",
 }
 CASTS = ("cast.forward", "cast.backward")  # tested in both directions; with a scale (the second read) only to 16 bits
 ROUNDINGS = {"lrn.forward": 4, "lrn.backward": 4}  # kind -> half spacings of error, one for each value that it stores
@@ -123,9 +125,9 @@ def _stored(e: Example, format: str) -> Iterator[Example]:
 
 
 def _float32(op: Op) -> tuple[str, ...]:
-    """The names of an op's tensors that stay float32. In an optimizer's update all but the gradient stay float32; where
+    """The names of an op's tensors that stay float32. In an optimizer's ops all but the gradient stay float32; where
     one op updates several weights, each third gradient does, too."""
-    if op.kind.endswith((".update", ".update_each")):
+    if op.kind.endswith((".update", ".update_each", ".ratio")):
         gradients = {one.reads[1] for k, one in enumerate(op.members) if k % 3 != 2}
         return tuple(t.name for t in op.tensors if t not in gradients)
     if op.kind == "cast.forward_each":

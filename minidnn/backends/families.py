@@ -10,6 +10,8 @@ belongs to `bias`.
 
 from __future__ import annotations
 
+from minidnn.program import EACH
+
 FAMILIES: dict[str, tuple[str, ...]] = {
     # a batch of samples as they are, made into the input that layers read
     "samples": ("input.transform",),
@@ -127,16 +129,13 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     # optimizers other than SGD
     "rules": (
-        "nesterov.update",
-        "adagrad.update",
-        "rmsprop.update",
-        "adadelta.update",
-        "adam.update",
-        "adamw.update",
+        *(
+            f"{rule}.update{each}"
+            for rule in ("nesterov", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "lars", "lamb")
+            for each in ("", EACH)
+        ),
         "lars.ratio",
-        "lars.update",
         "lamb.ratio",
-        "lamb.update",
     ),
     # gradients of weights: collected, clipped, and applied by the optimizer
     "update": (

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from minidnn.backends.reference.each import each
+from minidnn.program import EACH
+
 
 def counts(objective, clip):
     """Whether the step counts: the objective, and the factor if there is one, are finite."""
@@ -149,15 +152,19 @@ def lamb_update(a, reads, writes):
         writes[0][...] = w - float(rate[0]) * a.lr_mult * float(ratio[0]) * u
 
 
-KINDS = {
+UPDATES = {
     "nesterov.update": update(nesterov),
     "adagrad.update": update(adagrad),
     "rmsprop.update": update(rmsprop),
     "adadelta.update": update(adadelta),
     "adam.update": update(adam, counted=True),
     "adamw.update": update(adamw, counted=True, apart=True),
-    "lars.ratio": lars_ratio,
     "lars.update": lars_update,
-    "lamb.ratio": lamb_ratio,
     "lamb.update": lamb_update,
+}
+KINDS = {
+    **UPDATES,
+    **{f"{kind}{EACH}": each(kernel) for kind, kernel in UPDATES.items()},
+    "lars.ratio": lars_ratio,
+    "lamb.ratio": lamb_ratio,
 }

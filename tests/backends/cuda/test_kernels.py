@@ -21,13 +21,14 @@ from minidnn.backends.cuda import (
     move,
     pooling,
     resize,
+    rules,
     samples,
     summary,
 )
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.cuda.recipe import Execute, Launch, Space, divisor, plain
 from minidnn.backends.reference import KERNELS
-from minidnn.program import Tensor
+from minidnn.program import EACH, Tensor
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.host import HostCuda, KernelError
 from tests.support.cuda.op_examples import all_examples
@@ -113,7 +114,8 @@ STRIDING = sorted(k for module in STRIDING for k in module.KINDS)
 STRIDING.remove("prelu.backward_filter")
 STRIDING += ["row_norm.forward", "row_norm.backward_data"]
 STRIDING += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
-STRIDING += ["sgd.update", "sgd.update_each", "batch_norm.statistics", "batch_norm.statistics_each"]
+STRIDING += [f"{rule}.update{each}" for rule in ("sgd", *rules.RULES) for each in ("", EACH)]
+STRIDING += ["batch_norm.statistics", "batch_norm.statistics_each"]
 
 
 @pytest.mark.parametrize("kind", STRIDING)

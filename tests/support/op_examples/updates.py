@@ -78,9 +78,35 @@ def rules(m: Maker) -> Iterator[Example]:
     yield m.example("lars.ratio", [0 * w, w, finite], [(1,)], a, note="a weight of zeros")
 
 
-def _rule(numbers, decay, regularization, clipped):
-    return attrs(numbers=numbers, decay=decay, regularization=regularization, lr_mult=2.0, scale=0.5, clipped=clipped,
-                 every=2)  # fmt: skip
+def _rule(numbers, decay, regularization, clipped, lr_mult=2.0):
+    return attrs(numbers=numbers, decay=decay, regularization=regularization, lr_mult=lr_mult, scale=0.5,
+                 clipped=clipped, every=2)  # fmt: skip
+
+
+def ruled(m: Maker) -> Iterator[Example]:
+    """Several updates in one, of each rule, more than one launch of a GPU takes; and three."""
+    sizes = (70001, 1, 3, 4, 5, 4096, 4097, 12288, *range(1, 120, 2))
+    one, iteration, clip = np.float32([1.0]), np.array([9]), np.float32([0.7])
+    for rule, (numbers, count, counted) in [*RULES.items(), ("lars", ((0.9, 0.001), 1, False))]:
+        for clipped in (False, True):
+            ones = []
+            for k, n in enumerate(sizes):
+                a = _rule(numbers, 0.01 * (k % 2), "L2", clipped, lr_mult=1.0 + k % 3)
+                reads = [m.normal(n), m.normal(n), np.float32([0.1]), one, *(m.normal(n) ** 2 for _ in range(count))]
+                reads += [iteration] if counted else [np.float32([0.3 * (k % 4)])] if rule == "lars" else []
+                reads += [clip] if clipped else []
+                ones.append(m.example(f"{rule}.update", reads, [0, *range(4, 4 + count)], a))
+            shared = (2, 3, *([4 + count] if counted else []), *([-1] if clipped else []))
+            yield together(ones[:3], f"clipped {clipped}", shared)
+            yield together(ones, f"clipped {clipped}", shared)
+    ones, numbers = [], (0.9, 0.999, 1e-6)
+    for k, n in enumerate(sizes):
+        reads = [m.normal(n), np.float32([0.1]), m.normal(n), m.normal(n) ** 2, iteration, np.float32([0.3 * (k % 4)])]
+        ones.append(
+            m.example("lamb.update", reads, [0], _rule(numbers, 0.01 * (k % 2), "L2", False, lr_mult=1.0 + k % 3))
+        )
+    yield together(ones[:3], "", (1, 4))
+    yield together(ones, "", (1, 4))
 
 
 def several(m: Maker) -> Iterator[Example]:

@@ -1,8 +1,8 @@
-// Optimizers other than SGD: a rule for each element, and the ratios of LARS and LAMB. Weights and their history are
-// float; a gradient is T, or float where the kernel's name ends in "_wide". The rate, the objective, the iteration, the
-// ratio and the factor of gradients are in device memory. Nothing changes in a step that does not count.
+// Optimizers other than SGD: a rule for each element, for many weights at once; and the ratios of LARS and LAMB.
+// Weights and their history are float; a gradient is T or float. The rate, the objective, the iteration, the ratios and the
+// factor of gradients are in device memory. Nothing changes in a step that does not count.
 
-#include "common.cuh"
+#include "each.cuh"
 
 enum Rule { NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, ADAMW, LARS, LAMB };
 enum { NONE, L1, L2 };
@@ -33,6 +33,11 @@ __device__ inline Numbers numbers(double a, double b, double c, float decay, flo
     return k;
 }
 
+// What LAMB takes from w: the corrected mean over the root of the corrected squares, + decay w.
+__device__ inline float lamb_step(const Numbers& k, float w, float m, float v) {
+    return (m * k.first) / (sqrtf(v * k.second) + k.c) + k.decay * w;
+}
+
 template <Rule RULE>
 __device__ inline void element(const Numbers& k, int regularization, float& w, float dw, float& h, float& v) {
     float g = dw * k.scale;
@@ -56,6 +61,8 @@ __device__ inline void element(const Numbers& k, int regularization, float& w, f
         float u = g * sqrtf((v + k.b) / (h + k.b));
         v = k.a * v + k.rest_a * (u * u);
         step = k.rate * u;
+    } else if (RULE == LAMB) {
+        step = k.rate * lamb_step(k, w, h, v);  // lamb_moments has made h and v
     } else {
         h = k.a * h + k.rest_a * g;
         v = k.b * v + k.rest_b * (g * g);
@@ -64,35 +71,81 @@ __device__ inline void element(const Numbers& k, int regularization, float& w, f
     w = (RULE == ADAMW ? k.keep * w : w) - step;
 }
 
-// w and the history h, v change in place. v is read by rules of two numbers of history, iteration by those that count,
-// ratio by LARS.
+constexpr int RULED = 60;  // most weights of a launch
+struct Ruled {
+    float* w[RULED];
+    const void* dw[RULED];  // of floats if `wide`, else of T; LAMB does not read it
+    float* h[RULED];
+    float* v[RULED];             // read by rules of two numbers of history
+    const float* ratio[RULED];  // read by LARS and LAMB; in a step that does not count it is 0
+    int64 n[RULED];
+    int first[RULED];
+    float decay[RULED], lr_mult[RULED];
+    uint8 wide[RULED];
+};
+
+// A piece of a weight, four values at a time. w and the history change in place. All of a thread's loads come before
+// its stores.
 template <Rule RULE, class G>
-__device__ inline void update(float* w, const G* dw, float* h, float* v, const float* rate, const float* objective,
-                              const void* iteration, const float* ratio, const float* clip, double a, double b,
-                              double c, int64 every, float decay, float scale, float lr_mult, int regularization,
-                              int clipped, int64 n) {
-    constexpr bool TWO = RULE == ADADELTA || RULE == ADAM || RULE == ADAMW;
-    if (!isfinite(objective[0]) || (clipped && !isfinite(clip[0])) || (RULE == LARS && ratio[0] == 0)) return;
-    Numbers k = numbers<RULE>(a, b, c, decay, scale, rate[0] * lr_mult, clipped, clip, (const int64*)iteration, every);
-    if (RULE == LARS) k.rate *= ratio[0];
-    for (int64 i = first(); i < n; i += step()) {
+__device__ inline void piece_of(const Numbers& k, int regularization, float* w, const G* dw, float* h, float* v,
+                                int64 begin, int64 end) {
+    constexpr bool TWO = RULE == ADADELTA || RULE == ADAM || RULE == ADAMW || RULE == LAMB;
+    float4 a[FOURS], g[FOURS] = {}, b[FOURS], c[FOURS] = {};
+#pragma unroll
+    for (int j = 0; j < FOURS; j++) {
+        int64 i = four_of(begin, j);
+        if (i >= end / 4) continue;
+        a[j] = load4(w, i), b[j] = load4(h, i);
+        if (RULE != LAMB) g[j] = load4(dw, i);
+        if (TWO) c[j] = load4(v, i);
+    }
+#pragma unroll
+    for (int j = 0; j < FOURS; j++) {
+        int64 i = four_of(begin, j);
+        if (i >= end / 4) continue;
+        element<RULE>(k, regularization, a[j].x, g[j].x, b[j].x, c[j].x);
+        element<RULE>(k, regularization, a[j].y, g[j].y, b[j].y, c[j].y);
+        element<RULE>(k, regularization, a[j].z, g[j].z, b[j].z, c[j].z);
+        element<RULE>(k, regularization, a[j].w, g[j].w, b[j].w, c[j].w);
+        if (RULE != LAMB) store4(h, i, b[j]);
+        if (TWO && RULE != LAMB) store4(v, i, c[j]);
+        store4(w, i, a[j]);
+    }
+    if (int64 i = rest_of(end); i < end) {
         float x = w[i], y = h[i], z = TWO ? v[i] : 0;
-        element<RULE>(k, regularization, x, load(dw, i), y, z);
-        w[i] = x, h[i] = y;
-        if (TWO) v[i] = z;
+        element<RULE>(k, regularization, x, RULE == LAMB ? 0 : load(dw, i), y, z);
+        if (RULE != LAMB) h[i] = y;
+        if (TWO && RULE != LAMB) v[i] = z;
+        w[i] = x;
     }
 }
 
-#define PARAMETERS(G)                                                                                             \
-    float *w, const G *dw, float *h, float *v, const float *rate, const float *objective, const void *iteration, \
-        const float *ratio, const float *clip, double a, double b, double c, int64 every, float decay, float scale, \
-        float lr_mult, int regularization, int clipped, int64 n
-#define GIVEN                                                                                                      \
-    w, dw, h, v, rate, objective, iteration, ratio, clip, a, b, c, every, decay, scale, lr_mult, regularization,   \
-        clipped, n
-#define RULE(name, which)                                                                          \
-    extern "C" __global__ void name(PARAMETERS(T)) { update<which>(GIVEN); }                       \
-    extern "C" __global__ void name##_wide(PARAMETERS(float)) { update<which>(GIVEN); }
+template <Rule RULE>
+__device__ inline void update_each(const Ruled& of, int count, int pieces, const float* rate, const float* objective,
+                                   const void* iteration, const float* clip, double a, double b, double c,
+                                   int64 every, float scale, int regularization, int clipped) {
+    if (RULE != LAMB && (!isfinite(objective[0]) || (clipped && !isfinite(clip[0])))) return;
+    each_piece(of, count, pieces, [&](int i, int64 begin, int64 end) {
+        float decay = of.decay[i], step = rate[0] * of.lr_mult[i];
+        Numbers k = numbers<RULE>(a, b, c, decay, scale, step, clipped, clip, (const int64*)iteration, every);
+        if (RULE == LARS || RULE == LAMB) {
+            if (of.ratio[i][0] == 0) return;
+            k.rate *= of.ratio[i][0];
+        }
+        int how = decay == 0 || RULE == LAMB ? NONE : regularization;
+        if (of.wide[i]) piece_of<RULE>(k, how, of.w[i], (const float*)of.dw[i], of.h[i], of.v[i], begin, end);
+        else piece_of<RULE>(k, how, of.w[i], (const T*)of.dw[i], of.h[i], of.v[i], begin, end);
+    });
+}
+
+// `iteration` is read by rules that count.
+#define RULE(name, which)                                                                                             \
+    extern "C" __global__ void name(Ruled of, int count, int pieces, const float* rate, const float* objective,       \
+                                    const void* iteration, const float* clip, double a, double b, double c,           \
+                                    int64 every, float scale, int regularization, int clipped) {                      \
+        update_each<which>(of, count, pieces, rate, objective, iteration, clip, a, b, c, every, scale, regularization, \
+                           clipped);                                                                                  \
+    }
 RULE(nesterov, NESTEROV)
 RULE(adagrad, ADAGRAD)
 RULE(rmsprop, RMSPROP)
@@ -100,6 +153,7 @@ RULE(adadelta, ADADELTA)
 RULE(adam, ADAM)
 RULE(adamw, ADAMW)
 RULE(lars, LARS)
+RULE(lamb, LAMB)
 
 // ---- ratios: squares are exact in double and added in double, each block its share, in an order of its own
 
@@ -145,11 +199,6 @@ extern "C" __global__ void lars_ratio(const double* partial, int blocks, const f
     ratio[0] = !counts ? 0.0f : computed ? (float)(trust * weight / (step + decay * weight)) : 1.0f;
 }
 
-// What LAMB takes from w: the corrected mean over the root of the corrected squares, + decay w.
-__device__ inline float lamb_step(const Numbers& k, float w, float m, float v) {
-    return (m * k.first) / (sqrtf(v * k.second) + k.c) + k.decay * w;
-}
-
 template <class G>
 __device__ inline void lamb_moments_of(const float* w, const G* dw, float* m, float* v, const float* objective,
                                        const int64* iteration, const float* clip, double* partial, double a, double b,
@@ -184,14 +233,4 @@ extern "C" __global__ void lamb_ratio(const double* partial, int blocks, const f
     if (threadIdx.x != 0) return;
     bool counts = isfinite(objective[0]) && (!clipped || isfinite(clip[0]));
     ratio[0] = !counts ? 0.0f : adapted && weight > 0 && step > 0 ? (float)(weight / step) : 1.0f;
-}
-
-// w -= rate ratio u
-extern "C" __global__ void lamb(float* w, const float* rate, const float* m, const float* v, const int64* iteration,
-                                const float* ratio, double a, double b, double c, int64 every, float decay,
-                                float lr_mult, int64 n) {
-    if (ratio[0] == 0) return;
-    Numbers k = numbers<LAMB>(a, b, c, decay, 1, rate[0] * lr_mult, 0, rate, iteration, every);
-    float length = k.rate * ratio[0];
-    for (int64 i = first(); i < n; i += step()) w[i] -= length * lamb_step(k, w[i], m[i], v[i]);
 }
