@@ -180,6 +180,12 @@ def test_the_price_of_a_byte_is_the_slope_of_the_bound():
     assert max(prices) > 0 and prices[-1] < prices[0]
 
 
+def test_the_solver_writes_nothing_on_standard_output(capfd):
+    """There `--json` has one document."""
+    assert LowerBound(Facts(chain(), costs())).closest(1 << 30) is not None
+    assert capfd.readouterr().out == ""
+
+
 def test_without_a_solver_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "highspy", None)
     with pytest.raises(NoSolver, match="pip install highspy"):
