@@ -15,6 +15,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.report import cards as report
     from minidnn.report import table
+    from minidnn.results.budgets import Cards
     from minidnn.study.cards import cards
 
     about = subject.read(argparse.Namespace(**{**vars(args), "gpu": "any"}))  # its ops are fused as for any GPU
@@ -24,7 +25,7 @@ def run(args: argparse.Namespace) -> int:
         status()
     rows = [card.row(about.batch) for card in found]
     if args.json:
-        table.dump({"rows": rows, "format": about.setting.format})
+        table.dump(Cards(rows=rows, net=about.name, batch=about.batch, format=about.setting.format))
     else:
         report.show(rows, about.titled())
     return 0

@@ -39,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.memory.policies import BUDGETED
     from minidnn.report import policies as report
     from minidnn.report import table
+    from minidnn.results.policies import Comparison
     from minidnn.study.compare import simulated
     from minidnn.training.card import beside_arena
 
@@ -54,20 +55,20 @@ def run(args: argparse.Namespace) -> int:
     device = None  # what ran
     if args.gpu is not None or setting.facts.planning_only():
         results = simulated(about.programs, policies, costs, budget, host_budget, setting.facts.name, about.train.name)
-        notes, where = subject.notes(costs, setting.format), f"simulated {costs.device}"
+        notes, header = subject.notes(costs, setting.format), about.simulated(costs)
     else:
         results = _ran(about, policies, costs, budget, host_budget, args)
         device = open_device(setting.device)
-        where = subject.described(about)
+        header = about.run()
         timed = max(len(r.steps) for r in results)
-        notes = f"{timed} timed steps each, in turn; medians, with 95 % intervals. On {where}."
+        notes = f"{timed} timed steps each, in turn; medians, with 95 % intervals. On {subject.described(about)}."
     rows = [r.row() for r in results]
     limit = budget if budget is not None else costs.memory if args.gpu else None
     if args.report:
         _write(Path(args.report), results, rows, limit, about, notes)
     if args.json:
         taken = device.beside() if device else None
-        table.dump({"rows": rows, "device": where, "format": setting.format, "beside_arena_bytes": taken})
+        table.dump(Comparison(rows=rows, **header, beside_arena_bytes=taken))
     else:
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         report.show(rows, f"{about.titled()}{allowed}. {notes}")

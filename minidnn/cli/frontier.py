@@ -30,6 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.memory.joint.linear import NoSolver
     from minidnn.report import frontier as report
     from minidnn.report import table
+    from minidnn.results.budgets import BoundRow, Frontier
     from minidnn.study.frontier import frontier
 
     if args.report and (problem := unwritable(Path(args.report), ".svg")):
@@ -61,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
             title = f"{about.titled()}: seconds of a step against its bytes"
             file.write(report.picture(rows, found.bounds, title, notes))
     if args.json:
-        bounds = [{"budget_bytes": b, "bound_seconds": s} for b, s in found.bounds]
-        table.dump({"rows": rows, "bounds": bounds, "least_bytes": found.least, "reached_bytes": found.reached})
+        bounds = [BoundRow(budget_bytes=b, bound_seconds=s) for b, s in found.bounds]
+        known = about.simulated(costs)
+        table.dump(Frontier(rows=rows, bounds=bounds, least_bytes=found.least, reached_bytes=found.reached, **known))
     else:
         report.show(rows, f"{about.titled()}. {notes}", found.least, found.reached)
         if args.report:

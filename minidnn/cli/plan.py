@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.memory.schedule import listing
     from minidnn.report import policies as report
     from minidnn.report import refusal, table
+    from minidnn.results.policies import Plans
     from minidnn.study.compare import simulated
     from minidnn.training.card import beside_arena
 
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.policies and not args.listing and (error := results[0].refused) is not None and of_budget(error):
         told = answer(args, about, results[0].policy, error, costs)
     if args.json:
-        table.dump({"rows": rows, "format": about.setting.format, "refused": told})
+        table.dump(Plans(rows=rows, **about.simulated(costs), refused=told))
     elif args.listing:
         for r in results:
             if r.refused is not None:
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
                 for line in listing(schedule):
                     say(line)
     else:
-        pictured = told is not None and told["worst"] is not None
+        pictured = told is not None and told.worst is not None
         title = f"{about.titled()}. {subject.notes(costs, about.setting.format)}"
         report.show(rows, title, why=not pictured)
         if args.gpu is None and (card := beside_arena(open_device(setting.device))):
@@ -104,6 +105,7 @@ def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str],
     from minidnn.memory.planning import arrange
     from minidnn.memory.policies import plan_file
     from minidnn.report import table
+    from minidnn.results.policies import SavedPlan
 
     path = Path(args.save)
     if len(policies) > 1 or args.listing:
@@ -113,7 +115,7 @@ def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str],
     arrangement = arrange(about.programs, policies[0], costs, about.setting.budget, about.setting.host_budget)
     plan_file.save(path, arrangement, costs)
     if args.json:
-        table.dump({"plan": str(path), "policy": arrangement.policy, "arena_bytes": arrangement.arena})
+        table.dump(SavedPlan(file=str(path), policy=arrangement.policy, peak_bytes=arrangement.arena))
     else:
         size = sizes.text(arrangement.arena)
         say(f"{path}: {arrangement.policy} for {about.titled()} on {costs.device}, {size}, proved")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from minidnn.cli import subject
 from minidnn.cli.options import PLANNED, repeated
@@ -15,13 +15,14 @@ from minidnn.visible import status
 
 if TYPE_CHECKING:
     from minidnn.memory.budget import BudgetError
+    from minidnn.results.policies import Refusal
     from minidnn.study.change import Change
 
 
 def answer(
     args: argparse.Namespace, about: subject.Subject, policy: str, refused: BudgetError, costs: Costs
-) -> dict[str, Any]:
-    """Why the policy was refused, and what would fit, as a value of `--json` (study/remedies.py, report/refusal.py).
+) -> Refusal:
+    """Why the policy was refused, and what would fit (study/remedies.py, report/refusal.py).
 
     Shows progress on a terminal."""
     from minidnn.study.change import Asked
@@ -45,8 +46,7 @@ def answer(
         found = remedies(asked, refused, varied, about.train.name, status)
     finally:
         status()
-    worst = None if refused.worst is None else refused.worst.row()
-    return {"policy": policy, "why": str(refused), "worst": worst, **found.row()}
+    return found.told(policy, refused)
 
 
 def of_budget(error: Exception) -> bool:

@@ -12,6 +12,7 @@ from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import positive
 from minidnn.program import Program
+from minidnn.results.budgets import Excluded, Search, SearchRow
 from minidnn.visible import say, status
 
 SECONDS = 600
@@ -51,11 +52,12 @@ def run(args: argparse.Namespace) -> int:
     costs = subject.costs_of(about, args.gpu, sizes=True)
     budget, host_budget = about.setting.budget, about.setting.host_budget
     budget = costs.memory if budget is None else budget
-    rows: list[dict[str, Any]] = []
+    rows: list[SearchRow] = []
     beyond = None
 
     def say() -> None:
-        document = {"rows": rows, "format": about.setting.format, "host_budget": host_budget, "excluded": beyond}
+        header = {**about.simulated(costs), "net": model, "batch": None if args.max == "batch" else about.batch}
+        document = Search(rows=rows, budget_bytes=budget, host_budget_bytes=host_budget, excluded=beyond, **header)
         if args.json:
             table.dump(document)
         else:
@@ -81,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
 Make = Callable[[int], Sequence[Program]]
 
 
-def _excluded(make: Make, series: Any, costs: Any, budget: int, rows: Any, what: str) -> dict[str, int] | None:
+def _excluded(make: Make, series: Any, costs: Any, budget: int, rows: Any, what: str) -> Excluded | None:
     """The smallest size that the bound excludes; None if there is none, or no solver."""
     from minidnn.memory.joint.linear import NoSolver
     from minidnn.study.search import excluded
@@ -94,7 +96,7 @@ def _excluded(make: Make, series: Any, costs: Any, budget: int, rows: Any, what:
         return None
     finally:
         status()
-    return None if found is None else {what: found.size, "least_bytes": found.least}
+    return None if found is None else Excluded(**{what: found.size}, least_bytes=found.least)
 
 
 def _batch(args: argparse.Namespace) -> tuple[Make, Any, tuple[int, int], subject.Subject, str]:
@@ -188,26 +190,26 @@ def _progress(what: str, policy: str, budget: int) -> Callable[[Any], None]:
     return tell
 
 
-def _row(found: Any, what: str, model: str, about: subject.Subject, costs: Any, budget: int) -> dict[str, Any]:
+def _row(found: Any, what: str, model: str, about: subject.Subject, costs: Any, budget: int) -> SearchRow:
     from minidnn.memory.execution.simulator import simulate
 
     arrangement = found.arrangement
     schedule = arrangement and arrangement.schedules[about.train.name]
     size = {"batch": None if what == "batch" else about.batch, "size": None, "depth": None, what: found.size}
-    return {
-        "policy": found.policy,
-        "model": model,
+    return SearchRow(
+        policy=found.policy,
+        net=model,
         **size,
-        "peak_bytes": arrangement and arrangement.arena,
-        "live_peak_bytes": schedule and schedule.live_peak,
-        "arena_bytes": schedule and schedule.arena,
-        "host_bytes": arrangement and arrangement.host,
-        "step_seconds": schedule and simulate(schedule, costs).seconds,
-        "budget": budget,
-        "next": found.refused and found.refused.size,
-        "next_bytes": found.refused and found.refused.arena,
-        "next_host_bytes": found.refused and found.refused.host,
-        "tried": len(found.tried),
-        "ended": found.ended,
-        "seconds": found.seconds,
-    }
+        peak_bytes=arrangement and arrangement.arena,
+        live_peak_bytes=schedule and schedule.live_peak,
+        arena_bytes=schedule and schedule.arena,
+        host_bytes=arrangement and arrangement.off_device,
+        step_seconds=schedule and simulate(schedule, costs).seconds,
+        budget_bytes=budget,
+        next=found.refused and found.refused.size,
+        next_peak_bytes=found.refused and found.refused.arena,
+        next_host_bytes=found.refused and found.refused.host,
+        plans=len(found.tried),
+        ended=found.ended,
+        search_seconds=found.seconds,
+    )

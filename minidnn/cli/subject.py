@@ -90,6 +90,24 @@ class Subject:
             return solver_runner(self.path, batch or self.asked, self.setting, self.ignore_unknown)
         return net_runner(self.net if batch is None else self.net.with_batch(batch), self.setting)
 
+    def simulated(self, costs: Costs) -> dict[str, Any]:
+        """What a NetDocument of results says of the net, and of the costs that it was planned with."""
+        device = {"device": costs.device} if costs.origin == "profile" else self._device()
+        return {**self._told(), **device, "origin": costs.origin}
+
+    def run(self) -> dict[str, Any]:
+        """What a NetDocument of results says of the net, and of the device that ran it."""
+        return {**self._told(), **self._device(), "origin": "run"}
+
+    def _told(self) -> dict[str, Any]:
+        return {"net": self.name, "batch": self.batch, "format": self.setting.format}
+
+    def _device(self) -> dict[str, Any]:
+        from minidnn.backends import open_device
+
+        device = open_device(self.setting.device)
+        return {"device": device.name, "description": device.description}
+
     def titled(self) -> str:
         batch = f", batch {self.batch}" if self.batch else ""
         return self.name + batch + (f", {self.setting.format}" if self.setting.format != "float32" else "")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 from statistics import median
+from typing import Any
 
 from minidnn.cli import subject
 from minidnn.cli.options import positive
@@ -28,6 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
     from minidnn.report import time as report
+    from minidnn.results.times import LayerTimes
     from minidnn.study.compare import planned
     from minidnn.study.time import layers
 
@@ -46,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
             raise refused
         schedule = arrangement.schedules[about.train.name]
         traces = [simulate(schedule, costs)]
-        notes, where = subject.notes(costs, about.setting.format), f"simulated {costs.device}"
+        notes, header = subject.notes(costs, about.setting.format), about.simulated(costs)
     else:
         runner = about.runner()(policy, costs, budget)
         try:
@@ -55,14 +57,12 @@ def run(args: argparse.Namespace) -> int:
             traces = [trace for _ in range(args.iterations or STEPS) if (trace := runner.step(trace=True)) is not None]
         finally:
             runner.close()
-        where = subject.described(about)
-        notes = f"Median of {len(traces)} steps. Run on {where}."
+        header = about.run()
+        notes = f"Median of {len(traces)} steps. Run on {subject.described(about)}."
     rows = layers(schedule, traces)
     seconds = median(t.seconds for t in traces)
     if args.json:
-        total = {"step_seconds": seconds, "iterations": len(traces), "policy": policy}
-        total |= {"device": where, "format": about.setting.format}
-        table.dump({"rows": rows, **total})
+        table.dump(LayerTimes(rows=rows, **header, policy=policy, step_seconds=seconds, timed_steps=len(traces)))
         return 0
     report.show_layers(rows, seconds, f"{about.titled()}, {policy}. {notes}")
     return 0
@@ -73,6 +73,7 @@ def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
     from minidnn.errors import InvalidInput
     from minidnn.report import table
     from minidnn.report import time as report
+    from minidnn.results.times import AlgorithmTimes
     from minidnn.study.algorithms import algorithms, sums
     from minidnn.study.compare import planned
 
@@ -83,18 +84,18 @@ def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
     budget = about.setting.budget
     if args.gpu is not None:
         costs = profile(args.gpu)
-        where, notes = f"simulated {costs.device}", subject.notes(costs, about.setting.format)
+        notes = subject.notes(costs, about.setting.format)
     else:
         costs, _, _ = subject.measured_costs(about)
-        where = subject.described(about)
-        notes = f"Measured on {where}."
+        notes = f"Measured on {subject.described(about)}."
     arrangement, refused = planned(about.programs, policy, costs, budget)
     if refused is not None:
         raise refused
     rows = algorithms(about.train, arrangement.schedules[about.train.name].plan, costs)
     totals = sums(rows)
+    sums_of: dict[str, Any] = {f"{which}_sum": value for which, value in totals.items()}
     if args.json:
-        table.dump({"rows": rows, **totals, "policy": policy, "device": where, "format": about.setting.format})
+        table.dump(AlgorithmTimes(rows=rows, **about.simulated(costs), policy=policy, **sums_of))
         return 0
     report.show_algorithms(rows, totals, policy, f"{about.titled()}. {notes}")
     return 0

@@ -15,6 +15,7 @@ from minidnn import sizes
 from minidnn.cli import subject
 from minidnn.cli.options import TUNED, positive, size
 from minidnn.costs import Costs
+from minidnn.results.budgets import MeasuredRow, Tuning
 from minidnn.visible import say
 
 
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     costs = subject.costs_of(about, args.gpu, sizes=True)
     document, derived, epoch = _tuned(args, about, policy, costs)
     says = [*report.sentences(document), epoch]
-    if document["solver"] is not None:
+    if document.solver is not None:
         says.append(f"Solver fields for it{derived}: {_fields(document['solver'])}.")
     says += [*report.checks(document), subject.notes(costs, about.setting.format)]
     budget = about.setting.budget
@@ -79,9 +80,7 @@ def run(args: argparse.Namespace) -> int:
     return 0  # also if nothing fits: that is a result, not a failure
 
 
-def _tuned(
-    args: argparse.Namespace, about: subject.Subject, policy: str, costs: Costs
-) -> tuple[dict[str, Any], str, str]:
+def _tuned(args: argparse.Namespace, about: subject.Subject, policy: str, costs: Costs) -> tuple[Tuning, str, str]:
     """The document of `--json`, and two texts: where its solver fields come from, and how long an epoch is."""
     from minidnn.errors import InvalidInput
     from minidnn.study.scaling import Cluster, gradient_bytes
@@ -101,28 +100,26 @@ def _tuned(
     match = None
     if best is not None:
         match, why = _matched(about, best.batch * args.gpus, samples, args.gpus)
-    document = {
-        "rows": [p.row(cluster, shared, samples) for p in found.points],
-        "policy": policy,
-        "budget": budgets[0],
-        "device": costs.device,
-        "origin": costs.origin,
-        "format": about.setting.format,
-        "best": best and best.batch,
-        "largest_unswapped": found.unmoved and found.unmoved.batch,
-        "ratio": found.ratio,
-        "grid": found.grid,
-        "samples": samples,
-        "gpus": args.gpus,
-        "link": cluster.bandwidth,
-        "gradient_bytes": shared,
-        "sync_seconds": cluster.sync(shared),
-        "solver": match,
-        "measured": [
-            {"batch": p.batch, "predicted_seconds": p.seconds, "measured_seconds": p.measured, "why": p.why}
+    document = Tuning(
+        rows=[p.row(cluster, shared, samples) for p in found.points],
+        **about.simulated(costs),
+        policy=policy,
+        budget_bytes=budgets[0],
+        best=None if best is None else best.batch,
+        largest_unswapped=None if found.unmoved is None else found.unmoved.batch,
+        ratio=found.ratio,
+        grid=found.grid,
+        epoch_samples=samples,
+        device_count=args.gpus,
+        link_bandwidth=cluster.bandwidth,
+        gradient_bytes=shared,
+        sync_seconds=cluster.sync(shared),
+        solver=match,
+        measured=[
+            MeasuredRow(batch=p.batch, step_seconds=p.seconds, measured_step_seconds=p.measured, why=p.why)
             for p in checked
         ],
-    }
+    )
     return document, why, epoch
 
 

@@ -31,9 +31,9 @@ def show(rows: Sequence[Row], title: str) -> None:
 
 
 def _line(r: Row) -> list[str]:
-    slower = "–" if r["seconds"] is None else f"{r['seconds'] / r['free_seconds'] - 1:.1%}"
+    slower = "–" if r["step_seconds"] is None else f"{r['step_seconds'] / r['free_seconds'] - 1:.1%}"
     speed = "–" if r["samples_per_second"] is None else f"{r['samples_per_second']:.4g}"
     return [
-        r["gpu"], size(r["memory_bytes"]), "yes" if r["fits"] else "no", size(r["peak_bytes"]), duration(r["seconds"]),
-        duration(r["free_seconds"]), slower, speed, r["title"],
+        r["gpu"], size(r["memory_bytes"]), "yes" if r["fits"] else "no", size(r["peak_bytes"]),
+        duration(r["step_seconds"]), duration(r["free_seconds"]), slower, speed, r["title"],
     ]  # fmt: skip

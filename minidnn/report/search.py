@@ -35,7 +35,7 @@ def show(document: Row, what: str, title: str) -> None:
 
 
 def _line(r: Row, what: str) -> list[str]:
-    on_device = r["next"] is None or r["next_bytes"] > r["budget"]
+    on_device = r["next"] is None or r["next_peak_bytes"] > r["budget_bytes"]
     return [
         r["policy"],
         ("none" if r[what] is None else str(r[what])) + ("*" if r["ended"] else ""),
@@ -43,7 +43,7 @@ def _line(r: Row, what: str) -> list[str]:
         size(r["host_bytes"]),
         duration(r["step_seconds"]),
         "–" if r["next"] is None else str(r["next"]),
-        size(r["next_bytes"]) if on_device else f"{size(r['next_host_bytes'])} on the host",
-        str(r["tried"]),
-        duration(r["seconds"]),
+        size(r["next_peak_bytes"]) if on_device else f"{size(r['next_host_bytes'])} on the host",
+        str(r["plans"]),
+        duration(r["search_seconds"]),
     ]

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
+from minidnn.results import Document
 from minidnn.visible import visible
 
 
@@ -92,9 +93,9 @@ def left_out(headings: Sequence[str]) -> str:
     return f"left out for want of width: {', '.join(headings)} (--json has all)"
 
 
-def dump(value: Any, file: TextIO | None = None) -> None:
+def dump(document: Document, file: TextIO | None = None) -> None:
     """Print one JSON document, in ASCII: JSON's escapes keep what a terminal would obey."""
-    (file or sys.stdout).write(json.dumps(value, indent=1) + "\n")
+    (file or sys.stdout).write(json.dumps(document.plain(), indent=1) + "\n")
 
 
 def console_of(file: TextIO | None, at_least: int = 0) -> Any:

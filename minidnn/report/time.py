@@ -30,22 +30,22 @@ def show_algorithms(rows: Sequence[Row], sums: Mapping[str, Row], policy: str, t
     The sums are with the algorithms that the policy chose, the fastest ones, and those of least workspace."""
     best: dict[str, float] = {}
     for row in rows:
-        best[row["op"]] = min(row["seconds"], best.get(row["op"], row["seconds"]))
+        best[row["op"]] = min(row["op_seconds"], best.get(row["op"], row["op_seconds"]))
     lines, layer, op = [], None, None
     for row in rows:
         lines.append(
             [
                 row["layer"] if row["layer"] != layer else "",
-                row["pass"] if row["op"] != op else "",
+                row["part"] if row["op"] != op else "",
                 row["algorithm"],
                 size(row["workspace_bytes"]),
-                duration(row["seconds"]),
-                f"{row['seconds'] / best[row['op']]:.2f}×",
+                duration(row["op_seconds"]),
+                f"{row['op_seconds'] / best[row['op']]:.2f}×",
                 "chosen" if row["chosen"] else "",
             ]
         )
         layer, op = row["layer"], row["op"]
     plain(["layer", "what", "algorithm", "workspace", "time", "of the fastest", policy], lines, title)
     for which, words in SUMS.items():
-        space, seconds = size(sums[which]["workspace_bytes"]), duration(sums[which]["seconds"])
+        space, seconds = size(sums[which]["workspace_bytes"]), duration(sums[which]["op_seconds"])
         say(f"all, {words.format(policy=policy)}: {seconds}, workspace up to {space}")
