@@ -17,9 +17,10 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import profile as report
     from minidnn.report import table
     from minidnn.results.times import Beside, MeasuredOp, Profile
+    from minidnn.study.subject import measured_costs
 
     about = subject.read(args)
-    costs, known, count = subject.measured_costs(about, args.again)
+    costs, known, count = measured_costs(about, args.again)
     rows: list[MeasuredOp] = []
     for program in about.programs:
         for op in program.ops:

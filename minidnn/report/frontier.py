@@ -18,10 +18,26 @@ Row = Mapping[str, Any]  # of study/frontier.py
 
 
 def show(rows: Sequence[Row], title: str, least: int, reached: int | None) -> None:
-    """Print a line for each budget: the bound, `best`, what the next budget saves, and the quickest of the others.
+    """Print the table, and what its columns mean.
 
     least, reached: bytes: the bound's least budget, and the least that `best` keeps (None: not known)
     """
+    plain(*cells(rows), title, spare=SPARED)
+    for sentence in says(least, reached):
+        say(sentence)
+
+
+def says(least: int, reached: int | None) -> list[str]:
+    """Sentences on the least budgets, and on the columns."""
+    kept = "" if reached is None else f"; {BUDGETED} keeps {size(reached)}"
+    return [
+        f"The least budget that the bound allows is {size(least)}{kept}.",
+        f"Next saves: what {BUDGETED} gains with the next budget. By price: the bytes between, at the bound's price.",
+    ]
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line for each budget: the bound, `best`, what the next one saves, the quickest of the others."""
     lines = []
     budgets = sorted({r["budget_bytes"] for r in rows})
     bests = {r["budget_bytes"]: r for r in rows if r["policy"] == BUDGETED}
@@ -48,10 +64,7 @@ def show(rows: Sequence[Row], title: str, least: int, reached: int | None) -> No
     headings = ["budget", "bound", BUDGETED, "over bound", "peak", "copied out", "ops again", "next saves", "by price"]
     if len(bests) < len(rows):
         headings += OTHER
-    plain(headings, [line[: len(headings)] for line in lines], title, spare=SPARED)
-    kept = "" if reached is None else f"; {BUDGETED} keeps {size(reached)}"
-    say(f"The least budget that the bound allows is {size(least)}{kept}.")
-    say(f"Next saves: what {BUDGETED} gains with the next budget. By price: the bytes between, at the bound's price.")
+    return headings, [line[: len(headings)] for line in lines]
 
 
 def _percent(r: Row) -> str:

@@ -40,6 +40,7 @@ def rate(per_second: float) -> str:
     return f"{per_second:#.4g}" if per_second < 999.95 else f"{per_second:.0f}"
 
 
+WORDY = ("what", "algorithm", "available", "type", "bottoms", "gives")  # headings of columns of words
 LONGEST = 24  # characters; a longer word may be folded
 
 
@@ -58,7 +59,7 @@ def plain(
     from rich.table import Table
 
     lines = [[visible(cell) for cell in line] for line in lines]
-    words = [not i or heading in ("what", "algorithm", "available") for i, heading in enumerate(headings)]
+    words = [not i or heading in WORDY for i, heading in enumerate(headings)]
     least = []  # each column's least width in characters: its longest number or word, or less if that word is very long
     for i, heading in enumerate(headings):
         column = [heading, *(line[i] for line in lines)]

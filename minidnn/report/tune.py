@@ -24,12 +24,17 @@ SPARED = ("efficiency", "stalled", "one iteration", "moved")
 
 def show(document: Document, title: str, says: Sequence[str]) -> None:
     """Print the table, the sentences `says`, and why the smallest refused batch was refused."""
-    plain(HEADINGS, [_line(r) for r in document["rows"]], title, spare=SPARED)
+    plain(*cells(document), title, spare=SPARED)
     for sentence in says:
         say(sentence)
     refused = next((r for r in document["rows"] if not r["fits"]), None)
     if refused is not None:
         say(f"Batch {refused['batch']} is refused: {refused['why']}")
+
+
+def cells(document: Document) -> tuple[Sequence[str], list[list[str]]]:
+    """Headings, and a line for each batch."""
+    return HEADINGS, [_line(r) for r in document["rows"]]
 
 
 def sentences(document: Document) -> list[str]:

@@ -10,6 +10,7 @@ from minidnn.results.others import Conversion, Packing, Reproduction
 from minidnn.results.policies import Comparison, Plans, SavedPlan
 from minidnn.results.record import VERSION, Document, Record
 from minidnn.results.runs import Predictions, Testing, Training
+from minidnn.results.summary import Summary
 from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, Profile
 
 __all__ = ["DOCUMENTS", "VERSION", "Document", "Record"]
@@ -17,7 +18,8 @@ __all__ = ["DOCUMENTS", "VERSION", "Document", "Record"]
 DOCUMENTS: dict[str, type[Document]] = {
     str(model.model_fields["kind"].default): model
     for model in (
-        Plans, SavedPlan, Comparison, Cards, Frontier, Search, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices,
+        Summary, Plans, SavedPlan, Comparison,
+        Cards, Frontier, Search, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices,
         Training, Testing, Predictions, Conversion, Packing, Reproduction,
     )
 }  # fmt: skip

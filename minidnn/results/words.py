@@ -84,6 +84,15 @@ WORDS = {
     "refused": "the answer to the refused budget: why, and what would fit; null where nothing was refused, or where "
     "several policies were asked",
     "file": "the file that was written",
+    # show
+    "phase": "the phase of the net: TRAIN or TEST",
+    "type": "the type of the layer",
+    "bottoms": "the blobs that the layer reads",
+    "tops": "the blobs that it gives",
+    "shapes": "the shape of each top: samples first, then channels, height and width",
+    "parameters": "how many numbers the layer learns; shared ones count once",
+    "parameter_bytes": "bytes of these in float32",
+    "top_bytes": "bytes of the tops, before a plan shares any",
     # a refusal
     "host": "whether the host's budget was refused, not the device's",
     "worst": "the worst moment of the refused plan",
@@ -146,7 +155,7 @@ WORDS = {
     "fastest_sum": "the sum with the fastest algorithms",
     "least_sum": "the sum with those of least workspace",
     "op_kind": "the kind of the op",
-    "flops": "floating-point operations",
+    "flops": "floating-point operations of one batch; of a layer, those of forward",
     "operand_bytes": "bytes that the op reads and writes",
     "key": "the name of the measurement in the cache",
     "bandwidth_out": "bytes per second from the device to the host",

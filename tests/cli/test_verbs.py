@@ -199,7 +199,7 @@ def test_a_net_without_a_loss_is_bad_input(folder, capsys):
 
 def test_what_cannot_be_written_is_said_before_anything_runs(folder, capsys, monkeypatch):
     monkeypatch.setattr("minidnn.measuring.ops.link", lambda *_: pytest.fail("measured"))
-    monkeypatch.setattr("minidnn.cli.compare._ran", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr("minidnn.api.compare.ran", lambda *_: pytest.fail("ran"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "small.yaml"))
     assert main(["profile", "small.yaml", "--device", "reference"]) == 2
     captured = capsys.readouterr().err

@@ -212,7 +212,7 @@ def test_a_solver_s_momentum_counts(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_depths_of_a_family(capsys, monkeypatch):
-    monkeypatch.setattr(search, "excluded", lambda *_: None)  # the bound allows depths of thousands here
+    monkeypatch.setattr("minidnn.api.search.excluded", lambda *_: None)  # the bound allows depths of thousands here
     argv = ("--max", "depth", "--batch", "1", "--budget", "720MB", "--policy", "liveness:m")
     (row,) = json.loads(answer(capsys, "superneurons_resnet", *argv).out)["rows"]
     assert (
@@ -275,7 +275,7 @@ def test_ctrl_c_shows_what_was_found(capsys, monkeypatch):
             raise KeyboardInterrupt
         return largest(make, series, policy, *others)
 
-    monkeypatch.setattr(search, "largest", interrupted)
+    monkeypatch.setattr("minidnn.api.search.largest", interrupted)
     argv = ("cifar10_quick", "--max", "batch", "--budget", "50MiB", "--policies", "baseline:m,vdnn_all:m")
     out = answer(capsys, *argv, code=130)
     (row,) = json.loads(out.out)["rows"]
