@@ -31,10 +31,12 @@ _EXPORTS = {
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(f"minidnn.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module 'minidnn' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every name for one that is here
+
+    def __getattr__(name: str) -> Any:
+        if name in _EXPORTS:
+            return getattr(importlib.import_module(f"minidnn.{_EXPORTS[name]}"), name)
+        raise AttributeError(f"module 'minidnn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -23,7 +23,7 @@ Tell = Callable[[str], None]
 
 
 def silent(text: str) -> None:
-    """Tells nobody what is being worked at."""
+    """Tell nobody of the work in progress."""
 
 
 class Answer(Sequence[R], Generic[D, R]):
@@ -100,7 +100,7 @@ class Answer(Sequence[R], Generic[D, R]):
         return f"<{type(self).__name__}: {self.title}; {len(self)} rows>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the table, and the picture if there is one."""
+        """The table, and the picture if there is one, for a notebook."""
         return tabled(self.title, *self.cells(), self.says()) + (self.picture() if self.pictured else "")
 
     # ---- as a file

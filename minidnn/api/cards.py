@@ -21,7 +21,7 @@ ANY = "any"  # a GPU whose ops are fused as for any other
 
 
 class Cards(Answer[Document, CardRow]):
-    """What `minidnn.cards` returns: a row for each GPU with a profile, the least memory first."""
+    """The result of `minidnn.cards`: a row for each GPU with a profile, the least memory first."""
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         return report.cells(self.rows)

@@ -30,7 +30,7 @@ SIMULATED = ["baseline:p", "liveness:p", "vdnn_all:p", "vdnn_dyn", "vdnn_pp:p", 
 
 
 class Comparison(Pictured[Document]):
-    """What `minidnn.compare` returns: a row per policy, with its measured or simulated step."""
+    """The result of `minidnn.compare`: a row per policy, with its measured or simulated step."""
 
     @property
     def equal(self) -> bool:

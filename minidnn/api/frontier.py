@@ -26,7 +26,7 @@ POINTS = 12
 
 
 class Frontier(Answer[Document, FrontierRow]):
-    """What `minidnn.frontier` returns: a row for each policy at each budget that it keeps."""
+    """The result of `minidnn.frontier`: a row for each policy at each budget that it keeps."""
 
     pictured: ClassVar[bool] = True
 

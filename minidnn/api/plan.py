@@ -1,4 +1,4 @@
-"""What policies do with a net's memory, planned and proved, and simulated; nothing runs."""
+"""Plans of a net under policies: made, proved and simulated. Nothing runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class Plans(Pictured[Document]):
-    """What `minidnn.plan` returns: a row per policy, and the schedules behind them.
+    """The result of `minidnn.plan`: a row per policy, and the schedules behind them.
 
     results: by policy, in the order of the rows; costs: what they were planned with
     rams:    the bytes of this machine's memory that a run of each policy would take

@@ -33,7 +33,7 @@ Watch = Callable[[str, Try, int], None]  # (policy, one plan, bytes of the budge
 
 
 class Search(Answer[Document, SearchRow]):
-    """What `minidnn.search` returns: a row per policy. max: "batch", "size" or "depth"."""
+    """The result of `minidnn.search`: a row per policy. max: "batch", "size" or "depth"."""
 
     def __init__(self, document: Document, title: str, max: str) -> None:
         super().__init__(document, title)

@@ -12,7 +12,7 @@ from minidnn.study.summary import summary
 
 
 class Shown(Answer[Summary, LayerRow]):
-    """What `minidnn.show` returns: a row per layer, in forward order."""
+    """The result of `minidnn.show`: a row per layer, in forward order."""
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         return report.cells(self.document)

@@ -28,7 +28,7 @@ STEPS = 10
 
 
 class LayerTimes(Answer[LayerDocument, LayerTime]):
-    """What `minidnn.time` returns: a row per layer, in forward order."""
+    """The result of `minidnn.time`: a row per layer, in forward order."""
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         return report.layer_cells(self.rows)
@@ -38,7 +38,7 @@ class LayerTimes(Answer[LayerDocument, LayerTime]):
 
 
 class AlgorithmTimes(Answer[AlgorithmDocument, AlgorithmTime]):
-    """What `minidnn.algorithms` returns: a row per algorithm of each convolution pass."""
+    """The result of `minidnn.algorithms`: a row per algorithm of each convolution pass."""
 
     @property
     def sums(self) -> dict[str, Any]:

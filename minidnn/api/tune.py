@@ -35,7 +35,7 @@ Watch = Callable[[str, Point], object]  # (policy, one batch)
 
 
 class Tuning(Answer[Document, TuneRow]):
-    """What `minidnn.tune` returns: a row per batch that was tried. sentences: what it comes to."""
+    """The result of `minidnn.tune`: a row per batch that was tried. sentences: what it comes to."""
 
     pictured: ClassVar[bool] = True
     paged: ClassVar[bool] = True

@@ -1,8 +1,8 @@
 """The results: one family of records with a version. `--json` prints one of these documents, and functions of Python
 return their rows.
 
-A document says its kind and the version of this form. docs/results.md lists all of them; `words.py` has the meaning of
-each name, which is the same wherever it stands.
+A document says its kind and the version of this form. docs/results.md lists all of them. `words.py` has the meaning of
+each name: it is the same in all documents.
 """
 
 from minidnn.results.budgets import Cards, Frontier, Search, Tuning

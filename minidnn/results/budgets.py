@@ -1,4 +1,4 @@
-"""What fits, and what bytes buy: `frontier`, `cards`, `search`, `tune`."""
+"""Budgets, and the time that they cost: `frontier`, `cards`, `search`, `tune`."""
 
 from __future__ import annotations
 

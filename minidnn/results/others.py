@@ -1,4 +1,4 @@
-"""What needs no device: `reproduce`, `pack`, `convert`."""
+"""Results without a device: `reproduce`, `pack`, `convert`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Packing(Document):
 
 
 class Conversion(Document):
-    """`minidnn convert`: what was written."""
+    """`minidnn convert`: the file that was written."""
 
     kind: Literal["convert"] = "convert"
     file: str

@@ -8,7 +8,7 @@ from minidnn.results.record import Document, NetDocument, Record
 
 
 class PolicyRow(Record):
-    """What one policy does with a net. A refused policy's numbers are those under the smallest budget it can keep."""
+    """One policy's plan of a net. A refused policy's numbers are those under the smallest budget it can keep."""
 
     policy: str
     algorithms: str

@@ -34,7 +34,7 @@ class Record(BaseModel, Mapping[str, Any]):  # type: ignore[misc]  # BaseModel i
 
 
 class Document(Record):
-    """What `--json` prints: one of the documents of `minidnn.results`."""
+    """A whole result, as `--json` prints it."""
 
     version: Literal[1] = VERSION
     kind: str

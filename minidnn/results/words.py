@@ -155,7 +155,7 @@ WORDS = {
     "fastest_sum": "the sum with the fastest algorithms",
     "least_sum": "the sum with those of least workspace",
     "op_kind": "the kind of the op",
-    "flops": "floating-point operations of one batch; of a layer, those of forward",
+    "flops": "operations on one batch, a multiplication and an addition being two; of a layer, those of forward",
     "operand_bytes": "bytes that the op reads and writes",
     "key": "the name of the measurement in the cache",
     "bandwidth_out": "bytes per second from the device to the host",

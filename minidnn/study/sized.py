@@ -20,7 +20,7 @@ Read = Callable[[Source], Subject]
 
 @dataclass(frozen=True)
 class Sized:
-    """What a search makes larger.
+    """A net that a search makes larger.
 
     make:   the programs of a size
     series: the sizes to choose from

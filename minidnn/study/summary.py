@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from math import prod
 
-from minidnn.nets.graph import Node
+from minidnn.layers.facts import Facts
+from minidnn.nets.graph import Graph, Node
 from minidnn.nets.net import Net
-from minidnn.program import Pass, nbytes
-from minidnn.programs.build import programs
+from minidnn.program import nbytes
+from minidnn.programs.sites import Sites
 from minidnn.results.summary import LayerRow, Summary
 
 
@@ -15,7 +16,7 @@ def summary(net: Net, phase: str = "TRAIN", format: str = "float32") -> Summary:
     """The summary of a phase. A parameter that several layers share counts with the first of them. Raises as
     `Net.graph`."""
     graph = net.graph(phase, format=format)
-    flops = _flops(net, phase, format)
+    flops = _flops(graph)
     rows, known = [], set[str]()
     for node in graph.layers:
         learned = (p for p in node.parameters if p.learnable and not p.constant)
@@ -52,11 +53,11 @@ def _row(node: Node, parameters: int, flops: int) -> LayerRow:
     )
 
 
-def _flops(net: Net, phase: str, format: str) -> dict[str, int]:
-    """Operations of each layer's forward ops, by layer."""
-    found: dict[str, int] = {}
-    (program,) = programs(net, None, (phase,), format=format).values()
-    for op in program.ops:
-        if op.during in (Pass.FORWARD, Pass.LOSS):
-            found[op.layer] = found.get(op.layer, 0) + op.flops
-    return found
+def _flops(graph: Graph) -> dict[str, int]:
+    """Operations of each layer's forward ops, by layer. The net needs no loss for that."""
+    sites = Sites(graph, Facts(), 0)
+    return {
+        node.name: sum(op.flops for op in node.layer.forward(sites.of(node).site))
+        for node in graph.layers
+        if not node.layer.same
+    }
