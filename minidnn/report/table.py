@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
@@ -94,9 +94,12 @@ def left_out(headings: Sequence[str]) -> str:
     return f"left out for want of width: {', '.join(headings)} (--json has all)"
 
 
-def dump(document: Document, file: TextIO | None = None) -> None:
-    """Print one JSON document, in ASCII: JSON's escapes keep what a terminal would obey."""
-    (file or sys.stdout).write(json.dumps(document.plain(), indent=1) + "\n")
+def dump(document: Document | Mapping[str, Any], file: TextIO | None = None) -> None:
+    """Print one JSON document, in ASCII: JSON's escapes keep what a terminal would obey.
+
+    document: of minidnn.results, or plain values, as benchmarks have them"""
+    plain = document.plain() if isinstance(document, Document) else document
+    (file or sys.stdout).write(json.dumps(plain, indent=1) + "\n")
 
 
 def console_of(file: TextIO | None, at_least: int = 0) -> Any:

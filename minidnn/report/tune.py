@@ -1,5 +1,5 @@
 """The result of `minidnn tune`: a table and sentences for a terminal, and a picture and a page of throughput against
-minibatch. All are made from the document that `--json` prints (cli/tune.py)."""
+minibatch. All are made from the document that `--json` prints (results/budgets.py)."""
 
 from __future__ import annotations
 
