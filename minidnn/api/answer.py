@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, overload
 
 from minidnn.errors import InvalidInput
 from minidnn.files.replace import replacing, unwritable
+from minidnn.report import raster
 from minidnn.report.html import tabled
 from minidnn.results import Document, Record
 
@@ -29,7 +30,7 @@ def silent(text: str) -> None:
 class Answer(Sequence[R], Generic[D, R]):
     """The rows of a result, as a sequence. `document` has all of it: docs/results.md says what its names mean."""
 
-    pictured: ClassVar[bool] = False  # whether there is a picture, for .svg
+    pictured: ClassVar[bool] = False  # whether there is a picture, for .svg and .png
     paged: ClassVar[bool] = False  # whether there is a page, for .html
 
     def __init__(self, document: D, title: str) -> None:
@@ -108,22 +109,27 @@ class Answer(Sequence[R], Generic[D, R]):
     @classmethod
     def suffixes(cls) -> list[str]:
         """The suffixes of files that `save` writes."""
-        return [*([".html"] if cls.paged else []), *([".svg"] if cls.pictured else []), ".csv", ".json"]
+        return [*([".html"] if cls.paged else []), *([".svg", ".png"] if cls.pictured else []), ".csv", ".json"]
 
     @classmethod
     def check(cls, path: str | Path, option: str = "") -> None:
         """Raise InvalidInput if `save` cannot write this file. Ask before a long run."""
         if problem := unwritable(Path(path), *cls.suffixes()):
             raise InvalidInput(f"{option or 'save'} {path}: {problem}")
+        if Path(path).suffix == ".png":
+            raster.library()
 
     def save(self, path: str | Path) -> None:
-        """Write a file. Its suffix says what: .csv the rows, .json the document, .svg the picture, .html a
-        page.
+        """Write a file. By its suffix: .csv the rows, .json the document, .svg or .png the picture, .html a page.
 
         If the disk is full, an older file of that name stays as it was. Raises InvalidInput if the file cannot be
-        written."""
+        written, and for a .png without the package cairosvg."""
         self.check(path)
-        made = {".csv": self.to_csv, ".json": self.to_json, ".svg": self.picture, ".html": self.page}
-        text = made[Path(path).suffix]()
-        with replacing(Path(path)) as file:
-            file.write(text)
+        suffix = Path(path).suffix
+        if suffix == ".png":
+            data = raster.png(self.picture())
+        else:
+            made = {".csv": self.to_csv, ".json": self.to_json, ".svg": self.picture, ".html": self.page}
+            data = made[suffix]().encode()
+        with replacing(Path(path), "wb") as file:
+            file.write(data)

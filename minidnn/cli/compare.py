@@ -18,7 +18,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 60; more if a step is short)"
     )
-    subject.report(parser, "a page (.html), the timelines alone as a picture (.svg), the rows")
+    subject.report(parser, "a page (.html), the timelines alone as a picture (.svg, .png), the rows")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--points", type=positive, default=POINTS, metavar="N", help=f"budgets that are tried (default: {POINTS})"
     )
-    subject.report(parser, "a picture (.svg), the rows")
+    subject.report(parser, "a picture (.svg, .png), the rows")
 
 
 def run(args: argparse.Namespace) -> int:

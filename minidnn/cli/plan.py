@@ -28,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--save", metavar="FILE.plan", help="write the plan: text to compare, and a --policy to run anywhere"
     )
-    subject.report(parser, "a page (.html), a picture (.svg), or the rows")
+    subject.report(parser, "a page (.html), a picture (.svg, .png), the rows")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -39,7 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--measure", action="store_true",
         help="measure the ops at the batches that were found, run these, and compare with the prediction",
     )  # fmt: skip
-    subject.report(parser, "a page (.html), the curve alone as a picture (.svg), the rows")
+    subject.report(parser, "a page (.html), the curve alone as a picture (.svg, .png), the rows")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -3,6 +3,7 @@
 import csv
 import json
 import sys
+from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
@@ -11,6 +12,7 @@ import minidnn
 from minidnn import L, sizes
 from minidnn.cli.main import main
 from minidnn.errors import InvalidInput
+from minidnn.report import raster
 
 NET = """name: small
 layer:
@@ -117,10 +119,34 @@ def test_files_by_their_suffix(net, tmp_path):
     assert json.loads((tmp_path / "plan.json").read_text()) == found.document.plain()
     assert (tmp_path / "plan.svg").read_text().startswith("<svg")
     assert (tmp_path / "plan.html").read_text().startswith("<!doctype html>")
-    with pytest.raises(InvalidInput, match=r"ends in \.html or \.svg or \.csv or \.json"):
+    with pytest.raises(InvalidInput, match=r"ends in \.html or \.svg or \.png or \.csv or \.json"):
         found.save(tmp_path / "plan.xlsx")
     with pytest.raises(InvalidInput, match=r"save .*: expected a name that ends in \.csv or \.json"):
         minidnn.show(net).save(tmp_path / "net.svg")
+
+
+def test_a_picture_of_pixels_takes_a_package(net, tmp_path, monkeypatch):
+    found = minidnn.plan(net, ["baseline:m", "vdnn_all:m"], gpu="titan_x")
+    monkeypatch.setitem(sys.modules, "cairosvg", None)
+    with pytest.raises(InvalidInput, match=r"pip install 'minidnn\[png\]'"):
+        found.save(tmp_path / "plan.png")
+    seen = []
+    fake = SimpleNamespace(svg2png=lambda bytestring, scale: seen.append(bytestring))
+    monkeypatch.setitem(sys.modules, "cairosvg", fake)
+    others = minidnn.frontier(net, points=2, gpu="titan_x"), minidnn.tune(net, grid=1 << 20, gpu="titan_x")
+    for answer in (found, *others):
+        raster.png(answer.picture())
+        assert b"var(" not in seen[-1] and b"<svg" in seen[-1]
+    assert b"fill: #fcfcfb" in seen[0], "the light page's paper"
+
+
+def test_pixels_are_drawn(net, tmp_path):
+    try:
+        raster.library()
+    except InvalidInput as missing:
+        pytest.skip(str(missing))
+    minidnn.plan(net, "vdnn_all:m", gpu="titan_x").save(tmp_path / "plan.png")
+    assert (tmp_path / "plan.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_a_command_writes_the_same_files(folder, capsys):
