@@ -41,7 +41,6 @@ from benchmarks.turns import Tell, costs_of, opened, shut, train
 from minidnn import sizes
 from minidnn.backends.cpu import CpuDevice
 from minidnn.cli.options import names, positive
-from minidnn.cli.subject import check_policies
 from minidnn.costs import Choice, Costs, key, remembering
 from minidnn.errors import BadInput
 from minidnn.files.replace import replacing
@@ -56,6 +55,7 @@ from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Program
 from minidnn.programs.build import programs
 from minidnn.report import table
+from minidnn.study.subject import check_policies
 from minidnn.training.session import Session
 
 POLICIES = "vdnn_all:m,vdnn_all:p,vdnn_conv:m,vdnn_conv:p,vdnn_dyn,liveness:p"

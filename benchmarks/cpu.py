@@ -43,9 +43,9 @@ from benchmarks.gpu_check.journal import commit
 from benchmarks.progress import watched
 from benchmarks.turns import Failed, Ours, Side, Tell, Theirs, Turn
 from minidnn.cli.options import names, positive
-from minidnn.cli.subject import check_policies
 from minidnn.errors import BadInput
 from minidnn.memory import policies
+from minidnn.study.subject import check_policies
 from minidnn.zoo import NoSuchModel
 
 NETWORKS = (

@@ -1,4 +1,4 @@
-"""Writes what is made of the schema's table: docs/layers.md and the JSON Schemas. --check: say whether they are so."""
+"""Writes what is made of tables: docs/layers.md, docs/results.md and the JSON Schemas. --check: are they so?"""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def main(check: bool) -> int:
     stale = [name for name, text in made.items() if not (HERE / name).exists() or (HERE / name).read_text() != text]
     for name in stale:
         if check:
-            print(f"docs/{name} is not what the schema says: make reference", file=sys.stderr)
+            print(f"docs/{name} is not what the tables say: make reference", file=sys.stderr)
         else:
             (HERE / name).write_text(made[name])
             print(f"docs/{name}")

@@ -6,6 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for editors and type checkers; at run time a name is imported when it is first used
+    from minidnn.api.cards import cards as cards
+    from minidnn.api.compare import compare as compare
+    from minidnn.api.frontier import frontier as frontier
+    from minidnn.api.plan import plan as plan
+    from minidnn.api.search import search as search
+    from minidnn.api.show import show as show
+    from minidnn.api.time import algorithms as algorithms
+    from minidnn.api.time import time as time
+    from minidnn.api.tune import tune as tune
     from minidnn.nets.define import L as L
     from minidnn.nets.net import Net as Net
     from minidnn.training.session import Session as Session
@@ -17,13 +26,17 @@ __version__ = "0.1.0"
 # The names `minidnn.<name>`, and the modules that they come from.
 _EXPORTS = {
     "L": "nets.define", "Net": "nets.net", "Session": "training.session", "Solver": "training.solver", "load": "zoo",
+    "algorithms": "api.time", "cards": "api.cards", "compare": "api.compare", "frontier": "api.frontier",
+    "plan": "api.plan", "search": "api.search", "show": "api.show", "time": "api.time", "tune": "api.tune",
 }  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in _EXPORTS:
-        return getattr(importlib.import_module(f"minidnn.{_EXPORTS[name]}"), name)
-    raise AttributeError(f"module 'minidnn' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take every name for one that is here
+
+    def __getattr__(name: str) -> Any:
+        if name in _EXPORTS:
+            return getattr(importlib.import_module(f"minidnn.{_EXPORTS[name]}"), name)
+        raise AttributeError(f"module 'minidnn' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -10,21 +10,20 @@ from minidnn.visible import status
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(parser, "format", "state", "facts", "json")
+    subject.report(parser, "the rows")
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.api import cards
     from minidnn.report import cards as report
     from minidnn.report import table
-    from minidnn.study.cards import cards
 
-    about = subject.read(argparse.Namespace(**{**vars(args), "gpu": "any"}))  # its ops are fused as for any GPU
-    try:
-        found = cards(about.programs, about.train.name, status)
-    finally:
-        status()
-    rows = [card.row(about.batch) for card in found]
+    subject.check_report(args, cards.Cards)
+    found = cards.of(subject.read(argparse.Namespace(**{**vars(args), "gpu": cards.ANY})), status)
+    subject.write_report(args, found)
     if args.json:
-        table.dump({"rows": rows, "format": about.setting.format})
+        table.dump(found.document)
     else:
-        report.show(rows, about.titled())
+        report.show(found.rows, found.title)
+        subject.tell_report(args)
     return 0

@@ -20,13 +20,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     from minidnn.report import table
+    from minidnn.results.others import Conversion
     from minidnn.study.convert import convert
 
     dropped: list[str] = []
     done = convert(args.source, args.target, args.net, dropped if args.ignore_unknown else None)
     notes = [*(f"ignored: {field}" for field in dropped), *done.notes]
     if args.json:
-        table.dump({"file": args.target, "what": done.what, "name": done.name, "count": done.count, "notes": notes})
+        table.dump(Conversion(file=args.target, what=done.what, name=done.name, count=done.count, notes=notes))
         return
     for note in notes:
         say(f"minidnn: {note}", file=sys.stderr)

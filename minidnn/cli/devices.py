@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING
 
 from minidnn import sizes
 from minidnn.cli.options import common, device
+
+if TYPE_CHECKING:
+    from minidnn.results.times import DeviceRow
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,25 +23,26 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.costs import gpu, gpus
     from minidnn.report import devices as report
     from minidnn.report import table
+    from minidnn.results.times import Devices, GpuRow
 
     devices = [_device(name) for name in ([args.name] if args.name else names_here())]
-    profiles: list[dict[str, Any]] = []
+    profiles: list[GpuRow] = []
     for name in gpus():
         g = gpu(name)
         profiles.append(
-            {
-                "name": name,
-                "title": g.title,
-                "memory_bytes": sizes.parse(g.memory.value),
-                "peak_flops": g.peak_flops.value,
-                "memory_bandwidth": g.memory_bandwidth.value,
-                "link_out": g.link_out.value,
-                "link_in": g.link_in.value,
-            }
+            GpuRow(
+                name=name,
+                title=g.title,
+                memory_bytes=sizes.parse(g.memory.value),
+                peak_flops=g.peak_flops.value,
+                memory_bandwidth=g.memory_bandwidth.value,
+                link_out=g.link_out.value,
+                link_in=g.link_in.value,
+            )
         )
-    code = 2 if args.name and not devices[0]["available"] else 0
+    code = 2 if args.name and not devices[0].available else 0
     if args.json:
-        table.dump({"devices": devices, "gpus": profiles})
+        table.dump(Devices(devices=devices, gpus=profiles))
         return code
     report.show_devices(devices)
     if args.name:
@@ -47,25 +51,26 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _device(name: str) -> dict[str, Any]:
+def _device(name: str) -> DeviceRow:
     from minidnn.backends import open_device
     from minidnn.measuring.link import link
+    from minidnn.results.times import Beside, DeviceRow
 
     try:
         device = open_device(name)
     except (ImportError, OSError) as error:
-        return {"name": name, "available": False, "why": str(error)}
+        return DeviceRow(name=name, available=False, why=str(error))
     found = link(device)
-    return {
-        "name": name,
-        "available": True,
-        "description": device.description,
-        "found": device.found,
-        "memory_bytes": device.memory,
-        "beside_arena_bytes": device.beside(),
-        "bandwidth_out": found.out,
-        "bandwidth_in": found.back,
-        "bandwidth_out_beside": found.out_beside,
-        "bandwidth_in_beside": found.back_beside,
-        "beside_compute": found.beside(),
-    }
+    return DeviceRow(
+        name=name,
+        available=True,
+        description=device.description,
+        found=device.found,
+        memory_bytes=device.memory,
+        beside_arena_bytes=device.beside(),
+        bandwidth_out=found.out,
+        bandwidth_in=found.back,
+        bandwidth_out_beside=found.out_beside,
+        bandwidth_in_beside=found.back_beside,
+        beside_compute=[Beside(**one) for one in found.beside()],
+    )

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 import minidnn
 from minidnn.cli import streams
 from minidnn.cli.help import Formatter
-from minidnn.cli.refused import PLANS, of_budget, pointer
+from minidnn.cli.refused import PLANS, pointer
 from minidnn.errors import BadInput, Failed
 from minidnn.visible import say, visible
 
@@ -27,6 +27,7 @@ VERBS = {
     "test": "measure a trained network on its test data",
     "predict": "classify the images of a file",
     "convert": "write a net, a solver or weights in another form: YAML, Caffe's files, Python, safetensors",
+    "show": "show a network's layers: shapes, parameters, operations and bytes",
     "plan": "show what a policy does with memory, without running",
     "compare": "compare policies: memory, traffic, time, and that weights are the same",
     "cards": "say which of the known GPUs is enough for a network",
@@ -74,6 +75,8 @@ def _run(argv: Sequence[str]) -> int:
     try:
         return importlib.import_module(f"minidnn.cli.{args.verb}").run(args) or 0
     except BadInput as error:
+        from minidnn.memory.budget import of_budget
+
         if of_budget(error) and args.verb in PLANS:
             error.args = (f"{error}; {pointer(args)}",)
         raise

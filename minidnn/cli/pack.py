@@ -29,6 +29,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.memory import packing
     from minidnn.memory.packing.tight import missing
     from minidnn.report import table
+    from minidnn.results.others import Packing
 
     if args.out and (why := unwritable(Path(args.out), ".csv")):
         raise InvalidInput(f"--out {args.out}: {why}")
@@ -44,20 +45,20 @@ def run(args: argparse.Namespace) -> int:
     if args.out:
         packing.write(Path(args.out), problem, found)
     fits = args.capacity is None or found.height <= args.capacity
-    row = {
-        "buffers": len(problem),
-        "load": problem.load,
-        "height": found.height,
-        "over_load": found.height / problem.load if problem.load else None,
-        "capacity": args.capacity,
-        "fits": fits,
-        "how": found.how,
-        "pack_seconds": seconds,
-    }
+    row = Packing(
+        buffers=len(problem),
+        load_bytes=problem.load,
+        height_bytes=found.height,
+        over_load=found.height / problem.load if problem.load else None,
+        capacity_bytes=args.capacity,
+        fits=fits,
+        how=found.how,
+        pack_seconds=seconds,
+    )
     if args.json:
         table.dump(row)
         return 0 if fits else REFUSED
-    over = "" if row["over_load"] is None else f"{row['over_load']:.4f}"
+    over = "" if row.over_load is None else f"{row.over_load:.4f}"
     cells = [str(len(problem)), str(problem.load), str(found.height), over, found.how, table.duration(seconds)]
     table.plain(("", "buffers", "load", "height", "over load", "found by", "time"), [(Path(args.file).name, *cells)])
     if not fits:

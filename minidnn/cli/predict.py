@@ -32,6 +32,7 @@ def run(args: argparse.Namespace) -> int:
 
     from minidnn.data import DataError
     from minidnn.report import table
+    from minidnn.results.runs import Prediction, Predictions
     from minidnn.training.session import Session
     from minidnn.training.setting import Setting
 
@@ -50,15 +51,15 @@ def run(args: argparse.Namespace) -> int:
     chances = probabilities(found.reshape(len(found), -1), normal)
     order = (-chances).argsort(1, kind="stable")[:, : args.top]
     rows = [
-        {"index": i, "classes": best.tolist(), "probabilities": [float(chances[i, c]) for c in best]}
+        Prediction(index=i, classes=best.tolist(), probabilities=[float(chances[i, c]) for c in best])
         for i, best in enumerate(order)
     ]
     if args.json:
-        table.dump({"predictions": rows})
+        table.dump(Predictions(predictions=rows))
     else:
         for row in rows:
-            likely = "  ".join(f"{c} ({p:.1%})" for c, p in zip(row["classes"], row["probabilities"], strict=True))
-            say(f"{row['index']}: {likely}")
+            likely = "  ".join(f"{c} ({p:.1%})" for c, p in zip(row.classes, row.probabilities, strict=True))
+            say(f"{row.index}: {likely}")
     return 0
 
 

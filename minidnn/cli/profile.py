@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from minidnn.cli import subject
 
@@ -17,41 +16,43 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.costs import geometry, key
     from minidnn.report import profile as report
     from minidnn.report import table
+    from minidnn.results.times import Beside, MeasuredOp, Profile
+    from minidnn.study.subject import measured_costs
 
     about = subject.read(args)
-    costs, known, count = subject.measured_costs(about, args.again)
-    rows: list[dict[str, Any]] = []
+    costs, known, count = measured_costs(about, args.again)
+    rows: list[MeasuredOp] = []
     for program in about.programs:
         for op in program.ops:
             for choice in costs.choices(op):
                 rows.append(
-                    {
-                        "program": program.name,
-                        "op": op.name,
-                        "kind": op.kind,
-                        "algorithm": choice.algorithm.name,
-                        "workspace_bytes": choice.algorithm.workspace,
-                        "seconds": choice.seconds,
-                        "flops": op.flops,
-                        "bytes": op.nbytes,
-                        "key": key(op, choice.algorithm),
-                    }
+                    MeasuredOp(
+                        program=program.name,
+                        op=op.name,
+                        op_kind=op.kind,
+                        algorithm=choice.algorithm.name,
+                        workspace_bytes=choice.algorithm.workspace,
+                        op_seconds=choice.seconds,
+                        flops=op.flops,
+                        operand_bytes=op.nbytes,
+                        key=key(op, choice.algorithm),
+                    )
                 )
     mine = {geometry(op) for program in about.programs for op in program.ops}
-    facts: dict[str, Any] = {
-        "device": known.device,
-        "format": about.setting.format,
-        "bandwidth_out": known.bandwidth_out,
-        "bandwidth_in": known.bandwidth_in,
-        "latency": known.latency,
-        "beside_compute": known.beside,
-        "cache": str(known.path),
-        "measured": count,
-        "refused": {k: why for k, why in known.refused.items() if k.rpartition(" [")[0] in mine},
-    }
+    document = Profile(
+        rows=rows,
+        **about.simulated(costs),
+        bandwidth_out=known.bandwidth_out,
+        bandwidth_in=known.bandwidth_in,
+        latency_seconds=known.latency,
+        beside_compute=[Beside(**one) for one in known.beside],
+        cache=str(known.path),
+        measured_now=count,
+        refused_algorithms={k: why for k, why in known.refused.items() if k.rpartition(" [")[0] in mine},
+    )
     if args.json:
-        table.dump({**facts, "rows": rows})
+        table.dump(document)
         return 0
-    shown = [row for row in rows if row["program"] == about.train.name]
-    report.show(facts, shown, len(known.seconds), f"{about.titled()} on {known.device}")
+    shown = [row for row in rows if row.program == about.train.name]
+    report.show(document, shown, len(known.seconds), f"{about.titled()} on {known.device}")
     return 0

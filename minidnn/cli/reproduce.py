@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
 
 import minidnn
 from minidnn.files.replace import replacing, unwritable
@@ -27,6 +26,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.errors import InvalidInput
     from minidnn.report import reproduce as report
     from minidnn.report import table
+    from minidnn.results.others import ReproducedRow, Reproduction
     from minidnn.study.reproduce import SYSTEMS, rows
 
     if unknown := [s for s in args.systems if s not in (*SYSTEMS, "all")]:
@@ -39,12 +39,12 @@ def run(args: argparse.Namespace) -> int:
     def tell(what: str) -> None:
         status(f"{time.perf_counter() - begun:5.0f} s  {what}")
 
-    found: list[dict[str, Any]] = []
+    found: list[ReproducedRow] = []
     interrupted = False
     try:
         for system in wanted:
             for row in rows(system, tell):
-                found.append(row.as_dict())
+                found.append(row.row())
     except KeyboardInterrupt:  # show the rows found so far before the interrupt is raised again
         interrupted = True
     status()
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         with replacing(Path(args.report)) as file:
             file.write(report.page(found, NOTES, minidnn.__version__))
     if args.json:
-        table.dump({"rows": found})
+        table.dump(Reproduction(rows=found))
     else:
         report.show(found)
         say(f"{report.summary(found)}. {NOTES}")

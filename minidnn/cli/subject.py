@@ -1,98 +1,17 @@
-"""The file that a verb works on (compare, plan, profile, search, time, tune): read, and turned into programs and costs.
-
-It is a model file or a solver file. The programs of a model file hold weights and their gradients. A solver file adds
-the optimizer's state, its iter_size, and a TEST program if the solver tests.
-"""
+"""The file that a verb works on, as the arguments name it (study/subject.py)."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import common, given, opened
-from minidnn.costs import Costs, Measurements
-from minidnn.program import Program
-from minidnn.programs.fusion import Fuses
-from minidnn.visible import say, status
+from minidnn.visible import say
 
 if TYPE_CHECKING:
-    from minidnn.study.run import Open
+    from minidnn.api.answer import Answer
+    from minidnn.study.subject import Subject
     from minidnn.training.setting import Setting
-
-
-@dataclass(eq=False)
-class Subject:
-    """A model or solver file, read, with its programs in the order in which they are loaded."""
-
-    path: str
-    net: Any
-    tests: Sequence[Any]  # the nets that it is tested with
-    solver: Any  # SolverParameter, or None for a model file
-    programs: tuple[Program, ...]
-    setting: Setting
-    asked: int | None  # the batch size that the arguments name
-    fuses: Fuses | None  # which ops the device, or the simulated GPU, can fuse: those were fused; None: none
-    early: bool  # whether the inputs of training are early (programs/raw.py)
-    ignore_unknown: bool  # whether unknown fields of the file are ignored
-
-    @property
-    def name(self) -> str:
-        return self.net.name or Path(self.path).stem
-
-    @property
-    def train(self) -> Program:
-        return next((p for p in self.programs if p.name == "TRAIN"), self.programs[-1])
-
-    @property
-    def batch(self) -> int | None:
-        """Samples of one batch: the first dimension of the data."""
-        return next((t.shape[0] for t in self.train.inputs if len(t.shape) > 1), None)
-
-    def at_batch(self, batch: int) -> tuple[Program, ...]:
-        """The programs at batch size `batch`, made without reading the file again."""
-        return self.varied(batch=batch).programs
-
-    def at_images(self, side: int) -> tuple[Program, ...]:
-        """The programs for images of `side` x `side` pixels. Raises BadInput if the net has none so small."""
-        return self.varied(side=side).programs
-
-    def varied(
-        self,
-        batch: int | None = None,
-        format: str | None = None,
-        fuse: bool = True,
-        side: int | None = None,
-        state: str | None = None,
-    ) -> Subject:
-        """The subject with this batch, this format, images of this many pixels a side, and this place of the
-        optimizer's state, where they are given, and without fusion unless `fuse`."""
-        nets = [self.net, *self.tests]
-        if batch is not None:
-            nets = [net.with_batch(batch) for net in nets]
-        if side is not None:
-            nets = [net.with_images(side) for net in nets]
-        net, *tests = nets
-        setting = replace(self.setting, format=format or self.setting.format, state=state or self.setting.state)
-        fuses = self.fuses if fuse else None
-        programs = _programs(net, tests, self.solver, setting, fuses, self.early)
-        return replace(self, net=net, tests=tests, setting=setting, fuses=fuses, programs=programs)
-
-    def runner(self, batch: int | None = None) -> Open:
-        """A function that opens the net for running under a policy, with `batch` samples, or the file's if None."""
-        from minidnn.study.runners import net_runner, solver_runner
-
-        if self.solver is not None:
-            return solver_runner(self.path, batch or self.asked, self.setting, self.ignore_unknown)
-        return net_runner(self.net if batch is None else self.net.with_batch(batch), self.setting)
-
-    def titled(self) -> str:
-        batch = f", batch {self.batch}" if self.batch else ""
-        return self.name + batch + (f", {self.setting.format}" if self.setting.format != "float32" else "")
 
 
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
@@ -103,83 +22,10 @@ def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
 
 def read(args: argparse.Namespace) -> Subject:
     """The subject: the file that the arguments name, with the setting that they ask for."""
-    from minidnn.training.setting import Setting
+    from minidnn.study.subject import read
 
-    net, tests, p = understood(args.file, args)
-    setting = opened(args, Setting.of(given(args), p))
-    tell_unobeyed((net, *tests), p, setting)
-    if getattr(args, "seed", None) is None and p is not None and p.random_seed >= 0:
-        setting = replace(setting, seed=p.random_seed)
-    fuses = _fuses(setting, getattr(args, "gpu", None)) if setting.fuse else None
-    early = _early(p, setting, getattr(args, "gpu", None))
-    found = _programs(net, tests, p, setting, fuses, early)
-    return Subject(args.file, net, tests, p, found, setting, args.batch, fuses, early, args.ignore_unknown)
-
-
-def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:
-    """(net, nets to test with, solver) of a file, as `understand` gives them. Says which unknown fields are ignored,
-    if the arguments allow any."""
-    from minidnn.training.solver_file import understand
-
-    dropped: list[str] = []
-    found = understand(file, batch=args.batch, dropped=dropped if args.ignore_unknown else None)
-    for field in dropped:
-        say(f"minidnn: ignored: {field}", file=sys.stderr)
-    return _planned_without_data(*found) if getattr(args, "gpu", None) else found
-
-
-def _planned_without_data(net: Any, tests: Sequence[Any], solver: Any) -> tuple[Any, Any, Any]:
-    """The same, where nothing will run: sources that cannot be read need a shape alone."""
-    made = [one.without_data() for one in (net, *tests)]
-    for source, shape in {k: v for _, replaced in made for k, v in replaced.items()}.items():
-        say(f"minidnn: source {source} cannot be read: planned with images of {shape}, its crop_size", file=sys.stderr)
-    (net, _), *others = made
-    return net, [test for test, _ in others], solver
-
-
-def tell_unobeyed(nets: Iterable[Any], solver: Any, setting: Setting) -> None:
-    """Say in one line which fields of the file change nothing."""
-    from minidnn.training.unobeyed import unobeyed
-
-    for sentence in unobeyed(nets, solver, setting.device):
-        say(f"minidnn: {sentence}", file=sys.stderr)
-
-
-def _fuses(setting: Setting, gpu: str | None) -> Fuses:
-    """Which ops can be fused: on the simulated GPU if one is given, else on the setting's device."""
-    from minidnn.backends import open_device
-    from minidnn.programs.fusion import as_cuda
-
-    return as_cuda if gpu is not None else open_device(setting.device).fuses
-
-
-def _early(solver: Any, setting: Setting, gpu: str | None) -> bool:
-    """Whether a Solver's inputs are early on the setting's device. A simulated GPU's are not."""
-    from minidnn.backends import open_device
-
-    return solver is not None and gpu is None and setting.early and open_device(setting.device).own_memory
-
-
-def _programs(
-    net: Any, tests: Sequence[Any], solver: Any, setting: Setting, fuses: Fuses | None, early: bool
-) -> tuple[Program, ...]:
-    from minidnn.programs.build import programs
-    from minidnn.training.solver_file import phases, train_spec
-
-    train = None if solver is None else train_spec(solver, setting.seed, setting.state)
-    found = programs(
-        net, train, phases(tests), tests=tests, facts=setting.facts, format=setting.format, fuses=fuses,
-        early=early, test_loss=solver is not None and solver.test_compute_loss,
-    )  # fmt: skip
-    return tuple(found.values())
-
-
-def described(about: Subject) -> str:
-    """The device's name and description: libraries, threads, whether TF32 is allowed. The results depend on these."""
-    from minidnn.backends import open_device
-
-    device = open_device(about.setting.device)
-    return f"{device.name}: {device.description}"
+    gpu = getattr(args, "gpu", None)
+    return read(args.file, given(args), args.batch, gpu, args.ignore_unknown, lambda setting: opened(args, setting))
 
 
 def policies_of(args: argparse.Namespace) -> list[str]:
@@ -191,96 +37,38 @@ def policies_of(args: argparse.Namespace) -> list[str]:
     return args.policies or ([args.policy] if args.policy else [])
 
 
-def check_policies(policies: Sequence[str], sizes: bool = False) -> None:
-    """Raise NoSuchPolicy if a policy does not exist.
-
-    sizes: the net will be planned at many sizes; then a plan file, which holds one size, raises InvalidInput."""
-    from minidnn.errors import InvalidInput
-    from minidnn.memory.policies import find
-    from minidnn.memory.policies.plan_file import SUFFIX
-
-    for policy in policies:
-        if sizes and policy.endswith(SUFFIX):
-            raise InvalidInput(f"{policy} plans one size of a net, and here many are planned: name a policy instead")
-        find(policy)
+def report(parser: argparse.ArgumentParser, what: str) -> None:
+    """The option --report, of a verb whose result can be written to a file. what: what it may be"""
+    parser.add_argument("--report", metavar="FILE", help=f"write {what} (.csv), or the document of --json (.json)")
 
 
-def costs_of(subject: Subject, gpu: str | None, sizes: bool = False) -> Costs:
-    """The costs to plan with: the profile of `gpu` if one is given, else the device's.
-
-    A device's costs are the measured ones if every op of the programs was measured, else estimates.
-
-    sizes: the net will be planned at many sizes; then they are estimates, since measurements hold one size's ops"""
-    from minidnn.backends import open_device
-    from minidnn.costs import estimate, measured, measurements, profile
-
-    if gpu is not None:
-        return profile(gpu)
-    device = open_device(subject.setting.device)
-    if sizes:
-        return estimate(device)
-    known = measurements(device)
-    if known.problem:
-        say(f"minidnn: {known.problem}", file=sys.stderr)
-    ops = [op for program in subject.programs for op in program.ops]
-    return measured(device, known) if known.covers(ops, device.algorithms) else estimate(device)
+def check_report(args: argparse.Namespace, kind: type[Answer[Any, Any]]) -> None:
+    """Raise InvalidInput if the file of --report cannot be written. Ask before a long run."""
+    if args.report:
+        kind.check(args.report, "--report")
 
 
-def narrower(subject: Subject, gpu: str | None) -> list[str]:
-    """The number formats of 16 bits that the device has, or for which the GPU's profile has rates; empty if the subject
-    has one already."""
-    from minidnn import costs
-    from minidnn.backends import open_device
-    from minidnn.formats import HALF, InvalidFormat
-
-    if subject.setting.format in HALF:
-        return []
-    if gpu is not None:
-        return [format for format in HALF if getattr(costs.gpu(gpu), f"{format}_flops") is not None]
-    device, found = open_device(subject.setting.device), []
-    for format in HALF:
-        with contextlib.suppress(InvalidFormat):  # the device has none of this format
-            for op in subject.varied(format=format).train.ops:
-                device.algorithms(op)
-            found.append(format)
-    return found
+def write_report(args: argparse.Namespace, found: Answer[Any, Any]) -> None:
+    """Write the file of --report, if there is one."""
+    if args.report:
+        found.save(args.report)
 
 
-def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurements, int]:
-    """The costs of the subject's programs on its device, all its measurements, and how many were made now.
-
-    Measures the ops that were never measured, or all of them if `again`. Shows progress on a terminal."""
-    from minidnn.backends import open_device
-    from minidnn.costs import measurements
-    from minidnn.formats import usable
-    from minidnn.measuring.ops import measure
-
-    usable(about.setting.format)
-    device = open_device(about.setting.device)
-    known = measurements(device)
-    if known.problem:
-        say(f"minidnn: {known.problem}", file=sys.stderr)
-    before = 0 if again else len(known.seconds)
-
-    def tell(done: int, of: int, name: str) -> None:
-        status(f"measuring {done + 1} of {of}: {name}")
-
-    costs = measure(device, about.programs, known, again, tell)
-    status()
-    return costs, known, len(known.seconds) - before
+def tell_report(args: argparse.Namespace) -> None:
+    """Name the file of --report, if there is one."""
+    if args.report:
+        say(f"report: {args.report}")
 
 
-def notes(costs: Costs, format: str = "float32") -> str:
-    """Where the seconds of `costs` come from, in a sentence or two."""
-    if costs.origin == "profile":
-        from minidnn.costs import gpu
+def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:
+    """(net, nets to test with, solver) of a file. Says which unknown fields are ignored, if the arguments allow any."""
+    from minidnn.study.subject import understood
 
-        card, more = gpu(costs.device), ""
-        if format != "float32" and getattr(card, f"{format}_flops") is None:
-            more = f" It has no rates of {format}: arithmetic takes as long as in float32."
-        elif format == "float32" and card.tf32_flops is not None:
-            more = f" TF32 is {'allowed' if card.tf32 else 'forbidden (--gpu NAME:tf32 allows it)'}."
-        return f"Simulated on {card.title} from the profile {costs.device}.{more}"
-    how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
-    more = "" if costs.origin == "measured" else " `minidnn profile` measures them."
-    return f"Simulated with {how} this machine ({costs.device}).{more}"
+    return understood(file, args.batch, args.ignore_unknown, bool(getattr(args, "gpu", None)))
+
+
+def tell_unobeyed(nets: Any, solver: Any, setting: Setting) -> None:
+    """Say in one line which fields of the file change nothing."""
+    from minidnn.study.subject import tell_unobeyed
+
+    tell_unobeyed(nets, solver, setting)

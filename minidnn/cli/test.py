@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from minidnn.cli.options import common, given, opened, positive
 from minidnn.cli.subject import tell_unobeyed, understood
@@ -23,6 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
+    from minidnn.results.runs import Tested, Testing
     from minidnn.training.evaluate import evaluate
     from minidnn.training.feeds import Feeds
     from minidnn.training.session import Session
@@ -42,24 +42,23 @@ def run(args: argparse.Namespace) -> int:
                 results.append(evaluate(session, feeds, batches, program=program))
             finally:
                 feeds.close()
-        rows: list[dict[str, Any]] = [
-            {"outputs": dict(r.outputs), "images": r.images, "seconds": r.seconds} for r in results if r
-        ]
-        document = {
+        rows = [Tested(outputs=dict(r.outputs), samples=r.images, test_seconds=r.seconds) for r in results if r]
+        document = Testing(
             **rows[0],
-            **({"nets": rows} if len(rows) > 1 else {}),
-            "device": f"{session.device.name}: {session.device.description}",
-            "format": session.setting.format,
-            "peak_bytes": session.arrangement.arena,
-            "unused": list(loaded.unused),
-        }
+            nets=rows,
+            device=session.device.name,
+            description=session.device.description,
+            format=session.setting.format,
+            peak_bytes=session.arrangement.arena,
+            unused=list(loaded.unused),
+        )
     if args.json:
         table.dump(document)
     else:
         for i, row in enumerate(rows):
             if len(rows) > 1:
                 say(f"Test net #{i}")
-            for name, value in row["outputs"].items():
+            for name, value in row.outputs.items():
                 say(f"{name} = {value:.6g}")
-            say(f"{row['images']} images in {row['seconds']:.3g} s")
+            say(f"{row.samples} images in {row.test_seconds:.3g} s")
     return 0

@@ -6,7 +6,6 @@ With `--algorithms`: seconds of each convolution pass by each of its algorithms.
 from __future__ import annotations
 
 import argparse
-from statistics import median
 
 from minidnn.cli import subject
 from minidnn.cli.options import positive
@@ -23,78 +22,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         help="each convolution pass by each of its algorithms, with workspace and seconds, and which the policy takes; "
         "what `minidnn profile` has not measured yet is measured",
     )
+    subject.report(parser, "the rows")
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.report import table
-    from minidnn.report import time as report
-    from minidnn.study.compare import planned
-    from minidnn.study.time import layers
-
-    about = subject.read(args)
-    if args.algorithms:
-        return _algorithms(args, about)
-    policy = about.setting.policy
-    subject.check_policies([policy])
-    costs = subject.costs_of(about, args.gpu)
-    budget = about.setting.budget
-    if args.gpu is not None:
-        from minidnn.memory.execution.simulator import simulate
-
-        arrangement, refused = planned(about.programs, policy, costs, budget)
-        if refused is not None:
-            raise refused
-        schedule = arrangement.schedules[about.train.name]
-        traces = [simulate(schedule, costs)]
-        notes, where = subject.notes(costs, about.setting.format), f"simulated {costs.device}"
-    else:
-        runner = about.runner()(policy, costs, budget)
-        try:
-            schedule = runner.arrangement.schedules[about.train.name]
-            runner.step()
-            traces = [trace for _ in range(args.iterations or STEPS) if (trace := runner.step(trace=True)) is not None]
-        finally:
-            runner.close()
-        where = subject.described(about)
-        notes = f"Median of {len(traces)} steps. Run on {where}."
-    rows = layers(schedule, traces)
-    seconds = median(t.seconds for t in traces)
-    if args.json:
-        total = {"step_seconds": seconds, "iterations": len(traces), "policy": policy}
-        total |= {"device": where, "format": about.setting.format}
-        table.dump({"rows": rows, **total})
-        return 0
-    report.show_layers(rows, seconds, f"{about.titled()}, {policy}. {notes}")
-    return 0
-
-
-def _algorithms(args: argparse.Namespace, about: subject.Subject) -> int:
-    from minidnn.costs import profile
+    from minidnn.api import time
     from minidnn.errors import InvalidInput
     from minidnn.report import table
     from minidnn.report import time as report
-    from minidnn.study.algorithms import algorithms, sums
-    from minidnn.study.compare import planned
 
-    if args.iterations is not None:
+    subject.check_report(args, time.LayerTimes)
+    if args.algorithms and args.iterations is not None:
         raise InvalidInput("--algorithms measures each algorithm as `minidnn profile` does: leave out --iterations")
-    policy = about.setting.policy
-    subject.check_policies([policy])
-    budget = about.setting.budget
-    if args.gpu is not None:
-        costs = profile(args.gpu)
-        where, notes = f"simulated {costs.device}", subject.notes(costs, about.setting.format)
-    else:
-        costs, _, _ = subject.measured_costs(about)
-        where = subject.described(about)
-        notes = f"Measured on {where}."
-    arrangement, refused = planned(about.programs, policy, costs, budget)
-    if refused is not None:
-        raise refused
-    rows = algorithms(about.train, arrangement.schedules[about.train.name].plan, costs)
-    totals = sums(rows)
-    if args.json:
-        table.dump({"rows": rows, **totals, "policy": policy, "device": where, "format": about.setting.format})
+    about = subject.read(args)
+    if args.algorithms:
+        of = time.algorithms_of(about)
+        subject.write_report(args, of)
+        if args.json:
+            table.dump(of.document)
+        else:
+            report.show_algorithms(of.rows, of.sums, of.document.policy, of.title)
+            subject.tell_report(args)
         return 0
-    report.show_algorithms(rows, totals, policy, f"{about.titled()}. {notes}")
+    found = time.of(about, args.iterations)
+    subject.write_report(args, found)
+    if args.json:
+        table.dump(found.document)
+    else:
+        report.show_layers(found.rows, found.document.step_seconds, found.title)
+        subject.tell_report(args)
     return 0

@@ -41,6 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.cli.progress import watching
     from minidnn.report import table
+    from minidnn.results.runs import Training
     from minidnn.training.events import Ended, Step
     from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
@@ -81,17 +82,17 @@ def run(args: argparse.Namespace) -> int:
             "description": solver.session.device.description,
             "format": solver.session.setting.format,
             "seed": solver.seed,
-            "refused": solver.session.refusals,
+            "refusals": solver.session.refusals,
             "peak_bytes": arrangement.arena,
             "host_bytes": arrangement.off_device,
             "pinned_bytes": arrangement.host,
             "pageable_bytes": arrangement.store,
             "beside_arena_bytes": solver.session.device.beside(),
-            "seconds": seconds,
-            "images_per_second": images / seconds if seconds else None,
+            "train_seconds": seconds,
+            "samples_per_second": images / seconds if seconds else None,
         }
     if args.json:
-        table.dump(document)
+        table.dump(Training(**document))
     return 128 + ended if ended is not None else 0
 
 
@@ -104,8 +105,7 @@ def _note(event: Event, document: dict[str, Any]) -> None:
         more = {"debug": dict(event.debug)} if event.debug else {}
         document["history"].append({"iteration": event.iteration, "loss": event.loss, "lr": event.rate, **more})
     elif isinstance(event, Tested):
-        more = {"net": event.number} if event.number else {}
-        more |= {} if event.loss is None else {"test_loss": event.loss}
-        document["tests"].append({"iteration": event.iteration, **more, **event.outputs})
+        more = {"test_net": event.number, "test_loss": event.loss, "outputs": event.outputs}
+        document["tests"].append({"iteration": event.iteration, **more})
     elif isinstance(event, Saved):
         document["snapshots"].append({"iteration": event.iteration, "path": str(event.path)})

@@ -102,6 +102,11 @@ def host_refusal(policy: str, schedules: Iterable[Schedule], host: int, host_bud
     )
 
 
+def of_budget(error: BaseException) -> bool:
+    """Whether a budget was refused, and not for want of this machine's memory."""
+    return isinstance(error, BudgetError) and not isinstance(error, RamError)
+
+
 def _distinct(needed: int, allowed: int) -> tuple[str, str]:
     """Two sizes for people; in bytes if both would round to the same three figures."""
     short = text(needed), text(allowed)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 import numpy as np
 
@@ -59,9 +60,9 @@ class Resident:
     over: str = ""
     read: bool = False
 
-    def row(self) -> dict[str, object]:
-        """As a row of `--json`."""
-        found = {"name": self.name, "bytes": self.nbytes, "role": self.role, "why": self.why.value}
+    def row(self) -> dict[str, Any]:
+        """The values of a `Resident` (results/policies.py)."""
+        found = {"name": self.name, "tensor_bytes": self.nbytes, "role": self.role, "stays": self.why.value}
         return {**found, "read": self.read, "over": self.over}
 
 
@@ -96,11 +97,11 @@ class Moment:
         """The bytes that are there for this reason."""
         return sum(r.nbytes for r in self.of(why))
 
-    def row(self) -> dict[str, object]:
-        """As a value of `--json`."""
+    def row(self) -> dict[str, Any]:
+        """The values of a `Worst` (results/policies.py)."""
         return {
             "program": self.program, "op": self.op, "number": self.point + 1, "ops": self.points,
-            "live_bytes": self.live, "bytes": {why.value: self.held(why) for why in Why},
+            "live_bytes": self.live, "held_bytes": {why.value: self.held(why) for why in Why},
             "algorithm": self.algorithm.name, "workspace_bytes": self.algorithm.workspace,
             "leanest_algorithm": self.leanest.name, "leanest_workspace_bytes": self.leanest.workspace,
             "residents": [r.row() for r in self.residents],

@@ -73,6 +73,10 @@ class Plan:
     eager: bool = False
     bound: float | None = None
 
+    def __repr__(self) -> str:
+        again = len(self.order) - len(set(self.order))
+        return f"<plan of {len(set(self.order))} ops: {len(self.trips)} trips, {again} ops run again>"
+
 
 # A policy: (program, costs, budget in bytes) -> Plan. Under a budget of 0 it returns its leanest plan.
 Policy = Callable[[Program, Costs, int], Plan]

@@ -190,6 +190,10 @@ class Schedule(Listing):
     def __str__(self) -> str:
         return "\n".join(map(visible, listing(self)))
 
+    def __repr__(self) -> str:
+        count = f"{len(self.instructions)} instructions, {len(self.buffers)} buffers"
+        return f"<schedule of {self.program.name}: {count}, arena {text(self.arena)}>"
+
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
@@ -212,6 +216,9 @@ class Arrangement:
         host = sum(s.host_bytes for s in every) + ring
         store = max(s.store_bytes for s in every)
         return cls(policy, schedules, max(s.arena for s in every), host, budget, ring, store)
+
+    def __repr__(self) -> str:
+        return f"<arrangement of {', '.join(self.schedules)} by {self.policy}: arena {text(self.arena)}>"
 
     @property
     def off_device(self) -> int:

@@ -121,6 +121,12 @@ class Net:
     def __repr__(self) -> str:
         return f"<net {self.name!r}, {len(self.layers)} layers>"
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the table of `minidnn show`."""
+        import minidnn  # the layers above are behind its names
+
+        return minidnn.show(self)._repr_html_()
+
     def with_batch(self, batch: int) -> Net:
         """This net with another batch size in each Data and Input layer."""
         return Net._of(replace(self._checked, parameter=self.parameter), batch, made=False)

@@ -14,26 +14,36 @@ SPARED = ("what", "samples/s", "with endless memory")
 
 def show(rows: Sequence[Row], title: str) -> None:
     """Print a line for each GPU, the least memory first, and below which of them are enough."""
+    plain(*cells(rows), title, spare=SPARED)
+    for sentence in says(rows):
+        say(sentence)
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line for each GPU."""
     headings = ["gpu", "memory", "fits", "peak", "one step", "with endless memory", "slower", "samples/s", "what"]
-    title = f"{title}. Simulated: the plans of best within each GPU's memory"
-    plain(headings, [_line(r) for r in rows], title, spare=SPARED)
+    return headings, [_line(r) for r in rows]
+
+
+def says(rows: Sequence[Row]) -> list[str]:
+    """Which of them are enough."""
     fit = [r for r in rows if r["fits"]]
     if not fit:
         least = min(r["peak_bytes"] for r in rows)
-        say(f"None is enough: the leanest plan takes {size(least)}. A smaller --batch needs less.")
-        return
-    say(f"{fit[0]['gpu']} is the smallest that is enough.")
+        return [f"None is enough: the leanest plan takes {size(least)}. A smaller --batch needs less."]
+    said = [f"{fit[0]['gpu']} is the smallest that is enough."]
     lossless = next((r for r in rows if r["lossless"]), None)
     if lossless is None:
-        say("On each of them a step takes longer than with endless memory.")
+        said.append("On each of them a step takes longer than with endless memory.")
     elif lossless is not fit[0]:
-        say(f"{lossless['gpu']} is the smallest on which memory costs no time.")
+        said.append(f"{lossless['gpu']} is the smallest on which memory costs no time.")
+    return said
 
 
 def _line(r: Row) -> list[str]:
-    slower = "–" if r["seconds"] is None else f"{r['seconds'] / r['free_seconds'] - 1:.1%}"
+    slower = "–" if r["step_seconds"] is None else f"{r['step_seconds'] / r['free_seconds'] - 1:.1%}"
     speed = "–" if r["samples_per_second"] is None else f"{r['samples_per_second']:.4g}"
     return [
-        r["gpu"], size(r["memory_bytes"]), "yes" if r["fits"] else "no", size(r["peak_bytes"]), duration(r["seconds"]),
-        duration(r["free_seconds"]), slower, speed, r["title"],
+        r["gpu"], size(r["memory_bytes"]), "yes" if r["fits"] else "no", size(r["peak_bytes"]),
+        duration(r["step_seconds"]), duration(r["free_seconds"]), slower, speed, r["title"],
     ]  # fmt: skip

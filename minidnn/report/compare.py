@@ -16,7 +16,7 @@ from minidnn.report.draw import (
 from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.panel import Panel
-from minidnn.report.policies import REFUSED, cells, groups, noise, slowdown
+from minidnn.report.policies import REFUSED, cells, groups, noise, slowdown, spread
 
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
 
@@ -81,11 +81,11 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
         least = min(others, key=lambda p: p.row["peak_bytes"])
         words.append(f"{least.policy} trains the same network in {sizes.text(least.row['peak_bytes'])}{_cost(least)}.")
         fastest = groups([p.row for p in others])[0]
-        quickest = min(others, key=lambda p: p.row["seconds"])
+        quickest = min(others, key=lambda p: p.row["step_seconds"])
         if len(fastest) > 1:
             named = ", ".join(row["policy"] for row in fastest)
             words.append(f"The quickest that save are too noisy to rank: {named}.")
-        elif quickest is not least and quickest.row["seconds"] < 0.98 * least.row["seconds"]:
+        elif quickest is not least and quickest.row["step_seconds"] < 0.98 * least.row["step_seconds"]:
             peak = sizes.text(quickest.row["peak_bytes"])
             words.append(f"{quickest.policy} is the quickest that saves: {peak}{_cost(quickest)}.")
     equal = [p for p in kept if p.row.get("identical") is not None]
@@ -97,7 +97,8 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
 def _cost(p: Panel) -> str:
     if p.row["slowdown"] is None:
         return ""
-    if p.row.get("slowdown_low", 2) <= 1 <= p.row.get("slowdown_high", 0):
+    found = spread(p.row, "slowdown")
+    if found is not None and found.low <= 1 <= found.high:
         return ", as fast as baseline within the noise"
     return f", at {slowdown(p.row).replace('×', '')} times baseline's time"
 

@@ -169,7 +169,7 @@ def _heading(p: Panel, refused: bool, measure: bool = False) -> list[str]:
         facts.append(f"{sizes.text(p.row['offload_bytes'])} out")
     if p.row.get("recomputed_ops"):
         facts.append(f"{p.row['recomputed_ops']} ops again")
-    facts.append(duration(p.row["seconds"]))
+    facts.append(duration(p.row["step_seconds"]))
     if p.row.get("slowdown") is not None and not measure:
         facts.append(f"{p.row['slowdown']:.2f}× baseline's time")
     if p.row.get("stall_seconds"):
@@ -222,7 +222,7 @@ def _short(text: str) -> str:
 
 def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple[str, float]:
     """Stacked bars, one per policy, of the bytes on the device at its peak, by role; and the height in pixels."""
-    widest = max((sum(p.row["by_role"].values()) for p in panels), default=0) or 1
+    widest = max((sum(p.row["role_bytes"].values()) for p in panels), default=0) or 1
     widest = max(widest, min(budget or 0, 4 * widest)) * 1.02
     names = [p.policy if len(p.policy) <= 40 else "…" + p.policy[-39:] for p in panels]  # a file's path may be long
     left = max(150.0, 20 + 7.2 * max(map(len, names), default=0))
@@ -234,7 +234,7 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
     for i, (p, name) in enumerate(zip(panels, names, strict=True)):
         y, x = i * row, left
         out.append(f'<text x="{left - 10:.1f}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
-        for role, nbytes in p.row["by_role"].items():
+        for role, nbytes in p.row["role_bytes"].items():
             w = plot * nbytes / widest
             if w > 0.05:
                 seen = max(w - 0.6, 0.3)
@@ -243,7 +243,7 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
                     f"<title>{ROLES.get(role, role)}: {sizes.text(nbytes)}</title></rect>"
                 )
                 x += w
-        total = sizes.text(sum(p.row["by_role"].values()))
+        total = sizes.text(sum(p.row["role_bytes"].values()))
         bad = "" if p.row.get("fits", True) else " bad"
         if line is not None and x <= line < x + 7 + 6.6 * len(total):
             x = line  # move the label right, because the budget's line would cross it
@@ -252,7 +252,7 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
         out.append(f'<line class="budget" x1="{line:.1f}" x2="{line:.1f}" y1="-4" y2="{height}"/>')
         word = f"budget {sizes.text(budget)}"
         out.append(f'<text class="soft bad" x="{line:.1f}" y="-8" text-anchor="middle">{word}</text>')
-    present = [role for role in ROLES if any(p.row["by_role"].get(role, 0) > widest / 2000 for p in panels)]
+    present = [role for role in ROLES if any(p.row["role_bytes"].get(role, 0) > widest / 2000 for p in panels)]
     key, extra = legend([(role, ROLES[role]) for role in present], left, height + 10)
     return "\n".join((*out, key, "</g>")), height + 10 + extra
 

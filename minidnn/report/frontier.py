@@ -18,40 +18,53 @@ Row = Mapping[str, Any]  # of study/frontier.py
 
 
 def show(rows: Sequence[Row], title: str, least: int, reached: int | None) -> None:
-    """Print a line for each budget: the bound, `best`, what the next budget saves, and the quickest of the others.
+    """Print the table, and what its columns mean.
 
     least, reached: bytes: the bound's least budget, and the least that `best` keeps (None: not known)
     """
+    plain(*cells(rows), title, spare=SPARED)
+    for sentence in says(least, reached):
+        say(sentence)
+
+
+def says(least: int, reached: int | None) -> list[str]:
+    """Sentences on the least budgets, and on the columns."""
+    kept = "" if reached is None else f"; {BUDGETED} keeps {size(reached)}"
+    return [
+        f"The least budget that the bound allows is {size(least)}{kept}.",
+        f"Next saves: what {BUDGETED} gains with the next budget. By price: the bytes between, at the bound's price.",
+    ]
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line for each budget: the bound, `best`, what the next one saves, the quickest of the others."""
     lines = []
     budgets = sorted({r["budget_bytes"] for r in rows})
     bests = {r["budget_bytes"]: r for r in rows if r["policy"] == BUDGETED}
     for budget, more in zip(budgets, [*budgets[1:], None], strict=True):
         at = [r for r in rows if r["budget_bytes"] == budget]
         best = bests.get(budget)
-        others = sorted((r for r in at if r["policy"] != BUDGETED), key=lambda r: r["seconds"])
+        others = sorted((r for r in at if r["policy"] != BUDGETED), key=lambda r: r["step_seconds"])
         line = [size(budget), duration(at[0]["bound_seconds"])]
         if best is None:
             line += ["–"] * 7
         else:
-            line += [duration(best["seconds"]), _percent(best), size(best["peak_bytes"])]
+            line += [duration(best["step_seconds"]), _percent(best), size(best["peak_bytes"])]
             line += [size(best["offload_bytes"]), str(best["recomputed_ops"])]
             if more in bests and best["price"] is not None:
-                saved = best["seconds"] - bests[more]["seconds"]
+                saved = best["step_seconds"] - bests[more]["step_seconds"]
                 line += [duration(saved), duration(best["price"] * (more - budget))]
             else:
                 line += ["–"] * 2
         quickest = others[0] if others else None
         line += ["–"] * 3 if quickest is None else [
-            quickest["policy"], duration(quickest["seconds"]), _percent(quickest),
+            quickest["policy"], duration(quickest["step_seconds"]), _percent(quickest),
         ]  # fmt: skip
         lines.append(line)
     headings = ["budget", "bound", BUDGETED, "over bound", "peak", "copied out", "ops again", "next saves", "by price"]
     if len(bests) < len(rows):
         headings += OTHER
-    plain(headings, [line[: len(headings)] for line in lines], title, spare=SPARED)
-    kept = "" if reached is None else f"; {BUDGETED} keeps {size(reached)}"
-    say(f"The least budget that the bound allows is {size(least)}{kept}.")
-    say(f"Next saves: what {BUDGETED} gains with the next budget. By price: the bytes between, at the bound's price.")
+    return headings, [line[: len(headings)] for line in lines]
 
 
 def _percent(r: Row) -> str:
@@ -64,11 +77,13 @@ def picture(rows: Sequence[Row], bounds: Sequence[tuple[int, float]], title: str
     bounds: (bytes, the least seconds within them)
     """
     least = min((s for _, s in bounds), default=0.0)
-    ours = [r["seconds"] for r in rows if r["policy"] == BUDGETED]
-    top = min(max(HIGHEST * least, 1.05 * max(ours, default=0)), 1.05 * max(r["seconds"] for r in rows))
+    ours = [r["step_seconds"] for r in rows if r["policy"] == BUDGETED]
+    top = min(max(HIGHEST * least, 1.05 * max(ours, default=0)), 1.05 * max(r["step_seconds"] for r in rows))
     beyond = (bounds[-1][0] - bounds[0][0]) * 0.04
     colours = coloured(r["policy"] for r in rows)
-    lines = {policy: _falling([r for r in rows if r["policy"] == policy and r["seconds"] <= top]) for policy in colours}
+    lines = {
+        policy: _falling([r for r in rows if r["policy"] == policy and r["step_seconds"] <= top]) for policy in colours
+    }
     names = {(policy if lines[policy] else f"{policy} (above)"): colour for policy, colour in colours.items()}
     plot = Plot(
         title, note, (bounds[0][0] - beyond, bounds[-1][0] + beyond), (least - 0.08 * (top - least), top),
@@ -78,18 +93,18 @@ def picture(rows: Sequence[Row], bounds: Sequence[tuple[int, float]], title: str
     for policy, shown in lines.items():
         if shown:
             width = 2.6 if policy == BUDGETED else 1.5
-            plot.steps([(r["peak_bytes"], r["seconds"]) for r in shown], colours[policy], width)
+            plot.steps([(r["peak_bytes"], r["step_seconds"]) for r in shown], colours[policy], width)
         for r in shown:
             over = "" if r["gap"] is None else f", {_percent(r)} over the bound"
-            said = f"{policy} in {sizes.text(r['peak_bytes'])}: {duration(r['seconds'])}{over}"
-            plot.point((r["peak_bytes"], r["seconds"]), colours[policy], said)
+            said = f"{policy} in {sizes.text(r['peak_bytes'])}: {duration(r['step_seconds'])}{over}"
+            plot.point((r["peak_bytes"], r["step_seconds"]), colours[policy], said)
     return plot.svg()
 
 
 def _falling(rows: Sequence[Row]) -> list[Row]:
     """The rows by bytes of their arenas, without those that a smaller one is as quick as."""
     found: list[Row] = []
-    for r in sorted(rows, key=lambda r: (r["peak_bytes"], r["seconds"])):
-        if not found or r["seconds"] < found[-1]["seconds"]:
+    for r in sorted(rows, key=lambda r: (r["peak_bytes"], r["step_seconds"])):
+        if not found or r["step_seconds"] < found[-1]["step_seconds"]:
             found.append(r)
     return found

@@ -24,7 +24,7 @@ def slowdown(row: Row) -> str:
     """Time over baseline's: "1.25×"; with the interval if the policy was run: "1.25× (1.18–1.33)"."""
     if row["slowdown"] is None:
         return "–"
-    found = _spread(row, "slowdown")
+    found = spread(row, "slowdown")
     sure = f" ({found.low:.2f}–{found.high:.2f})" if found and found.low != found.high else ""
     return f"{row['slowdown']:.2f}×{sure}"
 
@@ -32,7 +32,7 @@ def slowdown(row: Row) -> str:
 def groups(rows: Sequence[Row]) -> list[list[Row]]:
     """The rows in groups by time, quickest first: a group is a row and the slower ones whose intervals overlap its."""
     found: list[list[Row]] = []
-    for row in sorted(rows, key=lambda r: r["seconds"]):
+    for row in sorted(rows, key=lambda r: r["step_seconds"]):
         if found and _overlap(found[-1][0], row):
             found[-1].append(row)
         else:
@@ -44,15 +44,17 @@ def _overlap(a: Row, b: Row) -> bool:
     """Whether the two rows' times are too noisy to rank them.
 
     Slowdowns are compared if both rows have intervals of them, since they vary less than seconds; else seconds."""
-    for what in ("slowdown", "seconds"):
-        one, other = _spread(a, what), _spread(b, what)
+    for what in ("slowdown", "step_seconds"):
+        one, other = spread(a, what), spread(b, what)
         if one and other:
             return one.overlaps(other)
     return False
 
 
-def _spread(row: Row, what: str) -> Spread | None:
-    return Spread(row[what], row[f"{what}_low"], row[f"{what}_high"]) if f"{what}_low" in row else None
+def spread(row: Row, what: str) -> Spread | None:
+    """The interval of "slowdown" or of "step_seconds"; None if the policy was not run."""
+    low, high = row.get(f"{what}_low"), row.get(f"{what}_high")
+    return None if low is None or high is None else Spread(row[what], low, high)
 
 
 def noise(rows: Sequence[Row]) -> list[str]:
@@ -85,7 +87,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "pinned": lambda r: size(r["pinned_bytes"]),
     "stored": lambda r: size(r.get("stored_bytes") or 0),
     "recomputed": lambda r: str(r["recomputed_ops"]),
-    "time": lambda r: duration(r["seconds"]),
+    "time": lambda r: duration(r["step_seconds"]),
     "slowdown": lambda r: slowdown(r),
     "over bound": lambda r: "–" if r.get("gap") is None else f"{r['gap']:.1%}",
     "stalled": lambda r: duration(r["stall_seconds"]) if r["stall_seconds"] else "0",

@@ -21,14 +21,15 @@ def show(document: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], kept: i
             row["op"],
             row["algorithm"],
             size(row["workspace_bytes"]),
-            duration(row["seconds"]),
-            f"{row['flops'] / row['seconds'] / 1e9:.1f}",
-            f"{row['bytes'] / row['seconds'] / 1e9:.1f}",
+            duration(row["op_seconds"]),
+            f"{row['flops'] / row['op_seconds'] / 1e9:.1f}",
+            f"{row['operand_bytes'] / row['op_seconds'] / 1e9:.1f}",
         ]
         for row in rows
     ]
     plain(HEADINGS, lines, title)
-    for why in document["refused"].values():
+    for why in document["refused_algorithms"].values():
         say(f"refused, and not used: {why}")
     say(beside(document["beside_compute"]))
-    say(f"copies out / in: {rates(document)}; {document['measured']} measured now, {kept} kept in {document['cache']}")
+    counted = f"{document['measured_now']} measured now, {kept} kept in {document['cache']}"
+    say(f"copies out / in: {rates(document)}; {counted}")

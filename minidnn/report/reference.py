@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from minidnn.layers import LAYERS, Layer
+from minidnn.report.results_page import results_page
 from minidnn.schema import LayerParameter, NetParameter, SolverParameter, message_of
 from minidnn.schema.caffe import TYPES
 from minidnn.schema.common import BlobShape, FillerParameter, NetStateRule, ParamSpec
@@ -148,6 +149,7 @@ def files() -> dict[str, str]:
 
     return {
         "layers.md": layers_page(),
+        "results.md": results_page(),
         "net.schema.json": text(NetParameter),
         "solver.schema.json": text(SolverParameter),
     }

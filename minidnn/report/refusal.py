@@ -65,12 +65,12 @@ def show_worst(worst: Row, limit: int) -> None:
     width = min(console_of(None).width, WIDE)
     before = 0
     for why, said in REASONS.items():
-        held = worst["bytes"][why]
+        held = worst["held_bytes"][why]
         if held * SMALL < live:
             continue
         said = _scratch(worst) if why == "workspace" else said
         say(_cut(f"{why}, {sizes.text(held)}: {said}", width))
-        for nbytes, words in _grouped([r for r in worst["residents"] if r["why"] == why], live):
+        for nbytes, words in _grouped([r for r in worst["residents"] if r["stays"] == why], live):
             bar = _bar(before, nbytes, live, mark)
             before += nbytes
             say(_cut(f"  {bar}  {sizes.text(nbytes):>8}  {words}", width))
@@ -89,13 +89,13 @@ def _grouped(residents: Sequence[Row], live: int) -> Iterator[tuple[int, str]]:
     """(bytes, words) of the large tensors, then of the others by what they are, with their number. Carried tensors are
     all grouped."""
     least = live / (SMALL if len(residents) <= FEW else OWN)
-    own = [r for r in residents if r["bytes"] >= least and r["why"] != "carried"]
+    own = [r for r in residents if r["tensor_bytes"] >= least and r["stays"] != "carried"]
     for r in own:
-        yield r["bytes"], _named(r)
+        yield r["tensor_bytes"], _named(r)
     by: dict[str, list[int]] = defaultdict(list)
     for r in residents:
         if r not in own:
-            by[r["role"]].append(r["bytes"])
+            by[r["role"]].append(r["tensor_bytes"])
     groups = [(sum(group), f"{ROLES[role]} ({len(group)})") for role, group in by.items()]
     yield from sorted((group for group in groups if group[0] * SMALL >= live), reverse=True)
 
@@ -103,7 +103,7 @@ def _grouped(residents: Sequence[Row], live: int) -> Iterator[tuple[int, str]]:
 def _named(r: Row) -> str:
     if r["read"]:
         return f"reads {r['name']}"
-    if r["why"] != "in use":
+    if r["stays"] != "in use":
         return str(r["name"])
     return f"writes {r['name']}" + (f" over {r['over']}" if r["over"] not in ("", r["name"]) else "")
 
@@ -137,8 +137,8 @@ def _least(answer: Row) -> Iterator[str]:
 
 
 def _line(t: Row) -> list[str]:
-    speed = "–" if t["batch"] is None or not t["seconds"] else rate(t["batch"] / t["seconds"])
-    return [t["options"], size(t["peak_bytes"]), duration(t["seconds"]), speed, size(t["host_bytes"])]
+    speed = "–" if t["batch"] is None or not t["step_seconds"] else rate(t["batch"] / t["step_seconds"])
+    return [t["options"], size(t["peak_bytes"]), duration(t["step_seconds"]), speed, size(t["host_bytes"])]
 
 
 def _failed(t: Row) -> str:

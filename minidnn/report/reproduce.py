@@ -1,6 +1,6 @@
 """The papers' figures compared with ours: tables for a terminal, and one HTML page of paired bars.
 
-Rows are mappings as `Row.as_dict` returns them (study/reproduce/row.py).
+Rows are `ReproducedRow`s (results/others.py).
 """
 
 from __future__ import annotations

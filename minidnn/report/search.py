@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from minidnn.report.table import duration, plain, size
@@ -23,19 +23,30 @@ def show(document: Row, what: str, title: str) -> None:
 
     what: "batch", "size" or "depth"
     """
-    rows: Sequence[Row] = document["rows"]
+    plain(*cells(document, what), title, spare=SPARED)
+    for sentence in says(document, what):
+        say(sentence)
+
+
+def cells(document: Row, what: str) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line per policy."""
     headings = ["policy", f"found {what}", "needs", "host", "one step", "next", "would need", "plans", "searched"]
-    plain(headings, [_line(r, what) for r in rows], title, spare=SPARED)
-    say(MEANING)
-    if any(r["ended"] for r in rows):
-        say(ENDED)
+    return headings, [_line(r, what) for r in document["rows"]]
+
+
+def says(document: Row, what: str) -> list[str]:
+    """The meaning of the columns, and what the bound excludes."""
+    said = [MEANING]
+    if any(r["ended"] for r in document["rows"]):
+        said.append(ENDED)
     if beyond := document["excluded"]:
-        needs = size(beyond["least_bytes"])
-        say(f"No plan of any policy places {what} {beyond[what]}: the bound asks for {needs} (docs/policies.md).")
+        no, needs = f"No plan of any policy places {what} {beyond[what]}", size(beyond["least_bytes"])
+        said.append(f"{no}: the bound asks for {needs} (docs/policies.md).")
+    return said
 
 
 def _line(r: Row, what: str) -> list[str]:
-    on_device = r["next"] is None or r["next_bytes"] > r["budget"]
+    on_device = r["next"] is None or r["next_peak_bytes"] > r["budget_bytes"]
     return [
         r["policy"],
         ("none" if r[what] is None else str(r[what])) + ("*" if r["ended"] else ""),
@@ -43,7 +54,7 @@ def _line(r: Row, what: str) -> list[str]:
         size(r["host_bytes"]),
         duration(r["step_seconds"]),
         "–" if r["next"] is None else str(r["next"]),
-        size(r["next_bytes"]) if on_device else f"{size(r['next_host_bytes'])} on the host",
-        str(r["tried"]),
-        duration(r["seconds"]),
+        size(r["next_peak_bytes"]) if on_device else f"{size(r['next_host_bytes'])} on the host",
+        str(r["plans"]),
+        duration(r["search_seconds"]),
     ]

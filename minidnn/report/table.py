@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
+from minidnn.results import Document
 from minidnn.visible import visible
 
 
@@ -39,6 +40,7 @@ def rate(per_second: float) -> str:
     return f"{per_second:#.4g}" if per_second < 999.95 else f"{per_second:.0f}"
 
 
+WORDY = ("what", "algorithm", "available", "type", "bottoms", "gives")  # headings of columns of words
 LONGEST = 24  # characters; a longer word may be folded
 
 
@@ -57,7 +59,7 @@ def plain(
     from rich.table import Table
 
     lines = [[visible(cell) for cell in line] for line in lines]
-    words = [not i or heading in ("what", "algorithm", "available") for i, heading in enumerate(headings)]
+    words = [not i or heading in WORDY for i, heading in enumerate(headings)]
     least = []  # each column's least width in characters: its longest number or word, or less if that word is very long
     for i, heading in enumerate(headings):
         column = [heading, *(line[i] for line in lines)]
@@ -92,9 +94,12 @@ def left_out(headings: Sequence[str]) -> str:
     return f"left out for want of width: {', '.join(headings)} (--json has all)"
 
 
-def dump(value: Any, file: TextIO | None = None) -> None:
-    """Print one JSON document, in ASCII: JSON's escapes keep what a terminal would obey."""
-    (file or sys.stdout).write(json.dumps(value, indent=1) + "\n")
+def dump(document: Document | Mapping[str, Any], file: TextIO | None = None) -> None:
+    """Print one JSON document, in ASCII: JSON's escapes keep what a terminal would obey.
+
+    document: of minidnn.results, or plain values, as benchmarks have them"""
+    plain = document.plain() if isinstance(document, Document) else document
+    (file or sys.stdout).write(json.dumps(plain, indent=1) + "\n")
 
 
 def console_of(file: TextIO | None, at_least: int = 0) -> Any:

@@ -1,5 +1,5 @@
 """The result of `minidnn tune`: a table and sentences for a terminal, and a picture and a page of throughput against
-minibatch. All are made from the document that `--json` prints (cli/tune.py)."""
+minibatch. All are made from the document that `--json` prints (results/budgets.py)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ SPARED = ("efficiency", "stalled", "one iteration", "moved")
 
 def show(document: Document, title: str, says: Sequence[str]) -> None:
     """Print the table, the sentences `says`, and why the smallest refused batch was refused."""
-    plain(HEADINGS, [_line(r) for r in document["rows"]], title, spare=SPARED)
+    plain(*cells(document), title, spare=SPARED)
     for sentence in says:
         say(sentence)
     refused = next((r for r in document["rows"] if not r["fits"]), None)
     if refused is not None:
         say(f"Batch {refused['batch']} is refused: {refused['why']}")
+
+
+def cells(document: Document) -> tuple[Sequence[str], list[list[str]]]:
+    """Headings, and a line for each batch."""
+    return HEADINGS, [_line(r) for r in document["rows"]]
 
 
 def sentences(document: Document) -> list[str]:
@@ -49,22 +54,22 @@ def sentences(document: Document) -> list[str]:
             f"Without swapping at most {unmoved['batch']} fit: the best has {document['ratio']:.2f} times that, at"
             f" {gain:.3f} times its throughput."
         )
-    if document["gpus"] > 1:
+    if document["device_count"] > 1:
         said += _devices(document, {"the best batch": best, "the largest without swapping": unmoved})
     return said
 
 
 def _devices(document: Document, batches: Mapping[str, Row | None]) -> list[str]:
-    gpus, shared = document["gpus"], sizes.text(document["gradient_bytes"])
+    gpus, shared = document["device_count"], sizes.text(document["gradient_bytes"])
     said = [
-        f"{gpus} devices, by model ({shared} of gradients in a ring at {document['link'] / 1e9:.1f} GB/s take"
+        f"{gpus} devices, by model ({shared} of gradients in a ring at {document['link_bandwidth'] / 1e9:.1f} GB/s take"
         f" {long(document['sync_seconds'])}, and nothing overlaps with that):"
     ]
     for words, row in batches.items():
         if row is not None:
             said.append(
                 f"  with {words}, {row['batch']} each, they are {gpus * row['efficiency']:.2f} times as fast as one,"
-                f" and {document['samples']} samples take {long(row['epoch_seconds'])}."
+                f" and {document['epoch_samples']} samples take {long(row['epoch_seconds'])}."
             )
     return said
 
@@ -73,14 +78,14 @@ def checks(document: Document) -> list[str]:
     """A sentence for each batch that was run: how far the prediction is from the measured seconds."""
     said = []
     for run in document["measured"]:
-        if run["measured_seconds"] is None:
+        if run["measured_step_seconds"] is None:
             said.append(f"Batch {run['batch']} with measured costs: {run['why']}")
             continue
-        off = 100 * (run["predicted_seconds"] / run["measured_seconds"] - 1)
+        off = 100 * (run["step_seconds"] / run["measured_step_seconds"] - 1)
         said.append(
-            f"Batch {run['batch']} run: {duration(run['measured_seconds'])} an iteration, predicted"
-            f" {duration(run['predicted_seconds'])} from measured costs ({off:+.1f} %),"
-            f" {rate(run['batch'] / run['measured_seconds'])} samples/s."
+            f"Batch {run['batch']} run: {duration(run['measured_step_seconds'])} an iteration, predicted"
+            f" {duration(run['step_seconds'])} from measured costs ({off:+.1f} %),"
+            f" {rate(run['batch'] / run['measured_step_seconds'])} samples/s."
         )
     return said
 
@@ -93,7 +98,7 @@ def _line(r: Row) -> list[str]:
         "yes",
         bytes_of(r["peak_bytes"]),
         bytes_of(r["moved_bytes"]),
-        duration(r["seconds"]),
+        duration(r["step_seconds"]),
         duration(r["stall_seconds"]),
         rate(r["samples_per_second"]),
         f"{r['efficiency']:.3f}",
@@ -143,7 +148,7 @@ def picture(document: Document, heading: str | None = None) -> str:
         fill = "var(--area)" if r["moved_bytes"] else "var(--paper)"
         moved = f"{sizes.text(r['moved_bytes'])} moved" if r["moved_bytes"] else "nothing moves"
         speed = rate(r["samples_per_second"])
-        title = f"{r['batch']}: {speed} samples/s, {duration(r['seconds'])} an iteration, {moved}"
+        title = f"{r['batch']}: {speed} samples/s, {duration(r['step_seconds'])} an iteration, {moved}"
         out.append(
             f'<circle cx="{x(r["batch"]):.1f}" cy="{y(r["samples_per_second"]):.1f}" r="4" fill="{fill}" '
             f'stroke="var(--area)" stroke-width="1.6"><title>{escape(title)}</title></circle>'

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.memory.plan import Plan
 from minidnn.program import Op, Pass, Program
+from minidnn.results.times import AlgorithmSum, AlgorithmTime
 
 
-def algorithms(program: Program, plan: Plan, costs: Costs) -> list[dict[str, Any]]:
+def algorithms(program: Program, plan: Plan, costs: Costs) -> list[AlgorithmTime]:
     """A row per algorithm of each convolution pass, and of every other op with more than one algorithm.
 
     The rows are sorted by layer, in the order of forward."""
@@ -20,20 +20,20 @@ def algorithms(program: Program, plan: Plan, costs: Costs) -> list[dict[str, Any
         choices = costs.choices(op)
         for c in choices if len(choices) > 1 or _convolves(op) else ():
             rows.append(
-                {
-                    "layer": op.layer,
-                    "pass": _pass(op),
-                    "op": op.name,
-                    "algorithm": c.algorithm.name,
-                    "workspace_bytes": c.algorithm.workspace,
-                    "seconds": c.seconds,
-                    "chosen": c.algorithm == plan.algorithm[op],
-                }
+                AlgorithmTime(
+                    layer=op.layer,
+                    part=_part(op),
+                    op=op.name,
+                    algorithm=c.algorithm.name,
+                    workspace_bytes=c.algorithm.workspace,
+                    op_seconds=c.seconds,
+                    chosen=c.algorithm == plan.algorithm[op],
+                )
             )
     return rows
 
 
-def _pass(op: Op) -> str:
+def _part(op: Op) -> str:
     """The verb of the op's kind; of its name, where the kind is another pass's, as in a Deconvolution."""
     verb = op.kind.split(".", 1)[1]
     return verb if verb.startswith("backward") == (op.during is Pass.BACKWARD) else op.name.rsplit(".", 1)[1]
@@ -43,22 +43,22 @@ def _convolves(op: Op) -> bool:
     return op.family == "convolution" and op.kind != "convolution.backward_bias"
 
 
-def sums(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def sums(rows: Sequence[AlgorithmTime]) -> dict[str, AlgorithmSum]:
     """The sum of seconds over all ops and the largest workspace, for three choices of algorithms.
 
     These are the plan's ("chosen"), the fastest ("fastest"), and those of least workspace ("least")."""
-    ops: dict[str, list[dict[str, Any]]] = {}
+    ops: dict[str, list[AlgorithmTime]] = {}
     for row in rows:
-        ops.setdefault(row["op"], []).append(row)
+        ops.setdefault(row.op, []).append(row)
     taken = {
-        "chosen": [row for row in rows if row["chosen"]],
-        "fastest": [min(of, key=lambda row: (row["seconds"], row["workspace_bytes"])) for of in ops.values()],
-        "least": [min(of, key=lambda row: (row["workspace_bytes"], row["seconds"])) for of in ops.values()],
+        "chosen": [row for row in rows if row.chosen],
+        "fastest": [min(of, key=lambda row: (row.op_seconds, row.workspace_bytes)) for of in ops.values()],
+        "least": [min(of, key=lambda row: (row.workspace_bytes, row.op_seconds)) for of in ops.values()],
     }
     return {
-        which: {
-            "seconds": sum(row["seconds"] for row in of),
-            "workspace_bytes": max((row["workspace_bytes"] for row in of), default=0),
-        }
+        which: AlgorithmSum(
+            op_seconds=sum(row.op_seconds for row in of),
+            workspace_bytes=max((row.workspace_bytes for row in of), default=0),
+        )
         for which, of in taken.items()
     }

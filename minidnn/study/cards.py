@@ -11,6 +11,7 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED
 from minidnn.program import Program
+from minidnn.results.budgets import CardRow
 
 FREE = "liveness:p"  # what a step takes if memory is no matter
 ENDLESS = 1 << 62  # bytes
@@ -39,13 +40,13 @@ class Card:
     def lossless(self) -> bool:
         return self.seconds is not None and self.seconds <= self.free * (1 + SLOWER)
 
-    def row(self, batch: int | None) -> dict[str, object]:
-        return {
-            "gpu": self.name, "title": self.title, "memory_bytes": self.memory, "fits": self.seconds is not None,
-            "peak_bytes": self.needs, "seconds": self.seconds, "free_seconds": self.free,
-            "samples_per_second": None if self.seconds is None or batch is None else batch / self.seconds,
-            "bound_seconds": self.bound, "lossless": self.lossless,
-        }  # fmt: skip
+    def row(self, batch: int | None) -> CardRow:
+        return CardRow(
+            gpu=self.name, title=self.title, memory_bytes=self.memory, fits=self.seconds is not None,
+            peak_bytes=self.needs, step_seconds=self.seconds, free_seconds=self.free,
+            samples_per_second=None if self.seconds is None or batch is None else batch / self.seconds,
+            bound_seconds=self.bound, lossless=self.lossless,
+        )  # fmt: skip
 
 
 def cards(

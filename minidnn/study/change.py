@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 
+from minidnn.memory.budget import BudgetError
+from minidnn.results.policies import Refusal, Remedy, Worst
+
 
 @dataclass(frozen=True)
 class Change:
@@ -49,13 +52,11 @@ class Tried:
     host: int | None = None  # bytes off the device
     note: str = ""  # what else is to be said of it
 
-    def row(self) -> dict[str, object]:
-        """As a row of `--json`: bytes are integers, the time is in seconds."""
-        return {
-            "options": str(self.change), "change": self.change.differs, "fits": self.fits, "planned": self.planned,
-            "peak_bytes": self.needs,
-            "host_bytes": self.host, "batch": self.batch, "seconds": self.seconds, "note": self.note,
-        }  # fmt: skip
+    def row(self) -> Remedy:
+        return Remedy(
+            options=str(self.change), change=self.change.differs, fits=self.fits, planned=self.planned,
+            peak_bytes=self.needs, host_bytes=self.host, batch=self.batch, step_seconds=self.seconds, note=self.note,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -98,11 +99,13 @@ class Answer:
     largest_batch: int | None = None
     tried: list[Tried] = field(default_factory=list)
 
-    def row(self) -> dict[str, object]:
-        """As a value of `--json`: what fits in the order of the tries, what does not with the nearest first."""
+    def told(self, policy: str, refused: BudgetError) -> Refusal:
+        """As a record: what fits in the order of the tries, what does not with the nearest first."""
         vain = sorted((t for t in self.tried if not t.fits), key=lambda t: t.needs)
-        return {
-            "limit_bytes": self.limit, "host": self.host, "reached_bytes": self.reached,
-            "least_bytes": self.least, "carried_bytes": self.carried, "largest_batch": self.largest_batch,
-            "remedies": [t.row() for t in self.tried if t.fits], "in_vain": [t.row() for t in vain],
-        }  # fmt: skip
+        worst = None if refused.worst is None else Worst(**refused.worst.row())
+        return Refusal(
+            policy=policy, why=str(refused), worst=worst, limit_bytes=self.limit, host=self.host,
+            reached_bytes=self.reached, least_bytes=self.least, carried_bytes=self.carried,
+            largest_batch=self.largest_batch, remedies=[t.row() for t in self.tried if t.fits],
+            in_vain=[t.row() for t in vain],
+        )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.measuring.spread import Spread
@@ -23,6 +24,7 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.memory.schedule import Arrangement, Compute, Schedule
 from minidnn.program import Algorithm, Op, Program, Role, nbytes
+from minidnn.results.policies import PolicyRow
 from minidnn.visible import say_once
 
 
@@ -56,12 +58,12 @@ class Result:
         """Seconds of one step: the median of the timed steps, or the simulator's if none was run."""
         return Spread.of(self.steps).median if self.steps else self.trace.seconds
 
-    def _intervals(self) -> dict[str, object]:
+    def _intervals(self) -> dict[str, Any]:
         """95 % confidence intervals of the medians, as columns of the row; empty if the policy was not run."""
         if not self.steps:
             return {}
-        found: dict[str, object] = {"timed_steps": len(self.steps)}
-        for name, spread in (("seconds", Spread.of(self.steps)), ("slowdown", self.slowdowns)):
+        found: dict[str, Any] = {"timed_steps": len(self.steps)}
+        for name, spread in (("step_seconds", Spread.of(self.steps)), ("slowdown", self.slowdowns)):
             if spread is not None:
                 found |= {f"{name}_low": spread.low, f"{name}_high": spread.high}
         return found
@@ -72,41 +74,36 @@ class Result:
     def _smallest_device(self) -> int | None:
         return self.refused.smallest if type(self.refused) is BudgetError and not self.refused.host else None
 
-    def row(self) -> dict[str, object]:
-        """The result as a row of `--json`: bytes as integers, times in seconds.
-
-        `peak_bytes` is the arena that all programs of the net share: the device allocates it, and a budget limits it.
-        `arena_bytes` is this program's part of it, and `live_peak_bytes` the most bytes live at once in this program.
-        """
+    def row(self) -> PolicyRow:
         schedule = self.schedule
         moved = copied(schedule.instructions, schedule)
-        return {
-            "policy": self.policy,
-            "algorithms": describe(schedule.plan.algorithm),
-            "fits": self.fits,
-            "peak_bytes": self.arrangement.arena,
-            "live_peak_bytes": schedule.live_peak,
-            "arena_bytes": schedule.arena,
-            "average_bytes": self.trace.average_bytes,
+        return PolicyRow(
+            policy=self.policy,
+            algorithms=describe(schedule.plan.algorithm),
+            fits=self.fits,
+            peak_bytes=self.arrangement.arena,
+            live_peak_bytes=schedule.live_peak,
+            arena_bytes=schedule.arena,
+            average_bytes=self.trace.average_bytes,
             **moved,
-            "host_bytes": self.arrangement.off_device,
-            "recomputed_ops": sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions),
-            "seconds": self.seconds,
-            "slowdown": self.slowdown,
-            "bound_seconds": self.bound,
-            "gap": self.gap,
-            "stall_seconds": self.trace.stall_seconds,
-            "identical": self.identical,
-            "by_role": by_role(schedule),
-            "pinned_bytes": self.arrangement.host,
-            "pageable_bytes": self.arrangement.store,
-            "smallest_budget_bytes": self._smallest_device(),
-            "smallest_host_budget_bytes": self._smallest_host(),
-            "smallest_host_ring_bytes": self.refused.smallest if isinstance(self.refused, RingError) else None,
+            host_bytes=self.arrangement.off_device,
+            recomputed_ops=sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions),
+            step_seconds=self.seconds,
+            slowdown=self.slowdown,
+            bound_seconds=self.bound,
+            gap=self.gap,
+            stall_seconds=self.trace.stall_seconds,
+            identical=self.identical,
+            role_bytes=by_role(schedule),
+            pinned_bytes=self.arrangement.host,
+            pageable_bytes=self.arrangement.store,
+            smallest_budget_bytes=self._smallest_device(),
+            smallest_host_budget_bytes=self._smallest_host(),
+            smallest_host_ring_bytes=self.refused.smallest if isinstance(self.refused, RingError) else None,
             **self.more,
             **self._intervals(),
-            "why": str(self.refused) if self.refused else None,
-        }
+            why=str(self.refused) if self.refused else None,
+        )
 
 
 CHOSEN = (

@@ -9,6 +9,7 @@ import runpy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from pydantic import BaseModel
 
@@ -48,7 +49,7 @@ class Form:
 class Converted:
     """What was written: "net", "solver" or "weights", its name, how many layers or blobs, and what to know of it."""
 
-    what: str
+    what: Literal["net", "solver", "weights"]
     name: str
     count: int
     notes: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from minidnn.memory.planning import arrange
 from minidnn.memory.policies import BUDGETED
 from minidnn.memory.schedule import Arrangement, Compute
 from minidnn.program import Program
+from minidnn.results.budgets import FrontierRow
 
 WHOLE = (
     "liveness:p"  # its arena is the most that a plan can use well: nothing moves, every op has its fastest algorithm
@@ -41,12 +42,12 @@ class Point:
     def gap(self) -> float | None:
         return None if self.bound is None else self.seconds / self.bound - 1
 
-    def row(self) -> dict[str, object]:
-        return {
-            "policy": self.policy, "budget_bytes": self.budget, "peak_bytes": self.peak, "seconds": self.seconds,
-            "bound_seconds": self.bound, "gap": self.gap, "price": self.price, "offload_bytes": self.offloaded,
-            "recomputed_ops": self.recomputed,
-        }  # fmt: skip
+    def row(self) -> FrontierRow:
+        return FrontierRow(
+            policy=self.policy, budget_bytes=self.budget, peak_bytes=self.peak, step_seconds=self.seconds,
+            bound_seconds=self.bound, gap=self.gap, price=self.price, offload_bytes=self.offloaded,
+            recomputed_ops=self.recomputed,
+        )  # fmt: skip
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from minidnn.costs import Costs
 from minidnn.memory.execution.trace import Trace
 from minidnn.nets.net import Net
 from minidnn.program import Role
+from minidnn.schema import SolverParameter
 from minidnn.study.run import Open, Runner
 from minidnn.training.session import Session
 from minidnn.training.setting import Setting
@@ -73,12 +75,17 @@ class _Differentiated:
         self.session.close()
 
 
-def solver_runner(path: str, batch: int | None, setting: Setting, ignore_unknown: bool = False) -> Open:
-    """A function that opens the training of a solver file under a policy, each time from the same start."""
+def solver_runner(
+    source: str | Path | SolverParameter | Net,
+    batch: int | None,
+    setting: Setting,
+    ignore_unknown: bool = False,
+) -> Open:
+    """A function that opens the training of a solver under a policy, each time from the same start."""
 
     def open_runner(policy: str, costs: Costs, budget: int | None) -> Runner:
         under = _under(setting, policy, costs, budget)
-        return _Trained(Solver(path, batch=batch, setting=under, ignore_unknown=ignore_unknown))
+        return _Trained(Solver(source, batch=batch, setting=under, ignore_unknown=ignore_unknown))
 
     return open_runner
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from minidnn.memory.execution.trace import Trace
 from minidnn.memory.schedule import Compute, Schedule
+from minidnn.results.times import LayerTime
 
 # an op's pass -> the column that its seconds are added to; a recomputed op counts as backward, since it runs then
 COLUMNS = {
@@ -18,7 +19,7 @@ COLUMNS = {
 }
 
 
-def layers(schedule: Schedule, traces: Sequence[Trace]) -> list[dict[str, Any]]:
+def layers(schedule: Schedule, traces: Sequence[Trace]) -> list[LayerTime]:
     """A row per layer in forward order. A layer's seconds are the sum over its ops of their medians over the traces."""
     taken: dict[int, list[float]] = {}
     for trace in traces:
@@ -35,4 +36,4 @@ def layers(schedule: Schedule, traces: Sequence[Trace]) -> list[dict[str, Any]]:
     total = sum(row[c] for row in rows.values() for c in set(COLUMNS.values())) or 1.0
     for row in rows.values():
         row["share"] = sum(row[c] for c in set(COLUMNS.values())) / total
-    return list(rows.values())
+    return [LayerTime(**row) for row in rows.values()]

@@ -8,11 +8,10 @@ the simulator, or of steps that were run. `study/scaling.py` has the learning ra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import median
 from time import perf_counter
-from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError
@@ -20,6 +19,7 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
 from minidnn.memory.planning import arrange
 from minidnn.program import Program
+from minidnn.results.budgets import TuneRow
 from minidnn.schema.message import LARGEST
 from minidnn.study.run import Open
 from minidnn.study.scaling import Cluster
@@ -54,18 +54,16 @@ class Point:
         """Samples per second."""
         return self.batch / self.seconds if self.seconds else 0.0
 
-    def row(self, cluster: Cluster, gradients: int, samples: int) -> dict[str, Any]:
+    def row(self, cluster: Cluster, gradients: int, samples: int) -> TuneRow:
         """The point as a row of `--json`.
 
         gradients: bytes that the cluster's devices sum in each iteration. samples: those of an epoch."""
-        row = {**asdict(self), "fits": self.fits, "samples_per_second": self.rate}
-        for old, new in (("moved", "moved_bytes"), ("arena", "peak_bytes"), ("host", "host_bytes")):
-            row[new] = row.pop(old)
-        row["stall_seconds"] = row.pop("stall")
-        row["epoch_seconds"] = cluster.epoch(self.batch, self.seconds, gradients, samples) if self.fits else None
-        row["efficiency"] = cluster.efficiency(self.seconds, gradients) if self.fits else None
-        del row["measured"]
-        return row
+        return TuneRow(
+            batch=self.batch, fits=self.fits, step_seconds=self.seconds, samples_per_second=self.rate,
+            stall_seconds=self.stall, moved_bytes=self.moved, peak_bytes=self.arena, pinned_bytes=self.host,
+            epoch_seconds=cluster.epoch(self.batch, self.seconds, gradients, samples) if self.fits else None,
+            efficiency=cluster.efficiency(self.seconds, gradients) if self.fits else None, why=self.why,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
 from minidnn.training.ram import Ram
 from minidnn.training.setting import Given, Setting
+from minidnn.zoo import load
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -54,7 +55,7 @@ class Session:
 
     def __init__(
         self,
-        net: Net,
+        net: Net | str | Path,
         train: TrainSpec | None = None,
         phases: Sequence[str] = ("TEST",),
         *,
@@ -66,6 +67,7 @@ class Session:
     ) -> None:
         """Plan the net's programs, prove the plans and load them on the device.
 
+        net:      a Net, a file, or the name of a model
         train:    how a step updates the weights; without it the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
         tests:    the nets of phase TEST, if they are not `net` alone; the second one's program is TEST1
@@ -77,7 +79,7 @@ class Session:
         would take more of this machine's memory than there is, or than the setting allows. Raises InvalidInput for
         memory facts that are for planning only.
         """
-        self.net = net
+        self.net = net = net if isinstance(net, Net) else load(net)
         self.setting = setting = setting or Setting.of(given)
         usable(setting.format)
         self.device = open_device(setting.device)

@@ -46,7 +46,10 @@ def test_each_proposal_fits_when_it_is_followed(command, folder, capsys):
     assert [name for remedy in told["remedies"] for name in remedy["change"]] == ASKED[command]
     for remedy in told["remedies"]:
         (row,) = planned(capsys, *asked, *shlex.split(remedy["options"]), code=0)["rows"]
-        assert row["fits"] and (row["peak_bytes"], row["seconds"]) == (remedy["peak_bytes"], remedy["seconds"])
+        assert row["fits"] and (row["peak_bytes"], row["step_seconds"]) == (
+            remedy["peak_bytes"],
+            remedy["step_seconds"],
+        )
     for vain in told["in_vain"]:
         assert main(["plan", *asked, *shlex.split(vain["options"]), "--listing"]) == 2
         capsys.readouterr()
@@ -81,7 +84,12 @@ def test_the_picture_has_every_byte_once_and_fits_a_terminal(folder, capsys, mon
     assert main(["plan", *argv]) == 2
     out = capsys.readouterr().out
     then = planned(capsys, *argv, code=2)["refused"]["worst"]
-    assert then["live_bytes"] == sum(then["bytes"].values()) == sum(r["bytes"] for r in then["residents"]) > 7.5 * 2**20
+    assert (
+        then["live_bytes"]
+        == sum(then["held_bytes"].values())
+        == sum(r["tensor_bytes"] for r in then["residents"])
+        > 7.5 * 2**20
+    )
     first = out.index("The worst moment")
     picture = out[first : out.index("The leanest plan")].rstrip().splitlines()
     assert all(len(line) <= 80 for line in picture[1:]) and then["op"] in picture[0]
@@ -89,7 +97,7 @@ def test_the_picture_has_every_byte_once_and_fits_a_terminal(folder, capsys, mon
     column = [sum(bar[i] == "█" for bar in bars) for i in range(refusal.BAR + 1)]
     mark = round(refusal.BAR * 7.5 * 2**20 / then["live_bytes"])
     assert all(bar[mark] == "│" for bar in bars) and set(column[:mark] + column[mark + 1 : -1]) == {1}
-    held = [sizes.text(nbytes) for why, nbytes in then["bytes"].items() if nbytes > then["live_bytes"] / 100]
+    held = [sizes.text(nbytes) for why, nbytes in then["held_bytes"].items() if nbytes > then["live_bytes"] / 100]
     assert all(f", {text}: " in out for text in held)
 
 

@@ -70,8 +70,8 @@ def test_plan_of_a_model_has_gradients_and_of_a_solver_momenta(folder, capsys):
     (model,) = answer(capsys, "plan", "small.yaml", "--policy", "baseline:m")["rows"]
     (solver,) = answer(capsys, "plan", "solver.yaml", "--policy", "baseline:m")["rows"]
     weights = 4 * (8 * 27 + 8 + 2 * (8 * 72 + 8) + 5 * 288 + 5)
-    assert model["by_role"]["weights"] == model["by_role"]["weight_gradients"] == weights
-    assert model["by_role"]["optimizer_state"] == 0 and solver["by_role"]["optimizer_state"] == weights
+    assert model["role_bytes"]["weights"] == model["role_bytes"]["weight_gradients"] == weights
+    assert model["role_bytes"]["optimizer_state"] == 0 and solver["role_bytes"]["optimizer_state"] == weights
     assert model["input_bytes"] == 4 * 3 * 144 * 4 + 4 * 4 and model["identical"] is None
 
 
@@ -80,8 +80,10 @@ def test_plan_simulates_a_gpu_at_another_batch(folder, capsys):
     small = answer(capsys, *argv)["rows"]
     large = answer(capsys, *argv, "--batch", "32")["rows"]
     assert [r["policy"] for r in small] == ["baseline:m", "vdnn_all:m"]
-    assert large[0]["by_role"]["feature_maps"] > 7 * small[0]["by_role"]["feature_maps"]
-    assert all(r["paper_peak_bytes"] > 0 and r["seconds"] > 0 and "implicit_gemm" in r["algorithms"] for r in small)
+    assert large[0]["role_bytes"]["feature_maps"] > 7 * small[0]["role_bytes"]["feature_maps"]
+    assert all(
+        r["paper_peak_bytes"] > 0 and r["step_seconds"] > 0 and "implicit_gemm" in r["algorithms"] for r in small
+    )
     tightly = (*argv[:2], "--policy", "baseline:m", "--gpu", "k40", "--budget", "10KiB")
     (tight,) = answer(capsys, *tightly, code=2)["rows"]
     assert not tight["fits"] and "the budget is" in tight["why"]
@@ -144,7 +146,7 @@ def test_compare_runs_for_real_and_reports(folder, capsys, device):
         "--device", device, "--steps", "3", "--report", "page.html",
     )["rows"]  # fmt: skip
     assert [r["fits"] for r in rows] == [False, True, True]
-    assert all(r["identical"] is True and r["seconds"] > 0 for r in rows)
+    assert all(r["identical"] is True and r["step_seconds"] > 0 for r in rows)
     page = (folder / "page.html").read_text()
     assert "<svg" in page and "byte-equal" in page and list(folder.glob("*.new")) == []
 
@@ -173,9 +175,9 @@ def test_time_by_layer(folder, capsys):
 @pytest.mark.slow
 def test_profile_is_kept_and_used_by_plan(folder, capsys):
     first = answer(capsys, "profile", "small.yaml", "--device", "reference")
-    assert first["measured"] > 10 and first["bandwidth_out"] > 0
+    assert first["measured_now"] > 10 and first["bandwidth_out"] > 0
     assert {r["op"] for r in first["rows"]} >= {"conv1+relu1.forward", "conv2.backward_data"}
-    assert answer(capsys, "profile", "small.yaml", "--device", "reference")["measured"] == 0
+    assert answer(capsys, "profile", "small.yaml", "--device", "reference")["measured_now"] == 0
     assert main(["plan", "small.yaml", "--device", "reference"]) == 0
     assert "measured costs" in capsys.readouterr().out
     argv = ("--device", "reference", "--policy", "liveness", "--budget", "1MiB")
@@ -197,7 +199,7 @@ def test_a_net_without_a_loss_is_bad_input(folder, capsys):
 
 def test_what_cannot_be_written_is_said_before_anything_runs(folder, capsys, monkeypatch):
     monkeypatch.setattr("minidnn.measuring.ops.link", lambda *_: pytest.fail("measured"))
-    monkeypatch.setattr("minidnn.cli.compare._ran", lambda *_: pytest.fail("ran"))
+    monkeypatch.setattr("minidnn.api.compare.ran", lambda *_: pytest.fail("ran"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "small.yaml"))
     assert main(["profile", "small.yaml", "--device", "reference"]) == 2
     captured = capsys.readouterr().err
@@ -220,7 +222,7 @@ def test_compare_runs_with_facts_that_run_and_simulates_with_others(folder, caps
     ran = answer(capsys, *argv, "layrub")["rows"]
     assert [r["identical"] for r in ran] == [True, True]
     # four bytes of an output are one byte of its mask, and the output dies in forward
-    assert ran[0]["by_role"]["extra"] > 4 * 8 * 144 * 2
+    assert ran[0]["role_bytes"]["extra"] > 4 * 8 * 144 * 2
     simulated = answer(capsys, *argv, "vdnn2016")["rows"]
     assert [r["identical"] for r in simulated] == [None, None]
 

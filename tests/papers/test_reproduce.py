@@ -75,7 +75,7 @@ def test_a_reason_that_was_tried(capsys):
         Row("vdnn", "Table 1", "net two", "MiB", 100.0, 130.0, "another", 125.0),
         Row("vdnn", "Table 1", "net three", "MiB", 100.0, 109.0),
     ]
-    found = [r.as_dict() for r in some]
+    found = [r.row() for r in some]
     assert [r.left for r in some] == [pytest.approx(0.01), 0.25, None]
     assert "(2 by more than 10%, 1 of them explained by a trial)" in figures.summary(found)
     figures.show(found)
@@ -89,7 +89,7 @@ def test_tables_and_page(capsys):
         Row("vdnn", "Table 1", "net two", "forwards", 14, 14),
         Row("layrub", "Figure 12", "all", "MB", None, None, "needs the card"),
     ]
-    found = [r.as_dict() for r in some]
+    found = [r.row() for r in some]
     figures.show(found)
     said = capsys.readouterr().out
     assert (

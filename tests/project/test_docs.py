@@ -38,8 +38,10 @@ def python(code, folder):
 @pytest.mark.slow
 def test_readme_s_python_runs(tmp_path):
     pytest.importorskip("sklearn")
-    (code,) = blocks(ROOT / "README.md", "python")
+    code, functions = blocks(ROOT / "README.md", "python")
     assert "(10, 1024)" in python(code, tmp_path)
+    assert "best True" in python(functions, tmp_path)
+    assert (tmp_path / "plans.csv").read_text().count("\n") == 4
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ import pytest
 from minidnn import sizes
 from minidnn.report import compare, draw, policies, table
 from minidnn.report.panel import Bar, Panel, panel
+from minidnn.results.policies import Plans
 from minidnn.study.compare import simulated
 from tests.support.policies import KINDS as POLICIES
 from tests.support.programs import chain, costs
@@ -94,8 +95,11 @@ def test_words_are_folded_before_numbers_are_cut(monkeypatch):
 
 def test_json_is_one_document():
     out = io.StringIO()
-    table.dump({"rows": [p.row for p in panels()]}, out)
-    assert [r["policy"] for r in json.loads(out.getvalue())["rows"]] == POLICIES
+    known = {"net": "chain", "format": "float32", "device": "made by hand", "origin": "estimated"}
+    table.dump(Plans(rows=[p.row for p in panels()], **known), out)
+    document = json.loads(out.getvalue())
+    assert (document["version"], document["kind"], document["device"]) == (1, "plan", "made by hand")
+    assert [r["policy"] for r in document["rows"]] == POLICIES
 
 
 def test_panel_knows_stalls_kinds_and_the_turn():
@@ -139,7 +143,7 @@ def test_says_what_happened():
 def measured(policy, *slowdowns):
     (p,) = panels(policies=[policy])
     low, middle, high = slowdowns
-    times = {"slowdown": middle, "slowdown_low": low, "slowdown_high": high, "seconds": middle}
+    times = {"slowdown": middle, "slowdown_low": low, "slowdown_high": high, "step_seconds": middle}
     return dataclasses.replace(p, row={**p.row, **times})
 
 

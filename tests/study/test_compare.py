@@ -13,6 +13,7 @@ from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Span, Trace
 from minidnn.memory.moment import by_role
 from minidnn.program import Role
+from minidnn.results.policies import PolicyRow
 from minidnn.study import run
 from minidnn.study.compare import describe, paper_peak, simulated
 from minidnn.study.time import layers
@@ -33,14 +34,15 @@ FIELDS = [
     "output_bytes",
     "host_bytes",
     "recomputed_ops",
-    "seconds",
+    "step_seconds",
     "slowdown",
     "bound_seconds",
     "gap",
     "stall_seconds",
     "identical",
-    "by_role",
+    "role_bytes",
 ]
+WHOLE = {name for name in PolicyRow.model_fields if name.endswith("_bytes")} - {"average_bytes", "role_bytes"}
 MOVING = ("vdnn_all", "vdnn_conv", "layrub", "superneurons_")  # whatever the budget
 ROLES = ["weights", "weight_gradients", "optimizer_state", "feature_maps", "gradients", "extra", "workspace", "labels"]
 
@@ -51,13 +53,13 @@ def test_rows_add_up(name):
     for result in simulated([program], POLICIES, costs()):
         row = result.row()
         assert list(row)[: len(FIELDS)] == FIELDS
-        assert list(row["by_role"]) == ROLES
-        assert sum(row["by_role"].values()) == row["live_peak_bytes"]
+        assert list(row["role_bytes"]) == ROLES
+        assert sum(row["role_bytes"].values()) == row["live_peak_bytes"]
         assert row["live_peak_bytes"] <= row["arena_bytes"] == row["peak_bytes"]
         assert 0 < row["average_bytes"] <= row["live_peak_bytes"]
         assert row["fits"] and row["why"] is None and row["identical"] is None
         assert row["input_bytes"] == program.inputs[0].nbytes and row["output_bytes"] == 4
-        assert all(isinstance(v, int) for k, v in row.items() if k.endswith("_bytes") and v is not None)
+        assert all(isinstance(v, int) for k, v in row.items() if k in WHOLE and v is not None)
         again = program.inputs[0].nbytes if row["policy"] == "layrub:m" else 0  # the host still has the batch
         assert row["offload_bytes"] + again == row["prefetch_bytes"]
         assert (row["offload_bytes"] > 0) == row["policy"].startswith(MOVING)
@@ -80,7 +82,7 @@ def test_with_a_budget_each_row_says_how_far_it_is_from_the_bound():
     refused, lean, best = (r.row() for r in simulated([chain()], policies, costs(), budget))
     assert not refused["fits"] and refused["bound_seconds"] is refused["gap"] is None
     assert lean["bound_seconds"] == best["bound_seconds"] > 0
-    assert 0 <= best["gap"] < lean["gap"] == pytest.approx(lean["seconds"] / lean["bound_seconds"] - 1)
+    assert 0 <= best["gap"] < lean["gap"] == pytest.approx(lean["step_seconds"] / lean["bound_seconds"] - 1)
 
 
 def test_a_refused_policy_keeps_its_row():
@@ -91,7 +93,7 @@ def test_a_refused_policy_keeps_its_row():
     assert not base["fits"] and lean["fits"]
     assert "baseline:m needs" in base["why"] and "the budget is" in base["why"]
     assert base["peak_bytes"] == base["smallest_budget_bytes"] == free["baseline:m"].arrangement.arena
-    assert base["by_role"] == free["baseline:m"].row()["by_role"]
+    assert base["role_bytes"] == free["baseline:m"].row()["role_bytes"]
     assert lean["slowdown"] is not None and lean["peak_bytes"] <= budget
 
 
@@ -255,7 +257,7 @@ def test_a_result_is_the_median_of_its_steps_and_the_trace_of_a_median_step(monk
     assert other.trace.seconds == 6  # the middle one of 7, 5, 6
     row = other.row()
     assert (row["slowdown"], row["slowdown_low"], row["slowdown_high"]) == (2, 2, 3)  # of the ratios 2, 3, 2, 2
-    assert (row["timed_steps"], row["seconds_low"], row["seconds_high"]) == (4, 2, 8)
+    assert (row["timed_steps"], row["step_seconds_low"], row["step_seconds_high"]) == (4, 2, 8)
 
 
 @pytest.mark.parametrize(("seconds", "steps"), [(0.001, 60), (0.25, 10), (10.0, 8)])

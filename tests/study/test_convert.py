@@ -148,5 +148,6 @@ def test_the_verb(here, capsys):
     assert shown.out == "x.yaml: the net, 6 layers\n" and shown.err == "minidnn: ignored: net.prototxt:1:1: foo\n"
     assert main(["convert", "net.prototxt", "x.py", "--ignore-unknown", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {
-        "file": "x.py", "what": "net", "name": "", "count": 6, "notes": ["ignored: net.prototxt:1:1: foo"],
+        "version": 1, "kind": "convert", "file": "x.py", "what": "net", "name": "", "count": 6,
+        "notes": ["ignored: net.prototxt:1:1: foo"],
     }  # fmt: skip

@@ -131,7 +131,7 @@ def test_superneurons_reaches_the_paper_s_batches(capsys, name, paper):
     """Its Table 5, on 12 GB: of the nets that take a second."""
     argv = ("--max", "batch", "--budget", "12GB", "--policy", "superneurons", "--step", "16")
     (row,) = json.loads(answer(capsys, name, *argv).out)["rows"]
-    assert row["batch"] >= paper and row["peak_bytes"] <= 12 * 10**9 < row["next_bytes"]
+    assert row["batch"] >= paper and row["peak_bytes"] <= 12 * 10**9 < row["next_peak_bytes"]
 
 
 def test_series_have_numbers():
@@ -161,11 +161,16 @@ def answer(capsys, *argv, code=0):
 def test_batches_of_a_model(capsys):
     out = answer(capsys, "cifar10_quick", "--max", "batch", "--budget", "50MiB", "--policies", "baseline:m,vdnn_all:m")
     base, vdnn = json.loads(out.out)["rows"]
-    assert (base["policy"], base["model"], base["depth"]) == ("baseline:m", "cifar10_quick", None)
+    assert (base["policy"], base["net"], base["depth"]) == ("baseline:m", "cifar10_quick", None)
     assert 0 < base["batch"] < vdnn["batch"] == vdnn["next"] - 1
     for row in (base, vdnn):
-        assert row["live_peak_bytes"] <= row["arena_bytes"] <= row["peak_bytes"] <= row["budget"] == 50 * MIB
-        assert row["next_bytes"] > row["budget"] and row["tried"] >= 4 and row["seconds"] > 0 and not row["ended"]
+        assert row["live_peak_bytes"] <= row["arena_bytes"] <= row["peak_bytes"] <= row["budget_bytes"] == 50 * MIB
+        assert (
+            row["next_peak_bytes"] > row["budget_bytes"]
+            and row["plans"] >= 4
+            and row["search_seconds"] > 0
+            and not row["ended"]
+        )
     excluded = json.loads(out.out)["excluded"]
     assert excluded["batch"] > vdnn["batch"] and excluded["least_bytes"] > 50 * MIB
     assert f"vdnn_all:m: batch {vdnn['batch']} fits" in out.err and "at its leanest" in out.err
@@ -176,7 +181,7 @@ def test_sizes_of_images(capsys):
     base, best = json.loads(answer(capsys, "cifar10_quick", *argv).out)["rows"]
     assert (base["batch"], base["depth"]) == (100, None) and 32 <= base["size"] < best["size"]
     for row in (base, best):
-        assert row["size"] % 8 == 0 and row["next"] == row["size"] + 8 and row["next_bytes"] > row["budget"]
+        assert row["size"] % 8 == 0 and row["next"] == row["size"] + 8 and row["next_peak_bytes"] > row["budget_bytes"]
 
 
 def test_sizes_of_images_want_images(tmp_path, capsys):
@@ -207,11 +212,11 @@ def test_a_solver_s_momentum_counts(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_depths_of_a_family(capsys, monkeypatch):
-    monkeypatch.setattr(search, "excluded", lambda *_: None)  # the bound allows depths of thousands here
+    monkeypatch.setattr("minidnn.api.search.excluded", lambda *_: None)  # the bound allows depths of thousands here
     argv = ("--max", "depth", "--batch", "1", "--budget", "720MB", "--policy", "liveness:m")
     (row,) = json.loads(answer(capsys, "superneurons_resnet", *argv).out)["rows"]
     assert (
-        (row["model"], row["batch"]) == ("superneurons_resnet", 1)
+        (row["net"], row["batch"]) == ("superneurons_resnet", 1)
         and row["depth"] >= 137
         and (row["depth"] - 137) % 3 == 0
     )
@@ -270,7 +275,7 @@ def test_ctrl_c_shows_what_was_found(capsys, monkeypatch):
             raise KeyboardInterrupt
         return largest(make, series, policy, *others)
 
-    monkeypatch.setattr(search, "largest", interrupted)
+    monkeypatch.setattr("minidnn.api.search.largest", interrupted)
     argv = ("cifar10_quick", "--max", "batch", "--budget", "50MiB", "--policies", "baseline:m,vdnn_all:m")
     out = answer(capsys, *argv, code=130)
     (row,) = json.loads(out.out)["rows"]

@@ -155,7 +155,7 @@ def test_measured_on_this_machine(folder, capsys):
     found = answer(capsys, "tune", "solver.yaml", "--budget", "150KiB", "--measure", "--device", "cpu")
     checked = found["measured"]
     assert {m["batch"] for m in checked} == {found["best"], found["largest_unswapped"]}
-    assert all(m["measured_seconds"] > 0 and m["predicted_seconds"] > 0 for m in checked)
+    assert all(m["measured_step_seconds"] > 0 and m["step_seconds"] > 0 for m in checked)
     assert main(["tune", "small.yaml", "--measure", "--gpu", "k40"]) == 2
     assert "leave out --gpu k40" in capsys.readouterr().err
 
@@ -181,9 +181,11 @@ def test_words_and_pictures(folder, capsys):
 def test_an_epoch_is_the_data_s(folder, capsys):
     argv = ("tune", "digits_solver", "--gpu", "k40", "--budget", "8MiB", "--grid", "64")
     found = answer(capsys, *argv)
-    assert found["samples"] == 1437 and found["solver"]["rampup_interval"] == -(-5 * 1437 // found["best"])
-    assert answer(capsys, *argv, "--samples", "400")["samples"] == 400
-    assert answer(capsys, "tune", "alexnet", *argv[2:])["samples"] == 1281167, "what is made up stands for ImageNet"
+    assert found["epoch_samples"] == 1437 and found["solver"]["rampup_interval"] == -(-5 * 1437 // found["best"])
+    assert answer(capsys, *argv, "--samples", "400")["epoch_samples"] == 400
+    assert answer(capsys, "tune", "alexnet", *argv[2:])["epoch_samples"] == 1281167, (
+        "what is made up stands for ImageNet"
+    )
 
 
 def test_a_budget_for_any_batch_ends_somewhere(monkeypatch):

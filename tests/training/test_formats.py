@@ -444,7 +444,7 @@ layer:
     capsys.readouterr()
     assert main(["compare", str(solver), "--steps", "2", "--policies", "baseline:m,vdnn_all:m", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["device"].startswith("reference: NumPy")
+    assert document["device"] == "reference" and document["description"].startswith("NumPy")
     assert document["format"] == format and [row["identical"] for row in document["rows"]] == [True, True]
     assert main(["compare", str(tmp_path / "net.yaml"), "--steps", "2", *on, "--format", format, "--json"]) == 0
     assert all(row["identical"] for row in json.loads(capsys.readouterr().out)["rows"])

@@ -591,8 +591,8 @@ class TestCommands:
 
         assert main(["test", "model.yaml", "--weights", weights, "--device", "reference", "--json"]) == 0
         tested = json.loads(capsys.readouterr().out)
-        assert tested["images"] == 360
-        assert tested["outputs"]["accuracy"] == pytest.approx(document["tests"][-1]["accuracy"])
+        assert tested["samples"] == 360
+        assert tested["outputs"]["accuracy"] == pytest.approx(document["tests"][-1]["outputs"]["accuracy"])
 
         from minidnn.data import digits
 

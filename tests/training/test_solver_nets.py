@@ -150,7 +150,7 @@ def test_the_lines_are_caffe_s(folder, capsys):
     assert len([line for line in shown if line.startswith("[Forward] Layer ip, top blob ip data: ")]) == 2
     assert main(["train", "s.yaml", "--device", "reference", "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert [t.get("net", 0) for t in document["tests"]] == [0, 1, 2] * 3 and "test_loss" in document["tests"][0]
+    assert [t["test_net"] for t in document["tests"]] == [0, 1, 2] * 3 and document["tests"][0]["test_loss"] is not None
     assert [bool(row.get("debug")) for row in document["history"]] == [True, False, True, False]
 
 
@@ -164,7 +164,7 @@ def test_the_command_tests_all_nets(folder, capsys):
     assert [line for line in said.split("\n") if "#" in line] == [f"Test net #{k}" for k in range(3)]
     assert main(["test", "s.yaml", *weights, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert [row["images"] for row in document["nets"]] == [12, 24, 6] and document["images"] == 12
+    assert [row["samples"] for row in document["nets"]] == [12, 24, 6] and document["samples"] == 12
     assert main(["plan", "s.yaml", "--policy", "vdnn_all", "--listing"]) == 0
     assert "TEST2" in capsys.readouterr().out
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+
+from minidnn.results.others import ReproducedRow
 
 Tell = Callable[[str], object]  # called with a name of the work in progress, to be shown to the user
 
@@ -37,9 +38,8 @@ class Row:
         """The deviation that is left with the fact of `reason` changed: that of `tried`."""
         return _off(self.paper, self.tried)
 
-    def as_dict(self) -> dict[str, Any]:
-        """As `minidnn reproduce --json` prints it."""
-        return {**asdict(self), "deviation": self.deviation, "left": self.left}
+    def row(self) -> ReproducedRow:
+        return ReproducedRow(**asdict(self), deviation=self.deviation, left=self.left)
 
 
 def _off(paper: float | None, ours: float | None) -> float | None:

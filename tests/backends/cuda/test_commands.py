@@ -47,7 +47,8 @@ def test_every_command_says_what_is_missing(command, capsys, without):
 def test_devices_says_it_too(capsys, without):
     assert main(["devices", "cuda", "--json"]) == 2
     (device,) = json.loads(capsys.readouterr().out)["devices"]
-    assert device == {"name": "cuda", "available": False, "why": without}
+    known = {name: value for name, value in device.items() if value is not None}
+    assert known == {"name": "cuda", "available": False, "why": without}
     assert main(["devices", "--json"]) == 0
     names = [d["name"] for d in json.loads(capsys.readouterr().out)["devices"]]
     assert names == ["cpu", "reference", "cuda"]

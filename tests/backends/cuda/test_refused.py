@@ -193,7 +193,7 @@ def test_profile_goes_on_and_lists_what_was_refused(gpu, capsys):
     assert f"\nrefused, and not used: {line}\n" in capsys.readouterr().out
     assert profile("--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["measured"] == 0 and list(found["refused"].values()) == [line], "also at the next start"
+    assert found["measured_now"] == 0 and list(found["refused_algorithms"].values()) == [line], "also at the next start"
     assert {r["algorithm"] for r in found["rows"] if r["op"] == "conv1.forward"} == {"eng0"}
     assert {r["algorithm"] for r in found["rows"] if r["op"] == "conv2.forward"} == {"eng0", "eng1_k0=1"}
 
@@ -225,4 +225,4 @@ def test_train_says_it_on_stderr(tmp_path, capsys, monkeypatch):
     assert main(["train", str(solver), "--device", "cuda", "--json"]) == 0
     captured = capsys.readouterr()
     line = f"conv1.forward [eng1_k0=1] on cuda: {QUOTED}; instead, eng0 runs conv1.forward"
-    assert f"minidnn: {line}\n" in captured.err and json.loads(captured.out)["refused"] == [line]
+    assert f"minidnn: {line}\n" in captured.err and json.loads(captured.out)["refusals"] == [line]

@@ -1,0 +1,135 @@
+"""What a function of minidnn.api returns: rows, with the document of `--json`, a table, and files to write."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar, overload
+
+from minidnn.errors import InvalidInput
+from minidnn.files.replace import replacing, unwritable
+from minidnn.report import raster
+from minidnn.report.html import tabled
+from minidnn.results import Document, Record
+
+if TYPE_CHECKING:
+    import pandas
+
+D = TypeVar("D", bound=Document)
+R = TypeVar("R", bound=Record)
+Tell = Callable[[str], None]
+
+
+def silent(text: str) -> None:
+    """Tell nobody of the work in progress."""
+
+
+class Answer(Sequence[R], Generic[D, R]):
+    """The rows of a result, as a sequence. `document` has all of it: docs/results.md says what its names mean."""
+
+    pictured: ClassVar[bool] = False  # whether there is a picture, for .svg and .png
+    paged: ClassVar[bool] = False  # whether there is a page, for .html
+
+    def __init__(self, document: D, title: str) -> None:
+        self.document, self.title = document, title
+
+    # ---- as a sequence
+
+    @property
+    def rows(self) -> list[R]:
+        found: list[R] = self.document["rows"]
+        return found
+
+    @overload
+    def __getitem__(self, index: int) -> R: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[R]: ...
+    def __getitem__(self, index: int | slice) -> R | list[R]:
+        return self.rows[index]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[R]:
+        return iter(self.rows)
+
+    # ---- in other forms
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as a DataFrame, a column for each field. Raises InvalidInput without the package pandas."""
+        try:
+            import pandas
+        except ImportError:
+            raise InvalidInput("to_pandas() takes the package pandas: pip install 'minidnn[pandas]'") from None
+        return pandas.DataFrame([row.plain() for row in self.rows])
+
+    def to_json(self) -> str:
+        """The document that `--json` prints."""
+        return json.dumps(self.document.plain(), indent=1) + "\n"
+
+    def to_csv(self) -> str:
+        """The rows, below a line with the names of the fields. A list or an object is written as JSON."""
+        out = io.StringIO()
+        writer = csv.writer(out, lineterminator="\n")
+        rows = [row.plain() for row in self.rows]
+        if rows:
+            writer.writerow(rows[0])
+        for row in rows:
+            writer.writerow(json.dumps(v) if isinstance(v, dict | list) else v for v in row.values())
+        return out.getvalue()
+
+    def cells(self) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+        """Headings and lines of the table for people."""
+        raise NotImplementedError
+
+    def says(self) -> list[str]:
+        """Sentences below the table."""
+        return []
+
+    def picture(self) -> str:
+        """The picture, as SVG."""
+        raise NotImplementedError
+
+    def page(self) -> str:
+        """The page, as HTML."""
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {self.title}; {len(self)} rows>"
+
+    def _repr_html_(self) -> str:
+        """The table, and the picture if there is one, for a notebook."""
+        return tabled(self.title, *self.cells(), self.says()) + (self.picture() if self.pictured else "")
+
+    # ---- as a file
+
+    @classmethod
+    def suffixes(cls) -> list[str]:
+        """The suffixes of files that `save` writes."""
+        return [*([".html"] if cls.paged else []), *([".svg", ".png"] if cls.pictured else []), ".csv", ".json"]
+
+    @classmethod
+    def check(cls, path: str | Path, option: str = "") -> None:
+        """Raise InvalidInput if `save` cannot write this file. Ask before a long run."""
+        if problem := unwritable(Path(path), *cls.suffixes()):
+            raise InvalidInput(f"{option or 'save'} {path}: {problem}")
+        if Path(path).suffix == ".png":
+            raster.library()
+
+    def save(self, path: str | Path) -> None:
+        """Write a file. By its suffix: .csv the rows, .json the document, .svg or .png the picture, .html a page.
+
+        If the disk is full, an older file of that name stays as it was. Raises InvalidInput if the file cannot be
+        written, and for a .png without the package cairosvg."""
+        self.check(path)
+        suffix = Path(path).suffix
+        if suffix == ".png":
+            data = raster.png(self.picture())
+        else:
+            made = {".csv": self.to_csv, ".json": self.to_json, ".svg": self.picture, ".html": self.page}
+            data = made[suffix]().encode()
+        with replacing(Path(path), "wb") as file:
+            file.write(data)

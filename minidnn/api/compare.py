@@ -1,0 +1,86 @@
+"""Policies side by side: run on a device from one start, or simulated on a GPU's profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from minidnn.api.answer import Tell, silent
+from minidnn.api.pictures import Pictured
+from minidnn.api.plan import listed
+from minidnn.backends import open_device
+from minidnn.memory.policies import BUDGETED
+from minidnn.results.policies import Comparison as Document
+from minidnn.study import subject
+from minidnn.study.compare import simulated
+from minidnn.study.run import ran
+from minidnn.study.subject import Source, Subject
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from minidnn.training.setting import Given
+
+# The policies that are compared if none is named: one or more of each system. A simulated GPU offers several algorithms
+# per op, and the papers measure against baseline with the fastest ones (":p"). With a budget, minidnn's own policy is
+# one more.
+RUN = ["baseline", "liveness", "vdnn_all", "vdnn_dyn", "vdnn_pp", "superneurons", "layrub", "accudnn"]
+SIMULATED = ["baseline:p", "liveness:p", "vdnn_all:p", "vdnn_dyn", "vdnn_pp:p", "superneurons", "layrub:p", "accudnn:p"]
+
+
+class Comparison(Pictured[Document]):
+    """The result of `minidnn.compare`: a row per policy, with its measured or simulated step."""
+
+    @property
+    def equal(self) -> bool:
+        """Whether no policy ended with other bytes than baseline."""
+        return not any(row.identical is False for row in self.rows)
+
+
+def compare(
+    net: Source,
+    policies: Sequence[str] | str | None = None,
+    *,
+    steps: int | None = None,
+    batch: int | None = None,
+    gpu: str | None = None,
+    ignore_unknown: bool = False,
+    **given: Unpack[Given],
+) -> Comparison:
+    """Run policies in turn and compare their weights, bytes and times; with `gpu`, simulate them.
+
+    net:      a Net, a solver's parameters, a file, or the name of a model
+    policies: their names; None: one or more of each system
+    steps:    steps to run; None: 8 to 60, the more the shorter they are
+    keywords: as of `minidnn.plan`
+
+    Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
+    """
+    return of(subject.read(net, given, batch, gpu, ignore_unknown), listed(policies), steps)
+
+
+def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, tell: Tell = silent) -> Comparison:
+    """The comparison of these policies."""
+    setting = about.setting
+    budgeted = [BUDGETED] if setting.budget is not None else []
+    policies = policies or [*(RUN if about.gpu is None else SIMULATED), *budgeted]
+    subject.check_policies(policies)
+    costs = replace(subject.costs_of(about), staging=setting.staging)
+    budgets = setting.budget, setting.host_budget
+    limit = setting.budget
+    if about.gpu is not None or setting.facts.planning_only():
+        results = simulated(about.programs, policies, costs, *budgets, setting.facts.name, about.train.name)
+        document = Document(rows=[r.row() for r in results], **about.simulated(costs))
+        notes = subject.notes(costs, setting.format)
+        limit = costs.memory if limit is None and about.gpu is not None else limit
+    else:
+        try:
+            results = ran(about.runner(), about.programs, policies, costs, *budgets, steps, about.train.name, tell)
+        finally:
+            tell("")
+        beside = open_device(setting.device).beside()
+        document = Document(rows=[r.row() for r in results], **about.run(), beside_arena_bytes=beside)
+        timed = max(len(r.steps) for r in results)
+        notes = f"{timed} timed steps each, in turn; medians, with 95 % intervals. On {subject.described(about)}."
+    return Comparison(document, about.titled(), notes, results, limit)

@@ -1,0 +1,59 @@
+"""Rows of policies with a picture of each one's step: what `plan` and `compare` return."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, TypeVar
+
+import minidnn
+from minidnn import sizes
+from minidnn.api.answer import Answer
+from minidnn.report import compare as page
+from minidnn.report import policies as report
+from minidnn.report.draw import picture
+from minidnn.report.panel import Panel, panel
+from minidnn.results.policies import Comparison, Plans, PolicyRow
+from minidnn.study.compare import Result
+
+D = TypeVar("D", bound=Plans | Comparison)
+
+
+class Pictured(Answer[D, PolicyRow]):
+    """A row per policy. limit: bytes that were allowed; None: as many as there are."""
+
+    pictured: ClassVar[bool] = True
+    paged: ClassVar[bool] = True
+
+    def __init__(self, document: D, title: str, notes: str, results: Sequence[Result], limit: int | None) -> None:
+        super().__init__(document, title)
+        self.notes, self.results, self.limit = notes, results, limit
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        return report.cells(self.rows)
+
+    def says(self) -> list[str]:
+        refused = [f"refused: {row.why}" for row in self.rows if row.why]
+        return [self.notes, *report.bounded(self.rows), *report.noise(self.rows), *refused]
+
+    @property
+    def rows(self) -> list[PolicyRow]:
+        return self.document.rows
+
+    def panels(self) -> list[Panel]:
+        """The data of each policy's picture."""
+        return [panel(r.policy, row, r.schedule, r.trace) for r, row in zip(self.results, self.rows, strict=True)]
+
+    def _heading(self) -> str:
+        return self.title + (f", in {sizes.text(self.limit)}" if self.limit is not None else "")
+
+    def picture(self) -> str:
+        return picture(self.panels(), self.limit, self._heading(), self.notes)
+
+    def page(self) -> str:
+        return page.page(self.panels(), self.limit, self._heading(), self.notes, minidnn.__version__)
+
+    def __repr__(self) -> str:
+        told: list[Any] = []
+        for r in self.rows:
+            told.append(f"{r.policy} {sizes.text(r.peak_bytes)}{'' if r.fits else ' (refused)'}")
+        return f"<{type(self).__name__}: {self._heading()}; {', '.join(told)}>"

@@ -1,0 +1,140 @@
+"""Plans of a net under policies: made, proved and simulated. Nothing runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from minidnn.api.answer import Tell, silent
+from minidnn.api.pictures import Pictured
+from minidnn.backends import open_device
+from minidnn.costs import Costs
+from minidnn.memory.budget import BudgetError, of_budget
+from minidnn.memory.schedule import Schedule
+from minidnn.program import Program
+from minidnn.programs.build import named
+from minidnn.results.policies import Plans as Document
+from minidnn.results.policies import Refusal
+from minidnn.study import subject
+from minidnn.study.change import Asked, Change
+from minidnn.study.compare import Result, simulated
+from minidnn.study.remedies import remedies
+from minidnn.study.subject import Source, Subject
+from minidnn.training.ram import Ram
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from minidnn.training.setting import Given
+
+
+class Plans(Pictured[Document]):
+    """The result of `minidnn.plan`: a row per policy, and the schedules behind them.
+
+    results: by policy, in the order of the rows; costs: what they were planned with
+    rams:    the bytes of this machine's memory that a run of each policy would take
+    """
+
+    def __init__(self, about: Subject, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
+        notes = subject.notes(costs, about.setting.format)
+        document = Document(rows=[r.row() for r in results], **about.simulated(costs))
+        super().__init__(document, about.titled(), notes, results, about.setting.budget)
+        self.about, self.costs, self.rams = about, costs, rams
+
+    def schedule(self, policy: str, program: str | None = None) -> Schedule:
+        """The proved schedule of a policy: of the training program, or of the one that is named. Raises KeyError."""
+        found = {r.policy: r for r in self.results}[policy]
+        return found.schedule if program is None else found.arrangement.schedules[program]
+
+    def explain(self, tell: Tell = silent) -> Refusal | None:
+        """Why the only policy was refused, and what would fit: each change is tried, which takes seconds.
+
+        None if a budget refused nothing, or if there are several policies. The document has it then, too."""
+        error = self.results[0].refused if len(self.results) == 1 else None
+        if error is None or not of_budget(error):
+            return None
+        told = _answer(self.about, self.results[0].policy, error, self.costs, tell)
+        self.document = self.document.model_copy(update={"refused": told})
+        return told
+
+
+def plan(
+    net: Source,
+    policies: Sequence[str] | str | None = None,
+    *,
+    batch: int | None = None,
+    gpu: str | None = None,
+    ignore_unknown: bool = False,
+    **given: Unpack[Given],
+) -> Plans:
+    """Plan a net under policies; prove the plans, and simulate a step of each.
+
+    net:      a Net, a solver's parameters, a file, or the name of a model ("resnet50", "digits_solver")
+    policies: their names; None: `policy`, else the solver file's, else the default
+    batch:    the batch size to use instead of the net's
+    gpu:      the GPU to simulate ("titan_x", "h200:tf32", or a FILE.yaml); None: plan for `device`
+    keywords: how the net is run (`Given` in training/setting.py): budget="64MiB", device="cpu", format="float16", ...
+
+    A policy that cannot keep the budget has a row, too: `fits` is false, and `why` says why.
+    Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
+    """
+    about = subject.read(net, given, batch, gpu, ignore_unknown)
+    return of(about, listed(policies) or [about.setting.policy])
+
+
+def listed(policies: Sequence[str] | str | None) -> list[str]:
+    """The names as a list; a text has commas between them."""
+    if isinstance(policies, str):
+        return [name.strip() for name in policies.split(",") if name.strip()]
+    return list(policies or [])
+
+
+def of(about: Subject, policies: Sequence[str]) -> Plans:
+    """The plans of these policies."""
+    subject.check_policies(policies)
+    setting = about.setting
+    costs = replace(subject.costs_of(about), staging=setting.staging)
+    results = simulated(
+        about.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, about.train.name
+    )
+    own_memory = about.gpu is not None or open_device(setting.device).own_memory
+    rams = {r.policy: _ram(about, r, own_memory) for r in results}
+    if setting.ram is not None:  # else rows hold nothing of this process, and are the same each time
+        for r in results:
+            r.refused = r.refused or rams[r.policy].refusal(r.policy, setting.ram)
+            r.more |= rams[r.policy].row()
+    return Plans(about, costs, results, rams)
+
+
+def _ram(about: Subject, result: Result, own_memory: bool) -> Ram:
+    """The bytes of this machine's memory that a run of this policy would take.
+
+    own_memory: whether the device has memory of its own"""
+    programs = {program.name: program for program in about.programs}
+    nets = named(about.net, ("TRAIN", "TEST"), about.tests)
+    graphs = [net.graph(phase) for name, (net, phase) in nets.items() if name in programs]
+    return Ram.of(result.arrangement, own_memory, programs, graphs)
+
+
+def _answer(about: Subject, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:
+    """Why the policy was refused, and what would fit (study/remedies.py, report/refusal.py)."""
+    setting = about.setting
+    formats = subject.narrower(about)
+    state = about.solver is not None and setting.state == "device" and any(about.varied(state="host").train.hosted)
+    fuses = about.fuses is not None
+    asked = Asked(policy, setting.budget, setting.host_budget, about.batch, formats, fuses, state)
+
+    def varied(change: Change, sizes: bool = False) -> tuple[tuple[Program, ...], Costs]:
+        other = about.varied(change.batch, change.format, not change.no_fusion, state=change.state)
+        known = costs if about.gpu is not None else subject.costs_of(other, sizes)
+        staging = setting.staging
+        if change.host_ring is not None and staging is not None:
+            staging = replace(staging, ring=change.host_ring)
+        return other.programs, replace(known, staging=staging)
+
+    try:
+        found = remedies(asked, refused, varied, about.train.name, tell)
+    finally:
+        tell("")
+    return found.told(policy, refused)

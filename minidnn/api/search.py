@@ -1,0 +1,171 @@
+"""The largest batch, image size or depth that each policy places within a budget."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from minidnn import sizes
+from minidnn.api.answer import Answer, Tell, silent
+from minidnn.api.plan import listed
+from minidnn.costs import Costs
+from minidnn.errors import InvalidInput, near
+from minidnn.memory.execution.simulator import simulate
+from minidnn.memory.joint.linear import NoSolver
+from minidnn.memory.policies import names
+from minidnn.report import search as report
+from minidnn.results.budgets import Excluded, SearchRow
+from minidnn.results.budgets import Search as Document
+from minidnn.study import subject
+from minidnn.study.search import Largest, Try, excluded, largest
+from minidnn.study.sized import KINDS, Read, Sized
+from minidnn.study.subject import Source
+from minidnn.visible import say_once
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from minidnn.training.setting import Given
+
+SECONDS = 600
+Watch = Callable[[str, Try, int], None]  # (policy, one plan, bytes of the budget)
+
+
+class Search(Answer[Document, SearchRow]):
+    """The result of `minidnn.search`: a row per policy. max: "batch", "size" or "depth"."""
+
+    def __init__(self, document: Document, title: str, max: str) -> None:
+        super().__init__(document, title)
+        self.max = max
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        return report.cells(self.document, self.max)
+
+    def says(self) -> list[str]:
+        return report.says(self.document, self.max)
+
+
+def search(
+    net: Source,
+    max: Literal["batch", "size", "depth"] = "batch",
+    policies: Sequence[str] | str | None = None,
+    *,
+    step: int | None = None,
+    seconds: float = SECONDS,
+    batch: int | None = None,
+    gpu: str | None = None,
+    ignore_unknown: bool = False,
+    **given: Unpack[Given],
+) -> Search:
+    """Find the largest size whose plan keeps the budget, for each policy.
+
+    net:      a Net, a solver's parameters, a file, or the name of a model; for "depth" the name of a family ("resnet")
+    max:      what to make larger: the "batch", the "size" of images in pixels a side, or the "depth"
+    policies: their names; None: `policy`, else all of them and their variants
+    step:     try multiples of it only
+    seconds:  a time limit per policy, after which no further size is tried
+    keywords: as of `minidnn.plan`
+
+    Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
+    """
+
+    def read(source: Source) -> subject.Subject:
+        return subject.read(source, given, batch, gpu, ignore_unknown)
+
+    chosen = listed(policies) or listed(given.get("policy"))
+    return of(net, read, max, chosen, step, seconds)
+
+
+def of(
+    source: Source,
+    read: Read,
+    max: str,
+    policies: Sequence[str] = (),
+    step: int | None = None,
+    seconds: float = SECONDS,
+    watch: Watch = lambda policy, tried, budget: None,
+    tell: Tell = silent,
+    interrupted: Callable[[Search], object] = lambda found: None,
+) -> Search:
+    """The search.
+
+    interrupted: gets the rows that were found before an error or Ctrl-C, since they took long to find"""
+    if max not in KINDS:
+        raise InvalidInput(f"max: one of {', '.join(KINDS)}, not {max!r}{near(max, KINDS)}")
+    policies = policies or names()
+    subject.check_policies(policies, sizes=True)
+    sized = KINDS[max](source, read, step)
+    about = sized.about
+    costs = subject.costs_of(about, sizes=True)
+    setting = about.setting
+    budget = costs.memory if setting.budget is None else setting.budget
+    rows: list[SearchRow] = []
+    beyond = None
+
+    def answer() -> Search:
+        header = {**about.simulated(costs), "net": sized.model, "batch": None if max == "batch" else about.batch}
+        document = Document(
+            rows=rows, budget_bytes=budget, host_budget_bytes=setting.host_budget, excluded=beyond, **header
+        )
+        title = sized.model if max == "batch" else f"{sized.model}, batch {about.batch}"
+        title += ", pixels a side" if max == "size" else ""
+        return Search(document, f"{title}, {sizes.text(budget)}. {subject.notes(costs, setting.format)}", max)
+
+    try:
+        for policy in policies:
+            found = largest(
+                sized.make, sized.series, policy, costs, budget, sized.probes, setting.host_budget, seconds,
+                partial(_watched, watch, policy, budget),
+            )  # fmt: skip
+            rows.append(_row(found, max, sized, costs, budget))
+        beyond = _excluded(sized, costs, budget, rows, max, tell)
+    except BaseException:
+        if rows:
+            interrupted(answer())
+        raise
+    return answer()
+
+
+def _watched(watch: Watch, policy: str, budget: int, tried: Try) -> None:
+    watch(policy, tried, budget)
+
+
+def _excluded(sized: Sized, costs: Costs, budget: int, rows: Any, what: str, tell: Tell) -> Excluded | None:
+    """The smallest size that the bound excludes; None if there is none, or no solver."""
+    most = max((row[what] for row in rows if row[what] is not None), default=None)
+
+    def ask(size: int) -> None:
+        tell(f"the bound of {what} {size}")
+
+    try:
+        found = excluded(sized.make, sized.series, costs, budget, most, ask)
+    except NoSolver as reason:
+        say_once(f"minidnn: no bound, since that {reason}")
+        return None
+    finally:
+        tell("")
+    return None if found is None else Excluded(**{what: found.size}, least_bytes=found.least)
+
+
+def _row(found: Largest, what: str, sized: Sized, costs: Costs, budget: int) -> SearchRow:
+    arrangement, above, about = found.arrangement, found.refused, sized.about
+    schedule = None if arrangement is None else arrangement.schedules[about.train.name]
+    size = {"batch": None if what == "batch" else about.batch, "size": None, "depth": None, what: found.size}
+    return SearchRow(
+        policy=found.policy,
+        net=sized.model,
+        **size,
+        peak_bytes=None if arrangement is None else arrangement.arena,
+        live_peak_bytes=None if schedule is None else schedule.live_peak,
+        arena_bytes=None if schedule is None else schedule.arena,
+        host_bytes=None if arrangement is None else arrangement.off_device,
+        step_seconds=None if schedule is None else simulate(schedule, costs).seconds,
+        budget_bytes=budget,
+        next=None if above is None else above.size,
+        next_peak_bytes=None if above is None else above.arena,
+        next_host_bytes=None if above is None else above.host,
+        plans=len(found.tried),
+        ended=found.ended,
+        search_seconds=found.seconds,
+    )

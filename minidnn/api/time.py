@@ -1,0 +1,139 @@
+"""The seconds of each layer of a net, and of each algorithm of its convolutions."""
+
+from __future__ import annotations
+
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from minidnn.api.answer import Answer
+from minidnn.memory.execution.simulator import simulate
+from minidnn.report import time as report
+from minidnn.report.table import duration
+from minidnn.results.times import AlgorithmTime, LayerTime
+from minidnn.results.times import AlgorithmTimes as AlgorithmDocument
+from minidnn.results.times import LayerTimes as LayerDocument
+from minidnn.study import subject
+from minidnn.study.algorithms import algorithms as rows_of
+from minidnn.study.algorithms import sums
+from minidnn.study.compare import planned
+from minidnn.study.subject import Source, Subject
+from minidnn.study.time import layers
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from minidnn.training.setting import Given
+
+STEPS = 10
+
+
+class LayerTimes(Answer[LayerDocument, LayerTime]):
+    """The result of `minidnn.time`: a row per layer, in forward order."""
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        return report.layer_cells(self.rows)
+
+    def says(self) -> list[str]:
+        return [f"one step: {duration(self.document.step_seconds)}"]
+
+
+class AlgorithmTimes(Answer[AlgorithmDocument, AlgorithmTime]):
+    """The result of `minidnn.algorithms`: a row per algorithm of each convolution pass."""
+
+    @property
+    def sums(self) -> dict[str, Any]:
+        """Over all ops, with the algorithms that the policy chose, the fastest ones, and those of least workspace."""
+        document = self.document
+        return {"chosen": document.chosen_sum, "fastest": document.fastest_sum, "least": document.least_sum}
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        return report.algorithm_cells(self.rows, self.document.policy)
+
+    def says(self) -> list[str]:
+        return report.sum_sentences(self.sums, self.document.policy)
+
+
+def time(
+    net: Source,
+    *,
+    iterations: int | None = None,
+    batch: int | None = None,
+    gpu: str | None = None,
+    ignore_unknown: bool = False,
+    **given: Unpack[Given],
+) -> LayerTimes:
+    """Run a net and measure the seconds of each layer; with `gpu`, simulate it.
+
+    net:        a Net, a solver's parameters, a file, or the name of a model
+    iterations: steps that are timed, after one that is not; None: 10
+    keywords:   as of `minidnn.plan`
+
+    Raises NoSuchModel, NoSuchPolicy, InvalidFile, InvalidInput, and BudgetError if the policy cannot keep the budget.
+    """
+    return of(subject.read(net, given, batch, gpu, ignore_unknown), iterations)
+
+
+def of(about: Subject, iterations: int | None = None) -> LayerTimes:
+    """The seconds of each layer."""
+    policy = about.setting.policy
+    subject.check_policies([policy])
+    costs = subject.costs_of(about)
+    budget = about.setting.budget
+    if about.gpu is not None:
+        arrangement, refused = planned(about.programs, policy, costs, budget)
+        if refused is not None:
+            raise refused
+        schedule = arrangement.schedules[about.train.name]
+        traces = [simulate(schedule, costs)]
+        notes, header = subject.notes(costs, about.setting.format), about.simulated(costs)
+    else:
+        runner = about.runner()(policy, costs, budget)
+        try:
+            schedule = runner.arrangement.schedules[about.train.name]
+            runner.step()
+            traces = [trace for _ in range(iterations or STEPS) if (trace := runner.step(trace=True)) is not None]
+        finally:
+            runner.close()
+        header = about.run()
+        notes = f"Median of {len(traces)} steps. Run on {subject.described(about)}."
+    seconds = median(t.seconds for t in traces)
+    document = LayerDocument(
+        rows=layers(schedule, traces), **header, policy=policy, step_seconds=seconds, timed_steps=len(traces)
+    )
+    return LayerTimes(document, f"{about.titled()}, {policy}. {notes}")
+
+
+def algorithms(
+    net: Source,
+    *,
+    batch: int | None = None,
+    gpu: str | None = None,
+    ignore_unknown: bool = False,
+    **given: Unpack[Given],
+) -> AlgorithmTimes:
+    """Measure each convolution pass by each of its algorithms, as far as `minidnn profile` has not; or by a profile.
+
+    The arguments and errors are those of `minidnn.time`."""
+    return algorithms_of(subject.read(net, given, batch, gpu, ignore_unknown))
+
+
+def algorithms_of(about: Subject) -> AlgorithmTimes:
+    """Each convolution pass by each of its algorithms."""
+    policy = about.setting.policy
+    subject.check_policies([policy])
+    if about.gpu is not None:
+        costs = subject.costs_of(about)
+        notes = subject.notes(costs, about.setting.format)
+    else:
+        costs, _, _ = subject.measured_costs(about)
+        notes = f"Measured on {subject.described(about)}."
+    arrangement, refused = planned(about.programs, policy, costs, about.setting.budget)
+    if refused is not None:
+        raise refused
+    rows = rows_of(about.train, arrangement.schedules[about.train.name].plan, costs)
+    total = sums(rows)
+    document = AlgorithmDocument(
+        rows=rows, **about.simulated(costs), policy=policy,
+        chosen_sum=total["chosen"], fastest_sum=total["fastest"], least_sum=total["least"],
+    )  # fmt: skip
+    return AlgorithmTimes(document, f"{about.titled()}. {notes}")

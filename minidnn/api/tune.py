@@ -1,0 +1,207 @@
+"""The minibatch of the highest throughput, and a learning rate to match.
+
+It is AccUDNN-style: of the paper's own tuner little is known (study/tune.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import minidnn
+from minidnn import sizes
+from minidnn.api.answer import Answer
+from minidnn.backends import open_device
+from minidnn.costs import measurements
+from minidnn.data import parse
+from minidnn.errors import InvalidInput
+from minidnn.measuring.ops import measure
+from minidnn.report import tune as report
+from minidnn.results.budgets import MeasuredRow, TuneRow
+from minidnn.results.budgets import Tuning as Document
+from minidnn.study import subject
+from minidnn.study.scaling import REFERENCE, SAMPLES, Cluster, gradient_bytes, matched
+from minidnn.study.subject import Source, Subject
+from minidnn.study.tune import Curve, Point, planned, ran, sweep
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from minidnn.training.setting import Given
+
+POLICY = "accudnn"  # the policy that batches are tuned under, where neither file nor option names one
+COUNTS = ("max_iter", "stepsize", "stepvalue", "test_interval", "snapshot")  # solver fields that count iterations
+Watch = Callable[[str, Point], object]  # (policy, one batch)
+
+
+class Tuning(Answer[Document, TuneRow]):
+    """The result of `minidnn.tune`: a row per batch that was tried. sentences: what it comes to."""
+
+    pictured: ClassVar[bool] = True
+    paged: ClassVar[bool] = True
+
+    def __init__(self, document: Document, title: str, sentences: list[str]) -> None:
+        super().__init__(document, title)
+        self.sentences = sentences
+
+    @property
+    def best(self) -> TuneRow | None:
+        """The batch of the highest throughput; None: no batch fits."""
+        return next((row for row in self.rows if row.batch == self.document.best), None)
+
+    def cells(self) -> tuple[Any, list[list[str]]]:
+        return report.cells(self.document)
+
+    def says(self) -> list[str]:
+        return self.sentences
+
+    def picture(self) -> str:
+        return report.picture(self.document, self.title)
+
+    def page(self) -> str:
+        return report.page(self.document, self.title, self.sentences, minidnn.__version__)
+
+
+def tune(
+    net: Source,
+    *,
+    grid: int | None = None,
+    gpus: int = 1,
+    link: int | str | None = None,
+    samples: int | None = None,
+    measure: bool = False,
+    batch: int | None = None,
+    gpu: str | None = None,
+    ignore_unknown: bool = False,
+    **given: Unpack[Given],
+) -> Tuning:
+    """Find the batch of the highest throughput under a budget, and solver fields to match.
+
+    net:      a Net, a solver's parameters, a file, or the name of a model; the search begins at its batch
+    grid:     find batches to within so many samples; None: a quarter of the first
+    gpus:     devices that train together; their speed is modelled
+    link:     bytes per second between two of them, each way, such as "10GB"; None: as to the host
+    samples:  those of an epoch; None: as many as the data has, ImageNet's if it is synthetic
+    measure:  whether to measure the ops at the batches that were found, and to run these
+    keywords: as of `minidnn.plan`
+
+    Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
+    """
+    try:
+        rate = None if link is None else sizes.parse(link)
+    except ValueError as error:
+        raise InvalidInput(f"link: {error}") from None
+    about = subject.read(net, given, batch, gpu, ignore_unknown)
+    return of(about, given.get("policy"), grid, gpus, rate, samples, measure)
+
+
+def of(
+    about: Subject,
+    policy: str | None = None,
+    grid: int | None = None,
+    gpus: int = 1,
+    link: int | None = None,
+    samples: int | None = None,
+    measured: bool = False,
+    watch: Watch = lambda policy, point: None,
+) -> Tuning:
+    """The tuning of a subject."""
+    if measured and about.gpu:
+        raise InvalidInput(f"--measure runs on --device: leave out --gpu {about.gpu}")
+    policy = policy or (about.solver is not None and about.solver.minidnn.policy) or POLICY
+    subject.check_policies([policy], sizes=True)
+    costs = subject.costs_of(about, sizes=True)
+    epoch, said = _epoch(about, samples)
+    if about.batch is None:
+        raise InvalidInput(f"{about.name} has no input with a first dimension of samples: nothing to tune")
+    budgets = about.setting.budget, about.setting.host_budget
+    found = sweep(
+        about.at_batch, about.batch, policy, costs, *budgets, grid, about.train.name,
+        lambda point: watch(policy, point),
+    )  # fmt: skip
+    cluster = Cluster(gpus, float(link or min(costs.bandwidth_out, costs.bandwidth_in)), costs.latency)
+    shared = gradient_bytes(about.train)
+    best, why = found.best, ""
+    match = None
+    if best is not None:
+        match, why = _matched(about, best.batch * gpus, epoch, gpus)
+    document = Document(
+        rows=[p.row(cluster, shared, epoch) for p in found.points],
+        **about.simulated(costs),
+        policy=policy,
+        budget_bytes=budgets[0],
+        best=None if best is None else best.batch,
+        largest_unswapped=None if found.unmoved is None else found.unmoved.batch,
+        ratio=found.ratio,
+        grid=found.grid,
+        epoch_samples=epoch,
+        device_count=gpus,
+        link_bandwidth=cluster.bandwidth,
+        gradient_bytes=shared,
+        sync_seconds=cluster.sync(shared),
+        solver=match,
+        measured=_measured(about, found, policy) if measured else [],
+    )
+    says = [*report.sentences(document), said]
+    if match is not None:
+        says.append(f"Solver fields for it{why}: {_fields(match)}.")
+    says += [*report.checks(document), subject.notes(costs, about.setting.format)]
+    limit = costs.memory if budgets[0] is None else budgets[0]
+    return Tuning(document, f"{about.name}, {policy}, {sizes.text(limit)} of {costs.device}", says)
+
+
+def _epoch(about: Any, asked: int | None) -> tuple[int, str]:
+    """The samples of an epoch, and a sentence that says so: `asked` (--samples), else as many as the data has.
+
+    If the data is synthetic, or the net names no data, an epoch is ImageNet's."""
+    if asked is not None:
+        return asked, f"An epoch is {asked} samples."
+    layers = [node.layer for node in about.net.graph("TRAIN").layers]
+    source = next((parse(x.source[0].source, "TRAIN") for x in layers if x.source), None)
+    if source is None or source.made_up:
+        return SAMPLES, f"An epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
+    data = source.open()
+    return len(data), f"An epoch is the {len(data)} samples of {data.name}."
+
+
+def _matched(about: Any, minibatch: int, samples: int, devices: int) -> tuple[dict[str, Any], str]:
+    """Solver fields for updates of `minibatch` samples, and a text that says where they come from."""
+    p = about.solver
+    if p is None:
+        rate, reference = REFERENCE
+        counts, why = (
+            {},
+            f", from a rate of {rate} for {reference} samples (Goyal et al. 2017; a solver file says its own)",
+        )
+    else:
+        rate, reference = p.base_lr, about.batch * p.iter_size
+        counts = {name: _plain(getattr(p, name)) for name in COUNTS if p.has(name) and getattr(p, name)}
+        why = f", from the file's {rate:g} for {reference} samples"
+    fields = matched(rate, reference, minibatch, samples, counts).fields()
+    if devices > 1 or (p is not None and p.iter_size > 1):
+        fields["iter_size"] = devices  # if one device runs all minibatches in turn, the updates are the same
+    return {"batch_size": minibatch // devices, **fields}, why
+
+
+def _plain(value: Any) -> int | list[int]:
+    return list(value) if isinstance(value, (list, tuple)) else value
+
+
+def _fields(match: dict[str, Any]) -> str:
+    return ", ".join(f"{k}: {v:g}" if isinstance(v, float) else f"{k}: {v}" for k, v in match.items())
+
+
+def _measured(about: Subject, found: Curve, policy: str) -> list[MeasuredRow]:
+    """The best batch and the largest that does not swap, planned with measured costs, and run if they fit."""
+    budgets = about.setting.budget, about.setting.host_budget
+    checked = []
+    for batch in dict.fromkeys(p.batch for p in (found.best, found.unmoved) if p is not None):
+        device = open_device(about.setting.device)
+        programs = about.at_batch(batch)
+        costs = measure(device, programs, measurements(device))
+        point = planned(programs, batch, policy, costs, *budgets, about.train.name)
+        point = ran(about.runner(batch), point, policy, costs, budgets[0]) if point.fits else point
+        checked.append(
+            MeasuredRow(batch=batch, step_seconds=point.seconds, measured_step_seconds=point.measured, why=point.why)
+        )
+    return checked

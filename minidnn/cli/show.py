@@ -1,0 +1,31 @@
+"""`minidnn show NET`: the layers of a net, with their shapes, parameters, operations and bytes."""
+
+from __future__ import annotations
+
+import argparse
+
+from minidnn.cli import subject
+from minidnn.cli.options import common
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    subject.arguments(parser)
+    parser.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="the phase (default: TRAIN)")
+    common(parser, "json")
+    subject.report(parser, "the rows")
+
+
+def run(args: argparse.Namespace) -> int:
+    from minidnn.api import show
+    from minidnn.report import summary as report
+    from minidnn.report import table
+
+    subject.check_report(args, show.Shown)
+    found = show.show(args.file, phase=args.phase, batch=args.batch, ignore_unknown=args.ignore_unknown)
+    subject.write_report(args, found)
+    if args.json:
+        table.dump(found.document)
+    else:
+        report.show(found.document, found.title)
+        subject.tell_report(args)
+    return 0

@@ -1,0 +1,82 @@
+"""The page of results, docs/results.md: each document of `--json` with its fields, made of the models themselves."""
+
+from __future__ import annotations
+
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from minidnn.results import DOCUMENTS, VERSION, Record
+from minidnn.results.words import WORDS
+
+HEAD = f"""# Results
+
+Made of `minidnn/results` by `make reference`: do not edit.
+
+Each command that prints results has `--json`. It then prints one document, with the fields `version` and `kind`. The
+version is {VERSION}. It grows when a field goes, or changes its meaning; new fields may come without that. A name means
+the same in all documents. Bytes are whole numbers and end in `_bytes`, seconds end in `_seconds`. What is not known, or
+does not apply, is null.
+
+Seconds are foreseen by a model ([costs](costs.md)) unless `origin` is `run`.
+
+In Python the same fields are attributes: `minidnn.plan("vgg16").rows[0].peak_bytes`.
+"""
+
+
+def results_page() -> str:
+    """The text of docs/results.md."""
+    parts, seen = [HEAD], set[type[Record]]()
+    for kind, model in DOCUMENTS.items():
+        parts.append(f"## {kind}\n\n{_words(model)}\n\n{_table(model)}")
+        for inner in _inner(model):
+            if inner not in seen:
+                seen.add(inner)
+                parts.append(f"### {inner.__name__}\n\n{_words(inner)}\n\n{_table(inner)}")
+    return "\n".join(parts)
+
+
+def _words(model: type[Record]) -> str:
+    return " ".join((model.__doc__ or "").split())
+
+
+def _table(model: type[Record]) -> str:
+    lines = ["| field | type | meaning |", "|---|---|---|"]
+    for name, field in model.model_fields.items():
+        if name not in ("version", "kind"):
+            lines.append(f"| `{name}` | {_type(field.annotation)} | {WORDS[name]} |")
+    return "\n".join(lines) + "\n"
+
+
+NAMED = {int: "integer", float: "number", str: "text", bool: "true or false", Any: "any", NoneType: "null"}
+
+
+def _type(kind: Any) -> str:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return " or ".join(_type(one) for one in inner)
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in inner)
+    if origin is list:
+        return f"list of {_type(inner[0])}"
+    if origin is dict:
+        return f"object of {_type(inner[1])}"
+    if isinstance(kind, type) and issubclass(kind, Record):
+        return f"[{kind.__name__}](#{kind.__name__.lower()})"
+    return NAMED[kind]
+
+
+def _inner(model: type[Record]) -> list[type[Record]]:
+    """The records in the model's fields, and in theirs, each once."""
+    found: list[type[Record]] = []
+
+    def visit(kind: Any) -> None:
+        if isinstance(kind, type) and not get_args(kind) and issubclass(kind, Record) and kind not in found:
+            found.append(kind)
+            for field in kind.model_fields.values():
+                visit(field.annotation)
+        for one in get_args(kind):
+            visit(one)
+
+    for field in model.model_fields.values():
+        visit(field.annotation)
+    return found

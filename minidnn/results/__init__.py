@@ -1,0 +1,25 @@
+"""The results: one family of records with a version. `--json` prints one of these documents, and functions of Python
+return their rows.
+
+A document says its kind and the version of this form. docs/results.md lists all of them. `words.py` has the meaning of
+each name: it is the same in all documents.
+"""
+
+from minidnn.results.budgets import Cards, Frontier, Search, Tuning
+from minidnn.results.others import Conversion, Packing, Reproduction
+from minidnn.results.policies import Comparison, Plans, SavedPlan
+from minidnn.results.record import VERSION, Document, Record
+from minidnn.results.runs import Predictions, Testing, Training
+from minidnn.results.summary import Summary
+from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, Profile
+
+__all__ = ["DOCUMENTS", "VERSION", "Document", "Record"]
+
+DOCUMENTS: dict[str, type[Document]] = {
+    str(model.model_fields["kind"].default): model
+    for model in (
+        Summary, Plans, SavedPlan, Comparison,
+        Cards, Frontier, Search, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices,
+        Training, Testing, Predictions, Conversion, Packing, Reproduction,
+    )
+}  # fmt: skip

@@ -1,0 +1,51 @@
+"""The base of all results. A record is checked and frozen; its fields are attributes, and it reads as a mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+VERSION: Literal[1] = 1  # of the documents; it grows when a field goes, or changes its meaning
+
+
+class Record(BaseModel, Mapping[str, Any]):  # type: ignore[misc]  # BaseModel iterates over pairs, a mapping over names
+    """Named values. `words.py` has the meaning of each name, which is the same in all records.
+
+    A value that is None is not known, or does not apply."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=False)
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in type(self).model_fields:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:  # type: ignore[override]
+        return iter(type(self).model_fields)
+
+    def __len__(self) -> int:
+        return len(type(self).model_fields)
+
+    def plain(self) -> dict[str, Any]:
+        """The values as JSON has them: dicts, lists, texts and numbers."""
+        return self.model_dump(mode="json")
+
+
+class Document(Record):
+    """A whole result, as `--json` prints it."""
+
+    version: Literal[1] = VERSION
+    kind: str
+
+
+class NetDocument(Document):
+    """A document about one net, on a device or on the profile of a GPU."""
+
+    net: str
+    batch: int | None = None
+    format: str
+    device: str
+    description: str | None = None
+    origin: Literal["profile", "estimated", "measured", "run"]

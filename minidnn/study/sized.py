@@ -1,0 +1,98 @@
+"""The three things that a search can make larger: the batch, the images, or the depth of a net of a family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from minidnn import zoo
+from minidnn.errors import BadInput, InvalidInput
+from minidnn.program import Program
+from minidnn.schema.message import LARGEST
+from minidnn.study.search import Make, Series
+from minidnn.study.subject import Source, Subject
+
+SIDE = 32  # pixels: most nets halve their images five times
+WIDEST = 1 << 16  # pixels a side
+
+Read = Callable[[Source], Subject]
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A net that a search makes larger.
+
+    make:   the programs of a size
+    series: the sizes to choose from
+    probes: two sizes to estimate from
+    about:  the subject at one size
+    model:  the name of the net, or of its family
+    """
+
+    make: Make
+    series: Series
+    probes: tuple[int, int]
+    about: Subject
+    model: str
+
+
+def by_batch(source: Source, read: Read, step: int | None) -> Sized:
+    about = read(source)
+    if about.asked:
+        raise InvalidInput("--max batch looks for the batch: leave out --batch")
+    step = step or 1
+    if step > LARGEST:
+        raise InvalidInput(f"--step {step}: there is no batch of more than {LARGEST}")
+    series = Series(step, step, LARGEST // step * step)
+    start = series[series.number(about.batch or 1)]
+    return Sized(lambda batch: _late(about.at_batch(batch)), series, (start, 4 * start), about, about.name)
+
+
+def by_size(source: Source, read: Read, step: int | None) -> Sized:
+    about = read(source)
+    side = next((t.shape[-1] for t in about.train.inputs if len(t.shape) == 4), None)
+    step = step or SIDE
+    if side is None:
+        raise InvalidInput(f"--max size: no input of {about.name} is a batch of images, (N, C, H, W)")
+    if step > WIDEST:
+        raise InvalidInput(f"--step {step}: no image has a side of more than {WIDEST} pixels here")
+    first = _smallest(about, range(step, max(side, step) + 1, step))
+    series = Series(first, step, WIDEST // step * step)
+    start = series[series.number(side)]
+    return Sized(lambda size: _late(about.at_images(size)), series, (start, 2 * start), about, about.name)
+
+
+def by_depth(source: Source, read: Read, step: int | None) -> Sized:
+    if not isinstance(source, str):
+        raise InvalidInput(f"--max depth takes the name of a family of nets: {', '.join(zoo.DEPTHS)}")
+    family = zoo.family(source)
+    _, first, apart = zoo.DEPTHS[family]
+    if step and step % apart:
+        raise InvalidInput(f"--step {step}: the depths of {family} are {apart} apart, so a multiple of that is needed")
+    series = Series(first, step or apart, 99_999)
+    about = read(f"{family}{first}")
+    probes = first, first + 16 * apart
+    return Sized(lambda depth: _late(read(f"{family}{depth}").programs), series, probes, about, family)
+
+
+KINDS: dict[str, Callable[[Source, Read, int | None], Sized]] = {
+    "batch": by_batch, "size": by_size, "depth": by_depth,
+}  # fmt: skip
+
+
+def _smallest(about: Subject, sides: Sequence[int]) -> int:
+    """The smallest of these sides at which the net can be made: images must not end before its layers do."""
+    for side in sides:
+        try:
+            about.at_images(side)
+        except BadInput:
+            if side == sides[-1]:
+                raise
+        else:
+            return side
+    raise AssertionError("there is a side to try")
+
+
+def _late(programs: Sequence[Program]) -> list[Program]:
+    """The programs as `arrange` makes them where early inputs do not fit: the search is for the largest size of all."""
+    return [program.late() for program in programs]
