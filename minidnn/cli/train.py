@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from minidnn.training.events import Event
 
 
+# the solver's fields among the options
+FIELDS = ("max_iter", "epochs", "test_epochs", "display_epochs", "snapshot_epochs", "snapshot_prefix")
+
+
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
     common(
@@ -33,7 +37,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     begin = parser.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
     begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name; a .caffemodel, too")
-    parser.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
+    end = parser.add_mutually_exclusive_group()
+    end.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
+    end.add_argument("--epochs", type=positive, metavar="N", help="train so many epochs instead")
+    for what, does in (("test", "test"), ("display", "log a line"), ("snapshot", "take a snapshot")):
+        told = f"{does} each N epochs, instead of as the file says in iterations"
+        parser.add_argument(f"--{what}-epochs", type=positive, metavar="N", help=told)
     parser.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
     common(parser, "json")
 
@@ -45,15 +54,14 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
 
-    fields = {"max_iter": args.max_iter, "snapshot_prefix": args.snapshot_prefix}
+    fields = {name: value for name in FIELDS if (value := getattr(args, name)) is not None}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
     chosen = given(args)
     if of_cuda(args):
         chosen["device"] = opened(args, Setting.of(chosen)).device
     with Solver(
         args.solver, batch=args.batch, resume=args.resume, weights=args.weights, ignore_unknown=args.ignore_unknown,
-        **chosen,
-        **{name: value for name, value in fields.items() if value is not None},
+        **chosen, **fields,
     ) as solver:  # fmt: skip
         for sentence in solver.session.refusals:
             say(f"minidnn: {sentence}", file=sys.stderr)

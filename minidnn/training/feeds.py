@@ -69,6 +69,11 @@ class Feeds:
         """The number of samples in an epoch of the first feed."""
         return len(self.feeds[0])
 
+    @property
+    def samples(self) -> int | None:
+        """The number of samples in an epoch; None if there are fillers alone, whose samples have no end."""
+        return None if isinstance(self.feeds[0], Filled) else len(self)
+
     def __iter__(self) -> Iterator[Feed | Filled]:
         return iter(self.feeds)
 

@@ -31,15 +31,17 @@ from minidnn.schema import SolverParameter
 from minidnn.training import snapshot, solverstate
 from minidnn.training.debug import Watch
 from minidnn.training.divergence import Diverged, diagnosed
+from minidnn.training.epochs import in_iterations, iterations_of, until
 from minidnn.training.evaluate import evaluate
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.feeds import Feeds, Samples
 from minidnn.training.interrupt import Interrupt
+from minidnn.training.keywords import SolverFields, apart
 from minidnn.training.parameters import all_zero
 from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
-from minidnn.training.solver_file import SolverFields, apart, phases, train_spec, understand
+from minidnn.training.solver_file import phases, train_spec, understand
 from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
@@ -86,7 +88,6 @@ class Solver:
         net, tests, p = understand(solver, fields, batch, dropped if ignore_unknown else None)
         if p is None:
             raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
-        self.parameters = p
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
         self.notes = [f"ignored: {field}" for field in dropped]
         self.resumed, before = self._find(resume)
@@ -98,6 +99,8 @@ class Solver:
             name: Feeds(one.graph(phase), self.seed, arrays[phase])
             for name, (one, phase) in named(net, phases(tests), tests).items()
         }
+        self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
+        self.parameters = p = in_iterations(p, self.epoch)
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
         self.notes += unobeyed((net, *tests), p, setting.device)
         self.session = Session(
@@ -163,21 +166,25 @@ class Solver:
 
     # ---- training
 
-    def solve(self, observe: Callable[[Event], object] = lambda event: None) -> Ended:
+    def solve(self, observe: Callable[[Event], object] = lambda event: None, epochs: int | None = None) -> Ended:
         """Train to max_iter, with the tests and snapshots that the parameters ask for; call `observe` on each event.
 
-        Raises Diverged, SaveError, and InvalidInput if there is no max_iter."""
-        for event in self.run():
+        epochs: train to so many epochs, counted from the first iteration, instead of to max_iter
+
+        Raises Diverged, SaveError, and InvalidInput if there is neither max_iter nor epochs."""
+        for event in self.run(epochs):
             observe(event)
         assert isinstance(event, Ended)
         return event
 
-    def run(self) -> Iterator[Event]:
+    def run(self, epochs: int | None = None) -> Iterator[Event]:
         """Like `solve`, but yields the events. Ctrl-C and SIGTERM end the run after the present step, with a
         snapshot; SIGHUP asks for one (training/interrupt.py)."""
+        if epochs is not None:
+            self.parameters = until(self.parameters, epochs, self.epoch)
         p = self.parameters
         if not p.has("max_iter"):
-            raise InvalidInput("max_iter is not given: there is no iteration to train to")
+            raise InvalidInput("neither max_iter nor epochs is given: there is no iteration to train to")
         if self.prefix and (p.snapshot or p.snapshot_after_train):
             self._check_end()
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
