@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from minidnn import sizes
+from minidnn.training.best import Best
 from minidnn.training.card import beside_arena
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.solver import Solver
@@ -44,10 +45,14 @@ class Lines:
                 yield f"Test loss: {event.loss:.6g}"
             yield from outputs("Test", event.outputs, self.solver, event.program)
         elif isinstance(event, Saved):
+            if event.best:
+                yield f"Best {event.best.output} so far: {event.best.value:.6g}"
             yield f"Snapshotting to {event.path}"
         elif isinstance(event, Ended):
             if line := beside_arena(self.solver.session.device):
                 yield f"{line} after the last step"
+            if event.best:
+                yield from summary(event.best, event.spent)
             yield "Optimization stopped early." if event.interrupted else "Optimization Done."
 
     def _step(self, event: Step) -> Iterator[str]:
@@ -78,6 +83,13 @@ def heading(event: Began, solver: Solver) -> Iterator[str]:
             if names:
                 yield f"Weights {what}: {', '.join(names)}"
     yield from event.notes
+
+
+def summary(best: Best, spent: bool) -> Iterator[str]:
+    """Lines about the best test of a run that has ended; `spent`: patience has ended it."""
+    if spent:
+        yield f"No better {best.output} in {best.misses} tests"
+    yield f"Best {best.output}: {best.value:.6g}, after iteration {best.iteration}"
 
 
 def memory(solver: Solver) -> str:

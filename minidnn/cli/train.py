@@ -13,10 +13,6 @@ if TYPE_CHECKING:
     from minidnn.training.events import Event
 
 
-# the solver's fields among the options
-FIELDS = ("max_iter", "epochs", "test_epochs", "display_epochs", "snapshot_epochs", "snapshot_prefix")
-
-
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
     common(
@@ -44,6 +40,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         told = f"{does} each N epochs, instead of as the file says in iterations"
         parser.add_argument(f"--{what}-epochs", type=positive, metavar="N", help=told)
     parser.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
+    told = "keep the best test's snapshot beside the others, by this output: accuracy, loss, highest:NAME, lowest:NAME"
+    parser.add_argument("--keep-best", metavar="OUTPUT", help=told)
+    told = "with --keep-best: end after N tests in a row that are not better"
+    parser.add_argument("--patience", type=positive, metavar="N", help=told)
     common(parser, "json")
 
 
@@ -51,10 +51,12 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.cli.progress import watching
     from minidnn.report import table
     from minidnn.training.events import Ended, Step
+    from minidnn.training.keywords import Course
     from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
 
-    fields = {name: value for name in FIELDS if (value := getattr(args, name)) is not None}
+    names = ("max_iter", "snapshot_prefix", *Course.__annotations__)
+    fields: dict[str, Any] = {name: value for name in names if (value := getattr(args, name)) is not None}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
     chosen = given(args)
     if of_cuda(args):
@@ -80,6 +82,7 @@ def run(args: argparse.Namespace) -> int:
                 elif isinstance(event, Ended):
                     ended = event.signal
                     document |= {"iterations": event.iteration, "interrupted": event.interrupted}
+                    document |= {"best": event.best.said(), "out_of_patience": event.spent} if event.best else {}
                 if args.json:  # else a long run would keep for nothing what it cannot forget
                     _note(event, document)
         arrangement = solver.session.arrangement
@@ -116,4 +119,5 @@ def _note(event: Event, document: dict[str, Any]) -> None:
         more |= {} if event.loss is None else {"test_loss": event.loss}
         document["tests"].append({"iteration": event.iteration, **more, **event.outputs})
     elif isinstance(event, Saved):
-        document["snapshots"].append({"iteration": event.iteration, "path": str(event.path)})
+        more = {"best": True} if event.best else {}
+        document["snapshots"].append({"iteration": event.iteration, "path": str(event.path), **more})

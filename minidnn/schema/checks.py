@@ -153,6 +153,8 @@ def _policy_fields(document: Document, solver: SolverParameter) -> None:
         document.error(("stepvalue",), f"expected ascending numbers, got {list(solver.stepvalue)}")
     if solver.test_interval and not solver.test_iter:
         document.error(("test_interval",), "needs test_iter, which is not given")
+    if solver.minidnn.patience and not solver.minidnn.keep_best:
+        document.error(("minidnn", "patience"), "needs keep_best, which names the output that is to get better", True)
     for field, ours in IN_EPOCHS.items():
         if solver.has(field) and solver.minidnn.has(ours):
             document.error(("minidnn", ours), f"expected {field} or minidnn's {ours}; got both", True)

@@ -36,6 +36,8 @@ class Minidnn(Message):
     test_epochs: Positive | None = field(OURS + 11, None)
     display_epochs: Positive | None = field(OURS + 12, None)
     snapshot_epochs: Positive | None = field(OURS + 13, None)
+    keep_best: str | None = field(OURS + 14, None)  # an output of a test net: training/best.py
+    patience: Positive | None = field(OURS + 15, None)  # tests that are not better, until the run ends
 
 
 # Caffe's fields that count iterations, and ours that count epochs instead: training/epochs.py

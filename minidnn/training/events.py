@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from minidnn.memory.execution.trace import Trace
+from minidnn.training.best import Best
 from minidnn.training.session import Loaded
 
 
@@ -61,6 +62,7 @@ class Saved:
 
     iteration: int
     path: Path
+    best: Best | None = None  # the test that was better than all before, if the snapshot is kept for it
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,8 @@ class Ended:
 
     iteration: int
     signal: int | None = None
+    best: Best | None = None  # the best test, with keep_best
+    spent: bool = False  # whether patience has ended it
 
     @property
     def interrupted(self) -> bool:

@@ -16,12 +16,16 @@ class Course(TypedDict, total=False):
     test_epochs:     epochs between two tests, in place of test_interval
     display_epochs:  epochs between two displayed iterations, in place of display
     snapshot_epochs: epochs between two snapshots, in place of snapshot
+    keep_best:       an output of a test net, such as accuracy: the snapshot of the best test is kept beside the others
+    patience:        end after so many tests in a row that are not better
     """
 
     epochs: int
     test_epochs: int
     display_epochs: int
     snapshot_epochs: int
+    keep_best: str
+    patience: int
 
 
 class SolverFields(Given, Course, total=False):

@@ -235,6 +235,10 @@ class Session:
         read = self.machine.read
         return {b.name: float(read(b.tensor, program)[0]) for b in self.outputs(program) if b.tensor.shape == (1,)}
 
+    def scalar_names(self, program: str) -> list[str]:
+        """The names of the outputs that `scalars` gives, in their order."""
+        return [b.name for b in self.outputs(program) if b.tensor.shape == (1,)]
+
     def objective(self, program: str) -> float:
         """The objective of the last step: the weighted sum of the losses."""
         tensor = next(t for t in self.programs[program].outputs if t.name == "objective")

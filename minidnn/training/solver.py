@@ -29,6 +29,7 @@ from minidnn.programs.build import named
 from minidnn.programs.fusion import kinds
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot, solverstate
+from minidnn.training.best import OBJECTIVE, Best, Goal
 from minidnn.training.debug import Watch
 from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.epochs import in_iterations, iterations_of, until
@@ -112,8 +113,10 @@ class Solver:
             self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
         self.iteration = 0
         self.position = 0  # training samples consumed
+        self.best: Best | None = None  # the best test so far, with keep_best
         self.loaded: Loaded | None = None
         try:
+            self._goal = self._goal_of(p.minidnn.keep_best)
             if before:
                 self._restore(before)
             elif weights is not None:
@@ -185,14 +188,14 @@ class Solver:
         p = self.parameters
         if not p.has("max_iter"):
             raise InvalidInput("neither max_iter nor epochs is given: there is no iteration to train to")
-        if self.prefix and (p.snapshot or p.snapshot_after_train):
+        if self.prefix and (p.snapshot or p.snapshot_after_train or self._goal):
             self._check_end()
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
         with self._interrupt.watched():
             while self.iteration < p.max_iter and not self._interrupt.asked:
                 if self._test_is_due():
                     yield from self._tested()
-                if self._interrupt.asked:
+                if self._interrupt.asked or self._spent:
                     break
                 try:
                     yield self._iterate_quietly()
@@ -211,19 +214,25 @@ class Solver:
             self.machine.settle()
             if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
                 yield self.save()
-            if not self._interrupt.asked:
+            if not (self._interrupt.asked or self._spent):
                 yield from self._tested()
-        yield Ended(self.iteration, self._interrupt.number)
+        yield Ended(self.iteration, self._interrupt.number, self.best, self._spent)
 
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""
         suffix = solverstate.SUFFIX if self._caffes else snapshot.SUFFIX
-        snapshot.check_writable(self.prefix, self.parameters.max_iter, self._now().nbytes, suffix)
+        last = self.parameters.max_iter
+        snapshot.check_writable(self.prefix, last, self._now().nbytes, suffix, self._goal is not None)
 
     @property
     def _caffes(self) -> bool:
         """Whether snapshots are Caffe's own files."""
         return self.parameters.snapshot_format == "BINARYPROTO"
+
+    @property
+    def _model(self) -> solverstate.Model | None:
+        """What Caffe's own snapshots say besides values; None for a safetensors file."""
+        return solverstate.Model(self.net.parameter, self.session.params.layout) if self._caffes else None
 
     def _tested(self) -> Iterator[Tested | Saved]:
         for net in range(len(self.feeds) - 1):
@@ -237,6 +246,13 @@ class Solver:
             if tested is None:
                 return
             yield tested
+            if self._goal and self._goal.program == tested.program:
+                judged = tested
+        if self._goal:
+            before, self.best = self.best, self._goal.after(self.best, judged)
+            if self.best != before and self.best.iteration == self.iteration:
+                path = snapshot.save(self.prefix, self._now(), self._model, best=True)
+                yield Saved(self.iteration, path, self.best)
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
         """Train n iterations without tests and snapshots; return the last one's event. Raises Diverged.
@@ -316,8 +332,7 @@ class Solver:
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
-        model = solverstate.Model(self.net.parameter, self.session.params.layout) if self._caffes else None
-        path = snapshot.save(prefix, self._now(), model)
+        path = snapshot.save(prefix, self._now(), self._model)
         self._saved = self.iteration
         return Saved(self.iteration, path)
 
@@ -325,7 +340,8 @@ class Solver:
         """What a snapshot of this iteration holds. To read its weights raises Diverged if one is not finite."""
         weights = {name: self._finite(name, values) for name, values in self.session.weight_rows().items()}
         state = self.session.state_rows()
-        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts())
+        best = self.best.said() if self.best else None
+        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts(), best)
 
     def _finite(self, key: str, values: Rows) -> Rows:
         """These rows; the last update may have spoiled them, and no loss has shown that yet."""
@@ -369,6 +385,23 @@ class Solver:
         due = p.test_interval and i % p.test_interval == 0 and (i or p.test_initialization)
         return bool(due) and "TEST" in self.feeds
 
+    @property
+    def _spent(self) -> bool:
+        """Whether so many tests were not better that the run ends (`patience`)."""
+        patience = self.parameters.minidnn.patience
+        return bool(self._goal and self.best and patience and self.best.misses >= patience)
+
+    def _goal_of(self, output: str | None) -> Goal | None:
+        """What `keep_best` asks for. Raises InvalidInput if it cannot be had."""
+        if output is None:
+            return None
+        if not self.prefix:
+            raise InvalidInput("keep_best needs a snapshot_prefix, beside which the best snapshot is kept")
+        programs = [name for name in self.feeds if name != "TRAIN"]
+        more = [OBJECTIVE] if self.parameters.test_compute_loss else []
+        outputs = {name: [*self.session.scalar_names(name), *more] for name in programs}
+        return Goal.of(output, self.session.graphs, outputs)
+
     # ---- going on from a snapshot
 
     def _find(self, resume: str | Path | None) -> tuple[Path | None, snapshot.Snapshot | None]:
@@ -398,10 +431,20 @@ class Solver:
         if self.position != self.iteration * taken:
             what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
             self.notes.append(f"{taken} samples an iteration, but {what}")
+        if before.best is not None:
+            self._restore_best(Best.of(before.best))
         for name, now in self._facts().items():
             then = before.facts.get(name, now)
             if then != now:
                 self.notes.append(f"{name}: {now}, but the snapshot's run had {then}: last bits may differ")
+
+    def _restore_best(self, then: Best) -> None:
+        """Go on with the best test of the snapshot's run. Adds a note if this run looks at something else."""
+        if self._goal and (self._goal.output, self._goal.way) == (then.output, then.way):
+            self.best = then
+            return
+        what = f"the {self._goal.way} {self._goal.output} is kept from here on" if self._goal else "none is kept now"
+        self.notes.append(f"the snapshot's run kept the {then.way} {then.output}, {then.value:.6g}; {what}")
 
     def _facts(self) -> dict[str, object]:
         """The facts that the last bits of the numbers depend on. The policy and the budget are not among them: under
