@@ -44,6 +44,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep-best", metavar="OUTPUT", help=told)
     told = "with --keep-best: end after N tests in a row that are not better"
     parser.add_argument("--patience", type=positive, metavar="N", help=told)
+    told = "write each step and test as it comes: FILE.jsonl has JSON lines, FILE.csv rows; may be given twice"
+    parser.add_argument("--log", action="append", metavar="FILE", help=told)
+    parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard's event files to this folder")
     common(parser, "json")
 
 

@@ -156,7 +156,7 @@ def _policy_fields(document: Document, solver: SolverParameter) -> None:
     if solver.minidnn.patience and not solver.minidnn.keep_best:
         document.error(("minidnn", "patience"), "needs keep_best, which names the output that is to get better", True)
     for field, ours in IN_EPOCHS.items():
-        if solver.has(field) and solver.minidnn.has(ours):
+        if solver.has(field) and getattr(solver.minidnn, ours):
             document.error(("minidnn", ours), f"expected {field} or minidnn's {ours}; got both", True)
 
 

@@ -38,6 +38,8 @@ class Minidnn(Message):
     snapshot_epochs: Positive | None = field(OURS + 13, None)
     keep_best: str | None = field(OURS + 14, None)  # an output of a test net: training/best.py
     patience: Positive | None = field(OURS + 15, None)  # tests that are not better, until the run ends
+    log: Repeated[str] = field(OURS + 16, ())  # files of JSON lines or CSV: training/logs
+    tensorboard: str | None = field(OURS + 17, None)  # a folder
 
 
 # Caffe's fields that count iterations, and ours that count epochs instead: training/epochs.py

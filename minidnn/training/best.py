@@ -22,7 +22,7 @@ _KINDS = {"output": str, "way": str, "value": float, "iteration": int, "tested":
 
 @dataclass(frozen=True)
 class Best:
-    """The best test so far, and what has come since."""
+    """The best test so far, and the number of tests since."""
 
     output: str
     way: str  # HIGHEST or LOWEST: which value is the best

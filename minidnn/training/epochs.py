@@ -1,7 +1,7 @@
 """Epochs: a run's fields that count them become the ones that count iterations, once, before the first iteration.
 
-An epoch is as many iterations as show each sample of TRAIN once or more: the number of samples, divided by the samples
-of an iteration (batch times iter_size), and rounded up.
+An epoch is as many iterations as show each sample of TRAIN once or more. That is the number of samples, divided by
+those of an iteration (batch times iter_size), and rounded up.
 """
 
 from __future__ import annotations

@@ -8,7 +8,6 @@ from time import perf_counter
 
 import numpy as np
 
-from minidnn.programs.updates import OBJECTIVE
 from minidnn.training.divergence import Diverged, culprit
 from minidnn.training.events import Tested
 from minidnn.training.feeds import Feeds
@@ -32,7 +31,7 @@ def evaluate(
 
     Raises Diverged if an output is not finite."""
     began, images, sums, loss = perf_counter(), 0, dict[str, float](), 0.0
-    told = any(t.name == OBJECTIVE.name for t in session.programs[program].outputs)
+    told = session.tells_objective(program)
     batches = batches or -(-len(feeds) // feeds.batch)
     for k in range(batches):
         images += feeds.write(session.machine, session.programs[program], k * feeds.batch)

@@ -18,6 +18,8 @@ class Course(TypedDict, total=False):
     snapshot_epochs: epochs between two snapshots, in place of snapshot
     keep_best:       an output of a test net, such as accuracy: the snapshot of the best test is kept beside the others
     patience:        end after so many tests in a row that are not better
+    log:             files that `run` and `solve` write as they go: FILE.jsonl, FILE.csv
+    tensorboard:     a folder for TensorBoard's event files
     """
 
     epochs: int
@@ -26,6 +28,8 @@ class Course(TypedDict, total=False):
     snapshot_epochs: int
     keep_best: str
     patience: int
+    log: str | Sequence[str]
+    tensorboard: str
 
 
 class SolverFields(Given, Course, total=False):
@@ -85,9 +89,10 @@ def apart(keywords: Mapping[str, Any]) -> tuple[Given, dict[str, Any]]:
 def overruled(data: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """A solver's data with these fields in place of its own. Those of `Course` go into its `minidnn`.
 
-    What counts iterations takes the place of what counts epochs, and the other way round: max_iter that of epochs."""
-    ours = {name: value for name, value in fields.items() if name in Course.__annotations__}
-    result = {**data, **{name: value for name, value in fields.items() if name not in ours}}
+    None says nothing. A field that counts iterations takes the place of the one that counts epochs, and the other way
+    round: max_iter that of epochs."""
+    ours = {name: value for name, value in fields.items() if name in Course.__annotations__ and value is not None}
+    result = {**data, **{name: value for name, value in fields.items() if name not in Course.__annotations__}}
     own = result.get("minidnn", {})
     if not isinstance(own, Mapping):
         return result  # the schema says what is wrong with it

@@ -27,7 +27,7 @@ from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last, named
-from minidnn.programs.updates import SCALE, TrainSpec
+from minidnn.programs.updates import OBJECTIVE, SCALE, TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
@@ -238,6 +238,10 @@ class Session:
     def scalar_names(self, program: str) -> list[str]:
         """The names of the outputs that `scalars` gives, in their order."""
         return [b.name for b in self.outputs(program) if b.tensor.shape == (1,)]
+
+    def tells_objective(self, program: str) -> bool:
+        """Whether the program computes its objective: as TRAIN does; others with `test_loss`, if they have a loss."""
+        return any(t.name == OBJECTIVE.name for t in self.programs[program].outputs)
 
     def objective(self, program: str) -> float:
         """The objective of the last step: the weighted sum of the losses."""

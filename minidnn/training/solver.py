@@ -6,10 +6,11 @@ computed from the seed and a count. So a run continued from a snapshot ends with
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,8 @@ from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.feeds import Feeds, Samples
 from minidnn.training.interrupt import Interrupt
 from minidnn.training.keywords import SolverFields, apart
+from minidnn.training.logs.logs import LogError, Logs
+from minidnn.training.logs.record import columns
 from minidnn.training.parameters import all_zero
 from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
@@ -117,6 +120,7 @@ class Solver:
         self.loaded: Loaded | None = None
         try:
             self._goal = self._goal_of(p.minidnn.keep_best)
+            self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, columns(self.session), self.epoch)
             if before:
                 self._restore(before)
             elif weights is not None:
@@ -190,6 +194,21 @@ class Solver:
             raise InvalidInput("neither max_iter nor epochs is given: there is no iteration to train to")
         if self.prefix and (p.snapshot or p.snapshot_after_train or self._goal):
             self._check_end()
+        with self._logs.opened(self.iteration) as log, contextlib.closing(self._events()) as events:
+            for event in events:
+                try:
+                    log(event)
+                except LogError:  # as where output cannot be written: keep the trained weights, and end
+                    yield event
+                    self.machine.settle()
+                    if self.unsaved:
+                        yield self.save()
+                    raise
+                yield event
+
+    def _events(self) -> Generator[Event, None, None]:
+        """The events of `run`, as they come."""
+        p = self.parameters
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
         with self._interrupt.watched():
             while self.iteration < p.max_iter and not self._interrupt.asked:
@@ -397,10 +416,10 @@ class Solver:
             return None
         if not self.prefix:
             raise InvalidInput("keep_best needs a snapshot_prefix, beside which the best snapshot is kept")
-        programs = [name for name in self.feeds if name != "TRAIN"]
-        more = [OBJECTIVE] if self.parameters.test_compute_loss else []
-        outputs = {name: [*self.session.scalar_names(name), *more] for name in programs}
-        return Goal.of(output, self.session.graphs, outputs)
+        session, programs = self.session, [name for name in self.feeds if name != "TRAIN"]
+        more = {name: [OBJECTIVE] if session.tells_objective(name) else [] for name in programs}
+        outputs = {name: [*session.scalar_names(name), *more[name]] for name in programs}
+        return Goal.of(output, session.graphs, outputs)
 
     # ---- going on from a snapshot
 

@@ -1,0 +1,83 @@
+"""Logs of lines: a JSON document a line for each event, or CSV, a row for each step and each test."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from minidnn.training.logs.appended import Appended, whole_lines
+from minidnn.training.logs.record import scalars
+
+
+class JsonLines:
+    """A JSON document a line, in ASCII, for each event."""
+
+    begin = b'{"event": "begin", '
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        pass
+
+    def of(self, record: dict[str, Any]) -> bytes:
+        return json.dumps(record).encode() + b"\n"
+
+
+class Csv:
+    """CSV with a head: a row for each step and each test. A step's row leaves the columns of tests empty, and the
+    other way round."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        """`columns`: the names of all curves."""
+        self._columns = ["event", "iteration", "epoch", *columns]
+        self.begin = self._row(self._columns)
+
+    def of(self, record: dict[str, Any]) -> bytes:
+        return self._row([record.get(name, "") for name in self._columns]) if scalars(record) else b""
+
+    def _row(self, values: Sequence[Any]) -> bytes:
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerow(values)
+        return text.getvalue().encode()
+
+
+FORMS: dict[str, type[JsonLines] | type[Csv]] = {".jsonl": JsonLines, ".csv": Csv}
+
+
+class LineLog:
+    """A file of such lines, by its suffix. A run that begins at iteration 0 begins the file anew; one that goes on
+    appends to it, after the last whole line."""
+
+    def __init__(self, path: Path, columns: Sequence[str], goes_on: bool) -> None:
+        """Raises OSError."""
+        self._form: JsonLines | Csv = FORMS[path.suffix](columns)
+        kept = whole_lines(path) if goes_on and path.exists() else 0
+        self._file = Appended(path, kept)
+        if not kept and isinstance(self._form, Csv):
+            self._file.write(self._form.begin)
+
+    def __call__(self, record: dict[str, Any]) -> None:
+        """Write the record. Raises OSError."""
+        self._file.write(self._form.of(record))
+
+    def close(self) -> None:
+        self._file.close()
+
+
+def problem(path: Path, columns: Sequence[str]) -> str | None:
+    """Why this file cannot be the log of a run with these curves; None if it can. A file that is there already must
+    be a log, since a run replaces no other file. Raises OSError."""
+    if not path.exists():
+        return None
+    if not path.is_file():
+        return "is no file of bytes, to which lines can be added"
+    begin = FORMS[path.suffix](columns).begin
+    with open(path, "rb") as file:
+        found = file.read(len(begin))
+    if found in (b"", begin):
+        return None
+    if path.suffix == ".csv" and found.startswith(b"event,iteration,epoch,"):
+        return f"has other columns than this run, which has {', '.join(columns)}; name another file"
+    return "is there already, and is no log of a run; name another file"
