@@ -105,6 +105,7 @@ class Solver:
         }
         self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
         self.parameters = p = in_iterations(p, self.epoch)
+        self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch)
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
         self.notes += unobeyed((net, *tests), p, setting.device)
         self.session = Session(
@@ -120,7 +121,6 @@ class Solver:
         self.loaded: Loaded | None = None
         try:
             self._goal = self._goal_of(p.minidnn.keep_best)
-            self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, columns(self.session), self.epoch)
             if before:
                 self._restore(before)
             elif weights is not None:
@@ -194,7 +194,8 @@ class Solver:
             raise InvalidInput("neither max_iter nor epochs is given: there is no iteration to train to")
         if self.prefix and (p.snapshot or p.snapshot_after_train or self._goal):
             self._check_end()
-        with self._logs.opened(self.iteration) as log, contextlib.closing(self._events()) as events:
+        logged = self._logs.opened(self.iteration, columns(self.session))
+        with logged as log, contextlib.closing(self._events()) as events:
             for event in events:
                 try:
                     log(event)

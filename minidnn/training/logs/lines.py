@@ -5,10 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+from minidnn.errors import InvalidInput
+from minidnn.files.replace import unwritable
 from minidnn.training.logs.appended import Appended, whole_lines
 from minidnn.training.logs.record import scalars
 
@@ -16,12 +18,13 @@ from minidnn.training.logs.record import scalars
 class JsonLines:
     """A JSON document a line, in ASCII, for each event."""
 
-    begin = b'{"event": "begin", '
+    begin: ClassVar[bytes] = b'{"event": "begin", '  # what each such file begins with
+    head = b""
 
     def __init__(self, columns: Sequence[str]) -> None:
-        pass
+        """`columns`: the names of all curves."""
 
-    def of(self, record: dict[str, Any]) -> bytes:
+    def of(self, record: Mapping[str, Any]) -> bytes:
         return json.dumps(record).encode() + b"\n"
 
 
@@ -29,12 +32,13 @@ class Csv:
     """CSV with a head: a row for each step and each test. A step's row leaves the columns of tests empty, and the
     other way round."""
 
-    def __init__(self, columns: Sequence[str]) -> None:
-        """`columns`: the names of all curves."""
-        self._columns = ["event", "iteration", "epoch", *columns]
-        self.begin = self._row(self._columns)
+    begin: ClassVar[bytes] = b"event,iteration,epoch,"
 
-    def of(self, record: dict[str, Any]) -> bytes:
+    def __init__(self, columns: Sequence[str]) -> None:
+        self._columns = ["event", "iteration", "epoch", *columns]
+        self.head = self._row(self._columns)
+
+    def of(self, record: Mapping[str, Any]) -> bytes:
         return self._row([record.get(name, "") for name in self._columns]) if scalars(record) else b""
 
     def _row(self, values: Sequence[Any]) -> bytes:
@@ -51,14 +55,18 @@ class LineLog:
     appends to it, after the last whole line."""
 
     def __init__(self, path: Path, columns: Sequence[str], goes_on: bool) -> None:
-        """Raises OSError."""
+        """Raises OSError, and InvalidInput if the run goes on and has other curves than the file."""
         self._form: JsonLines | Csv = FORMS[path.suffix](columns)
+        head = self._form.head
         kept = whole_lines(path) if goes_on and path.exists() else 0
+        if kept and _first(path, len(head)) != head:
+            what = f"has other columns than this run, which has {', '.join(columns)}; name another file"
+            raise InvalidInput(f"log {path}: {what}")
         self._file = Appended(path, kept)
-        if not kept and isinstance(self._form, Csv):
-            self._file.write(self._form.begin)
+        if not kept:
+            self._file.write(head)
 
-    def __call__(self, record: dict[str, Any]) -> None:
+    def __call__(self, record: Mapping[str, Any]) -> None:
         """Write the record. Raises OSError."""
         self._file.write(self._form.of(record))
 
@@ -66,18 +74,22 @@ class LineLog:
         self._file.close()
 
 
-def problem(path: Path, columns: Sequence[str]) -> str | None:
-    """Why this file cannot be the log of a run with these curves; None if it can. A file that is there already must
-    be a log, since a run replaces no other file. Raises OSError."""
+def problem(path: Path) -> str | None:
+    """Why this file cannot be a log of lines; None if it can. A file that is there already must be a log, since a run
+    replaces no other file. Raises OSError."""
+    if why := unwritable(path, *FORMS):
+        return why
     if not path.exists():
         return None
     if not path.is_file():
         return "is no file of bytes, to which lines can be added"
-    begin = FORMS[path.suffix](columns).begin
-    with open(path, "rb") as file:
-        found = file.read(len(begin))
-    if found in (b"", begin):
+    begin = FORMS[path.suffix].begin
+    if _first(path, len(begin)) in (b"", begin):
         return None
-    if path.suffix == ".csv" and found.startswith(b"event,iteration,epoch,"):
-        return f"has other columns than this run, which has {', '.join(columns)}; name another file"
     return "is there already, and is no log of a run; name another file"
+
+
+def _first(path: Path, size: int) -> bytes:
+    """The first bytes of a file, as many as it has of so many. Raises OSError."""
+    with open(path, "rb") as file:
+        return file.read(size)

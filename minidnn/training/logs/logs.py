@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from minidnn.errors import Failed, InvalidInput
-from minidnn.files.replace import unwritable
 from minidnn.training.events import Event
 from minidnn.training.logs import lines, tensorboard
 from minidnn.training.logs.lines import LineLog
@@ -22,21 +21,20 @@ class LogError(Failed, OSError):
 class Logs:
     """The logs of one net's runs. `opened` opens them for a run."""
 
-    def __init__(
-        self, files: Sequence[str], folder: str | None, columns: Sequence[str], epoch: int | None
-    ) -> None:  # fmt: skip
-        """files:   of lines; the suffix says what lines: .jsonl or .csv
-        folder:  of TensorBoard's event files; None: none
-        columns: the names of all curves
-        epoch:   the iterations of an epoch; None: there are none
+    def __init__(self, files: Sequence[str], folder: str | None, epoch: int | None) -> None:
+        """Nothing is written yet.
+
+        files:  of lines; the suffix says what lines: .jsonl or .csv
+        folder: of TensorBoard's event files; None: none
+        epoch:  the iterations of an epoch; None: there are none
 
         Raises InvalidInput for a file that cannot be written, or that is there and is no such log."""
         self._files = tuple(dict.fromkeys(map(Path, files)))
         self._folder = None if folder is None else Path(folder)
-        self._columns, self._epoch = tuple(columns), epoch
+        self._epoch = epoch
         for path in self._files:
             try:
-                why = unwritable(path, *lines.FORMS) or lines.problem(path, columns)
+                why = lines.problem(path)
             except OSError as error:
                 why = error.strerror or str(error)
             if why:
@@ -45,9 +43,13 @@ class Logs:
             raise InvalidInput(f"tensorboard {self._folder}: {why}")
 
     @contextmanager
-    def opened(self, iteration: int) -> Iterator[Callable[[Event], None]]:
-        """A function that writes an event to all logs, of a run that begins at this iteration. It raises LogError, and
-        so does this."""
+    def opened(self, iteration: int, columns: Sequence[str]) -> Iterator[Callable[[Event], None]]:
+        """A function that writes an event to all logs of a run.
+
+        iteration: where the run begins
+        columns:   the names of all its curves
+
+        Raises LogError, as the function does, and InvalidInput for a file of a run with other curves."""
         opened: list[tuple[Path, LineLog | EventFile]] = []
 
         def write(event: Event) -> None:
@@ -59,7 +61,7 @@ class Logs:
         try:
             for path in self._files:
                 with _told(path):
-                    opened.append((path, LineLog(path, self._columns, goes_on=iteration > 0)))
+                    opened.append((path, LineLog(path, columns, goes_on=iteration > 0)))
             if self._folder is not None:
                 with _told(self._folder):
                     opened.append((self._folder, EventFile(self._folder, iteration)))

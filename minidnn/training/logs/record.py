@@ -51,7 +51,7 @@ def _named(where: str, outputs: Mapping[str, float]) -> dict[str, float | None]:
     return {f"{where}/{name}": value if math.isfinite(value) else None for name, value in outputs.items()}
 
 
-def scalars(found: dict[str, Any]) -> dict[str, float]:
+def scalars(found: Mapping[str, Any]) -> dict[str, float]:
     """The numbers of a step's or a test's record that make a curve; none of any other record."""
     return {name: value for name, value in found.items() if (name in STEP or "/" in name) and value is not None}
 

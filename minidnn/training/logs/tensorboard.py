@@ -12,7 +12,7 @@ import os
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ class EventFile:
         self._write(0, sized(_FILE_VERSION, _VERSION))
         self._write(iteration, sized(_SESSION_LOG, varint(_STATUS << 3 | VARINT) + varint(_START)))
 
-    def __call__(self, record: dict[str, Any]) -> None:
+    def __call__(self, record: Mapping[str, Any]) -> None:
         """Write the record's curves, if it has any. Raises OSError."""
         if found := scalars(record):
             summary = b"".join(sized(_VALUE, _value(name, value)) for name, value in found.items())

@@ -89,9 +89,13 @@ def test_no_other_file_is_replaced(tmp_path):
         with pytest.raises(InvalidInput, match=rf"log .*{name}: is there already, and is no log of a run"):
             solver(tmp_path, log=str(tmp_path / name))
         assert (tmp_path / name).read_text() == "a,b\n1,2\n"
-    (tmp_path / "old.csv").write_text("event,iteration,epoch,loss\n")
-    with pytest.raises(InvalidInput, match="has other columns than this run, which has loss, smoothed_loss, rate"):
-        solver(tmp_path, log=str(tmp_path / "old.csv"))
+    other = tmp_path / "other.csv"
+    other.write_text("event,iteration,epoch,loss\n")
+    with solver(tmp_path, log=str(other)) as run:
+        run.step(1)
+        with pytest.raises(InvalidInput, match="has other columns than this run, which has loss, smoothed_loss, rate"):
+            run.solve()
+    assert other.read_text() == "event,iteration,epoch,loss\n"
 
 
 @pytest.mark.parametrize(
