@@ -18,11 +18,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
     )
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
+    parser.add_argument(
+        "--confusion", action="store_true", help="show which classes are taken for which, and each one's accuracy"
+    )
     common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.report import table
+    from minidnn.report import confusion, table
     from minidnn.training.evaluate import evaluate
     from minidnn.training.feeds import Feeds
     from minidnn.training.session import Session
@@ -39,11 +42,18 @@ def run(args: argparse.Namespace) -> int:
             feeds = Feeds(graph)
             try:
                 batches = args.iterations or (own[i] if own else None)
-                results.append(evaluate(session, feeds, batches, program=program))
+                results.append(evaluate(session, feeds, batches, program=program, confusion=args.confusion))
             finally:
                 feeds.close()
+        found = [r for r in results if r]
         rows: list[dict[str, Any]] = [
-            {"outputs": dict(r.outputs), "images": r.images, "seconds": r.seconds} for r in results if r
+            {
+                "outputs": dict(r.outputs),
+                "images": r.images,
+                "seconds": r.seconds,
+                **({"confusion": confusion.as_document(r.confusion)} if r.confusion else {}),
+            }
+            for r in found
         ]
         document = {
             **rows[0],
@@ -56,10 +66,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         table.dump(document)
     else:
-        for i, row in enumerate(rows):
-            if len(rows) > 1:
+        for i, result in enumerate(found):
+            if len(found) > 1:
                 say(f"Test net #{i}")
-            for name, value in row["outputs"].items():
+            for name, value in result.outputs.items():
                 say(f"{name} = {value:.6g}")
-            say(f"{row['images']} images in {row['seconds']:.3g} s")
+            say(f"{result.images} images in {result.seconds:.3g} s")
+            if result.confusion:
+                confusion.show(result.confusion)
     return 0

@@ -95,6 +95,8 @@ def run(args: argparse.Namespace) -> int:
             "description": solver.session.device.description,
             "format": solver.session.setting.format,
             "seed": solver.seed,
+            "resumed": solver.resumed and str(solver.resumed),
+            "weights": solver.loaded and solver.loaded.said(),
             "refused": solver.session.refusals,
             "peak_bytes": arrangement.arena,
             "host_bytes": arrangement.off_device,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from minidnn.memory.execution.trace import Trace
 from minidnn.training.best import Best
+from minidnn.training.confusion import Confusion
 from minidnn.training.session import Loaded
 
 
@@ -49,6 +50,7 @@ class Tested:
     seconds: float
     program: str = "TEST"  # the net's program; of a second test net it is TEST1
     loss: float | None = None  # the mean objective, with test_compute_loss
+    confusion: Confusion | None = None  # which classes were taken for which, if it was asked for
 
     @property
     def number(self) -> int:

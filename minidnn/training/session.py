@@ -46,6 +46,10 @@ class Loaded:
     missing: tuple[str, ...]  # in the net but not in the file: these keep the values that they had
     unused: tuple[str, ...]  # in the file but not in the net
 
+    def said(self) -> dict[str, list[str]]:
+        """The names as plain data."""
+        return {"taken": list(self.taken), "missing": list(self.missing), "unused": list(self.unused)}
+
 
 class Session:
     """A net on a device, ready to run: `params` has its live parameters, `forward` runs it on samples.
@@ -196,7 +200,8 @@ class Session:
         for key, values in given.items():
             if problem := _unfit(values, self.params.tensors[names[key]]):
                 layer, blob = key.rsplit("/", 1)
-                raise WeightsError(f"layer {layer}: its {blob} {problem}")
+                hint = "" if complete else "; to train the layer anew, give it another name"
+                raise WeightsError(f"layer {layer}: its {blob} {problem}{hint}")
             first = chosen.setdefault(names[key], key)
             if first != key and not rows.equal(values, given[first]):
                 raise WeightsError(f"{first} and {key} are one parameter, but are given with different values")

@@ -333,18 +333,23 @@ class Solver:
             every = (p for n in self.session.graphs["TRAIN"].layers for p in n.parameters)
             self._between = all(p.learnable or p.constant for p in every)
 
-    def test(self, batches: int | None = None, net: int = 0) -> Tested | None:
+    def test(self, batches: int | None = None, net: int = 0, confusion: bool = False) -> Tested | None:
         """Run a TEST net over its data from the first sample on; None if Ctrl-C interrupts it. Raises Diverged.
 
         batches: how many; None: test_iter of the solver file, or else enough to show every sample
-        net:     the net's number among the test nets"""
+        net:     the net's number among the test nets
+        confusion: count which classes are taken for which, too (training/confusion.py)"""
         name = f"TEST{net or ''}"
         if "TEST" not in self.feeds:
             raise InvalidInput("there is nothing to test with: the solver has neither test_iter nor test_data")
         if name not in self.feeds:
             raise InvalidInput(f"there is no test net {net}, only {len(self.feeds) - 1} of them, from 0 on")
         batches = batches or (self._test_iter[net] if self._test_iter else None)
-        return evaluate(self.session, self.feeds[name], batches, self.iteration, lambda: self._interrupt.asked, name)
+
+        def stopped() -> bool:
+            return self._interrupt.asked
+
+        return evaluate(self.session, self.feeds[name], batches, self.iteration, stopped, name, confusion)
 
     def save(self, prefix: str | Path | None = None) -> Saved:
         """Write a snapshot. Raises SaveError if that fails, and Diverged if a weight is not finite. Earlier snapshots

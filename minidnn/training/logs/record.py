@@ -40,7 +40,8 @@ def _values(event: Event) -> dict[str, Any]:
         return {"path": str(event.path), "best": event.best is not None}
     if isinstance(event, Began):
         resumed = None if event.resumed is None else str(event.resumed)
-        return {"max_iter": event.max_iter, "seed": event.seed, "resumed": resumed, "notes": list(event.notes)}
+        about = {"resumed": resumed, "weights": event.weights and event.weights.said(), "notes": list(event.notes)}
+        return {"max_iter": event.max_iter, "seed": event.seed, **about}
     assert isinstance(event, Ended)
     best = None if event.best is None else event.best.said()
     return {"signal": event.signal, "out_of_patience": event.spent, "best": best}
