@@ -88,9 +88,8 @@ DEEPER = "{name: first, type: InnerProduct, bottom: x, top: h, inner_product_par
 )
 def test_weights_that_do_not_match_are_named(case, capsys, weights, unused):
     """The last layer is to learn other classes, so it gets another name; with the old one it is refused."""
-    net = NET.replace(
-        "- {name: ip, type: InnerProduct, bottom: x", f"- {DEEPER}\n- {{name: ip, type: InnerProduct, bottom: h"
-    )
+    last = "{name: ip, type: InnerProduct, bottom: "
+    net = NET.replace(f"- {last}x", f"- {DEEPER}\n- {last}h")
     (case / "net.yaml").write_text(net)
     said(capsys, "train", "solver.yaml", "--epochs", "1")
     assert main(["convert", "run_iter_4.safetensors", "w.caffemodel", "--net", "net.yaml"]) == 0
@@ -101,9 +100,8 @@ def test_weights_that_do_not_match_are_named(case, capsys, weights, unused):
     assert "is given with (3, 4); to train the layer anew, give it another name" in capsys.readouterr().err
 
     (case / "net.yaml").write_text(net.replace("num_output: 3", "num_output: 5").replace("name: ip,", "name: other,"))
-    loaded = said(capsys, "train", "solver.yaml", "--epochs", "1", "--weights", weights, "--log", "run.jsonl")[
-        "weights"
-    ]
+    options = ["--epochs", "1", "--weights", weights, "--log", "run.jsonl"]
+    loaded = said(capsys, "train", "solver.yaml", *options)["weights"]
     assert loaded["missing"] == ["other/b", "other/w"] and loaded["unused"] == unused and len(loaded["taken"]) == 2
     assert json.loads((case / "run.jsonl").read_text().splitlines()[0])["weights"] == loaded
 
@@ -118,7 +116,7 @@ def test_weights_that_do_not_match_are_named(case, capsys, weights, unused):
         (["--patience", "3"], "minidnn.patience: needs keep_best"),
         (
             ["--test-epochs", "1", "--keep-best", "acuracy"],
-            "no test net has an output 'acuracy' (did you mean 'accuracy'?)",
+            "output 'acuracy' (did you mean 'accuracy'?)",
         ),
     ],
 )

@@ -16,8 +16,8 @@ class Appended:
         """Keep so many bytes of the file that is there, and write after them. `new`: there must be none.
 
         Raises OSError, FileExistsError among others."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if new else 0)
-        self._file = os.fdopen(os.open(path, flags, 0o666), "r+b", buffering=0)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | (os.O_EXCL if new else 0)
+        self._file = os.fdopen(os.open(path, flags, 0o666), "wb", buffering=0)
         self._cut(keep)
 
     def write(self, record: bytes) -> None:

@@ -34,14 +34,15 @@ def _values(event: Event) -> dict[str, Any]:
         return {**dict(zip(STEP, told, strict=True)), **_named("train", event.outputs)}
     if isinstance(event, Tested):
         objective = {} if event.loss is None else {OBJECTIVE: event.loss}
-        about = {"images": event.images, "seconds": event.seconds}
-        return {**_named(event.program.lower(), {**event.outputs, **objective}), **about}
+        named = _named(event.program.lower(), {**event.outputs, **objective})
+        return {**named, "images": event.images, "seconds": event.seconds}
     if isinstance(event, Saved):
         return {"path": str(event.path), "best": event.best is not None}
     if isinstance(event, Began):
         resumed = None if event.resumed is None else str(event.resumed)
-        about = {"resumed": resumed, "weights": event.weights and event.weights.said(), "notes": list(event.notes)}
-        return {"max_iter": event.max_iter, "seed": event.seed, **about}
+        weights = event.weights and event.weights.said()
+        about = {"max_iter": event.max_iter, "seed": event.seed}
+        return {**about, "resumed": resumed, "weights": weights, "notes": list(event.notes)}
     assert isinstance(event, Ended)
     best = None if event.best is None else event.best.said()
     return {"signal": event.signal, "out_of_patience": event.spent, "best": best}

@@ -1,8 +1,8 @@
 """Event files of TensorBoard: a TFRecord for each step and each test, which holds a protobuf message `Event`.
 
-The formats: github.com/tensorflow/tensorflow, `core/lib/io/record_writer.h`, `core/util/event.proto` and
-`core/framework/summary.proto`. A record is its length in 8 bytes, the masked CRC-32C of these, its bytes, and their
-masked CRC-32C. Where a run goes on, TensorBoard drops the points from that iteration on that it has read before.
+The formats are TensorFlow's: of its record writer, and of its messages Event, Summary and SessionLog. A record is its
+length in 8 bytes, the masked CRC-32C of these, its bytes, and their masked CRC-32C. Where a run goes on, TensorBoard
+drops the points from that iteration on that it has read before.
 """
 
 from __future__ import annotations
