@@ -31,7 +31,7 @@ class Told:
         self.values = list(values)
         monkeypatch.setattr("minidnn.training.solver.evaluate", self)
 
-    def __call__(self, session, feeds, batches, iteration, stopped, program):
+    def __call__(self, session, feeds, batches, iteration, stopped, program, confusion):
         at = 0 if iteration == 0 else iteration // 4
         return Measured(iteration, {"accuracy": self.values[at], "loss": -self.values[at]}, 24, 0.1, program)
 
