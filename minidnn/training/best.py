@@ -4,7 +4,7 @@ keeps the best of both parts."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from minidnn.nets.graph import Graph
 
 if TYPE_CHECKING:
     from minidnn.training.events import Tested
+    from minidnn.training.session import Session
 
 HIGHEST, LOWEST = "highest", "lowest"
 OBJECTIVE = "objective"  # a test's mean objective, with test_compute_loss
@@ -88,6 +89,49 @@ class Goal:
         if best.tested >= test.iteration:
             return best
         return Best(best.output, best.way, best.value, best.iteration, test.iteration, best.misses + 1)
+
+
+class Keeping:
+    """The best test of a run as it goes: what `keep_best` and `patience` ask for. `best` is None before the first
+    test, and without `keep_best`."""
+
+    def __init__(
+        self, session: Session, programs: Sequence[str], output: str | None, patience: int | None, place: str
+    ) -> None:  # fmt: skip
+        """programs: of the test nets
+        place:    the snapshot_prefix
+
+        Raises InvalidInput if the best cannot be kept."""
+        self.best: Best | None = None
+        self.goal: Goal | None = None
+        self._patience = patience
+        if output is not None:
+            if not place:
+                raise InvalidInput("keep_best needs a snapshot_prefix, beside which the best snapshot is kept")
+            more = {name: [OBJECTIVE] if session.tells_objective(name) else [] for name in programs}
+            outputs = {name: [*session.scalar_names(name), *more[name]] for name in programs}
+            self.goal = Goal.of(output, session.graphs, outputs)
+
+    @property
+    def spent(self) -> bool:
+        """Whether so many tests were not better that the run ends."""
+        return bool(self._patience and self.best and self.best.misses >= self._patience)
+
+    def count(self, tests: Sequence[Tested]) -> Best | None:
+        """Count the tests of one iteration, one of each test net. The best test if that is a new one now."""
+        if self.goal is None:
+            return None
+        (test,) = (one for one in tests if one.program == self.goal.program)
+        before, self.best = self.best, self.goal.after(self.best, test)
+        return self.best if before is None or self.best.iteration > before.iteration else None
+
+    def go_on(self, then: Best) -> str | None:
+        """Go on with the best test of a snapshot's run. A sentence for the user if this run looks at something else."""
+        if self.goal and (self.goal.output, self.goal.way) == (then.output, then.way):
+            self.best = then
+            return None
+        what = f"the {self.goal.way} {self.goal.output} is kept from here on" if self.goal else "none is kept now"
+        return f"the snapshot's run kept the {then.way} {then.output}, {then.value:.6g}; {what}"
 
 
 def _way(graph: Graph, output: str) -> str:

@@ -30,7 +30,7 @@ from minidnn.programs.build import named
 from minidnn.programs.fusion import kinds
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot, solverstate
-from minidnn.training.best import OBJECTIVE, Best, Goal
+from minidnn.training.best import Best, Keeping
 from minidnn.training.debug import Watch
 from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.epochs import in_iterations, iterations_of, until
@@ -117,10 +117,10 @@ class Solver:
             self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
         self.iteration = 0
         self.position = 0  # training samples consumed
-        self.best: Best | None = None  # the best test so far, with keep_best
         self.loaded: Loaded | None = None
         try:
-            self._goal = self._goal_of(p.minidnn.keep_best)
+            programs = [name for name in self.feeds if name != "TRAIN"]
+            self._keeping = Keeping(self.session, programs, p.minidnn.keep_best, p.minidnn.patience, self.prefix)
             if before:
                 self._restore(before)
             elif weights is not None:
@@ -163,6 +163,11 @@ class Solver:
         return MappingProxyType({name: self.session.read(name) for name in kept})
 
     @property
+    def best(self) -> Best | None:
+        """The best test so far, with keep_best."""
+        return self._keeping.best
+
+    @property
     def unsaved(self) -> bool:
         """Whether no snapshot has this iteration yet, and there is a snapshot_prefix to save one."""
         return bool(self.prefix) and self._saved != self.iteration
@@ -192,7 +197,7 @@ class Solver:
         p = self.parameters
         if not p.has("max_iter"):
             raise InvalidInput("neither max_iter nor epochs is given: there is no iteration to train to")
-        if self.prefix and (p.snapshot or p.snapshot_after_train or self._goal):
+        if self.prefix and (p.snapshot or p.snapshot_after_train or self._keeping.goal):
             self._check_end()
         logged = self._logs.opened(self.iteration, columns(self.session))
         with logged as log, contextlib.closing(self._events()) as events:
@@ -215,7 +220,7 @@ class Solver:
             while self.iteration < p.max_iter and not self._interrupt.asked:
                 if self._test_is_due():
                     yield from self._tested()
-                if self._interrupt.asked or self._spent:
+                if self._interrupt.asked or self._keeping.spent:
                     break
                 try:
                     yield self._iterate_quietly()
@@ -234,15 +239,15 @@ class Solver:
             self.machine.settle()
             if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
                 yield self.save()
-            if not (self._interrupt.asked or self._spent):
+            if not (self._interrupt.asked or self._keeping.spent):
                 yield from self._tested()
-        yield Ended(self.iteration, self._interrupt.number, self.best, self._spent)
+        yield Ended(self.iteration, self._interrupt.number, self.best, self._keeping.spent)
 
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""
         suffix = solverstate.SUFFIX if self._caffes else snapshot.SUFFIX
         last = self.parameters.max_iter
-        snapshot.check_writable(self.prefix, last, self._now().nbytes, suffix, self._goal is not None)
+        snapshot.check_writable(self.prefix, last, self._now().nbytes, suffix, self._keeping.goal is not None)
 
     @property
     def _caffes(self) -> bool:
@@ -255,6 +260,7 @@ class Solver:
         return solverstate.Model(self.net.parameter, self.session.params.layout) if self._caffes else None
 
     def _tested(self) -> Iterator[Tested | Saved]:
+        done = []
         for net in range(len(self.feeds) - 1):
             try:
                 tested = self.test(net=net)
@@ -266,13 +272,9 @@ class Solver:
             if tested is None:
                 return
             yield tested
-            if self._goal and self._goal.program == tested.program:
-                judged = tested
-        if self._goal:
-            before, self.best = self.best, self._goal.after(self.best, judged)
-            if self.best != before and self.best.iteration == self.iteration:
-                path = snapshot.save(self.prefix, self._now(), self._model, best=True)
-                yield Saved(self.iteration, path, self.best)
+            done.append(tested)
+        if best := self._keeping.count(done):
+            yield Saved(self.iteration, snapshot.save(self.prefix, self._now(), self._model, best=True), best)
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
         """Train n iterations without tests and snapshots; return the last one's event. Raises Diverged.
@@ -410,23 +412,6 @@ class Solver:
         due = p.test_interval and i % p.test_interval == 0 and (i or p.test_initialization)
         return bool(due) and "TEST" in self.feeds
 
-    @property
-    def _spent(self) -> bool:
-        """Whether so many tests were not better that the run ends (`patience`)."""
-        patience = self.parameters.minidnn.patience
-        return bool(self._goal and self.best and patience and self.best.misses >= patience)
-
-    def _goal_of(self, output: str | None) -> Goal | None:
-        """What `keep_best` asks for. Raises InvalidInput if it cannot be had."""
-        if output is None:
-            return None
-        if not self.prefix:
-            raise InvalidInput("keep_best needs a snapshot_prefix, beside which the best snapshot is kept")
-        session, programs = self.session, [name for name in self.feeds if name != "TRAIN"]
-        more = {name: [OBJECTIVE] if session.tells_objective(name) else [] for name in programs}
-        outputs = {name: [*session.scalar_names(name), *more[name]] for name in programs}
-        return Goal.of(output, session.graphs, outputs)
-
     # ---- going on from a snapshot
 
     def _find(self, resume: str | Path | None) -> tuple[Path | None, snapshot.Snapshot | None]:
@@ -457,19 +442,11 @@ class Solver:
             what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
             self.notes.append(f"{taken} samples an iteration, but {what}")
         if before.best is not None:
-            self._restore_best(Best.of(before.best))
+            self.notes += filter(None, [self._keeping.go_on(Best.of(before.best))])
         for name, now in self._facts().items():
             then = before.facts.get(name, now)
             if then != now:
                 self.notes.append(f"{name}: {now}, but the snapshot's run had {then}: last bits may differ")
-
-    def _restore_best(self, then: Best) -> None:
-        """Go on with the best test of the snapshot's run. Adds a note if this run looks at something else."""
-        if self._goal and (self._goal.output, self._goal.way) == (then.output, then.way):
-            self.best = then
-            return
-        what = f"the {self._goal.way} {self._goal.output} is kept from here on" if self._goal else "none is kept now"
-        self.notes.append(f"the snapshot's run kept the {then.way} {then.output}, {then.value:.6g}; {what}")
 
     def _facts(self) -> dict[str, object]:
         """The facts that the last bits of the numbers depend on. The policy and the budget are not among them: under
