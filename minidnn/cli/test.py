@@ -5,12 +5,17 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened, positive
 from minidnn.cli.subject import tell_unobeyed, understood
 from minidnn.visible import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn test models/digits_solver.yaml --weights out/digits_iter_250.safetensors",
+        "minidnn test solver.yaml --weights run_best.safetensors --confusion",
+    )
     parser.add_argument(
         "model", metavar="MODEL", help="a model file with test data, or its solver file; YAML or Caffe's .prototxt"
     )
@@ -21,7 +26,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confusion", action="store_true", help="show which classes are taken for which, and each one's accuracy"
     )
-    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
+    common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram")
+    common(parser.add_argument_group("device and numbers"), "batch", "format", "device")
+    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from minidnn.cli.options import common, given, of_cuda, opened, positive
+from minidnn.cli.help import examples
+from minidnn.cli.options import Arguments, common, given, of_cuda, opened, positive
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -14,40 +15,40 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
-    common(
-        parser,
-        "policy",
-        "budget",
-        "host_budget",
-        "ram",
-        "ring",
-        "device",
-        "format",
-        "state",
-        "facts",
-        "batch",
-        "seed",
-        "ignore_unknown",
+    parser.epilog = examples(
+        "minidnn train models/digits_solver.yaml",
+        "minidnn train solver.yaml --epochs 20 --test-epochs 1 --keep-best accuracy --patience 5",
+        "minidnn train solver.yaml --budget 4GiB --resume latest --log run.jsonl --tensorboard tb",
     )
-    begin = parser.add_mutually_exclusive_group()
+    parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
+    _course(parser.add_argument_group("where it begins and ends"))
+    _followed(parser.add_argument_group("tests, snapshots and logs"))
+    common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram", "ring", "state", "facts")
+    common(parser.add_argument_group("device and numbers"), "batch", "format", "seed", "device")
+    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
+
+
+def _course(group: Arguments) -> None:
+    begin, end = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
-    begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name; a .caffemodel, too")
-    end = parser.add_mutually_exclusive_group()
+    told = "begin with these weights, by layer name: a snapshot, any safetensors file, or a .caffemodel"
+    begin.add_argument("--weights", metavar="FILE", help=told)
     end.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
     end.add_argument("--epochs", type=positive, metavar="N", help="train so many epochs instead")
+    told = "with --keep-best: end after N tests in a row that are not better"
+    group.add_argument("--patience", type=positive, metavar="N", help=told)
+
+
+def _followed(group: Arguments) -> None:
     for what, does in (("test", "test"), ("display", "log a line"), ("snapshot", "take a snapshot")):
         told = f"{does} each N epochs, instead of as the file says in iterations"
-        parser.add_argument(f"--{what}-epochs", type=positive, metavar="N", help=told)
-    parser.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
+        group.add_argument(f"--{what}-epochs", type=positive, metavar="N", help=told)
+    group.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
     told = "keep the best test's snapshot beside the others, by this output: accuracy, loss, highest:NAME, lowest:NAME"
-    parser.add_argument("--keep-best", metavar="OUTPUT", help=told)
-    told = "with --keep-best: end after N tests in a row that are not better"
-    parser.add_argument("--patience", type=positive, metavar="N", help=told)
+    group.add_argument("--keep-best", metavar="OUTPUT", help=told)
     told = "write each step and test as it comes: FILE.jsonl has JSON lines, FILE.csv rows; may be given twice"
-    parser.add_argument("--log", action="append", metavar="FILE", help=told)
-    parser.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard's event files to this folder")
-    common(parser, "json")
+    group.add_argument("--log", action="append", metavar="FILE", help=told)
+    group.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard's event files to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
