@@ -183,15 +183,17 @@ class Solver:
 
         epochs: train to so many epochs, counted from the first iteration, instead of to max_iter
 
-        Raises Diverged, SaveError, and InvalidInput if there is neither max_iter nor epochs."""
+        Raises Diverged, SaveError, LogError, and InvalidInput if there is neither max_iter nor epochs."""
         for event in self.run(epochs):
             observe(event)
         assert isinstance(event, Ended)
         return event
 
     def run(self, epochs: int | None = None) -> Iterator[Event]:
-        """Like `solve`, but yields the events. Ctrl-C and SIGTERM end the run after the present step, with a
-        snapshot; SIGHUP asks for one (training/interrupt.py)."""
+        """Like `solve`, but yields the events, once they are in the logs (`log`, `tensorboard`).
+
+        Ctrl-C and SIGTERM end the run after the present step, with a snapshot; SIGHUP asks for one
+        (training/interrupt.py)."""
         if epochs is not None:
             self.parameters = until(self.parameters, epochs, self.epoch)
         p = self.parameters
