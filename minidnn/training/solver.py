@@ -105,7 +105,7 @@ class Solver:
         }
         self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
         self.parameters = p = in_iterations(p, self.epoch)
-        self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch)
+        self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch, Path(self.prefix).parent)
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
         self.notes += unobeyed((net, *tests), p, setting.device)
         self.session = Session(

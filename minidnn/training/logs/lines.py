@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from minidnn.errors import InvalidInput
-from minidnn.files.replace import unwritable
+from minidnn.files.replace import make_folder, unwritable
 from minidnn.training.logs.appended import Appended, whole_lines
 from minidnn.training.logs.record import scalars
 
@@ -58,6 +58,7 @@ class LineLog:
         """Raises OSError, and InvalidInput if the run goes on and has other curves than the file."""
         self._form: JsonLines | Csv = FORMS[path.suffix](columns)
         head = self._form.head
+        make_folder(path.parent)
         kept = whole_lines(path) if goes_on and path.exists() else 0
         if kept and _first(path, len(head)) != head:
             what = f"has other columns than this run, which has {', '.join(columns)}; name another file"
@@ -74,9 +75,12 @@ class LineLog:
         self._file.close()
 
 
-def problem(path: Path) -> str | None:
+def problem(path: Path, snapshots: Path) -> str | None:
     """Why this file cannot be a log of lines; None if it can. A file that is there already must be a log, since a run
-    replaces no other file. Raises OSError."""
+    replaces no other file. Its folder must be there, unless it is that of the snapshots, which is made. Raises
+    OSError."""
+    if path.suffix in FORMS and path.parent == snapshots and not snapshots.exists():
+        return None
     if why := unwritable(path, *FORMS):
         return why
     if not path.exists():

@@ -21,12 +21,13 @@ class LogError(Failed, OSError):
 class Logs:
     """The logs of one net's runs. `opened` opens them for a run."""
 
-    def __init__(self, files: Sequence[str], folder: str | None, epoch: int | None) -> None:
+    def __init__(self, files: Sequence[str], folder: str | None, epoch: int | None, snapshots: Path) -> None:
         """Nothing is written yet.
 
         files:  of lines; the suffix says what lines: .jsonl or .csv
         folder: of TensorBoard's event files; None: none
         epoch:  the iterations of an epoch; None: there are none
+        snapshots: their folder, which need not be there yet
 
         Raises InvalidInput for a file that cannot be written, or that is there and is no such log."""
         self._files = tuple(dict.fromkeys(map(Path, files)))
@@ -34,7 +35,7 @@ class Logs:
         self._epoch = epoch
         for path in self._files:
             try:
-                why = lines.problem(path)
+                why = lines.problem(path, snapshots)
             except OSError as error:
                 why = error.strerror or str(error)
             if why:

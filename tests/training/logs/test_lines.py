@@ -83,6 +83,17 @@ def test_a_run_that_goes_on_appends_and_one_that_begins_begins_anew(tmp_path, su
     assert len(lines) == len(before.splitlines())
 
 
+def test_the_folder_of_the_snapshots_is_made(tmp_path):
+    new = tmp_path / "out"
+    with solver(new) as run:
+        assert not new.exists()
+        run.solve()
+    assert len(documents(new / "run.jsonl")) == 1 + 8 + 3 + 1 + 1
+    with solver(tmp_path / "none", snapshot_after_train=False) as run:
+        run.solve()
+    assert [path.name for path in (tmp_path / "none").iterdir()] == ["run.jsonl"]
+
+
 def test_no_other_file_is_replaced(tmp_path):
     for name in ("mine.csv", "mine.jsonl"):
         (tmp_path / name).write_text("a,b\n1,2\n")
