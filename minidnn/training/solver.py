@@ -209,7 +209,7 @@ class Solver:
                 except LogError:  # as where output cannot be written: keep the trained weights, and end
                     yield event
                     self.machine.settle()
-                    if self.unsaved:
+                    if self.unsaved and not isinstance(event, Began):
                         yield self.save()
                     raise
                 yield event

@@ -146,6 +146,16 @@ def test_a_log_that_cannot_be_written_ends_the_run_with_a_snapshot(tmp_path, mon
     assert steps == [0, 1, 2, 3, 4, 6, 7]
 
 
+def test_a_run_that_cannot_log_its_begin_leaves_nothing(tmp_path, monkeypatch):
+    def write(self, record):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Appended, "write", write)
+    with solver(tmp_path) as run, pytest.raises(LogError, match="Input/output error"):
+        run.solve()
+    assert not list(tmp_path.glob("run_*"))
+
+
 def test_a_full_disk_leaves_whole_records(tmp_path):
     file = Appended(tmp_path / "log")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
