@@ -6,11 +6,33 @@ A help text contains the list's name in braces. The tables are imported only whe
 from __future__ import annotations
 
 import argparse
+import textwrap
 from collections.abc import Callable
+
+EXAMPLES = "examples:"
+
+
+def examples(*commands: str) -> str:
+    """The end of a help text: these command lines."""
+    return "\n".join([EXAMPLES, *(f"  {command}" for command in commands)])
+
+
+def _folded(command: str, width: int) -> list[str]:
+    """The command line on lines of this width, as a shell takes them."""
+    lines = textwrap.wrap(
+        command, width - 2, subsequent_indent="      ", break_long_words=False, break_on_hyphens=False
+    )
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 class Formatter(argparse.HelpFormatter):
     """Replaces the names in braces in help texts by their lists."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        """Examples keep their lines; other texts are folded."""
+        if not text.startswith(EXAMPLES):
+            return super()._fill_text(text, width, indent)
+        return "\n".join(line for shown in text.split("\n") for line in _folded(shown, width))
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         text = action.help

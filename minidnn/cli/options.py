@@ -221,7 +221,10 @@ def opened(args: argparse.Namespace, setting: Setting) -> Setting:
     return replace(setting, device=open_device(setting.device, **options))
 
 
-def common(parser: argparse.ArgumentParser, *which: str) -> None:
+Arguments = argparse._ActionsContainer  # a parser, or a group of its options
+
+
+def common(parser: Arguments, *which: str) -> None:
     """Add the shared options of these names, in this order."""
     for name in which:
         for each in _TOGETHER.get(name, (name,)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
+from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened, positive
 from minidnn.cli.subject import tell_unobeyed, understood
 from minidnn.visible import say
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn predict models/digits_lenet.yaml images.npz --weights out/digits_iter_250.safetensors --top 1"
+    )
     parser.add_argument("model", metavar="MODEL", help="a model file; YAML or Caffe's .prototxt")
     parser.add_argument(
         "input",
@@ -24,7 +28,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
     )
     parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
-    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
+    common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram")
+    common(parser.add_argument_group("device and numbers"), "batch", "format", "device")
+    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:

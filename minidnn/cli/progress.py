@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Any
 
 from minidnn import sizes
+from minidnn.report.table import rate
+from minidnn.training.best import Best
 from minidnn.training.card import beside_arena
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.solver import Solver
@@ -44,10 +46,14 @@ class Lines:
                 yield f"Test loss: {event.loss:.6g}"
             yield from outputs("Test", event.outputs, self.solver, event.program)
         elif isinstance(event, Saved):
+            if event.best:
+                yield f"Best {event.best.output} so far: {event.best.value:.6g}"
             yield f"Snapshotting to {event.path}"
         elif isinstance(event, Ended):
             if line := beside_arena(self.solver.session.device):
                 yield f"{line} after the last step"
+            if event.best:
+                yield from summary(event.best, event.spent)
             yield "Optimization stopped early." if event.interrupted else "Optimization Done."
 
     def _step(self, event: Step) -> Iterator[str]:
@@ -78,6 +84,13 @@ def heading(event: Began, solver: Solver) -> Iterator[str]:
             if names:
                 yield f"Weights {what}: {', '.join(names)}"
     yield from event.notes
+
+
+def summary(best: Best, spent: bool) -> Iterator[str]:
+    """Lines about the best test of a run that has ended; `spent`: patience has ended it."""
+    if spent:
+        yield f"No better {best.output} in {best.misses} tests"
+    yield f"Best {best.output}: {best.value:.6g}, after iteration {best.iteration}"
 
 
 def memory(solver: Solver) -> str:
@@ -132,15 +145,15 @@ class Bar:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-        self.lines = Lines(solver)
+        self.solver, self.lines = solver, Lines(solver)
         self.progress = Progress(
-            BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
             TextColumn("loss {task.fields[loss]}"), TextColumn("lr {task.fields[rate]}"),
             TextColumn("{task.fields[speed]} images/s"), TextColumn("{task.fields[memory]}"),
             TimeRemainingColumn(), console=Console(file=stream),
         )  # fmt: skip
         self.task = self.progress.add_task(
-            "", total=solver.parameters.max_iter, completed=solver.iteration, loss="-", rate="-", speed="-",
+            self._epoch(), total=solver.parameters.max_iter, completed=solver.iteration, loss="-", rate="-", speed="-",
             memory=sizes.text(solver.session.arrangement.arena),
         )  # fmt: skip
         self.images, self.seconds = 0.0, 0.0
@@ -152,12 +165,17 @@ class Bar:
     def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
+    def _epoch(self) -> str:
+        """The epoch that runs, of a run that counts them; else nothing."""
+        epochs, length = self.solver.parameters.minidnn.epochs, self.solver.epoch
+        return f"epoch {min(self.solver.iteration // length + 1, epochs)}/{epochs}" if epochs and length else ""
+
     def __call__(self, event: Event) -> None:
         if isinstance(event, Step):
             self.images, self.seconds = 0.95 * self.images + event.images, 0.95 * self.seconds + event.seconds
             self.progress.update(
-                self.task, completed=event.iteration + 1, loss=f"{event.smoothed:.4f}", rate=f"{event.rate:.3g}",
-                speed=f"{self.images / self.seconds:.4g}",
+                self.task, description=self._epoch(), completed=event.iteration + 1, loss=f"{event.smoothed:.4f}",
+                rate=f"{event.rate:.3g}", speed=rate(self.images / self.seconds),
             )  # fmt: skip
         for line in self.lines(event):
             self.progress.console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import argparse
 
+from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened, positive
 from minidnn.cli.subject import tell_unobeyed, understood
 from minidnn.visible import say
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn test models/digits_solver.yaml --weights out/digits_iter_250.safetensors",
+        "minidnn test solver.yaml --weights run_best.safetensors --confusion",
+    )
     parser.add_argument(
         "model", metavar="MODEL", help="a model file with test data, or its solver file; YAML or Caffe's .prototxt"
     )
@@ -17,11 +22,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
     )
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
-    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
+    parser.add_argument(
+        "--confusion", action="store_true", help="show which classes are taken for which, and each one's accuracy"
+    )
+    common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram")
+    common(parser.add_argument_group("device and numbers"), "batch", "format", "device")
+    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.report import table
+    from minidnn.report import confusion, table
     from minidnn.results.runs import Tested, Testing
     from minidnn.training.evaluate import evaluate
     from minidnn.training.feeds import Feeds
@@ -39,10 +49,19 @@ def run(args: argparse.Namespace) -> int:
             feeds = Feeds(graph)
             try:
                 batches = args.iterations or (own[i] if own else None)
-                results.append(evaluate(session, feeds, batches, program=program))
+                results.append(evaluate(session, feeds, batches, program=program, confusion=args.confusion))
             finally:
                 feeds.close()
-        rows = [Tested(outputs=dict(r.outputs), samples=r.images, test_seconds=r.seconds) for r in results if r]
+        found = [r for r in results if r]
+        rows = [
+            Tested(
+                outputs=dict(r.outputs),
+                samples=r.images,
+                test_seconds=r.seconds,
+                confusion=confusion.record(r.confusion) if r.confusion else None,
+            )
+            for r in found
+        ]
         document = Testing(
             **rows[0],
             nets=rows,
@@ -55,10 +74,12 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         table.dump(document)
     else:
-        for i, row in enumerate(rows):
-            if len(rows) > 1:
+        for i, result in enumerate(found):
+            if len(found) > 1:
                 say(f"Test net #{i}")
-            for name, value in row.outputs.items():
+            for name, value in result.outputs.items():
                 say(f"{name} = {value:.6g}")
-            say(f"{row.samples} images in {row.test_seconds:.3g} s")
+            say(f"{result.images} images in {result.seconds:.3g} s")
+            if result.confusion:
+                confusion.show(result.confusion)
     return 0

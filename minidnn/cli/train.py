@@ -6,7 +6,8 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
-from minidnn.cli.options import common, given, of_cuda, opened, positive
+from minidnn.cli.help import examples
+from minidnn.cli.options import Arguments, common, given, of_cuda, opened, positive
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -14,28 +15,40 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
-    common(
-        parser,
-        "policy",
-        "budget",
-        "host_budget",
-        "ram",
-        "ring",
-        "device",
-        "format",
-        "state",
-        "facts",
-        "batch",
-        "seed",
-        "ignore_unknown",
+    parser.epilog = examples(
+        "minidnn train models/digits_solver.yaml",
+        "minidnn train solver.yaml --epochs 20 --test-epochs 1 --keep-best accuracy --patience 5",
+        "minidnn train solver.yaml --budget 4GiB --resume latest --log run.jsonl --tensorboard tb",
     )
-    begin = parser.add_mutually_exclusive_group()
+    parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
+    _course(parser.add_argument_group("where it begins and ends"))
+    _followed(parser.add_argument_group("tests, snapshots and logs"))
+    common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram", "ring", "state", "facts")
+    common(parser.add_argument_group("device and numbers"), "batch", "format", "seed", "device")
+    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
+
+
+def _course(group: Arguments) -> None:
+    begin, end = group.add_mutually_exclusive_group(), group.add_mutually_exclusive_group()
     begin.add_argument("--resume", metavar="FILE|latest", help="go on from a snapshot, bit for bit")
-    begin.add_argument("--weights", metavar="FILE", help="begin with these weights, by layer name; a .caffemodel, too")
-    parser.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
-    parser.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
-    common(parser, "json")
+    told = "begin with these weights, by layer name: a snapshot, any safetensors file, or a .caffemodel"
+    begin.add_argument("--weights", metavar="FILE", help=told)
+    end.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
+    end.add_argument("--epochs", type=positive, metavar="N", help="train so many epochs instead")
+    told = "with --keep-best: end after N tests in a row that are not better"
+    group.add_argument("--patience", type=positive, metavar="N", help=told)
+
+
+def _followed(group: Arguments) -> None:
+    for what, does in (("test", "test"), ("display", "log a line"), ("snapshot", "take a snapshot")):
+        told = f"{does} each N epochs, instead of as the file says in iterations"
+        group.add_argument(f"--{what}-epochs", type=positive, metavar="N", help=told)
+    group.add_argument("--snapshot-prefix", metavar="PATH", help="where snapshots go, instead of the file's")
+    told = "keep the best test's snapshot beside the others, by this output: accuracy, loss, highest:NAME, lowest:NAME"
+    group.add_argument("--keep-best", metavar="OUTPUT", help=told)
+    told = "write each step and test as it comes: FILE.jsonl has JSON lines, FILE.csv rows; may be given twice"
+    group.add_argument("--log", action="append", metavar="FILE", help=told)
+    group.add_argument("--tensorboard", metavar="DIR", help="write TensorBoard's event files to this folder")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,18 +56,19 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
     from minidnn.results.runs import Training
     from minidnn.training.events import Ended, Step
+    from minidnn.training.keywords import Course
     from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
 
-    fields = {"max_iter": args.max_iter, "snapshot_prefix": args.snapshot_prefix}
+    names = ("max_iter", "snapshot_prefix", *Course.__annotations__)
+    fields: dict[str, Any] = {name: value for name in names if (value := getattr(args, name)) is not None}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
     chosen = given(args)
     if of_cuda(args):
         chosen["device"] = opened(args, Setting.of(chosen)).device
     with Solver(
         args.solver, batch=args.batch, resume=args.resume, weights=args.weights, ignore_unknown=args.ignore_unknown,
-        **chosen,
-        **{name: value for name, value in fields.items() if value is not None},
+        **chosen, **fields,
     ) as solver:  # fmt: skip
         for sentence in solver.session.refusals:
             say(f"minidnn: {sentence}", file=sys.stderr)
@@ -73,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
                 elif isinstance(event, Ended):
                     ended = event.signal
                     document |= {"iterations": event.iteration, "interrupted": event.interrupted}
+                    document |= {"best_test": event.best.said(), "out_of_patience": event.spent} if event.best else {}
                 if args.json:  # else a long run would keep for nothing what it cannot forget
                     _note(event, document)
         arrangement = solver.session.arrangement
@@ -83,6 +98,8 @@ def run(args: argparse.Namespace) -> int:
             "format": solver.session.setting.format,
             "seed": solver.seed,
             "refusals": solver.session.refusals,
+            "resumed": solver.resumed and str(solver.resumed),
+            "weights": solver.loaded and solver.loaded.said(),
             "peak_bytes": arrangement.arena,
             "host_bytes": arrangement.off_device,
             "pinned_bytes": arrangement.host,
@@ -108,4 +125,5 @@ def _note(event: Event, document: dict[str, Any]) -> None:
         more = {"test_net": event.number, "test_loss": event.loss, "outputs": event.outputs}
         document["tests"].append({"iteration": event.iteration, **more})
     elif isinstance(event, Saved):
-        document["snapshots"].append({"iteration": event.iteration, "path": str(event.path)})
+        more = {"kept_best": True} if event.best else {}
+        document["snapshots"].append({"iteration": event.iteration, "path": str(event.path), **more})

@@ -48,6 +48,10 @@ class Source:
         """ "uint8" if all values of all samples are of that type; "float32" says nothing of their type."""
         return "float32"
 
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, by label, also without reading the samples; empty if the source has none."""
+        return ()
+
     def resident(self) -> int:
         """The bytes of memory that `open` takes, about: 0 if samples are made when they are taken."""
         return 0

@@ -30,6 +30,37 @@ class SnapshotRow(Record):
 
     iteration: int
     path: str
+    kept_best: bool = False
+
+
+class BestTest(Record):
+    """The best test so far, by the output that `keep_best` names."""
+
+    output: str
+    way: str
+    value: float
+    iteration: int
+    tested: int
+    misses: int
+
+
+class WeightsRow(Record):
+    """The weights that a file gave a net."""
+
+    taken: list[str]
+    missing: list[str]
+    unused: list[str]
+
+
+class ConfusionRow(Record):
+    """Which classes a net takes for which."""
+
+    layer: str
+    class_names: list[str]
+    counts: list[list[int]]
+    samples: int
+    accuracy: float | None
+    class_accuracy: list[float | None]
 
 
 class Training(Document):
@@ -47,6 +78,10 @@ class Training(Document):
     format: str
     seed: int
     refusals: list[str]
+    best_test: BestTest | None = None
+    out_of_patience: bool = False
+    resumed: str | None = None
+    weights: WeightsRow | None = None
     peak_bytes: int
     host_bytes: int
     pinned_bytes: int
@@ -62,6 +97,7 @@ class Tested(Record):
     outputs: dict[str, float]
     samples: int
     test_seconds: float
+    confusion: ConfusionRow | None = None
 
 
 class Testing(Document):
@@ -71,6 +107,7 @@ class Testing(Document):
     outputs: dict[str, float]
     samples: int
     test_seconds: float
+    confusion: ConfusionRow | None = None
     nets: list[Tested]
     device: str
     description: str

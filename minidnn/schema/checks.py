@@ -24,7 +24,7 @@ from minidnn.schema.common import NetState
 from minidnn.schema.document import Document, Path_, shown
 from minidnn.schema.files import read
 from minidnn.schema.refused import NOT_DONE, TYPES_NOT_DONE
-from minidnn.schema.solver import SolverParameter
+from minidnn.schema.solver import IN_EPOCHS, SolverParameter
 from minidnn.schema.table import leaves, present
 from minidnn.schema.upgrade import upgraded_net, upgraded_solver
 
@@ -141,6 +141,8 @@ _POLICY_FIELDS = {
 
 def _policy_fields(document: Document, solver: SolverParameter) -> None:
     for field in _POLICY_FIELDS.get(solver.lr_policy, ()):
+        if field == "max_iter" and solver.minidnn.epochs:
+            continue
         if not solver.has(field) or getattr(solver, field) == ():  # a list of nothing is as good as none
             document.error(("lr_policy",), f"{solver.lr_policy} needs {field}, which is not given")
     if solver.has("rampup_lr") and not solver.rampup_interval:
@@ -151,6 +153,11 @@ def _policy_fields(document: Document, solver: SolverParameter) -> None:
         document.error(("stepvalue",), f"expected ascending numbers, got {list(solver.stepvalue)}")
     if solver.test_interval and not solver.test_iter:
         document.error(("test_interval",), "needs test_iter, which is not given")
+    if solver.minidnn.patience and not solver.minidnn.keep_best:
+        document.error(("minidnn", "patience"), "needs keep_best, which names the output that is to get better", True)
+    for field, ours in IN_EPOCHS.items():
+        if solver.has(field) and getattr(solver.minidnn, ours):
+            document.error(("minidnn", ours), f"expected {field} or minidnn's {ours}; got both", True)
 
 
 # -- nets ----------------------------------------------------------------------------------------------------

@@ -32,8 +32,23 @@ class Minidnn(Message):
     format: Literal["float32", "bfloat16", "float16"] | None = field(OURS + 7, None)  # of the network: formats.py
     loss_scale: Annotated[float, Field(gt=0, le=2.0**24)] = field(OURS + 8, 2.0**16)  # the first one, in float16
     state: Literal["device", "host"] | None = field(OURS + 9, None)  # where the optimizer's state lives
+    epochs: Positive | None = field(OURS + 10, None)  # to train; these four count as IN_EPOCHS says
+    test_epochs: Positive | None = field(OURS + 11, None)
+    display_epochs: Positive | None = field(OURS + 12, None)
+    snapshot_epochs: Positive | None = field(OURS + 13, None)
+    keep_best: str | None = field(OURS + 14, None)  # an output of a test net: training/best.py
+    patience: Positive | None = field(OURS + 15, None)  # tests that are not better, until the run ends
+    log: Repeated[str] = field(OURS + 16, ())  # files of JSON lines or CSV: training/logs
+    tensorboard: str | None = field(OURS + 17, None)  # a folder
 
 
+# Caffe's fields that count iterations, and ours that count epochs instead: training/epochs.py
+IN_EPOCHS = {
+    "max_iter": "epochs",
+    "test_interval": "test_epochs",
+    "display": "display_epochs",
+    "snapshot": "snapshot_epochs",
+}
 Policy = Literal["fixed", "step", "exp", "inv", "multistep", "poly", "sigmoid", "cosine"]
 
 

@@ -8,7 +8,7 @@ from time import perf_counter
 
 import numpy as np
 
-from minidnn.programs.updates import OBJECTIVE
+from minidnn.training.confusion import Counting
 from minidnn.training.divergence import Diverged, culprit
 from minidnn.training.events import Tested
 from minidnn.training.feeds import Feeds
@@ -22,6 +22,7 @@ def evaluate(
     iteration: int = 0,
     stopped: Callable[[], bool] = lambda: False,
     program: str = "TEST",
+    confusion: bool = False,
 ) -> Tested | None:
     """A TEST net's outputs of one number, averaged over batches; and its loss, if the program computes it.
 
@@ -29,10 +30,12 @@ def evaluate(
     iteration: the number of training iterations so far, for the result and for errors
     stopped:   asked after each batch; if it says True, the result is None
     program:   "TEST", or the name of another net's program of that phase
+    confusion: whether to count which classes are taken for which, too
 
-    Raises Diverged if an output is not finite."""
+    Raises Diverged if an output is not finite, and InvalidInput if there are no classes to count."""
     began, images, sums, loss = perf_counter(), 0, dict[str, float](), 0.0
-    told = any(t.name == OBJECTIVE.name for t in session.programs[program].outputs)
+    counting = Counting(session, feeds, program) if confusion else None
+    told = session.tells_objective(program)
     batches = batches or -(-len(feeds) // feeds.batch)
     for k in range(batches):
         images += feeds.write(session.machine, session.programs[program], k * feeds.batch)
@@ -43,7 +46,10 @@ def evaluate(
                     raise Diverged(iteration, value, *culprit(session, program), f"{name} of test batch {k}")
                 sums[name] = sums.get(name, 0.0) + value
             loss += session.objective(program) if told else 0.0
+        if counting:
+            counting(k * feeds.batch)
         if stopped():
             return None
     outputs = {name: value / batches for name, value in sums.items()}
-    return Tested(iteration, outputs, images, perf_counter() - began, program, loss / batches if told else None)
+    objective, counted = loss / batches if told else None, counting.result() if counting else None
+    return Tested(iteration, outputs, images, perf_counter() - began, program, objective, counted)

@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from minidnn.memory.execution.trace import Trace
+from minidnn.training.best import Best
+from minidnn.training.confusion import Confusion
 from minidnn.training.session import Loaded
 
 
@@ -48,6 +50,7 @@ class Tested:
     seconds: float
     program: str = "TEST"  # the net's program; of a second test net it is TEST1
     loss: float | None = None  # the mean objective, with test_compute_loss
+    confusion: Confusion | None = None  # which classes were taken for which, if it was asked for
 
     @property
     def number(self) -> int:
@@ -61,6 +64,7 @@ class Saved:
 
     iteration: int
     path: Path
+    best: Best | None = None  # the test that was better than all before, if the snapshot is kept for it
 
 
 @dataclass(frozen=True)
@@ -69,6 +73,8 @@ class Ended:
 
     iteration: int
     signal: int | None = None
+    best: Best | None = None  # the best test, with keep_best
+    spent: bool = False  # whether patience has ended it
 
     @property
     def interrupted(self) -> bool:

@@ -29,6 +29,7 @@ class Feeds:
         """`arrays`: for the layers whose data the caller gives (Input, MemoryData). Raises DataError if the data do not
         fit the net."""
         self.feeds: list[Feed | Filled] = []
+        self.labels: dict[Tensor, np.ndarray] = {}  # of the batch that was written last
         self._start()
         inputs: list[Tensor] = []
         for node in graph.layers:
@@ -69,6 +70,11 @@ class Feeds:
         """The number of samples in an epoch of the first feed."""
         return len(self.feeds[0])
 
+    @property
+    def samples(self) -> int | None:
+        """The number of samples in an epoch; None if there are fillers alone, whose samples have no end."""
+        return None if isinstance(self.feeds[0], Filled) else len(self)
+
     def __iter__(self) -> Iterator[Feed | Filled]:
         return iter(self.feeds)
 
@@ -96,6 +102,8 @@ class Feeds:
     def _write(self, machine: Machine, program: Program, position: int) -> None:
         for feed in self.feeds:
             for tensor, array in feed.values(program, self.first(feed, position)).items():
+                if tensor.role is Role.LABEL:
+                    self.labels[tensor] = array
                 if tensor in program.inputs:
                     machine.write(tensor, array, program.name)
 

@@ -27,7 +27,7 @@ from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import build, executable, last, named
-from minidnn.programs.updates import SCALE, TrainSpec
+from minidnn.programs.updates import OBJECTIVE, SCALE, TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
@@ -46,6 +46,10 @@ class Loaded:
     taken: tuple[str, ...]
     missing: tuple[str, ...]  # in the net but not in the file: these keep the values that they had
     unused: tuple[str, ...]  # in the file but not in the net
+
+    def said(self) -> dict[str, list[str]]:
+        """The names as plain data."""
+        return {"taken": list(self.taken), "missing": list(self.missing), "unused": list(self.unused)}
 
 
 class Session:
@@ -198,7 +202,8 @@ class Session:
         for key, values in given.items():
             if problem := _unfit(values, self.params.tensors[names[key]]):
                 layer, blob = key.rsplit("/", 1)
-                raise WeightsError(f"layer {layer}: its {blob} {problem}")
+                hint = "" if complete else "; to train the layer anew, give it another name"
+                raise WeightsError(f"layer {layer}: its {blob} {problem}{hint}")
             first = chosen.setdefault(names[key], key)
             if first != key and not rows.equal(values, given[first]):
                 raise WeightsError(f"{first} and {key} are one parameter, but are given with different values")
@@ -236,6 +241,14 @@ class Session:
         """The values that the last step gave to outputs of one number (losses, accuracies), by blob name."""
         read = self.machine.read
         return {b.name: float(read(b.tensor, program)[0]) for b in self.outputs(program) if b.tensor.shape == (1,)}
+
+    def scalar_names(self, program: str) -> list[str]:
+        """The names of the outputs that `scalars` gives, in their order."""
+        return [b.name for b in self.outputs(program) if b.tensor.shape == (1,)]
+
+    def tells_objective(self, program: str) -> bool:
+        """Whether the program computes its objective: as TRAIN does; others with `test_loss`, if they have a loss."""
+        return any(t.name == OBJECTIVE.name for t in self.programs[program].outputs)
 
     def objective(self, program: str) -> float:
         """The objective of the last step: the weighted sum of the losses."""

@@ -35,6 +35,7 @@ from minidnn.layers import rows
 from minidnn.layers.rows import Rows
 from minidnn.schema import InvalidFile
 from minidnn.training import caffemodel, solverstate, tensor_file
+from minidnn.training.best import Best
 from minidnn.training.tensor_file import TensorFileError
 
 VERSION = 1
@@ -62,6 +63,7 @@ class Snapshot:
     position: int | None  # training samples consumed; None, and no seed: a run of Caffe's
     seed: int | None
     facts: Mapping[str, object] = field(default_factory=dict)  # the last bits depend on these: device, algorithms
+    best: Mapping[str, object] | None = None  # the best test of a run that keeps one: training/best.py
 
     @property
     def nbytes(self) -> int:
@@ -74,13 +76,22 @@ def path_of(prefix: str | Path, iteration: int, suffix: str = SUFFIX) -> Path:
     return Path(f"{prefix}_iter_{iteration}{suffix}")
 
 
-def save(prefix: str | Path, snapshot: Snapshot, model: solverstate.Model | None = None) -> Path:
+def best_of(prefix: str | Path, suffix: str = SUFFIX) -> Path:
+    """The path of the snapshot of the best test."""
+    return Path(f"{prefix}_best{suffix}")
+
+
+def save(
+    prefix: str | Path, snapshot: Snapshot, model: solverstate.Model | None = None, best: bool = False
+) -> Path:  # fmt: skip
     """Write the snapshot and return its path. An existing file of that name is replaced as a whole.
 
     model: write Caffe's two files, with this net; None: a safetensors file
+    best:  give it the name of the best test's snapshot, which is the same for every iteration
 
     Raises SaveError if the snapshot cannot be written; an existing file is then unchanged."""
-    path = path_of(prefix, snapshot.iteration, SUFFIX if model is None else solverstate.SUFFIX)
+    suffix = SUFFIX if model is None else solverstate.SUFFIX
+    path = best_of(prefix, suffix) if best else path_of(prefix, snapshot.iteration, suffix)
     try:
         make_folder(path.parent)
         if model is None:
@@ -88,7 +99,7 @@ def save(prefix: str | Path, snapshot: Snapshot, model: solverstate.Model | None
         else:
             for each in _files(path):
                 _check_place(each)
-            run = {"position": snapshot.position, "seed": snapshot.seed, "facts": dict(snapshot.facts)}
+            run = _run(snapshot)
             weights, state = ({n: rows.of(v) for n, v in of.items()} for of in (snapshot.weights, snapshot.state))
             solverstate.save(path, model, weights, state, snapshot.iteration, run)
     except OSError as error:
@@ -108,8 +119,7 @@ def _files(path: Path) -> list[Path]:
 def _write(path: Path, snapshot: Snapshot) -> None:
     tensors = {name: rows.of(values) for name, values in snapshot.weights.items()}
     tensors |= {STATE + name: rows.of(values) for name, values in snapshot.state.items()}
-    run = {key: getattr(snapshot, key) for key in ("iteration", "position", "seed")}
-    meta = {"version": VERSION, **run, "facts": dict(snapshot.facts)}
+    meta = {"version": VERSION, "iteration": snapshot.iteration, **_run(snapshot)}
     digest = _begun(meta)
     _check_place(path)
     with replacing(path, "wb") as file:
@@ -119,18 +129,31 @@ def _write(path: Path, snapshot: Snapshot) -> None:
         writer.end(_metadata(meta, digest))
 
 
-def check_writable(prefix: str | Path, iteration: int = 0, nbytes: int = 0, suffix: str = SUFFIX) -> None:
+def _run(snapshot: Snapshot) -> dict[str, Any]:
+    """What a snapshot says of its run, apart from the iteration."""
+    best = {} if snapshot.best is None else {"best": dict(snapshot.best)}
+    return {"position": snapshot.position, "seed": snapshot.seed, "facts": dict(snapshot.facts), **best}
+
+
+def check_writable(
+    prefix: str | Path, iteration: int = 0, nbytes: int = 0, suffix: str = SUFFIX, best: bool = False
+) -> None:  # fmt: skip
     """Raise SaveError if a snapshot of that iteration and of so many bytes could not be written now: better before a
     long run than after it. Removes files that killed runs of this prefix have left.
 
-    The iteration is a run's last, since that snapshot has the longest name."""
-    path = path_of(prefix, iteration, suffix)
+    The iteration is a run's last, since that snapshot has the longest name. `best`: whether the run also keeps the
+    snapshot of its best test."""
+    path, kept = path_of(prefix, iteration, suffix), best_of(prefix, suffix)
+    new = [each for one in (path, *([kept] if best else [])) for each in _files(one)]
+    nbytes *= 2 if best and not kept.exists() else 1
     try:
         make_folder(path.parent)
-        remove_left(path.parent, _begin(prefix).name)
+        for begin in (_begin(prefix).name, f"{kept.stem}."):
+            remove_left(path.parent, begin)
         for _, found in _numbered(prefix, (*SUFFIXES, caffemodel.SUFFIX)):
             _check_place(found)
-        for each in _files(path):
+        for each in new:
+            _check_place(each)
             try_replacing(each)
         disk = shutil.disk_usage(path.parent)
     except OSError as error:
@@ -189,6 +212,7 @@ def load(path: str | Path) -> Snapshot:
         meta["position"],
         meta["seed"],
         meta["facts"],
+        meta.get("best"),
     )
 
 
@@ -203,7 +227,8 @@ def _of_caffe(path: str | Path) -> Snapshot:
     if run is None:
         return Snapshot(found.weights, found.state, found.iteration, None, None)
     _check_run(path, run, ("position", "seed"))
-    return Snapshot(found.weights, found.state, found.iteration, run["position"], run["seed"], run["facts"])
+    about = run["position"], run["seed"], run["facts"], run.get("best")
+    return Snapshot(found.weights, found.state, found.iteration, *about)
 
 
 def _check_run(path: str | Path, meta: Mapping[str, Any], counts: Iterable[str]) -> None:
@@ -215,6 +240,11 @@ def _check_run(path: str | Path, meta: Mapping[str, Any], counts: Iterable[str])
             raise SnapshotError(f"{path}: corrupt: its {key} is {meta.get(key)!r}; {what}")
     if not isinstance(meta.get("facts"), dict):
         raise SnapshotError(f"{path}: corrupt: its facts are {meta.get('facts')!r}; expected a mapping")
+    if "best" in meta:
+        try:
+            Best.of(meta["best"])
+        except ValueError as error:
+            raise SnapshotError(f"{path}: corrupt: {error}") from None
 
 
 def load_weights(path: str | Path) -> dict[str, Rows]:

@@ -6,10 +6,11 @@ computed from the seed and a count. So a run continued from a snapshot ends with
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -29,17 +30,22 @@ from minidnn.programs.build import named
 from minidnn.programs.fusion import kinds
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot, solverstate
+from minidnn.training.best import Best, Keeping
 from minidnn.training.debug import Watch
 from minidnn.training.divergence import Diverged, diagnosed
+from minidnn.training.epochs import in_iterations, iterations_of, until
 from minidnn.training.evaluate import evaluate
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
 from minidnn.training.feeds import Feeds, Samples
 from minidnn.training.interrupt import Interrupt
+from minidnn.training.keywords import SolverFields, apart
+from minidnn.training.logs.logs import LogError, Logs
+from minidnn.training.logs.record import columns
 from minidnn.training.parameters import all_zero
 from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
-from minidnn.training.solver_file import SolverFields, apart, phases, train_spec, understand
+from minidnn.training.solver_file import phases, train_spec, understand
 from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
@@ -86,7 +92,6 @@ class Solver:
         net, tests, p = understand(solver, fields, batch, dropped if ignore_unknown else None)
         if p is None:
             raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
-        self.parameters = p
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
         self.notes = [f"ignored: {field}" for field in dropped]
         self.resumed, before = self._find(resume)
@@ -98,6 +103,9 @@ class Solver:
             name: Feeds(one.graph(phase), self.seed, arrays[phase])
             for name, (one, phase) in named(net, phases(tests), tests).items()
         }
+        self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
+        self.parameters = p = in_iterations(p, self.epoch)
+        self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch, Path(self.prefix).parent)
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
         self.notes += unobeyed((net, *tests), p, setting.device)
         self.session = Session(
@@ -111,6 +119,8 @@ class Solver:
         self.position = 0  # training samples consumed
         self.loaded: Loaded | None = None
         try:
+            programs = [name for name in self.feeds if name != "TRAIN"]
+            self._keeping = Keeping(self.session, programs, p.minidnn.keep_best, p.minidnn.patience, self.prefix)
             if before:
                 self._restore(before)
             elif weights is not None:
@@ -153,6 +163,11 @@ class Solver:
         return MappingProxyType({name: self.session.read(name) for name in kept})
 
     @property
+    def best(self) -> Best | None:
+        """The best test so far, with keep_best."""
+        return self._keeping.best
+
+    @property
     def unsaved(self) -> bool:
         """Whether no snapshot has this iteration yet, and there is a snapshot_prefix to save one."""
         return bool(self.prefix) and self._saved != self.iteration
@@ -163,29 +178,51 @@ class Solver:
 
     # ---- training
 
-    def solve(self, observe: Callable[[Event], object] = lambda event: None) -> Ended:
+    def solve(self, observe: Callable[[Event], object] = lambda event: None, epochs: int | None = None) -> Ended:
         """Train to max_iter, with the tests and snapshots that the parameters ask for; call `observe` on each event.
 
-        Raises Diverged, SaveError, and InvalidInput if there is no max_iter."""
-        for event in self.run():
+        epochs: train to so many epochs, counted from the first iteration, instead of to max_iter
+
+        Raises Diverged, SaveError, LogError, and InvalidInput if there is neither max_iter nor epochs."""
+        for event in self.run(epochs):
             observe(event)
         assert isinstance(event, Ended)
         return event
 
-    def run(self) -> Iterator[Event]:
-        """Like `solve`, but yields the events. Ctrl-C and SIGTERM end the run after the present step, with a
-        snapshot; SIGHUP asks for one (training/interrupt.py)."""
+    def run(self, epochs: int | None = None) -> Iterator[Event]:
+        """Like `solve`, but yields the events, once they are in the logs (`log`, `tensorboard`).
+
+        Ctrl-C and SIGTERM end the run after the present step, with a snapshot; SIGHUP asks for one
+        (training/interrupt.py)."""
+        if epochs is not None:
+            self.parameters = until(self.parameters, epochs, self.epoch)
         p = self.parameters
         if not p.has("max_iter"):
-            raise InvalidInput("max_iter is not given: there is no iteration to train to")
-        if self.prefix and (p.snapshot or p.snapshot_after_train):
+            raise InvalidInput("neither max_iter nor epochs is given: there is no iteration to train to")
+        if self.prefix and (p.snapshot or p.snapshot_after_train or self._keeping.goal):
             self._check_end()
+        logged = self._logs.opened(self.iteration, columns(self.session))
+        with logged as log, contextlib.closing(self._events()) as events:
+            for event in events:
+                try:
+                    log(event)
+                except LogError:  # as where output cannot be written: keep the trained weights, and end
+                    yield event
+                    self.machine.settle()
+                    if self.unsaved and not isinstance(event, Began):
+                        yield self.save()
+                    raise
+                yield event
+
+    def _events(self) -> Generator[Event, None, None]:
+        """The events of `run`, as they come."""
+        p = self.parameters
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
         with self._interrupt.watched():
             while self.iteration < p.max_iter and not self._interrupt.asked:
                 if self._test_is_due():
                     yield from self._tested()
-                if self._interrupt.asked:
+                if self._interrupt.asked or self._keeping.spent:
                     break
                 try:
                     yield self._iterate_quietly()
@@ -204,21 +241,28 @@ class Solver:
             self.machine.settle()
             if self.unsaved and (p.snapshot_after_train or self._interrupt.asked):
                 yield self.save()
-            if not self._interrupt.asked:
+            if not (self._interrupt.asked or self._keeping.spent):
                 yield from self._tested()
-        yield Ended(self.iteration, self._interrupt.number)
+        yield Ended(self.iteration, self._interrupt.number, self.best, self._keeping.spent)
 
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""
         suffix = solverstate.SUFFIX if self._caffes else snapshot.SUFFIX
-        snapshot.check_writable(self.prefix, self.parameters.max_iter, self._now().nbytes, suffix)
+        last = self.parameters.max_iter
+        snapshot.check_writable(self.prefix, last, self._now().nbytes, suffix, self._keeping.goal is not None)
 
     @property
     def _caffes(self) -> bool:
         """Whether snapshots are Caffe's own files."""
         return self.parameters.snapshot_format == "BINARYPROTO"
 
+    @property
+    def _model(self) -> solverstate.Model | None:
+        """What Caffe's own snapshots say besides values; None for a safetensors file."""
+        return solverstate.Model(self.net.parameter, self.session.params.layout) if self._caffes else None
+
     def _tested(self) -> Iterator[Tested | Saved]:
+        done = []
         for net in range(len(self.feeds) - 1):
             try:
                 tested = self.test(net=net)
@@ -230,6 +274,9 @@ class Solver:
             if tested is None:
                 return
             yield tested
+            done.append(tested)
+        if best := self._keeping.count(done):
+            yield Saved(self.iteration, snapshot.save(self.prefix, self._now(), self._model, best=True), best)
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
         """Train n iterations without tests and snapshots; return the last one's event. Raises Diverged.
@@ -290,18 +337,23 @@ class Solver:
             every = (p for n in self.session.graphs["TRAIN"].layers for p in n.parameters)
             self._between = all(p.learnable or p.constant for p in every)
 
-    def test(self, batches: int | None = None, net: int = 0) -> Tested | None:
+    def test(self, batches: int | None = None, net: int = 0, confusion: bool = False) -> Tested | None:
         """Run a TEST net over its data from the first sample on; None if Ctrl-C interrupts it. Raises Diverged.
 
         batches: how many; None: test_iter of the solver file, or else enough to show every sample
-        net:     the net's number among the test nets"""
+        net:     the net's number among the test nets
+        confusion: count which classes are taken for which, too (training/confusion.py)"""
         name = f"TEST{net or ''}"
         if "TEST" not in self.feeds:
             raise InvalidInput("there is nothing to test with: the solver has neither test_iter nor test_data")
         if name not in self.feeds:
             raise InvalidInput(f"there is no test net {net}, only {len(self.feeds) - 1} of them, from 0 on")
         batches = batches or (self._test_iter[net] if self._test_iter else None)
-        return evaluate(self.session, self.feeds[name], batches, self.iteration, lambda: self._interrupt.asked, name)
+
+        def stopped() -> bool:
+            return self._interrupt.asked
+
+        return evaluate(self.session, self.feeds[name], batches, self.iteration, stopped, name, confusion)
 
     def save(self, prefix: str | Path | None = None) -> Saved:
         """Write a snapshot. Raises SaveError if that fails, and Diverged if a weight is not finite. Earlier snapshots
@@ -309,8 +361,7 @@ class Solver:
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
-        model = solverstate.Model(self.net.parameter, self.session.params.layout) if self._caffes else None
-        path = snapshot.save(prefix, self._now(), model)
+        path = snapshot.save(prefix, self._now(), self._model)
         self._saved = self.iteration
         return Saved(self.iteration, path)
 
@@ -318,7 +369,8 @@ class Solver:
         """What a snapshot of this iteration holds. To read its weights raises Diverged if one is not finite."""
         weights = {name: self._finite(name, values) for name, values in self.session.weight_rows().items()}
         state = self.session.state_rows()
-        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts())
+        best = self.best.said() if self.best else None
+        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts(), best)
 
     def _finite(self, key: str, values: Rows) -> Rows:
         """These rows; the last update may have spoiled them, and no loss has shown that yet."""
@@ -391,6 +443,8 @@ class Solver:
         if self.position != self.iteration * taken:
             what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
             self.notes.append(f"{taken} samples an iteration, but {what}")
+        if before.best is not None:
+            self.notes += filter(None, [self._keeping.go_on(Best.of(before.best))])
         for name, now in self._facts().items():
             then = before.facts.get(name, now)
             if then != now:

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any
 
 from minidnn import zoo
 from minidnn.backends import check_name
@@ -17,61 +17,8 @@ from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.programs.updates import TrainSpec
 from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, several, shown
+from minidnn.training.keywords import overruled
 from minidnn.training.rates import learning_rate
-from minidnn.training.setting import Given
-
-
-class SolverFields(Given, total=False):
-    """The keywords of `Solver(...)`: how the net is run (Given), and Caffe's solver fields (schema/solver.py)."""
-
-    net: str
-    net_param: Mapping[str, Any]
-    train_net: str
-    train_net_param: Mapping[str, Any]
-    test_net: str | Sequence[str]
-    test_net_param: Mapping[str, Any] | Sequence[Mapping[str, Any]]
-    train_state: Mapping[str, Any]
-    test_state: Mapping[str, Any] | Sequence[Mapping[str, Any]]
-    test_iter: int | Sequence[int]
-    test_interval: int
-    test_initialization: bool
-    test_compute_loss: bool
-    base_lr: float
-    lr_policy: str
-    gamma: float
-    power: float
-    stepsize: int
-    stepvalue: int | Sequence[int]
-    rampup_interval: int
-    rampup_lr: float
-    max_iter: int
-    iter_size: int
-    momentum: float
-    momentum2: float
-    rms_decay: float
-    delta: float
-    trust_coefficient: float
-    weight_decay: float
-    regularization_type: str
-    clip_gradients: float
-    display: int
-    average_loss: int
-    debug_info: bool
-    snapshot: int
-    snapshot_prefix: str
-    snapshot_format: str
-    snapshot_after_train: bool
-    random_seed: int
-    type: str
-    solver_mode: str
-    minidnn: Mapping[str, Any]
-
-
-def apart(keywords: Mapping[str, Any]) -> tuple[Given, dict[str, Any]]:
-    """Split keywords into (how the net is run, solver fields)."""
-    own = Given.__annotations__.keys()
-    given = {name: value for name, value in keywords.items() if name in own}
-    return cast(Given, given), {name: value for name, value in keywords.items() if name not in own}
 
 
 def understand(
@@ -98,12 +45,12 @@ def understand(
         net = source if batch is None else source.with_batch(batch)
         if not fields:
             return net, (), None
-        document = Document({"base_lr": 0.01, "lr_policy": "fixed", **fields}, what="the solver")
+        document = Document(overruled({"base_lr": 0.01, "lr_policy": "fixed"}, fields), what="the solver")
         p = check_solver(document, LAYERS, OPTIMIZERS)
         tests = _tests(document, p, net, lambda field, path: _found(document, field, path, Path(), batch), batch)
         return _in_state(net, p.train_state), tests, p
     if isinstance(source, SolverParameter):
-        document, beside = Document({**plain(source), **fields}, what="the solver"), Path()
+        document, beside = Document(overruled(plain(source), fields), what="the solver"), Path()
     else:
         document, beside = read(source), Path(source).parent
         if isinstance(document.data, Mapping) and document.data.keys() & {"layer", "layers", "input"}:
@@ -111,7 +58,7 @@ def understand(
                 raise InvalidInput(f"{source} is a net: to train it takes a solver file that names it")
             return Net.from_file(source, batch, dropped), (), None
         if isinstance(document.data, Mapping):
-            document.data = {**document.data, **fields}
+            document.data = overruled(document.data, fields)
         else:
             document.error((), f"expected a mapping of a net's or a solver's fields, got {shown(document.data)}")
             document.check()
@@ -158,7 +105,7 @@ def _tests(
     """The nets to test with, in Caffe's order: those of test_net_param, those of test_net, then `net`, the one for both
     phases, as often as a test_iter is left. Raises InvalidFile unless each has a test_iter, or none, and likewise a
     test_state."""
-    if not (p.test_iter or p.test_interval or p.test_net or p.test_net_param):
+    if not (p.test_iter or p.test_interval or p.minidnn.test_epochs or p.test_net or p.test_net_param):
         return ()
     given = several(document.data.get("test_net_param", ()), "test_net_param")
     nets = [Net.from_document(document, at, batch) for _, at in given]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
 
@@ -10,7 +11,7 @@ import pytest
 
 from minidnn import costs, zoo
 from minidnn.cli import help
-from minidnn.cli.main import VERBS, main
+from minidnn.cli.main import VERBS, _parser, main
 from minidnn.layers import FACTS
 from minidnn.layers.facts import Facts
 from minidnn.memory import policies
@@ -97,3 +98,13 @@ def test_a_command_without_help_reads_no_table():
     loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
     assert "minidnn.cli.plan" in loaded
     assert not {"minidnn.memory.policies", "minidnn.study", "minidnn.layers", "minidnn.zoo"} & set(loaded)
+
+
+@pytest.mark.parametrize("verb", ["train", "test", "predict"])
+def test_examples_are_right_and_folded_as_a_shell_takes_them(printed, verb):
+    _, _, shown = printed(verb).partition(f"{help.EXAMPLES}\n")
+    commands = shown.replace("\\\n", " ").splitlines()
+    assert commands
+    for command in commands:
+        program, *words = shlex.split(command)
+        assert program == "minidnn" and _parser(words).parse_args(words).verb == verb

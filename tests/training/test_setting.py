@@ -11,8 +11,9 @@ from minidnn.errors import InvalidInput
 from minidnn.formats import InvalidFormat
 from minidnn.layers.facts import FACTS
 from minidnn.schema import SolverParameter
+from minidnn.schema.solver import Minidnn
+from minidnn.training.keywords import Course, SolverFields, apart
 from minidnn.training.setting import Given, Setting
-from minidnn.training.solver_file import SolverFields, apart
 
 
 def solver(**own) -> SolverParameter:
@@ -68,5 +69,6 @@ def test_every_field_can_be_given_and_every_solver_field_is_a_keyword():
     staging = {"host_ring", "compress"}
     assert set(Given.__annotations__) - staging == {f.name for f in fields(Setting)} - {"staging"}
     today = {name for name, info in SolverParameter.model_fields.items() if not info.json_schema_extra["old"]}
-    assert set(SolverFields.__annotations__) - set(Given.__annotations__) == today
+    assert set(SolverFields.__annotations__) - set(Given.__annotations__) == today | set(Course.__annotations__)
+    assert set(Course.__annotations__) == set(Minidnn.model_fields) - set(Given.__annotations__) - {"loss_scale"}
     assert apart({"policy": "layrub", "max_iter": 3}) == ({"policy": "layrub"}, {"max_iter": 3})

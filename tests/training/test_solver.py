@@ -531,7 +531,7 @@ class TestRefused:
         (case / "solver.yaml").write_text((case / "solver.yaml").read_text().replace("max_iter: 12", ""))
         with Solver(case / "solver.yaml", device="reference") as solver:
             solver.step(1)
-            with pytest.raises(InvalidInput, match="max_iter is not given"):
+            with pytest.raises(InvalidInput, match="neither max_iter nor epochs is given"):
                 solver.solve()
 
     @pytest.mark.parametrize("seed", [-7, 2**64])

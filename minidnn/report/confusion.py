@@ -1,0 +1,61 @@
+"""Which classes a net takes for which, as a table: each class against each, or of many classes a line for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TextIO
+
+import numpy as np
+
+from minidnn.report import table
+from minidnn.results.runs import ConfusionRow
+from minidnn.training.confusion import Confusion
+
+MOST = 50  # classes of which all pairs may be shown
+TAKEN = 3  # classes that a line names at most
+
+
+def show(found: Confusion, file: TextIO | None = None) -> None:
+    """Print the table, and the share of right answers below. A table of all pairs has to fit the terminal; else each
+    label has a line that says what it was taken for most often."""
+    totals, right = found.counts.sum(1), found.class_accuracy
+    ends = [(str(n), "–" if share is None else f"{share:.1%}") for n, share in zip(totals, right, strict=True)]
+    headings = ["label", *found.names, "samples", "right"]
+    lines = [[str(n) if n else "·" for n in row] for row in found.counts] if len(found.names) <= MOST else []
+    title = f"Labels in rows, answers in columns (layer {found.layer})"
+    if not lines or _width(headings, lines, found.names) > table.console_of(file).width:
+        headings = ["label", "what", "samples", "right"]
+        lines = [[_taken(found, k)] for k in range(len(found.names))]
+        title = f"What each label was taken for (layer {found.layer})"
+    lines = [[name, *row, *end] for name, row, end in zip(found.names, lines, ends, strict=True)]
+    table.plain(headings, lines, title, file=file)
+    shares = [share for share in right if share is not None]
+    if found.accuracy is not None:
+        said = f"{found.accuracy:.2%} right: {np.trace(found.counts)} of {found.samples}"
+        table.console_of(file).print(f"{said}; mean of classes {sum(shares) / len(shares):.2%}")
+
+
+def _width(headings: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str]) -> int:
+    """The characters of a line of the table of all pairs, about."""
+    columns = (max(map(len, column)) for column in zip(headings[1:-2], *rows, strict=True))
+    return max(map(len, names)) + sum(columns) + 3 * len(headings) + 16
+
+
+def _taken(found: Confusion, label: int) -> str:
+    """The classes that a label was taken for most often, wrongly, with how often."""
+    row = found.counts[label].copy()
+    row[label] = 0
+    order = [k for k in (-row).argsort(kind="stable")[:TAKEN] if row[k]]
+    return ", ".join(f"{found.names[k]} {row[k]}" for k in order) or "–"
+
+
+def record(found: Confusion) -> ConfusionRow:
+    """The confusion as a record."""
+    return ConfusionRow(
+        layer=found.layer,
+        class_names=list(found.names),
+        counts=found.counts.tolist(),
+        samples=found.samples,
+        accuracy=found.accuracy,
+        class_accuracy=list(found.class_accuracy),
+    )

@@ -1,0 +1,104 @@
+"""The keywords of a Solver, and how they overrule a solver file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict, cast
+
+from minidnn.schema.solver import IN_EPOCHS
+from minidnn.training.setting import Given
+
+
+class Course(TypedDict, total=False):
+    """How long a run is, and how it is followed: fields of a solver file's `minidnn: {...}`.
+
+    epochs:          how many to train, in place of max_iter; training/epochs.py says what an epoch is
+    test_epochs:     epochs between two tests, in place of test_interval
+    display_epochs:  epochs between two displayed iterations, in place of display
+    snapshot_epochs: epochs between two snapshots, in place of snapshot
+    keep_best:       an output of a test net, such as accuracy: the snapshot of the best test is kept beside the others
+    patience:        end after so many tests in a row that are not better
+    log:             files that `run` and `solve` write as they go: FILE.jsonl, FILE.csv
+    tensorboard:     a folder for TensorBoard's event files
+    """
+
+    epochs: int
+    test_epochs: int
+    display_epochs: int
+    snapshot_epochs: int
+    keep_best: str
+    patience: int
+    log: str | Sequence[str]
+    tensorboard: str
+
+
+class SolverFields(Given, Course, total=False):
+    """The keywords of `Solver(...)`: how the net is run (Given), how long and how followed (Course), and Caffe's solver
+    fields (schema/solver.py)."""
+
+    net: str
+    net_param: Mapping[str, Any]
+    train_net: str
+    train_net_param: Mapping[str, Any]
+    test_net: str | Sequence[str]
+    test_net_param: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    train_state: Mapping[str, Any]
+    test_state: Mapping[str, Any] | Sequence[Mapping[str, Any]]
+    test_iter: int | Sequence[int]
+    test_interval: int
+    test_initialization: bool
+    test_compute_loss: bool
+    base_lr: float
+    lr_policy: str
+    gamma: float
+    power: float
+    stepsize: int
+    stepvalue: int | Sequence[int]
+    rampup_interval: int
+    rampup_lr: float
+    max_iter: int
+    iter_size: int
+    momentum: float
+    momentum2: float
+    rms_decay: float
+    delta: float
+    trust_coefficient: float
+    weight_decay: float
+    regularization_type: str
+    clip_gradients: float
+    display: int
+    average_loss: int
+    debug_info: bool
+    snapshot: int
+    snapshot_prefix: str
+    snapshot_format: str
+    snapshot_after_train: bool
+    random_seed: int
+    type: str
+    solver_mode: str
+    minidnn: Mapping[str, Any]
+
+
+def apart(keywords: Mapping[str, Any]) -> tuple[Given, dict[str, Any]]:
+    """Split keywords into (how the net is run, solver fields)."""
+    own = Given.__annotations__.keys()
+    given = {name: value for name, value in keywords.items() if name in own}
+    return cast(Given, given), {name: value for name, value in keywords.items() if name not in own}
+
+
+def overruled(data: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """A solver's data with these fields in place of its own. Those of `Course` go into its `minidnn`.
+
+    None says nothing. A field that counts iterations takes the place of the one that counts epochs, and the other way
+    round: max_iter that of epochs."""
+    ours = {name: value for name, value in fields.items() if name in Course.__annotations__ and value is not None}
+    result = {**data, **{name: value for name, value in fields.items() if name not in Course.__annotations__}}
+    own = result.get("minidnn", {})
+    if not isinstance(own, Mapping):
+        return result  # the schema says what is wrong with it
+    epochs = {twin for field, twin in IN_EPOCHS.items() if field in fields}
+    for field, twin in IN_EPOCHS.items():
+        if twin in ours and field not in fields:
+            result.pop(field, None)
+    own = {**{name: value for name, value in own.items() if name not in epochs}, **ours}
+    return {**result, "minidnn": own} if own or "minidnn" in result else result
