@@ -3,9 +3,9 @@
     python release/wheels.py             writes dist/ (`make wheels`)
 
 All three are made of the last commit, and both wheels of the sources. The wheel for Linux has each folder of C as
-libraries for the levels of x86-64 that `Sources.levels` lists, and is the same for every Python. auditwheel names the
-oldest glibc that it runs with, which the glibc of this machine decides. libgomp stays outside: oneDNN loads the
-system's, and a second one would mean a second set of threads.
+libraries for the levels of x86-64 that `Sources.levels` lists, and serves every Python. auditwheel refuses libraries
+that need a newer glibc than PLATFORM names. libgomp stays outside: oneDNN loads the system's, and a second one would
+mean a second set of threads.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from minidnn.memory.packing.native import SOURCES as PACKER
 
 ROOT = Path(__file__).resolve().parents[1]
 COMPILED: tuple[Sources, ...] = (KERNELS, PLANNER, PACKER)
+PLATFORM = "manylinux_2_31_x86_64"  # our C needs log and pow of glibc 2.29; auditwheel's next name is 2.31
 OUTSIDE = "libgomp.so.1"
 
 
@@ -59,10 +60,10 @@ def main() -> int:
         dist.mkdir(exist_ok=True)
         for old in dist.iterdir():
             old.unlink()
-        python("auditwheel", "repair", "--exclude", OUTSIDE, "--strip", "--only-plat", "--wheel-dir", dist, linux)
+        how = ("--plat", PLATFORM, "--exclude", OUTSIDE, "--strip", "--only-plat")
+        python("auditwheel", "repair", *how, "--wheel-dir", dist, linux)
         for path in (plain, *made.glob("*.tar.gz")):
             (dist / path.name).write_bytes(path.read_bytes())
-    python("auditwheel", "show", *dist.glob("*manylinux*.whl"))
     python("twine", "check", "--strict", *sorted(dist.iterdir()))
     return 0
 

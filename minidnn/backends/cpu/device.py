@@ -70,6 +70,9 @@ class CpuDevice(Device):
             self.native = native.Native(library, self.dnnl.threads)
             # Measured costs belong to a description: other kernels with the same names must not share them.
             self.description += f"; our kernels {Path(library._name).stem[-8:]}"
+            self.found += (
+                f"; our kernels {'came with the package' if KERNELS.brought() else 'are compiled for this CPU'}"
+            )
         except NotCompiled as reason:
             self.description += "; none of our own kernels"
             self.found += f"; none of our own kernels: {reason}"
