@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures clean help
+.PHONY: demo test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures wheels clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
@@ -27,6 +27,7 @@ help:
 	@echo "make models  write the generated networks of models/ anew"
 	@echo "make reference  write docs/layers.md and the JSON Schemas anew"
 	@echo "make pictures   draw the pictures of docs/ anew"
+	@echo "make wheels  what goes to PyPI, of the last commit, into dist/: the sources, a wheel, a wheel for Linux with its C compiled"
 	@echo "make clean   remove $(OUT), the virtual environments, wheels and what pip built"
 
 # -- set-up: .run holds what the demo needs, .dev what the tests and linters need besides
@@ -53,6 +54,10 @@ $(VENV)/.dev: setup.cfg pyproject.toml | $(BIN)/python
 
 $(VENV)/.peer: setup.cfg pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[data,cpu,peer]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.release: setup.cfg pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[data,cpu,release]'
 	@touch $@ $(VENV)/.run
 
 # -- what to run
@@ -124,6 +129,9 @@ models: $(VENV)/.run
 # The page of layers and the JSON Schemas for editors, from the schema's table.
 reference: $(VENV)/.run
 	$(BIN)/python docs/generate.py
+
+wheels: $(VENV)/.release
+	$(BIN)/python release/wheels.py
 
 # Baseline trains without a budget; with one it is refused and says why; vdnn_all trains within it and ends with the
 # same file, byte for byte.

@@ -1,9 +1,15 @@
-"""Compiles a folder of C files for this CPU, and loads them as one library.
+"""Loads a folder of C files as one library, which a wheel brought or the system's C compiler makes.
 
-The system's C compiler runs once; the library is kept in the user's cache (files/cache.py), with a checksum. Its file
-name has a hash of all that decides its contents: sources, options, the CPU's instruction sets. So the file is never
-stale, and a later start runs no compiler. The bytes that were checked are the ones that are loaded: they are copied to
-a folder of this process alone. If they are damaged, or others may have written them, the library is compiled again.
+A wheel for Linux brings libraries for levels of x86-64 (release/wheels.py). They lie beside the C files, and the best
+one that this CPU runs is loaded, also where there is a compiler: that would make no quicker one (benchmarks/levels.py).
+So the numbers do not depend on a compiler.
+
+Else the compiler runs once, for this CPU; the library is kept in the user's cache (files/cache.py), with a checksum.
+The bytes that were checked are the ones that are loaded: they are copied to a folder of this process alone. If they
+are damaged, or others may have written them, the library is compiled again.
+
+A library's file name has a hash of all that decides its contents: sources, options, and the CPU's instruction sets or
+the level. So the file is never stale, and a later start runs no compiler.
 """
 
 from __future__ import annotations
@@ -22,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from minidnn import cpuinfo
 from minidnn.files import cache
 
 NAME = "minidnn"
@@ -38,13 +45,15 @@ class Sources:
     """The C files of a folder, which become one library.
 
     what:     what people are told is being compiled: "the kernels, once: some 10 s"
-    options:  the compiler's options on this CPU, with this environment
+    options:  the compiler's options for this CPU, with this environment; or for a level of x86-64
+    levels:   the levels for which a wheel brings the library, and that this environment permits, the best first
     check:    (the files, a freshly compiled library): raises NotCompiled if the library lacks something
     """
 
     folder: Path
     what: str
-    options: Callable[[], tuple[str, ...]]
+    options: Callable[[str | None], tuple[str, ...]]
+    levels: Callable[[], Sequence[str]]
     check: Callable[[Sequence[Path], ctypes.CDLL], None] = lambda files, library: None
 
     @property
@@ -52,32 +61,52 @@ class Sources:
         return sorted(self.folder.glob("*.c"))
 
     def load(self, cache_dir: Path | None = None) -> ctypes.CDLL:
-        """The library, from the cache or compiled now; a process loads it once. `cache_dir`: default: the user's cache
-        folder. Raises NotCompiled, with the reason in one line, if there is no usable compiler."""
-        path = self.path(cache_dir)
+        """The library that a wheel brought, or from the cache, or compiled now; a process loads it once. `cache_dir`:
+        default: the user's cache folder. Raises NotCompiled, with the reason in one line, if there is no usable
+        compiler, or what the wheel brought cannot be loaded."""
+        brought = self.brought()
+        path = brought or self.path(cache_dir)
         if path not in _loaded:
-            content = cache.kept(path)
-            try:
-                library = None if content is None else self._library(path, content)
-            except NotCompiled:
-                library = None  # compiled again below
-            if library is None:
-                content = self._compiled()
-                library = self._library(path, content)
-                self.check(self.files, library)
-                cache.keep(path, content, "kernels are compiled anew at each start")
-            _loaded[path] = library
+            _loaded[path] = _opened(path) if brought else self._kept(path)
         return _loaded[path]
+
+    def brought(self) -> Path | None:
+        """The library of the best level that this CPU runs, if a wheel brought it."""
+        there = (self.shipped(level) for level in self.levels() if cpuinfo.runs(level))
+        return next((path for path in there if path.is_file()), None)
+
+    def shipped(self, level: str) -> Path:
+        """Where a wheel has the library for a level of x86-64."""
+        return self.folder / f"{NAME}-{level}-{self._key(level, level)}.so"
+
+    def ship(self, level: str) -> Path:
+        """Compile the library for a level of x86-64, for a wheel. Raises NotCompiled."""
+        path = self.shipped(level)
+        path.write_bytes(self._compiled(level))
+        self.check(self.files, _opened(path))
+        return path
 
     def path(self, cache_dir: Path | None = None) -> Path:
         """The library's file in the cache."""
-        if cache_dir is None:
-            cache_dir = cache.home() / "native"
+        return (cache_dir or cache.home() / "native") / f"{NAME}-{self._key(None, cpuinfo.native())}.so"
+
+    def _key(self, level: str | None, instructions: str) -> str:
         files = sorted(self.folder.glob("*.[ch]"))
         texts = (f"{file.name}\n{file.read_text(encoding='utf-8')}" for file in files)
-        parts = [*texts, *self.options(), platform.machine(), _instructions()]
-        key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
-        return cache_dir / f"{NAME}-{key}.so"
+        parts = [*texts, *self.options(level), platform.machine(), instructions]
+        return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
+
+    def _kept(self, path: Path) -> ctypes.CDLL:
+        """The library from the cache, else compiled now and kept there."""
+        content = cache.kept(path)
+        with contextlib.suppress(NotCompiled):  # what cannot be loaded is compiled again below
+            if content is not None:
+                return self._library(path, content)
+        content = self._compiled(None)
+        library = self._library(path, content)
+        self.check(self.files, library)
+        cache.keep(path, content, "kernels are compiled anew at each start")
+        return library
 
     def _library(self, path: Path, content: bytes) -> ctypes.CDLL:
         """The library with these bytes. It is loaded by the name of a file in a new folder, which nobody else can write
@@ -94,21 +123,20 @@ class Sources:
                 why = why or str(error)
         raise NotCompiled(f"what the C compiler made of {self.folder} cannot be loaded: {why}")
 
-    def _compiled(self) -> bytes:
-        """The library's bytes, by the C compiler."""
+    def _compiled(self, level: str | None) -> bytes:
+        """The library's bytes, by the C compiler, for this CPU or for a level of x86-64."""
         compiler = find_compiler()
         with tempfile.TemporaryDirectory() as folder, _told(self.what):
             made = Path(folder) / f"{NAME}.so"
-            self._compile(compiler, made)
+            self._compile([compiler, *self.options(level)], made)
             try:
                 return made.read_bytes()
             except OSError as error:
                 raise NotCompiled(f"{compiler} makes no library of {self.folder}/*.c: {error.strerror}") from None
 
-    def _compile(self, compiler: str, to: Path) -> None:
+    def _compile(self, command: Sequence[str], to: Path) -> None:
         """Compile all files in parallel, and link them into the library `to`."""
         objects = [to.with_name(f"{source.stem}.o") for source in self.files]
-        command = [compiler, *self.options()]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for done in [
                 pool.submit(self._run, [*command, "-c", "-o", str(made), str(source)])
@@ -129,7 +157,20 @@ class Sources:
             raise NotCompiled(f"{compiler} does not compile {what}: {line.strip()}")
 
 
+def portable(*options: str) -> Callable[[str | None], tuple[str, ...]]:
+    """`Sources.options` that are the same on every CPU."""
+    return lambda level: (*options, f"-march={level}") if level else options
+
+
 _loaded: dict[Path, ctypes.CDLL] = {}
+
+
+def _opened(path: Path) -> ctypes.CDLL:
+    """A library that a wheel brings."""
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NotCompiled(f"{path} cannot be loaded: {error}") from None
 
 
 @contextlib.contextmanager
@@ -153,13 +194,3 @@ def find_compiler() -> str:
             return found
     looked = f"CC={wanted} is not there" if wanted else f"none of {', '.join(COMPILERS)}"
     raise NotCompiled(f"needs a C compiler once ({looked})")
-
-
-def _instructions() -> str:
-    """The facts of this CPU on which -march=native depends. (Different machines may share a home directory.)"""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return platform.processor()
-    of_interest = ("vendor_id", "cpu family", "model\t", "flags", "Features", "CPU part")
-    return "\n".join(dict.fromkeys(line for line in lines if line.startswith(of_interest)))

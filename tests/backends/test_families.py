@@ -11,7 +11,7 @@ import pytest
 
 import minidnn.backends
 from minidnn.backends import cuda
-from minidnn.backends.cpu import native, onednn, uncompiled
+from minidnn.backends.cpu import native, onednn
 from minidnn.backends.cuda.device import OF_CUDNN
 from minidnn.backends.families import FAMILIES
 from minidnn.backends.reference import KERNELS
@@ -23,28 +23,26 @@ WHOLE: dict[str, Mapping[str, object]] = {  # package -> kind -> what its device
     "reference": KERNELS,
     "cpu.onednn": onednn.KINDS,
     "cpu.native": {**native.FIRST, **native.MORE},
-    "cpu.uncompiled": uncompiled.KINDS,
     "cuda": {**cuda.KINDS, **OF_CUDNN},
 }
 TABLES = {package: ("FIRST", "MORE") if package == "cpu.native" else ("KINDS",) for package in WHOLE}
 HOSTS = {"samples": "the host itself transforms samples for a device in its memory"}
-RARE = dict.fromkeys(
-    ("move", "gather", "rules", "distance", "broadcast", "resize", "matmul", "row_norm", "summary"),
-    "native/ has all of it; without a compiler the reference's kernels run",
-)
+OURS = dict.fromkeys(
+    (
+        "bias", "pooling", "activation", "dropout", "join", "move", "gather", "rules", "distance", "broadcast",
+        "resize", "matmul", "row_norm", "summary",
+    ),
+    "native/ has all of it; without a library of it the reference's kernels run",
+)  # fmt: skip
 LACKS = {  # package -> family -> why it has no file
-    "cpu.onednn": HOSTS
-    | dict.fromkeys(("bias", "pooling", "activation", "dropout", "join"), "native/ has all of it, or uncompiled/")
-    | RARE,
+    "cpu.onednn": HOSTS | OURS,
     "cpu.native": HOSTS,
-    "cpu.uncompiled": HOSTS | RARE | dict.fromkeys(("convolution", "elementwise"), "onednn/ has all of it"),
 }
 OTHERS = {  # folder -> its files that are no family's
     "reference": {"channels", "device", "each", "kernels"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
-    "cpu.uncompiled": set(),
     "cuda": {
         "api", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe", "reduction",
         "rows", "runtime",
@@ -109,7 +107,3 @@ def test_a_kind_s_kernel_is_in_the_file_of_its_family(package):
 def test_the_device_has_the_kinds_of_all_families(package):
     listed = {kind for _, table in tables(package) for kind in table}
     assert listed == {kind for kind in WHOLE[package] if kind in FAMILY}
-
-
-def test_what_runs_without_a_compiler_only_is_in_c():
-    assert set(uncompiled.KINDS) <= set(native.FIRST) | set(native.MORE)

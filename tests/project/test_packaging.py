@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import ast
 import configparser
+import re
+import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from ruamel.yaml import YAML
 
 import minidnn
+from minidnn.compiled import NotCompiled, Sources, find_compiler
+from release import wheels
 from tests.support.paths import ROOT
 
 HEAVY = "cupy numba torch pydantic ruamel rich sklearn safetensors"
@@ -61,15 +67,11 @@ def test_every_data_file_is_declared(setup_cfg):
     """Each file of the package that is no Python is matched by setup.cfg's package_data."""
     patterns = setup_cfg["options.package_data"]["minidnn"].split()
     package = ROOT / "minidnn"
-    files = subprocess.run(["git", "ls-files", "minidnn", "models"], cwd=ROOT, capture_output=True, text=True)
-    if files.returncode or not files.stdout:
-        pytest.skip("not a git checkout")
-    for name in files.stdout.split():
-        path = Path(name)
-        if path.suffix == ".py" or name == "minidnn/models":
+    for path in tracked("minidnn", "models"):
+        if path.suffix == ".py" or path == Path("minidnn/models"):
             continue
         inside = path.relative_to("minidnn") if path.parts[0] == "minidnn" else path
-        assert any(inside.match(pattern) and len(inside.parts) == pattern.count("/") + 1 for pattern in patterns), name
+        assert any(inside.match(pattern) and len(inside.parts) == pattern.count("/") + 1 for pattern in patterns), path
         assert (package / inside).is_file()
 
 
@@ -81,12 +83,82 @@ def test_every_pattern_of_data_files_matches_one(setup_cfg):
 
 def test_what_an_index_shows_of_the_package(setup_cfg):
     about = setup_cfg["metadata"]
-    assert (ROOT / about["long_description"].removeprefix("file: ")).is_file()
-    assert about["long_description_content_type"] == "text/markdown"
     assert f"{about['license']}." in (ROOT / "README.md").read_text() and (ROOT / about["license_files"]).is_file()
     least = setup_cfg["options"]["python_requires"].removeprefix(">=")
     assert f"Programming Language :: Python :: {least}" in about["classifiers"].split("\n")
     assert len(about["description"]) < 100 and about["keywords"]
+
+
+@pytest.fixture(scope="module")
+def page():
+    return runpy.run_path(str(ROOT / "setup.py"), run_name="setup")["page"]
+
+
+def test_the_page_of_an_index_has_no_link_into_files_that_are_not_there(page):
+    readme = (ROOT / "README.md").read_text()
+    shown = page(readme, None)
+    assert re.findall(r"\]\((?!https?:|#)[^)]*\)", readme) and not re.findall(r"\]\((?!https?:|#)", shown)
+    assert "*(vgg19, batch 256, in 12 GiB of a Titan X: baseline is refused" in shown
+    assert "| docs/policies.md | every policy by its picture" in shown
+    assert [line for line in shown.splitlines() if line.startswith("#")] == re.findall(r"^#.*$", readme, re.MULTILINE)
+
+
+def test_the_page_of_an_index_links_to_a_repository_that_is_stated(page):
+    text = "See [this](docs/a.md#b), [that](https://x.org/y), [here](#words).\n![drawn](docs/c.svg)\n"
+    assert page(text, "https://x.org/us/minidnn") == (
+        "See [this](https://x.org/us/minidnn/blob/HEAD/docs/a.md#b), [that](https://x.org/y), [here](#words).\n"
+        "![drawn](https://x.org/us/minidnn/raw/HEAD/docs/c.svg)\n"
+    )
+
+
+def test_the_citation_is_of_this_version(setup_cfg):
+    cited = YAML(typ="safe").load((ROOT / "CITATION.cff").read_text())
+    about = setup_cfg["metadata"]
+    assert (cited["version"], cited["license"]) == (minidnn.__version__, about["license"])
+    assert ", ".join(cited["keywords"]) == about["keywords"]
+    assert [author["name"] for author in cited["authors"]] == [about["author"]]
+
+
+def tracked(*folders: str) -> list[Path]:
+    files = subprocess.run(["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True)
+    if files.returncode or not files.stdout:
+        pytest.skip("not a git checkout")
+    return [Path(name) for name in files.stdout.split()]
+
+
+def test_the_sources_have_every_file_of_the_repository():
+    """The package's own files are there without MANIFEST.in, and so are those that pip and setuptools read."""
+    lines = [line.split() for line in (ROOT / "MANIFEST.in").read_text().splitlines() if not line.startswith("#")]
+    grafted = {name for word, *names in lines if word == "graft" for name in names} | {"minidnn"}
+    included = [name for word, *names in lines if word == "include" for name in names]
+    included += ["LICENSE", "MANIFEST.in", "pyproject.toml", "setup.cfg", "setup.py"]
+    for path in tracked():
+        there = path.parts[0] in grafted if len(path.parts) > 1 else any(path.match(name) for name in included)
+        assert there or path == Path("minidnn/models"), path
+
+
+def test_a_wheel_for_linux_brings_every_folder_of_c():
+    assert {sources.folder for sources in wheels.COMPILED} == {path.parent for path in (ROOT / "minidnn").rglob("*.c")}
+
+
+def test_a_wheel_for_linux_says_so_and_has_a_library_for_each_level(tmp_path, monkeypatch):
+    try:
+        find_compiler()
+    except NotCompiled as reason:
+        pytest.skip(str(reason))
+    one = Sources(tmp_path / "minidnn" / "c", "a file", lambda level: ("-fPIC",), lambda: ("x86-64-v3", "x86-64"))
+    monkeypatch.setattr(wheels, "ROOT", tmp_path)
+    monkeypatch.setattr(wheels, "COMPILED", (one,))
+    content = tmp_path / "opened"
+    (content / "minidnn" / "c").mkdir(parents=True)
+    (content / "minidnn" / "c" / "seven.c").write_text("int seven(void) { return 7; }\n")
+    about = content / "minidnn-0.1.0.dist-info" / "WHEEL"
+    about.parent.mkdir()
+    about.write_text("Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheels.bring(content)
+    assert about.read_text() == "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: py3-none-linux_x86_64\n"
+    inside = replace(one, folder=content / "minidnn" / "c")
+    assert set(inside.folder.glob("*.so")) == {inside.shipped(level) for level in one.levels()}
 
 
 def test_pyproject_holds_only_what_setup_cfg_cannot():

@@ -18,15 +18,15 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").glob("*.md")),
 ]
-FOLDERS = ("minidnn", "benchmarks", "tests", "models")
+FOLDERS = ("minidnn", "benchmarks", "tests", "models", "release")
 CODE = (".py", ".c", ".h", ".cu", ".cuh")
 # A path in a folder, of any kind that is kept in the repository; a bare name, of code.
 PATH = re.compile(r"(?<![\w./{*<-])((?:\.?[\w-]+/)+[\w*-]+\.(?:py|md|cuh?|c|h|ya?ml|svg|cfg|toml|txt|css))(?![\w*/])")
 BARE = re.compile(r"(?<![\w./{*<-])([a-z_0-9]{2,}\.(?:py|cuh?|c|h))(?![\w*/.(])")
-FOLDER = re.compile(r"`((?:tests|docs|benchmarks|models|minidnn)/(?:[\w-]+/)*[\w-]*)`")
+FOLDER = re.compile(r"`((?:tests|docs|benchmarks|models|minidnn|release)/(?:[\w-]+/)*[\w-]*)`")
 PLACEHOLDERS = ("NAME", "FAMILY", "MODEL", "SOLVER")
 MADE = ("out/",)  # folders that runs make
-NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in CODE}
+NAMES = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*") if path.suffix in CODE} | {"setup.py"}
 OTHERS = {"parse_log.py", "extract_seconds.py", "cuda.h", "cuda_fp16.h", "cube.py"}  # Caffe's, CUDA's, and a user's own
 
 

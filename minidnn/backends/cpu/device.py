@@ -1,7 +1,8 @@
 """The CPU as a device: lists the kernels that an op may use, and binds calls to the addresses of a plan.
 
 With oneDNN, tensors are NHWC, each kind has its recipes, and workspaces are part of the plan. Without oneDNN, the
-reference's kernels run on NCHW tensors; they are slow and allocate memory, and `description` says so.
+reference's kernels run on NCHW tensors; they are slow and allocate memory, and `description` says so. They also run
+where there is oneDNN and no library of our own kernels, for all kinds that oneDNN does not have.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 
 from minidnn.backends import layout, reference
 from minidnn.backends.choice import chosen
-from minidnn.backends.cpu import forks, native, onednn, uncompiled
+from minidnn.backends.cpu import forks, native, onednn
 from minidnn.backends.cpu.native import activation, copy
 from minidnn.backends.cpu.native.sources import KERNELS
 from minidnn.backends.cpu.onednn.dnnl import Dnnl, DnnlError, NotOffered
@@ -29,7 +30,7 @@ from minidnn.memory.execution.threads import Threads, copying
 from minidnn.program import Algorithm, Op, Tensor
 
 REFERENCE = "reference"  # the name of the algorithm that runs the reference's kernel
-LAST = ("nhwc.ref", "blas")  # many times slower, or on one thread only: offered if there is no other recipe
+LAST = "nhwc.ref"  # many times slower: offered if there is no other recipe
 RECTIFIED = {  # the kind of a forward fused with its ReLU -> the kind of the forward alone
     "convolution.forward_relu": "convolution.forward",
     "inner_product.forward_relu": "inner_product.forward",
@@ -70,6 +71,9 @@ class CpuDevice(Device):
             self.native = native.Native(library, self.dnnl.threads)
             # Measured costs belong to a description: other kernels with the same names must not share them.
             self.description += f"; our kernels {Path(library._name).stem[-8:]}"
+            self.found += (
+                f"; our kernels {'came with the package' if KERNELS.brought() else 'are compiled for this CPU'}"
+            )
         except NotCompiled as reason:
             self.description += "; none of our own kernels"
             self.found += f"; none of our own kernels: {reason}"
@@ -120,15 +124,14 @@ class CpuDevice(Device):
                     f"it takes smaller sizes, or use --device reference"
                 ) from error
             every = [*own, *found, *self._own(native.MORE, op)]
-            self._recipes[key] = [r for r in every if r.algorithm.name not in LAST] or every or [_reference(op)]
+            self._recipes[key] = [r for r in every if r.algorithm.name != LAST] or every or [_reference(op)]
         return self._recipes[key]
 
     def _library(self, dnnl: Dnnl, op: Op) -> list[Recipe]:
-        """The recipes by oneDNN, or by NumPy over blocks. For a forward fused with its ReLU: oneDNN's forward, then our
-        ReLU; none if our kernels are not compiled."""
+        """The recipes by oneDNN. For a forward fused with its ReLU: oneDNN's forward, then our ReLU; none without our
+        kernels."""
         plain = RECTIFIED.get(op.kind, op.kind)
-        tables = [onednn.KINDS] if self.native else [onednn.KINDS, uncompiled.KINDS]
-        found = [recipe for kinds in tables if plain in kinds for recipe in kinds[plain](dnnl, op)]
+        found = onednn.KINDS[plain](dnnl, op) if plain in onednn.KINDS else []
         if plain == op.kind:
             return found
         return [activation.behind(self.native, r, op.writes[0].size) for r in found] if self.native else []

@@ -11,7 +11,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from minidnn.backends.cpu import CpuDevice, onednn, uncompiled
+from minidnn.backends.cpu import CpuDevice, onednn
 from minidnn.backends.cpu.onednn import library
 from minidnn.backends.cpu.onednn.dnnl import Dnnl
 from minidnn.backends.reference import KERNELS, ReferenceDevice
@@ -44,7 +44,7 @@ def ways(device: CpuDevice, e: Example) -> list[tuple[CpuDevice, Algorithm]]:
 
 
 def test_every_kind_has_examples():
-    assert {e.op.kind for e in ALL} == set(onednn.KINDS) | set(uncompiled.KINDS) | set(KERNELS)
+    assert {e.op.kind for e in ALL} == set(onednn.KINDS) | set(KERNELS)
 
 
 @pytest.mark.parametrize("kind", sorted({e.op.kind for e in ALL}))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from minidnn import compiled, visible
+from minidnn import compiled, cpuinfo, visible
 from minidnn.backends.cpu import CpuDevice
 from minidnn.backends.cpu.native import winograd
 from minidnn.backends.cpu.native.binding import Native
@@ -81,7 +81,58 @@ def test_what_holds_onednn_to_fewer_instructions_holds_our_kernels(sources, tmp_
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "avx2")
     assert options()[-1] == "-mno-avx512f" and sources.path(tmp_path) != all_of_them
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "DEFAULT")
-    assert options() == OPTIONS and sources.path(tmp_path) == all_of_them
+    assert options() == (*OPTIONS, "-march=native") and sources.path(tmp_path) == all_of_them
+
+
+FLAGS = "fpu lm cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3"
+AVX2 = f"{FLAGS} avx avx2 bmi1 bmi2 f16c fma abm movbe xsave"
+AVX512 = f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"
+
+
+def pretend(monkeypatch, flags: str) -> None:
+    monkeypatch.setattr(cpuinfo, "_cpuinfo", lambda: (f"flags\t\t: {flags}",))
+
+
+@pytest.mark.parametrize(
+    "flags, best",
+    [(AVX512, "x86-64-v4"), (AVX512.replace("avx512dq", ""), "x86-64-v3"), (AVX2, "x86-64-v3"), (FLAGS, "x86-64-v2"),
+     (AVX512.replace("ssse3", ""), "x86-64"), ("fp asimd", None)],
+)  # fmt: skip
+def test_a_cpu_runs_the_levels_whose_flags_it_has_all(monkeypatch, flags, best):
+    pretend(monkeypatch, flags)
+    levels = list(cpuinfo.ADDED)
+    assert [level for level in levels if cpuinfo.runs(level)] == levels[: levels.index(best) + 1 if best else 0]
+
+
+@pytest.mark.parametrize(
+    "ceiling, permitted",
+    [("", ["x86-64-v4", "x86-64-v3"]), ("avx512_core", ["x86-64-v4", "x86-64-v3"]), ("AVX2", ["x86-64-v3"]),
+     ("AVX", []), ("SSE41", [])],
+)  # fmt: skip
+def test_what_holds_onednn_holds_what_a_wheel_brought(monkeypatch, ceiling, permitted):
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", ceiling)
+    assert KERNELS.levels() == permitted
+
+
+def test_a_wheel_s_library_is_loaded_without_a_compiler(source, sources, monkeypatch):
+    """The best one that the CPU runs, as long as it was made of these sources."""
+    brought = replace(sources, options=lambda level: (f"-DLEVEL={(level or '0')[-1]}", "-fPIC"))
+    source.write_text("int quick(void) { return LEVEL; }\n")
+    brought.ship("x86-64-v3")
+    monkeypatch.setenv("CC", "no-such-compiler")
+    monkeypatch.delenv("ONEDNN_MAX_CPU_ISA", raising=False)
+    for flags in (AVX2, AVX512):
+        pretend(monkeypatch, flags)
+        assert load_anew(brought, None).quick() == 3
+    brought.shipped("x86-64-v4").write_bytes(b"no machine code")
+    with pytest.raises(NotCompiled, match=r"x86-64-v4-\w+\.so cannot be loaded"):
+        load_anew(brought, None)
+    for flags in (FLAGS, AVX512):
+        pretend(monkeypatch, flags)
+        source.write_text(source.read_text() + "\n")
+        assert brought.brought() is None
+        with pytest.raises(NotCompiled, match="needs a C compiler once"):
+            load_anew(brought, source.parent / "cache")
 
 
 def test_a_cache_that_cannot_be_written_is_done_without_and_told(source, sources, capsys):

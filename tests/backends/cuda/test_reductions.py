@@ -238,7 +238,7 @@ def test_a_probability_of_zero_is_a_large_loss_not_an_infinite_one(device):
 @pytest.mark.parametrize("decay", [(0.0, "L2"), (0.003, "L2"), (0.003, "L1")])
 @pytest.mark.parametrize("clipped", [False, True])
 def test_sgd_rounds_as_the_cpu_backend_does(device, n, momentum, decay, clipped):
-    """To the bit: backends/cpu/uncompiled/update.py, one operation after another."""
+    """To the bit: one operation after another."""
     m, f = Maker(8), np.float32
     w, dw, h, rate, clip = m.normal(n), m.normal(n), m.normal(n), f([0.013]), f([0.37])
     w[0], dw[0] = 0, -0.0

@@ -97,7 +97,7 @@ def place(
 
 @cache
 def bare():
-    """The cpu device as it is without a C compiler: oneDNN and NumPy alone."""
+    """The cpu device as it is without our own kernels: oneDNN and the reference."""
     from minidnn.backends.cpu import CpuDevice
 
     device = CpuDevice()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from minidnn.compiled import NotCompiled, Sources
 
-OPTIONS = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fPIC")
+OPTIONS = ("-O3", "-fopenmp", "-fno-math-errno", "-fPIC")
 # oneDNN's own variable leaves instructions of this CPU unused. Our kernels obey it, too: its value -> our option.
 CEILING = "ONEDNN_MAX_CPU_ISA"
 WITHOUT = {
@@ -18,11 +18,26 @@ WITHOUT = {
     "AVX2": "-mno-avx512f", "AVX2_VNNI": "-mno-avx512f", "AVX2_VNNI_2": "-mno-avx512f",
 }  # fmt: skip
 
+# What a wheel brings, the best first: the level of x86-64 -> what it may be held to.
+LEVELS = {"x86-64-v4": (None,), "x86-64-v3": (None, "-mno-avx512f")}
 
-def options() -> tuple[str, ...]:
-    """The compiler's options on this CPU, with this environment."""
-    without = WITHOUT.get(os.environ.get(CEILING, "").upper())
-    return (*OPTIONS, without) if without else OPTIONS
+
+def options(level: str | None = None) -> tuple[str, ...]:
+    """The compiler's options on this CPU, with this environment; or for a level of x86-64."""
+    if level:
+        return (*OPTIONS, f"-march={level}")
+    without = _without()
+    return (*OPTIONS, "-march=native", without) if without else (*OPTIONS, "-march=native")
+
+
+def levels() -> list[str]:
+    """The levels of x86-64 for which a wheel brings the kernels, and that the environment permits, the best first."""
+    return [level for level, held in LEVELS.items() if _without() in held]
+
+
+def _without() -> str | None:
+    """The option that leaves out what oneDNN must not use."""
+    return WITHOUT.get(os.environ.get(CEILING, "").upper())
 
 
 def check(files: Sequence[Path], library: ctypes.CDLL) -> None:
@@ -33,4 +48,4 @@ def check(files: Sequence[Path], library: ctypes.CDLL) -> None:
                 raise NotCompiled(f"what the C compiler made of {source.parent} lacks functions of {source.name}")
 
 
-KERNELS = Sources(Path(__file__).parent, "the kernels for this CPU, once: some 10 s", options, check)
+KERNELS = Sources(Path(__file__).parent, "the kernels for this CPU, once: some 10 s", options, levels, check)

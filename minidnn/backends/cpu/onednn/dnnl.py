@@ -16,27 +16,23 @@ from minidnn.backends.cpu.recipe import Call
 from minidnn.backends.layout import contiguous
 
 # dnnl_data_type_t, dnnl_format_tag_t
-TYPES = {"float32": 3, "int32": 4, "uint8": 6}
+FLOAT32 = 3
 ANY_TAG = 1
 # dnnl_prop_kind_t
-TRAINING, INFERENCE, BACKWARD, BACKWARD_DATA = 64, 96, 128, 160
+TRAINING, INFERENCE = 64, 96
 # dnnl_alg_kind_t
 CONVOLUTION_DIRECT = 0x1
-RELU, LINEAR, RELU_FROM_DST = 0x20, 0x26, 0x100
-POOLING_MAX, POOLING_AVERAGE = 0x1FF, 0x2FF  # the average counts padding
-LRN_ACROSS = 0xAFF
-ADD, MULTIPLY, MAXIMUM, SUBTRACT = 0x1FFF0, 0x1FFF1, 0x1FFF2, 0x1FFF5
+LINEAR = 0x26
+POOLING_AVERAGE = 0x2FF  # counts padding
+ADD, MULTIPLY = 0x1FFF0, 0x1FFF1
 SOFTMAX = 0x30000
-# dnnl_normalization_flags_t
-GLOBAL_STATISTICS = 1
 # DNNL_ARG_*
 SRC, SRC_1, DST, WEIGHTS, BIAS = 1, 2, 17, 33, 41
-MEAN, VARIANCE, WORKSPACE, SCRATCHPAD = 49, 50, 64, 80
-DIFF_SRC, DIFF_DST, DIFF_WEIGHTS, DIFF_BIAS = 129, 145, 161, 169
+SCRATCHPAD = 80
+DIFF_SRC, DIFF_DST, DIFF_WEIGHTS = 129, 145, 161
 # dnnl_query_t: the memory descriptor of an argument
 _QUERY = {
-    SRC: 129, DIFF_SRC: 130, WEIGHTS: 131, DIFF_WEIGHTS: 132, DST: 133, DIFF_DST: 134,
-    WORKSPACE: 135, SCRATCHPAD: 136,
+    SRC: 129, DIFF_SRC: 130, WEIGHTS: 131, DIFF_WEIGHTS: 132, DST: 133, DIFF_DST: 134, SCRATCHPAD: 136,
 }  # fmt: skip
 # dnnl_cpu_isa_t, the widest first: each has the bits of those below it
 _INSTRUCTIONS = ((0x27, "AVX-512"), (0x7, "AVX2"), (0x3, "AVX"), (0x1, "SSE4.1"))
@@ -187,7 +183,7 @@ class Dnnl:
         self.call(entry, ctypes.byref(pointer), *arguments)
         return _Handle(pointer, getattr(self.c, destroy))
 
-    def desc(self, shape: Sequence[int], strides: Sequence[int] | None = None, dtype: str = "float32") -> Desc:
+    def desc(self, shape: Sequence[int], strides: Sequence[int] | None = None) -> Desc:
         """A layout with these strides in elements; default: C-contiguous. Raises NotOffered for more than 12 axes."""
         if len(shape) > AXES:
             raise NotOffered(f"oneDNN's tensors have at most {AXES} axes, not {len(shape)}")
@@ -196,16 +192,16 @@ class Dnnl:
         pointer = Pointer()
         self.call(
             "dnnl_memory_desc_create_with_strides",
-            ctypes.byref(pointer), len(shape), Dims(*shape), TYPES[dtype], Dims(*strides),
+            ctypes.byref(pointer), len(shape), Dims(*shape), FLOAT32, Dims(*strides),
         )  # fmt: skip
         return self._own(pointer)
 
-    def any(self, shape: Sequence[int], dtype: str = "float32") -> Desc:
+    def any(self, shape: Sequence[int]) -> Desc:
         """A layout that is left to the implementation's choice."""
         pointer = Pointer()
         self.call(
             "dnnl_memory_desc_create_with_tag",
-            ctypes.byref(pointer), len(shape), Dims(*shape), TYPES[dtype], ANY_TAG,
+            ctypes.byref(pointer), len(shape), Dims(*shape), FLOAT32, ANY_TAG,
         )  # fmt: skip
         return self._own(pointer)
 

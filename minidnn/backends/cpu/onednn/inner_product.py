@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.backends.cpu.layout import address, flat, product_sizes
+from minidnn.backends.cpu.layout import address, product_sizes
 from minidnn.backends.cpu.onednn import dnnl as d
 from minidnn.backends.cpu.recipe import Recipe, Scratch
 from minidnn.program import Op
@@ -28,10 +28,6 @@ class Matrix:
         if self.transposed:
             return dnnl.desc((self.columns, self.rows), (1, self.columns))
         return dnnl.desc((self.rows, self.columns))
-
-    def of(self, array: np.ndarray) -> np.ndarray:
-        lying = flat(array).reshape(self.rows, self.columns)
-        return lying.T if self.transposed else lying
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,8 @@
-"""The C files of joint planning, and how they are compiled."""
+"""The C files of joint planning, and how they are compiled: equally for every CPU, so that plans are equal."""
 
 from pathlib import Path
 
-from minidnn.compiled import Sources
+from minidnn.compiled import Sources, portable
 
-SOURCES = Sources(
-    Path(__file__).parent, "the planner, once: a few seconds", lambda: ("-O3", "-fPIC", "-ffp-contract=off")
-)
+OPTIONS = portable("-O3", "-fPIC", "-ffp-contract=off")
+SOURCES = Sources(Path(__file__).parent, "the planner, once: a few seconds", OPTIONS, lambda: ("x86-64",))

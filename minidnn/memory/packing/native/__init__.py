@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
-from minidnn.compiled import Sources
+from minidnn.compiled import Sources, portable
 
-SOURCES = Sources(Path(__file__).parent, "the packer, once: a few seconds", lambda: ("-O3", "-fPIC"))
+SOURCES = Sources(
+    Path(__file__).parent, "the packer, once: a few seconds", portable("-O3", "-fPIC"), lambda: ("x86-64",)
+)
