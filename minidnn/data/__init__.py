@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.data.dataset import Arrays, DataError, Dataset, Source, samples
+from minidnn.data.dataset import Arrays, DataError, Dataset, Encoded, Source, samples
 from minidnn.data.loader import Loader
 from minidnn.data.npz import SUFFIX, read_arrays
 from minidnn.data.sources import SOURCES, parse
@@ -14,7 +14,7 @@ from minidnn.data.transform import Transform
 from minidnn.schema import InvalidFile, blobs
 
 __all__ = [
-    "SOURCES", "Arrays", "DataError", "Dataset", "Loader", "Source", "Transform", "open_loader", "parse",
+    "SOURCES", "Arrays", "DataError", "Dataset", "Encoded", "Loader", "Source", "Transform", "open_loader", "parse",
     "shapes",
 ]  # fmt: skip
 
@@ -51,7 +51,10 @@ def raw_samples(path: str) -> np.ndarray:
     Caffe's .binaryproto, or one image as Caffe's .datum. Raises DataError."""
     try:
         if path.endswith(".datum"):
-            return samples(path, blobs.datum(path)[0][None])
+            image = blobs.datum(path)
+            if isinstance(image.content, bytes):
+                raise DataError(f"{path}: an encoded image, and no array of samples")
+            return samples(path, image.content[None])
         if path.endswith(".binaryproto"):
             return samples(path, blobs.array(path))
     except OSError as error:
