@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,7 +37,9 @@ class Source:
         raise NotImplementedError
 
     def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one raw sample, (C, H, W) or (K,). This does not read the samples, since planning needs none."""
+        """The shape of one raw sample, (C, H, W) or (K,). This does not read the samples, since planning needs none.
+
+        Images that have sizes of their own have the shape (C, 0, 0)."""
         raise NotImplementedError
 
     def label_shape(self) -> tuple[int, ...]:
@@ -75,6 +77,28 @@ class Dataset(Protocol):
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The images (n, *shape), of any numeric type, and the labels int32 at these n indices: (n,), or (n, ...) if a
         sample has several."""
+        ...
+
+
+@runtime_checkable
+class Encoded(Dataset, Protocol):
+    """A dataset of encoded images. The loader decodes them, in worker processes if there are any; `take` is not called.
+    `shape` is (C, 0, 0) if images have sizes of their own.
+
+    Workers are forks: a file that is open in the parent must be read by position (os.pread), or be opened anew in each
+    process. `read` and `decode` raise DataError or OSError; the loader adds the sample's index and its `place`."""
+
+    def place(self, index: int) -> str:
+        """Where this sample comes from, for errors: its file, or its name within one."""
+        ...
+
+    def read(self, index: int) -> tuple[bytes, Any]:
+        """The bytes of one image, and its label or labels."""
+        ...
+
+    def decode(self, data: bytes) -> np.ndarray:
+        """The pixels of these bytes: uint8 (C, H, W), red, green and blue in this order if there are three channels. It
+        may be a view of an array (H, W, C)."""
         ...
 
 
