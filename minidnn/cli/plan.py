@@ -90,12 +90,13 @@ def _ram(about: subject.Subject, result: Result, own_memory: bool) -> Ram:
 
     own_memory: whether the device has memory of its own"""
     from minidnn.programs.build import named
-    from minidnn.training.ram import Ram
+    from minidnn.training.ram import Ram, staging_of
 
     programs = {program.name: program for program in about.programs}
     nets = named(about.net, ("TRAIN", "TEST"), about.tests)
     graphs = [net.graph(phase) for name, (net, phase) in nets.items() if name in programs]
-    return Ram.of(result.arrangement, own_memory, programs, graphs)
+    staging = staging_of(graphs, about.setting.workers)
+    return Ram.of(result.arrangement, own_memory, programs, graphs, staging)
 
 
 def _save(args: argparse.Namespace, about: subject.Subject, policies: list[str], costs: Costs) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from typing import Any
 
 from minidnn.cli.options import common, given, opened, positive
@@ -18,10 +19,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
     )
     parser.add_argument("--iterations", type=positive, metavar="N", help="batches (default: all data once)")
-    common(parser, "policy", "budget", "host_budget", "ram", "device", "format", "batch", "ignore_unknown", "json")
+    common(
+        parser,
+        "policy",
+        "budget",
+        "host_budget",
+        "ram",
+        "device",
+        "format",
+        "batch",
+        "workers",
+        "ignore_unknown",
+        "json",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.programs.build import named
     from minidnn.report import table
     from minidnn.training.evaluate import evaluate
     from minidnn.training.feeds import Feeds
@@ -32,16 +46,17 @@ def run(args: argparse.Namespace) -> int:
     own = solver.test_iter if solver and not args.batch else ()
     setting = opened(args, Setting.of(given(args), solver))
     tell_unobeyed(tests or (net,), solver, setting)
-    with Session(net, tests=tests, setting=setting) as session:
+    with contextlib.ExitStack() as opened_feeds:
+        feeds = {}
+        for program, (one, phase) in named(net, ("TEST",), tests).items():
+            feeds[program] = Feeds(one.graph(phase), workers=setting.workers)
+            opened_feeds.callback(feeds[program].close)
+        session = opened_feeds.enter_context(Session(net, tests=tests, fed=True, setting=setting))
         loaded = session.load(args.weights, complete=True)
         results = []
-        for i, (program, graph) in enumerate(session.graphs.items()):
-            feeds = Feeds(graph)
-            try:
-                batches = args.iterations or (own[i] if own else None)
-                results.append(evaluate(session, feeds, batches, program=program))
-            finally:
-                feeds.close()
+        for i, program in enumerate(session.graphs):
+            batches = args.iterations or (own[i] if own else None)
+            results.append(evaluate(session, feeds[program], batches, program=program))
         rows: list[dict[str, Any]] = [
             {"outputs": dict(r.outputs), "images": r.images, "seconds": r.seconds} for r in results if r
         ]

@@ -28,6 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "facts",
         "batch",
         "seed",
+        "workers",
         "ignore_unknown",
     )
     begin = parser.add_mutually_exclusive_group()

@@ -80,7 +80,8 @@ class Dataset(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
     def highest(self, ignored: int | None = None) -> int:
-        """The largest label apart from `ignored`; -1 if there is no other."""
+        """The largest label apart from `ignored`; -1 if there is no other, or if only reading all samples would tell.
+        The labels of each batch are checked anyway."""
         ...
 
     def __len__(self) -> int: ...
@@ -97,7 +98,7 @@ class Encoded(Dataset, Protocol):
     `shape` is (C, 0, 0) if images have sizes of their own.
 
     Workers are forks: a file that is open in the parent must be read by position (os.pread), or be opened anew in each
-    process. `read` and `decode` raise DataError or OSError; the loader adds the sample's `place`."""
+    process. `read` and `decode` raise DataError or OSError; the loader adds the sample's index and its `place`."""
 
     def place(self, index: int) -> str:
         """Where this sample comes from, for errors: its file, or its name within one."""

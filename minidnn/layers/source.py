@@ -156,7 +156,7 @@ class Data(_Source):
         if len(shape) != 3:
             return spec
         data = spec.data_param.model_copy(update={"source": f"synthetic:{shape[0]}x{side}x{side}"})
-        whole = spec.transform_param.model_copy(update={"crop_size": 0})
+        whole = spec.transform_param.model_copy(update={"crop_size": 0, "resize": (), "crop_area": ()})
         return spec.model_copy(update={"data_param": data, "transform_param": whole})
 
     @property

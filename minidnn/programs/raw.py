@@ -74,7 +74,8 @@ def _transform(node: Node, t: Tensor) -> Op | None:
     else:
         data_param, transform_param = node.layer.source
         source = parse(data_param.source, node.layer.phase)
-        by, shape, dtype = transform(transform_param, node.layer.phase), source.sample_shape(), source.sample_type()
+        by, dtype = transform(transform_param, node.layer.phase), source.sample_type()
+        shape = by.augment.shape(source.sample_shape(), data_param.source)
     image = len(shape) == 3
     if len(by.mean) > (MEANS if image else 1) or by.image is not None:
         return None

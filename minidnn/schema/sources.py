@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from minidnn.schema.common import BlobShape, FillerParameter
-from minidnn.schema.message import Message, Positive, Repeated, Uint, field
+from minidnn.schema.message import OURS, Message, Positive, Repeated, Uint, field
+
+Share = Annotated[float, Field(ge=0, le=1)]
+WORKERS = 256  # processes of one layer, at most
 
 
 class InputParameter(Message):
@@ -18,7 +21,8 @@ class DataParameter(Message):
     source: str = field(1)
     batch_size: Positive = field(4)
     backend: Literal["LEVELDB", "LMDB"] = field(8, "LEVELDB", obeyed=False)  # there are no database sources
-    prefetch: Uint = field(10, 4, obeyed=False)  # the loader prefetches one batch
+    prefetch: Uint = field(10, 4, obeyed=False)  # the loader prefetches one batch, workers two
+    workers: Annotated[int, Field(ge=0, le=WORKERS)] = field(OURS, 0)  # processes that make samples; 0: a thread does
     scale: float | None = field(2, None, old=True)  # these four belong into transform_param now
     mean_file: str | None = field(3, None, old=True)
     crop_size: Uint | None = field(5, None, old=True)
@@ -31,11 +35,33 @@ class TransformationParameter(Message):
     crop_size: Uint = field(3, 0)
     mean_file: str = field(4, "")  # a binaryproto with the mean of all images, which is subtracted at each pixel
     mean_value: Repeated[float] = field(5, ())
+    resize: Repeated[Positive] = field(OURS, ())  # the shorter side, or height and width; data/augment.py has these
+    channel_order: Literal["BGR", "RGB"] = field(OURS + 1, "BGR")  # of decoded images; BGR is Caffe's
+    crop_area: Repeated[Annotated[float, Field(gt=0, le=1)]] = field(OURS + 2, ())  # from here on in TRAIN only
+    crop_ratio: Repeated[Annotated[float, Field(gt=0)]] = field(OURS + 3, (3 / 4, 4 / 3))
+    rotation: Annotated[float, Field(ge=0, le=180)] = field(OURS + 4, 0.0)
+    brightness: Share = field(OURS + 5, 0.0)
+    contrast: Share = field(OURS + 6, 0.0)
+    saturation: Share = field(OURS + 7, 0.0)
 
     @model_validator(mode="after")
     def _one_mean(self) -> TransformationParameter:
         if self.mean_file and self.mean_value:
             raise ValueError("expected mean_file or mean_value, got both")
+        return self
+
+    @model_validator(mode="after")
+    def _sizes(self) -> TransformationParameter:
+        if len(self.resize) > 2:
+            raise ValueError(f"expected one or two numbers as resize, got {list(self.resize)}")
+        for name in ("crop_area", "crop_ratio"):
+            two = getattr(self, name)
+            if self.has(name) and (len(two) != 2 or two[0] > two[1]):
+                raise ValueError(f"expected the least and the largest value as {name}, got {list(two)}")
+        if self.crop_area and not self.crop_size:
+            raise ValueError("crop_area needs crop_size, the size that the part gets")
+        if self.has("crop_ratio") and not self.crop_area:
+            raise ValueError("crop_ratio needs crop_area")
         return self
 
 
