@@ -130,13 +130,13 @@ def _epoch(about: Any, asked: int | None) -> tuple[int, str]:
     """The samples of an epoch, and a sentence that says so: `asked` (--samples), else as many as the data has.
 
     If the data is synthetic, or the net names no data, an epoch is ImageNet's."""
-    from minidnn.data import parse
+    from minidnn.data import source_of
     from minidnn.study.scaling import SAMPLES
 
     if asked is not None:
         return asked, f"An epoch is {asked} samples."
     layers = [node.layer for node in about.net.graph("TRAIN").layers]
-    source = next((parse(x.source[0].source, "TRAIN") for x in layers if x.source), None)
+    source = next((source_of(data, transform, "TRAIN") for x in layers for data, transform in x.sources), None)
     if source is None or source.made_up:
         return SAMPLES, f"An epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
     data = source.open()

@@ -9,16 +9,16 @@ import numpy as np
 
 from minidnn.data.augment import Augment
 from minidnn.data.dataset import Arrays, DataError, Dataset, Encoded, Source, samples
-from minidnn.data.loader import Loader
+from minidnn.data.loader import Loader, Order
 from minidnn.data.npz import SUFFIX, read_arrays
-from minidnn.data.sources import SOURCES, parse
+from minidnn.data.sources import SOURCES, parse, source_of
 from minidnn.data.transform import Transform
 from minidnn.data.workers import PRIVATE, Staging, WorkerError
 from minidnn.schema import InvalidFile, blobs
 
 __all__ = [
     "SOURCES", "Arrays", "DataError", "Dataset", "Encoded", "Loader", "Source", "Transform", "WorkerError",
-    "open_loader", "parse", "shapes", "staged",
+    "open_loader", "parse", "shapes", "source_of", "staged",
 ]  # fmt: skip
 
 
@@ -26,7 +26,7 @@ def shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[tuple[int
     """The shape of one sample after the crop, (C, H, W) or (K,), and that of its labels, () for one.
 
     Raises DataError if the source cannot be used, or if the transform would move pixels away from their labels."""
-    source, change = parse(data_param.source, phase), transform(transform_param, phase)
+    source, change = source_of(data_param, transform_param, phase), transform(transform_param, phase)
     sample, labels = source.sample_shape(), source.label_shape()
     if labels and (change.crop or change.mirror or change.augment.interpolates):
         what = "crop_size, mirror, resize and rotation move the pixels of a sample, but not its labels"
@@ -46,11 +46,12 @@ def open_loader(
 ) -> Loader:
     """The Loader of a Data layer; `batch` replaces the file's batch_size, and `workers` its workers. Raises
     DataError."""
-    source = parse(data_param.source, phase)
+    source = source_of(data_param, transform_param, phase)
     change = transform(transform_param, phase, seed)
     count = data_param.workers if workers is None else workers
-    about = (source.sample_type(), source.label_shape()) if count else ()
-    return Loader(source.open(), batch or data_param.batch_size, change, count, *about)
+    kind, labels = (source.sample_type(), source.label_shape()) if count else ("float32", ())
+    order = Order(seed, getattr(data_param, "shuffle", phase == "TRAIN"), getattr(data_param, "rand_skip", 0))
+    return Loader(source.open(), batch or data_param.batch_size, change, count, kind, labels, order)
 
 
 def staged(data_param: Any, transform_param: Any, phase: str, workers: int | None = None) -> int:
@@ -59,7 +60,7 @@ def staged(data_param: Any, transform_param: Any, phase: str, workers: int | Non
     count = data_param.workers if workers is None else workers
     if not count:
         return 0
-    source, change = parse(data_param.source, phase), transform(transform_param, phase)
+    source, change = source_of(data_param, transform_param, phase), transform(transform_param, phase)
     made, labels = shapes(data_param, transform_param, phase)
     raw = change.augment.shape(source.sample_shape(), data_param.source)
     staging = Staging(data_param.batch_size, made, raw, source.sample_type(), labels)

@@ -53,7 +53,8 @@ class Database(Pictures):
         return "uint8" if isinstance(content, bytes) or content.dtype == np.uint8 else "float32"
 
     def resident(self):
-        return opened(self.path).keys().nbytes
+        found = self.open()
+        return found.nbytes if isinstance(found, _Records) else super().resident()
 
     def open(self):
         if isinstance(self._first().content, bytes):
@@ -118,6 +119,7 @@ class _Records:
 
     def __init__(self, name: str, database: _Opened, shape: tuple[int, ...]) -> None:
         self.name, self.shape, self._database, self._keys = name, shape, database, database.keys()
+        self.nbytes = self._keys.nbytes
 
     def __len__(self) -> int:
         return len(self._keys)
@@ -143,6 +145,10 @@ class _Encoded(Images):
     def __init__(self, name: str, database: _Opened, channels: int) -> None:
         super().__init__(name, np.empty(0, np.int32), channels)
         self._database, self._keys = database, database.keys()
+
+    @property
+    def nbytes(self) -> int:
+        return self._keys.nbytes
 
     def __len__(self) -> int:
         return len(self._keys)

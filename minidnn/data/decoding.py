@@ -42,6 +42,12 @@ def channels(data: bytes) -> int:
         return 1 if image.mode in _GREY else 3
 
 
+def size(data: bytes) -> int:
+    """The number of pixels, from the header. Raises DataError as `pixels`."""
+    with _opened(data) as image:
+        return image.size[0] * image.size[1]
+
+
 @contextlib.contextmanager
 def _opened(data: bytes) -> Iterator[Any]:
     """Pillow's image, of which the header is read and checked. All errors become DataErrors."""

@@ -38,13 +38,7 @@ class Folder(Pictures):
     def class_names(self):
         return tuple(_folders(self._roots()[0]))
 
-    def resident(self):
-        return self._found().nbytes
-
     def open(self):
-        return self._found()
-
-    def _found(self) -> _Files:
         of_classes, root = self._roots()
         known = {name: label for label, name in enumerate(_folders(of_classes))}
         here = _folders(root)

@@ -53,6 +53,25 @@ class Hdf5(Source):
         return Column(self.path, names)
 
 
+@dataclass(frozen=True)
+class Hdf5Column(Source):
+    """One top of an HDF5Data layer: a dataset without labels."""
+
+    form = "hdf5:PATH"
+
+    path: str
+    dataset: str
+
+    def sample_shape(self):
+        return self._column().shape
+
+    def open(self):
+        return _Alone(self._column())
+
+    def _column(self) -> Column:
+        return Column(self.path, (self.dataset,))
+
+
 class Column:
     """A dataset of this name, or of the first of these names that a file has, over all files: an array (n, ...)."""
 
@@ -106,6 +125,22 @@ class Column:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": {}}
+
+
+class _Alone:
+    """A dataset of samples without labels; each is labelled 0."""
+
+    def __init__(self, column: Column) -> None:
+        self.name, self.shape, self._column = column.name, column.shape, column
+
+    def __len__(self) -> int:
+        return len(self._column)
+
+    def highest(self, ignored: int | None = None) -> int:
+        return -1
+
+    def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return self._column.rows(indices), np.zeros(len(indices), np.int32)
 
 
 class _Pairs:

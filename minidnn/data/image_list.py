@@ -34,9 +34,6 @@ class ImageList(Pictures):
             raise DataError(f"{self.path}: there are no lines; expected a path and a label on each")
         return super().sample_shape()
 
-    def resident(self):
-        return self.open().nbytes
-
     def open(self):
         lines, labels = [], []
 

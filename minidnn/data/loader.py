@@ -15,13 +15,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from minidnn.data.dataset import DataError, Dataset, Encoded
-from minidnn.data.random import permutation
+from minidnn.data.random import below, permutation
 from minidnn.data.transform import Transform
 from minidnn.data.workers import Staging, Workers
 
 Batch = tuple[np.ndarray, np.ndarray]
 RawBatch = tuple[np.ndarray, np.ndarray, np.ndarray]
 T = TypeVar("T")
+_SKIP = 10  # its lane of the random numbers (data/random.py)
 
 
 class Loader:
@@ -36,9 +37,13 @@ class Loader:
         workers: int = 0,
         sample_type: str = "float32",
         label_shape: tuple[int, ...] = (),
+        order: Order | None = None,
     ) -> None:
-        """`workers`: how many processes make the batches; 0: a thread does. They need the Source's `sample_type` and
-        `label_shape`. Raises DataError if the transform does not fit the dataset, or if no processes are to be had."""
+        """Raises DataError if the transform does not fit the dataset, or if no processes are to be had.
+
+        workers: how many processes make the batches; 0: a thread does. They need the Source's `sample_type` and
+                 `label_shape`
+        order:   of the samples, if it is not the transform's"""
         self.dataset = dataset
         self.batch_size = batch
         self.transform = transform or Transform(train=False)
@@ -46,7 +51,7 @@ class Loader:
         self._raw_shape = self.transform.augment.shape(dataset.shape, dataset.name)
         self._count, self._staging = workers, Staging(batch, self.shape[1:], self._raw_shape, sample_type, label_shape)
         self._encoded = dataset if isinstance(dataset, Encoded) else None
-        self._order: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # (an epoch, its order)
+        self._order = order or Order(self.transform.seed, self.transform.train)
         self._start()
 
     def _start(self) -> None:
@@ -155,13 +160,28 @@ class Loader:
         self.close()
 
     def indices(self, numbers: np.ndarray) -> np.ndarray:
-        """Sample numbers since training began -> indices into the dataset: in TRAIN by the order of their epoch."""
-        n = len(self.dataset)
+        """Sample numbers since training began -> indices into the dataset."""
+        return self._order(numbers, len(self.dataset))
+
+
+class Order:
+    """Which sample of a dataset comes when: a function of (seed, the sample's number since training began)."""
+
+    def __init__(self, seed: int, shuffle: bool, skip: int = 0) -> None:
+        """`shuffle`: whether each epoch has an order of its own; else it is the dataset's. `skip`: a random number of
+        samples below this is passed over at the beginning."""
+        self._seed, self._shuffle = seed, shuffle
+        self._skip = int(below(seed, np.zeros(1), _SKIP, skip)[0])
+        self._epoch: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))  # (an epoch, its order)
+
+    def __call__(self, numbers: np.ndarray, n: int) -> np.ndarray:
+        """The indices, of n, of the samples of these numbers."""
+        numbers = numbers + self._skip
         indices = numbers % n
-        if self.transform.train:
+        if self._shuffle:
             for epoch in np.unique(numbers // n):
                 here = numbers // n == epoch
-                if self._order[0] != epoch:
-                    self._order = (int(epoch), permutation(self.transform.seed, int(epoch), n))
-                indices[here] = self._order[1][indices[here]]
+                if self._epoch[0] != epoch:
+                    self._epoch = (int(epoch), permutation(self._seed, int(epoch), n))
+                indices[here] = self._epoch[1][indices[here]]
         return indices

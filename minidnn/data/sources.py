@@ -19,19 +19,21 @@ a subclass of Source and enter it in the table: `SOURCES["mine"] = Mine`.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 from minidnn.data.cifar import Cifar10, Cifar100
 from minidnn.data.database import Database
 from minidnn.data.dataset import DataError, Source
 from minidnn.data.digits import Digits
 from minidnn.data.folder import Folder
-from minidnn.data.hdf5 import Hdf5
+from minidnn.data.hdf5 import Hdf5, Hdf5Column
 from minidnn.data.image_list import ImageList
 from minidnn.data.mnist import Mnist
 from minidnn.data.npz import Npz
 from minidnn.data.synthetic import Patterns
 from minidnn.data.webdataset import WebDataset
 from minidnn.errors import near
+from minidnn.schema.sources import ColumnParameter, ImageDataParameter
 
 SOURCES: dict[str, type[Source]] = {
     "folder": Folder, "list": ImageList, "lmdb": Database, "tar": WebDataset, "hdf5": Hdf5, "npz": Npz,
@@ -61,8 +63,24 @@ def parse(text: str, phase: str = "TRAIN") -> Source:
     return found
 
 
+def source_of(param: Any, transform_param: Any, phase: str) -> Source:
+    """The Source of a layer's message: of Data, of ImageData, or of a top of HDF5Data. Raises DataError as `parse`."""
+    if isinstance(param, ColumnParameter):
+        return Hdf5Column(SPLITS[phase], param.source, param.dataset)
+    if isinstance(param, ImageDataParameter):
+        found: Source = ImageList(SPLITS[phase], param.source, root=param.root_folder, color=param.is_color)
+        forced = False
+    else:
+        found, forced = parse(param.source, phase), param.force_encoded_color
+    if transform_param.force_gray:
+        return found.decoded(False)
+    return found.decoded(True) if forced or transform_param.force_color else found
+
+
 def _of_folder(path: str) -> type[Source] | None:
     """What a folder's path without a word is a source of; None if there is no such folder."""
     if not os.path.isdir(path):
         return None
+    if os.path.isfile(os.path.join(path, "CURRENT")):
+        raise DataError(f"{path}: a LevelDB database, which minidnn does not read; convert it to LMDB")
     return Database if os.path.isfile(os.path.join(path, "data.mdb")) else Folder

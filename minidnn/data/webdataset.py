@@ -39,9 +39,6 @@ class WebDataset(Pictures):
         self._files()  # raises if there are none
         return super().sample_shape()
 
-    def resident(self):
-        return self.open().nbytes
-
     def open(self):
         files = self._files()
         return _Members(self.path, [_opened(path) for path in files], self.channels())

@@ -43,18 +43,19 @@ class Feeds:
         inputs: list[Tensor] = []
         for node in graph.layers:
             tops = [blob.tensor for blob in node.tops]
-            if source := node.layer.source:
+            filled = [tops] if node.layer.source else [[top] for top in tops]
+            for source, its in zip(node.layer.sources, filled, strict=False):  # most layers have no source
                 try:
                     loader = open_loader(*source, graph.phase, seed, tops[0].shape[0], workers)
                 except DataError as error:
                     raise DataError(f"{node.place}: layer {node.name!r}: {error}") from None
-                self.feeds.append(Feed.of(graph, loader, *tops))
-            elif node.layer.fillers:
+                self.feeds.append(Feed.of(graph, loader, *its))
+            if node.layer.fillers:
                 try:
                     self.feeds.append(Filled.of(graph, node, seed))
                 except DataError as error:
                     raise DataError(f"{node.place}: {error}") from None
-            elif node.layer.inputs:
+            elif node.layer.inputs and not node.layer.sources:
                 inputs += tops
         if inputs:
             self.feeds += _given(graph, seed, inputs, arrays)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from minidnn.data import parse, staged
+from minidnn.data import source_of, staged
 from minidnn.layers.rows import PIECE
 from minidnn.memory.budget import RamError
 from minidnn.memory.execution.host import physical_memory, resident_memory
@@ -99,11 +99,14 @@ class Ram:
 
 def staging_of(graphs: Iterable[Graph], workers: int | None = None) -> int:
     """Bytes that the workers of all Data layers of these graphs take, about. `workers`: instead of the files'."""
-    sources = [(node.layer.source, graph.phase) for graph in graphs for node in graph.layers if node.layer.source]
-    return sum(staged(data_param, transform_param, phase, workers) for (data_param, transform_param), phase in sources)
+    return sum(
+        staged(*source, graph.phase, workers)
+        for graph in graphs
+        for node in graph.layers
+        for source in node.layer.sources
+    )
 
 
 def _data(graph: Graph) -> int:
-    """Bytes of the datasets of this graph's Data layers."""
-    sources = [node.layer.source for node in graph.layers if node.layer.source]
-    return sum(parse(data_param.source, graph.phase).resident() for data_param, _ in sources)
+    """Bytes of the datasets of this graph's layers."""
+    return sum(source_of(*source, graph.phase).resident() for node in graph.layers for source in node.layer.sources)

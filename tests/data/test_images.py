@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from minidnn.data import DataError, Encoded, database, decoding, parse
-from minidnn.data.encoded import Names
+from minidnn.data.encoded import DECODED, Names
 from minidnn.schema.blobs import Picture
 from tests.support.pictures import SIDE, digit, folder, jpeg
 
@@ -104,7 +104,8 @@ class TestFolder:
         source = parse(str(made))  # the word may be left out
         dataset = source.open()
         assert isinstance(dataset, Encoded)
-        assert source.resident() < 18 * 40  # names and labels
+        assert 0 < dataset.nbytes < 18 * 40  # names and labels
+        assert source.resident() == dataset.nbytes + DECODED * SIDE * SIDE  # and one image that is decoded
         assert dataset.place(7) == str(made / "train" / "digit_1" / "0001.jpg")
         assert dataset.read(7) == ((made / "train" / "digit_1" / "0001.jpg").read_bytes(), 1)
 
@@ -209,7 +210,7 @@ class TestDatabase:
         assert np.array_equal(images, right) and labels.tolist() == known and isinstance(dataset, Encoded)
         assert source.sample_shape() == (3, 0, 0) and source.decoded(False).sample_shape() == (1, 0, 0)
         assert dataset.place(7) == f"{tmp_path}/a_lmdb: 00000007_0001.jpg"
-        assert 18 * 17 < source.resident() < 18 * 40  # keys alone
+        assert 18 * 17 < dataset.nbytes < 18 * 40 and source.resident() == dataset.nbytes + DECODED * SIDE * SIDE
 
     @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
     def test_arrays_come_back(self, tmp_path, dtype):
