@@ -21,7 +21,7 @@ from minidnn.study.change import Asked, Change
 from minidnn.study.compare import Result, simulated
 from minidnn.study.remedies import remedies
 from minidnn.study.subject import Source, Subject
-from minidnn.training.ram import Ram
+from minidnn.training.ram import Ram, staging_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -114,7 +114,8 @@ def _ram(about: Subject, result: Result, own_memory: bool) -> Ram:
     programs = {program.name: program for program in about.programs}
     nets = named(about.net, ("TRAIN", "TEST"), about.tests)
     graphs = [net.graph(phase) for name, (net, phase) in nets.items() if name in programs]
-    return Ram.of(result.arrangement, own_memory, programs, graphs)
+    staging = staging_of(graphs, about.setting.workers)
+    return Ram.of(result.arrangement, own_memory, programs, graphs, staging)
 
 
 def _answer(about: Subject, policy: str, refused: BudgetError, costs: Costs, tell: Tell) -> Refusal:

@@ -13,7 +13,7 @@ from minidnn import sizes
 from minidnn.api.answer import Answer
 from minidnn.backends import open_device
 from minidnn.costs import measurements
-from minidnn.data import parse
+from minidnn.data import source_of
 from minidnn.errors import InvalidInput
 from minidnn.measuring.ops import measure
 from minidnn.report import tune as report
@@ -157,7 +157,7 @@ def _epoch(about: Any, asked: int | None) -> tuple[int, str]:
     if asked is not None:
         return asked, f"An epoch is {asked} samples."
     layers = [node.layer for node in about.net.graph("TRAIN").layers]
-    source = next((parse(x.source[0].source, "TRAIN") for x in layers if x.source), None)
+    source = next((source_of(data, transform, "TRAIN") for x in layers for data, transform in x.sources), None)
     if source is None or source.made_up:
         return SAMPLES, f"An epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
     data = source.open()

@@ -35,6 +35,12 @@ def positive(text: str) -> int:
     return number
 
 
+def count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
 def seed(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**64:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 2^64 - 1")
@@ -91,6 +97,15 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
             metavar="SIZE",
             help="bytes of this machine's memory that the whole process may use, all counted; what "
             "would take more is refused before it starts (default: all that there is)",
+        ),
+    ),
+    "workers": (
+        "--workers",
+        dict(
+            type=count,
+            metavar="N",
+            help="processes that read, decode and transform the samples of each Data layer ahead of the step (default: "
+            "the file's, else 0: a thread does)",
         ),
     ),
     "ring": (
@@ -185,10 +200,14 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
 # The options that say how a net is run; a verb has some of them.
 GIVEN = (
     "policy", "budget", "host_budget", "ram", "host_ring", "compress", "device", "format", "state", "facts", "seed",
+    "workers",
 )  # fmt: skip
 
 # The options that decide a plan, besides the batch: those of `plan`.
-PLANNED = "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "state", "gpu", "facts"
+PLANNED = (
+    "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "state", "gpu", "facts",
+    "workers",
+)  # fmt: skip
 
 _TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion")}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 
 from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened, positive
@@ -26,11 +27,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--confusion", action="store_true", help="show which classes are taken for which, and each one's accuracy"
     )
     common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram")
-    common(parser.add_argument_group("device and numbers"), "batch", "format", "device")
+    common(parser.add_argument_group("device and numbers"), "batch", "format", "workers", "device")
     common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:
+    from minidnn.programs.build import named
     from minidnn.report import confusion, table
     from minidnn.results.runs import Tested, Testing
     from minidnn.training.evaluate import evaluate
@@ -42,16 +44,17 @@ def run(args: argparse.Namespace) -> int:
     own = solver.test_iter if solver and not args.batch else ()
     setting = opened(args, Setting.of(given(args), solver))
     tell_unobeyed(tests or (net,), solver, setting)
-    with Session(net, tests=tests, setting=setting) as session:
+    with contextlib.ExitStack() as opened_feeds:
+        feeds = {}
+        for program, (one, phase) in named(net, ("TEST",), tests).items():
+            feeds[program] = Feeds(one.graph(phase), workers=setting.workers)
+            opened_feeds.callback(feeds[program].close)
+        session = opened_feeds.enter_context(Session(net, tests=tests, fed=True, setting=setting))
         loaded = session.load(args.weights, complete=True)
         results = []
-        for i, (program, graph) in enumerate(session.graphs.items()):
-            feeds = Feeds(graph)
-            try:
-                batches = args.iterations or (own[i] if own else None)
-                results.append(evaluate(session, feeds, batches, program=program, confusion=args.confusion))
-            finally:
-                feeds.close()
+        for i, program in enumerate(session.graphs):
+            batches = args.iterations or (own[i] if own else None)
+            results.append(evaluate(session, feeds[program], batches, program=program, confusion=args.confusion))
         found = [r for r in results if r]
         rows = [
             Tested(

@@ -24,7 +24,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _course(parser.add_argument_group("where it begins and ends"))
     _followed(parser.add_argument_group("tests, snapshots and logs"))
     common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram", "ring", "state", "facts")
-    common(parser.add_argument_group("device and numbers"), "batch", "format", "seed", "device")
+    common(parser.add_argument_group("device and numbers"), "batch", "format", "seed", "workers", "device")
     common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from minidnn.data.dataset import Arrays, DataError, Dataset, Source, samples
-from minidnn.data.loader import Loader
+from minidnn.data.augment import Augment
+from minidnn.data.dataset import Arrays, DataError, Dataset, Encoded, Source, samples
+from minidnn.data.loader import Loader, Order
 from minidnn.data.npz import SUFFIX, read_arrays
-from minidnn.data.sources import SOURCES, parse
+from minidnn.data.sources import SOURCES, parse, source_of
 from minidnn.data.transform import Transform
+from minidnn.data.workers import PRIVATE, Staging, WorkerError
 from minidnn.schema import InvalidFile, blobs
 
 __all__ = [
-    "SOURCES", "Arrays", "DataError", "Dataset", "Loader", "Source", "Transform", "open_loader", "parse",
-    "shapes",
+    "SOURCES", "Arrays", "DataError", "Dataset", "Encoded", "Loader", "Source", "Transform", "WorkerError",
+    "open_loader", "parse", "shapes", "source_of", "staged",
 ]  # fmt: skip
 
 
@@ -23,27 +26,56 @@ def shapes(data_param: Any, transform_param: Any, phase: str) -> tuple[tuple[int
     """The shape of one sample after the crop, (C, H, W) or (K,), and that of its labels, () for one.
 
     Raises DataError if the source cannot be used, or if the transform would move pixels away from their labels."""
-    source, change = parse(data_param.source, phase), transform(transform_param, phase)
+    source, change = source_of(data_param, transform_param, phase), transform(transform_param, phase)
     sample, labels = source.sample_shape(), source.label_shape()
-    if labels and (change.crop or change.mirror):
-        what = "crop_size and mirror move the pixels of a sample, but not its labels"
+    if labels and (change.crop or change.mirror or change.augment.interpolates):
+        what = "crop_size, mirror, resize and rotation move the pixels of a sample, but not its labels"
         raise DataError(
             f"{data_param.source}: {what}; give the labels a Data layer of their own with the same transform"
         )
     return change.shape(sample, data_param.source), labels
 
 
-def open_loader(data_param: Any, transform_param: Any, phase: str, seed: int, batch: int | None = None) -> Loader:
-    """The Loader of a Data layer; `batch` replaces the file's batch_size. Raises DataError."""
-    dataset = parse(data_param.source, phase).open()
-    return Loader(dataset, batch or data_param.batch_size, transform(transform_param, phase, seed))
+def open_loader(
+    data_param: Any,
+    transform_param: Any,
+    phase: str,
+    seed: int,
+    batch: int | None = None,
+    workers: int | None = None,
+) -> Loader:
+    """The Loader of a Data layer; `batch` replaces the file's batch_size, and `workers` its workers. Raises
+    DataError."""
+    source = source_of(data_param, transform_param, phase)
+    change = transform(transform_param, phase, seed)
+    count = data_param.workers if workers is None else workers
+    kind, labels = (source.sample_type(), source.label_shape()) if count else ("float32", ())
+    order = Order(seed, getattr(data_param, "shuffle", phase == "TRAIN"), getattr(data_param, "rand_skip", 0))
+    return Loader(source.open(), batch or data_param.batch_size, change, count, kind, labels, order)
+
+
+def staged(data_param: Any, transform_param: Any, phase: str, workers: int | None = None) -> int:
+    """Bytes that the workers of a Data layer take, about: the batches in shared memory, and what each process has for
+    itself. Raises DataError if the source cannot be used."""
+    count = data_param.workers if workers is None else workers
+    if not count:
+        return 0
+    source, change = source_of(data_param, transform_param, phase), transform(transform_param, phase)
+    made, labels = shapes(data_param, transform_param, phase)
+    raw = change.augment.shape(source.sample_shape(), data_param.source)
+    staging = Staging(data_param.batch_size, made, raw, source.sample_type(), labels)
+    return staging.nbytes(count) + count * PRIVATE
 
 
 def transform(param: Any, phase: str, seed: int = 0) -> Transform:
     """The Transform that a `transform_param` describes in this phase."""
     train = phase == "TRAIN"
     image = mean_image(param.mean_file) if param.mean_file else None
-    return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed, image)
+    augment = Augment(param.resize, param.crop_size, order=param.channel_order, train=train, seed=seed)
+    if train:
+        spreads = {name: getattr(param, name) for name in ("rotation", "brightness", "contrast", "saturation")}
+        augment = replace(augment, area=param.crop_area, ratio=param.crop_ratio, **spreads)
+    return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed, image, augment)
 
 
 def raw_samples(path: str) -> np.ndarray:
@@ -51,7 +83,10 @@ def raw_samples(path: str) -> np.ndarray:
     Caffe's .binaryproto, or one image as Caffe's .datum. Raises DataError."""
     try:
         if path.endswith(".datum"):
-            return samples(path, blobs.datum(path)[0][None])
+            image = blobs.datum(path)
+            if isinstance(image.content, bytes):
+                raise DataError(f"{path}: an encoded image, and no array of samples")
+            return samples(path, image.content[None])
         if path.endswith(".binaryproto"):
             return samples(path, blobs.array(path))
     except OSError as error:

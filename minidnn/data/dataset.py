@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -37,7 +37,9 @@ class Source:
         raise NotImplementedError
 
     def sample_shape(self) -> tuple[int, ...]:
-        """The shape of one raw sample, (C, H, W) or (K,). This does not read the samples, since planning needs none."""
+        """The shape of one raw sample, (C, H, W) or (K,). This does not read the samples, since planning needs none.
+
+        Images that have sizes of their own have the shape (C, 0, 0)."""
         raise NotImplementedError
 
     def label_shape(self) -> tuple[int, ...]:
@@ -48,8 +50,15 @@ class Source:
         """ "uint8" if all values of all samples are of that type; "float32" says nothing of their type."""
         return "float32"
 
+    def decoded(self, color: bool | None) -> Source:
+        """This source with its encoded images in colour (True), in grey (False), or as it takes them (None). Raises
+        DataError if it has none and a colour is asked for."""
+        if color is not None:
+            raise DataError("force_color and force_gray are for encoded images, and this source has arrays")
+        return self
+
     def class_names(self) -> tuple[str, ...]:
-        """The names of the classes, by label, also without reading the samples; empty if the source has none."""
+        """The names of the classes, in the order of their labels; () if they have none."""
         return ()
 
     def resident(self) -> int:
@@ -71,7 +80,8 @@ class Dataset(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
     def highest(self, ignored: int | None = None) -> int:
-        """The largest label apart from `ignored`; -1 if there is no other."""
+        """The largest label apart from `ignored`; -1 if there is no other, or if only reading all samples would tell.
+        The labels of each batch are checked anyway."""
         ...
 
     def __len__(self) -> int: ...
@@ -79,6 +89,28 @@ class Dataset(Protocol):
     def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The images (n, *shape), of any numeric type, and the labels int32 at these n indices: (n,), or (n, ...) if a
         sample has several."""
+        ...
+
+
+@runtime_checkable
+class Encoded(Dataset, Protocol):
+    """A dataset of encoded images. The loader decodes them, in worker processes if there are any; `take` is not called.
+    `shape` is (C, 0, 0) if images have sizes of their own.
+
+    Workers are forks: a file that is open in the parent must be read by position (os.pread), or be opened anew in each
+    process. `read` and `decode` raise DataError or OSError; the loader adds the sample's index and its `place`."""
+
+    def place(self, index: int) -> str:
+        """Where this sample comes from, for errors: its file, or its name within one."""
+        ...
+
+    def read(self, index: int) -> tuple[bytes, Any]:
+        """The bytes of one image, and its label or labels."""
+        ...
+
+    def decode(self, data: bytes) -> np.ndarray:
+        """The pixels of these bytes: uint8 (C, H, W), red, green and blue in this order if there are three channels. It
+        may be a view of an array (H, W, C)."""
         ...
 
 

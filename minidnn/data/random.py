@@ -23,6 +23,11 @@ def below(seed: int, counters: np.ndarray, lane: int, bound: int) -> np.ndarray:
     return (high * np.uint64(bound) >> np.uint64(32)).astype(np.int64)
 
 
+def fractions(seed: int, counters: np.ndarray, lane: int) -> np.ndarray:
+    """A number in [0, 1) per counter, float64, a multiple of 2^-53."""
+    return (words(seed, counters, lane) >> np.uint64(11)) * 2.0**-53
+
+
 def permutation(seed: int, epoch: int, n: int) -> np.ndarray:
     """The order of one epoch: the numbers from 0 to n - 1, the same on all machines and versions of NumPy."""
     return np.argsort(words(seed, np.arange(n), lane=-1 - epoch), kind="stable")

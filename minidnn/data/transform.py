@@ -1,7 +1,8 @@
 """Caffe's transformation of samples: crop, subtract the mean, multiply by the scale, mirror; in this order.
 
 The crop is random in TRAIN and central in TEST. `mirror: true` mirrors a random half of the samples, in TEST too, as
-in Caffe. The random numbers are a function of (seed, the sample's number since training began).
+in Caffe. The random numbers are a function of (seed, the sample's number since training began). What Caffe lacks comes
+before: sizes, rotation, colours (data/augment.py).
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from minidnn.data.augment import COLUMN, ROW, Augment
 from minidnn.data.dataset import DataError
 from minidnn.data.random import below
 
-_ROW, _COLUMN, _MIRROR = 1, 2, 3  # lanes of the random numbers (data/random.py)
+_MIRROR = 3  # its lane of the random numbers (data/random.py)
 
 
 @dataclass(frozen=True)
@@ -27,9 +29,12 @@ class Transform:
     train: bool = True
     seed: int = 0
     image: np.ndarray | None = field(default=None, compare=False)  # the mean of each pixel of a raw sample, (C, H, W)
+    augment: Augment = field(default_factory=Augment)  # makes the raw samples
 
     def shape(self, sample: tuple[int, ...], name: str = "data") -> tuple[int, ...]:
-        """The shape of a transformed sample, from its raw shape. Raises DataError if the transform does not fit it."""
+        """The shape of a transformed sample, from that of the dataset's. Raises DataError if the transform does not fit
+        it."""
+        sample = self.augment.shape(sample, name)
         if len(sample) != 3:
             if self.crop or self.mirror or self.image is not None:
                 raise DataError(f"{name}: crop_size, mirror and mean_file need images (C, H, W), a sample is {sample}")
@@ -44,7 +49,8 @@ class Transform:
         return (channels, self.crop, self.crop) if self.crop else sample
 
     def __call__(self, images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """The transformed samples, a new float32 array. `numbers`: each sample's number since training began."""
+        """The transformed samples, a new float32 array, of raw ones as `augment` leaves them. `numbers`: each sample's
+        number since training began."""
         windows = self.windows(images.shape[1:], numbers)
         whole = images.shape
         images = self._cropped(images, windows) if self.crop else images
@@ -68,8 +74,8 @@ class Transform:
         if self.crop:
             rows, columns = (size - self.crop + 1 for size in sample[1:])
             if self.train:
-                found[:, 0] = below(self.seed, numbers, _ROW, rows)
-                found[:, 1] = below(self.seed, numbers, _COLUMN, columns)
+                found[:, 0] = below(self.seed, numbers, ROW, rows)
+                found[:, 1] = below(self.seed, numbers, COLUMN, columns)
             else:
                 found[:, :2] = (rows - 1) // 2, (columns - 1) // 2
         if self.mirror:

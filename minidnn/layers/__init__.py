@@ -42,7 +42,7 @@ from minidnn.layers.row_norm import MVN, LayerNorm, Normalize
 from minidnn.layers.scale import Scale
 from minidnn.layers.slice import Slice
 from minidnn.layers.softmax import Softmax, SoftmaxWithLoss
-from minidnn.layers.source import Data, DummyData, Input, MemoryData
+from minidnn.layers.source import Data, DummyData, HDF5Data, ImageData, Input, MemoryData
 from minidnn.layers.split import Silence, Split
 from minidnn.layers.spp import SPP
 from minidnn.layers.tile import Tile
@@ -57,7 +57,7 @@ LAYERS: dict[str, type[Layer]] = {
         Concat, Eltwise, Flatten, Softmax, SoftmaxWithLoss, Accuracy,
         MatMul, LayerNorm, MVN, Normalize, Embed, Reduction, ArgMax,
         Slice, Crop, Reshape, Permute, Tile, Split, Silence, Im2col, BatchReindex,
-        MemoryData, DummyData, ParameterLayer,
+        ImageData, HDF5Data, MemoryData, DummyData, ParameterLayer,
         Sigmoid, TanH, ELU, PReLU, AbsVal, Power, Exp, Log, BNLL, Clip, Threshold, Swish, Mish, GELU,
         Deconvolution, Bias, SPP, Interp, Upsample,
         SigmoidCrossEntropyLoss, EuclideanLoss, SmoothL1Loss, HingeLoss, ContrastiveLoss, InfogainLoss,

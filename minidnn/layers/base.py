@@ -174,6 +174,16 @@ class Layer:
         return None
 
     @property
+    def columns(self) -> tuple[tuple[Any, Any], ...]:
+        """The same for each top, of a layer whose tops come from sources of their own."""
+        return ()
+
+    @property
+    def sources(self) -> tuple[tuple[Any, Any], ...]:
+        """All of these: `source` for all tops, or one for each."""
+        return (self.source,) if self.source else self.columns
+
+    @property
     def fillers(self) -> tuple[Any, ...]:
         """A filler for each top, of a layer whose tops are filled anew for each batch; None: zeros."""
         return ()

@@ -1,5 +1,5 @@
-"""Layers without bottoms whose tops are the inputs of the program; they have no ops. A source fills those of Data, the
-caller those of Input and MemoryData, and fillers those of DummyData (training/feeds.py)."""
+"""Layers without bottoms whose tops are the inputs of the program; they have no ops. A source fills those of Data,
+ImageData and HDF5Data, the caller those of Input and MemoryData, and fillers those of DummyData (training/feeds.py)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from minidnn.layers.base import Layer, Shape, ShapeError, Shapes, Site
 from minidnn.program import Op
 from minidnn.schema.common import BlobShape
+from minidnn.schema.sources import ColumnParameter, DataParameter, TransformationParameter
 
 
 class _Source(Layer):
@@ -106,18 +107,23 @@ def _changed(spec: Any, **fields: Any) -> Any:
     return spec.model_copy(update={"dummy_data_param": spec.dummy_data_param.model_copy(update=fields)})
 
 
-class MemoryData(_Source):
+class _Batches(_Source):
+    """A layer whose message has the batch size."""
+
+    batch_field = "batch_size"
+
+    @classmethod
+    def with_batch(cls, spec, batch):
+        param = getattr(spec, str(cls.field_name)).model_copy(update={"batch_size": batch})
+        return spec.model_copy(update={cls.field_name: param})
+
+
+class MemoryData(_Batches):
     """Caffe's MemoryData: samples (N, C, H, W) and labels (N,), from arrays that the caller gives."""
 
     type = "MemoryData"
     field_name = "memory_data_param"
     tops = (2, 2)
-    batch_field = "batch_size"
-
-    @classmethod
-    def with_batch(cls, spec, batch):
-        param = spec.memory_data_param.model_copy(update={"batch_size": batch})
-        return spec.model_copy(update={"memory_data_param": param})
 
     @classmethod
     def with_images(cls, spec, side, shapes_of):
@@ -132,7 +138,7 @@ class MemoryData(_Source):
         return ["float32", "int32"]
 
 
-class Data(_Source):
+class Data(_Batches):
     """Caffe's Data: the first top is a batch of samples, the optional second top int32 their labels, (N,) if there is
     one per sample."""
 
@@ -140,24 +146,24 @@ class Data(_Source):
     field_name = "data_param"
     also = ("transform_param",)
     tops = (1, 2)
-    batch_field = "batch_size"
 
     sample: Shape  # of one transformed sample; `ask` sets it
     label: Shape = ()  # of the labels of one sample
 
     @classmethod
-    def with_batch(cls, spec, batch):
-        return spec.model_copy(update={"data_param": spec.data_param.model_copy(update={"batch_size": batch})})
-
-    @classmethod
     def with_images(cls, spec, side, shapes_of):
         """Another size needs another source, so the images are made up."""
-        shape, _ = shapes_of(spec.data_param, spec.transform_param, "TRAIN")
-        if len(shape) != 3:
-            return spec
-        data = spec.data_param.model_copy(update={"source": f"synthetic:{shape[0]}x{side}x{side}"})
-        whole = spec.transform_param.model_copy(update={"crop_size": 0})
-        return spec.model_copy(update={"data_param": data, "transform_param": whole})
+        shape, _ = shapes_of(*cls(spec, getattr(spec, cls.field_name), "TRAIN").source, "TRAIN")
+        return cls.made_up(spec, f"{shape[0]}x{side}x{side}") if len(shape) == 3 else spec
+
+    @classmethod
+    def made_up(cls, spec: Any, source: str) -> Any:
+        """`spec` as a Data layer of made-up images, as `synthetic:` says them (data/synthetic.py)."""
+        param = getattr(spec, str(cls.field_name))
+        data = DataParameter(source=f"synthetic:{source}", batch_size=param.batch_size, workers=param.workers)
+        whole = {"crop_size": 0, "resize": (), "crop_area": (), "force_color": False, "force_gray": False}
+        transform = spec.transform_param.model_copy(update=whole)
+        return spec.model_copy(update={"type": "Data", "data_param": data, "transform_param": transform})
 
     @property
     def source(self) -> tuple[Any, Any]:
@@ -172,3 +178,41 @@ class Data(_Source):
 
     def dtypes(self, bottoms: Sequence[str]) -> list[str]:
         return ["float32", "int32"][: len(self.spec.top)]
+
+
+class ImageData(Data):
+    """Caffe's ImageData: images of a list, and their labels."""
+
+    type = "ImageData"
+    field_name = "image_data_param"
+
+    @property
+    def source(self) -> tuple[Any, Any]:
+        p, transform = self.param, self.spec.transform_param
+        if not p.new_height:
+            return p, transform
+        if transform.resize:
+            raise ShapeError("expected new_height and new_width, or resize in transform_param; got both")
+        return p, transform.model_copy(update={"resize": (p.new_height, p.new_width)})
+
+
+class HDF5Data(_Batches):
+    """Caffe's HDF5Data: each top is the dataset of its name, a row for each sample."""
+
+    type = "HDF5Data"
+    field_name = "hdf5_data_param"
+    tops = (1, None)
+
+    rows: Sequence[Shape]  # of each top, of one sample; `ask` sets it
+
+    @property
+    def columns(self) -> tuple[tuple[Any, Any], ...]:
+        given = {"source": self.param.source, "batch_size": self.param.batch_size, "shuffle": self.param.shuffle,
+                 "workers": self.param.workers}  # fmt: skip
+        return tuple((ColumnParameter(**given, dataset=top), TransformationParameter()) for top in self.spec.top)
+
+    def ask(self, shapes_of: Shapes) -> None:
+        self.rows = [shapes_of(*column, self.phase)[0] for column in self.columns]
+
+    def shapes(self, bottoms: Sequence[Shape]) -> list[Shape]:
+        return [(self.param.batch_size, *row) for row in self.rows]

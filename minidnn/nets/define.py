@@ -35,7 +35,9 @@ PREFIX = {
 }  # fmt: skip
 ONCE = (*LOSSES, "Accuracy", "Softmax", "Data", "Input")  # the name of the first one in a net has no number
 # default tops of types that have not one
-TOPS: dict[str, tuple[str, ...]] = {"Data": ("data", "label"), "MemoryData": ("data", "label"), "Silence": ()}
+TOPS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("Data", "ImageData", "HDF5Data", "MemoryData"), ("data", "label")), "Silence": (),
+}  # fmt: skip
 
 _writing: ContextVar[Writer | None] = ContextVar("writing", default=None)
 

@@ -19,6 +19,7 @@ from minidnn.layers import LAYERS
 from minidnn.layers.base import Shape
 from minidnn.layers.fillers import fill
 from minidnn.layers.rows import Rows
+from minidnn.layers.source import Data
 from minidnn.nets.define import written
 from minidnn.nets.graph import Graph, check_shared, resolve
 from minidnn.nets.sharing import owners
@@ -266,15 +267,17 @@ def _without_data(parameter: NetParameter) -> tuple[NetParameter, dict[str, str]
 
     layers, replaced = [], {}
     for layer in parameter.layer:
-        if layer.data_param and (side := layer.transform_param.crop_size):
+        kind = LAYERS[layer.type]
+        if issubclass(kind, Data) and (side := layer.transform_param.crop_size):
+            source = kind(layer, getattr(layer, str(kind.field_name)), "TRAIN").source
             try:
-                _shapes(layer.data_param, layer.transform_param, "TRAIN")
+                _shapes(*source, "TRAIN")
             except DataError:
                 shape = f"{len(layer.transform_param.mean_value) or 3}x{side}x{side}"
-                replaced[layer.data_param.source] = shape
-                data = layer.data_param.model_copy(update={"source": f"synthetic:{shape}:classes=1000"})
+                replaced[source[0].source] = shape
+                layer = kind.made_up(layer, f"{shape}:classes=1000")
                 transform = layer.transform_param.model_copy(update={"mean_file": ""})
-                layer = layer.model_copy(update={"data_param": data, "transform_param": transform})
+                layer = layer.model_copy(update={"transform_param": transform})
         layers.append(layer)
     return parameter.model_copy(update={"layer": tuple(layers)}), replaced
 

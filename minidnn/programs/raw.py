@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from minidnn.data import Transform, parse, transform
+from minidnn.data import Transform, source_of, transform
 from minidnn.nets.graph import Graph, Node
 from minidnn.program import Op, Pass, Program, Role, Tensor
 
@@ -73,8 +73,9 @@ def _transform(node: Node, t: Tensor) -> Op | None:
         by, shape, dtype = Transform(), t.shape[1:], "float32"
     else:
         data_param, transform_param = node.layer.source
-        source = parse(data_param.source, node.layer.phase)
-        by, shape, dtype = transform(transform_param, node.layer.phase), source.sample_shape(), source.sample_type()
+        source = source_of(data_param, transform_param, node.layer.phase)
+        by, dtype = transform(transform_param, node.layer.phase), source.sample_type()
+        shape = by.augment.shape(source.sample_shape(), data_param.source)
     image = len(shape) == 3
     if len(by.mean) > (MEANS if image else 1) or by.image is not None:
         return None

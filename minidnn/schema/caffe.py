@@ -42,6 +42,8 @@ class LayerParameter(Message):
 
     input_param: sources.InputParameter = field(143, sources.InputParameter())
     data_param: sources.DataParameter | None = field(107, None)
+    image_data_param: sources.ImageDataParameter | None = field(115, None)
+    hdf5_data_param: sources.HDF5DataParameter | None = field(112, None)
     transform_param: sources.TransformationParameter = field(100, sources.TransformationParameter())
     dummy_data_param: sources.DummyDataParameter = field(109, sources.DummyDataParameter())
     memory_data_param: sources.MemoryDataParameter | None = field(119, None)

@@ -8,9 +8,7 @@ NOT_DONE: dict[str, dict[str, str]] = {
     "NetParameter": {"debug_info": _NOT_DONE},
     "LayerParameter": dict.fromkeys(("phase", "blobs"), _NOT_DONE),
     "FillerParameter": {},
-    "DataParameter": dict.fromkeys(("rand_skip", "force_encoded_color"), _NOT_DONE)
-    | dict.fromkeys(("shuffle", "cache"), "a fork's field, not Caffe's"),
-    "TransformationParameter": dict.fromkeys(("force_color", "force_gray"), _NOT_DONE),
+    "DataParameter": dict.fromkeys(("shuffle", "cache"), "a fork's field, not Caffe's"),
     "BatchNormParameter": dict.fromkeys(
         ("scale_bias", "scale_filler", "bias_filler", "engine"),
         "a fork's field, not Caffe's; the affine part is a Scale layer",
@@ -34,7 +32,7 @@ TYPES_NOT_DONE: dict[str, str] = {
     **dict.fromkeys(("PriorBox", "MultiBoxLoss", "DetectionOutput", "DetectionEvaluate", "AnnotatedData"), _SSD),
     **dict.fromkeys(("ROIPooling", "PSROIPooling", "ROIAlign", "Proposal"), "for detection, which minidnn does not do"),
     **dict.fromkeys(("LSTM", "RNN", "LSTMUnit", "Recurrent"), _RECURRENT),
-    **dict.fromkeys(("WindowData", "HDF5Data", "ImageData", "DenseImageData"), _SOURCE),
+    **dict.fromkeys(("WindowData", "DenseImageData"), _SOURCE),
     "HDF5Output": "minidnn writes no HDF5; name the blob as an output, or `keep` it in Python",
     "Filter": "the shape of its tops depends on values, and a plan needs shapes before the first step",
     "Axpy": "SENet's; write the product as a Scale or a Tile with an Eltwise PROD, and the sum as an Eltwise",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from minidnn.schema.common import BlobShape, FillerParameter
-from minidnn.schema.message import Message, Positive, Repeated, Uint, field
+from minidnn.schema.message import OURS, Message, Positive, Repeated, Uint, field
+
+Share = Annotated[float, Field(ge=0, le=1)]
+WORKERS = 256  # processes of one layer, at most
+Workers = Annotated[int, Field(ge=0, le=WORKERS)]
 
 
 class InputParameter(Message):
@@ -17,8 +21,11 @@ class InputParameter(Message):
 class DataParameter(Message):
     source: str = field(1)
     batch_size: Positive = field(4)
-    backend: Literal["LEVELDB", "LMDB"] = field(8, "LEVELDB", obeyed=False)  # there are no database sources
-    prefetch: Uint = field(10, 4, obeyed=False)  # the loader prefetches one batch
+    backend: Literal["LEVELDB", "LMDB"] = field(8, "LEVELDB", obeyed=False)  # a source's own files tell
+    rand_skip: Uint = field(7, 0)  # samples to pass over at the beginning, a random number below this
+    force_encoded_color: bool = field(9, False)
+    prefetch: Uint = field(10, 4, obeyed=False)  # the loader prefetches one batch, workers two
+    workers: Workers = field(OURS, 0)  # processes that make samples; 0: a thread does
     scale: float | None = field(2, None, old=True)  # these four belong into transform_param now
     mean_file: str | None = field(3, None, old=True)
     crop_size: Uint | None = field(5, None, old=True)
@@ -31,12 +38,77 @@ class TransformationParameter(Message):
     crop_size: Uint = field(3, 0)
     mean_file: str = field(4, "")  # a binaryproto with the mean of all images, which is subtracted at each pixel
     mean_value: Repeated[float] = field(5, ())
+    force_color: bool = field(6, False)  # encoded images in colour, or in grey, however they are stored
+    force_gray: bool = field(7, False)
+    resize: Repeated[Positive] = field(OURS, ())  # the shorter side, or height and width; data/augment.py has these
+    channel_order: Literal["BGR", "RGB"] = field(OURS + 1, "BGR")  # of decoded images; BGR is Caffe's
+    crop_area: Repeated[Annotated[float, Field(gt=0, le=1)]] = field(OURS + 2, ())  # from here on in TRAIN only
+    crop_ratio: Repeated[Annotated[float, Field(gt=0)]] = field(OURS + 3, (3 / 4, 4 / 3))
+    rotation: Annotated[float, Field(ge=0, le=180)] = field(OURS + 4, 0.0)
+    brightness: Share = field(OURS + 5, 0.0)
+    contrast: Share = field(OURS + 6, 0.0)
+    saturation: Share = field(OURS + 7, 0.0)
 
     @model_validator(mode="after")
-    def _one_mean(self) -> TransformationParameter:
+    def _one_of_two(self) -> TransformationParameter:
         if self.mean_file and self.mean_value:
             raise ValueError("expected mean_file or mean_value, got both")
+        if self.force_color and self.force_gray:
+            raise ValueError("expected force_color or force_gray, got both")
         return self
+
+    @model_validator(mode="after")
+    def _sizes(self) -> TransformationParameter:
+        if len(self.resize) > 2:
+            raise ValueError(f"expected one or two numbers as resize, got {list(self.resize)}")
+        for name in ("crop_area", "crop_ratio"):
+            two = getattr(self, name)
+            if self.has(name) and (len(two) != 2 or two[0] > two[1]):
+                raise ValueError(f"expected the least and the largest value as {name}, got {list(two)}")
+        if self.crop_area and not self.crop_size:
+            raise ValueError("crop_area needs crop_size, the size that the part gets")
+        if self.has("crop_ratio") and not self.crop_area:
+            raise ValueError("crop_ratio needs crop_area")
+        return self
+
+
+class ImageDataParameter(Message):
+    """Caffe's list of images. Where `new_height` and `new_width` are 0, images are not resized."""
+
+    source: str = field(1)  # a text with the path of an image and its label on each line
+    batch_size: Positive = field(4, 1)
+    rand_skip: Uint = field(7, 0)  # samples to pass over at the beginning, a random number below this
+    shuffle: bool = field(8, False)  # give each epoch an order of its own, in both phases
+    new_height: Uint = field(9, 0)
+    new_width: Uint = field(10, 0)
+    is_color: bool = field(11, True)
+    root_folder: str = field(12, "")  # goes before each path
+    workers: Workers = field(OURS, 0)
+    scale: float | None = field(2, None, old=True)  # these four belong into transform_param now
+    mean_file: str | None = field(3, None, old=True)
+    crop_size: Uint | None = field(5, None, old=True)
+    mirror: bool | None = field(6, None, old=True)
+
+    @model_validator(mode="after")
+    def _both_sizes(self) -> ImageDataParameter:
+        if bool(self.new_height) != bool(self.new_width):
+            raise ValueError("expected new_height and new_width, or neither")
+        return self
+
+
+class HDF5DataParameter(Message):
+    """Caffe's HDF5 files: each top is the dataset of its name."""
+
+    source: str = field(1)  # a text with the name of an HDF5 file on each line, or such a file
+    batch_size: Positive = field(2)
+    shuffle: bool = field(3, False)  # give each epoch an order of its own, in both phases
+    workers: Workers = field(OURS, 0)
+
+
+class ColumnParameter(HDF5DataParameter):
+    """One top of an HDF5Data layer; no file has this message."""
+
+    dataset: str = field(OURS + 1)
 
 
 class DummyDataParameter(Message):

@@ -100,8 +100,9 @@ def _layer(document: Document, data: Any, at: Path_) -> Any:
             document.error((*at, "pooling_param", "ceil_mode"), what, True)
         rest = {k: v for k, v in given.items() if k != "ceil_mode"}
         layer["pooling_param"] = {**rest, "round_mode": "CEIL" if ceil else "FLOOR"}
-    if layer.get("type") == "Data" and isinstance(layer.get("data_param"), Mapping):
-        _move_transform(document, layer, at)
+    param = {"Data": "data_param", "ImageData": "image_data_param"}.get(str(layer.get("type")), "")
+    if isinstance(layer.get(param), Mapping):
+        _move_transform(document, layer, at, param)
     if layer.get("type") == "BatchNorm" and _frozen(layer.get("param")):
         del layer["param"]
     return layer
@@ -114,16 +115,17 @@ def _frozen(specs: Any) -> bool:
     return all(isinstance(spec, Mapping) and spec.get("lr_mult") == 0 for spec in specs)
 
 
-def _move_transform(document: Document, layer: dict[str, Any], at: Path_) -> None:
-    given = layer["data_param"]
+def _move_transform(document: Document, layer: dict[str, Any], at: Path_, param: str) -> None:
+    """Move the transformation of old files from a layer's `param` to its transform_param."""
+    given = layer[param]
     moved = {k: given[k] for k in ("scale", "mirror", "crop_size", "mean_file") if k in given}
     transform = layer.get("transform_param", {})
     if not moved or not isinstance(transform, Mapping):
         return
-    layer["data_param"] = {k: v for k, v in given.items() if k not in moved}
+    layer[param] = {k: v for k, v in given.items() if k not in moved}
     layer["transform_param"] = {**moved, **transform}
     for field in moved:
         if field in transform:
-            document.error((*at, "data_param", field), "given in transform_param, too: expected one of them", True)
+            document.error((*at, param, field), "given in transform_param, too: expected one of them", True)
         else:
-            document.place_as((*at, "transform_param", field), (*at, "data_param", field))
+            document.place_as((*at, "transform_param", field), (*at, param, field))

@@ -101,5 +101,6 @@ def net_runner(net: Net, setting: Setting) -> Open:
 
 
 def _under(setting: Setting, policy: str, costs: Costs, budget: int | None) -> Setting:
-    """`setting` with this policy, these costs and this budget. The staging is that of `costs`."""
-    return replace(setting, policy=policy, costs=costs, budget=budget, host_budget=None, staging=None)
+    """`setting` with this policy, these costs and this budget. The staging is that of `costs`. There are no workers:
+    those of the second policy would be forks of a process with the first one's arena."""
+    return replace(setting, policy=policy, costs=costs, budget=budget, host_budget=None, staging=None, workers=0)

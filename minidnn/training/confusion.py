@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.data import parse
+from minidnn.data import source_of
 from minidnn.errors import InvalidInput
 from minidnn.formats import widened
 from minidnn.layers.base import positive_axis
@@ -127,6 +127,6 @@ def class_names(graph: Graph, judge: Judge) -> tuple[str, ...]:
     """The names of the judge's classes, if the source of its labels knows them; else their numbers."""
     for node in graph.layers:
         if node.layer.source and any(blob.tensor == judge.labels for blob in node.tops):
-            names: Sequence[str] = parse(node.layer.source[0].source, graph.phase).class_names()
+            names: Sequence[str] = source_of(*node.layer.source, graph.phase).class_names()
             return (*names, *map(str, range(len(names), judge.classes)))[: judge.classes]
     return tuple(map(str, range(judge.classes)))

@@ -59,6 +59,9 @@ class Feed:
         name = loader.dataset.name
         if data and not fits(loader.shape, data):
             raise DataError(f"{name}: a batch has shape {loader.shape}, but {data.name} {data.shape}")
+        if data and data.role is Role.LABEL and loader.transform.augment.interpolates:
+            what = f"resize, crop_area and rotation make values between those of pixels, but {data.name} holds labels"
+            raise DataError(f"{name}: {what}")
         found = {t: readers(graph, t) for t in (data, label) if t is not None and t.role is Role.LABEL}
         for reader in found.get(label, ()) if label else ():
             highest = loader.dataset.highest(reader.ignored)
@@ -130,7 +133,7 @@ class Feed:
         return samples.reshape(raw.shape)
 
     def close(self) -> None:
-        """End the loader's thread."""
+        """End the loader's thread and processes."""
         self.loader.close()
 
 

@@ -25,27 +25,38 @@ class Feeds:
 
     A position counts samples of the first feed. Another Data layer advances by as many batches, of its own size."""
 
-    def __init__(self, graph: Graph, seed: int = 0, arrays: Samples | None = None) -> None:
-        """`arrays`: for the layers whose data the caller gives (Input, MemoryData). Raises DataError if the data do not
-        fit the net."""
+    def __init__(self, graph: Graph, seed: int = 0, arrays: Samples | None = None, workers: int | None = None) -> None:
+        """Raises DataError if the data do not fit the net.
+
+        arrays:  for the layers whose data the caller gives (Input, MemoryData)
+        workers: processes that make the samples of each Data layer, instead of the file's number. They are forked here:
+                 open Feeds before a machine, or they hold on to the arena, too."""
         self.feeds: list[Feed | Filled] = []
         self.labels: dict[Tensor, np.ndarray] = {}  # of the batch that was written last
         self._start()
+        try:
+            self._open(graph, seed, arrays, workers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, graph: Graph, seed: int, arrays: Samples | None, workers: int | None) -> None:
         inputs: list[Tensor] = []
         for node in graph.layers:
             tops = [blob.tensor for blob in node.tops]
-            if source := node.layer.source:
+            filled = [tops] if node.layer.source else [[top] for top in tops]
+            for source, its in zip(node.layer.sources, filled, strict=False):  # most layers have no source
                 try:
-                    loader = open_loader(*source, graph.phase, seed, tops[0].shape[0])
+                    loader = open_loader(*source, graph.phase, seed, tops[0].shape[0], workers)
                 except DataError as error:
                     raise DataError(f"{node.place}: layer {node.name!r}: {error}") from None
-                self.feeds.append(Feed.of(graph, loader, *tops))
-            elif node.layer.fillers:
+                self.feeds.append(Feed.of(graph, loader, *its))
+            if node.layer.fillers:
                 try:
                     self.feeds.append(Filled.of(graph, node, seed))
                 except DataError as error:
                     raise DataError(f"{node.place}: {error}") from None
-            elif node.layer.inputs:
+            elif node.layer.inputs and not node.layer.sources:
                 inputs += tops
         if inputs:
             self.feeds += _given(graph, seed, inputs, arrays)
@@ -112,7 +123,7 @@ class Feeds:
         return position * feed.batch // self.batch
 
     def close(self) -> None:
-        """End the thread that writes batches, and the loaders' threads."""
+        """End the thread that writes batches, and the loaders' threads and processes."""
         self._thread.shutdown()
         for feed in self.feeds:
             feed.close()

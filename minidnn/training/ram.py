@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
-from minidnn.data import parse
+from minidnn.data import source_of, staged
 from minidnn.layers.rows import PIECE
 from minidnn.memory.budget import RamError
 from minidnn.memory.execution.host import physical_memory, resident_memory
@@ -32,16 +32,23 @@ class Ram:
     process: int  # interpreter, libraries, programs and plans
     data: int  # datasets that are held in memory and not in `process` yet
     batches: int
+    workers: int  # batches in the memory that worker processes share, and what each process has for itself
     working: int  # generated kernels, threads, and pieces of weights in a save
 
     @classmethod
     def of(
-        cls, arrangement: Arrangement, own_memory: bool, programs: Mapping[str, Program], unread: Iterable[Graph] = ()
+        cls,
+        arrangement: Arrangement,
+        own_memory: bool,
+        programs: Mapping[str, Program],
+        unread: Iterable[Graph] = (),
+        staging: int = 0,
     ) -> Ram:
         """The bytes of a run under this arrangement, in a process that holds its plans but has not allocated yet.
 
         own_memory: whether the device has memory of its own, in which the arena lies
         unread:     graphs whose data have not been opened yet
+        staging:    bytes of the workers that make samples (`staging_of`)
         """
         batches = sum(
             t.nbytes
@@ -55,6 +62,7 @@ class Ram:
             process=resident_memory(),
             data=sum(_data(graph) for graph in unread),
             batches=HANDS * batches,
+            workers=staging,
             working=BASE + PER_OP * sum(len(p.ops) for p in programs.values()) + 2 * min(PIECE, largest),
         )
 
@@ -74,7 +82,9 @@ class Ram:
     def __str__(self) -> str:
         parts = f"process {text(self.process)}"
         parts += f", data {text(self.data)}" if self.data else ""
-        parts += f", batches {text(self.batches)}, kernels and buffers {text(self.working)}"
+        parts += f", batches {text(self.batches)}"
+        parts += f", workers {text(self.workers)}" if self.workers else ""
+        parts += f", kernels and buffers {text(self.working)}"
         return f"{text(self.total)}: {text(self.plan)} planned, {text(self.outside)} outside the plan ({parts})"
 
     def refusal(self, policy: str, limit: int | None = None) -> RamError | None:
@@ -87,7 +97,16 @@ class Ram:
         return RamError(f"{policy} would take about {self}; {what} {text(allowed)}; {advice}", self.total, self.total)
 
 
+def staging_of(graphs: Iterable[Graph], workers: int | None = None) -> int:
+    """Bytes that the workers of all Data layers of these graphs take, about. `workers`: instead of the files'."""
+    return sum(
+        staged(*source, graph.phase, workers)
+        for graph in graphs
+        for node in graph.layers
+        for source in node.layer.sources
+    )
+
+
 def _data(graph: Graph) -> int:
-    """Bytes of the datasets of this graph's Data layers."""
-    sources = [node.layer.source for node in graph.layers if node.layer.source]
-    return sum(parse(data_param.source, graph.phase).resident() for data_param, _ in sources)
+    """Bytes of the datasets of this graph's layers."""
+    return sum(source_of(*source, graph.phase).resident() for node in graph.layers for source in node.layer.sources)

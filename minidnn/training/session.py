@@ -31,7 +31,7 @@ from minidnn.programs.updates import OBJECTIVE, SCALE, TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
-from minidnn.training.ram import Ram
+from minidnn.training.ram import Ram, staging_of
 from minidnn.training.setting import Given, Setting
 from minidnn.zoo import load
 
@@ -75,7 +75,7 @@ class Session:
         train:    how a step updates the weights; without it the TRAIN program ends with the gradients
         phases:   the phases to load, "TRAIN" and "TEST"
         tests:    the nets of phase TEST, if they are not `net` alone; the second one's program is TEST1
-        fed:      whether Feeds write the inputs of training; then they may be early (Setting.early)
+        fed:      whether Feeds write the inputs; then those of training may be early (Setting.early)
         test_loss: whether programs of phase TEST compute the objective, too
         setting:  how the net is run, as one value; or say it by keywords (`Given` in training/setting.py)
 
@@ -86,6 +86,7 @@ class Session:
         self.net = net = net if isinstance(net, Net) else load(net)
         self.setting = setting = setting or Setting.of(given)
         usable(setting.format)
+        self._fed = fed
         self.device = open_device(setting.device)
         self.costs = setting.costs or estimate(self.device)
         if setting.staging is not None:
@@ -125,7 +126,8 @@ class Session:
         while True:
             arrangement = arrange(programs, setting.policy, self.costs, setting.budget, setting.host_budget)
             planned = {name: schedule.program for name, schedule in arrangement.schedules.items()}
-            self.ram = Ram.of(arrangement, self.device.own_memory, planned)
+            fed = staging_of(self.graphs.values(), setting.workers) if self._fed else 0
+            self.ram = Ram.of(arrangement, self.device.own_memory, planned, staging=fed)
             if refused := self.ram.refusal(setting.policy, setting.ram):
                 raise refused
             try:

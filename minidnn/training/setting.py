@@ -18,6 +18,7 @@ from minidnn.formats import named
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
+from minidnn.schema.sources import WORKERS
 
 if TYPE_CHECKING:
     from minidnn.memory.execution.device import Device
@@ -44,6 +45,7 @@ class Given(TypedDict, total=False):
     fuse:        replace groups of ops by one op where the device has a kernel for it
     early:       where the device has memory of its own, training batches travel as they are and before their step
                  begins; this takes two places on the device for each input, where the budget has room for them
+    workers:     processes that make the samples of each Data layer, instead of its data_param's; 0: a thread does
     keep:        names of blobs that stay readable after a step
     state:       where the optimizer's state lives: on the "device", or on the "host", from where it comes for updates
     debug:       fill freed bytes with NaN
@@ -63,6 +65,7 @@ class Given(TypedDict, total=False):
     facts: str | Facts | None
     fuse: bool
     early: bool
+    workers: int | None
     keep: Sequence[str]
     state: str | None
     debug: bool
@@ -86,6 +89,7 @@ class Setting:
     facts: Facts = FACTS["default"]
     fuse: bool = True
     early: bool = True
+    workers: int | None = None  # None: those of each Data layer
     keep: tuple[str, ...] = ()
     state: str = "device"
     debug: bool = False
@@ -120,6 +124,7 @@ class Setting:
             facts=facts_of(given.get("facts") or "default"),
             fuse=given.get("fuse", cls.fuse),
             early=given.get("early", cls.early),
+            workers=_workers(given.get("workers")),
             keep=tuple(keep),
             state=_place(said("state") or cls.state),
             debug=given.get("debug", cls.debug),
@@ -131,6 +136,12 @@ def _place(state: str) -> str:
     if state not in STATES:
         raise InvalidInput(f"state: the optimizer's state lives on the {' or the '.join(STATES)}, not {state!r}")
     return state
+
+
+def _workers(count: int | None) -> int | None:
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= WORKERS):
+        raise InvalidInput(f"workers {count!r}: expected a whole number from 0 to {WORKERS}")
+    return count
 
 
 def _bytes(name: str, size: int | str | None) -> int | None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from minidnn.data import DataError
+from minidnn.data import DataError, WorkerError
 from minidnn.errors import InvalidInput, few
 from minidnn.layers.rows import Rows
 from minidnn.memory.schedule import Arrangement
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 
 # ---- training
 
+UNREADABLE = (DataError, WorkerError, OSError)  # what a batch that cannot be made raises
 MOVED = "the parts of this iteration that have run have moved the running statistics"
 
 
@@ -99,19 +100,22 @@ class Solver:
         if test_data is not None and not tests:
             tests = (net,)
         arrays = {"TRAIN": data, "TEST": test_data}
-        self.feeds = {
-            name: Feeds(one.graph(phase), self.seed, arrays[phase])
-            for name, (one, phase) in named(net, phases(tests), tests).items()
-        }
-        self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
-        self.parameters = p = in_iterations(p, self.epoch)
-        self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch, Path(self.prefix).parent)
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
-        self.notes += unobeyed((net, *tests), p, setting.device)
-        self.session = Session(
-            net, train_spec(p, self.seed, setting.state), _phases(solver, tests), tests=tests, fed=True,
-            test_loss=p.test_compute_loss, setting=setting,
-        )  # fmt: skip
+        self.feeds: dict[str, Feeds] = {}
+        try:
+            for name, (one, phase) in named(net, phases(tests), tests).items():
+                self.feeds[name] = Feeds(one.graph(phase), self.seed, arrays[phase], setting.workers)
+            self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
+            self.parameters = p = in_iterations(p, self.epoch)
+            self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch, Path(self.prefix).parent)
+            self.notes += unobeyed((net, *tests), p, setting.device)
+            self.session = Session(
+                net, train_spec(p, self.seed, setting.state), _phases(solver, tests), tests=tests, fed=True,
+                test_loss=p.test_compute_loss, setting=setting,
+            )  # fmt: skip
+        except BaseException:
+            self._close_feeds()
+            raise
         self.net, self.machine = net, self.session.machine
         if self.session.late:
             self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
@@ -226,7 +230,7 @@ class Solver:
                     break
                 try:
                     yield self._iterate_quietly()
-                except (DataError, OSError) as error:  # a batch cannot be read or used: keep the trained weights
+                except UNREADABLE as error:  # a batch cannot be read or used: keep the trained weights
                     self.machine.settle()
                     if self._between and self.unsaved:
                         yield self.save()
@@ -266,7 +270,7 @@ class Solver:
         for net in range(len(self.feeds) - 1):
             try:
                 tested = self.test(net=net)
-            except (Diverged, DataError, OSError):
+            except (Diverged, *UNREADABLE):
                 # Keep the trained weights; `save` refuses them if they are not finite either.
                 if self.unsaved:
                     yield self.save()
@@ -304,7 +308,7 @@ class Solver:
         for part, program in enumerate(names):
             try:
                 images += feeds.write(self.machine, programs[program], self.position)
-            except (DataError, OSError):
+            except UNREADABLE:
                 self._undo(part)
                 raise
             self._control(program, rate=rate, iteration=self.iteration * p.iter_size + part)
@@ -387,9 +391,12 @@ class Solver:
 
     def close(self) -> None:
         """End the threads of the loaders and the machine, and give the memory back."""
+        self._close_feeds()
+        self.session.close()
+
+    def _close_feeds(self) -> None:
         for feeds in self.feeds.values():
             feeds.close()
-        self.session.close()
 
     def __enter__(self) -> Solver:
         return self

@@ -59,7 +59,7 @@ def test_v1_layers_in_yaml():
         ("weight_decay: 0", "weight_decay: x", "6:57: layer[conv].param[1].decay_mult: expected a number, got 'x'"),
         ("concat_dim: 0", "concat_dim: a", "10:105: layer[both].concat_param.axis: expected an integer, got 'a'"),
         ("concat_dim: 0", "concat_dim: 0 axis: 1", "10:93: layer[both].concat_param.concat_dim: axis and concat_dim"),
-        ("RELU", "HDF5_DATA", "9:29: layer[relu].type: minidnn has no layer HDF5Data"),
+        ("RELU", "WINDOW_DATA", "9:29: layer[relu].type: minidnn has no layer WindowData"),
         ("kernel_size: 3", "kernel_sise: 3", "7:37: layer[conv].convolution_param.kernel_sise: there is no field"),
         ("layers { name: \"relu\"", "layers { layer { } name: \"relu\"", "9:10: layer[].layer: Caffe's oldest"),
         ("layers { name: \"relu\"", "layer { name: \"relu\"", "4:1: layers: layer and layers, the old form"),
