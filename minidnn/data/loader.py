@@ -84,13 +84,10 @@ class Loader:
         try:
             if self._encoded is not None:
                 data, label = self._encoded.read(index)
-                image = self._encoded.decode(data)
-                if len(image) == 3 and augment.order == "BGR":
-                    image = image[::-1]
-            else:
-                images, labels = self.dataset.take(np.array([index]))
-                image, label = images[0], labels[0]
-            return augment(image, number, self._raw_shape) if image.ndim == 3 else image, label
+                return augment(self._encoded.decode(data), number, self._raw_shape, decoded=True), label
+            images, labels = self.dataset.take(np.array([index]))
+            image = images[0]
+            return augment(image, number, self._raw_shape) if image.ndim == 3 else image, labels[0]
         except (DataError, OSError) as error:
             why = getattr(error, "strerror", None) or error
             raise DataError(f"{self._where(index)}: {why}") from error
@@ -105,7 +102,10 @@ class Loader:
         image, label = self._one(number, index)
         if raw and image.dtype != samples.dtype == np.uint8:
             raise DataError(f"{self._where(index)}: it is {image.dtype}, but its source says that samples are uint8")
-        samples[place] = image if raw else self.transform(image[None], np.array([number]))[0]
+        if raw:
+            samples[place] = image
+        else:
+            self.transform(image[None], np.array([number]), samples[place : place + 1])
         labels[place] = label
 
     def take(self, position: int) -> Batch:
