@@ -82,7 +82,10 @@ def raw_samples(path: str) -> np.ndarray:
     Caffe's .binaryproto, or one image as Caffe's .datum. Raises DataError."""
     try:
         if path.endswith(".datum"):
-            return samples(path, blobs.datum(path)[0][None])
+            image = blobs.datum(path)
+            if isinstance(image.content, bytes):
+                raise DataError(f"{path}: an encoded image, and no array of samples")
+            return samples(path, image.content[None])
         if path.endswith(".binaryproto"):
             return samples(path, blobs.array(path))
     except OSError as error:

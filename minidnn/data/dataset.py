@@ -50,6 +50,17 @@ class Source:
         """ "uint8" if all values of all samples are of that type; "float32" says nothing of their type."""
         return "float32"
 
+    def decoded(self, color: bool | None) -> Source:
+        """This source with its encoded images in colour (True), in grey (False), or as it takes them (None). Raises
+        DataError if it has none and a colour is asked for."""
+        if color is not None:
+            raise DataError("force_color and force_gray are for encoded images, and this source has arrays")
+        return self
+
+    def class_names(self) -> tuple[str, ...]:
+        """The names of the classes, in the order of their labels; () if they have none."""
+        return ()
+
     def resident(self) -> int:
         """The bytes of memory that `open` takes, about: 0 if samples are made when they are taken."""
         return 0
@@ -69,7 +80,8 @@ class Dataset(Protocol):
     def shape(self) -> tuple[int, ...]: ...
 
     def highest(self, ignored: int | None = None) -> int:
-        """The largest label apart from `ignored`; -1 if there is no other."""
+        """The largest label apart from `ignored`; -1 if there is no other, or if only reading all samples would tell.
+        The labels of each batch are checked anyway."""
         ...
 
     def __len__(self) -> int: ...

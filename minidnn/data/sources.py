@@ -1,24 +1,42 @@
 """The sources of samples, and the meaning of `data_param: {source: ...}`:
 
-    digits                                      scikit-learn's 8×8 digits
-    mnist:FOLDER                                the four IDX files, plain or gzipped
+    folder:PATH                                 images in a folder for each class, in train/ and val/ or not
+    list:FILE                                   Caffe's text with the path and the label of an image on each line
+    lmdb:PATH, or any PATH that ends in lmdb    Caffe's database of images (Datum)
+    tar:PATH, or any PATH that ends in .tar     WebDataset: images and labels (.cls) of one name in tar files
+    hdf5:PATH, or any PATH that ends in .h5     datasets data (or x, images) and label (or y, labels)
     npz:PATH, or any PATH that ends in .npz     arrays x (or images) and y (or labels)
+    cifar10:FOLDER, cifar100:FOLDER             the files as they are distributed, binary or for Python
+    mnist:FOLDER                                the four IDX files, plain or gzipped
+    digits                                      scikit-learn's 8×8 digits
     synthetic:3x224x224:classes=1000:count=5000 made-up images that a net can learn, no file
 
-The phase chooses the split, train or test, unless the text names one: `digits:train`, `mnist:FOLDER:test`. To add a
-source of your own, write a subclass of Source and enter it in the table: `SOURCES["mine"] = Mine`.
+A folder may go without a word: it is a database if it has data.mdb, else a folder of images. The phase chooses the
+split, train or test, unless the text names one: `digits:train`, `mnist:FOLDER:test`. To add a source of your own, write
+a subclass of Source and enter it in the table: `SOURCES["mine"] = Mine`.
 """
 
 from __future__ import annotations
 
+import os
+
+from minidnn.data.cifar import Cifar10, Cifar100
+from minidnn.data.database import Database
 from minidnn.data.dataset import DataError, Source
 from minidnn.data.digits import Digits
+from minidnn.data.folder import Folder
+from minidnn.data.hdf5 import Hdf5
+from minidnn.data.image_list import ImageList
 from minidnn.data.mnist import Mnist
 from minidnn.data.npz import Npz
 from minidnn.data.synthetic import Patterns
+from minidnn.data.webdataset import WebDataset
 from minidnn.errors import near
 
-SOURCES: dict[str, type[Source]] = {"digits": Digits, "mnist": Mnist, "npz": Npz, "synthetic": Patterns}
+SOURCES: dict[str, type[Source]] = {
+    "folder": Folder, "list": ImageList, "lmdb": Database, "tar": WebDataset, "hdf5": Hdf5, "npz": Npz,
+    "cifar10": Cifar10, "cifar100": Cifar100, "mnist": Mnist, "digits": Digits, "synthetic": Patterns,
+}  # fmt: skip
 SPLITS = {"TRAIN": "train", "TEST": "test"}
 
 
@@ -28,6 +46,7 @@ def parse(text: str, phase: str = "TRAIN") -> Source:
     split, kind = SPLITS[phase], SOURCES.get(word)
     if kind is None:
         kind, rest = next((k for k in SOURCES.values() if k.suffix and text.endswith(k.suffix)), None), text
+        kind = kind or _of_folder(text)
     if kind is not None and kind.splits:
         head, _, last = rest.rpartition(":")
         if last in SPLITS.values():
@@ -40,3 +59,10 @@ def parse(text: str, phase: str = "TRAIN") -> Source:
         *forms, last = (k.form for k in SOURCES.values())
         raise DataError(f"source {text!r} is not known{near(word, SOURCES)}; expected {', '.join(forms)} or {last}")
     return found
+
+
+def _of_folder(path: str) -> type[Source] | None:
+    """What a folder's path without a word is a source of; None if there is no such folder."""
+    if not os.path.isdir(path):
+        return None
+    return Database if os.path.isfile(os.path.join(path, "data.mdb")) else Folder

@@ -1,4 +1,4 @@
-"""A large file, read in parts; it stays open as long as one of its parts may be wanted."""
+"""A large file, read in parts; it stays open as long as one of its parts may be wanted. Or bytes, read alike."""
 
 from __future__ import annotations
 
@@ -48,3 +48,15 @@ class Parts:
         if not (self._begin <= at and at + size <= self._begin + len(self._ahead)):
             self._ahead, self._begin = self.read(at, min(max(AHEAD, size), self.size - at)), at
         return self._ahead[at - self._begin : at - self._begin + size]
+
+
+class Held:
+    """Bytes in memory, read as Parts are."""
+
+    def __init__(self, data: bytes, name: str) -> None:
+        self.path, self.size, self._data = name, len(data), data
+
+    def read(self, at: int, size: int) -> bytes:
+        return self._data[at : at + size]
+
+    near = read

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import numpy as np
 from pydantic import BaseModel, ValidationError
 
-from minidnn.files.parts import Parts
+from minidnn.files.parts import Held, Parts
 from minidnn.schema.document import InvalidFile
-from minidnn.schema.wire import Reader, Span
+from minidnn.schema.wire import Reader, Span, sized, varint
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -24,7 +24,7 @@ class Blob:
 
     shape: tuple[int, ...]  # four axes in old files, the first ones of length 1
     dtype: np.dtype
-    file: Parts
+    file: Parts | Held
     spans: tuple[Span, ...]
 
     def read(self, first: int, last: int) -> np.ndarray:
@@ -59,17 +59,45 @@ def blob(file: Parts, given: Any, what: str) -> Blob:
     return _sized(Blob(tuple(shape), dtype, file, tuple(spans)), what)
 
 
-def datum(path: str | Path) -> tuple[np.ndarray, int]:
-    """(the image (C, H, W), uint8 or float32, its label) of a Datum in a file. Raises InvalidFile."""
+@dataclass(frozen=True)
+class Picture:
+    """An image and its label, as a Datum has them."""
+
+    label: int
+    content: bytes | np.ndarray  # an encoded image, or its values (C, H, W), uint8 or float32
+
+    def written(self) -> bytes:
+        """The bytes of the Datum."""
+        label = varint(5 << 3) + varint(self.label)
+        values = self.content
+        if isinstance(values, bytes):
+            return sized(4, values) + label + varint(7 << 3) + varint(1)
+        shape = b"".join(varint(i << 3) + varint(n) for i, n in enumerate(values.shape, 1))
+        if values.dtype == np.uint8:
+            return shape + sized(4, values.tobytes()) + label
+        return shape + label + sized(6, values.astype("<f4").tobytes())
+
+
+def datum(path: str | Path) -> Picture:
+    """The image of a Datum in a file, and its label. Raises InvalidFile, and OSError if it cannot be opened."""
+    return _picture(Parts(path, lambda text: InvalidFile([text])))
+
+
+def datum_of(data: bytes, name: str) -> Picture:
+    """The same of a Datum's bytes; `name` is for errors. Raises InvalidFile."""
+    return _picture(Held(data, name))
+
+
+def _picture(file: Parts | Held) -> Picture:
     from minidnn.schema.binary import Datum
 
-    file, given = message(path, Datum)
+    given = Reader(file.near, file.size, str(file.path)).message(Datum)
     image = _checked(Datum, file, given, "the image")
     if image.encoded:
-        raise InvalidFile([f"{path}: an encoded image (JPEG or PNG), which minidnn cannot decode"])
+        return Picture(image.label, b"".join(file.read(span.at, span.nbytes) for span in image.data))
     spans, dtype = (image.data, "<u1") if image.data else (image.float_data, "<f4")
     shape = image.channels, image.height, image.width
-    return _sized(Blob(shape, np.dtype(dtype), file, tuple(spans)), "the image").whole(), image.label
+    return Picture(image.label, _sized(Blob(shape, np.dtype(dtype), file, tuple(spans)), "the image").whole())
 
 
 def array(path: str | Path) -> np.ndarray:
@@ -91,7 +119,7 @@ def mean(path: str | Path) -> np.ndarray:
     return values
 
 
-def _checked(model: type[T], file: Parts, given: Any, what: str) -> T:
+def _checked(model: type[T], file: Parts | Held, given: Any, what: str) -> T:
     """The message of these plain values. Raises InvalidFile with the first error."""
     try:
         return model.model_validate(given)

@@ -10,7 +10,7 @@ from minidnn.layers import rows
 from minidnn.nets.net import Net
 from minidnn.schema import InvalidFile, SolverParameter, check_net, check_solver, plain, prototext, wire
 from minidnn.schema.binary import BinaryNet, BlobProto
-from minidnn.schema.blobs import blob, datum, mean, message
+from minidnn.schema.blobs import Picture, blob, datum, datum_of, mean, message
 from minidnn.schema.document import Document
 from minidnn.schema.wire import Reader, head, sized, varint, written
 from minidnn.training import caffemodel
@@ -110,12 +110,21 @@ def test_arrays(tmp_path, packed, kind, old):
 
 def test_a_datum(tmp_path):
     made = classes()["Datum"](channels=2, height=1, width=3, label=7, data=bytes(range(6)))
-    image, label = datum(file_of(tmp_path, made.SerializeToString()))
+    found = datum(file_of(tmp_path, made.SerializeToString()))
+    image, label = found.content, found.label
     assert (image.tolist(), image.dtype, label) == ([[[0, 1, 2]], [[3, 4, 5]]], np.uint8, 7)
     made = classes()["Datum"](channels=1, height=1, width=2, float_data=[0.5, -1])
-    assert datum(file_of(tmp_path, made.SerializeToString()))[0].tolist() == [[[0.5, -1]]]
-    with pytest.raises(InvalidFile, match="an encoded image"):
-        datum(file_of(tmp_path, classes()["Datum"](encoded=True).SerializeToString()))
+    assert datum(file_of(tmp_path, made.SerializeToString())).content.tolist() == [[[0.5, -1]]]
+    made = classes()["Datum"](encoded=True, data=b"a JPEG", label=3)
+    assert datum(file_of(tmp_path, made.SerializeToString())) == Picture(3, b"a JPEG")
+
+
+@pytest.mark.parametrize("content", [b"a JPEG", np.ones((2, 1, 3), np.uint8), np.ones((2, 1, 3), np.float32)])
+def test_a_datum_is_written_as_protobuf_writes_it(content):
+    given = classes()["Datum"].FromString(raw := Picture(300, content).written())
+    assert given.label == 300 and given.encoded == isinstance(content, bytes)
+    read = datum_of(raw, "a record")
+    assert read.label == 300 and np.array_equal(np.asarray(read.content), np.asarray(content))
 
 
 @pytest.mark.parametrize(

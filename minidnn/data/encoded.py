@@ -1,0 +1,116 @@
+"""What all sources of encoded images share: labels and names in memory, images on the disk until they are wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import overload
+
+import numpy as np
+
+from minidnn.data.dataset import DataError, Source
+from minidnn.data.decoding import LARGEST, pixels
+
+
+@dataclass(frozen=True)
+class Pictures(Source):
+    """A source of encoded images, which have sizes of their own."""
+
+    color: bool | None = field(default=None, kw_only=True)  # None: as the source takes them, here in colour
+
+    def decoded(self, color):
+        return replace(self, color=color)
+
+    def channels(self) -> int:
+        """3, or 1 for grey."""
+        return 1 if self.color is False else 3
+
+    def sample_shape(self):
+        return self.channels(), 0, 0
+
+    def sample_type(self):
+        return "uint8"
+
+
+class Images:
+    """A dataset of encoded images; `place` and `read` are a subclass's (Encoded in data/dataset.py)."""
+
+    def __init__(self, name: str, labels: np.ndarray, channels: int) -> None:
+        """labels: int32 (n,); channels: 3, or 1 for grey"""
+        self.name, self.labels, self.shape = name, labels, (channels, 0, 0)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def highest(self, ignored: int | None = None) -> int:
+        return int(self.labels.max(initial=-1, where=True if ignored is None else self.labels != ignored))
+
+    def place(self, index: int) -> str:
+        raise NotImplementedError
+
+    def read(self, index: int) -> tuple[bytes, int]:
+        raise NotImplementedError
+
+    def decode(self, data: bytes) -> np.ndarray:
+        return pixels(data, self.shape[0])
+
+    def image(self, index: int) -> tuple[np.ndarray, int]:
+        """(pixels, label) of one sample. Raises DataError, which names its place."""
+        try:
+            data, label = self.read(index)
+            return self.decode(data), label
+        except (DataError, OSError) as error:
+            raise DataError(f"{self.place(index)}: {reason(error)}") from error
+
+    def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """As of a Dataset, if these images have one size. Raises DataError if they have not."""
+        found = [self.image(int(i)) for i in indices]
+        first = found[0][0].shape if found else self.shape
+        for index, (image, _) in zip(indices, found, strict=True):
+            if image.shape != first:
+                what = f"{self.place(int(index))}: it is {image.shape}, and {self.place(int(indices[0]))} is {first}"
+                raise DataError(f"{what}: give transform_param resize, or crop_size")
+        return np.stack([image for image, _ in found]), np.array([label for _, label in found], np.int32)
+
+
+def reason(error: Exception) -> str:
+    """The error without a file's name, which goes before it."""
+    return error.strerror or str(error) if isinstance(error, OSError) else str(error)
+
+
+def content(path: str) -> bytes:
+    """The bytes of an encoded image's file. Raises OSError, and DataError if there are too many."""
+    with open(path, "rb") as file:
+        data = file.read(LARGEST + 1)
+    if len(data) > LARGEST:
+        raise DataError(f"more than {LARGEST} bytes, which no image has")
+    return data
+
+
+class Names(Sequence[bytes]):
+    """Many names in one block, which takes far less memory than objects do, and stays shared after a fork."""
+
+    def __init__(self, names: Iterable[bytes]) -> None:
+        block, ends = bytearray(), [0]
+        for name in names:
+            block += name
+            ends.append(len(block))
+        self._block, self._ends = bytes(block), np.array(ends, np.int64)
+
+    @property
+    def nbytes(self) -> int:
+        return len(self._block) + self._ends.nbytes
+
+    def __len__(self) -> int:
+        return len(self._ends) - 1
+
+    @overload
+    def __getitem__(self, index: int) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, index: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self._block[self._ends[index] : self._ends[index + 1]]

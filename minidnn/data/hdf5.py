@@ -1,0 +1,161 @@
+"""HDF5: datasets whose rows are samples, in one file or in those that a text names, as of Caffe's HDF5Data.
+
+Rows are read where they lie, and none is kept. Files are opened anew in each process.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from minidnn.data.dataset import DataError, Source, label_shape, numbers
+from minidnn.data.npz import LABELS
+
+IMAGES = ("data", "x", "images")
+SUFFIXES = (".h5", ".hdf5")
+
+
+@dataclass(frozen=True)
+class Hdf5(Source):
+    """`hdf5:PATH`, or a PATH that ends in .h5: a dataset `data` (or `x`, `images`) and a dataset `label` (or `y`,
+    `labels`). PATH is a file, or a text with a file on each line."""
+
+    form, suffix = "hdf5:PATH", ".h5"
+
+    path: str
+
+    @classmethod
+    def parse(cls, text, split):
+        return cls(split, text) if text else None
+
+    def sample_shape(self):
+        column = self._column(IMAGES)
+        numbers(column.name, (len(column), *column.shape), column.dtype)
+        return (1, *column.shape) if len(column.shape) == 2 else column.shape
+
+    def label_shape(self):
+        return label_shape((1, *self._column(("label", *LABELS)).shape))
+
+    def sample_type(self):
+        return "uint8" if self._column(IMAGES).dtype == np.uint8 else "float32"
+
+    def open(self):
+        return _Pairs(self.path, self._column(IMAGES), self._column(("label", *LABELS)), self.sample_shape(),
+                      self.label_shape())  # fmt: skip
+
+    def _column(self, names: Sequence[str]) -> Column:
+        return Column(self.path, names)
+
+
+class Column:
+    """A dataset of this name, or of the first of these names that a file has, over all files: an array (n, ...)."""
+
+    def __init__(self, path: str, names: Sequence[str]) -> None:
+        """Raises DataError if there is none, if files differ in its shape, or if h5py is not installed."""
+        self.path, self._files = path, files(path)
+        self._process, self._open = os.getpid(), {}  # type: tuple[int, dict[str, Any]]
+        with_it = [(file, next((n for n in names if n in self._opened(file)), None)) for file in self._files]
+        for file, name in with_it:
+            if name is None:
+                has = ", ".join(self._opened(file)) or "nothing"
+                raise DataError(f"{file}: holds {has}; expected a dataset {' or '.join(names)}")
+        self._names = {file: str(name) for file, name in with_it}
+        rows = [self._rows(file) for file in self._files]
+        for file, found in zip(self._files, rows, strict=True):
+            if found.ndim < 1 or found.shape[1:] != rows[0].shape[1:] or found.dtype.kind not in "fiub":
+                wanted = ", ".join(map(str, ("n", *rows[0].shape[1:])))
+                what = f"{found.dtype} of shape {found.shape}; expected numbers of shape ({wanted})"
+                raise DataError(f"{file}: {self._names[file]}: {what}")
+        self.name = f"{path}: {self._names[self._files[0]]}"
+        self.shape, self.dtype = tuple(rows[0].shape[1:]), rows[0].dtype
+        self._ends = list(accumulate(len(found) for found in rows))
+        if not self._ends[-1]:
+            raise DataError(f"{self.name}: there are no rows")
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    def rows(self, indices: np.ndarray) -> np.ndarray:
+        """The rows at these indices, (n, ...). Raises DataError if they cannot be read."""
+        return np.stack([self._row(int(i)) for i in indices])
+
+    def _row(self, index: int) -> np.ndarray:
+        k = bisect.bisect_right(self._ends, index)
+        file = self._files[k]
+        first = self._ends[k - 1] if k else 0
+        try:
+            return self._rows(file)[index - first]
+        except (OSError, RuntimeError) as error:
+            raise DataError(f"{file}: {self._names[file]}: row {index - first} cannot be read: {error}") from error
+
+    def _rows(self, file: str) -> Any:
+        return self._opened(file)[self._names[file]]
+
+    def _opened(self, file: str) -> Any:
+        if self._process != os.getpid():
+            self._process, self._open = os.getpid(), {}
+        if file not in self._open:
+            self._open[file] = _open(file)
+        return self._open[file]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": {}}
+
+
+class _Pairs:
+    """A dataset of samples and labels."""
+
+    def __init__(self, name: str, x: Column, y: Column, shape: tuple[int, ...], label_shape: tuple[int, ...]) -> None:
+        if len(x) != len(y):
+            raise DataError(f"{name}: {len(x)} samples, but {len(y)} labels")
+        self.name, self.shape, self._x, self._y, self._label = name, shape, x, y, label_shape
+
+    def __len__(self) -> int:
+        return len(self._x)
+
+    def highest(self, ignored: int | None = None) -> int:
+        return -1  # labels lie in the files; each batch is checked
+
+    def take(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        labels = self._y.rows(indices).reshape(len(indices), *self._label)
+        if labels.dtype.kind == "f":  # Caffe's HDF5 files have floats alone
+            wrong = labels != np.rint(labels)
+            if wrong.any():
+                at = indices[np.argwhere(wrong)[0][0]]
+                raise DataError(f"{self._y.name}: row {at}: {labels[wrong][0]:g} is no label: expected a whole number")
+        return self._x.rows(indices).reshape(len(indices), *self.shape), labels.astype(np.int32)
+
+
+def files(path: str) -> list[str]:
+    """The HDF5 files that a source names: itself, or those in the text at this path, one a line. Raises DataError."""
+    if path.endswith(SUFFIXES):
+        return [path]
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = [line.strip() for line in file if line.strip()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: neither ends in {' or '.join(SUFFIXES)}, nor is it a text of such files") from error
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    if not found:
+        raise DataError(f"{path}: there are no lines; expected the name of an HDF5 file on each")
+    return found
+
+
+def _open(path: str) -> Any:
+    try:
+        import h5py
+    except ImportError as error:
+        raise DataError("HDF5 is read by h5py, which is not installed here: pip install 'minidnn[hdf5]'") from error
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        if not os.path.exists(path):
+            raise DataError(f"{path}: no such file") from error
+        raise DataError(f"{path}: not an HDF5 file: {error}") from error
