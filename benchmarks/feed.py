@@ -23,19 +23,19 @@ from typing import Any
 import numpy as np
 
 from benchmarks import machine
-from minidnn.data import Transform
-from minidnn.data.augment import Augment
-from minidnn.data.loader import Loader
+from minidnn.data import open_loader
 from minidnn.measuring.spread import Spread
 from minidnn.report import table
+from minidnn.schema.sources import DataParameter, TransformationParameter
 
 SIDE, RESIZED, CROP = 256, 240, 224
+CLASSES = 10
 MEAN, SCALE = (104.0, 117.0, 123.0), 1 / 58
 REST = 0.05  # seconds for which the processor time of idle workers stands still
 
 
 def draw(folder: Path, count: int) -> list[Path]:
-    """So many JPEGs of SIDE x SIDE pixels: coarse noise, enlarged, with fine noise on it."""
+    """So many JPEGs of SIDE x SIDE pixels, by class: coarse noise, enlarged, with fine noise on it."""
     from PIL import Image
 
     paths = []
@@ -44,47 +44,19 @@ def draw(folder: Path, count: int) -> list[Path]:
         coarse = Image.fromarray(random.integers(0, 256, (12, 12, 3), np.uint8))
         image = np.asarray(coarse.resize((SIDE, SIDE), Image.Resampling.BICUBIC)).astype(np.int16)
         image += random.integers(-12, 13, image.shape, np.int16)
-        paths.append(folder / f"{k:06}.jpg")
+        paths.append(folder / str(k % CLASSES) / f"{k:06}.jpg")
+        paths[-1].parent.mkdir(exist_ok=True)
         Image.fromarray(image.clip(0, 255).astype(np.uint8)).save(paths[-1], quality=90)
     return paths
 
 
-class Jpegs:
-    """The files as an encoded dataset."""
-
-    name, shape = "jpegs", (3, 0, 0)
-
-    def __init__(self, paths: list[Path]) -> None:
-        self.paths = [str(path) for path in paths]
-
-    def highest(self, ignored: int | None = None) -> int:
-        return 9
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    def take(self, indices: np.ndarray) -> Any:
-        raise NotImplementedError
-
-    def place(self, index: int) -> str:
-        return self.paths[index]
-
-    def read(self, index: int) -> tuple[bytes, int]:
-        return Path(self.paths[index]).read_bytes(), index % 10
-
-    def decode(self, data: bytes) -> np.ndarray:
-        import io
-
-        from PIL import Image
-
-        return np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).transpose(2, 0, 1)
-
-
 class Ours:
+    """minidnn's side, as a Data layer of a folder has it."""
+
     def __init__(self, paths: list[Path], batch: int, workers: int) -> None:
-        augment = Augment(resize=(RESIZED,), crop=CROP, seed=1)
-        change = Transform(CROP, MEAN, SCALE, True, True, 1, None, augment)
-        self.loader = Loader(Jpegs(paths), batch, change, workers, "uint8")
+        change = TransformationParameter(resize=RESIZED, crop_size=CROP, mirror=True, mean_value=MEAN, scale=SCALE)
+        data = DataParameter(source=f"folder:{paths[0].parent.parent}:train", batch_size=batch, workers=workers)
+        self.loader = open_loader(data, change, "TRAIN", seed=1)
         self.position = 0
 
     def next(self) -> Any:
@@ -147,7 +119,7 @@ class _Files:
         if torch.rand(()) < 0.5:
             image = image.transpose(Image.Transpose.FLIP_LEFT_RIGHT)
         values = torch.from_numpy(np.array(image)).permute(2, 0, 1).contiguous().float()
-        return values.sub_(torch.tensor(MEAN).view(3, 1, 1)).mul_(SCALE), index % 10
+        return values.sub_(torch.tensor(MEAN).view(3, 1, 1)).mul_(SCALE), index % CLASSES
 
 
 def turn(side: Ours | Theirs, batches: int, workers: int) -> float:
@@ -171,12 +143,12 @@ def _ticks(pid: int) -> int:
     return int(fields[11]) + int(fields[12])
 
 
-def private(side: Ours | Theirs) -> int:
-    """Bytes of the side's largest worker that no other process shares; 0 without workers."""
+def own(side: Ours | Theirs) -> int:
+    """Bytes of the side's largest worker: of pages that it shares, its share alone. 0 without workers."""
     found = [0]
     for pid in side.processes():
         lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-        found.append(sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_")))
+        found.append(sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss_Anon:")))
     return max(found)
 
 
@@ -197,7 +169,7 @@ def measure(paths: list[Path], o: argparse.Namespace) -> list[dict[str, Any]]:
                 "images_per_second": spread.median,
                 "low": spread.low,
                 "high": spread.high,
-                "worker_private_bytes": private(sides[w, name]),
+                "worker_bytes": own(sides[w, name]),
             }
         if not o.alone:
             ratio = Spread.of([a / b for a, b in zip(rates[w, "minidnn"], rates[w, "PyTorch"], strict=True)])
@@ -215,10 +187,10 @@ def show(rows: list[dict[str, Any]], o: argparse.Namespace) -> None:
         cells = [f"{r['images_per_second']:.0f} ({r['low']:.0f} to {r['high']:.0f})" for r in found]
         if "ratio" in row:
             cells.append(f"{row['ratio']['median']:.2f} ({row['ratio']['low']:.2f} to {row['ratio']['high']:.2f})")
-        lines.append([str(row["workers"]), *cells, table.size(row["minidnn"]["worker_private_bytes"])])
+        lines.append([str(row["workers"]), *cells, table.size(row["minidnn"]["worker_bytes"])])
     names = ["minidnn"] if o.alone else ["minidnn", "PyTorch", "ratio"]
     of = f"{o.images} JPEGs of {SIDE}×{SIDE}, batch {o.batch}, {o.rounds} rounds on {machine.cpu()}"
-    table.plain(["workers", *names, "a worker's own memory"], lines, f"images per second, {of}")
+    table.plain(["workers", *names, "a worker's memory"], lines, f"images per second, {of}")
 
 
 def main(argv: list[str] | None = None) -> int:
