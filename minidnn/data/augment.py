@@ -80,9 +80,13 @@ class Augment:
             return channels, self.crop, self.crop
         return channels, height, width
 
-    def __call__(self, image: np.ndarray, number: int, shape: tuple[int, ...]) -> np.ndarray:
-        """The image of this shape that is made of one of shape (C, H, W). `number`: the sample's number since training
-        began. Raises DataError if the image is smaller than what is to be cut of it."""
+    def __call__(self, image: np.ndarray, number: int, shape: tuple[int, ...], decoded: bool = False) -> np.ndarray:
+        """The image of this shape that is made of one of shape (C, H, W).
+
+        number:  the sample's number since training began
+        decoded: whether its channels, if there are three, are red, green and blue, and not in the wanted order
+
+        Raises DataError if the image is smaller than what is to be cut of it."""
         counter = np.array([number])
         if self.area:
             image = resized(image, shape[1:], self._part(image.shape[1:], counter))
@@ -94,6 +98,8 @@ class Augment:
             image = rotated(image, self._around(counter, _ROTATION, 0.0, self.rotation), (top, left, rows, columns))
         else:
             image = image[:, top : top + rows, left : left + columns]
+        if decoded and len(image) == 3 and self.order == "BGR":
+            image = image[::-1]
         return self._recoloured(image, counter) if self.coloured else image
 
     def _around(self, counter: np.ndarray, lane: int, middle: float, spread: float) -> float:

@@ -8,13 +8,14 @@ order. A batch may begin in one epoch and end in the next. So a resumed run just
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 import numpy as np
 
 from minidnn.data.dataset import DataError, Dataset, Encoded
+from minidnn.data.encoded import reason
 from minidnn.data.random import below, permutation
 from minidnn.data.transform import Transform
 from minidnn.data.workers import Staging, Workers
@@ -52,6 +53,7 @@ class Loader:
         self._count, self._staging = workers, Staging(batch, self.shape[1:], self._raw_shape, sample_type, label_shape)
         self._encoded = dataset if isinstance(dataset, Encoded) else None
         self._order = order or Order(self.transform.seed, self.transform.train)
+        self._whole = self._encoded is None and not self.transform.augment.changes  # whether batches are taken whole
         self._start()
 
     def _start(self) -> None:
@@ -66,22 +68,30 @@ class Loader:
     def batch(self, position: int) -> Batch:
         """The batch from this position on, made here and now: samples (n, ...) float32 and labels (n,) int32."""
         numbers = np.arange(position, position + self.batch_size)
-        images, labels = self._raw(numbers)
-        return self.transform(images, numbers), labels
+        if self._whole:
+            images, labels = self.dataset.take(self.indices(numbers))
+            return self.transform(images, numbers), labels
+        samples, found = np.empty(self.shape, np.float32), []
+        for k, (image, label) in enumerate(self._each(numbers)):
+            self.transform(image[None], numbers[k : k + 1], samples[k : k + 1])
+            found.append(label)
+        return samples, np.array(found, np.int32)
 
     def raw(self, position: int) -> RawBatch:
         """The same batch before its transform, but augmented (data/augment.py): samples (n, ...) of the dataset's type,
         their windows (Transform.windows) and labels."""
         numbers = np.arange(position, position + self.batch_size)
-        images, labels = self._raw(numbers)
-        return images, self.transform.windows(self._raw_shape, numbers), labels
+        windows = self.transform.windows(self._raw_shape, numbers)
+        if self._whole:
+            images, labels = self.dataset.take(self.indices(numbers))
+            return images, windows, labels
+        found = list(self._each(numbers))
+        return np.stack([image for image, _ in found]), windows, np.array([label for _, label in found], np.int32)
 
-    def _raw(self, numbers: np.ndarray) -> Batch:
-        indices = self.indices(numbers)
-        if self._encoded is None and not self.transform.augment.changes:
-            return self.dataset.take(indices)
-        found = [self._one(int(number), int(index)) for number, index in zip(numbers, indices, strict=True)]
-        return np.stack([image for image, _ in found]), np.array([label for _, label in found], np.int32)
+    def _each(self, numbers: np.ndarray) -> Iterator[tuple[np.ndarray, Any]]:
+        """The raw samples of these numbers, with their labels, one by one."""
+        for number, index in zip(numbers.tolist(), self.indices(numbers).tolist(), strict=True):
+            yield self._one(number, index)
 
     def _one(self, number: int, index: int) -> tuple[np.ndarray, Any]:
         """A raw sample, and its label or labels. Raises DataError, which names the sample."""
@@ -89,16 +99,12 @@ class Loader:
         try:
             if self._encoded is not None:
                 data, label = self._encoded.read(index)
-                image = self._encoded.decode(data)
-                if len(image) == 3 and augment.order == "BGR":
-                    image = image[::-1]
-            else:
-                images, labels = self.dataset.take(np.array([index]))
-                image, label = images[0], labels[0]
-            return augment(image, number, self._raw_shape) if image.ndim == 3 else image, label
+                return augment(self._encoded.decode(data), number, self._raw_shape, decoded=True), label
+            images, labels = self.dataset.take(np.array([index]))
+            image = images[0]
+            return augment(image, number, self._raw_shape) if image.ndim == 3 else image, labels[0]
         except (DataError, OSError) as error:
-            why = getattr(error, "strerror", None) or error
-            raise DataError(f"{self._where(index)}: {why}") from error
+            raise DataError(f"{self._where(index)}: {reason(error)}") from error
 
     def _where(self, index: int) -> str:
         """A sample, for messages: the dataset, the index, and its place if it has one."""
@@ -110,7 +116,10 @@ class Loader:
         image, label = self._one(number, index)
         if raw and image.dtype != samples.dtype == np.uint8:
             raise DataError(f"{self._where(index)}: it is {image.dtype}, but its source says that samples are uint8")
-        samples[place] = image if raw else self.transform(image[None], np.array([number]))[0]
+        if raw:
+            samples[place] = image
+        else:
+            self.transform(image[None], np.array([number]), samples[place : place + 1])
         labels[place] = label
 
     def take(self, position: int) -> Batch:

@@ -48,24 +48,35 @@ class Transform:
             raise DataError(f"{name}: crop_size {self.crop} exceeds the images' {height}×{width}")
         return (channels, self.crop, self.crop) if self.crop else sample
 
-    def __call__(self, images: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        """The transformed samples, a new float32 array, of raw ones as `augment` leaves them. `numbers`: each sample's
-        number since training began."""
+    def __call__(self, images: np.ndarray, numbers: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """The transformed samples, float32, of raw ones as `augment` leaves them.
+
+        numbers: each sample's number since training began
+        out:     where to write them; None: a new array"""
         windows = self.windows(images.shape[1:], numbers)
-        whole = images.shape
-        images = self._cropped(images, windows) if self.crop else images
-        out = images.astype(np.float32, order="C")  # always a copy, so that the dataset's values do not change
+        if out is None:
+            out = np.empty(
+                (len(images), *images.shape[1:-2], self.crop, self.crop) if self.crop else images.shape, "f4"
+            )
+        for k, window in enumerate(windows) if self.crop or self.mirror else ():
+            out[k] = self._seen(images[k], window)
+            if self.image is not None:
+                out[k] -= self._seen(self.image, window)
+        if not (self.crop or self.mirror):
+            out[:] = images
+            if self.image is not None:
+                out -= self.image
         if self.mean:
             out -= np.array(self.mean, np.float32).reshape(-1, *(1,) * (out.ndim - 2))
-        if self.image is not None:
-            means = np.broadcast_to(self.image, whole)
-            out -= self._cropped(means, windows) if self.crop else means
         if self.scale != 1.0:
             out *= np.float32(self.scale)
-        if self.mirror:
-            flipped = windows[:, 2] == 1
-            out[flipped] = out[flipped][..., ::-1]
         return out
+
+    def _seen(self, image: np.ndarray, window: np.ndarray) -> np.ndarray:
+        """What the net sees of an image (C, H, W): a view."""
+        row, column, mirrored = window
+        part = image[:, row : row + self.crop, column : column + self.crop] if self.crop else image
+        return part[..., ::-1] if mirrored else part
 
     def windows(self, sample: tuple[int, ...], numbers: np.ndarray) -> np.ndarray:
         """The random part of the transform, for samples of this raw shape: int32 (n, 3), for each sample the row and
@@ -81,9 +92,3 @@ class Transform:
         if self.mirror:
             found[:, 2] = below(self.seed, numbers, _MIRROR, 2)
         return found
-
-    def _cropped(self, images: np.ndarray, windows: np.ndarray) -> np.ndarray:
-        out = np.empty((*images.shape[:2], self.crop, self.crop), images.dtype)
-        for k, (r, c, _) in enumerate(windows):
-            out[k] = images[k, :, r : r + self.crop, c : c + self.crop]
-        return out

@@ -73,7 +73,9 @@ def test_pictures_and_their_labels_are_cropped_and_mirrored_alike(pictures):
 
 def test_a_transform_that_would_part_pixels_from_labels_is_refused(pictures):
     text = f"layer:\n{BY_FILE.replace('batch_size: 4}', 'batch_size: 4}, transform_param: {mirror: true}')}{END}"
-    with pytest.raises(DataError, match=r"net.yaml:2:3: .*crop_size, mirror, resize and rotation move the pixels .* but not its labels"):
+    with pytest.raises(
+        DataError, match=r"net.yaml:2:3: .*crop_size, mirror, resize and rotation move the pixels .* but not its labels"
+    ):
         minidnn.Net.from_text(text).graph("TRAIN")
 
 
