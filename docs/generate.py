@@ -1,4 +1,7 @@
-"""Writes what is made of the schema's table: docs/layers.md and the JSON Schemas. --check: say whether they are so."""
+"""Writes what is made of the schema's table: docs/layers.md, docs/solver.md and the JSON Schemas.
+
+--check: say whether they are so.
+"""
 
 from __future__ import annotations
 

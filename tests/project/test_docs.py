@@ -15,7 +15,7 @@ from minidnn.memory.policies import names
 from tests.support.paths import ROOT
 
 DOCUMENTS = [ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md", "CHANGELOG.md")]
-DOCUMENTS += sorted((ROOT / "docs").glob("*.md"))
+DOCUMENTS += sorted((ROOT / "docs").rglob("*.md"))
 
 
 def blocks(path, language):
