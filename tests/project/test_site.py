@@ -69,7 +69,7 @@ def test_each_part_of_a_page_is_told_apart(page):
     assert list(transcript.commands()) == [("minidnn plan \\\n    net.yaml", "shown\n"), ("cat x", "")]
     assert (transcript.code, transcript.varying, transcript.not_run) == (2, ["MiB", "of"], None)
     assert (file.file, file.line) == ("mine.py", 12)
-    assert needs.not_run == "no_such_package is missing" and kept.not_run == "it fetches"
+    assert needs.not_run == "it needs no_such_package" and kept.not_run == "it fetches"
 
 
 def commands():

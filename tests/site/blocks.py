@@ -2,7 +2,8 @@
 
 A block whose first line begins with `$ ` is a transcript: each such line is a command, and the lines below it are all
 that the command prints, on standard output and standard error. A block whose first line is a comment with a file's name
-(`# net.yaml`) is that file. A block of Python without a name is run. A page's blocks run in their order, in one folder.
+(`# net.yaml`) is that file. Commands run in their order, in one folder. The blocks of Python without a name are one
+program, which runs at the end.
 
 Printed text is compared word by word, so that long lines may be folded. A line `...` stands for any text. A comment
 before the block may say more:
@@ -48,7 +49,7 @@ class Block:
         if self.told.startswith("not run: "):
             return self.told.removeprefix("not run: ")
         missing = [name for name in self._list(r"needs ([^;]+)") if find_spec(name) is None]
-        return f"{', '.join(missing)} is missing" if missing else None
+        return f"it needs {', '.join(missing)}" if missing else None
 
     @property
     def code(self) -> int:

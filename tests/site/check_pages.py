@@ -76,7 +76,8 @@ def test_what_a_page_shows(path, tmp_path, record_property):
     for name in ("models", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     (tmp_path / "out").mkdir()
-    commands = outputs = pieces = 0
+    commands = outputs = 0
+    program = []  # the pieces of Python without a name
     for block in blocks(path):
         where = f"{path.relative_to(ROOT)}:{block.line}"
         if block.not_run is not None:
@@ -87,9 +88,10 @@ def test_what_a_page_shows(path, tmp_path, record_property):
             more = check(block, tmp_path, path)
             commands, outputs = commands + more[0], outputs + more[1]
         elif block.language == "python":
-            code, printed = run([sys.executable, "-c", block.text], tmp_path)
-            assert code == 0, f"{where}\n{printed}"
-            pieces += 1
+            program.append(block.text)
+    if program:
+        code, printed = run([sys.executable, "-c", "\n".join(program)], tmp_path)
+        assert code == 0, f"the Python of {path.relative_to(ROOT)}\n{printed}"
     record_property("commands run", commands)
     record_property("outputs compared", outputs)
-    record_property("pieces of Python run", pieces)
+    record_property("pieces of Python run", len(program))
