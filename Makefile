@@ -176,7 +176,7 @@ pictures: $(VENV)/.run
 # puts what is printed now into the pages: read the difference before you commit it.
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs $(OUT)/site
-	$(BIN)/pytest -n 2 --dist worksteal --tell tests/site/check_pages.py tests/site/check_notebooks.py $(ARGS)
+	$(BIN)/pytest -n 2 --dist worksteal --tell tests/site/check_*.py $(ARGS)
 	@echo "$(OUT)/site/index.html"
 
 clean:

@@ -23,12 +23,14 @@ extensions = [
 ]
 exclude_patterns = ["notebooks/*.ipynb", "journeys/*.py", "journeys/*.sh"]
 highlight_language = "none"
+smartquotes = False  # an option begins with two hyphens
 nitpicky = True
 # Types of other packages, and values that the package hands about without documenting them, have no page to link to.
 nitpick_ignore_regex = [("py:.*", r"(?!minidnn\.(?:Net|Solver|Session|L|load)\b).*")]
 myst_heading_anchors = 4  # GitHub's anchors, so that a link works there as here
 myst_enable_extensions = ["colon_fence"]
 autodoc_member_order = "bysource"
+autoclass_content = "both"
 autodoc_typehints = "none"  # docstrings say types, shapes and units
 
 html_theme = "furo"

@@ -96,5 +96,5 @@ def test_every_page_is_in_a_table_of_contents():
             if block.language == "{toctree}":
                 folder = name.rpartition("/")[0]
                 lines = [line for line in block.text.split("\n") if line and not line.startswith(":")]
-                listed |= {f"{folder}/{line}".lstrip("/") for line in lines}
+                listed |= {f"{folder}/{line.split('<')[-1].rstrip('>')}".lstrip("/") for line in lines}
     assert {path.relative_to(docs).with_suffix("").as_posix() for path in docs.rglob("*.md")} == listed
