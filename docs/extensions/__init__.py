@@ -1,1 +1,1 @@
-"""What the site needs beside Sphinx and MyST."""
+"""The site's own extensions of Sphinx."""

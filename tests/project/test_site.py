@@ -1,4 +1,4 @@
-"""The site's pages and what `make docs` runs of them: which blocks of a document count, and what is compared."""
+"""The site's pages and what `make docs` runs of them: which blocks of a document count, and when outputs are equal."""
 
 from __future__ import annotations
 

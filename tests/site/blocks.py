@@ -1,7 +1,7 @@
-"""The fenced blocks of a document that can be run, and whether what is shown is what is printed.
+"""The fenced blocks of a document that can be run, and whether their output is the one shown.
 
-A block whose first line begins with `$ ` is a transcript: each such line is a command, and the lines below it are all
-that the command prints, on standard output and standard error. A block whose first line is a comment with a file's name
+A block whose first line begins with `$ ` is a transcript. Each such line is a command. The lines below it are its whole
+output, standard error included. A block whose first line is a comment with a file's name
 (`# net.yaml`) is that file. Commands run in their order, in one folder. The blocks of Python without a name are one
 program, which runs at the end.
 
@@ -58,7 +58,7 @@ class Block:
 
     @property
     def varying(self) -> list[str]:
-        """What is not compared: the words behind numbers, "seconds" for all times, "numbers" for all numbers."""
+        """Numbers that are not compared: the words behind them, "seconds" for all times, "numbers" for all numbers."""
         return self._list(r"([^;]+) vary")
 
     def _list(self, pattern: str) -> list[str]:
@@ -66,7 +66,7 @@ class Block:
         return [word.strip() for word in found[1].split(",")] if found else []
 
     def commands(self) -> Iterator[tuple[str, str]]:
-        """(command, what is shown below it) of a transcript."""
+        """(command, the output below it) of a transcript."""
         if not self.text.startswith("$ "):
             return
         for part in re.split(r"^\$ ", self.text, flags=re.MULTILINE)[1:]:
@@ -84,7 +84,7 @@ def blocks(path: Path) -> list[Block]:
 
 
 def same(shown: str, printed: str, varying: list[str]) -> bool:
-    """Whether the printed text is what is shown, as far as it is compared."""
+    """Whether the printed text is the shown one, as far as the two are compared."""
     parts = re.split(r"^\.\.\.$", shown, flags=re.MULTILINE)
     pattern = r"\s.*?".join(r"\s+".join(re.escape(word) for word in words(part, varying)) for part in parts)
     text = " ".join(words(printed, varying))
@@ -92,7 +92,7 @@ def same(shown: str, printed: str, varying: list[str]) -> bool:
 
 
 def words(text: str, varying: list[str]) -> list[str]:
-    """What is compared of a text: its words, lines of tables as one, and N for numbers that vary."""
+    """The compared part of a text: its words, lines of tables as one, and N for numbers that vary."""
     text = re.sub(r"─+", "─", _GLOG.sub("", text))
     if "seconds" in varying:
         text = re.sub(_TIME, "TIME", text)

@@ -1,6 +1,6 @@
-"""What the documents show is what the program prints: `make docs` runs every command and every piece of Python.
+"""The outputs in the documents are the program's: `make docs` runs every command and every piece of Python.
 
-SHOWN=write puts what is printed now in the place of what is shown, where they differ: read the difference.
+SHOWN=write puts the present output in the place of one that differs: read the difference.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ RUN = [path for path in PAGES if any(b.file or b.text.startswith("$ ") or b.lang
 
 
 def run(words: list[str], folder: Path) -> tuple[int, str]:
-    """The exit code of a program and what it prints, in a folder with the repository's models."""
+    """The exit code and the output of a program, in a folder with the repository's models."""
     bin = str(Path(sys.executable).parent)
     env = os.environ | {"PATH": f"{bin}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
     done = subprocess.run(words, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -32,7 +32,7 @@ def run(words: list[str], folder: Path) -> tuple[int, str]:
 
 
 def check(block: Block, folder: Path, path: Path) -> tuple[int, int]:
-    """Run the commands of a block. How many there are, and how many of them print what is compared."""
+    """Run the commands of a block. The numbers of commands and of compared outputs."""
     commands = list(block.commands())
     where = f"{path.relative_to(ROOT)}:{block.line}"
     for command, shown in commands:
