@@ -19,7 +19,7 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "DESIGN.md", "CONTRIBUTING.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-FOLDERS = ("minidnn", "benchmarks", "tests", "models")
+FOLDERS = ("minidnn", "benchmarks", "tests", "models", "docs")
 CODE = (".py", ".c", ".h", ".cu", ".cuh")
 # A path in a folder, of any kind that is kept in the repository; a bare name, of code.
 PATH = re.compile(r"(?<![\w./{*<-])((?:\.?[\w-]+/)+[\w*-]+\.(?:py|md|cuh?|c|h|ya?ml|svg|cfg|toml|txt|css))(?![\w*/])")
