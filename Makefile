@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures wheels clean help
+.PHONY: demo test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures docs wheels clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
@@ -25,7 +25,8 @@ help:
 	@echo "make gpu-check-rehearse   the same script without a GPU, in small: does it work?"
 	@echo "make gpu-check-wheels   the wheels that it needs there, for a GPU machine that fetches nothing"
 	@echo "make models  write the generated networks of models/ anew"
-	@echo "make reference  write docs/layers.md and the JSON Schemas anew"
+	@echo "make docs    build the site in $(OUT)/site, and run every command and all Python that it shows: some minutes"
+	@echo "make reference  write docs/layers.md, docs/solver.md, docs/results.md and the JSON Schemas anew"
 	@echo "make pictures   draw the pictures of docs/ anew"
 	@echo "make wheels  what goes to PyPI, of the last commit, into dist/: the sources, a wheel, a wheel for Linux with its C compiled"
 	@echo "make clean   remove $(OUT), the virtual environments, wheels and what pip built"
@@ -51,6 +52,10 @@ $(VENV)/.run: setup.cfg pyproject.toml | $(BIN)/python
 $(VENV)/.dev: setup.cfg pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[data,cpu,dev]'
 	@touch $@ $(VENV)/.run
+
+$(VENV)/.docs: $(VENV)/.dev
+	$(PIP) -e '.[data,cpu,dev,docs]'
+	@touch $@
 
 $(VENV)/.peer: setup.cfg pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[data,cpu,peer]'
@@ -126,7 +131,7 @@ lint: $(VENV)/.dev
 models: $(VENV)/.run
 	$(BIN)/python models/generate.py
 
-# The page of layers and the JSON Schemas for editors, from the schema's table.
+# The pages of layers and solvers and the JSON Schemas for editors, from the schema's table.
 reference: $(VENV)/.run
 	$(BIN)/python docs/generate.py
 
@@ -174,6 +179,13 @@ pictures: $(VENV)/.run
 	  --report docs/frontier/resnet50$(if $(findstring h200,$(gpu)),_h200).svg > /dev/null;)
 	$(BIN)/minidnn frontier vgg19 --batch 64 --gpu titan_x --policies vdnn_dyn,superneurons,accudnn --points 14 \
 	  --report docs/frontier/vgg19.svg > /dev/null
+
+# The site, where a link that leads nowhere is an error, and then what its pages show. ARGS="-k tutorial". SHOWN=write
+# puts what is printed now into the pages: read the difference before you commit it.
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -q -W --keep-going -b html docs $(OUT)/site
+	$(BIN)/pytest -n 2 --dist worksteal --tell tests/site/check_*.py $(ARGS)
+	@echo "$(OUT)/site/index.html"
 
 clean:
 	rm -rf $(OUT) $(VENV) .venv-cuda12 .venv-cuda13 .whl build dist *.egg-info

@@ -1,4 +1,7 @@
-"""Writes what is made of tables: docs/layers.md, docs/results.md and the JSON Schemas. --check: are they so?"""
+"""Writes what is made of tables: docs/layers.md, docs/solver.md, docs/results.md and the JSON Schemas.
+
+--check: say whether they are so.
+"""
 
 from __future__ import annotations
 

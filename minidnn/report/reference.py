@@ -1,4 +1,4 @@
-"""What files may say, from the schema's table: a JSON Schema for editors, and the page of layers for readers."""
+"""What files may say, from the schema's table: JSON Schemas for editors, and for readers two pages."""
 
 from __future__ import annotations
 
@@ -141,6 +141,25 @@ def _default(field: FieldType) -> str:
     return f"`{default:g}`" if isinstance(default, float) else f"`{default}`"
 
 
+# -- the page of solvers -------------------------------------------------------------------------------------
+
+_SOLVER_HEAD = """# Solver files
+
+Every field of a solver file, with its type and default. Written by `make reference` from the schema's table; a test
+keeps it in step. `*` after a field: Caffe does not have it. [Training](training.md) explains them.
+"""
+
+
+def solver_page() -> str:
+    """The Markdown text of docs/solver.md."""
+    inner = dict.fromkeys(f.model for f in fields(SolverParameter).values() if f.model and not f.old)
+    parts = [_SOLVER_HEAD, _fields(SolverParameter)]
+    for model in inner:
+        if model not in (NetParameter, *_COMMON):
+            parts += [f"## {model.__name__}\n", _fields(model)]
+    return "\n".join(parts)
+
+
 def files() -> dict[str, str]:
     """The files that are kept in docs/, by name."""
 
@@ -150,6 +169,7 @@ def files() -> dict[str, str]:
     return {
         "layers.md": layers_page(),
         "results.md": results_page(),
+        "solver.md": solver_page(),
         "net.schema.json": text(NetParameter),
         "solver.schema.json": text(SolverParameter),
     }

@@ -1,4 +1,4 @@
-"""The page of layers and the JSON Schemas say what the schema's table says, and are what docs/ has."""
+"""The pages of layers and solvers and the JSON Schemas say what the schema's table says, and are what docs/ has."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def problems(value, schema, root, at="") -> list[str]:
     return [f"{at}: {value} is out of range"] if wrong else []
 
 
-@pytest.mark.parametrize("name", ["net.schema.json", "solver.schema.json", "layers.md"])
+@pytest.mark.parametrize("name", ["net.schema.json", "solver.schema.json", "layers.md", "solver.md"])
 def test_docs_have_what_make_reference_writes(name):
     assert (ROOT / "docs" / name).read_text() == files()[name], "make reference"
 

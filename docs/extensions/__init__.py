@@ -1,0 +1,1 @@
+"""The site's own extensions of Sphinx."""
