@@ -32,6 +32,7 @@ HALF_SPACING = {"bfloat16": 2.0**-8, "float16": 2.0**-11}
 FLOAT32 = {
     "input.transform": ("r0",),
     "gradient.accumulate": ("r0",),
+    "gradient.total": ("r0", "w0"),
     "batch_norm.forward": ("w1", "w2"),
     "batch_norm.backward": ("r1", "r2"),
     "batch_norm.inference": ("r1", "r2", "r3"),
@@ -72,7 +73,6 @@ NEVER = {
     "contrastive_loss.forward",
     "contrastive_loss.backward",
     "objective.forward",
-    "gradient.clear",
     "lamb.update",
     "lamb.update_each",
 }

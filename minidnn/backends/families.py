@@ -140,7 +140,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     # gradients of weights: collected, clipped, and applied by the optimizer
     "update": (
         "gradient.accumulate",
-        "gradient.clear",
+        "gradient.total",
         "gradient.clip",
         "gradient.unscale",
         "sgd.update",

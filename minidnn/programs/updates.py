@@ -30,9 +30,9 @@ class TrainSpec:
     """How a step trains.
 
     clip_gradients: the largest norm of all gradients together; negative: no clipping
-    iter_size:  how many batches' gradients are added up before an update
-    accumulate: True for the ACCUMULATE program, which runs for all but the last of these batches: it adds up gradients
-                and updates nothing
+    iter_size:  how many micro-batches' gradients are added up before an update
+    accumulate: True for the ACCUMULATE program, which runs for all but the last of these: it adds up gradients and
+                updates nothing
     seed:       the seed of dropout
     loss_scale: the loss's scale at the start; used in float16 only
     hosted:     whether the optimizer's state lives on the host
@@ -49,6 +49,22 @@ class TrainSpec:
     @property
     def clips(self) -> bool:
         return self.clip_gradients >= 0
+
+    @property
+    def waiting(self) -> int:
+        """The most partial sums of a gradient that wait between micro-batches (`SumAttrs`): log2(iter_size)."""
+        return self.iter_size.bit_length() - 1
+
+
+@dataclass(frozen=True)
+class SumAttrs:
+    """The gradients of `every` micro-batches are the leaves of a balanced binary tree, and their sum is taken along it.
+
+    One device walks the tree as a binary counter counts. After k micro-batches a partial sum waits for each 1 among the
+    digits of k, the longest run of micro-batches first. So a contiguous run of 2^n micro-batches has a sum of its own,
+    and devices that each take such a run end with the same bytes."""
+
+    every: int
 
 
 @dataclass(frozen=True)
@@ -96,16 +112,30 @@ class Updates:
         """Take a parameter's complete gradient; update at once, unless clipping or the scale needs all gradients."""
         train = self.train
         if train.iter_size > 1:
-            total = Tensor(f"{dw.name}.sum", dw.shape, w.dtype, Role.PARAM_GRADIENT)
-            self.carried.append(total)
-            self._op(f"{layer}.accumulate_{p.name}", "gradient.accumulate", layer, [total, dw], [total], flops=w.size)
-            dw = total
+            dw = self._sum(layer, p, w, dw)
         home = self.hosted if train.hosted else self.carried
         home += train.optimizer.state(w)  # for ACCUMULATE, too: all programs carry the same tensors
         learned = _Learned(layer, p, w, dw)
         self.learned.append(learned)
         if not train.accumulate and not train.clips and not self.scaled:
             self._update(learned, None)
+
+    def _sum(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> Tensor:
+        """Add this micro-batch's gradient to those before it; the last one's program gets their sum."""
+        train = self.train
+        waiting = Tensor(f"{dw.name}.sums", (train.waiting * dw.size,), w.dtype, Role.PARAM_GRADIENT)
+        self.carried.append(waiting)
+        attrs = SumAttrs(train.iter_size)
+        if train.accumulate:
+            reads = [waiting, dw, ITERATION]
+            name = f"{layer}.accumulate_{p.name}"
+            self._op(name, "gradient.accumulate", layer, reads, [waiting], attrs, flops=w.size)
+            return dw
+        total = Tensor(f"{dw.name}.sum", dw.shape, w.dtype, Role.PARAM_GRADIENT)
+        inplace = [(dw, total)] if dw.dtype == total.dtype else []
+        flops = w.size * train.waiting
+        self._op(f"{layer}.sum_{p.name}", "gradient.total", layer, [waiting, dw], [total], attrs, flops, inplace)
+        return total
 
     def finish(self) -> None:
         """All gradients are complete: clip, divide by the scale, and make the updates that had to wait."""
@@ -134,8 +164,6 @@ class Updates:
         for op in train.optimizer.before(site):
             self.emit(op)
         self.emit(train.optimizer.update(site))
-        if train.iter_size > 1:
-            self._op(f"{one.layer}.clear_{p.name}", "gradient.clear", one.layer, [], [one.dw])
 
-    def _op(self, name, kind, layer, reads, writes, attrs=None, flops=0) -> None:
-        self.emit(Op(name, kind, layer, Pass.UPDATE, tuple(reads), tuple(writes), attrs, (), flops))
+    def _op(self, name, kind, layer, reads, writes, attrs=None, flops=0, inplace=()) -> None:
+        self.emit(Op(name, kind, layer, Pass.UPDATE, tuple(reads), tuple(writes), attrs, tuple(inplace), flops))

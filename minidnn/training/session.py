@@ -160,11 +160,6 @@ class Session:
         """Copies of all parameters and running statistics, by "<layer>/<blob>", float32 in Caffe's blob shapes."""
         return {name: values.whole() for name, values in self.weight_rows().items()}
 
-    def clear_gradients(self) -> None:
-        """Set the sums of gradients to zero, as they are between iterations."""
-        for tensor in {t for p in self.programs.values() for t in p.carried if t.role is Role.PARAM_GRADIENT}:
-            assign(self.machine, tensor, rows.full(tensor.shape, 0.0, np.dtype(tensor.dtype)))
-
     def weight_rows(self) -> dict[str, Rows]:
         """Like `weights`, but nothing is copied before it is asked for."""
         return {saved_name(t): rows for t, rows in self.parameter_rows().items()}

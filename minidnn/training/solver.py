@@ -337,7 +337,6 @@ class Solver:
         if parts:
             self.machine.settle()
             self.position -= parts * self.feeds["TRAIN"].batch
-            self.session.clear_gradients()
             every = (p for n in self.session.graphs["TRAIN"].layers for p in n.parameters)
             self._between = all(p.learnable or p.constant for p in every)
 

@@ -76,8 +76,10 @@ def test_activations_and_gradients_are_of_the_format_and_what_lives_on_is_not(ne
     of_losses = losses | {t for op in p.ops if op.kind == "cast.backward" for t in op.reads}
     of_scales = {t for t in p.tensors if t.name.endswith((".gamma.grad", ".beta.grad"))}
     assert bool(of_scales) == (net == "residual") and {t.dtype for t in of_scales} <= {"float32"}
+    totals = {t for op in p.ops if op.kind == "gradient.total" for t in op.writes}
+    assert totals and {t.dtype for t in totals} == {"float32"}
     for t in p.tensors:
-        if t.role in HALVED and t not in of_losses | of_scales and t not in p.carried:
+        if t.role in HALVED and t not in of_losses | of_scales | totals and t not in p.carried:
             assert t.dtype == format, t
     backward = [op for op in p.ops if op.kind == "softmax_loss.backward"]
     assert backward and {t.dtype for op in backward for t in op.writes} == {"float32"}

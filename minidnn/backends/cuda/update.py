@@ -1,5 +1,5 @@
-"""From gradients to weights (kernels/update.cu): accumulation, the norm of all gradients for clipping, and SGD in one
-pass over w, dw and h. One launch takes many weights or gradients, each in its own number format."""
+"""From gradients to weights (kernels/update.cu): sums over micro-batches, the norm of all gradients for clipping, and
+SGD in one pass over w, dw and h. One launch takes many weights or gradients, each in its own number format."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cuda.each import batches, by_pieces, firsts, places, wide
-from minidnn.backends.cuda.recipe import BLOCK, Launch, Read, Recipe, Scratch, Space, Table, Write, by_fours, plain
+from minidnn.backends.cuda.recipe import BLOCK, Launch, Read, Recipe, Scratch, Space, Table, Write, over, plain
 from minidnn.program import Op
 
 UPDATES, GRADIENTS = 80, 160  # most weights of a launch, and most gradients of one that squares them
@@ -17,13 +17,17 @@ PER_BLOCK = BLOCK * 16  # values of a gradient that a block should have
 
 
 def accumulate(op: Op) -> list[Recipe]:
-    """One recipe for total dw -> total, which becomes total + dw, in float32."""
-    return [plain(by_fours("update", "accumulate", op.writes[0].size, Read(0), Read(1), Write(0)))]
+    """One recipe for sums dw iteration -> sums, float32."""
+    arguments = Write(0), Read(1), Read(2), np.int64(op.attrs.every)
+    n = op.reads[1].size
+    return [plain(Launch("update", "accumulate", (*arguments, np.int64(n)), over(n)))]
 
 
-def clear(op: Op) -> list[Recipe]:
-    """One recipe for -> total, set to 0."""
-    return [plain(by_fours("update", "clear", op.writes[0].size, Write(0)))]
+def total(op: Op) -> list[Recipe]:
+    """One recipe for sums dw -> their sum, float32."""
+    arguments = Read(0), Read(1), Write(0), np.int32((op.attrs.every - 1).bit_count())
+    n = op.reads[1].size
+    return [plain(Launch("update", "total", (*arguments, np.int64(n)), over(n)))]
 
 
 def sgd_update(op: Op) -> list[Recipe]:
@@ -98,7 +102,7 @@ def _squares(op: Op, start: int, scratch: Scratch) -> tuple[list[Launch], Space,
 
 KINDS = {
     "gradient.accumulate": accumulate,
-    "gradient.clear": clear,
+    "gradient.total": total,
     "gradient.clip": gradient_clip,
     "gradient.unscale": gradient_unscale,
     "sgd.update": sgd_update,

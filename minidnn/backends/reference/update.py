@@ -1,4 +1,4 @@
-"""From gradients to weights: accumulation, clipping, loss scaling, and Caffe's SGD."""
+"""From gradients to weights: sums over micro-batches, clipping, loss scaling, and Caffe's SGD."""
 
 from __future__ import annotations
 
@@ -9,14 +9,23 @@ from minidnn.backends.reference.rules import counts, gradient
 
 
 def accumulate(a, reads, writes):
-    """total dw -> total, which becomes total + dw."""
-    (total, dw), (out,) = reads, writes
-    np.add(total, dw, out=out)
+    """sums dw iteration -> sums: dw is a leaf of the tree (SumAttrs), as the micro-batch of that number."""
+    (_, dw, iteration), (out,) = reads, writes
+    sums, k = out.reshape(-1, dw.size), int(iteration[0]) % a.every
+    total, waiting = dw.reshape(-1).astype(out.dtype), k.bit_count()
+    while k & 1:
+        waiting, k = waiting - 1, k >> 1
+        total = sums[waiting] + total
+    sums[waiting] = total
 
 
-def clear(a, reads, writes):
-    """-> total, set to 0."""
-    writes[0].fill(0)
+def total(a, reads, writes):
+    """sums dw -> the sum of all micro-batches, of which dw is the last."""
+    (sums, dw), (out,) = reads, writes
+    sums, found = sums.reshape(-1, dw.size), dw.reshape(-1).astype(out.dtype)
+    for waiting in reversed(range((a.every - 1).bit_count())):
+        found = sums[waiting] + found
+    out[...] = found.reshape(dw.shape)
 
 
 def clip(a, reads, writes):
@@ -69,7 +78,7 @@ def sgd(a, reads, writes):
 
 KINDS = {
     "gradient.accumulate": accumulate,
-    "gradient.clear": clear,
+    "gradient.total": total,
     "gradient.clip": clip,
     "gradient.unscale": unscale,
     "sgd.update": sgd,

@@ -240,7 +240,10 @@ def test_programs_that_share_the_places_take_turns(ahead):
         check_life(life)
     accumulate, train = (life.life.machine.arrangement.schedules[name] for name in ("ACCUMULATE", "TRAIN"))
     homes = [{b.label: s.offset[b] for b in s.buffers if b.home} for s in (accumulate, train)]
-    assert "data.raw" in homes[0] and homes[0].items() <= homes[1].items()
+    shared = homes[0].keys() & homes[1].keys()
+    assert "data.raw" in shared and all(homes[0][name] == homes[1][name] for name in shared)
+    assert {*homes[0]} - shared == {"iteration"} and {*homes[1]} - shared == {"rate"}
+    assert homes[0]["iteration"] != homes[1]["rate"]  # one lands while the other is read
 
 
 def without_wait(self, landings):

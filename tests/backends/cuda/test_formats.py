@@ -41,7 +41,7 @@ KINDS = [activation, dropout, elementwise, gather, join, matmul, move, pooling, 
 KINDS = sorted(k for module in KINDS for k in module.KINDS)
 KINDS += ["broadcast.multiply", "broadcast.add"]
 KINDS.remove("prelu.backward_filter")  # a sum: test_reductions.py
-KINDS += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
+KINDS += ["gradient.accumulate", "gradient.total", "scale.forward", "scale.backward_data"]
 FROM_BOTTOMS = {  # kind -> what stays float32 where the factor or the constant is not learned, but a bottom
     "broadcast.multiply": ("r2",),
     "broadcast.add": (),
@@ -56,6 +56,7 @@ for _e in all_examples():
         ALL[_e.op.kind].append(_e)
 FLOAT = {  # kind -> what stays float32, of its reads and writes
     "gradient.accumulate": ("r0",),
+    "gradient.total": ("r0", "w0"),
     "gradient.fill": ("r0",),
     "broadcast.multiply": ("r1", "r2"),  # as they are learned
     "broadcast.add": ("r1",),
@@ -83,7 +84,7 @@ def stored(e: Example, storage: str, stay: tuple[str, ...] | None = None) -> tup
         e.op,
         reads=tuple(names[t] for t in e.op.reads),
         writes=tuple(names[t] for t in e.op.writes),
-        inplace=tuple((names[a], names[b]) for a, b in e.op.inplace),
+        inplace=tuple((names[a], names[b]) for a, b in e.op.inplace if names[a].dtype == names[b].dtype),
     )
     data = {t: x if t in kept else narrow(x, storage) for t, x in e.data.items()}
     wide = {t: x if t in kept else widen(data[t], storage) for t, x in e.data.items()}

@@ -113,7 +113,7 @@ STRIDING = [activation, broadcast, dropout, elementwise, gather, join, matmul, m
 STRIDING = sorted(k for module in STRIDING for k in module.KINDS)
 STRIDING.remove("prelu.backward_filter")
 STRIDING += ["row_norm.forward", "row_norm.backward_data"]
-STRIDING += ["gradient.accumulate", "gradient.clear", "scale.forward", "scale.backward_data"]
+STRIDING += ["gradient.accumulate", "gradient.total", "scale.forward", "scale.backward_data"]
 STRIDING += [f"{rule}.update{each}" for rule in ("sgd", *rules.RULES) for each in ("", EACH)]
 STRIDING += ["batch_norm.statistics", "batch_norm.statistics_each"]
 

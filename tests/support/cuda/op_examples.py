@@ -9,6 +9,7 @@ import numpy as np
 
 from minidnn.backends.philox import words
 from minidnn.backends.reference.pooling import maximum
+from minidnn.programs.updates import SumAttrs
 from tests.support.op_examples import Example, Maker, attrs, examples, sums
 from tests.support.op_examples.windows import ceil_mode
 
@@ -39,9 +40,10 @@ def _elementwise(m: Maker) -> Iterator[Example]:
         mask = (x > 0).astype(np.uint8)
         yield m.example("relu.backward", [mask, y], [(size,)], a, inplace=[(1, 0)], note="saved mask", exact=True)
         yield m.example("gradient.add", [x, y], [(size,)], inplace=[(0, 0)], exact=True)
-        yield m.example("gradient.accumulate", [x, y], [0], exact=True)
+        waiting, micro = m.normal(2 * size), np.array([4 * 7 + 1], np.int64)
+        yield m.example("gradient.accumulate", [waiting, y, micro], [0], SumAttrs(4), exact=True)
+        yield m.example("gradient.total", [waiting, y], [(size,)], SumAttrs(4), inplace=[(1, 0)], exact=True)
         yield m.example("identity.forward", [x], [(size,)], inplace=[(0, 0)], exact=True)
-        yield m.example("gradient.clear", [], [(size,)], exact=True)
         for count in (2, 3, 4, 5, 7, 8, 20) if size in (5, 1027) else (2, 5):  # operands
             xs = [m.normal(size) for _ in range(count)]
             coeff = tuple(float(c) for c in m.random.integers(-3, 4, count) / 2)

@@ -106,6 +106,7 @@ inline unsigned atomicInc(unsigned* p, unsigned most) {  // blocks run one after
     return was;
 }
 inline unsigned __umulhi(unsigned x, unsigned y) { return (unsigned)((uint64_t)x * y >> 32); }
+inline int __popcll(long long x) { return __builtin_popcountll(x); }
 template <class To, class From> inline To shim_bits(From x) {
     static_assert(sizeof(To) == sizeof(From));
     To y;

@@ -30,8 +30,6 @@ def elementwise(m: Maker) -> Iterator[Example]:
         yield m.example("relu.backward", [x, y, z], [shape], a, inplace=[(2, 0)], note="saved xy")
         for i in (0, 1):
             yield m.example("gradient.add", [x, y], [shape], inplace=[(i, 0)], note=f"over operand {i}")
-        yield m.example("gradient.accumulate", [x, y], [0])
-        yield m.example("gradient.clear", [], [shape], exact=True)
         yield m.example("identity.forward", [x], [shape], inplace=[(0, 0)], exact=True)
         yield m.example("cast.forward", [x], [shape], exact=True)
         yield m.example("cast.backward", [x], [shape], exact=True)

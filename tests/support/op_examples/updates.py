@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+from minidnn.programs.updates import SumAttrs
 from tests.support.op_examples.maker import Example, Maker, attrs, together
 
 
@@ -32,6 +33,18 @@ def updates(m: Maker) -> Iterator[Example]:
         a = attrs(threshold=threshold, period=5, most=2.0**24, least=2.0**-24)
         reads = [np.float32([1024, good]), np.float32([0.5]), *dws]
         yield m.example("gradient.unscale", reads, [0, (1,)], a, note=f"threshold {threshold}, {good} good steps")
+
+
+def micro_batches(m: Maker) -> Iterator[Example]:
+    """Gradients that are added to those of other micro-batches. Values differ in size, so that an order shows."""
+    for size, (every, k) in product((7, 70001), ((2, 0), (3, 1), (4, 2), (8, 3), (8, 6), (16, 7))):
+        sums, dw = m.normal((every.bit_length() - 1) * size) * 1e4, m.normal(size)
+        reads = [sums, dw, np.array([5 * every + k])]
+        yield m.example("gradient.accumulate", reads, [0], SumAttrs(every), note=f"{k} of {every}", exact=True)
+        if k in (0, 1, 3):
+            yield m.example("gradient.total", [sums, dw], [(size,)], SumAttrs(every), note=f"{every}", exact=True)
+            over = dict(inplace=[(1, 0)], note=f"{every} over dw", exact=True)
+            yield m.example("gradient.total", [sums, dw], [(size,)], SumAttrs(every), **over)
 
 
 RULES = {  # rule -> (its numbers, how many numbers of history, whether it reads the iteration)

@@ -29,6 +29,7 @@ from minidnn.backends.cpu.native import (
     resize,
     row_norm,
     rules,
+    sum,
     summary,
     update,
 )
@@ -54,6 +55,7 @@ FIRST = {
     **loss.FIRST,
     **distance.FIRST,
     **rules.FIRST,
+    **sum.FIRST,
     **update.FIRST,
 }
 MORE = {**convolution.MORE, **inner_product.MORE}

@@ -6,7 +6,7 @@
 A docstring lists an op's tensors as `x w (b) -> y`; parentheses mark a tensor that not every op of the kind has.
 """
 
-from minidnn.backends.cpu.onednn import convolution, elementwise, inner_product, loss, lrn, normalization, update
+from minidnn.backends.cpu.onednn import convolution, elementwise, inner_product, loss, lrn, normalization
 
 KINDS = {
     **convolution.KINDS,
@@ -15,5 +15,4 @@ KINDS = {
     **lrn.KINDS,
     **elementwise.KINDS,
     **loss.KINDS,
-    **update.KINDS,
 }
