@@ -100,6 +100,11 @@ class Op:
         """The kind up to its first dot: "convolution", whatever the pass and the fusion."""
         return self.kind.partition(".")[0]
 
+    @property
+    def on_net(self) -> bool:
+        """Whether the op is a communication between ranks. It runs beside the others, on a stream of its own."""
+        return self.family == NET
+
     @cached_property
     def tensors(self) -> tuple[Tensor, ...]:
         """Reads then writes, each tensor once."""
@@ -133,6 +138,7 @@ class Op:
         return self.name
 
 
+NET = "net"  # the family of communications between ranks
 EACH = "_each"  # the end of a kind whose ops do several ops of the kind before it: "sgd.update_each"
 
 

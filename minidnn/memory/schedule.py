@@ -1,4 +1,6 @@
-"""A schedule: the instructions of a step on three streams (four with a store), and the place of every byte.
+"""A schedule: the instructions of a step on its streams, and the place of every byte.
+
+There are three: compute, out and in; with a store a fourth, and among several ranks `net`.
 
 A Stay is one residency of a tensor on the device. It begins with a write or a copy back, and ends after the last access
 or with a trip. Stays that share bytes (in-place results, slots) form a Buffer. Each Buffer gets one offset.
@@ -18,8 +20,8 @@ from minidnn.program import Algorithm, Op, Program, Role, Tensor
 from minidnn.sizes import text
 from minidnn.visible import visible
 
-Stream = Literal["compute", "out", "in", "store"]
-STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store")
+Stream = Literal["compute", "out", "in", "store", "net"]
+STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store", "net")
 NAMED = 8  # stays that a label names at most
 HEADER = 64  # bytes before a tensor's values in the store (memory/execution/compression.py)
 ALIGNMENT = 256  # bytes; cuDNN, oneDNN and coalesced access want it, and it is cudaMalloc's granularity
@@ -80,7 +82,9 @@ class Free:
 
 @dataclass(frozen=True, eq=False)
 class Compute:
-    """Roughly: kernels[op](algorithm, *reads, *writes) on the compute stream; run > 0 is a recomputation."""
+    """Roughly: kernels[op](algorithm, *reads, *writes) on the compute stream; run > 0 is a recomputation.
+
+    A communication between ranks (Op.on_net) is one, too, on the stream net."""
 
     op: Op
     run: int
@@ -281,7 +285,7 @@ def listing(schedule: Schedule) -> list[str]:
         elif isinstance(x, Compute):
             run = f"#{x.run}" if x.run else ""
             space = f" + {text(x.algorithm.workspace)}" if x.algorithm.workspace else ""
-            line = f"compute   {x.op.name}{run}  [{x.algorithm.name}{space}]"
+            line = f"{x.stream:9} {x.op.name}{run}  [{x.algorithm.name}{space}]"
         elif isinstance(x, Wait):
             line = f"wait      {x.stream} on {x.on}"
         elif isinstance(x, (Stash, Fetch)):

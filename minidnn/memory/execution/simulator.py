@@ -80,7 +80,7 @@ class _Run:
             end = start + seconds
             if isinstance(x, (Offload, Prefetch)):
                 self.beside.copies[isinstance(x, Prefetch)].append((start, end))
-            elif isinstance(x, Compute) and self.costs.drag is not None:
+            elif isinstance(x, Compute) and x.stream == "compute" and self.costs.drag is not None:
                 end = self.beside.end(start, seconds, self.costs.dragged(x.op))
             self.finished[i] = self.clock[x.stream] = end
             self.spans.append(Span(i, x.stream, name_of(x), start, end))

@@ -1,4 +1,4 @@
-"""The lowering: turns a complete Plan into a list of instructions on three streams. It obeys; it never chooses.
+"""The lowering: turns a complete Plan into a list of instructions on streams. It obeys; it never chooses.
 
 The order of instructions at one point p is fixed:
   (1) copies out of stays that began before p
@@ -10,6 +10,9 @@ The order of instructions at one point p is fixed:
   (7) Compute
 
 A slot is never freed. Where a stay leaves a slot by a trip, (2) waits for the copy out all the same.
+
+A communication between ranks takes the place of (7), on the stream net, and compute goes on. Compute waits for it
+before an op that reads what it wrote, and before the bytes that it used are written or freed.
 
 The lowering keeps vector clocks and emits no wait that they already imply. It does not know offsets, so as far as it
 can tell, each wait that it emits is needed.
@@ -197,8 +200,9 @@ class Lowering:
         self.clocks = Clocks()
         self.last_compute: int | None = None
         self.written: dict[Stay, int] = {}  # the last instruction that wrote the stay: a Compute or a Prefetch
-        self.copies: dict[Buffer, list[int]] = defaultdict(list)  # copies out of the buffer
-        self.freed_copy: int | None = None  # the newest copy out whose buffer was freed, or whose stay left a slot
+        self.received: dict[Stay, int] = {}  # the communication that wrote the stay
+        self.copies: dict[Buffer, list[int]] = defaultdict(list)  # copies out of the buffer, and communications of it
+        self.last_freed: dict[Stream, int] = {}  # the newest of these whose buffer was freed, or whose stay left a slot
         self.host_write: dict[Tensor, int] = {}
         self.host_read: dict[Tensor, int] = {}
 
@@ -230,11 +234,11 @@ class Lowering:
         self.written[s] = self.host_read[s.tensor] = self.emit(Prefetch(s))
 
     def former_users(self, s: Stay) -> Iterable[int | None]:
-        """Instructions after which the bytes are free that a copy back takes.
+        """Instructions after which the bytes are free that a copy back or a communication takes.
 
         Compute or a copy out may have used the bytes before. Compute's last instruction may come before compute waited
         for that copy, and then does not imply that the copy has ended. Hence both."""
-        return self.last_compute, self.freed_copy
+        return self.last_compute, *self.last_freed.values()
 
     def leave(self, b: Buffer) -> None:
         """A stay leaves a slot, which is not freed: make compute wait for the copies out as it would at a Free."""
@@ -245,12 +249,28 @@ class Lowering:
         self.emit(Free(b))
 
     def settle(self, copies: Sequence[int]) -> None:
-        """Make compute wait for these copies out."""
+        """Make compute wait for these copies out and communications."""
         for index in copies:
             self.wait("compute", index)
-            self.freed_copy = index if self.freed_copy is None else max(self.freed_copy, index)
+            stream = self.clocks.stream[index]
+            self.last_freed[stream] = max(index, self.last_freed.get(stream, index))
+
+    def communicate(self, x: Compute) -> int:
+        for s in x.reads:
+            self.wait("net", self.written.get(s))
+        for s in x.writes:
+            for index in (*self.former_users(s), *self.copies.pop(s.buffer, ())):
+                self.wait("net", index)
+        index = self.emit(x)
+        for b in dict.fromkeys(s.buffer for s in (*x.reads, *x.writes)):
+            self.copies[b].append(index)
+        for s in x.writes:
+            self.written[s] = self.received[s] = index
+        return index
 
     def compute(self, x: Compute) -> int:
+        for s in x.reads:
+            self.wait("compute", self.received.get(s))
         for s in (*x.writes, *((x.workspace,) if x.workspace else ())):
             for index in self.copies.pop(s.buffer, ()):  # never overwrite bytes that are still being copied out
                 self.wait("compute", index)
@@ -335,6 +355,7 @@ def issue(program: Program, plan: Plan, stays: Sequence[Stay], buffers: Sequence
             raise ValueError(
                 f"{op.name} at point {p} needs {missing.args[0].name}, which is not on the device"
             ) from None
-        points.append(emitter.compute(Compute(op, runs[op], algorithm, reads, writes, workspace)))
+        run = Compute(op, runs[op], algorithm, reads, writes, workspace, "net" if op.on_net else "compute")
+        points.append(emitter.communicate(run) if op.on_net else emitter.compute(run))
         runs[op] += 1
     return Listing(program, plan, tuple(emitter.instructions), tuple(buffers), tuple(points))

@@ -42,7 +42,7 @@ from minidnn.memory.schedule import (
 from minidnn.program import Algorithm, Op, Program, Tensor
 
 Number = Hashable
-STREAM: dict[type, Stream] = {Compute: "compute", Offload: "out", Prefetch: "in", Stash: "store", Fetch: "store"}
+STREAM: dict[type, Stream] = {Offload: "out", Prefetch: "in", Stash: "store", Fetch: "store"}  # Compute: by its op
 Clock = dict[Stream, int]  # for each stream, an instruction
 
 
@@ -278,7 +278,7 @@ class _Proof:
         if len(x.reads) != len(op.reads) or len(x.writes) != len(op.writes):
             raise self.fail(f"{op.name} is given more or fewer tensors than it reads and writes")
         for t, stay, number in zip(op.reads, x.reads, want, strict=True):
-            bytes_ = self.access(stay, "compute", write=False)
+            bytes_ = self.access(stay, x.stream, write=False)
             if stay.tensor != t or t not in bytes_.numbers:
                 raise self.fail(f"{op.name} reads {t.name}, but its bytes hold {_names(bytes_)}")
             if bytes_.numbers[t] != number:
@@ -288,7 +288,7 @@ class _Proof:
         writes: dict[Buffer, Tensor | None] = {}
         readers = {self.owner[id(stay)]: t for t, stay in zip(op.reads, x.reads, strict=True)}
         for t, stay in zip(op.writes, x.writes, strict=True):
-            self.access(stay, "compute", write=True)
+            self.access(stay, x.stream, write=True)
             b = self.owner[id(stay)]
             if stay.tensor != t:
                 raise self.fail(f"{op.name} writes {stay.tensor.name} instead of {t.name}")
@@ -309,7 +309,7 @@ class _Proof:
                 raise self.fail(f"{op.name} writes {t.name} over {read.name}, which its kernel does not permit")
             writes[b] = t
         if x.workspace is not None:
-            self.access(x.workspace, "compute", write=True)
+            self.access(x.workspace, x.stream, write=True)
             b = self.owner[id(x.workspace)]
             if b in writes or b in readers:
                 raise self.fail(f"the workspace of {op.name} overlaps a tensor that the op uses")
@@ -320,13 +320,13 @@ class _Proof:
             raise self.fail(f"{op.name} needs {x.algorithm.workspace} bytes of workspace and has none")
         if x.algorithm != self.s.plan.algorithm[op]:
             raise self.fail(f"{op.name} runs {x.algorithm.name}, the plan says {self.s.plan.algorithm[op].name}")
-        self.issue("compute")
+        self.issue(x.stream)
         for stay in x.reads:
-            self.accessed(self.held[self.owner[id(stay)]], "compute", write=False)
+            self.accessed(self.held[self.owner[id(stay)]], x.stream, write=False)
         for b, written in writes.items():
             bytes_ = self.held[b]
             bytes_.numbers = {} if written is None else {written: written_number(op, x.algorithm.name, written, want)}
-            self.accessed(bytes_, "compute", write=True)
+            self.accessed(bytes_, x.stream, write=True)
 
     # -- the whole
 
@@ -338,8 +338,8 @@ class _Proof:
                 self.held[b].numbers = {s.tensor: ("start", s.tensor.name) for s in b.stays}
         for i, x in enumerate(self.s.instructions):
             self.i = i
-            if not isinstance(x, (Alloc, Free, Wait)) and x.stream != STREAM[type(x)]:
-                raise self.fail(f"it is on the stream {x.stream}, not on {STREAM[type(x)]}")
+            if not isinstance(x, (Alloc, Free, Wait)) and x.stream != (own := _stream(x)):
+                raise self.fail(f"it is on the stream {x.stream}, not on {own}")
             if isinstance(x, Alloc):
                 self.take(x.buffer)
             elif isinstance(x, Free):
@@ -400,6 +400,13 @@ def verify_all(schedules: Iterable[Schedule], budget: int | None = None) -> None
         verify(schedule, budget)
     if wrong := wrong_between(schedules):
         raise ScheduleError(wrong)
+
+
+def _stream(x: Compute | Offload | Prefetch | Stash | Fetch) -> Stream:
+    """The stream of this instruction."""
+    if isinstance(x, Compute):
+        return "net" if x.op.on_net else "compute"
+    return STREAM[type(x)]
 
 
 def _names(bytes_: _Bytes) -> str:
