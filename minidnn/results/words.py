@@ -240,7 +240,9 @@ WORDS = {
     "class_accuracy": "the part of each label's samples that were answered right; null of a label without samples",
     "predictions": "one for each sample",
     "index": "the number of the sample, from 0",
+    "image": "the file of the image; null if one file has all samples",
     "classes": "the likeliest classes, the likeliest first",
+    "names": "the names of these classes; null if none are known",
     "probabilities": "their probabilities",
     # convert
     "what": "a net, a solver, or weights",
