@@ -20,6 +20,7 @@ from minidnn.report import tune as report
 from minidnn.results.budgets import MeasuredRow, TuneRow
 from minidnn.results.budgets import Tuning as Document
 from minidnn.study import subject
+from minidnn.study.gpus import notes
 from minidnn.study.scaling import REFERENCE, SAMPLES, Cluster, gradient_bytes, matched
 from minidnn.study.subject import Source, Subject
 from minidnn.study.tune import Curve, Point, planned, ran, sweep
@@ -145,7 +146,7 @@ def of(
     says = [*report.sentences(document), said]
     if match is not None:
         says.append(f"Solver fields for it{why}: {_fields(match)}.")
-    says += [*report.checks(document), subject.notes(costs, about.setting.format)]
+    says += [*report.checks(document), notes(about, costs)]
     limit = costs.memory if budgets[0] is None else budgets[0]
     return Tuning(document, f"{about.name}, {policy}, {sizes.text(limit)} of {costs.device}", says)
 

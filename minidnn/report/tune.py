@@ -18,7 +18,7 @@ LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 60, 40, 300, 44
 Row = Mapping[str, Any]  # "batch", "fits", "samples_per_second", "moved_bytes", ...
 Document = Mapping[str, Any]  # "rows", "best", "largest_unswapped", ...
 
-HEADINGS = ("batch", "fits", "peak", "moved", "one iteration", "stalled", "samples/s", "efficiency", "epoch")
+HEADINGS = ("batch", "fits", "peak", "host", "moved", "one iteration", "stalled", "samples/s", "efficiency", "epoch")
 SPARED = ("efficiency", "stalled", "one iteration", "moved")
 
 
@@ -92,11 +92,12 @@ def checks(document: Document) -> list[str]:
 
 def _line(r: Row) -> list[str]:
     if not r["fits"]:
-        return [str(r["batch"]), "refused", *["–"] * 7]
+        return [str(r["batch"]), "refused", *["–"] * (len(HEADINGS) - 2)]
     return [
         str(r["batch"]),
         "yes",
         bytes_of(r["peak_bytes"]),
+        bytes_of(r["host_bytes"]),
         bytes_of(r["moved_bytes"]),
         duration(r["step_seconds"]),
         duration(r["stall_seconds"]),

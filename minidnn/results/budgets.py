@@ -18,6 +18,7 @@ class FrontierRow(Record):
     gap: float | None = None
     price: float | None = None
     offload_bytes: int
+    host_bytes: int
     recomputed_ops: int
 
 
@@ -46,6 +47,8 @@ class CardRow(Record):
     memory_bytes: int
     fits: bool
     peak_bytes: int
+    host_bytes: int
+    host_budget_bytes: int
     step_seconds: float | None
     free_seconds: float
     samples_per_second: float | None
@@ -100,7 +103,6 @@ class Search(NetDocument):
     kind: Literal["search"] = "search"
     rows: list[SearchRow]
     budget_bytes: int
-    host_budget_bytes: int | None = None
     excluded: Excluded | None = None
 
 
@@ -115,6 +117,7 @@ class TuneRow(Record):
     moved_bytes: int
     peak_bytes: int
     pinned_bytes: int
+    host_bytes: int
     epoch_seconds: float | None
     efficiency: float | None
     why: str

@@ -36,7 +36,8 @@ class Point:
     stall: float = 0.0  # of these seconds, those in which compute waits for copies
     moved: int = 0  # bytes that swapping copies in a step, both ways: without the batch and the loss
     arena: int = 0  # bytes on the device
-    host: int = 0  # bytes of pinned memory on the host
+    pinned: int = 0  # bytes of pinned memory on the host
+    host: int = 0  # all bytes on the host
     why: str = ""
     measured: float | None = None  # seconds of an iteration that was run
 
@@ -60,7 +61,8 @@ class Point:
         gradients: bytes that the cluster's devices sum in each iteration. samples: those of an epoch."""
         return TuneRow(
             batch=self.batch, fits=self.fits, step_seconds=self.seconds, samples_per_second=self.rate,
-            stall_seconds=self.stall, moved_bytes=self.moved, peak_bytes=self.arena, pinned_bytes=self.host,
+            stall_seconds=self.stall, moved_bytes=self.moved, peak_bytes=self.arena, pinned_bytes=self.pinned,
+            host_bytes=self.host,
             epoch_seconds=cluster.epoch(self.batch, self.seconds, gradients, samples) if self.fits else None,
             efficiency=cluster.efficiency(self.seconds, gradients) if self.fits else None, why=self.why,
         )  # fmt: skip
@@ -161,7 +163,7 @@ def planned(
     trace, moved = simulate(schedule, costs), copied(schedule.instructions, schedule)
     return Point(
         batch, trace.seconds, trace.stall_seconds, moved["offload_bytes"] + moved["prefetch_bytes"],
-        found.arena, found.host,
+        found.arena, found.host, found.off_device,
     )  # fmt: skip
 
 
