@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # What is in braces is a list of help.py's, written where help is printed.
 POLICIES = "{policies}; docs/policies.md explains them"
-TUNED = "accudnn"  # the policy that batches are tuned under, where neither file nor option names one
+TUNED = "best"  # the policy that batches are tuned under, where neither file nor option names one
 
 
 def size(text: str) -> int:

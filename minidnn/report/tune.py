@@ -45,6 +45,7 @@ def sentences(document: Document) -> list[str]:
     best = rows[document["best"]]
     speed = rate(best["samples_per_second"])
     said = [f"The efficiency-optimal batch is {best['batch']} (to within {document['grid']}): {speed} samples/s."]
+    said += _nearly(document, rows[document["enough"]], best)
     unmoved = None if document["largest_unswapped"] is None else rows[document["largest_unswapped"]]
     if unmoved is None:
         said.append("Every batch that fits swaps.")
@@ -56,6 +57,24 @@ def sentences(document: Document) -> list[str]:
         )
     if document["device_count"] > 1:
         said += _devices(document, {"the best batch": best, "the largest without swapping": unmoved})
+    return said
+
+
+def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
+    """How far the best may be behind what is not known, the smallest batch that is nearly as good, and formats."""
+    largest = max(row["batch"] for row in document["rows"])
+    said = [
+        f"No plan of a batch up to {largest} can be quicker than {rate(document['most_samples_per_second'])} samples/s:"
+        f" the best is at most {document['behind']:.1%} behind."
+    ]
+    if enough["batch"] < best["batch"]:
+        less = f"{bytes_of(enough['peak_bytes'])} and {bytes_of(enough['host_bytes'])} of the host"
+        said.append(f"Batch {enough['batch']} comes within 1 % of it, with {less}.")
+    quicker = [row for row in document["formats"] if row["samples_per_second"] > best["samples_per_second"] * 1.01]
+    if quicker:
+        names = " or ".join(row["format"] for row in quicker)
+        speed = rate(min(row["samples_per_second"] for row in quicker))
+        said.append(f"With --format {names} the same batch makes {speed} samples/s.")
     return said
 
 

@@ -123,6 +123,14 @@ class TuneRow(Record):
     why: str
 
 
+class FormatRow(Record):
+    """The best batch in another number format."""
+
+    format: str
+    step_seconds: float
+    samples_per_second: float
+
+
 class MeasuredRow(Record):
     """A batch that was run: its foreseen seconds beside the measured ones."""
 
@@ -142,6 +150,10 @@ class Tuning(NetDocument):
     best: int | None
     largest_unswapped: int | None
     ratio: float | None
+    enough: int | None
+    most_samples_per_second: float
+    behind: float | None
+    formats: list[FormatRow]
     grid: int
     epoch_samples: int
     device_count: int

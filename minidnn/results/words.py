@@ -136,6 +136,11 @@ WORDS = {
     "best": "the batch of the highest throughput",
     "largest_unswapped": "the largest batch that fits without swapping",
     "ratio": "the best batch over that one",
+    "enough": "the smallest batch that was tried whose throughput is within 1 % of the best",
+    "most_samples_per_second": "samples per second that no plan of a batch up to the largest tried can exceed: "
+    "each op runs once, by its fastest algorithm",
+    "behind": "how far the best is below that, as a part of it",
+    "formats": "the best batch in the formats of 16 bits that the device has",
     "grid": "batches were found to within so many samples",
     "epoch_samples": "samples of an epoch",
     "epoch_seconds": "seconds of an epoch on all devices, by model",

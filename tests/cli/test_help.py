@@ -59,7 +59,7 @@ def test_policies(printed, verb, flag):
 @pytest.mark.parametrize(
     "verb, default",
     [
-        ("train", "the file's, or liveness, and with a budget best"), ("tune", "the file's, or accudnn"),
+        ("train", "the file's, or liveness, and with a budget best"), ("tune", "the file's, or best"),
         ("search", "each of them, and each variant"),
     ],
 )  # fmt: skip
