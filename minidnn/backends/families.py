@@ -137,10 +137,10 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "lars.ratio",
         "lamb.ratio",
     ),
-    # gradients of weights: collected, clipped, and applied by the optimizer
+    # gradients of weights over micro-batches and ranks
+    "sum": ("gradient.accumulate", "gradient.total", "gradient.merge"),
+    # gradients of weights: clipped, and applied by the optimizer
     "update": (
-        "gradient.accumulate",
-        "gradient.total",
         "gradient.clip",
         "gradient.unscale",
         "sgd.update",

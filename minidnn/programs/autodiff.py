@@ -22,7 +22,7 @@ from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Program, Role, Tensor
 from minidnn.programs.gradients import Gradients
 from minidnn.programs.sites import Lowered, Sites
-from minidnn.programs.updates import ITERATION, OBJECTIVE, RATE, SCALE, TrainSpec, Updates
+from minidnn.programs.updates import ITERATION, OBJECTIVE, OBJECTIVES, RATE, SCALE, TrainSpec, Updates
 
 if TYPE_CHECKING:
     from minidnn.nets.graph import Graph
@@ -102,12 +102,15 @@ class _Differentiation:
         if losses:
             attrs = ObjectiveAttrs(tuple(losses.values()))
             self._emit("objective", "objective.forward", Pass.LOSS, losses, [OBJECTIVE], attrs)
+            if self.updates is not None:
+                self.updates.objective()
         if self.training:
             self._plan()
             self._backward()
             if self.updates is not None:
                 self.updates.finish()
                 self.carried += self.updates.carried
+                self.ops = self.updates.together() + self.ops
         return self._assemble()
 
     def _emit(self, layer, kind, during, reads, writes, attrs=None, inplace=(), flops=0, name=None) -> None:
@@ -279,8 +282,9 @@ class _Differentiation:
         if self.training:  # of tops without consumers only single numbers (losses, accuracies) leave the device
             ends = [t for t in ends if t.size == 1]
         if self.weights:
-            ends.append(OBJECTIVE)
-        name = "ACCUMULATE" if self.train and self.train.accumulate else self.graph.phase
+            ranks = self.train.ranks if self.train else 1
+            ends.append(OBJECTIVE if ranks == 1 else Tensor(OBJECTIVES, (ranks,)))
+        name = self.train.part if self.train and self.training else self.graph.phase
         program = Program(
             name,
             tuple(self.ops),

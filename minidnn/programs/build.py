@@ -16,7 +16,7 @@ from minidnn.programs.fusion import Fuses, fused
 from minidnn.programs.raw import with_raw_inputs
 from minidnn.programs.updates import TrainSpec
 
-TRAINING = ("ACCUMULATE", "TRAIN")  # the programs of a training step
+TRAINING = ("BEGIN", "ACCUMULATE", "TRAIN")  # the programs of a training step
 
 
 def facts_of(facts: str | Facts) -> Facts:
@@ -102,15 +102,20 @@ def build(
         kept = [blob.tensor for name in keep if (blob := last(graph, name))]
         if graph.phase == "TEST":
             kept += _scores(graph)
-        if phase == "TRAIN" and train and train.iter_size > 1:
-            found["ACCUMULATE"] = differentiate(graph, facts, replace(train, accumulate=True), kept)
-        program = differentiate(graph, facts, train if phase == "TRAIN" else None, kept, loss=test_loss)
-        found[phase] = replace(program, name=phase)
+        if phase == "TRAIN" and train:
+            found |= {part: differentiate(graph, facts, spec, kept) for part, spec in _parts(train).items()}
+            continue
+        found[phase] = replace(differentiate(graph, facts, None, kept, loss=test_loss), name=phase)
     fuses = fuses if facts in (None, Facts()) else None
     found = {name: fused(program, fuses) for name, program in found.items()}
     if early and "TRAIN" in graphs:
         found |= {n: with_raw_inputs(p, graphs["TRAIN"]) for n, p in found.items() if n in TRAINING}
     return found
+
+
+def _parts(train: TrainSpec) -> dict[str, TrainSpec]:
+    """The programs of a training iteration, each once, by name, in the order of their micro-batches."""
+    return {spec.part: spec for spec in train.parts}
 
 
 def last(graph: Graph, name: str) -> Blob | None:

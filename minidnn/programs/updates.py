@@ -12,16 +12,19 @@ doubled.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from minidnn.layers.base import Parameter
 from minidnn.optimizers import SGD, Optimizer
 from minidnn.optimizers.base import Site
 from minidnn.program import Op, Pass, Role, Tensor
+from minidnn.programs.ranks import BUCKET, Exchanges, gathers, net, shard_of
 
 RATE = Tensor("rate", (1,), role=Role.CONTROL)
 ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
 OBJECTIVE = Tensor("objective", (1,))
+OBJECTIVES = "objectives"  # of all ranks
+TOGETHER = Tensor("objective.together", (1,), role=Role.EXTRA)  # their sum
 SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the loss's scale; the number of good steps since it changed
 
 
@@ -36,6 +39,10 @@ class TrainSpec:
     seed:       the seed of dropout
     loss_scale: the loss's scale at the start; used in float16 only
     hosted:     whether the optimizer's state lives on the host
+    ranks:      how many devices train together, each with `iter_size` micro-batches
+    rank:       which of them this is; plans do not depend on it
+    bucket:     bytes of gradients that travel together
+    begins:     True for the program of an iteration's first micro-batch
     """
 
     optimizer: Optimizer = SGD()  # noqa: RUF009  (frozen)
@@ -45,6 +52,25 @@ class TrainSpec:
     accumulate: bool = False
     loss_scale: float = 2.0**16
     hosted: bool = False
+    ranks: int = 1
+    rank: int = field(default=0, compare=False)
+    bucket: int = BUCKET
+    begins: bool = False
+
+    @property
+    def parts(self) -> list[TrainSpec]:
+        """Those of the programs of an iteration's micro-batches, in their order."""
+        last = replace(self, begins=self.iter_size == 1)
+        middle = replace(self, accumulate=True)
+        return [*(replace(middle, begins=k == 0) for k in range(self.iter_size - 1)), last]
+
+    @property
+    def part(self) -> str:
+        """The program's name: TRAIN for the last micro-batch, else ACCUMULATE. Where several ranks first make their
+        weights whole, the first of several is BEGIN."""
+        if not self.accumulate:
+            return "TRAIN"
+        return "BEGIN" if self.begins and self.ranks > 1 else "ACCUMULATE"
 
     @property
     def clips(self) -> bool:
@@ -107,6 +133,9 @@ class Updates:
         self.carried: list[Tensor] = []
         self.hosted: list[Tensor] = []
         self.learned: list[_Learned] = []
+        self._told = False
+        self.shards: dict[Tensor, Tensor] = {}  # of several ranks: {weight: its shard}
+        self.exchanges = Exchanges(train.ranks, train.rank, train.bucket, emit) if train.ranks > 1 else None
 
     def complete(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> None:
         """Take a parameter's complete gradient; update at once, unless clipping or the scale needs all gradients."""
@@ -114,11 +143,35 @@ class Updates:
         if train.iter_size > 1:
             dw = self._sum(layer, p, w, dw)
         home = self.hosted if train.hosted else self.carried
+        if train.ranks > 1:
+            whole, w = w, shard_of(w, train.ranks)
+            self.shards[whole] = w
+            self.carried.append(w)
         home += train.optimizer.state(w)  # for ACCUMULATE, too: all programs carry the same tensors
-        learned = _Learned(layer, p, w, dw)
+        if self.exchanges is None:
+            self._summed(_Learned(layer, p, w, dw))
+        elif not train.accumulate:
+            self.exchanges.add(dw, lambda shard: self._summed(_Learned(layer, p, w, shard)))
+
+    def _summed(self, learned: _Learned) -> None:
+        """The sum over all micro-batches is there."""
+        train = self.train
         self.learned.append(learned)
         if not train.accumulate and not train.clips and not self.scaled:
             self._update(learned, None)
+
+    def objective(self) -> None:
+        """The objective is there: tell the other ranks."""
+        if self.train.ranks > 1:
+            found = Tensor(OBJECTIVES, (self.train.ranks,))
+            self.emit(net("net.objectives", "net.gather", [OBJECTIVE], [found], self.train.ranks))
+
+    def together(self) -> list[Op]:
+        """The ops that the program of several ranks begins with: they make the weights whole."""
+        if self.exchanges is None or not self.train.begins:
+            return []
+        pairs = [(shard, w) for w, shard in reversed(self.shards.items())]  # about in the order of forward
+        return gathers(pairs, self.train.ranks, self.train.bucket)
 
     def _sum(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> Tensor:
         """Add this micro-batch's gradient to those before it; the last one's program gets their sum."""
@@ -140,6 +193,8 @@ class Updates:
     def finish(self) -> None:
         """All gradients are complete: clip, divide by the scale, and make the updates that had to wait."""
         train = self.train
+        if self.exchanges is not None:
+            self.exchanges.finish()
         if train.accumulate or not (train.clips or self.scaled) or not self.learned:
             return
         clip = Tensor("clip", (1,), role=Role.EXTRA)
@@ -158,12 +213,20 @@ class Updates:
     def _update(self, one: _Learned, clip: Tensor | None) -> None:
         p, train = one.parameter, self.train
         site = Site(
-            one.layer, p.name, one.w, one.dw, RATE, ITERATION, OBJECTIVE, clip,
-            p.lr_mult, p.decay_mult, 1.0 / train.iter_size,
+            one.layer, p.name, one.w, one.dw, RATE, ITERATION, OBJECTIVE if train.ranks == 1 else self._checked(), clip,
+            p.lr_mult, p.decay_mult, 1.0 / (train.iter_size * train.ranks),
         )  # fmt: skip
         for op in train.optimizer.before(site):
             self.emit(op)
         self.emit(train.optimizer.update(site))
+
+    def _checked(self) -> Tensor:
+        """The sum of all ranks' objectives, which is finite if they are."""
+        if not self._told:
+            self._told = True
+            found = Tensor(OBJECTIVES, (self.train.ranks,))
+            self._op("net.together", "objective.sum", "net", [found], [TOGETHER])
+        return TOGETHER
 
     def _op(self, name, kind, layer, reads, writes, attrs=None, flops=0, inplace=()) -> None:
         self.emit(Op(name, kind, layer, Pass.UPDATE, tuple(reads), tuple(writes), attrs, tuple(inplace), flops))

@@ -54,7 +54,7 @@ class Ram:
             t.nbytes
             for name, p in programs.items()
             for t in p.inputs
-            if t.role is Role.INPUT and name != "ACCUMULATE"  # its batches are TRAIN's
+            if t.role is Role.INPUT and name not in ("BEGIN", "ACCUMULATE")  # their batches are TRAIN's
         )
         largest = max((t.nbytes for p in programs.values() for t in p.late().carried), default=0)
         return cls(

@@ -26,7 +26,7 @@ from minidnn.memory.planning import arrange
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
-from minidnn.programs.build import build, executable, last, named
+from minidnn.programs.build import TRAINING, build, executable, last, named
 from minidnn.programs.updates import OBJECTIVE, SCALE, TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
@@ -231,7 +231,7 @@ class Session:
     def outputs(self, program: str) -> list[Blob]:
         """The blobs that are on the host after a step of that program: those without consumers, and those in `keep`."""
         wanted = set(self.programs[program].outputs)
-        graph = self.graphs["TRAIN" if program == "ACCUMULATE" else program]
+        graph = self.graphs["TRAIN" if program in TRAINING else program]
         return [blob for node in graph.layers for blob in node.tops if blob.tensor in wanted]
 
     def scalars(self, program: str) -> dict[str, float]:

@@ -109,8 +109,10 @@ class Solver:
             self.parameters = p = in_iterations(p, self.epoch)
             self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch, Path(self.prefix).parent)
             self.notes += unobeyed((net, *tests), p, setting.device)
+            spec = train_spec(p, self.seed, setting.state)
+            self._parts = [part.part for part in spec.parts]  # the programs of an iteration
             self.session = Session(
-                net, train_spec(p, self.seed, setting.state), _phases(solver, tests), tests=tests, fed=True,
+                net, spec, _phases(solver, tests), tests=tests, fed=True,
                 test_loss=p.test_compute_loss, setting=setting,
             )  # fmt: skip
         except BaseException:
@@ -304,7 +306,7 @@ class Solver:
         rate = learning_rate(p, self.iteration)
         losses, images, traced = [], 0, None
         feeds, programs = self.feeds["TRAIN"], self.session.programs
-        names = ["ACCUMULATE"] * (p.iter_size - 1) + ["TRAIN"]
+        names = self._parts
         for part, program in enumerate(names):
             try:
                 images += feeds.write(self.machine, programs[program], self.position)

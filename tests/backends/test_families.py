@@ -30,7 +30,7 @@ HOSTS = {"samples": "the host itself transforms samples for a device in its memo
 OURS = dict.fromkeys(
     (
         "bias", "pooling", "activation", "dropout", "join", "move", "gather", "rules", "distance", "broadcast",
-        "resize", "matmul", "row_norm", "summary",
+        "resize", "matmul", "row_norm", "summary", "sum", "update",
     ),
     "native/ has all of it; without a library of it the reference's kernels run",
 )  # fmt: skip
@@ -44,8 +44,8 @@ OTHERS = {  # folder -> its files that are no family's
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},
     "cuda": {
-        "api", "at_hand", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe", "reduction",
-        "rows", "runtime",
+        "api", "at_hand", "columns", "compile", "cudnn", "device", "each", "nan", "nvrtc", "packages", "recipe",
+        "reduction", "rows", "runtime",
     },
 }  # fmt: skip
 SOURCES = {  # pattern of sources -> families without one, and those of other names

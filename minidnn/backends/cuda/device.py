@@ -35,6 +35,7 @@ from minidnn.backends.cuda import (
     row_norm,
     rules,
     samples,
+    sum,
     summary,
     update,
 )
@@ -58,6 +59,7 @@ KINDS = {
     **activation.KINDS,
     **normalization.KINDS,
     **row_norm.KINDS,
+    **sum.KINDS,
     **summary.KINDS,
     **broadcast.KINDS,
     **resize.KINDS,

@@ -1,5 +1,5 @@
-"""From gradients to weights (kernels/update.cu): sums over micro-batches, the norm of all gradients for clipping, and
-SGD in one pass over w, dw and h. One launch takes many weights or gradients, each in its own number format."""
+"""From gradients to weights (kernels/update.cu): the norm of all gradients for clipping, and SGD in one pass over w, dw
+and h. One launch takes many weights or gradients, each in its own number format."""
 
 from __future__ import annotations
 
@@ -8,26 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from minidnn.backends.cuda.each import batches, by_pieces, firsts, places, wide
-from minidnn.backends.cuda.recipe import BLOCK, Launch, Read, Recipe, Scratch, Space, Table, Write, over, plain
+from minidnn.backends.cuda.recipe import BLOCK, Launch, Read, Recipe, Scratch, Space, Table, Write, plain
 from minidnn.program import Op
 
 UPDATES, GRADIENTS = 80, 160  # most weights of a launch, and most gradients of one that squares them
 MOST = 1024  # most blocks for the squares of one gradient
 PER_BLOCK = BLOCK * 16  # values of a gradient that a block should have
-
-
-def accumulate(op: Op) -> list[Recipe]:
-    """One recipe for sums dw iteration -> sums, float32."""
-    arguments = Write(0), Read(1), Read(2), np.int64(op.attrs.every)
-    n = op.reads[1].size
-    return [plain(Launch("update", "accumulate", (*arguments, np.int64(n)), over(n)))]
-
-
-def total(op: Op) -> list[Recipe]:
-    """One recipe for sums dw -> their sum, float32."""
-    arguments = Read(0), Read(1), Write(0), np.int32((op.attrs.every - 1).bit_count())
-    n = op.reads[1].size
-    return [plain(Launch("update", "total", (*arguments, np.int64(n)), over(n)))]
 
 
 def sgd_update(op: Op) -> list[Recipe]:
@@ -101,8 +87,6 @@ def _squares(op: Op, start: int, scratch: Scratch) -> tuple[list[Launch], Space,
 
 
 KINDS = {
-    "gradient.accumulate": accumulate,
-    "gradient.total": total,
     "gradient.clip": gradient_clip,
     "gradient.unscale": gradient_unscale,
     "sgd.update": sgd_update,

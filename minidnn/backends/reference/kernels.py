@@ -28,6 +28,7 @@ from minidnn.backends.reference import (
     row_norm,
     rules,
     samples,
+    sum,
     summary,
     update,
 )
@@ -56,5 +57,6 @@ KERNELS: dict[str, Kernel] = {
     **loss.KINDS,
     **distance.KINDS,
     **rules.KINDS,
+    **sum.KINDS,
     **update.KINDS,
 }

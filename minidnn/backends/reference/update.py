@@ -1,4 +1,4 @@
-"""From gradients to weights: sums over micro-batches, clipping, loss scaling, and Caffe's SGD."""
+"""From gradients to weights: clipping, loss scaling, and Caffe's SGD."""
 
 from __future__ import annotations
 
@@ -6,26 +6,6 @@ import numpy as np
 
 from minidnn.backends.reference.each import each
 from minidnn.backends.reference.rules import counts, gradient
-
-
-def accumulate(a, reads, writes):
-    """sums dw iteration -> sums: dw is a leaf of the tree (SumAttrs), as the micro-batch of that number."""
-    (_, dw, iteration), (out,) = reads, writes
-    sums, k = out.reshape(-1, dw.size), int(iteration[0]) % a.every
-    total, waiting = dw.reshape(-1).astype(out.dtype), k.bit_count()
-    while k & 1:
-        waiting, k = waiting - 1, k >> 1
-        total = sums[waiting] + total
-    sums[waiting] = total
-
-
-def total(a, reads, writes):
-    """sums dw -> the sum of all micro-batches, of which dw is the last."""
-    (sums, dw), (out,) = reads, writes
-    sums, found = sums.reshape(-1, dw.size), dw.reshape(-1).astype(out.dtype)
-    for waiting in reversed(range((a.every - 1).bit_count())):
-        found = sums[waiting] + found
-    out[...] = found.reshape(dw.shape)
 
 
 def clip(a, reads, writes):
@@ -77,8 +57,6 @@ def sgd(a, reads, writes):
 
 
 KINDS = {
-    "gradient.accumulate": accumulate,
-    "gradient.total": total,
     "gradient.clip": clip,
     "gradient.unscale": unscale,
     "sgd.update": sgd,

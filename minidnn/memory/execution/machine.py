@@ -42,6 +42,7 @@ from minidnn.memory.schedule import (
     stored_bound,
 )
 from minidnn.program import Op, Tensor
+from minidnn.ranks.engine import Engine
 
 
 class NotFinite(Failed, ArithmeticError):
@@ -79,6 +80,7 @@ class Machine:
 
     debug:  freed bytes are filled with 0xFF, which is NaN in every float format
     delays: copies are late by up to this many seconds at random, which exposes missing waits
+    engine: moves bytes between ranks, where the programs have communications
     """
 
     def __init__(
@@ -88,8 +90,9 @@ class Machine:
         debug: bool = False,
         delays: float = 0.0,
         seed: int = 0,
+        engine: Engine | None = None,
     ) -> None:
-        self.device, self.debug = device, debug
+        self.device, self.debug, self.engine = device, debug, engine
         budget = arrangement.budget or 0
         # The budget's bytes are taken at once, used or not. A budget beyond the device's memory limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
@@ -175,6 +178,11 @@ class Machine:
         return loaded
 
     def _prepared(self, schedule: Schedule, x: Compute, nothing: Any, place: int = 0) -> Call:
+        if x.op.on_net:
+            assert self.engine is not None
+            return self.engine.prepare(
+                x.op, *([self._bytes(schedule, s) for s in some] for some in (x.reads, x.writes))
+            )
         views = {s.tensor: self.device.view(self._bytes(schedule, s, place), s.tensor) for s in (*x.reads, *x.writes)}
         workspace = self._bytes(schedule, x.workspace) if x.workspace else nothing
         return self.device.prepare(x.op, x.algorithm, views, workspace)

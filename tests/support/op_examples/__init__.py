@@ -30,7 +30,7 @@ from tests.support.op_examples.mixed import channels, fused
 from tests.support.op_examples.moves import gathers, joins, moves, samples, slices
 from tests.support.op_examples.normalizations import normalizations, scaled
 from tests.support.op_examples.products import convolutions, products
-from tests.support.op_examples.updates import micro_batches, ruled, rules, several, updates
+from tests.support.op_examples.updates import merges, micro_batches, ruled, rules, several, updates
 from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
@@ -40,7 +40,7 @@ __all__ = [
 # each has random numbers of its own: a new one changes no other's
 OWN = (
     samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
-    labelled, pairs, softened, algebra, ruled, micro_batches,
+    labelled, pairs, softened, algebra, ruled, micro_batches, merges,
 )  # fmt: skip
 
 

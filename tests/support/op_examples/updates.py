@@ -7,6 +7,7 @@ from itertools import product
 
 import numpy as np
 
+from minidnn.programs.ranks import MergeAttrs
 from minidnn.programs.updates import SumAttrs
 from tests.support.op_examples.maker import Example, Maker, attrs, together
 
@@ -45,6 +46,16 @@ def micro_batches(m: Maker) -> Iterator[Example]:
             yield m.example("gradient.total", [sums, dw], [(size,)], SumAttrs(every), note=f"{every}", exact=True)
             over = dict(inplace=[(1, 0)], note=f"{every} over dw", exact=True)
             yield m.example("gradient.total", [sums, dw], [(size,)], SumAttrs(every), **over)
+
+
+def merges(m: Maker) -> Iterator[Example]:
+    """Shards of all ranks' gradients, of which the last rank's is shorter."""
+    for ranks, size, own in ((2, 7, 7), (3, 7, 5), (4, 9000, 9000), (5, 9000, 300), (8, 70001, 70001)):
+        rows, dw = m.normal(ranks * size) * 10.0 ** m.random.integers(-3, 4, ranks * size), m.normal(3)
+        reads = [rows.astype(np.float32), dw]
+        yield m.example(
+            "gradient.merge", reads, [(size,)], MergeAttrs(ranks, own), note=f"{own} of {ranks}", exact=True
+        )
 
 
 RULES = {  # rule -> (its numbers, how many numbers of history, whether it reads the iteration)

@@ -5,6 +5,8 @@
 #include "mirrored.h"
 #include "pieces.h"
 
+enum { MERGED = 1 << 9 }; /* elements that are merged at a time */
+
 typedef struct {
     int64_t size, threads;
     int64_t every; /* micro-batches of a sum */
@@ -25,6 +27,34 @@ static void add(const Geometry *g, const float *x, const float *end, int64_t mer
         }
         memcpy(to + from, found, n * sizeof(float));
     }
+}
+
+enum { DEEPEST = 16 }; /* sums that wait at most, of up to 2^16 ranks */
+
+typedef struct {
+    int64_t size, threads; /* elements of a row */
+    int64_t ranks, own;
+} Merge;
+MIRRORED(merge, Merge)
+
+/* The sum of the first `own` elements of the ranks' rows, along the same tree, then zeros. */
+void sum_merge(const Merge *g, const float *rows, float *shard) {
+#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->ranks * g->own > ALONE)
+    for (int64_t from = 0; from < g->own; from += MERGED) {
+        const int64_t n = at_most(MERGED, g->own - from);
+        float waiting[DEEPEST + 1][MERGED];
+        int64_t depth = 0;
+        for (int64_t rank = 0; rank < g->ranks; rank++) {
+            memcpy(waiting[depth], rows + rank * g->size + from, n * sizeof(float));
+            for (int64_t k = rank; k & 1; k >>= 1, depth--)
+                for (int64_t i = 0; i < n; i++) waiting[depth - 1][i] += waiting[depth][i];
+            depth++;
+        }
+        for (; depth > 1; depth--)
+            for (int64_t i = 0; i < n; i++) waiting[depth - 2][i] += waiting[depth - 1][i];
+        memcpy(shard + from, waiting[0], n * sizeof(float));
+    }
+    if (g->own < g->size) memset(shard + g->own, 0, (g->size - g->own) * sizeof(float));
 }
 
 static int64_t ones(int64_t k) { return __builtin_popcountll((uint64_t)k); }

@@ -19,6 +19,12 @@ class Geometry(Mirrored):
     _fields_ = tuple((name, ctypes.c_int64) for name in ("size", "threads", "every"))
 
 
+class Merge(Mirrored):
+    twin = "merge"
+
+    _fields_ = tuple((name, ctypes.c_int64) for name in ("size", "threads", "ranks", "own"))
+
+
 def accumulate(native: Native, op: Op) -> list[Recipe]:
     """One recipe for sums dw iteration -> sums."""
     g, run = Geometry(op.reads[1].size, native.threads, op.attrs.every), native.function("sum_accumulate")
@@ -41,4 +47,14 @@ def total(native: Native, op: Op) -> list[Recipe]:
     return [plain(bind, NAME)]
 
 
-FIRST = {"gradient.accumulate": accumulate, "gradient.total": total}
+def merge(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for rows (dw) -> shard."""
+    g, run = Merge(op.writes[0].size, native.threads, op.attrs.ranks, op.attrs.own), native.function("sum_merge")
+
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
+        return [bound(run, g, address(reads[0]), address(writes[0]))]
+
+    return [plain(bind, NAME)]
+
+
+FIRST = {"gradient.accumulate": accumulate, "gradient.total": total, "gradient.merge": merge}

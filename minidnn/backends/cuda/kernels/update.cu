@@ -1,32 +1,8 @@
-// From gradients to weights: sums over micro-batches, their norm, and Caffe's SGD.
+// From gradients to weights: their norm, and Caffe's SGD.
 
 #include "each.cuh"
 
 constexpr int UPDATE_BLOCK = 256;
-
-// ---- accumulation
-
-// Sums over micro-batches along a balanced binary tree. After k of them a partial sum of n elements waits for each 1
-// among k's digits. The next one is added to those of the run of ones at the end.
-
-// y = x plus `merged` partial sums, which end before `end`, the last of them first.
-__device__ inline void add(const float* end, const T* x, float* y, int merged, int64 n) {
-    for (int64 i = first(); i < n; i += step()) {
-        float found = load(x, i);
-        for (int k = 1; k <= merged; k++) found = __fadd_rn((end - k * n)[i], found);
-        y[i] = found;
-    }
-}
-
-extern "C" __global__ void accumulate(float* sums, const T* x, const int64* iteration, int64 every, int64 n) {
-    const int64 k = *iteration % every;
-    const int merged = __popcll(k & ~(k + 1)), waiting = __popcll(k);
-    add(sums + waiting * n, x, sums + (waiting - merged) * n, merged, n);
-}
-
-extern "C" __global__ void total(const float* sums, const T* x, float* y, int waiting, int64 n) {
-    add(sums + waiting * n, x, y, waiting, n);
-}
 
 // ---- SGD
 

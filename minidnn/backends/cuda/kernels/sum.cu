@@ -1,0 +1,41 @@
+// Sums of gradients over micro-batches and ranks.
+
+#include "common.cuh"
+
+// Sums over micro-batches along a balanced binary tree. After k of them a partial sum of n elements waits for each 1
+// among k's digits. The next one is added to those of the run of ones at the end.
+
+// y = x plus `merged` partial sums, which end before `end`, the last of them first.
+__device__ inline void add(const float* end, const T* x, float* y, int merged, int64 n) {
+    for (int64 i = first(); i < n; i += step()) {
+        float found = load(x, i);
+        for (int k = 1; k <= merged; k++) found = __fadd_rn((end - k * n)[i], found);
+        y[i] = found;
+    }
+}
+
+extern "C" __global__ void accumulate(float* sums, const T* x, const int64* iteration, int64 every, int64 n) {
+    const int64 k = *iteration % every;
+    const int merged = __popcll(k & ~(k + 1)), waiting = __popcll(k);
+    add(sums + waiting * n, x, sums + (waiting - merged) * n, merged, n);
+}
+
+extern "C" __global__ void total(const float* sums, const T* x, float* y, int waiting, int64 n) {
+    add(sums + waiting * n, x, y, waiting, n);
+}
+
+// The sum of the first `own` elements of the ranks' rows, along the same tree, then zeros.
+constexpr int DEEPEST = 16;  // sums that wait at most, of up to 2^16 ranks
+extern "C" __global__ void merge(const T* rows, float* shard, int ranks, int64 own, int64 size) {
+    for (int64 i = first(); i < size; i += step()) {
+        float waiting[DEEPEST + 1];
+        int depth = 0;
+        for (int rank = 0; i < own && rank < ranks; rank++) {
+            float found = load(rows, rank * size + i);
+            for (int k = rank; k & 1; k >>= 1) found = __fadd_rn(waiting[--depth], found);
+            waiting[depth++] = found;
+        }
+        for (; depth > 1; depth--) waiting[depth - 2] = __fadd_rn(waiting[depth - 2], waiting[depth - 1]);
+        shard[i] = i < own ? waiting[0] : 0.0f;
+    }
+}

@@ -1,0 +1,121 @@
+"""Several ranks train one net, and end with the bytes of one that takes all micro-batches in turn.
+
+Each rank sums the gradients of its own micro-batches. Then it sends to each rank that rank's shard of the sum
+(`net.exchange`). A rank adds up what it gets along the tree of micro-batches (`gradient.merge`), and updates its shard
+of the weight, with its shard of the optimizer's state. Before the next step's forward reads a weight, all ranks get all
+shards (`net.gather`). This is the traffic of a ring all-reduce, with a fixed order of sums, and each rank has its
+part of the state alone (Rajbhandari et al., "ZeRO", SC 2020, stage 1).
+
+Gradients go in buckets, as soon as backward has them. A bucket is merged once the next one is on its way, so that
+compute does not wait for a message that has just been sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from minidnn.program import Op, Pass, Role, Tensor
+from minidnn.ranks import shards
+
+BUCKET = 4 * 2**20  # bytes of gradients that travel together, unless TrainSpec says otherwise
+
+
+@dataclass(frozen=True)
+class NetAttrs:
+    """A communication of so many ranks."""
+
+    ranks: int
+
+
+@dataclass(frozen=True)
+class MergeAttrs:
+    """The op adds up a shard of all ranks' gradients, in the order of a binary counter (updates.SumAttrs).
+
+    own: the elements of the shard that are this rank's; those behind them become zeros. Plans do not depend on it."""
+
+    ranks: int
+    own: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Sent:
+    """A gradient on its way: the sum over this rank's micro-batches, the ranks' rows, and the shard to be made."""
+
+    gradient: Tensor
+    rows: Tensor
+    shard: Tensor
+    then: Callable[[Tensor], object]  # called with the shard, once it is merged
+
+
+def shard_of(t: Tensor, ranks: int, dtype: str | None = None, role: Role | None = None) -> Tensor:
+    """The tensor of a rank's shard of t."""
+    return Tensor(f"{t.name}.shard", (shards.length(t.size, ranks),), dtype or t.dtype, role or t.role)
+
+
+class Exchanges:
+    """Sends gradients in buckets, and merges what comes back."""
+
+    def __init__(self, ranks: int, rank: int, bucket: int, emit: Callable[[Op], object]) -> None:
+        self.ranks, self.rank, self.bucket, self.emit = ranks, rank, bucket, emit
+        self.waiting: list[Sent] = []  # not yet sent
+        self.sent: list[Sent] = []  # not yet merged
+        self.count = 0
+
+    def add(self, gradient: Tensor, then: Callable[[Tensor], object]) -> None:
+        """Take a gradient that is complete on this rank."""
+        length = shards.length(gradient.size, self.ranks)
+        rows = Tensor(f"{gradient.name}.rows", (self.ranks * length,), gradient.dtype, Role.PARAM_GRADIENT)
+        shard = shard_of(gradient, self.ranks, "float32")
+        self.waiting.append(Sent(gradient, rows, shard, then))
+        if sum(one.gradient.nbytes for one in self.waiting) >= self.bucket:
+            self._send()
+
+    def finish(self) -> None:
+        """Send and merge all that is left."""
+        if self.waiting:
+            self._send()
+        self._merge()
+
+    def _send(self) -> None:
+        bucket, self.waiting = self.waiting, []
+        reads, writes = [one.gradient for one in bucket], [one.rows for one in bucket]
+        self.emit(net(f"net.exchange{self.count or ''}", "net.exchange", reads, writes, self.ranks))
+        self.count += 1
+        self._merge()
+        self.sent = bucket
+
+    def _merge(self) -> None:
+        sent, self.sent = self.sent, []
+        for one in sent:
+            first, last = shards.bounds(one.gradient.size, self.ranks, self.rank)
+            attrs = MergeAttrs(self.ranks, last - first)
+            reads = one.rows, one.gradient  # the gradient is not read, but has to stay until the exchange has ended
+            name = f"{one.gradient.name}.merge"
+            flops = self.ranks * one.shard.size
+            self.emit(Op(name, "gradient.merge", "net", Pass.UPDATE, reads, (one.shard,), attrs, (), flops))
+            one.then(one.shard)
+
+
+def gathers(weights: Iterable[tuple[Tensor, Tensor]], ranks: int, bucket: int) -> list[Op]:
+    """The ops that make weights whole, in this order, of (shard, weight)."""
+    found: list[Op] = []
+    some: list[tuple[Tensor, Tensor]] = []
+
+    def end() -> None:
+        shares, wholes = zip(*some, strict=True)
+        found.append(net(f"net.gather{len(found) or ''}", "net.gather", shares, wholes, ranks))
+        some.clear()
+
+    for pair in weights:
+        some.append(pair)
+        if sum(w.nbytes for _, w in some) >= bucket:
+            end()
+    if some:
+        end()
+    return found
+
+
+def net(name: str, kind: str, reads: Sequence[Tensor], writes: Sequence[Tensor], ranks: int) -> Op:
+    """A communication."""
+    return Op(name, kind, "net", Pass.UPDATE, tuple(reads), tuple(writes), NetAttrs(ranks))

@@ -1,0 +1,67 @@
+"""The contract of an engine, which moves bytes between ranks, and what its two operations send to whom.
+
+An engine has three methods of its own. `transfer` prepares a call once, which a step makes again and again. All ranks
+make equal calls in the same order.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from minidnn.errors import Failed
+from minidnn.program import Op
+
+Pieces = Sequence[Sequence[Any]]  # for each rank, slices of bytes
+
+
+class RankLost(Failed, RuntimeError):
+    """Another rank has not answered in time, or has ended. The message names it."""
+
+
+class Engine(ABC):
+    """`ranks` processes, of which this is number `rank`."""
+
+    rank: int
+    ranks: int
+
+    @abstractmethod
+    def transfer(self, sends: Pieces, receives: Pieces) -> Callable[[], None]:
+        """A call that sends `sends[k]` to each rank k, and receives `receives[k]` from it.
+
+        What rank a has for b has as many slices, of the same bytes, as b expects from a. The call returns when both
+        directions are done, and raises RankLost."""
+
+    @abstractmethod
+    def share(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank, between steps. Raises RankLost."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    def prepare(self, op: Op, reads: Sequence[np.ndarray], writes: Sequence[np.ndarray]) -> Callable[[], None]:
+        """The call that does a communication of a program. The arrays are the bytes of its tensors."""
+        sends: list[list[np.ndarray]] = [[] for _ in range(self.ranks)]
+        receives: list[list[np.ndarray]] = [[] for _ in range(self.ranks)]
+        exchange = op.kind == "net.exchange"  # else "net.gather"
+        for read, write, x, y in zip(op.reads, op.writes, reads, writes, strict=True):
+            each = write.nbytes // self.ranks if exchange else read.nbytes  # of a shard
+            whole = read.nbytes if exchange else write.nbytes
+            own = _part(whole, each, self.rank)
+            for k in range(self.ranks):
+                part = _part(whole, each, k)
+                if exchange:  # each rank gets its shard of every rank's x, in rows of y
+                    sends[k].append(x[part])
+                    receives[k].append(y[k * each : k * each + own.stop - own.start])
+                else:  # each rank's shard x becomes its part of every rank's y
+                    sends[k].append(x[: own.stop - own.start])
+                    receives[k].append(y[part])
+        return self.transfer(sends, receives)
+
+
+def _part(whole: int, each: int, rank: int) -> slice:
+    """The bytes of this rank's shard, of so many in all."""
+    return slice(min(rank * each, whole), min((rank + 1) * each, whole))

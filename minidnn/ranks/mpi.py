@@ -1,0 +1,71 @@
+"""The engine of MPI: messages between the slices themselves, without packing, as persistent requests."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from minidnn.errors import BadInput
+from minidnn.ranks.engine import Engine, Pieces, RankLost
+
+SPINS = 200  # tests of a request before the thread begins to sleep between them
+NAP = 2e-5  # seconds
+
+
+class NoMpi(BadInput, ImportError):
+    """mpi4py is missing or does not work here; the message says what to install."""
+
+
+class Mpi(Engine):
+    """The ranks of MPI's world."""
+
+    def __init__(self, limit: float = 300.0) -> None:
+        """`limit`: the seconds that a transfer may take. Raises NoMpi."""
+        try:
+            from mpi4py import MPI
+        except (ImportError, RuntimeError) as error:
+            raise NoMpi(f"several ranks need mpi4py and an MPI: pip install 'minidnn[mpi]' ({error})") from error
+        self._mpi, self._world, self._limit = MPI, MPI.COMM_WORLD.Dup(), limit
+        self.rank, self.ranks = self._world.Get_rank(), self._world.Get_size()
+
+    def transfer(self, sends: Pieces, receives: Pieces) -> Callable[[], None]:
+        world, requests, own = self._world, [], []
+        for k in range(self.ranks):
+            if k == self.rank:
+                own = [(to, source) for to, source in zip(receives[k], sends[k], strict=True) if to.size]
+                continue
+            for tag, (to, source) in enumerate(zip(receives[k], sends[k], strict=True)):
+                if to.size:
+                    requests.append((k, world.Recv_init([to, self._mpi.BYTE], k, tag)))
+                if source.size:
+                    requests.append((k, world.Send_init([source, self._mpi.BYTE], k, tag)))
+        pending = [request for _, request in requests]
+
+        def call() -> None:
+            self._mpi.Prequest.Startall(pending)
+            for to, source in own:
+                np.copyto(to, source)
+            self._wait(requests, pending)
+
+        return call
+
+    def _wait(self, requests: list[tuple[int, Any]], pending: list[Any]) -> None:
+        """Wait for all requests; naps leave the processor to those who compute."""
+        done, deadline, tests = self._mpi.Request.Testall, time.monotonic() + self._limit, 0
+        while not done(pending):
+            tests += 1
+            if tests > SPINS:
+                time.sleep(NAP)
+                if time.monotonic() > deadline:
+                    late = sorted({k for k, request in requests if not request.Get_status()})
+                    names = ", ".join(map(str, late))
+                    raise RankLost(f"rank {self.rank}: nothing from rank {names} within {self._limit:g} s")
+
+    def share(self, value: Any) -> list[Any]:
+        return self._world.allgather(value)
+
+    def close(self) -> None:
+        self._world.Free()

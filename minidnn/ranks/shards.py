@@ -1,0 +1,22 @@
+"""How the elements of a tensor are divided among ranks.
+
+A rank has a contiguous shard, in the order in which the elements lie. Shards begin at multiples of BLOCK elements, so
+that sums over blocks are the same for any number of ranks. All ranks reserve equally many elements; those beyond a
+rank's own are zeros.
+"""
+
+from __future__ import annotations
+
+BLOCK = 4096  # elements
+
+
+def length(size: int, ranks: int) -> int:
+    """The elements that each rank reserves for its shard of a tensor of this size."""
+    blocks = -(-size // BLOCK)
+    return min(size, -(-blocks // ranks) * BLOCK)
+
+
+def bounds(size: int, ranks: int, rank: int) -> tuple[int, int]:
+    """The half-open range of the elements of this rank."""
+    each = length(size, ranks)
+    return min(rank * each, size), min((rank + 1) * each, size)
