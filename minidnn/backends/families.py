@@ -138,7 +138,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "lamb.ratio",
     ),
     # gradients of weights over micro-batches and ranks
-    "sum": ("gradient.accumulate", "gradient.total", "gradient.merge"),
+    "sums": ("gradient.accumulate", "gradient.total", "gradient.merge"),
     # gradients of weights: clipped, and applied by the optimizer
     "update": (
         "gradient.clip",

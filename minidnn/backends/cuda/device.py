@@ -35,8 +35,8 @@ from minidnn.backends.cuda import (
     row_norm,
     rules,
     samples,
-    sum,
     summary,
+    sums,
     update,
 )
 from minidnn.backends.cuda.api import Api, Call
@@ -59,7 +59,7 @@ KINDS = {
     **activation.KINDS,
     **normalization.KINDS,
     **row_norm.KINDS,
-    **sum.KINDS,
+    **sums.KINDS,
     **summary.KINDS,
     **broadcast.KINDS,
     **resize.KINDS,

@@ -28,8 +28,8 @@ from minidnn.backends.reference import (
     row_norm,
     rules,
     samples,
-    sum,
     summary,
+    sums,
     update,
 )
 
@@ -57,6 +57,6 @@ KERNELS: dict[str, Kernel] = {
     **loss.KINDS,
     **distance.KINDS,
     **rules.KINDS,
-    **sum.KINDS,
+    **sums.KINDS,
     **update.KINDS,
 }

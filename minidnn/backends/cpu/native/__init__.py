@@ -29,8 +29,8 @@ from minidnn.backends.cpu.native import (
     resize,
     row_norm,
     rules,
-    sum,
     summary,
+    sums,
     update,
 )
 from minidnn.backends.cpu.native.binding import NAME, Native, Recipes
@@ -55,7 +55,7 @@ FIRST = {
     **loss.FIRST,
     **distance.FIRST,
     **rules.FIRST,
-    **sum.FIRST,
+    **sums.FIRST,
     **update.FIRST,
 }
 MORE = {**convolution.MORE, **inner_product.MORE}

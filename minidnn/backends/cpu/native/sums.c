@@ -38,7 +38,7 @@ typedef struct {
 MIRRORED(merge, Merge)
 
 /* The sum of the first `own` elements of the ranks' rows, along the same tree, then zeros. */
-void sum_merge(const Merge *g, const float *rows, float *shard) {
+void sums_merge(const Merge *g, const float *rows, float *shard) {
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (g->ranks * g->own > ALONE)
     for (int64_t from = 0; from < g->own; from += MERGED) {
         const int64_t n = at_most(MERGED, g->own - from);
@@ -61,13 +61,13 @@ static int64_t ones(int64_t k) { return __builtin_popcountll((uint64_t)k); }
 
 /* After k micro-batches a partial sum waits for each 1 among k's digits. The next micro-batch is added to those of the
  * run of ones at the end, and takes the place of the first of these. */
-void sum_accumulate(const Geometry *g, float *sums, const float *dw, const int64_t *iteration) {
+void sums_accumulate(const Geometry *g, float *sums, const float *dw, const int64_t *iteration) {
     const int64_t k = *iteration % g->every, merged = ones(k & ~(k + 1)), waiting = ones(k);
     add(g, dw, sums + waiting * g->size, merged, sums + (waiting - merged) * g->size);
 }
 
 /* The last micro-batch is added to all partial sums. */
-void sum_total(const Geometry *g, const float *sums, const float *dw, float *total) {
+void sums_total(const Geometry *g, const float *sums, const float *dw, float *total) {
     const int64_t waiting = ones(g->every - 1);
     add(g, dw, sums + waiting * g->size, waiting, total);
 }

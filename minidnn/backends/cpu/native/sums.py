@@ -1,4 +1,4 @@
-"""Sums of gradients over micro-batches (sum.c)."""
+"""Sums of gradients over micro-batches (sums.c)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Merge(Mirrored):
 
 def accumulate(native: Native, op: Op) -> list[Recipe]:
     """One recipe for sums dw iteration -> sums."""
-    g, run = Geometry(op.reads[1].size, native.threads, op.attrs.every), native.function("sum_accumulate")
+    g, run = Geometry(op.reads[1].size, native.threads, op.attrs.every), native.function("sums_accumulate")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         sums, dw, iteration = (address(t) for t in reads)
@@ -38,7 +38,7 @@ def accumulate(native: Native, op: Op) -> list[Recipe]:
 
 def total(native: Native, op: Op) -> list[Recipe]:
     """One recipe for sums dw -> their sum."""
-    g, run = Geometry(op.reads[1].size, native.threads, op.attrs.every), native.function("sum_total")
+    g, run = Geometry(op.reads[1].size, native.threads, op.attrs.every), native.function("sums_total")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         sums, dw = (address(t) for t in reads)
@@ -49,7 +49,7 @@ def total(native: Native, op: Op) -> list[Recipe]:
 
 def merge(native: Native, op: Op) -> list[Recipe]:
     """One recipe for rows (dw) -> shard."""
-    g, run = Merge(op.writes[0].size, native.threads, op.attrs.ranks, op.attrs.own), native.function("sum_merge")
+    g, run = Merge(op.writes[0].size, native.threads, op.attrs.ranks, op.attrs.own), native.function("sums_merge")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         return [bound(run, g, address(reads[0]), address(writes[0]))]
