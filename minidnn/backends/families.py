@@ -61,6 +61,7 @@ FAMILIES: dict[str, tuple[str, ...]] = {
         "batch_norm.backward_scale",
         "batch_norm.backward_scale_relu",
         "batch_norm.statistics",
+        "batch_norm.keep",
         "batch_norm.statistics_each",
         "batch_norm.inference",
         "batch_norm.inference_scale",

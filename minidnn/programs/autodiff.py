@@ -91,7 +91,8 @@ class _Differentiation:
         losses: dict[Tensor, float] = {}
         for low in self.lowered:
             self.ops += low.casts
-            self.ops += low.node.layer.forward(low.site)
+            forward = low.node.layer.forward(low.site)
+            self.ops += forward if self.updates is None else self.updates.forward(forward)
             losses.update((self._loss(low, t), self.weights[t]) for t in low.site.y if t in self.weights)
             for t in low.site.y:
                 if t in self.sites.forks:

@@ -13,7 +13,7 @@ compute does not wait for a message that has just been sent.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from minidnn.program import Op, Pass, Role, Tensor
 from minidnn.ranks import shards
@@ -36,6 +36,54 @@ class MergeAttrs:
 
     ranks: int
     own: int = field(compare=False, repr=False)
+
+
+@dataclass(frozen=True)
+class KeepAttrs:
+    """The op sets one of `every` rows: that of this micro-batch."""
+
+    every: int
+
+
+class Statistics:
+    """The updates of running statistics, which take all ranks' micro-batches in their order.
+
+    Each micro-batch keeps its statistics. Once the last one has them, the ranks gather all rows."""
+
+    def __init__(self, ranks: int, iter_size: int, iteration: Tensor) -> None:
+        self.ranks, self.every, self.iteration = ranks, iter_size, iteration
+        self.carried: list[Tensor] = []
+        self.updates: list[Op] = []
+
+    def kept(self, op: Op) -> list[Op]:
+        """The ops that take the place of this update, which comes later."""
+        mean, variance = op.reads[:2]
+        self.updates.append(op)
+        if self.every == 1:
+            return []
+        rows = [Tensor(f"{t.name}.kept", (self.every * t.size,), role=Role.STATE) for t in (mean, variance)]
+        self.carried += rows
+        reads, attrs = (*rows, mean, variance, self.iteration), KeepAttrs(self.every)
+        return [Op(f"{op.layer}.keep", "batch_norm.keep", op.layer, op.during, reads, tuple(rows), attrs)]
+
+    def gathered(self) -> list[Op]:
+        """The op that gathers all rows; none without updates."""
+        reads = [t for op in self.updates for t in self._own(op)]
+        writes = [t for op in self.updates for t in self._all(op)]
+        return [net("net.statistics", "net.gather", reads, writes, self.ranks)] if reads else []
+
+    def updated(self) -> list[Op]:
+        """The updates by all rows."""
+        return [replace(op, reads=(*self._all(op), *op.reads[2:])) for op in self.updates]
+
+    def _own(self, op: Op) -> list[Tensor]:
+        if self.every == 1:
+            return list(op.reads[:2])
+        return [Tensor(f"{t.name}.kept", (self.every * t.size,), role=Role.STATE) for t in op.reads[:2]]
+
+    def _all(self, op: Op) -> list[Tensor]:
+        shape = self.ranks * self.every
+        return [Tensor(f"{t.name}.all", (shape * t.size,), role=Role.EXTRA) for t in op.reads[:2]]
 
 
 @dataclass(frozen=True, eq=False)

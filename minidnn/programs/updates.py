@@ -11,19 +11,20 @@ doubled.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from minidnn.layers.base import Parameter
 from minidnn.optimizers import SGD, Optimizer
 from minidnn.optimizers.base import Site
 from minidnn.program import Op, Pass, Role, Tensor
-from minidnn.programs.ranks import BUCKET, Exchanges, gathers, net, shard_of
+from minidnn.programs.ranks import BUCKET, Exchanges, Statistics, gathers, net, shard_of
 
 RATE = Tensor("rate", (1,), role=Role.CONTROL)
 ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
 OBJECTIVE = Tensor("objective", (1,))
 OBJECTIVES = "objectives"  # of all ranks
+STATISTICS = "batch_norm.statistics"
 TOGETHER = Tensor("objective.together", (1,), role=Role.EXTRA)  # their sum
 SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the loss's scale; the number of good steps since it changed
 
@@ -136,6 +137,7 @@ class Updates:
         self._told = False
         self.shards: dict[Tensor, Tensor] = {}  # of several ranks: {weight: its shard}
         self.exchanges = Exchanges(train.ranks, train.rank, train.bucket, emit) if train.ranks > 1 else None
+        self.statistics = Statistics(train.ranks, train.iter_size, ITERATION) if train.ranks > 1 else None
 
     def complete(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> None:
         """Take a parameter's complete gradient; update at once, unless clipping or the scale needs all gradients."""
@@ -160,11 +162,22 @@ class Updates:
         if not train.accumulate and not train.clips and not self.scaled:
             self._update(learned, None)
 
+    def forward(self, ops: Iterable[Op]) -> list[Op]:
+        """These ops of a layer's forward pass. Among several ranks, updates of running statistics come later."""
+        if self.statistics is None:
+            return list(ops)
+        return [x for op in ops for x in (self.statistics.kept(op) if op.kind == STATISTICS else [op])]
+
     def objective(self) -> None:
         """The objective is there: tell the other ranks."""
         if self.train.ranks > 1:
             found = Tensor(OBJECTIVES, (self.train.ranks,))
             self.emit(net("net.objectives", "net.gather", [OBJECTIVE], [found], self.train.ranks))
+        if self.statistics is not None:
+            self.carried += self.statistics.carried
+            if not self.train.accumulate:
+                for op in self.statistics.gathered():
+                    self.emit(op)
 
     def together(self) -> list[Op]:
         """The ops that the program of several ranks begins with: they make the weights whole."""
@@ -195,6 +208,9 @@ class Updates:
         train = self.train
         if self.exchanges is not None:
             self.exchanges.finish()
+        if self.statistics is not None and not train.accumulate:
+            for op in self.statistics.updated():
+                self.emit(op)
         if train.accumulate or not (train.clips or self.scaled) or not self.learned:
             return
         clip = Tensor("clip", (1,), role=Role.EXTRA)

@@ -105,20 +105,32 @@ def batch_norm_statistics(op: Op) -> list[Recipe]:
     """One recipe for mean variance mean_sum variance_sum factor -> the last three, updated in place, of one BatchNorm
     or of several.
 
-    Each becomes fraction * itself + new, where new is the mean, the unbiased variance, or 1."""
+    Each becomes fraction * itself + new, where new is the mean, the unbiased variance, or 1. Mean and variance may have
+    rows, one for each batch."""
     read, write = places(op)
     launches = []
-    for part in batches(op.members, NORMS):
+    alike: dict[int, list[Op]] = {}  # by the number of rows
+    for one in op.members:
+        alike.setdefault(one.reads[0].size // one.writes[0].size, []).append(one)
+    for rows, part in ((rows, part) for rows, ones in alike.items() for part in batches(ones, NORMS)):
         counts = [one.attrs.count for one in part]
         columns = (
             *(tuple(read[one.reads[i]] for one in part) for i in range(2)),
             *(tuple(write[one.writes[i]] for one in part) for i in range(3)),
-            tuple(np.int32(one.reads[0].size) for one in part),
+            tuple(np.int32(one.writes[0].size) for one in part),
             tuple(np.float32(one.attrs.fraction) for one in part),
             tuple(np.float32(n / (n - 1) if n > 1 else 1.0) for n in counts),
         )
-        launches.append(_launch("statistics", Table(NORMS, columns), np.int32(len(part)), grid=len(part)))
+        counts_of = np.int32(len(part)), np.int32(rows)
+        launches.append(_launch("statistics", Table(NORMS, columns), *counts_of, grid=len(part)))
     return [plain(*launches)]
+
+
+def batch_norm_keep(op: Op) -> list[Recipe]:
+    """One recipe for means variances mean variance iteration -> the first two, of which a row is set."""
+    c = op.reads[2].size
+    tensors = Write(0), Write(1), Read(2), Read(3), Read(4)
+    return [plain(_launch("keep", *tensors, np.int32(op.attrs.every), np.int32(c), grid=over(c)))]
 
 
 def batch_norm_inference(op: Op) -> list[Recipe]:
@@ -168,6 +180,7 @@ KINDS = {
     **{f"batch_norm.backward{behind}": batch_norm_backward for behind in BEHIND},
     **{f"batch_norm.inference{behind}": batch_norm_inference for behind in BEHIND},
     "batch_norm.statistics": batch_norm_statistics,
+    "batch_norm.keep": batch_norm_keep,
     "batch_norm.statistics_each": batch_norm_statistics,
     "batch_norm.inference_backward": batch_norm_inference_backward,
     "scale.forward": scale_forward,

@@ -33,13 +33,23 @@ def batch_norm_forward(a, reads, writes):
 
 def batch_norm_statistics(a, reads, writes):
     """mean variance mean_sum variance_sum factor -> the last three. Each becomes fraction * itself + new, where new is
-    the mean, the variance * m / (m - 1) (unbiased, m = a.count), or 1."""
-    mean, variance, *_ = reads
+    the mean, the variance * m / (m - 1) (unbiased, m = a.count), or 1. Mean and variance may have rows, one for each
+    batch, which come in their order."""
     mean_sum, variance_sum, factor = writes
-    factor[...] = a.fraction * factor + 1
-    mean_sum[...] = a.fraction * mean_sum + mean
+    means, variances = (t.reshape(-1, mean_sum.size) for t in reads[:2])
     unbiased = a.count / (a.count - 1) if a.count > 1 else 1.0
-    variance_sum[...] = a.fraction * variance_sum + unbiased * variance
+    for mean, variance in zip(means, variances, strict=True):
+        factor[...] = a.fraction * factor + 1
+        mean_sum[...] = a.fraction * mean_sum + mean
+        variance_sum[...] = a.fraction * variance_sum + unbiased * variance
+
+
+def batch_norm_keep(a, reads, writes):
+    """means variances mean variance iteration -> the first two, of which the row of this micro-batch is set."""
+    *_, mean, variance, iteration = reads
+    row = int(iteration[0]) % a.every
+    for rows, new in zip(writes, (mean, variance), strict=True):
+        rows.reshape(a.every, -1)[row] = new
 
 
 def batch_norm_backward(a, reads, writes):
@@ -147,6 +157,7 @@ KINDS = {
     "batch_norm.backward_scale": batch_norm_backward_scale,
     "batch_norm.backward_scale_relu": batch_norm_backward_scale_relu,
     "batch_norm.statistics": batch_norm_statistics,
+    "batch_norm.keep": batch_norm_keep,
     "batch_norm.statistics_each": each(batch_norm_statistics),
     "batch_norm.inference": batch_norm_inference,
     "batch_norm.inference_scale": batch_norm_inference_scale,

@@ -13,28 +13,50 @@ from minidnn.backends.layout import channels_last, four, strides
 from minidnn.program import Op, Tensor
 
 
+def batch_norm_keep(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
+    """One recipe for means variances mean variance iteration -> the first two, of which a row is set."""
+    every = op.attrs.every
+
+    def bind(reads, writes, ws):
+        *_, mean, variance, iteration = map(flat, reads)
+        calls = []
+        for rows, new in zip(map(flat, writes), (mean, variance), strict=True):
+            calls.append(partial(_set_row, list(rows.reshape(every, -1)), iteration, new))
+        return calls
+
+    return [plain(bind)]
+
+
+def _set_row(rows, iteration, new) -> None:
+    np.copyto(rows[iteration.item(0) % len(rows)], new)
+
+
 def batch_norm_statistics(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
     """One recipe for mean variance mean_sum variance_sum factor -> the last three, updated in place.
 
-    Each becomes fraction * itself + new, where new is the mean, the unbiased variance, or 1."""
+    Each becomes fraction * itself + new, where new is the mean, the unbiased variance, or 1. Mean and variance may have
+    rows, one for each batch."""
     a = op.attrs
     unbiased = np.float32(a.count / (a.count - 1) if a.count > 1 else 1.0)
     fraction = np.float32(a.fraction)
     scratch = Scratch()
-    piece = scratch.take(op.reads[0].nbytes)
+    piece = scratch.take(op.reads[2].nbytes)
 
     def bind(reads, writes, ws):
-        mean, variance, mean_sum, variance_sum, factor = map(flat, reads)
-        t = piece.array(ws)
-        return [
-            partial(np.multiply, factor, fraction, out=factor),
-            partial(np.add, factor, np.float32(1), out=factor),
-            partial(np.multiply, mean_sum, fraction, out=mean_sum),
-            partial(np.add, mean_sum, mean, out=mean_sum),
-            partial(np.multiply, variance, unbiased, out=t),
-            partial(np.multiply, variance_sum, fraction, out=variance_sum),
-            partial(np.add, variance_sum, t, out=variance_sum),
-        ]
+        means, variances, mean_sum, variance_sum, factor = map(flat, reads)
+        t, calls = piece.array(ws), []
+        rows = (means.reshape(-1, mean_sum.size), variances.reshape(-1, mean_sum.size))
+        for mean, variance in zip(*rows, strict=True):
+            calls += [
+                partial(np.multiply, factor, fraction, out=factor),
+                partial(np.add, factor, np.float32(1), out=factor),
+                partial(np.multiply, mean_sum, fraction, out=mean_sum),
+                partial(np.add, mean_sum, mean, out=mean_sum),
+                partial(np.multiply, variance, unbiased, out=t),
+                partial(np.multiply, variance_sum, fraction, out=variance_sum),
+                partial(np.add, variance_sum, t, out=variance_sum),
+            ]
+        return calls
 
     return [scratch.recipe("numpy", bind)]
 
@@ -143,6 +165,7 @@ def scale_backward_filter(dnnl: d.Dnnl, op: Op) -> list[Recipe]:
 
 KINDS = {
     "batch_norm.statistics": batch_norm_statistics,
+    "batch_norm.keep": batch_norm_keep,
     "batch_norm.inference_backward": batch_norm_inference_backward,
     "scale.forward": scale_forward,
     "scale.backward_data": scale_backward_data,

@@ -172,16 +172,26 @@ struct Statistics {
 };
 
 // sum <- fraction * sum + the batch's statistic (the variance is made unbiased); factor <- fraction * factor + 1. A
-// block takes one BatchNorm after another.
-extern "C" __global__ void statistics(Statistics of, int count) {
+// block takes one BatchNorm after another, and each batch's row after the one before.
+extern "C" __global__ void statistics(Statistics of, int count, int rows) {
     for (int k = blockIdx.x; k < count; k += gridDim.x) {
         float fraction = of.fraction[k];
-        for (int c = threadIdx.x; c < of.channels[k]; c += blockDim.x) {
-            of.mean_sum[k][c] = fraction * of.mean_sum[k][c] + of.mean[k][c];
-            of.variance_sum[k][c] = fraction * of.variance_sum[k][c] + of.unbiased[k] * of.variance[k][c];
-        }
-        if (threadIdx.x == 0) of.factor[k][0] = fraction * of.factor[k][0] + 1;
+        int channels = of.channels[k];
+        for (int c = threadIdx.x; c < channels; c += blockDim.x)
+            for (int64 i = c; i < (int64)rows * channels; i += channels) {
+                of.mean_sum[k][c] = fraction * of.mean_sum[k][c] + of.mean[k][i];
+                of.variance_sum[k][c] = fraction * of.variance_sum[k][c] + of.unbiased[k] * of.variance[k][i];
+            }
+        if (threadIdx.x == 0)
+            for (int row = 0; row < rows; row++) of.factor[k][0] = fraction * of.factor[k][0] + 1;
     }
+}
+
+// The batch's statistics become the row of this micro-batch.
+extern "C" __global__ void keep(float* means, float* variances, const float* mean, const float* variance,
+                                const int64* iteration, int every, int channels) {
+    int64 row = *iteration % every * channels;
+    for (int64 c = first(); c < channels; c += step()) means[row + c] = mean[c], variances[row + c] = variance[c];
 }
 
 // A running statistic from its sum; 0 before the first update.
