@@ -126,8 +126,8 @@ def test_the_bytes_are_those_of_one_rank(device, ranks, each):
     roles = {t.name: t.role for t in alone.machine.homes}
     compared = set()
     for name, values in alone.values().items():
-        learned, _, state = name.partition(".momentum")
-        shard = f"{learned}.shard{'.momentum' if _ else ''}"
+        learned, momentum, _ = name.partition(".momentum")
+        shard = f"{learned}.shard{momentum}"
         if shard in parts[0]:
             assert whole(parts, shard)[: values.size].tobytes() == values.tobytes(), name
         elif roles[name] is not Role.PARAM_GRADIENT:
