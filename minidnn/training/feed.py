@@ -52,9 +52,12 @@ class Feed:
     data: Tensor | None
     label: Tensor | None
     readers: Mapping[Tensor, Sequence[Reader]] = field(default_factory=dict)  # of those that hold labels
+    names: Sequence[str] = ()  # of the classes, by label, as far as they are known
 
     @classmethod
-    def of(cls, graph: Graph, loader: Loader, data: Tensor | None, label: Tensor | None = None) -> Feed:
+    def of(
+        cls, graph: Graph, loader: Loader, data: Tensor | None, label: Tensor | None = None, names: Sequence[str] = ()
+    ) -> Feed:
         """The feed of these tensors. Raises DataError if samples or labels do not fit the net."""
         name = loader.dataset.name
         if data and not fits(loader.shape, data):
@@ -68,7 +71,7 @@ class Feed:
             if highest >= reader.classes:
                 what = f"label {highest} occurs, but layer {reader.layer} gets {reader.classes} scores per sample"
                 raise DataError(f"{reader.place}: {name}: {what}")
-        return cls(loader, data, label, found)
+        return cls(loader, data, label, found, names)
 
     @property
     def name(self) -> str:
