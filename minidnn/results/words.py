@@ -234,7 +234,7 @@ WORDS = {
     "resumed": "the snapshot that the run went on from; null of a new run",
     "kept_best": "whether it is the best snapshot, which is replaced by a better one",
     "confusion": "which classes the net takes for which; null if that was not asked",
-    "class_names": "the names of the classes, in their order",
+    "class_names": "the names of the classes, in their order; null if they have none",
     "counts": "samples by label (rows) and by the net's answer (columns)",
     "accuracy": "the part of samples that were answered right; null without samples",
     "class_accuracy": "the part of each label's samples that were answered right; null of a label without samples",

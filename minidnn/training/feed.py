@@ -145,6 +145,8 @@ class Filled:
 
     A top that holds labels gets whole numbers: the part before the point, as Caffe takes labels."""
 
+    names: Sequence[str] = ()  # of classes: nobody knows any
+
     @classmethod
     def of(cls, graph: Graph, node: Node, seed: int) -> Filled:
         """The feed of a DummyData layer."""

@@ -378,7 +378,8 @@ class Solver:
         weights = {name: self._finite(name, values) for name, values in self.session.weight_rows().items()}
         state = self.session.state_rows()
         best = self.best.said() if self.best else None
-        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts(), best)
+        names = next((feed.names for feed in self.feeds["TRAIN"] if feed.names), ())
+        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts(), best, names)
 
     def _finite(self, key: str, values: Rows) -> Rows:
         """These rows; the last update may have spoiled them, and no loss has shown that yet."""
