@@ -25,7 +25,8 @@ from minidnn.visible import say, visible
 VERBS = {
     "train": "train a network as a solver file says",
     "test": "measure a trained network on its test data",
-    "predict": "classify the images of a file",
+    "predict": "classify images, or the samples of a file",
+    "data": "show what a source of samples holds, and write it as a contact sheet, a mean or a database",
     "convert": "write a net, a solver or weights in another form: YAML, Caffe's files, Python, safetensors",
     "show": "show a network's layers: shapes, parameters, operations and bytes",
     "plan": "show what a policy does with memory, without running",
