@@ -11,7 +11,6 @@ import pickle
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from minidnn.memory.moment import ROLES
 from minidnn.memory.schedule import Alloc, Buffer, Free, aligned
 from minidnn.report.step import Step
 
@@ -101,11 +100,7 @@ class _Device:
             return [{"filename": "arena", "line": 0, "name": f"arena of {program}"}, step]
         tensors = list(dict.fromkeys(s.tensor for s in b.stays))
         named = [
-            {
-                "filename": self.layer.get(t, ""),
-                "line": 0,
-                "name": f"{t!r} {t.dtype}, {ROLES[t.role].replace('_', ' ')}",
-            }
+            {"filename": self.layer.get(t, ""), "line": 0, "name": f"{t!r} {t.dtype}, {t.role.value}"}
             for t in tensors[:SHOWN]
         ]
         if more := len(tensors) - len(named):
