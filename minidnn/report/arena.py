@@ -32,7 +32,7 @@ class Scale:
     def __init__(self, steps: Sequence[Step], budget: int | None) -> None:
         self.seconds = max((s.trace.seconds for s in steps), default=0.0) or 1.0
         most = max((s.schedule.arena for s in steps), default=0) or 1
-        self.bytes = max(most, min(budget or 0, 2 * most)) * 1.03
+        self.bytes = (budget if budget is not None and most < budget <= 2 * most else most) * 1.03
 
     def x(self, seconds: float) -> float:
         return LEFT + PLOT * seconds / self.seconds
@@ -99,7 +99,7 @@ def _kinds(steps: Sequence[Step], found: Sequence[Sequence[Life]]) -> list[tuple
 
 
 def _facts(s: Step) -> str:
-    """What the map's heading says."""
+    """The numbers in the map's heading."""
     schedule = s.schedule
     over = f", {schedule.arena / schedule.live_peak - 1:.1%} over its live peak" if schedule.live_peak else ""
     return f"arena {sizes.text(schedule.arena)}{over} · step of {duration(s.trace.seconds)}, {s.how}"

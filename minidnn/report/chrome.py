@@ -1,7 +1,7 @@
 """Steps in the Trace Event Format of Chrome, which Perfetto and chrome://tracing read.
 
-A policy is a process, and a stream a thread of it, with a slice for each instruction. What compute waits for has a
-thread of its own. Bytes are counters. Times are whole nanoseconds, so that slices of a stream do not overlap.
+A policy is a process, and a stream a thread of it, with a slice for each instruction. The stalls of compute have a
+thread of their own. Bytes are counters. Times are whole nanoseconds, so that slices of a stream do not overlap.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Event = dict[str, Any]
 
 STALLS = len(STREAMS) + 1  # the thread of stalls; the streams are threads 1 to 4
 TRACKS = {"compute": "compute", "out": "copies out", "in": "copies in", "store": "store"}
-COUNTERS = {"pinned": "pinned host bytes", "store": "ordinary host bytes"}
+COUNTERS = {"pinned": "pinned host", "store": "ordinary host"}
 WORDS = {
     Compute: "op", Offload: "copy out", Prefetch: "copy in", Stash: "into the store", Fetch: "out of the store",
 }  # fmt: skip
@@ -48,7 +48,7 @@ def _process(pid: int, step: Step) -> Iterator[Event]:
     for span in trace.waits:
         if span.stream == "compute":
             yield _slice(pid, STALLS, span, *_awaited(schedule, span))
-    yield from _counter(pid, "device bytes", trace.memory)
+    yield from _counter(pid, "device", trace.memory)
     for name, curve in host_curves(schedule, trace).items():
         yield from _counter(pid, COUNTERS[name], curve)
 
@@ -60,7 +60,7 @@ def _slice(pid: int, tid: int, span: Span, name: str, category: str, args: Event
 
 
 def _args(x: Instruction) -> Event:
-    """What is told of an instruction: bytes are those that an op reads and writes, or that a copy moves."""
+    """The facts of an instruction: bytes are those that an op reads and writes, or that a copy moves."""
     if isinstance(x, Compute):
         op = x.op
         found: Event = {
@@ -76,7 +76,7 @@ def _args(x: Instruction) -> Event:
 
 
 def _awaited(schedule: Schedule, span: Span) -> tuple[str, str, Event]:
-    """The name of a stall, its category, and what is told of it."""
+    """The name of a stall, its category, and the facts of the copy that compute waits for."""
     x = schedule.instructions[span.index]
     assert isinstance(x, Wait)
     on = schedule.instructions[x.on]
@@ -84,6 +84,7 @@ def _awaited(schedule: Schedule, span: Span) -> tuple[str, str, Event]:
 
 
 def _counter(pid: int, name: str, curve: Sequence[tuple[float, int]]) -> Iterator[Event]:
+    """A counter, which Perfetto calls by its name and the name of its value: "device bytes"."""
     for at, nbytes in curve:
         yield {"name": name, "ph": "C", "pid": pid, "ts": round(at * 1e9) / 1000, "args": {"bytes": nbytes}}
 

@@ -1,8 +1,8 @@
 """The arena's history as PyTorch's memory viewer reads it: a snapshot like that of `torch.cuda.memory._snapshot()`.
 
-The arena is one segment, each buffer an allocation at its real offset. Policies are devices, by their order. A frame
-stands where PyTorch has a line of code: first the tensor, with its layer for a file, then the instruction, whose number
-`minidnn plan --listing` prints.
+The arena is one segment, each buffer an allocation at its real offset. Policies are devices, in their order. PyTorch
+has frames of the code that allocated. Here the first frames name the tensors, with their layers as files. The last one
+has the number of the instruction in `minidnn plan --listing`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Device:
         self.layer = read | {t: op.layer for op in reversed(ops) for t in op.writes}  # of the first op that writes it
 
     def entries(self) -> Iterator[Entry]:
-        """What happened, in order: the arena is taken with all that lives across steps, then buffers come and go."""
+        """The events in order: the arena comes with all that lives across steps, then buffers come and go."""
         yield {**self._entry("segment_alloc", 0, self.schedule.arena, 0.0), "frames": self._frames(None)}
         for b in self.schedule.buffers:
             if b.home:

@@ -80,9 +80,9 @@ def test_perfetto_counts_our_slices_and_counters(perfetto, tmp_path):
         points = {name: (count, most) for name, count, most in ask(
             f"select t.name, count(), max(value) from {counters} {of} group by t.name")}  # fmt: skip
         pinned = host_curves(step.schedule, step.trace)["pinned"]
-        assert {n.split(" bytes")[0]: p for n, p in points.items()} == {
-            "device": (len(step.trace.memory), step.schedule.live_peak),
-            "pinned host": (len(pinned), max(nbytes for _, nbytes in pinned)),
+        assert points == {
+            "device bytes": (len(step.trace.memory), step.schedule.live_peak),
+            "pinned host bytes": (len(pinned), max(nbytes for _, nbytes in pinned)),
         }
     ((reads,),) = ask("select count() from args where flat_key = 'args.algorithm'")
     assert reads == sum(s.stream == "compute" for step in plans.steps() for s in step.trace.spans)

@@ -65,8 +65,8 @@ def test_slices_are_the_instructions_and_counters_the_points_of_memory(plans, tm
         assert sum(e["dur"] for e in stalls) == pytest.approx(step.trace.stall_seconds * 1e6, abs=1e-2)
         counters = Counter(e["name"] for e in threads[0]["C"])
         pinned = host_curves(step.schedule, step.trace)["pinned"]
-        assert counters == {"device bytes": len(step.trace.memory), "pinned host bytes": len(pinned)}
-        live = [e["args"]["bytes"] for e in threads[0]["C"] if e["name"] == "device bytes"]
+        assert counters == {"device": len(step.trace.memory), "pinned host": len(pinned)}
+        live = [e["args"]["bytes"] for e in threads[0]["C"] if e["name"] == "device"]
         assert live == [nbytes for _, nbytes in step.trace.memory] and max(live) == step.schedule.live_peak
         for events in (*slices.values(), stalls):  # the slices of a thread do not overlap, to the nanosecond
             times = sorted((round(e["ts"] * 1000), round((e["ts"] + e["dur"]) * 1000)) for e in events)
