@@ -14,7 +14,7 @@ from minidnn.report.table import duration
 from minidnn.results.times import AlgorithmTime, LayerTime
 from minidnn.results.times import AlgorithmTimes as AlgorithmDocument
 from minidnn.results.times import LayerTimes as LayerDocument
-from minidnn.study import subject
+from minidnn.study import gpus, subject
 from minidnn.study.algorithms import algorithms as rows_of
 from minidnn.study.algorithms import sums
 from minidnn.study.compare import planned
@@ -88,14 +88,14 @@ def of(about: Subject, iterations: int | None = None) -> LayerTimes:
     policy = about.setting.policy
     subject.check_policies([policy])
     costs = subject.costs_of(about)
-    budget = about.setting.budget
+    budget, host_budget = about.setting.budget, about.setting.host_budget
     if about.gpu is not None:
-        arrangement, refused = planned(about.programs, policy, costs, budget)
+        arrangement, refused = planned(about.programs, policy, costs, budget, host_budget)
         if refused is not None:
             raise refused
         schedule = arrangement.schedules[about.train.name]
         traces = [simulate(schedule, costs)]
-        notes, header = subject.notes(costs, about.setting.format), about.simulated(costs)
+        notes, header = gpus.notes(about, costs), about.simulated(costs)
     else:
         runner = about.runner()(policy, costs, budget)
         try:
@@ -136,11 +136,12 @@ def algorithms_of(about: Subject) -> AlgorithmTimes:
     subject.check_policies([policy])
     if about.gpu is not None:
         costs = subject.costs_of(about)
-        notes = subject.notes(costs, about.setting.format)
+        notes = gpus.notes(about, costs)
     else:
         costs, _, _ = subject.measured_costs(about)
         notes = f"Measured on {subject.described(about)}."
-    arrangement, refused = planned(about.programs, policy, costs, about.setting.budget)
+    setting = about.setting
+    arrangement, refused = planned(about.programs, policy, costs, setting.budget, setting.host_budget)
     if refused is not None:
         raise refused
     rows = rows_of(about.train, arrangement.schedules[about.train.name].plan, costs)

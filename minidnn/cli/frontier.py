@@ -12,7 +12,7 @@ POINTS = 12
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policies", "budget", "device", "format", "state", "gpu", "facts", "json")
+    subject.arguments(parser, "policies", "budget", "host_budget", "device", "format", "state", "gpu", "facts", "json")
     parser.add_argument(
         "--step", type=size, metavar="SIZE",
         help="ask three budgets only: --budget, this much less and this much more",

@@ -61,7 +61,14 @@ def default_policy() -> str:
 def gpus() -> str:
     from minidnn import costs
 
-    return ", ".join(costs.gpus())
+    return str(len(costs.gpus()))
+
+
+def host() -> str:
+    from minidnn import sizes
+    from minidnn.study.gpus import HOST
+
+    return sizes.exact(HOST)
 
 
 def facts() -> str:
@@ -88,5 +95,5 @@ def families() -> str:
 
 
 LISTS: dict[str, Callable[[], str]] = {
-    function.__name__: function for function in (policies, default_policy, gpus, facts, systems, families)
+    function.__name__: function for function in (policies, default_policy, gpus, host, facts, systems, families)
 }

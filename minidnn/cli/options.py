@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # What is in braces is a list of help.py's, written where help is printed.
 POLICIES = "{policies}; docs/policies.md explains them"
-TUNED = "accudnn"  # the policy that batches are tuned under, where neither file nor option names one
+TUNED = "best"  # the policy that batches are tuned under, where neither file nor option names one
 
 
 def size(text: str) -> int:
@@ -88,7 +88,11 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "host_budget": (
         "--host-budget",
-        dict(type=size, metavar="SIZE", help="host bytes that offloaded tensors may use"),
+        dict(
+            type=size,
+            metavar="SIZE",
+            help="host bytes that offloaded tensors may use (default: this machine's memory; with --gpu, {host})",
+        ),
     ),
     "ram": (
         "--ram",
@@ -168,7 +172,11 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gpu": (
         "--gpu",
-        dict(metavar="NAME", help="simulate this GPU instead of running: {gpus}, or a FILE.yaml"),
+        dict(
+            metavar="NAME",
+            help="simulate this GPU instead of running: rtx3060, h100 or another of {gpus} (`minidnn devices` lists "
+            "them), here (this machine's), or a FILE.yaml",
+        ),
     ),
     "state": (
         "--state",

@@ -1,14 +1,15 @@
-"""`minidnn predict MODEL --weights FILE INPUT`: the likeliest classes of each sample in an npz or npy file."""
+"""`minidnn predict MODEL --weights FILE INPUT ...`: the likeliest classes of images, or of the samples in a file."""
 
 from __future__ import annotations
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from minidnn.cli.help import examples
 from minidnn.cli.options import common, given, opened, positive
 from minidnn.cli.subject import tell_unobeyed, understood
-from minidnn.visible import say
+from minidnn.visible import say, status
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,18 +17,24 @@ if TYPE_CHECKING:
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
-        "minidnn predict models/digits_lenet.yaml images.npz --weights out/digits_iter_250.safetensors --top 1"
+        "minidnn predict net.yaml cat.jpg dogs/ --weights run_best.safetensors",
+        "minidnn predict models/digits_lenet.yaml images.npz --weights out/digits_iter_250.safetensors --top 1",
     )
     parser.add_argument("model", metavar="MODEL", help="a model file; YAML or Caffe's .prototxt")
     parser.add_argument(
         "input",
         metavar="INPUT",
-        help="raw samples: an npy file, an npz with an array x or images, Caffe's .binaryproto or .datum",
+        nargs="+",
+        help="images and folders of images; or one file of raw samples: npy, npz with an array x or images, Caffe's "
+        ".binaryproto or .datum",
     )
     parser.add_argument(
         "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
     )
     parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
+    parser.add_argument(
+        "--classes", metavar="FILE", help="the names of the classes, one a line (default: those of the test data)"
+    )
     common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram")
     common(parser.add_argument_group("device and numbers"), "batch", "format", "device")
     common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
@@ -39,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.data import DataError
     from minidnn.report import table
     from minidnn.results.runs import Prediction, Predictions
+    from minidnn.training.samples import Samples, class_names
     from minidnn.training.session import Session
     from minidnn.training.setting import Setting
 
@@ -48,24 +56,37 @@ def run(args: argparse.Namespace) -> int:
     scores, normal = scores_of(graph)
     setting = opened(args, Setting.of({**given(args), "keep": [scores]}, solver))
     tell_unobeyed((net,), solver, setting)
+    samples = Samples.of(graph, args.input)
+    names = class_names(args.classes) if args.classes else samples.names
+    if samples.told:
+        say(samples.told, file=sys.stderr)
+    rows = []
     with Session(net, setting=setting) as session:
         session.load(args.weights, complete=True)
-        with np.errstate(all="ignore"):  # the check below gives a better message than NumPy's warnings
-            found = session.forward(prepared(graph, args.input))[scores]
-    for i in np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(1)):
-        raise DataError(f"{args.input}: the net's scores of sample {i} are not finite: its values are too large")
-    chances = probabilities(found.reshape(len(found), -1), normal)
-    order = (-chances).argsort(1, kind="stable")[:, : args.top]
-    rows = [
-        Prediction(index=i, classes=best.tolist(), probabilities=[float(chances[i, c]) for c in best])
-        for i, best in enumerate(order)
-    ]
+        for first, batch in samples.batches():
+            with np.errstate(all="ignore"):  # the check below gives a better message than NumPy's warnings
+                found = session.forward(batch)[scores]
+            found = found.reshape(len(found), -1)
+            for i in np.flatnonzero(~np.isfinite(found).all(1)).tolist():
+                what = f"the net's scores of sample {first + i} are not finite: its values are too large"
+                raise DataError(f"{samples.place(first + i) or samples.dataset.name}: {what}")
+            if names and len(names) != found.shape[1]:
+                raise DataError(f"there are names of {len(names)} classes, but scores of {found.shape[1]}")
+            for i, chances in enumerate(probabilities(found, normal), first):
+                best = (-chances).argsort(kind="stable")[: args.top].tolist()
+                called = [names[c] for c in best] if names else None
+                chance = [float(chances[c]) for c in best]
+                row = Prediction(index=i, image=samples.place(i), classes=best, names=called, probabilities=chance)
+                rows.append(row)
+            status(f"{len(rows)} of {len(samples.dataset)} samples")
+        status()
     if args.json:
         table.dump(Predictions(predictions=rows))
     else:
         for row in rows:
-            likely = "  ".join(f"{c} ({p:.1%})" for c, p in zip(row.classes, row.probabilities, strict=True))
-            say(f"{row.index}: {likely}")
+            shown = row.names or [str(c) for c in row.classes]
+            likely = "  ".join(f"{c} ({p:.1%})" for c, p in zip(shown, row.probabilities, strict=True))
+            say(f"{row.image or row.index}: {likely}")
     return 0
 
 
@@ -86,25 +107,6 @@ def scores_of(graph) -> tuple[str, bool]:
     if len(last.tensor.shape) < 2:
         raise InvalidInput("the net has neither Softmax nor SoftmaxWithLoss nor Accuracy: nothing to classify with")
     return last.name, False
-
-
-def prepared(graph, path: str) -> np.ndarray:
-    """The file's samples, transformed as by the net's Data layer in phase TEST, but never mirrored."""
-    import numpy as np
-
-    from minidnn.data import raw_samples, transform
-    from minidnn.errors import InvalidInput
-
-    images = raw_samples(path)
-    for node in graph.layers:
-        if node.layer.source:
-            _, param = node.layer.source
-            change = transform(param.model_copy(update={"mirror": False}), "TEST")
-            change.shape(images.shape[1:], path)  # raises if the samples do not have the shape that the net needs
-            return change(images, np.arange(len(images)))
-        if node.layer.inputs and not node.layer.fillers:
-            return images
-    raise InvalidInput("the net has no input in phase TEST")
 
 
 def probabilities(scores: np.ndarray, normal: bool) -> np.ndarray:

@@ -14,7 +14,9 @@ STEPS = 10
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policy", "budget", "device", "format", "state", "gpu", "json", "trace", "arena")
+    subject.arguments(
+        parser, "policy", "budget", "host_budget", "device", "format", "state", "gpu", "json", "trace", "arena"
+    )
     parser.add_argument("--iterations", type=positive, metavar="N", help=f"steps (default: {STEPS})")
     parser.add_argument(
         "--algorithms",

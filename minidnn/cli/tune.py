@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser, "policy_tuned", "budget", "host_budget", "device", "format", "state", "gpu", "facts", "json"
     )
     parser.add_argument(
-        "--grid", type=positive, metavar="N", help="find batches to within N (default: a quarter of the first)"
+        "--grid", type=positive, metavar="N", help="find batches to within N (default: an eighth of them)"
     )
     parser.add_argument(
         "--gpus", type=positive, default=1, metavar="N", help="devices that train together; their speed is modelled"

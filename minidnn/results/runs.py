@@ -120,7 +120,9 @@ class Prediction(Record):
     """The likeliest classes of a sample."""
 
     index: int
+    image: str | None
     classes: list[int]
+    names: list[str] | None
     probabilities: list[float]
 
 
