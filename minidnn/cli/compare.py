@@ -13,8 +13,9 @@ from minidnn.visible import say, status
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     subject.arguments(
-        parser, "policies", "budget", "host_budget", "ring", "device", "format", "state", "gpu", "facts", "seed", "json"
-    )
+        parser, "policies", "budget", "host_budget", "ring", "device", "format", "state", "gpu", "facts", "seed",
+        "json", "trace", "arena",
+    )  # fmt: skip
     parser.add_argument(
         "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 60; more if a step is short)"
     )
@@ -29,9 +30,11 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.card import beside_arena
 
     subject.check_report(args, compare.Comparison)
+    subject.check_steps(args)
     about = subject.read(args)
     found = compare.of(about, args.policies or (), args.steps, lambda text: None if args.json else status(text))
     subject.write_report(args, found)
+    subject.write_steps(args, found)
     if args.json:
         table.dump(found.document)
     else:

@@ -198,6 +198,22 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
         "--ignore-unknown",
         dict(action="store_true", help="ignore the fields of files that minidnn does not know, and name them"),
     ),
+    "trace": (
+        "--trace",
+        dict(
+            metavar="FILE",
+            help="write the step for other programs: its instructions, stalls and bytes over time for Perfetto "
+            "(.json), or the arena's history for PyTorch's memory viewer (.pickle); docs/howto/trace.md",
+        ),
+    ),
+    "arena": (
+        "--arena",
+        dict(
+            metavar="FILE",
+            help="draw the arena as a map, each tensor at its offset over time: a page (.html) or a picture (.svg, "
+            ".png)",
+        ),
+    ),
     "json": (
         "--json",
         dict(action="store_true", help="print one JSON document on standard output and nothing else there"),

@@ -23,7 +23,7 @@ REFUSED = 2  # the exit code if no policy keeps the budget; if some policies kee
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, *PLANNED, "json")
+    subject.arguments(parser, *PLANNED, "json", "trace", "arena")
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
     parser.add_argument(
         "--save", metavar="FILE.plan", help="write the plan: text to compare, and a --policy to run anywhere"
@@ -37,6 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
 
     subject.check_report(args, plan.Plans)
+    subject.check_steps(args)
     about = subject.read(args)
     policies = subject.policies_of(args) or [about.setting.policy]
     if args.save:
@@ -44,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     found = plan.of(about, policies)
     told = None if args.policies or args.listing else found.explain(status)
     subject.write_report(args, found)
+    subject.write_steps(args, found)
     if args.json:
         table.dump(found.document)
     elif args.listing:
@@ -100,6 +102,8 @@ def _save(args: argparse.Namespace, about: Subject, policies: list[str]) -> int:
     path = Path(args.save)
     if len(policies) > 1 or args.listing:
         raise InvalidInput("--save writes one policy's plan, and no listing")
+    if flags := subject.given_steps(args):
+        raise InvalidInput(f"--save makes a plan and simulates no step: leave out {flags[0]}")
     if problem := unwritable(path, plan_file.SUFFIX):
         raise InvalidInput(f"--save {args.save}: {problem}")
     check_policies(policies)

@@ -10,6 +10,8 @@ from minidnn.visible import say
 
 if TYPE_CHECKING:
     from minidnn.api.answer import Answer
+    from minidnn.api.pictures import Pictured
+    from minidnn.api.time import LayerTimes
     from minidnn.study.subject import Subject
     from minidnn.training.setting import Setting
 
@@ -55,9 +57,34 @@ def write_report(args: argparse.Namespace, found: Answer[Any, Any]) -> None:
 
 
 def tell_report(args: argparse.Namespace) -> None:
-    """Name the file of --report, if there is one."""
-    if args.report:
-        say(f"report: {args.report}")
+    """Name the files of --report, --trace and --arena, as far as there are any."""
+    for name in ("report", *STEPS):
+        if file := getattr(args, name, None):
+            say(f"{name}: {file}")
+
+
+STEPS = ("trace", "arena")  # the options that write steps
+
+
+def given_steps(args: argparse.Namespace) -> list[str]:
+    """Those of the options --trace and --arena that are given."""
+    return [f"--{name}" for name in STEPS if getattr(args, name)]
+
+
+def check_steps(args: argparse.Namespace) -> None:
+    """Raise InvalidInput if the file of --trace or of --arena cannot be written. Ask before a long run."""
+    from minidnn.api.steps import Steps
+
+    if args.trace:
+        Steps.check(args.trace, "--trace", *Steps.traces)
+    if args.arena:
+        Steps.check(args.arena, "--arena", *Steps.maps)
+
+
+def write_steps(args: argparse.Namespace, found: Pictured[Any] | LayerTimes) -> None:
+    """Write the files of --trace and --arena, as far as there are any."""
+    for file in filter(None, (args.trace, args.arena)):
+        found.steps().save(file)
 
 
 def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:
