@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli import subject
+from minidnn.cli.help import examples
 from minidnn.visible import status
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn cards resnet50 --batch 64",
+        "minidnn cards vgg16 --format bfloat16 --report cards.csv",
+    )
     subject.arguments(parser, "format", "state", "facts", "json")
     subject.report(parser, "the rows")
 

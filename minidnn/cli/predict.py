@@ -6,8 +6,9 @@ import argparse
 from typing import TYPE_CHECKING
 
 from minidnn.cli.help import examples
-from minidnn.cli.options import common, given, opened, positive
+from minidnn.cli.options import common, given, opened
 from minidnn.cli.subject import tell_unobeyed, understood
+from minidnn.cli.values import positive
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -28,9 +29,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--weights", metavar="FILE", required=True, help="a snapshot, any safetensors file, or Caffe's .caffemodel"
     )
     parser.add_argument("--top", type=positive, default=3, metavar="N", help="classes to print (default: 3)")
-    common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram")
-    common(parser.add_argument_group("device and numbers"), "batch", "format", "device")
-    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
+    common(
+        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "device", "modules", "ignore_unknown",
+        "json",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
