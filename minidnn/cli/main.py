@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import minidnn
-from minidnn.cli import streams
+from minidnn.cli import modules, streams
 from minidnn.cli.help import Formatter
 from minidnn.cli.parser import Parser
 from minidnn.cli.refused import PLANS, pointer
@@ -75,6 +75,8 @@ def _run(argv: Sequence[str]) -> int:
         parser.print_help()
         return 0
     args = parser.parse_args(argv)
+    for module in getattr(args, "modules", None) or ():
+        modules.load(module)
     try:
         return importlib.import_module(f"minidnn.cli.{args.verb}").run(args) or 0
     except BadInput as error:
