@@ -6,12 +6,18 @@ import argparse
 
 from minidnn import sizes
 from minidnn.cli import subject
-from minidnn.cli.options import positive
+from minidnn.cli.help import examples
 from minidnn.cli.refused import pointer
+from minidnn.cli.values import positive
 from minidnn.visible import say, status
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn compare models/digits_solver.yaml --steps 20",
+        "minidnn compare vgg16 --gpu titan_x --budget 4GiB --report vgg16.html",
+        "minidnn compare resnet50 --gpu a100 --batch 256 --budget 8GiB --policies liveness,best,vdnn_all:m",
+    )
     subject.arguments(
         parser, "policies", "budget", "host_budget", "ring", "device", "format", "state", "gpu", "facts", "seed",
         "json", "trace", "arena",

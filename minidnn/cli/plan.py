@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from minidnn import sizes
 from minidnn.cli import subject
+from minidnn.cli.help import examples
 from minidnn.cli.options import PLANNED
 from minidnn.cli.refused import pointer
 from minidnn.files.replace import unwritable
@@ -23,6 +24,13 @@ REFUSED = 2  # the exit code if no policy keeps the budget; if some policies kee
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn plan resnet50 --batch 64 --budget 4GiB --gpu titan_x",
+        "minidnn plan vgg16 --policies vdnn_all,vdnn_conv:m --gpu titan_x --report vgg16.html",
+        "minidnn plan lenet --policy best --budget 6MiB --gpu k40 --save lenet.plan",
+        "minidnn plan net.yaml --import far.py --policy far --listing",
+        "minidnn plan resnet50 --gpu rtx3060 --budget 4GiB --trace step.json --arena arena.html",
+    )
     subject.arguments(parser, *PLANNED, "json", "trace", "arena")
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
     parser.add_argument(

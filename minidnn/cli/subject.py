@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from minidnn.cli.options import common, given, opened
+from minidnn.cli.options import FILES, common, given, group, opened
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
     what = "a model file, or a solver file (adds its optimizer's state); YAML or Caffe's .prototxt"
     parser.add_argument("file", metavar="FILE", help=what)
-    common(parser, "batch", "ignore_unknown", *shared)
+    common(parser, "batch", "modules", "ignore_unknown", *shared)
 
 
 def read(args: argparse.Namespace) -> Subject:
@@ -41,7 +41,8 @@ def policies_of(args: argparse.Namespace) -> list[str]:
 
 def report(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --report, of a verb whose result can be written to a file. what: what it may be"""
-    parser.add_argument("--report", metavar="FILE", help=f"write {what} (.csv), or the document of --json (.json)")
+    told = f"write {what} (.csv), or the document of --json (.json)"
+    group(parser, FILES).add_argument("--report", metavar="FILE", help=told)
 
 
 def check_report(args: argparse.Namespace, kind: type[Answer[Any, Any]]) -> None:

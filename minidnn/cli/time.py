@@ -8,12 +8,17 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli import subject
-from minidnn.cli.options import positive
+from minidnn.cli.help import examples
+from minidnn.cli.values import positive
 
 STEPS = 10
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn time lenet --iterations 20",
+        "minidnn time vgg16 --gpu titan_x --algorithms",
+    )
     subject.arguments(
         parser, "policy", "budget", "host_budget", "device", "format", "state", "gpu", "json", "trace", "arena"
     )
