@@ -121,8 +121,8 @@ def host_curves(schedule: Schedule, trace: Trace) -> dict[str, Curve]:
     """{"pinned": bytes of pinned memory in use, "store": bytes of ordinary memory}; the second only with a ring.
 
     A tensor's place is in use from its first copy to its last. If the step begins with its value there, the place is in
-    use from then on, and if its value stays there, until the step ends. A leg of the ring is in use from its first access to its last. Packed
-    bytes depend on data: in the store they count as if nothing had been won."""
+    use from then on, and if its value stays there, until the step ends. A leg of the ring is in use from its first
+    access to its last. Packed bytes depend on data: in the store they count as if nothing had been won."""
     places: dict[Tensor, list[Span]] = {}
     legs: dict[Leg, list[Span]] = {}
     stored: dict[Tensor, list[Span]] = {}
