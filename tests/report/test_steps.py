@@ -139,39 +139,11 @@ def test_the_history_is_that_of_an_allocator(plans, tmp_path):
 
 # The opcodes that the viewer's own reader of pickles knows (torch/utils/viz/MemoryViz.js).
 OPCODES = [
-    "PROTO",
-    "FRAME",
-    "STOP",
-    "MARK",
-    "MEMOIZE",
-    "BINPUT",
-    "LONG_BINPUT",
-    "BINGET",
-    "LONG_BINGET",
-    "NONE",
-    "NEWTRUE",
-    "NEWFALSE",
-    "BININT",
-    "BININT1",
-    "BININT2",
-    "LONG1",
-    "BINFLOAT",
-    "BINUNICODE",
-    "SHORT_BINUNICODE",
-    "EMPTY_LIST",
-    "EMPTY_DICT",
-    "EMPTY_TUPLE",
-    "LIST",
-    "DICT",
-    "TUPLE",
-    "TUPLE1",
-    "TUPLE2",
-    "TUPLE3",
-    "APPEND",
-    "APPENDS",
-    "SETITEM",
+    "PROTO", "FRAME", "STOP", "MARK", "MEMOIZE", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET", "NONE", "NEWTRUE",
+    "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "EMPTY_LIST",
+    "EMPTY_DICT", "EMPTY_TUPLE", "LIST", "DICT", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "SETITEM",
     "SETITEMS",
-]
+]  # fmt: skip
 
 
 def test_the_file_has_no_opcode_that_the_viewer_in_a_browser_does_not_know(plans):
