@@ -17,8 +17,9 @@ from minidnn.report.step import Step
 Entry = dict[str, Any]
 
 BASE = 1 << 40  # address of the arena's first byte: what the viewer prints behind the 1 is the offset, in hexadecimal
+UNKNOWN = "unknown"  # the category that the viewer wants to see where there are any; it colours by them
 SHOWN = 4  # tensors of one buffer that are named at most
-PROTOCOL = 4  # of pickle: what the viewer in a browser reads
+PROTOCOL = 4  # of pickle: the viewer in a browser reads 2 to 4, and of their opcodes some
 
 
 def snapshot(steps: Sequence[Step]) -> Entry:
@@ -46,7 +47,8 @@ class _Device:
 
     def entries(self) -> Iterator[Entry]:
         """The events in order: the arena comes with all that lives across steps, then buffers come and go."""
-        yield {**self._entry("segment_alloc", 0, self.schedule.arena, 0.0), "frames": self._frames(None)}
+        arena = self._entry("segment_alloc", 0, self.schedule.arena, 0.0)
+        yield {**arena, "frames": self._frames(None), "category": UNKNOWN}
         for b in self.schedule.buffers:
             if b.home:
                 yield self._of("alloc", b, 0.0)
@@ -85,7 +87,7 @@ class _Device:
 
     def _of(self, action: str, b: Buffer, at: float, index: int | None = None) -> Entry:
         entry = self._entry(action, self.schedule.offset[b], aligned(b.nbytes), at)
-        return {**entry, "frames": self._frames(b, index)}
+        return {**entry, "frames": self._frames(b, index), "category": b.stays[0].tensor.role.value}
 
     def _entry(self, action: str, offset: int, size: int, at: float) -> Entry:
         micros = round(at * 1e6)

@@ -60,7 +60,10 @@ def taken(schedule: Schedule, trace: Trace) -> dict[Buffer, tuple[float, float]]
 
 
 def lives(schedule: Schedule, trace: Trace) -> list[Life]:
-    """A Life for each stay, in order of start. No two of them have a byte at the same time.
+    """A Life for each stay, in order of start.
+
+    In a simulated step no two of them have a byte at the same time. In a measured one they may seem to, for some
+    microseconds: a thread notes that an op has ended after another one has seen it.
 
     A stay that has a buffer alone lives as long as its bytes are taken. In a slot, and where several stays share a
     buffer, a stay begins with its copy back or its first write. It ends with its last access or its copy out, and
@@ -121,8 +124,8 @@ def host_curves(schedule: Schedule, trace: Trace) -> dict[str, Curve]:
     """{"pinned": bytes of pinned memory in use, "store": bytes of ordinary memory}; the second only with a ring.
 
     A tensor's place is in use from its first copy to its last. If the step begins with its value there, the place is in
-    use from then on, and if its value stays there, until the step ends. A leg of the ring is in use from its first access to its last. Packed
-    bytes depend on data: in the store they count as if nothing had been won."""
+    use from then on, and if its value stays there, until the step ends. A leg of the ring is in use from its first
+    access to its last. Packed bytes depend on data: in the store they count as if nothing had been won."""
     places: dict[Tensor, list[Span]] = {}
     legs: dict[Leg, list[Span]] = {}
     stored: dict[Tensor, list[Span]] = {}
