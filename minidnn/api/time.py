@@ -6,8 +6,10 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from minidnn.api.answer import Answer
+from minidnn.api.steps import Steps
 from minidnn.memory.execution.simulator import simulate
 from minidnn.report import time as report
+from minidnn.report.step import Step
 from minidnn.report.table import duration
 from minidnn.results.times import AlgorithmTime, LayerTime
 from minidnn.results.times import AlgorithmTimes as AlgorithmDocument
@@ -29,6 +31,14 @@ STEPS = 10
 
 class LayerTimes(Answer[LayerDocument, LayerTime]):
     """The result of `minidnn.time`: a row per layer, in forward order."""
+
+    def __init__(self, document: LayerDocument, title: str, steps: Steps) -> None:
+        super().__init__(document, title)
+        self._steps = steps
+
+    def steps(self) -> Steps:
+        """The median step, to be written for other programs."""
+        return self._steps
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         return report.layer_cells(self.rows)
@@ -100,7 +110,10 @@ def of(about: Subject, iterations: int | None = None) -> LayerTimes:
     document = LayerDocument(
         rows=layers(schedule, traces), **header, policy=policy, step_seconds=seconds, timed_steps=len(traces)
     )
-    return LayerTimes(document, f"{about.titled()}, {policy}. {notes}")
+    trace = sorted(traces, key=lambda t: t.seconds)[len(traces) // 2]
+    step = Step(policy, schedule, trace, about.gpu is None, document.device)
+    steps = Steps([step], header, about.titled(), notes, budget)
+    return LayerTimes(document, f"{about.titled()}, {policy}. {notes}", steps)
 
 
 def algorithms(

@@ -5,11 +5,17 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli import subject
-from minidnn.cli.options import names
+from minidnn.cli.help import examples
+from minidnn.cli.values import names
 from minidnn.visible import status
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn cards resnet50 --batch 64",
+        "minidnn cards resnet50 --batch 64 --gpus 3060,4090",
+        "minidnn cards vgg16 --format bfloat16 --report cards.csv",
+    )
     subject.arguments(parser, "host_budget", "format", "state", "facts", "json")
     subject.report(parser, "the rows")
 

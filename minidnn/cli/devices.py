@@ -6,13 +6,19 @@ import argparse
 from typing import TYPE_CHECKING
 
 from minidnn import sizes
-from minidnn.cli.options import common, device
+from minidnn.cli.help import examples
+from minidnn.cli.options import common
+from minidnn.cli.values import device
 
 if TYPE_CHECKING:
     from minidnn.results.times import DeviceRow
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn devices",
+        "minidnn devices cuda:1 --json",
+    )
     only = "only this one; the exit code is 2 if it cannot be used"
     parser.add_argument("name", nargs="?", type=device, metavar="NAME", help=only)
     common(parser, "json")

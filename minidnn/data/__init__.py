@@ -5,17 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from minidnn.data.augment import Augment
-from minidnn.data.dataset import Arrays, DataError, Dataset, Encoded, Source
-from minidnn.data.files import mean_image, raw_samples
+from minidnn.data.dataset import Arrays, DataError, Dataset, Encoded, Source, samples
 from minidnn.data.loader import Loader, Order
+from minidnn.data.npz import SUFFIX, read_arrays
 from minidnn.data.sources import SOURCES, parse, source_of
 from minidnn.data.transform import Transform
 from minidnn.data.workers import PRIVATE, Staging, WorkerError
+from minidnn.schema import InvalidFile, blobs
 
 __all__ = [
     "SOURCES", "Arrays", "DataError", "Dataset", "Encoded", "Loader", "Source", "Transform", "WorkerError",
-    "mean_image", "open_loader", "parse", "raw_samples", "shapes", "source_of", "staged", "transform",
+    "open_loader", "parse", "shapes", "source_of", "staged",
 ]  # fmt: skip
 
 
@@ -73,3 +76,37 @@ def transform(param: Any, phase: str, seed: int = 0) -> Transform:
         spreads = {name: getattr(param, name) for name in ("rotation", "brightness", "contrast", "saturation")}
         augment = replace(augment, area=param.crop_area, ratio=param.crop_ratio, **spreads)
     return Transform(param.crop_size, tuple(param.mean_value), param.scale, param.mirror, train, seed, image, augment)
+
+
+def raw_samples(path: str) -> np.ndarray:
+    """The samples (n, C, H, W), (n, H, W) or (n, K) in a file: an npy file, an npz file with an array x or images,
+    Caffe's .binaryproto, or one image as Caffe's .datum. Raises DataError."""
+    try:
+        if path.endswith(".datum"):
+            image = blobs.datum(path)
+            if isinstance(image.content, bytes):
+                raise DataError(f"{path}: an encoded image, and no array of samples")
+            return samples(path, image.content[None])
+        if path.endswith(".binaryproto"):
+            return samples(path, blobs.array(path))
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from error
+    except InvalidFile as error:
+        raise DataError(str(error)) from error
+    arrays = read_arrays(path)
+    found = [arrays[name] for name in ("x", "images", "data") if name in arrays]
+    if not found:
+        raise DataError(f"{path}: holds {', '.join(arrays) or 'nothing'}; expected an array x or images")
+    return samples(path, found[0])
+
+
+def mean_image(path: str) -> np.ndarray:
+    """The mean of a dataset's images, float32 (C, H, W), of Caffe's .binaryproto or an npy file. Raises DataError."""
+    try:
+        if path.endswith(SUFFIX):
+            return read_arrays(path)["x"].astype(np.float32)
+        return blobs.mean(path)
+    except OSError as error:
+        raise DataError(f"mean_file {path}: {error.strerror or error}") from error
+    except InvalidFile as error:
+        raise DataError(f"mean_file {error}") from error

@@ -49,9 +49,9 @@ class Folder(Pictures):
         def names() -> Iterator[bytes]:
             for name in here:
                 count = len(labels)
-                for path in images_in(os.path.join(root, name)):
+                for path in images_in(root, name):
                     labels.append(known[name])
-                    yield os.fsencode(os.path.join(name, path))
+                    yield os.fsencode(path)
                 if len(labels) == count:
                     raise DataError(
                         f"{os.path.join(root, name)}: there are no images: none ends in {', '.join(SUFFIXES)}"
@@ -100,15 +100,15 @@ def _folders(path: str) -> list[str]:
         raise DataError(f"{path}: {error.strerror or error}") from error
 
 
-def images_in(path: str) -> Iterator[str]:
-    """The images in a folder and in those within it, relative to it, in the order of their names. Raises DataError if a
-    folder cannot be read."""
+def images_in(root: str, name: str = "") -> Iterator[str]:
+    """The images in `root`, or in its folder `name`: relative to `root`, in the order of their names. Raises DataError
+    if a folder cannot be read."""
 
     def fail(error: OSError) -> None:
         raise DataError(f"{error.filename}: {error.strerror or error}") from error
 
-    for folder, folders, files in os.walk(path, onerror=fail):
+    for folder, folders, files in os.walk(os.path.join(root, name), onerror=fail):
         folders[:] = sorted(f for f in folders if not f.startswith("."))
         for file in sorted(files):
             if file.lower().endswith(SUFFIXES) and not file.startswith("."):
-                yield os.path.relpath(os.path.join(folder, file), path)
+                yield os.path.relpath(os.path.join(folder, file), root)

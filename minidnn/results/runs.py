@@ -120,9 +120,9 @@ class Prediction(Record):
     """The likeliest classes of a sample."""
 
     index: int
-    image: str | None
+    path: str
     classes: list[int]
-    names: list[str] | None
+    class_names: list[str] | None = None
     probabilities: list[float]
 
 

@@ -172,7 +172,8 @@ def _planned_without_data(net: Any, tests: Sequence[Any], solver: Any) -> tuple[
     """The same, where nothing will run: sources that cannot be read need a shape alone."""
     made = [one.without_data() for one in (net, *tests)]
     for source, shape in {k: v for _, replaced in made for k, v in replaced.items()}.items():
-        say(f"minidnn: source {source} cannot be read: planned with images of {shape}, its crop_size", file=sys.stderr)
+        what = f"planned with images of {shape}, as its layer makes them"
+        say(f"minidnn: source {source} cannot be read: {what}", file=sys.stderr)
     (net, _), *others = made
     return net, [test for test, _ in others], solver
 
