@@ -22,6 +22,9 @@ class Link:
         return self.latency + whole * (ranks - 1) / ranks / self.bandwidth
 
 
+LINK = Link(4e9, 3e-5)  # assumed between processes of one machine, or machines at 40 Gb/s
+
+
 def among(costs: Costs, link: Link) -> Costs:
     """The costs with those of communications."""
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from minidnn.program import Op, Pass, Role, Tensor
 from minidnn.ranks import shards
 
+KEPT = ".kept"  # the end of the name of the rows that a rank keeps
 BUCKET = 4 * 2**20  # bytes of gradients that travel together, unless TrainSpec says otherwise
 
 
@@ -61,7 +62,7 @@ class Statistics:
         self.updates.append(op)
         if self.every == 1:
             return []
-        rows = [Tensor(f"{t.name}.kept", (self.every * t.size,), role=Role.STATE) for t in (mean, variance)]
+        rows = [Tensor(t.name + KEPT, (self.every * t.size,), role=Role.STATE) for t in (mean, variance)]
         self.carried += rows
         reads, attrs = (*rows, mean, variance, self.iteration), KeepAttrs(self.every)
         return [Op(f"{op.layer}.keep", "batch_norm.keep", op.layer, op.during, reads, tuple(rows), attrs)]
@@ -79,7 +80,7 @@ class Statistics:
     def _own(self, op: Op) -> list[Tensor]:
         if self.every == 1:
             return list(op.reads[:2])
-        return [Tensor(f"{t.name}.kept", (self.every * t.size,), role=Role.STATE) for t in op.reads[:2]]
+        return [Tensor(t.name + KEPT, (self.every * t.size,), role=Role.STATE) for t in op.reads[:2]]
 
     def _all(self, op: Op) -> list[Tensor]:
         shape = self.ranks * self.every
@@ -98,7 +99,7 @@ class Sent:
 
 def shard_of(t: Tensor, ranks: int, dtype: str | None = None, role: Role | None = None) -> Tensor:
     """The tensor of a rank's shard of t."""
-    return Tensor(f"{t.name}.shard", (shards.length(t.size, ranks),), dtype or t.dtype, role or t.role)
+    return Tensor(t.name + shards.SHARD, (shards.length(t.size, ranks),), dtype or t.dtype, role or t.role)
 
 
 class Exchanges:

@@ -8,6 +8,7 @@ rank's own are zeros.
 from __future__ import annotations
 
 BLOCK = 4096  # elements
+SHARD = ".shard"  # the end of a shard's name, which begins with that of its tensor
 
 
 def length(size: int, ranks: int) -> int:

@@ -15,6 +15,7 @@ import numpy as np
 
 from minidnn.backends import open_device
 from minidnn.costs import estimate, offered
+from minidnn.costs.net import LINK, among
 from minidnn.errors import InvalidInput, few
 from minidnn.formats import usable, widened
 from minidnn.layers import rows
@@ -27,7 +28,8 @@ from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import TRAINING, build, executable, last, named
-from minidnn.programs.updates import OBJECTIVE, SCALE, TrainSpec
+from minidnn.programs.ranks import KEPT
+from minidnn.programs.updates import OBJECTIVE, OBJECTIVES, SCALE, TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
@@ -91,6 +93,8 @@ class Session:
         self.costs = setting.costs or estimate(self.device)
         if setting.staging is not None:
             self.costs = replace(self.costs, staging=setting.staging)
+        if setting.engine is not None:
+            self.costs = among(self.costs, LINK)
         nets = named(net, phases, tests)
         self.graphs: dict[str, Graph] = {
             name: one.graph(phase, format=setting.format) for name, (one, phase) in nets.items()
@@ -105,9 +109,15 @@ class Session:
         carried = {t.name: t for p in self.programs.values() for t in (*p.late().carried, *p.hosted)}
         self.params = Parameters(self.machine, self.graphs.values(), carried)
         constant = {name for graph in self.graphs.values() for name in graph.constants}
-        others = [t for t in carried.values() if t not in self.params.tensors and t.name not in constant]
+        shards = set(self.machine.shards.values())
+        others = [
+            t for t in carried.values() if t not in self.params.tensors and t.name not in constant and t not in shards
+        ]
         # With updates, sums of gradients are zero between iterations. Without updates, a step leaves the gradients.
-        self._state = [t for t in others if train is None or t.role is not Role.PARAM_GRADIENT]
+        self._state = [
+            t for t in others if train is None or not (t.role is Role.PARAM_GRADIENT or t.name.endswith(KEPT))
+        ]
+        self._wholes = self._of_shards()
         first: dict[str, Rows] = {}
         for one, phase in reversed(nets.values()):
             first.update(one.drawn(setting.seed, phase))
@@ -131,7 +141,9 @@ class Session:
             if refused := self.ram.refusal(setting.policy, setting.ram):
                 raise refused
             try:
-                return Machine(self.device, arrangement, debug=setting.debug, delays=setting.delays)
+                return Machine(
+                    self.device, arrangement, debug=setting.debug, delays=setting.delays, engine=setting.engine
+                )
             except Unfit:
                 self.costs = offered(self.costs, self.device.algorithms)
 
@@ -174,7 +186,22 @@ class Session:
 
     def state_rows(self) -> dict[str, Rows]:
         """Like `state`, but nothing is copied before it is asked for."""
-        return {t.name: rows_of(self.machine, t) for t in self._state}
+        found = {}
+        for t in self._state:
+            whole = self._wholes.get(t)
+            found[whole.name if whole else t.name] = (
+                rows.of(self.machine.get_whole(t, whole)) if whole else rows_of(self.machine, t)
+            )
+        return found
+
+    def _of_shards(self) -> dict[Tensor, Tensor]:
+        """{a tensor of the state of which this rank has a shard: the whole}, among several ranks."""
+        found: dict[Tensor, Tensor] = {}
+        for w, shard in self.machine.shards.items():
+            for t in self._state:
+                if t.name.startswith(shard.name + "."):
+                    found[t] = replace(t, name=w.name + t.name.removeprefix(shard.name), shape=w.shape)
+        return found
 
     def load(self, weights: Mapping[str, np.ndarray | Rows] | str | Path, complete: bool = False) -> Loaded:
         """Load weights from a file, or from arrays by "<layer>/<blob>", into the layers of these names. As in Caffe, a
@@ -217,16 +244,20 @@ class Session:
         ours = by_name(weights, self.params.shapes)
         if unused := ours.keys() - self.params.names.keys():
             raise WeightsError(f"the snapshot is of another net: {_difference((), unused)}")
-        mine = {t.name: t for t in self._state}
+        mine = {self._wholes.get(t, t).name: t for t in self._state}
         state = solverstate.named(state, self.weight_rows(), mine)
         self.load(ours, complete=True)
         if mine.keys() != state.keys():
             missing, unused = mine.keys() - state.keys(), state.keys() - mine.keys()
             raise WeightsError(f"the snapshot is of another optimizer: {_difference(missing, unused)}")
         for name, tensor in mine.items():
-            if math.prod(state[name].shape) != tensor.size:  # Caffe's blobs may have axes that ours lack
-                raise WeightsError(f"{name} has shape {tensor.shape}, but in the snapshot {state[name].shape}")
-            assign(self.machine, tensor, state[name])
+            whole = self._wholes.get(tensor, tensor)
+            if math.prod(state[name].shape) != whole.size:  # Caffe's blobs may have axes that ours lack
+                raise WeightsError(f"{name} has shape {whole.shape}, but in the snapshot {state[name].shape}")
+            if whole is tensor:
+                assign(self.machine, tensor, state[name])
+            else:
+                self.machine.set_whole(tensor, whole, state[name].whole().reshape(whole.shape))
 
     def outputs(self, program: str) -> list[Blob]:
         """The blobs that are on the host after a step of that program: those without consumers, and those in `keep`."""
@@ -245,12 +276,17 @@ class Session:
 
     def tells_objective(self, program: str) -> bool:
         """Whether the program computes its objective: as TRAIN does; others with `test_loss`, if they have a loss."""
-        return any(t.name == OBJECTIVE.name for t in self.programs[program].outputs)
+        return any(t.name in (OBJECTIVE.name, OBJECTIVES) for t in self.programs[program].outputs)
 
     def objective(self, program: str) -> float:
         """The objective of the last step: the weighted sum of the losses."""
-        tensor = next(t for t in self.programs[program].outputs if t.name == "objective")
-        return float(self.machine.read(tensor, program)[0])
+        (value,) = self.objectives(program)
+        return value
+
+    def objectives(self, program: str) -> list[float]:
+        """The objective of each rank's last step; without ranks there is one."""
+        tensor = next(t for t in self.programs[program].outputs if t.name in (OBJECTIVE.name, OBJECTIVES))
+        return self.machine.read(tensor, program).tolist()
 
     def read(self, blob: str, phase: str = "TRAIN") -> np.ndarray:
         """A copy of a blob as the last step of that phase left it; 16-bit values come as float32.

@@ -18,6 +18,7 @@ from minidnn.formats import named
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
+from minidnn.ranks.engine import Engine
 from minidnn.schema.sources import WORKERS
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Given(TypedDict, total=False):
     workers:     processes that make the samples of each Data layer, instead of its data_param's; 0: a thread does
     keep:        names of blobs that stay readable after a step
     state:       where the optimizer's state lives: on the "device", or on the "host", from where it comes for updates
+    engine:      moves bytes between ranks, where several train together (ranks/engine.py)
     debug:       fill freed bytes with NaN
     delays:      delay each copy at random by at most so many seconds, to bring out missing waits
     """
@@ -68,6 +70,7 @@ class Given(TypedDict, total=False):
     workers: int | None
     keep: Sequence[str]
     state: str | None
+    engine: Engine | None
     debug: bool
     delays: float
 
@@ -92,6 +95,7 @@ class Setting:
     workers: int | None = None  # None: those of each Data layer
     keep: tuple[str, ...] = ()
     state: str = "device"
+    engine: Engine | None = None
     debug: bool = False
     delays: float = 0.0
 
@@ -127,6 +131,7 @@ class Setting:
             workers=_workers(given.get("workers")),
             keep=tuple(keep),
             state=_place(said("state") or cls.state),
+            engine=given.get("engine"),
             debug=given.get("debug", cls.debug),
             delays=given.get("delays", cls.delays),
         )

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -113,7 +113,7 @@ class Solver:
             self.parameters = p = in_iterations(p, self.epoch)
             self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch, Path(self.prefix).parent)
             self.notes += unobeyed((net, *tests), p, setting.device)
-            spec = train_spec(p, self.seed, setting.state)
+            spec = train_spec(p, self.seed, setting.state, setting.engine)
             self._parts = [part.part for part in spec.parts]  # the programs of an iteration
             self.session = Session(
                 net, spec, _phases(solver, tests), tests=tests, fed=True,
@@ -122,7 +122,7 @@ class Solver:
         except BaseException:
             self._close_feeds()
             raise
-        self.net, self.machine = net, self.session.machine
+        self.net, self.machine, self._engine = net, self.session.machine, setting.engine
         if self.session.late:
             self.notes.append("each batch is copied within its step: the budget has no room for two on the device")
         self.iteration = 0
@@ -286,7 +286,7 @@ class Solver:
             yield tested
             done.append(tested)
         if best := self._keeping.count(done):
-            yield Saved(self.iteration, snapshot.save(self.prefix, self._now(), self._model, best=True), best)
+            yield Saved(self.iteration, self._write(self.prefix, best=True), best)
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
         """Train n iterations without tests and snapshots; return the last one's event. Raises Diverged.
@@ -307,18 +307,22 @@ class Solver:
         On a device with its own streams, backward and updates may still be running on return (Machine.launch). So the
         device has the next iteration before it has finished this one."""
         p, began = self.parameters, perf_counter()
+        ranks, rank = (self._engine.ranks, self._engine.rank) if self._engine else (1, 0)
+        first, every = rank * p.iter_size, ranks * p.iter_size  # its micro-batches: the first, and those of all ranks
         rate = learning_rate(p, self.iteration)
         losses, images, traced = [], 0, None
         feeds, programs = self.feeds["TRAIN"], self.session.programs
         names = self._parts
         for part, program in enumerate(names):
             try:
-                images += feeds.write(self.machine, programs[program], self.position)
+                position = self.position + (first + part) * feeds.batch
+                images += feeds.write(self.machine, programs[program], position) * ranks
             except UNREADABLE:
                 self._undo(part)
                 raise
-            self._control(program, rate=rate, iteration=self.iteration * p.iter_size + part)
-            following = programs[names[(part + 1) % p.iter_size]], self.position + feeds.batch
+            self._control(program, rate=rate, iteration=self.iteration * every + first + part)
+            ahead = feeds.batch if program != "TRAIN" else (every - p.iter_size + 1) * feeds.batch
+            following = programs[names[(part + 1) % p.iter_size]], position + ahead
             last = p.has("max_iter") and self.iteration + 1 >= p.max_iter and program == "TRAIN"
             meanwhile = None if last else partial(feeds.begin, self.machine, *following)
             watch = Watch(self.session) if program == "TRAIN" and self._debugs() and not trace else None
@@ -326,11 +330,12 @@ class Solver:
                 traced = self.session.step(program, trace=trace, observe=watch, meanwhile=meanwhile)
             else:
                 self.session.launch(program, meanwhile)
-            losses.append(self.session.objective(program))
-            if not math.isfinite(losses[-1]):
-                raise diagnosed(self.session, feeds, program, losses[-1], self.iteration, self.position)
-            self.position += feeds.batch
-        loss = math.fsum(losses) / p.iter_size
+            found = self.session.objectives(program)
+            losses += found
+            if not all(map(math.isfinite, found)):
+                self._diverged(program, found, position)
+        self.position += every * feeds.batch
+        loss = math.fsum(losses) / every
         self._losses.append(loss)
         smoothed = math.fsum(self._losses) / len(self._losses)
         self.iteration += 1
@@ -338,11 +343,17 @@ class Solver:
         debug = watch.values() if watch else {}
         return Step(self.iteration - 1, loss, smoothed, rate, perf_counter() - began, images, outputs, traced, debug)
 
+    def _diverged(self, program: str, losses: list[float], position: int) -> NoReturn:
+        """Raise Diverged, on all ranks alike. The one whose loss it was looks for the origin."""
+        rank = next(k for k, loss in enumerate(losses) if not math.isfinite(loss))
+        if self._engine is None or self._engine.rank == rank:
+            raise diagnosed(self.session, self.feeds["TRAIN"], program, losses[rank], self.iteration, position)
+        raise Diverged(self.iteration, losses[rank], None, f"rank {rank} has it, and says where it comes from")
+
     def _undo(self, parts: int) -> None:
         """Go back to the beginning of an iteration of which only so many parts have run."""
         if parts:
             self.machine.settle()
-            self.position -= parts * self.feeds["TRAIN"].batch
             every = (p for n in self.session.graphs["TRAIN"].layers for p in n.parameters)
             self._between = all(p.learnable or p.constant for p in every)
 
@@ -370,12 +381,30 @@ class Solver:
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
-        path = snapshot.save(prefix, self._now(), self._model)
+        path = self._write(prefix)
         self._saved = self.iteration
         return Saved(self.iteration, path)
 
+    def _write(self, prefix: str | Path, best: bool = False) -> Path:
+        """Write a snapshot. Among several ranks the first one does, and all wait for it."""
+        now = self._now()
+        if self._engine is None:
+            return snapshot.save(prefix, now, self._model, best=best)
+        failed: Exception | None = None
+        path = Path()
+        if not self._engine.rank:
+            try:
+                path = snapshot.save(prefix, now, self._model, best=best)
+            except (snapshot.SaveError, Diverged) as error:
+                failed = error
+        path, failed = self._engine.share((path, failed))[0]
+        if failed is not None:
+            raise failed
+        return path
+
     def _now(self) -> snapshot.Snapshot:
         """What a snapshot of this iteration holds. To read its weights raises Diverged if one is not finite."""
+        self.machine.gather()  # before anything else that all ranks do together
         weights = {name: self._finite(name, values) for name, values in self.session.weight_rows().items()}
         state = self.session.state_rows()
         best = self.best.said() if self.best else None
@@ -448,7 +477,8 @@ class Solver:
             self.session.restore(before.weights, before.state)
         except ValueError as error:
             raise snapshot.SnapshotError(f"{self.resumed}: {error}") from error
-        taken = self.feeds["TRAIN"].batch * self.parameters.iter_size
+        ranks = self._engine.ranks if self._engine else 1
+        taken = self.feeds["TRAIN"].batch * self.parameters.iter_size * ranks
         self.iteration = before.iteration
         self.position = before.iteration * taken if before.position is None else before.position
         if before.seed is None:
@@ -469,7 +499,7 @@ class Solver:
         device = self.session.device
         chosen = self.session.arrangement.schedules["TRAIN"].plan.algorithm
         together = kinds(self.session.programs["TRAIN"])
-        unusual = {op.name: a.name for op, a in chosen.items() if a != device.usual(op)}
+        unusual = {op.name: a.name for op, a in chosen.items() if not op.on_net and a != device.usual(op)}
         return {
             "device": device.description,
             "format": self.session.setting.format,

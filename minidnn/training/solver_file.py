@@ -16,6 +16,7 @@ from minidnn.memory import policies
 from minidnn.nets.net import Net
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.programs.updates import TrainSpec
+from minidnn.ranks.engine import Engine
 from minidnn.schema import Document, NetState, SolverParameter, check_solver, plain, read, several, shown
 from minidnn.training.keywords import overruled
 from minidnn.training.rates import learning_rate
@@ -162,8 +163,9 @@ def _check_rates(document: Document, p: SolverParameter) -> None:
             return
 
 
-def train_spec(p: SolverParameter, seed: int, state: str = "device") -> TrainSpec:
-    """How a step of this solver trains. `seed` is the seed of dropout, `state` where the optimizer's state lives."""
+def train_spec(p: SolverParameter, seed: int, state: str = "device", engine: Engine | None = None) -> TrainSpec:
+    """How a step of this solver trains. `seed` is the seed of dropout, `state` where the optimizer's state lives,
+    `engine` that of several ranks."""
     return TrainSpec(
         OPTIMIZERS[p.type].of(p),
         clip_gradients=p.clip_gradients,
@@ -171,6 +173,8 @@ def train_spec(p: SolverParameter, seed: int, state: str = "device") -> TrainSpe
         seed=seed,
         loss_scale=p.minidnn.loss_scale,
         hosted=state == "host",
+        ranks=engine.ranks if engine else 1,
+        rank=engine.rank if engine else 0,
     )
 
 

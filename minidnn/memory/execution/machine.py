@@ -40,8 +40,9 @@ from minidnn.memory.schedule import (
     aligned,
     stored_bound,
 )
-from minidnn.program import Op, Tensor
+from minidnn.program import Op, Pass, Role, Tensor
 from minidnn.ranks.engine import Engine
+from minidnn.ranks.shards import SHARD
 
 
 class NotFinite(Failed, ArithmeticError):
@@ -70,6 +71,8 @@ class _Loaded:
     place: int = 0  # 0 or 1: the place on the host that the last step's inputs are in
     fresh: set[Tensor] = field(default_factory=set)  # inputs whose other place holds the next batch
     landings: dict[tuple[int, int], list[Call]] = field(default_factory=dict)  # (place on host, on device) -> copies
+    gathers: bool = False  # whether it makes the weights whole
+    learns: bool = False  # whether it changes shards of them
 
 
 class Machine:
@@ -105,6 +108,9 @@ class Machine:
         self.homes: dict[Tensor, Any] = {}  # {carried tensor: its bytes} in the arena; once closed, on the host
         self.hosted: dict[Tensor, np.ndarray] = {}  # {hosted tensor: its bytes}
         self._closed = False
+        self.shards: dict[Tensor, Tensor] = {}  # {weight: this rank's shard of it}, among several ranks
+        self._gathers: dict[str, Call] = {}  # make the weights whole
+        self._stale = False  # whether a step has changed shards since
         self.loaded: dict[str, _Loaded] = {}
         # Programs share the places of early inputs on the device. So steps take them in turn, whatever their program.
         self._turn = 0  # 0 or 1: the place on the device that the last step with early inputs read
@@ -138,6 +144,15 @@ class Machine:
         for t in schedule.program.hosted:
             if t in schedule.host_offset:
                 self.hosted[t] = self._host(loaded, t)
+        for op in schedule.program.ops:
+            if op.on_net and {*op.reads, *op.writes} <= self.homes.keys():
+                assert self.engine is not None
+                places = ([self.homes[t] for t in some] for some in (op.reads, op.writes))
+                self._gathers[op.name] = self.engine.prepare(op, *places)
+                loaded.gathers = True
+                self.shards.update(zip(op.writes, op.reads, strict=True))
+        changed = {t for op in schedule.program.ops for t in op.writes}
+        loaded.learns = any(t.role is Role.PARAM and t.name.endswith(SHARD) for t in changed)
         inputs, early = set(schedule.program.inputs), schedule.program.early
         nothing = self.arena[0:0]
         both: list[list[Bound]] = [[], []] if inputs else [[]]
@@ -248,7 +263,7 @@ class Machine:
         meanwhile: called once this step's inputs are fixed; it may start a thread that writes the next ones
         """
         self.settle()
-        loaded = self.loaded[name]
+        loaded = self._begun(name)
         if loaded.fresh and not again:
             self._swap_inputs(loaded)
         if meanwhile is not None:
@@ -276,10 +291,19 @@ class Machine:
 
         meanwhile: called once the previous step has ended, whose inputs lay where the next ones are to be written
         """
-        loaded = self.loaded[name]
+        loaded = self._begun(name)
         if loaded.fresh:
             self._swap_inputs(loaded)
         self.runtime.launch(self._with_inputs(loaded), meanwhile)
+
+    def _begun(self, name: str) -> _Loaded:
+        """The program, whose step is about to begin. One that does not make the weights whole finds them so."""
+        loaded = self.loaded[name]
+        if self.shards:
+            if not loaded.gathers:
+                self.gather()
+            self._stale = self._stale or loaded.learns
+        return loaded
 
     def settle(self) -> None:
         """Return when no step is in flight. Raises the error of a step that has failed."""
@@ -349,6 +373,8 @@ class Machine:
     def get(self, tensor: Tensor, first: int = 0, last: int | None = None) -> np.ndarray:
         """A copy of a carried or hosted tensor, in logical order, C-contiguous; or of its rows (first axis) `first` up
         to `last`, `last` excluded."""
+        if tensor in self.shards and not self._closed:
+            self.gather()
         part = tensor if last is None or not tensor.shape else _rows(tensor, first, last)
         home = self._home(part, tensor, first)
         if not self._closed:
@@ -372,6 +398,45 @@ class Machine:
             np.copyto(self._home(part, tensor, first), lying)
         else:
             self.runtime.write(self._home(part, tensor, first), lying)
+        if tensor in self.shards:
+            self._put(self.shards[tensor], self.runtime.read(self.homes[tensor]))
+
+    # ---- among several ranks
+
+    def gather(self) -> None:
+        """Make the weights whole, if steps have changed shards of them. All ranks call it, between the same steps."""
+        if self._stale:
+            self.settle()
+            for call in self._gathers.values():
+                call()
+            self._stale = False
+
+    def get_whole(self, shard: Tensor, whole: Tensor) -> np.ndarray:
+        """The tensor of which each rank has a shard, in logical order. All ranks call it, between the same steps."""
+        assert self.engine is not None
+        self.settle()
+        own = self.hosted[shard] if shard in self.hosted else self.runtime.read(self.homes[shard])
+        lying = np.empty(whole.nbytes, np.uint8)
+        op = Op("net.whole", "net.gather", "net", Pass.UPDATE, (shard,), (whole,))
+        self.engine.prepare(op, [own], [lying])()
+        return self.device.array(lying, whole).copy(order="C")
+
+    def set_whole(self, shard: Tensor, whole: Tensor, array: np.ndarray) -> None:
+        """Set this rank's shard of a tensor that has these values, in logical order."""
+        lying = np.empty(whole.nbytes, np.uint8)
+        np.copyto(self.device.array(lying, whole), array, casting="same_kind")
+        self._put(shard, lying)
+
+    def _put(self, shard: Tensor, lying: np.ndarray) -> None:
+        """Write this rank's part of these bytes to its shard, and zeros behind it."""
+        assert self.engine is not None
+        own = np.zeros(shard.nbytes, np.uint8)
+        part = lying[self.engine.rank * shard.nbytes :][: shard.nbytes]
+        own[: len(part)] = part
+        if shard in self.hosted:
+            np.copyto(self.hosted[shard], own)
+        else:
+            self.runtime.write(self.homes[shard], own)
 
     def _home(self, part: Tensor, tensor: Tensor, first: int) -> Any:
         """The bytes of the rows of a tensor that lives across steps, from `first` on: the first axis is outermost in
