@@ -29,6 +29,14 @@ def prepare() -> None:
             stream.reconfigure(errors="alike")
 
 
+def silence() -> None:
+    """Print nothing more on standard output."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    sys.stdout.flush()
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
 def _alike(error: UnicodeError) -> tuple[str | bytes, int]:
     """Similar characters of ASCII, or escapes (`\\xe9`), for characters that an encoding lacks."""
     if not isinstance(error, UnicodeEncodeError):

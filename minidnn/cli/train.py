@@ -6,6 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Any
 
+from minidnn.cli import streams
 from minidnn.cli.help import examples
 from minidnn.cli.options import Arguments, common, given, of_cuda, opened
 from minidnn.cli.values import positive
@@ -55,6 +56,7 @@ def _followed(group: Arguments) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.cli.progress import watching
+    from minidnn.ranks import launched
     from minidnn.report import table
     from minidnn.results.runs import Training
     from minidnn.training.events import Ended, Step
@@ -66,6 +68,10 @@ def run(args: argparse.Namespace) -> int:
     fields: dict[str, Any] = {name: value for name in names if (value := getattr(args, name)) is not None}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
     chosen = given(args)
+    if engine := launched.engine():
+        chosen["engine"] = engine
+        if engine.rank:
+            streams.silence()  # the first one speaks
     if of_cuda(args):
         chosen["device"] = opened(args, Setting.of(chosen)).device
     with Solver(

@@ -12,7 +12,8 @@ from minidnn.training.solver import Solver
 NET = """
 name: small
 layer:
-- {name: data, type: Data, top: [data, label], data_param: {source: "synthetic:3x12x12:classes=10:count=100", batch_size: 5},
+- {name: data, type: Data, top: [data, label],
+   data_param: {source: "synthetic:3x12x12:classes=10:count=100", batch_size: 5},
    transform_param: {crop_size: 10, mirror: true}}
 - {name: conv1, type: Convolution, bottom: data, top: conv1,
    convolution_param: {num_output: 40, kernel_size: 3, weight_filler: {type: msra}}}
@@ -91,7 +92,7 @@ def test_the_files_are_those_of_one_rank(case, device, ranks, each):
     alone = run("alone", 1, 4, device)
     together = run("together", ranks, each, device)
     assert files(case, "together") == files(case, "alone") and len(files(case, "alone")) == 2
-    losses = [[loss for kind, _, loss, _ in one if kind == "Step"] for one in (*alone, *together)]
+    losses = [[loss for kind, loss in one if kind == "Step"] for one in (*alone, *together)]
     assert losses[0] and all(one == losses[0] for one in losses)
 
 
