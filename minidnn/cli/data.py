@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from minidnn.cli.help import examples
-from minidnn.cli.options import common, positive
+from minidnn.cli.options import common
+from minidnn.cli.values import positive
 from minidnn.visible import say, status
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     written.add_argument("--resize", type=size, default=(), metavar="N|HxW", help=told)
     told = "with --write: images stay encoded; else they become arrays"
     written.add_argument("--encoded", action="store_true", help=told)
-    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
+    common(parser, "modules", "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli.help import examples
-from minidnn.cli.options import common, given, opened, positive
+from minidnn.cli.options import common, given, opened
 from minidnn.cli.subject import tell_unobeyed, understood
+from minidnn.cli.values import positive
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,9 +30,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--classes", metavar="FILE", help="the names of the classes, one on each line (default: the data's)"
     )
-    common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram")
-    common(parser.add_argument_group("device and numbers"), "batch", "format", "device")
-    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
+    common(
+        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "device", "modules", "ignore_unknown",
+        "json",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:
