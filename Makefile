@@ -27,7 +27,7 @@ help:
 	@echo "make models  write the generated networks of models/ anew"
 	@echo "make docs    build the site in $(OUT)/site, and run every command and all Python that it shows: some minutes"
 	@echo "make reference  write docs/layers.md, docs/solver.md, docs/results.md and the JSON Schemas anew"
-	@echo "make pictures   draw the pictures of docs/ anew"
+	@echo "make pictures   draw the pictures of docs/ anew (screenshots need Chromium)"
 	@echo "make wheels  what goes to PyPI, of the last commit, into dist/: the sources, a wheel, a wheel for Linux with its C compiled"
 	@echo "make clean   remove $(OUT), the virtual environments, wheels and what pip built"
 
@@ -59,6 +59,10 @@ $(VENV)/.docs: $(VENV)/.dev
 
 $(VENV)/.peer: setup.cfg pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[data,cpu,peer]'
+	@touch $@ $(VENV)/.run
+
+$(VENV)/.browser: setup.cfg pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[data,cpu,browser]'
 	@touch $@ $(VENV)/.run
 
 $(VENV)/.release: setup.cfg pyproject.toml | $(BIN)/python
@@ -170,7 +174,7 @@ recompute := baseline:p,sqrt_n:p,recompute_all:p
 recompute_cheap := baseline:p,recompute_cheap:p
 best := baseline:p,best
 
-pictures: $(VENV)/.run
+pictures: $(VENV)/.browser
 	$(BIN)/minidnn compare vgg19 --batch 256 --gpu titan_x --budget 12GiB --policies baseline:p,vdnn_all:m,vdnn_dyn \
 	  --report docs/comparison.svg > /dev/null
 	$(foreach name,$(DRAWN),$(BIN)/minidnn compare $(SMALL) --policies $($(name)) --report docs/policies/$(name).svg > /dev/null;)
@@ -179,6 +183,9 @@ pictures: $(VENV)/.run
 	  --report docs/frontier/resnet50$(if $(findstring h200,$(gpu)),_h200).svg > /dev/null;)
 	$(BIN)/minidnn frontier vgg19 --batch 64 --gpu titan_x --policies vdnn_dyn,superneurons,accudnn --points 14 \
 	  --report docs/frontier/vgg19.svg > /dev/null
+	$(BIN)/minidnn plan models/digits_lenet.yaml --gpu titan_x --budget 2.5MiB --policies vdnn_all:m,best \
+	  --arena docs/howto/arena.svg > /dev/null
+	$(BIN)/python docs/screenshots.py
 
 # The site, where a link that leads nowhere is an error, and then what its pages show. ARGS="-k tutorial". SHOWN=write
 # puts what is printed now into the pages: read the difference before you commit it.

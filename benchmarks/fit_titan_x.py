@@ -31,7 +31,7 @@ from ruamel.yaml import YAML
 
 from minidnn import L, Net, zoo
 from minidnn.costs import GPU, Costs, gpu
-from minidnn.costs.profiles import Number
+from minidnn.costs.roofline import Number
 from minidnn.layers import FACTS
 from minidnn.memory.policies.vdnn import feature_extraction
 from minidnn.program import Algorithm, Op

@@ -7,7 +7,10 @@ line prints the message and nothing else. Any other exception is a bug of minidn
 from __future__ import annotations
 
 import difflib
+import sysconfig
+import traceback
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import ClassVar
 
 from minidnn.visible import visible
@@ -48,3 +51,26 @@ def near(name: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 def few(names: Sequence[str], most: int = 5) -> str:
     """The first of these names, and how many more there are: "conv1, conv2 and 3 more"."""
     return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+
+
+def described(error: BaseException) -> str:
+    """An error of a user's own code, with its place there: FILE:LINE: NameError: name 'x' is not defined"""
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{_short(error.filename)}:{error.lineno}: {type(error).__name__}: {error.msg}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
+    theirs = [frame for frame in frames if not _installed(Path(frame.filename))] or frames
+    where = f"{_short(theirs[-1].filename)}:{theirs[-1].lineno}: " if theirs else ""
+    return f"{where}{type(error).__name__}{f': {error}' if str(error) else ''}"
+
+
+def _installed(file: Path) -> bool:
+    """Whether the file belongs to Python, to an installed package, or to minidnn."""
+    there = sysconfig.get_paths()
+    folders = [there["stdlib"], there["purelib"], there["platlib"], str(Path(__file__).parent)]
+    return any(file.is_relative_to(folder) for folder in folders)
+
+
+def _short(file: str) -> str:
+    """The file's path as seen from the working folder, if it lies there."""
+    path = Path(file)
+    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

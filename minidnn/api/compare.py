@@ -13,7 +13,7 @@ from minidnn.backends import open_device
 from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
 from minidnn.results.policies import Comparison as Document
-from minidnn.study import subject
+from minidnn.study import gpus, subject
 from minidnn.study.compare import simulated
 from minidnn.study.run import ran
 from minidnn.study.subject import Source, Subject
@@ -73,7 +73,7 @@ def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, t
     if about.gpu is not None or setting.facts.planning_only():
         results = simulated(about.programs, policies, costs, *budgets, setting.facts.name, about.train.name)
         document = Document(rows=[r.row() for r in results], **about.simulated(costs))
-        notes = subject.notes(costs, setting.format)
+        notes = gpus.notes(about, costs)
         limit = costs.memory if limit is None and about.gpu is not None else limit
     else:
         try:

@@ -14,7 +14,7 @@ from minidnn.report import frontier as report
 from minidnn.results.budgets import BoundRow, FrontierRow
 from minidnn.results.budgets import Frontier as Document
 from minidnn.study import frontier as study
-from minidnn.study import subject
+from minidnn.study import gpus, subject
 from minidnn.study.subject import Source, Subject
 
 if TYPE_CHECKING:
@@ -84,7 +84,9 @@ def of(
             raise InvalidInput("--step: needs a larger --budget, which it is taken from and added to")
         budgets = [budget - step, budget, budget + step]
     try:
-        found = study.frontier(about.programs, policies, costs, points, about.train.name, tell, budgets)
+        found = study.frontier(
+            about.programs, policies, costs, points, about.train.name, tell, budgets, about.setting.host_budget
+        )
     except NoSolver as reason:
         raise InvalidInput(f"a frontier {reason}") from None
     finally:
@@ -96,7 +98,7 @@ def of(
         reached_bytes=found.reached,
         **about.simulated(costs),
     )
-    return Frontier(document, about.titled(), subject.notes(costs, about.setting.format))
+    return Frontier(document, about.titled(), gpus.notes(about, costs))
 
 
 def _bytes(step: int | str | None) -> int | None:

@@ -8,10 +8,12 @@ from typing import Any, ClassVar, TypeVar
 import minidnn
 from minidnn import sizes
 from minidnn.api.answer import Answer
+from minidnn.api.steps import Steps
 from minidnn.report import compare as page
 from minidnn.report import policies as report
 from minidnn.report.draw import picture
 from minidnn.report.panel import Panel, panel
+from minidnn.report.step import Step
 from minidnn.results.policies import Comparison, Plans, PolicyRow
 from minidnn.study.compare import Result
 
@@ -42,6 +44,17 @@ class Pictured(Answer[D, PolicyRow]):
     def panels(self) -> list[Panel]:
         """The data of each policy's picture."""
         return [panel(r.policy, row, r.schedule, r.trace) for r, row in zip(self.results, self.rows, strict=True)]
+
+    def steps(self, policy: str | None = None) -> Steps:
+        """The step whose picture a row has, of one policy or of all, to be written for other programs.
+
+        A policy that was run has measured steps, else simulated ones. Raises KeyError for a policy without a row."""
+        device = self.document.device
+        found = [Step(r.policy, r.schedule, r.trace, bool(r.steps), device) for r in self.results]
+        if policy is not None:
+            found = [{s.policy: s for s in found}[policy]]
+        told = {name: getattr(self.document, name) for name in ("net", "batch", "format", "device", "origin")}
+        return Steps(found, told, self._heading(), self.notes, self.limit)
 
     def _heading(self) -> str:
         return self.title + (f", in {sizes.text(self.limit)}" if self.limit is not None else "")

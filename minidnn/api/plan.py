@@ -16,7 +16,7 @@ from minidnn.program import Program
 from minidnn.programs.build import named
 from minidnn.results.policies import Plans as Document
 from minidnn.results.policies import Refusal
-from minidnn.study import subject
+from minidnn.study import gpus, subject
 from minidnn.study.change import Asked, Change
 from minidnn.study.compare import Result, simulated
 from minidnn.study.remedies import remedies
@@ -37,7 +37,7 @@ class Plans(Pictured[Document]):
     """
 
     def __init__(self, about: Subject, costs: Costs, results: Sequence[Result], rams: dict[str, Ram]) -> None:
-        notes = subject.notes(costs, about.setting.format)
+        notes = gpus.notes(about, costs)
         document = Document(rows=[r.row() for r in results], **about.simulated(costs))
         super().__init__(document, about.titled(), notes, results, about.setting.budget)
         self.about, self.costs, self.rams = about, costs, rams

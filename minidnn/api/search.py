@@ -17,7 +17,7 @@ from minidnn.memory.policies import names
 from minidnn.report import search as report
 from minidnn.results.budgets import Excluded, SearchRow
 from minidnn.results.budgets import Search as Document
-from minidnn.study import subject
+from minidnn.study import gpus, subject
 from minidnn.study.search import Largest, Try, excluded, largest
 from minidnn.study.sized import KINDS, Read, Sized
 from minidnn.study.subject import Source
@@ -105,12 +105,10 @@ def of(
 
     def answer() -> Search:
         header = {**about.simulated(costs), "net": sized.model, "batch": None if max == "batch" else about.batch}
-        document = Document(
-            rows=rows, budget_bytes=budget, host_budget_bytes=setting.host_budget, excluded=beyond, **header
-        )
+        document = Document(rows=rows, budget_bytes=budget, excluded=beyond, **header)
         title = sized.model if max == "batch" else f"{sized.model}, batch {about.batch}"
         title += ", pixels a side" if max == "size" else ""
-        return Search(document, f"{title}, {sizes.text(budget)}. {subject.notes(costs, setting.format)}", max)
+        return Search(document, f"{title}, {sizes.text(budget)}. {gpus.notes(about, costs)}", max)
 
     try:
         for policy in policies:

@@ -6,13 +6,15 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from minidnn.api.answer import Answer
+from minidnn.api.steps import Steps
 from minidnn.memory.execution.simulator import simulate
 from minidnn.report import time as report
+from minidnn.report.step import Step
 from minidnn.report.table import duration
 from minidnn.results.times import AlgorithmTime, LayerTime
 from minidnn.results.times import AlgorithmTimes as AlgorithmDocument
 from minidnn.results.times import LayerTimes as LayerDocument
-from minidnn.study import subject
+from minidnn.study import gpus, subject
 from minidnn.study.algorithms import algorithms as rows_of
 from minidnn.study.algorithms import sums
 from minidnn.study.compare import planned
@@ -29,6 +31,14 @@ STEPS = 10
 
 class LayerTimes(Answer[LayerDocument, LayerTime]):
     """The result of `minidnn.time`: a row per layer, in forward order."""
+
+    def __init__(self, document: LayerDocument, title: str, steps: Steps) -> None:
+        super().__init__(document, title)
+        self._steps = steps
+
+    def steps(self) -> Steps:
+        """The median step, to be written for other programs."""
+        return self._steps
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         return report.layer_cells(self.rows)
@@ -78,14 +88,14 @@ def of(about: Subject, iterations: int | None = None) -> LayerTimes:
     policy = about.setting.policy
     subject.check_policies([policy])
     costs = subject.costs_of(about)
-    budget = about.setting.budget
+    budget, host_budget = about.setting.budget, about.setting.host_budget
     if about.gpu is not None:
-        arrangement, refused = planned(about.programs, policy, costs, budget)
+        arrangement, refused = planned(about.programs, policy, costs, budget, host_budget)
         if refused is not None:
             raise refused
         schedule = arrangement.schedules[about.train.name]
         traces = [simulate(schedule, costs)]
-        notes, header = subject.notes(costs, about.setting.format), about.simulated(costs)
+        notes, header = gpus.notes(about, costs), about.simulated(costs)
     else:
         runner = about.runner()(policy, costs, budget)
         try:
@@ -100,7 +110,10 @@ def of(about: Subject, iterations: int | None = None) -> LayerTimes:
     document = LayerDocument(
         rows=layers(schedule, traces), **header, policy=policy, step_seconds=seconds, timed_steps=len(traces)
     )
-    return LayerTimes(document, f"{about.titled()}, {policy}. {notes}")
+    trace = sorted(traces, key=lambda t: t.seconds)[len(traces) // 2]
+    step = Step(policy, schedule, trace, about.gpu is None, document.device)
+    steps = Steps([step], header, about.titled(), notes, budget)
+    return LayerTimes(document, f"{about.titled()}, {policy}. {notes}", steps)
 
 
 def algorithms(
@@ -123,11 +136,12 @@ def algorithms_of(about: Subject) -> AlgorithmTimes:
     subject.check_policies([policy])
     if about.gpu is not None:
         costs = subject.costs_of(about)
-        notes = subject.notes(costs, about.setting.format)
+        notes = gpus.notes(about, costs)
     else:
         costs, _, _ = subject.measured_costs(about)
         notes = f"Measured on {subject.described(about)}."
-    arrangement, refused = planned(about.programs, policy, costs, about.setting.budget)
+    setting = about.setting
+    arrangement, refused = planned(about.programs, policy, costs, setting.budget, setting.host_budget)
     if refused is not None:
         raise refused
     rows = rows_of(about.train, arrangement.schedules[about.train.name].plan, costs)

@@ -12,24 +12,26 @@ import minidnn
 from minidnn import sizes
 from minidnn.api.answer import Answer
 from minidnn.backends import open_device
-from minidnn.costs import measurements
+from minidnn.costs import Costs, measurements
 from minidnn.data import source_of
 from minidnn.errors import InvalidInput
 from minidnn.measuring.ops import measure
+from minidnn.memory.policies import BUDGETED
 from minidnn.report import tune as report
-from minidnn.results.budgets import MeasuredRow, TuneRow
+from minidnn.results.budgets import FormatRow, MeasuredRow, TuneRow
 from minidnn.results.budgets import Tuning as Document
 from minidnn.study import subject
+from minidnn.study.gpus import notes
 from minidnn.study.scaling import REFERENCE, SAMPLES, Cluster, gradient_bytes, matched
 from minidnn.study.subject import Source, Subject
-from minidnn.study.tune import Curve, Point, planned, ran, sweep
+from minidnn.study.tune import Curve, Point, ceiling, planned, ran, sweep
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from minidnn.training.setting import Given
 
-POLICY = "accudnn"  # the policy that batches are tuned under, where neither file nor option names one
+POLICY = BUDGETED  # the policy that batches are tuned under, where neither file nor option names one
 COUNTS = ("max_iter", "stepsize", "stepvalue", "test_interval", "snapshot")  # solver fields that count iterations
 Watch = Callable[[str, Point], object]  # (policy, one batch)
 
@@ -78,7 +80,7 @@ def tune(
     """Find the batch of the highest throughput under a budget, and solver fields to match.
 
     net:      a Net, a solver's parameters, a file, or the name of a model; the search begins at its batch
-    grid:     find batches to within so many samples; None: a quarter of the first
+    grid:     find batches to within so many samples; None: an eighth of them
     gpus:     devices that train together; their speed is modelled
     link:     bytes per second between two of them, each way, such as "10GB"; None: as to the host
     samples:  those of an epoch; None: as many as the data has, ImageNet's if it is synthetic
@@ -123,6 +125,8 @@ def of(
     shared = gradient_bytes(about.train)
     best, why = found.best, ""
     match = None
+    largest = max(point.batch for point in found.points)
+    most = ceiling(about.at_batch(largest), largest, costs, about.train.name)
     if best is not None:
         match, why = _matched(about, best.batch * gpus, epoch, gpus)
     document = Document(
@@ -133,6 +137,10 @@ def of(
         best=None if best is None else best.batch,
         largest_unswapped=None if found.unmoved is None else found.unmoved.batch,
         ratio=found.ratio,
+        enough=None if found.enough is None else found.enough.batch,
+        most_samples_per_second=most,
+        behind=None if best is None else 1 - best.rate / most,
+        formats=[] if best is None else _formats(about, best.batch, policy, costs),
         grid=found.grid,
         epoch_samples=epoch,
         device_count=gpus,
@@ -145,9 +153,22 @@ def of(
     says = [*report.sentences(document), said]
     if match is not None:
         says.append(f"Solver fields for it{why}: {_fields(match)}.")
-    says += [*report.checks(document), subject.notes(costs, about.setting.format)]
+    says += [*report.checks(document), notes(about, costs)]
     limit = costs.memory if budgets[0] is None else budgets[0]
     return Tuning(document, f"{about.name}, {policy}, {sizes.text(limit)} of {costs.device}", says)
+
+
+def _formats(about: Subject, batch: int, policy: str, costs: Costs) -> list[FormatRow]:
+    """The best batch in the formats of 16 bits that the device has."""
+    found = []
+    for format in subject.narrower(about):
+        programs = about.varied(batch=batch, format=format).programs
+        point = planned(
+            programs, batch, policy, costs, about.setting.budget, about.setting.host_budget, about.train.name
+        )
+        if point.fits:
+            found.append(FormatRow(format=format, step_seconds=point.seconds, samples_per_second=point.rate))
+    return found
 
 
 def _epoch(about: Any, asked: int | None) -> tuple[int, str]:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli import subject
+from minidnn.cli.help import examples
+from minidnn.cli.values import names
 from minidnn.visible import status
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "format", "state", "facts", "json")
+    parser.epilog = examples(
+        "minidnn cards resnet50 --batch 64",
+        "minidnn cards resnet50 --batch 64 --gpus 3060,4090",
+        "minidnn cards vgg16 --format bfloat16 --report cards.csv",
+    )
+    subject.arguments(parser, "host_budget", "format", "state", "facts", "json")
     subject.report(parser, "the rows")
+
+    parser.add_argument("--gpus", type=names, metavar="A,B", help="these alone, by any name (default: all)")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -19,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
 
     subject.check_report(args, cards.Cards)
-    found = cards.of(subject.read(argparse.Namespace(**{**vars(args), "gpu": cards.ANY})), status)
+    found = cards.of(subject.read(argparse.Namespace(**{**vars(args), "gpu": cards.ANY})), args.gpus, status)
     subject.write_report(args, found)
     if args.json:
         table.dump(found.document)

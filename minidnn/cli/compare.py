@@ -6,15 +6,22 @@ import argparse
 
 from minidnn import sizes
 from minidnn.cli import subject
-from minidnn.cli.options import positive
+from minidnn.cli.help import examples
 from minidnn.cli.refused import pointer
+from minidnn.cli.values import positive
 from minidnn.visible import say, status
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(
-        parser, "policies", "budget", "host_budget", "ring", "device", "format", "state", "gpu", "facts", "seed", "json"
+    parser.epilog = examples(
+        "minidnn compare models/digits_solver.yaml --steps 20",
+        "minidnn compare vgg16 --gpu titan_x --budget 4GiB --report vgg16.html",
+        "minidnn compare resnet50 --gpu a100 --batch 256 --budget 8GiB --policies liveness,best,vdnn_all:m",
     )
+    subject.arguments(
+        parser, "policies", "budget", "host_budget", "ring", "device", "format", "state", "gpu", "facts", "seed",
+        "json", "trace", "arena",
+    )  # fmt: skip
     parser.add_argument(
         "--steps", type=positive, metavar="N", help="steps to run (default: 8 to 300; more if a step is short)"
     )
@@ -29,9 +36,11 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.card import beside_arena
 
     subject.check_report(args, compare.Comparison)
+    subject.check_steps(args)
     about = subject.read(args)
     found = compare.of(about, args.policies or (), args.steps, lambda text: None if args.json else status(text))
     subject.write_report(args, found)
+    subject.write_steps(args, found)
     if args.json:
         table.dump(found.document)
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from minidnn.cli.help import examples
 from minidnn.cli.options import common
 from minidnn.visible import say
 
@@ -12,10 +13,15 @@ FORMS = "YAML (.yaml), Caffe's .prototxt and .caffemodel, Python (.py), .safeten
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn convert train_val.prototxt net.yaml",
+        "minidnn convert bvlc.caffemodel weights.safetensors",
+        "minidnn convert weights.safetensors net.onnx --net net.yaml",
+    )
     parser.add_argument("source", metavar="A", help=f"a net, a solver or weights: {FORMS}; or the name of a model")
     parser.add_argument("target", metavar="B", help="the file to write; its suffix says in which form")
     parser.add_argument("--net", metavar="FILE", help="whose weights these are, if A does not hold it")
-    common(parser, "ignore_unknown", "json")
+    common(parser, "modules", "ignore_unknown", "json")
 
 
 def run(args: argparse.Namespace) -> None:

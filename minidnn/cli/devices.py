@@ -6,13 +6,19 @@ import argparse
 from typing import TYPE_CHECKING
 
 from minidnn import sizes
-from minidnn.cli.options import common, device
+from minidnn.cli.help import examples
+from minidnn.cli.options import common
+from minidnn.cli.values import device
 
 if TYPE_CHECKING:
     from minidnn.results.times import DeviceRow
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn devices",
+        "minidnn devices cuda:1 --json",
+    )
     only = "only this one; the exit code is 2 if it cannot be used"
     parser.add_argument("name", nargs="?", type=device, metavar="NAME", help=only)
     common(parser, "json")
@@ -35,6 +41,9 @@ def run(args: argparse.Namespace) -> int:
                 title=g.title,
                 memory_bytes=sizes.parse(g.memory.value),
                 peak_flops=g.peak_flops.value,
+                tf32_flops=None if g.tf32_flops is None else g.tf32_flops.value,
+                float16_flops=None if g.float16_flops is None else g.float16_flops.value,
+                bfloat16_flops=None if g.bfloat16_flops is None else g.bfloat16_flops.value,
                 memory_bandwidth=g.memory_bandwidth.value,
                 link_out=g.link_out.value,
                 link_in=g.link_in.value,

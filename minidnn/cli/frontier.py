@@ -5,14 +5,19 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli import subject
-from minidnn.cli.options import positive, size
+from minidnn.cli.help import examples
+from minidnn.cli.values import positive, size
 from minidnn.visible import status
 
 POINTS = 12
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policies", "budget", "device", "format", "state", "gpu", "facts", "json")
+    parser.epilog = examples(
+        "minidnn frontier resnet20 --batch 256 --gpu titan_x --report resnet20.svg",
+        "minidnn frontier resnet20 --batch 256 --gpu titan_x --budget 300MiB --step 100MiB",
+    )
+    subject.arguments(parser, "policies", "budget", "host_budget", "device", "format", "state", "gpu", "facts", "json")
     parser.add_argument(
         "--step", type=size, metavar="SIZE",
         help="ask three budgets only: --budget, this much less and this much more",

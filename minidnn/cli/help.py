@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Callable
 
 EXAMPLES = "examples:"
+POLICIES = "{policies}"  # stands for a list of them
 
 
 def examples(*commands: str) -> str:
@@ -29,7 +30,9 @@ class Formatter(argparse.HelpFormatter):
     """Replaces the names in braces in help texts by their lists."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        """Examples keep their lines; other texts are folded."""
+        """Examples keep their lines, and a list has a line for each name; other texts are folded."""
+        if text == POLICIES:
+            return policies(width, indent)
         if not text.startswith(EXAMPLES):
             return super()._fill_text(text, width, indent)
         return "\n".join(line for shown in text.split("\n") for line in _folded(shown, width))
@@ -42,14 +45,20 @@ class Formatter(argparse.HelpFormatter):
         return text
 
 
-def policies() -> str:
-    """The policies without variants. docs/policies.md explains the variants, and an error message lists them."""
-    from minidnn.memory.policies import CHOOSING, POLICIES, variant
-    from minidnn.memory.policies.plan_file import SUFFIX
+def policies(width: int, indent: str) -> str:
+    """A line or more for each policy: its name, and what it does in the words of its docstring's first line.
 
-    plain, choosing = ([name for name in table if not variant(name)] for table in (POLICIES, CHOOSING))
-    how = "each with the fastest algorithms that fit the budget, with :m the leanest, with :p the fastest"
-    return f"{', '.join(plain)} ({how}), {', '.join(choosing)}, or a FILE{SUFFIX}"
+    width: characters of a line, without the indent that it begins with"""
+    from minidnn.memory.policies import CHOOSING, POLICIES, SUFFIXES, does
+
+    column = max(map(len, (*POLICIES, *CHOOSING))) + 2
+    lines = []
+    for name in (*CHOOSING, *POLICIES):
+        first, *more = textwrap.wrap(does(name), max(width - column, 20)) or [""]
+        lines += [f"{name:{column}}{first}".rstrip(), *(" " * column + line for line in more)]
+    suffixes = ", ".join(f":{letter} ({what})" for letter, what in SUFFIXES.items())
+    told = f"{', '.join(CHOOSING)} choose algorithms themselves; other names may end in {suffixes}; none means :f"
+    return "\n".join(f"{indent}{line}" for line in [*lines, "", *textwrap.wrap(told, width)])
 
 
 def default_policy() -> str:
@@ -61,7 +70,14 @@ def default_policy() -> str:
 def gpus() -> str:
     from minidnn import costs
 
-    return ", ".join(costs.gpus())
+    return str(len(costs.gpus()))
+
+
+def host() -> str:
+    from minidnn import sizes
+    from minidnn.study.gpus import HOST
+
+    return sizes.exact(HOST)
 
 
 def facts() -> str:
@@ -88,5 +104,5 @@ def families() -> str:
 
 
 LISTS: dict[str, Callable[[], str]] = {
-    function.__name__: function for function in (policies, default_policy, gpus, facts, systems, families)
+    function.__name__: function for function in (default_policy, gpus, host, facts, systems, families)
 }

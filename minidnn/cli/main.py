@@ -12,11 +12,11 @@ import errno
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Any, NoReturn
 
 import minidnn
-from minidnn.cli import streams
+from minidnn.cli import modules, streams
 from minidnn.cli.help import Formatter
+from minidnn.cli.parser import Parser
 from minidnn.cli.refused import PLANS, pointer
 from minidnn.errors import BadInput, Failed
 from minidnn.visible import say, visible
@@ -25,7 +25,8 @@ from minidnn.visible import say, visible
 VERBS = {
     "train": "train a network as a solver file says",
     "test": "measure a trained network on its test data",
-    "predict": "classify the images of a file",
+    "predict": "classify images, or the samples of a file",
+    "data": "show what a source of samples holds, and write it as a contact sheet, a mean or a database",
     "convert": "write a net, a solver or weights in another form: YAML, Caffe's files, Python, safetensors",
     "show": "show a network's layers: shapes, parameters, operations and bytes",
     "plan": "show what a policy does with memory, without running",
@@ -41,6 +42,7 @@ VERBS = {
     "devices": "list the devices to run on and the GPUs to simulate",
 }
 
+HELP = "`minidnn help VERB` shows what a verb takes, with examples."
 CUDA = ("cupy", "cupy_backends")  # if a kernel fails, an exception of one of these packages is raised as the step ends
 NO_SUCH_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError, PermissionError)
 
@@ -67,11 +69,15 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:2], "--help"]
     parser = _parser(argv)
     if not argv:
         parser.print_help()
         return 0
     args = parser.parse_args(argv)
+    for module in getattr(args, "modules", None) or ():
+        modules.load(module)
     try:
         return importlib.import_module(f"minidnn.cli.{args.verb}").run(args) or 0
     except BadInput as error:
@@ -126,20 +132,9 @@ def _unforeseen(error: Exception) -> str:
     return f"internal error, please report it: {what} (`minidnn --traceback VERB ...` shows where)"
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser that shows what it quotes, and that ends with its own exit code where nobody can read its words."""
-
-    def error(self, message: str) -> NoReturn:
-        super().error(visible(message))
-
-    def _print_message(self, message: str, file: Any = None) -> None:
-        with contextlib.suppress(OSError) if file is sys.stderr else contextlib.nullcontext():
-            super()._print_message(message, file)
-
-
 def _parser(argv: Sequence[str]) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = _Parser(
-        "minidnn", description="Train networks larger than the device's memory.", allow_abbrev=False
+    parser = Parser(
+        "minidnn", description="Train networks larger than the device's memory.", epilog=HELP, allow_abbrev=False
     )
     parser.add_argument("--version", action="version", version=f"minidnn {minidnn.__version__}")
     parser.add_argument("--traceback", action="store_true", help=argparse.SUPPRESS)

@@ -6,68 +6,20 @@ import argparse
 from typing import TYPE_CHECKING, Any, cast
 
 from minidnn import sizes
-from minidnn.backends import DEVICES, check_name
+from minidnn.backends import DEVICES
+from minidnn.cli.values import count, device, names, positive, seed, size
 from minidnn.formats import FORMATS
 
 if TYPE_CHECKING:
     from minidnn.training.setting import Given, Setting
 
 # What is in braces is a list of help.py's, written where help is printed.
-POLICIES = "{policies}; docs/policies.md explains them"
-TUNED = "accudnn"  # the policy that batches are tuned under, where neither file nor option names one
-
-
-def size(text: str) -> int:
-    """A number of bytes for argparse: 12GB is decimal, 12GiB binary."""
-    try:
-        return sizes.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def positive(text: str) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
-    return number
-
-
-def count(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
-    return int(text)
-
-
-def seed(text: str) -> int:
-    if not text.isdecimal() or int(text) >= 2**64:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 2^64 - 1")
-    return int(text)
-
-
-def names(text: str) -> list[str]:
-    """A comma-separated list."""
-    found = [name.strip() for name in text.split(",") if name.strip()]
-    if not found:
-        raise argparse.ArgumentTypeError("expected one name or more, separated by commas")
-    return found
-
-
-def device(text: str) -> str:
-    """A device's name for argparse."""
-    from minidnn.errors import InvalidInput
-
-    try:
-        check_name(text)
-    except InvalidInput as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-    return text
+POLICIES = "one of the policies below, or a FILE.plan; docs/policies.md explains them"
+TUNED = "best"  # the policy that batches are tuned under, where neither file nor option names one
 
 
 def _policy(default: str) -> tuple[str, dict[str, Any]]:
-    return "--policy", dict(metavar="NAME", help=f"what happens to memory: {POLICIES} (default: {default})")
+    return "--policy", dict(metavar="NAME", help=f"what happens to memory, {POLICIES} (default: {default})")
 
 
 _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
@@ -80,7 +32,7 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     "policy_tuned": _policy(f"the file's, or {TUNED}"),
     "policies": (
         "--policies",
-        dict(type=names, metavar="A,B,C", help=f"the policies to compare: {POLICIES}"),
+        dict(type=names, metavar="A,B,C", help=f"the policies to compare, each {POLICIES}"),
     ),
     "budget": (
         "--budget",
@@ -88,7 +40,11 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "host_budget": (
         "--host-budget",
-        dict(type=size, metavar="SIZE", help="host bytes that offloaded tensors may use"),
+        dict(
+            type=size,
+            metavar="SIZE",
+            help="host bytes that offloaded tensors may use (default: this machine's memory; with --gpu, {host})",
+        ),
     ),
     "ram": (
         "--ram",
@@ -168,7 +124,11 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "gpu": (
         "--gpu",
-        dict(metavar="NAME", help="simulate this GPU instead of running: {gpus}, or a FILE.yaml"),
+        dict(
+            metavar="NAME",
+            help="simulate this GPU instead of running: rtx3060, h100 or another of {gpus} (`minidnn devices` lists "
+            "them), here (this machine's), or a FILE.yaml",
+        ),
     ),
     "state": (
         "--state",
@@ -186,9 +146,35 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
         "--seed",
         dict(type=seed, metavar="N", help="the seed of weights, data order and dropout (default: the file's)"),
     ),
+    "modules": (
+        "--import",
+        dict(
+            action="append",
+            dest="modules",
+            metavar="MODULE",
+            help="first import this module, or this .py file, with layers, policies, optimizers or sources of your own "
+            "(may be given several times)",
+        ),
+    ),
     "ignore_unknown": (
         "--ignore-unknown",
         dict(action="store_true", help="ignore the fields of files that minidnn does not know, and name them"),
+    ),
+    "trace": (
+        "--trace",
+        dict(
+            metavar="FILE",
+            help="write the step for other programs: its instructions, stalls and bytes over time for Perfetto "
+            "(.json), or the arena's history for PyTorch's memory viewer (.pickle); docs/howto/trace.md",
+        ),
+    ),
+    "arena": (
+        "--arena",
+        dict(
+            metavar="FILE",
+            help="draw the arena as a map, each tensor at its offset over time: a page (.html) or a picture (.svg, "
+            ".png)",
+        ),
     ),
     "json": (
         "--json",
@@ -196,6 +182,20 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 
+
+# The groups of the shared options in help, after the verb's own.
+FILES = "files and output"
+GROUPS = {
+    "memory": (
+        "policy", "policy_searched", "policy_tuned", "policies", "budget", "host_budget", "ram", "ring", "compress",
+        "state", "facts",
+    ),
+    "device and numbers": (
+        "batch", "format", "seed", "workers", "device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion", "gpu",
+    ),
+    FILES: ("modules", "ignore_unknown", "trace", "arena", "json"),
+}  # fmt: skip
+LISTED = {"policy", "policy_searched", "policy_tuned", "policies"}  # with one of them, help lists the policies
 
 # The options that say how a net is run; a verb has some of them.
 GIVEN = (
@@ -206,7 +206,7 @@ GIVEN = (
 # The options that decide a plan, besides the batch: those of `plan`.
 PLANNED = (
     "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "state", "gpu", "facts",
-    "workers",
+    "workers", "modules",
 )  # fmt: skip
 
 _TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion")}
@@ -243,12 +243,22 @@ def opened(args: argparse.Namespace, setting: Setting) -> Setting:
 Arguments = argparse._ActionsContainer  # a parser, or a group of its options
 
 
-def common(parser: Arguments, *which: str) -> None:
-    """Add the shared options of these names, in this order."""
-    for name in which:
-        for each in _TOGETHER.get(name, (name,)):
-            flag, settings = _SHARED[each]
-            parser.add_argument(flag, **settings)
+def common(parser: argparse.ArgumentParser, *which: str) -> None:
+    """Add the shared options of these names, each to its group."""
+    wanted = {each for name in which for each in _TOGETHER.get(name, (name,))}
+    for title, members in GROUPS.items():
+        for each in members:
+            if each in wanted:
+                flag, settings = _SHARED[each]
+                group(parser, title).add_argument(flag, **settings)
+    if LISTED & wanted:
+        parser.add_argument_group("policies", "{policies}")
+
+
+def group(parser: argparse.ArgumentParser, title: str) -> Arguments:
+    """The parser's group of this title, which is made if there is none."""
+    there = (found for found in parser._action_groups if found.title == title)
+    return next(there, None) or parser.add_argument_group(title)
 
 
 def repeated(args: argparse.Namespace, *which: str) -> list[str]:
@@ -256,7 +266,7 @@ def repeated(args: argparse.Namespace, *which: str) -> list[str]:
     found: list[str] = []
     for each in (each for name in ("batch", *which) for each in _TOGETHER.get(name, (name,))):
         flag, settings = _SHARED[each]
-        value = getattr(args, flag.removeprefix("--").replace("-", "_"), None)
+        value = getattr(args, settings.get("dest", flag.removeprefix("--").replace("-", "_")), None)
         if settings.get("action") == "store_true":
             found += [flag] if value else []
         elif isinstance(value, list):

@@ -6,7 +6,9 @@ import argparse
 import time
 from pathlib import Path
 
-from minidnn.cli.options import common, positive, size
+from minidnn.cli.help import examples
+from minidnn.cli.options import common
+from minidnn.cli.values import positive, size
 from minidnn.visible import say, status
 
 STEPS = 10_000_000  # half a minute, for hundreds of buffers that cannot be packed
@@ -14,6 +16,10 @@ REFUSED = 2  # the exit code if no packing within the capacity was found
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn pack buffers.csv --out placed.csv",
+        "minidnn pack buffers.csv --capacity 1GiB --json",
+    )
     parser.add_argument("file", metavar="FILE.csv", help="columns id, lower, upper, size: alive over [lower, upper)")
     parser.add_argument("--capacity", type=size, metavar="SIZE", help="bytes that are enough (default: the load)")
     parser.add_argument("--out", metavar="FILE.csv", help="write the same with a column of offsets")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from minidnn import sizes
 from minidnn.cli import subject
+from minidnn.cli.help import examples
 from minidnn.cli.options import PLANNED
 from minidnn.cli.refused import pointer
 from minidnn.files.replace import unwritable
@@ -23,7 +24,14 @@ REFUSED = 2  # the exit code if no policy keeps the budget; if some policies kee
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, *PLANNED, "json")
+    parser.epilog = examples(
+        "minidnn plan resnet50 --batch 64 --budget 4GiB --gpu titan_x",
+        "minidnn plan vgg16 --policies vdnn_all,vdnn_conv:m --gpu titan_x --report vgg16.html",
+        "minidnn plan lenet --policy best --budget 6MiB --gpu k40 --save lenet.plan",
+        "minidnn plan net.yaml --import far.py --policy far --listing",
+        "minidnn plan resnet50 --gpu rtx3060 --budget 4GiB --trace step.json --arena arena.html",
+    )
+    subject.arguments(parser, *PLANNED, "json", "trace", "arena")
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
     parser.add_argument(
         "--save", metavar="FILE.plan", help="write the plan: text to compare, and a --policy to run anywhere"
@@ -37,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
 
     subject.check_report(args, plan.Plans)
+    subject.check_steps(args)
     about = subject.read(args)
     policies = subject.policies_of(args) or [about.setting.policy]
     if args.save:
@@ -44,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
     found = plan.of(about, policies)
     told = None if args.policies or args.listing else found.explain(status)
     subject.write_report(args, found)
+    subject.write_steps(args, found)
     if args.json:
         table.dump(found.document)
     elif args.listing:
@@ -100,6 +110,8 @@ def _save(args: argparse.Namespace, about: Subject, policies: list[str]) -> int:
     path = Path(args.save)
     if len(policies) > 1 or args.listing:
         raise InvalidInput("--save writes one policy's plan, and no listing")
+    if flags := subject.given_steps(args):
+        raise InvalidInput(f"--save makes a plan and simulates no step: leave out {flags[0]}")
     if problem := unwritable(path, plan_file.SUFFIX):
         raise InvalidInput(f"--save {args.save}: {problem}")
     check_policies(policies)

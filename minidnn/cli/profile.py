@@ -5,9 +5,14 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli import subject
+from minidnn.cli.help import examples
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn profile resnet18 --batch 8",
+        "minidnn profile models/digits_solver.yaml --device cuda --again",
+    )
     subject.arguments(parser, "device", "format", "json")
     parser.add_argument("--again", action="store_true", help="also measure ops that were measured before")
 

@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 
 import minidnn
+from minidnn.cli.help import examples
+from minidnn.cli.options import FILES, common, group
 from minidnn.files.replace import replacing, unwritable
 from minidnn.visible import say, status
 
@@ -17,20 +19,26 @@ NOTES = (
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn reproduce vdnn",
+        "minidnn reproduce --report papers.html",
+    )
     parser.add_argument("systems", nargs="*", metavar="SYSTEM", help="{systems}, or all (the default)")
-    parser.add_argument("--report", metavar="FILE.html", help="write one page with pictures")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    common(parser, "json")
+    group(parser, FILES).add_argument("--report", metavar="FILE.html", help="write one page with pictures")
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.errors import InvalidInput
+    from minidnn.errors import InvalidInput, near
     from minidnn.report import reproduce as report
     from minidnn.report import table
     from minidnn.results.others import ReproducedRow, Reproduction
     from minidnn.study.reproduce import SYSTEMS, rows
 
     if unknown := [s for s in args.systems if s not in (*SYSTEMS, "all")]:
-        raise InvalidInput(f"there is no system {unknown[0]!r} (there are {', '.join(SYSTEMS)}, and all)")
+        raise InvalidInput(
+            f"there is no system {unknown[0]!r}{near(unknown[0], SYSTEMS)}; there are {', '.join(SYSTEMS)}, and all"
+        )
     if args.report and (problem := unwritable(Path(args.report), ".html")):
         raise InvalidInput(f"--report {args.report}: {problem}")
     wanted = [s for s in SYSTEMS if s in args.systems or not args.systems or "all" in args.systems]

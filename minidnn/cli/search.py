@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from minidnn import sizes
 from minidnn.cli import subject
-from minidnn.cli.options import positive
+from minidnn.cli.help import examples
+from minidnn.cli.values import positive
 from minidnn.visible import say, status
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ SIDE = 32  # pixels: as in study/sized.py
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn search --max batch resnet50 --gpu titan_x --budget 4GiB --policies liveness,best",
+        "minidnn search --max size unet --batch 1 --gpu a100 --policy best",
+        "minidnn search --max depth resnet --batch 16 --gpu k40 --policy superneurons --step 12",
+    )
     subject.arguments(
         parser, "policy_searched", "policies", "budget", "host_budget", "device", "format", "state", "gpu", "facts",
         "json",

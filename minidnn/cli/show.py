@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli import subject
+from minidnn.cli.help import examples
 from minidnn.cli.options import common
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn show googlenet",
+        "minidnn show deploy.prototxt --phase TEST --batch 1",
+    )
     subject.arguments(parser)
     parser.add_argument("--phase", choices=("TRAIN", "TEST"), default="TRAIN", help="the phase (default: TRAIN)")
     common(parser, "json")

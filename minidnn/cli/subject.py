@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from minidnn.cli.options import common, given, opened
+from minidnn.cli.options import FILES, common, given, group, opened
 from minidnn.visible import say
 
 if TYPE_CHECKING:
     from minidnn.api.answer import Answer
+    from minidnn.api.pictures import Pictured
+    from minidnn.api.time import LayerTimes
     from minidnn.study.subject import Subject
     from minidnn.training.setting import Setting
 
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
 def arguments(parser: argparse.ArgumentParser, *shared: str) -> None:
     what = "a model file, or a solver file (adds its optimizer's state); YAML or Caffe's .prototxt"
     parser.add_argument("file", metavar="FILE", help=what)
-    common(parser, "batch", "ignore_unknown", *shared)
+    common(parser, "batch", "modules", "ignore_unknown", *shared)
 
 
 def read(args: argparse.Namespace) -> Subject:
@@ -39,7 +41,8 @@ def policies_of(args: argparse.Namespace) -> list[str]:
 
 def report(parser: argparse.ArgumentParser, what: str) -> None:
     """The option --report, of a verb whose result can be written to a file. what: what it may be"""
-    parser.add_argument("--report", metavar="FILE", help=f"write {what} (.csv), or the document of --json (.json)")
+    told = f"write {what} (.csv), or the document of --json (.json)"
+    group(parser, FILES).add_argument("--report", metavar="FILE", help=told)
 
 
 def check_report(args: argparse.Namespace, kind: type[Answer[Any, Any]]) -> None:
@@ -55,9 +58,34 @@ def write_report(args: argparse.Namespace, found: Answer[Any, Any]) -> None:
 
 
 def tell_report(args: argparse.Namespace) -> None:
-    """Name the file of --report, if there is one."""
-    if args.report:
-        say(f"report: {args.report}")
+    """Name the files of --report, --trace and --arena, as far as there are any."""
+    for name in ("report", *STEPS):
+        if file := getattr(args, name, None):
+            say(f"{name}: {file}")
+
+
+STEPS = ("trace", "arena")  # the options that write steps
+
+
+def given_steps(args: argparse.Namespace) -> list[str]:
+    """Those of the options --trace and --arena that are given."""
+    return [f"--{name}" for name in STEPS if getattr(args, name)]
+
+
+def check_steps(args: argparse.Namespace) -> None:
+    """Raise InvalidInput if the file of --trace or of --arena cannot be written. Ask before a long run."""
+    from minidnn.api.steps import Steps
+
+    if args.trace:
+        Steps.check(args.trace, "--trace", *Steps.traces)
+    if args.arena:
+        Steps.check(args.arena, "--arena", *Steps.maps)
+
+
+def write_steps(args: argparse.Namespace, found: Pictured[Any] | LayerTimes) -> None:
+    """Write the files of --trace and --arena, as far as there are any."""
+    for file in filter(None, (args.trace, args.arena)):
+        found.steps().save(file)
 
 
 def understood(file: str, args: argparse.Namespace) -> tuple[Any, Any, Any]:

@@ -6,8 +6,9 @@ import argparse
 import contextlib
 
 from minidnn.cli.help import examples
-from minidnn.cli.options import common, given, opened, positive
+from minidnn.cli.options import common, given, opened
 from minidnn.cli.subject import tell_unobeyed, understood
+from minidnn.cli.values import positive
 from minidnn.visible import say
 
 
@@ -26,9 +27,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--confusion", action="store_true", help="show which classes are taken for which, and each one's accuracy"
     )
-    common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram")
-    common(parser.add_argument_group("device and numbers"), "batch", "format", "workers", "device")
-    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
+    common(
+        parser, "policy", "budget", "host_budget", "ram", "batch", "format", "workers", "device", "modules",
+        "ignore_unknown", "json",
+    )  # fmt: skip
 
 
 def run(args: argparse.Namespace) -> int:

@@ -8,13 +8,20 @@ from __future__ import annotations
 import argparse
 
 from minidnn.cli import subject
-from minidnn.cli.options import positive
+from minidnn.cli.help import examples
+from minidnn.cli.values import positive
 
 STEPS = 10
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    subject.arguments(parser, "policy", "budget", "device", "format", "state", "gpu", "json")
+    parser.epilog = examples(
+        "minidnn time lenet --iterations 20",
+        "minidnn time vgg16 --gpu titan_x --algorithms",
+    )
+    subject.arguments(
+        parser, "policy", "budget", "host_budget", "device", "format", "state", "gpu", "json", "trace", "arena"
+    )
     parser.add_argument("--iterations", type=positive, metavar="N", help=f"steps (default: {STEPS})")
     parser.add_argument(
         "--algorithms",
@@ -32,8 +39,11 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import time as report
 
     subject.check_report(args, time.LayerTimes)
+    subject.check_steps(args)
     if args.algorithms and args.iterations is not None:
         raise InvalidInput("--algorithms measures each algorithm as `minidnn profile` does: leave out --iterations")
+    if args.algorithms and (flags := subject.given_steps(args)):
+        raise InvalidInput(f"--algorithms runs no step: leave out {flags[0]}")
     about = subject.read(args)
     if args.algorithms:
         of = time.algorithms_of(about)
@@ -46,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     found = time.of(about, args.iterations)
     subject.write_report(args, found)
+    subject.write_steps(args, found)
     if args.json:
         table.dump(found.document)
     else:

@@ -7,7 +7,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.help import examples
-from minidnn.cli.options import Arguments, common, given, of_cuda, opened, positive
+from minidnn.cli.options import Arguments, common, given, of_cuda, opened
+from minidnn.cli.values import positive
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
     _course(parser.add_argument_group("where it begins and ends"))
     _followed(parser.add_argument_group("tests, snapshots and logs"))
-    common(parser.add_argument_group("memory"), "policy", "budget", "host_budget", "ram", "ring", "state", "facts")
-    common(parser.add_argument_group("device and numbers"), "batch", "format", "seed", "workers", "device")
-    common(parser.add_argument_group("files and output"), "ignore_unknown", "json")
+    common(
+        parser, "policy", "budget", "host_budget", "ram", "ring", "state", "facts", "batch", "format", "seed",
+        "workers", "device", "modules", "ignore_unknown", "json",
+    )  # fmt: skip
 
 
 def _course(group: Arguments) -> None:

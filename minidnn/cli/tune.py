@@ -10,7 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from minidnn.cli import subject
-from minidnn.cli.options import positive, size
+from minidnn.cli.help import examples
+from minidnn.cli.values import positive, size
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples(
+        "minidnn tune resnet50 --gpu titan_x --budget 8GiB",
+        "minidnn tune models/digits_solver.yaml --budget 32MiB --measure",
+        "minidnn tune vgg16 --gpu k40 --gpus 4 --link 10GB --samples 50000 --report vgg16.html",
+    )
     subject.arguments(
         parser, "policy_tuned", "budget", "host_budget", "device", "format", "state", "gpu", "facts", "json"
     )
     parser.add_argument(
-        "--grid", type=positive, metavar="N", help="find batches to within N (default: a quarter of the first)"
+        "--grid", type=positive, metavar="N", help="find batches to within N (default: an eighth of them)"
     )
     parser.add_argument(
         "--gpus", type=positive, default=1, metavar="N", help="devices that train together; their speed is modelled"

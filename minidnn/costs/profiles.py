@@ -2,169 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from minidnn import sizes
-from minidnn.costs.costs import Choice, Costs, remembering, traffic
+from minidnn.costs.costs import Costs
+from minidnn.costs.roofline import GPU
 from minidnn.errors import BadInput, near
-from minidnn.program import ON_TENSOR_CORES, Algorithm, Op, Tensor
 
 PROFILES = Path(__file__).with_name("gpus")
+ARCHITECTURES = Path(__file__).with_name("architectures")
 TF32 = ":tf32"
-LEAST, MOST = 1e-30, 1e30  # of the numbers in a profile
+SUFFIXES = ".yaml", ".yml"
+_SIGN = re.compile(r"[^a-z0-9]")
+_BRAND = re.compile(r"nvidia|geforce|tesla|quadro|gtx|rtx|[^a-z0-9]")
 
 
 class ProfileError(BadInput, ValueError):
     """There is no such GPU profile, or its file is wrong."""
-
-
-@dataclass(frozen=True)
-class Number:
-    """One number of a profile and its source: a profile without sources is a guess in disguise."""
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  (read by pydantic, not a field)
-
-    value: float
-    source: str
-
-
-@dataclass(frozen=True)
-class Bytes:
-    """A size in a profile, as people write it ("12GiB"), and its source."""
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
-
-    value: str
-    source: str
-
-    def __post_init__(self) -> None:
-        sizes.parse(self.value)
-
-
-@dataclass(frozen=True)
-class GPU:
-    """A profile: the roofline of one GPU. docs/costs.md says how each number is used and how it was fitted.
-
-    Convolutions have the algorithm "implicit_gemm", without workspace. With kernel > 1, stride 1 and dilation 1 they
-    also have "fast" (Fourier or Winograd, or a layout change). It is quicker and needs a workspace of
-        workspace_maps * (size of x + size of y) + workspace_filters * size of w
-    where size is the tensor's bytes ("plain") or those of its half spectrum ("spectral").
-    """
-
-    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  (read by pydantic, not a field)
-
-    title: str
-    memory: Bytes
-    peak_flops: Number  # float32, without tensor cores
-    memory_bandwidth: Number  # bytes per second
-    link_out: Number  # bytes per second, pinned host memory
-    link_in: Number
-    link_latency: Number  # seconds
-    launch_latency: Number  # seconds per kernel
-    gemm: Number  # fraction of peak_flops, inner products
-    implicit_gemm: Number  # fraction of peak_flops
-    fast: Number  # fraction of peak_flops, counting the direct convolution's work; may exceed 1
-    bandwidth: Number  # fraction of memory_bandwidth
-    workspace_of: str  # "spectral" or "plain"
-    workspace_maps: Number
-    workspace_filters: Number
-    # Convolutions and inner products on tensor cores: a peak without sparsity for each format of the operands, and
-    # `tensor`, the fraction of the peak that "fast" reaches. "gemm" and "implicit_gemm" reach tensor * gemm / fast and
-    # tensor * implicit_gemm / fast, but at most `tensor`. A format whose peak is None runs as fast as float32.
-    tf32_flops: Number | None = None  # float32, rounded to TF32: used only if `tf32`
-    float16_flops: Number | None = None
-    bfloat16_flops: Number | None = None
-    tensor: Number | None = None
-    tf32: bool = False  # whether float32 ops may round their operands to TF32
-
-    def __post_init__(self) -> None:
-        if self.workspace_of not in ("spectral", "plain"):
-            raise ValueError(f"workspace_of is {self.workspace_of!r}; expected spectral or plain")
-        for name, number in vars(self).items():
-            if isinstance(number, Number) and not LEAST < number.value < MOST:  # sums and products of them are finite
-                raise ValueError(f"{name} is {number.value}; it must be between {LEAST:g} and {MOST:g}")
-        peaks = [name for name in ("tf32_flops", "float16_flops", "bfloat16_flops") if getattr(self, name) is not None]
-        if peaks and self.tensor is None:
-            raise ValueError(f"{peaks[0]} is given, but not which fraction of it is reached: tensor")
-        if self.tf32 and self.tf32_flops is None:
-            raise ValueError("it has no tensor cores for TF32: there is no tf32_flops")
-
-    def peak(self, op: Op) -> float | None:
-        """The tensor cores' operations per second for this op; None: the op does not run on them."""
-        if op.family not in ON_TENSOR_CORES:
-            return None
-        format = op.reads[0].dtype
-        number = getattr(self, f"{'tf32' if format == 'float32' else format}_flops", None)
-        return number.value if number is not None and (format != "float32" or self.tf32) else None
-
-    def seconds(self, op: Op, efficiency: float, nbytes: float | None = None) -> float:
-        """The roofline's seconds: the larger of arithmetic's and memory's, plus a launch.
-
-        efficiency: the fraction of the float32 peak that the algorithm reaches
-        nbytes:     the bytes that it moves; None: the least that its kernels move"""
-        peak = self.peak(op)
-        if peak is None or self.tensor is None:
-            rate = self.peak_flops.value * efficiency
-        else:
-            rate = peak * self.tensor.value * min(1.0, efficiency / self.fast.value)
-        moved = (traffic(op) if nbytes is None else nbytes) / (self.memory_bandwidth.value * self.bandwidth.value)
-        return max(op.flops / rate, moved) + self.launch_latency.value
-
-    def choices(self, op: Op) -> tuple[Choice, ...]:
-        """The op's algorithms with their seconds; the first is the default."""
-        if op.kind not in _CONVOLUTIONS:
-            return (Choice(Algorithm("default"), self.seconds(op, self.gemm.value)),)
-        slow = Choice(Algorithm("implicit_gemm"), self.seconds(op, self.implicit_gemm.value))
-        if not _transformable(op.attrs):
-            return (slow,)
-        space = self._workspace(op)
-        # the transformed tensors, which fill the workspace, are written once and read once
-        seconds = self.seconds(op, self.fast.value, op.nbytes + 2 * space)
-        return (slow, Choice(Algorithm("fast", space), seconds))
-
-    def _workspace(self, op: Op) -> int:
-        x, y, w = _CONVOLUTIONS[op.kind](op)
-        size = _spectrum(op, x) if self.workspace_of == "spectral" else _plain
-        return int(self.workspace_maps.value * (size(x) + size(y)) + self.workspace_filters.value * size(w))
-
-    def costs(self, name: str) -> Costs:
-        """The Costs of this GPU; `name` is the device's name in reports."""
-        return Costs(
-            name,
-            sizes.parse(self.memory.value),
-            self.link_out.value,
-            self.link_in.value,
-            remembering(self.choices),
-            self.link_latency.value,
-            origin="profile",
-        )
-
-
-# (x, y, w) or their gradients in each kind of convolution op, among its reads and writes
-_CONVOLUTIONS: dict[str, Callable[[Op], tuple[Tensor, Tensor, Tensor]]] = {
-    "convolution.forward": lambda op: (op.reads[0], op.writes[0], op.reads[1]),
-    "convolution.forward_relu": lambda op: (op.reads[0], op.writes[0], op.reads[1]),
-    "convolution.backward_filter": lambda op: (op.reads[0], op.reads[1], op.writes[0]),
-    "convolution.backward_data": lambda op: (op.writes[0], op.reads[1], op.reads[0]),
-}
-
-
-def _transformable(attrs: Any) -> bool:
-    """Whether a transform pays: FFT and Winograd need stride 1, no dilation, and a kernel above 1."""
-    return max(attrs.kernel) > 1 and set(attrs.stride) == {1} and set(attrs.dilation) == {1}
-
-
-def _plain(t: Tensor) -> float:
-    return t.nbytes
-
-
-def _spectrum(op: Op, x: Tensor) -> Callable[[Tensor], float]:
-    """A function for the bytes of a tensor if each of its planes is a complex half spectrum of the padded x."""
-    h, w = x.shape[2] + 2 * op.attrs.pad[0], x.shape[3] + 2 * op.attrs.pad[1]
-    return lambda t: t.shape[0] * t.shape[1] * h * (w // 2 + 1) * 8.0
 
 
 def gpus() -> list[str]:
@@ -172,39 +28,97 @@ def gpus() -> list[str]:
     return sorted(path.stem for path in PROFILES.glob("*.yaml"))
 
 
+def short(name: str) -> str:
+    """A card's name without the maker's words, spaces and signs: "NVIDIA GeForce RTX 3060", "rtx-3060" and "3060" are
+    all "3060"."""
+    return _BRAND.sub("", name.lower())
+
+
+def named(name: str) -> str:
+    """The profile's own name ("rtx3060") for any name of the card, as people or the driver write it; the path of a
+    file as it is. ":tf32" at the end is kept. Raises ProfileError if there is no such profile."""
+    if name.endswith(TF32):
+        return named(name.removesuffix(TF32)) + TF32
+    found = name if name.endswith(SUFFIXES) else of_card(name)
+    if found is None:
+        hint, there = near(_SIGN.sub("", name.lower()), gpus(), 0.5), ", ".join(gpus())
+        raise ProfileError(f"no GPU profile is called {name!r}{hint}; there are {there}, or give a file.yaml")
+    return found
+
+
+def of_card(name: str) -> str | None:
+    """The name of the profile of a card that is called so; None: there is none."""
+    if name in gpus():
+        return name
+    asked = short(name)
+    known = {short(which): which for which in gpus()}
+    if asked not in known:
+        known |= {short(called): which for which in gpus() for called in gpu(which).called}
+    return known.get(asked)
+
+
 def gpu(name: str) -> GPU:
-    """The profile called `name`, or the one in a file NAME.yaml of your own; ":tf32" at the end allows TF32.
+    """The profile of a card that is called `name`, or the one in a file NAME.yaml of your own; ":tf32" at the end
+    allows TF32.
 
     Raises ProfileError if there is no such profile, or if its file is wrong."""
+    found = named(name)
+    if found.endswith(TF32):
+        return with_tf32(gpu(found.removesuffix(TF32)), found)
+    path = Path(found) if found.endswith(SUFFIXES) else PROFILES / f"{found}.yaml"
+    return checked(_read(path), str(path))
+
+
+def with_tf32(card: GPU, name: str) -> GPU:
+    """The card with TF32 allowed. Raises ProfileError if it has none; `name` is for the message."""
+    try:
+        return replace(card, tf32=True)
+    except ValueError as error:
+        raise ProfileError(f"{name}: {error}") from None
+
+
+def profile(name: str) -> Costs:
+    """The Costs of the GPU that `gpu(name)` describes, under the profile's own name. Raises ProfileError."""
+    found = named(name)
+    return gpu(found).costs(found)
+
+
+def architecture(name: str) -> dict[str, Any]:
+    """What is assumed of all cards of an architecture ("ampere"): fields of their profiles. Raises ProfileError."""
+    known = sorted(path.stem for path in ARCHITECTURES.glob("*.yaml"))
+    if name not in known:
+        raise ProfileError(f"there is no architecture {name!r}{near(name, known)}; there are {', '.join(known)}")
+    return _read(ARCHITECTURES / f"{name}.yaml")
+
+
+def checked(data: Any, source: str) -> GPU:
+    """The GPU of these fields; an `architecture` among them gives those that are not there. source: in errors
+
+    Raises ProfileError, which lists the errors."""
     from pydantic import TypeAdapter, ValidationError
 
-    from minidnn.schema.document import InvalidFile
-    from minidnn.schema.files import read
-
-    if name.endswith(TF32):
-        try:
-            return replace(gpu(name.removesuffix(TF32)), tf32=True)
-        except ValueError as error:
-            raise ProfileError(f"{name}: {str(error).removeprefix(f'{name}: ')}") from None
-    path = Path(name) if name.endswith((".yaml", ".yml")) else PROFILES / f"{name}.yaml"
-    if path.parent == PROFILES and not path.is_file():
-        hint, there = near(name.replace("-", "_"), gpus(), 0.5), ", ".join(gpus())
-        raise ProfileError(f"no GPU profile is called {name!r}{hint}; there are {there}, or give a file.yaml")
     try:
-        document = read(path)
-        document.check()
-    except InvalidFile as error:
-        raise ProfileError(str(error)) from None
-    try:
-        return TypeAdapter(GPU).validate_python(document.data)
+        if isinstance(data, dict) and "architecture" in data:
+            own = {field: value for field, value in data.items() if field != "architecture"}
+            data = {**architecture(str(data["architecture"])), **own}
+        return TypeAdapter(GPU).validate_python(data)
+    except ProfileError as error:
+        raise ProfileError(f"{source}: {error}") from None
     except ValidationError as error:
         wrong = (
             ": ".join(filter(None, (".".join(map(str, e["loc"])), e["msg"].removeprefix("Value error, "))))
             for e in error.errors()
         )
-        raise ProfileError(f"{path}: " + "; ".join(wrong)) from None
+        raise ProfileError(f"{source}: " + "; ".join(wrong)) from None
 
 
-def profile(name: str) -> Costs:
-    """The Costs of the GPU that `gpu(name)` describes. Raises ProfileError."""
-    return gpu(name).costs(name)
+def _read(path: Path) -> Any:
+    from minidnn.schema.document import InvalidFile
+    from minidnn.schema.files import read
+
+    try:
+        document = read(path)
+        document.check()
+    except InvalidFile as error:
+        raise ProfileError(str(error)) from None
+    return document.data

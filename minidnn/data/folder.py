@@ -49,7 +49,7 @@ class Folder(Pictures):
         def names() -> Iterator[bytes]:
             for name in here:
                 count = len(labels)
-                for path in _images(root, name):
+                for path in images_in(root, name):
                     labels.append(known[name])
                     yield os.fsencode(path)
                 if len(labels) == count:
@@ -100,9 +100,9 @@ def _folders(path: str) -> list[str]:
         raise DataError(f"{path}: {error.strerror or error}") from error
 
 
-def _images(root: str, name: str) -> Iterator[str]:
-    """The images of a class, relative to `root`, in the order of their names. Raises DataError if a folder cannot be
-    read."""
+def images_in(root: str, name: str = "") -> Iterator[str]:
+    """The images in `root`, or in its folder `name`: relative to `root`, in the order of their names. Raises DataError
+    if a folder cannot be read."""
 
     def fail(error: OSError) -> None:
         raise DataError(f"{error.filename}: {error.strerror or error}") from error

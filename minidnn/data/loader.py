@@ -65,13 +65,15 @@ class Loader:
             Workers(self._count, self._staging, self._make, self.indices, self._where) if self._count else None
         )
 
-    def batch(self, position: int) -> Batch:
-        """The batch from this position on, made here and now: samples (n, ...) float32 and labels (n,) int32."""
-        numbers = np.arange(position, position + self.batch_size)
+    def batch(self, position: int, count: int | None = None) -> Batch:
+        """The batch from this position on, made here and now: samples (n, ...) float32 and labels (n,) int32.
+
+        count: so many samples instead of the batch size"""
+        numbers = np.arange(position, position + (self.batch_size if count is None else count))
         if self._whole:
             images, labels = self.dataset.take(self.indices(numbers))
             return self.transform(images, numbers), labels
-        samples, found = np.empty(self.shape, np.float32), []
+        samples, found = np.empty((len(numbers), *self.shape[1:]), np.float32), []
         for k, (image, label) in enumerate(self._each(numbers)):
             self.transform(image[None], numbers[k : k + 1], samples[k : k + 1])
             found.append(label)

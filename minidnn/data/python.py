@@ -7,7 +7,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,13 +29,30 @@ def dataset(given: Any, name: str, most: int) -> Dataset:
     most: bytes that an iterable may fill
 
     Raises DataError if there are no samples, or if one of them cannot be used or differs from the first in shape."""
-    if hasattr(given, "__len__") and hasattr(given, "__getitem__"):
+    if indexed(given):
         return _Sequence(given, name)
     if isinstance(given, Iterable):
         return _read(given, name, most)
     raise DataError(
         f"{name}: expected arrays, or a sequence or an iterable of (image, label), got {type(given).__name__}"
     )
+
+
+def indexed(given: Any) -> bool:
+    """Whether samples can be asked for by number."""
+    return hasattr(given, "__len__") and hasattr(given, "__getitem__")
+
+
+def class_names(given: Any) -> tuple[str, ...]:
+    """The names of the classes that such samples bring: `classes`, as torchvision's datasets have them, or those of
+    a label among the `features` of Hugging Face's; () if there are none."""
+    found = getattr(given, "classes", None)
+    features = getattr(given, "features", None)
+    if found is None and isinstance(features, Mapping):
+        found = next((getattr(features[n], "names", None) for n in LABELS if n in features), None)
+    if isinstance(found, Sequence) and not isinstance(found, str) and all(isinstance(name, str) for name in found):
+        return tuple(found)
+    return ()
 
 
 class _Sequence:

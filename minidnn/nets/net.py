@@ -140,7 +140,8 @@ class Net:
 
     def without_data(self) -> tuple[Net, dict[str, str]]:
         """(this net, {source: shape}) where the sources that cannot be read give made-up images (data/synthetic.py) of
-        their layer's crop_size, with as many channels as it has mean values, else 3. Planning needs no more of them."""
+        the size that their layer crops or resizes to, with as many channels as it has mean values, else 3. Planning
+        needs no more of them."""
         parameter, replaced = _without_data(self.parameter)
         if not replaced:
             return self, {}
@@ -267,13 +268,14 @@ def _without_data(parameter: NetParameter) -> tuple[NetParameter, dict[str, str]
 
     layers, replaced = [], {}
     for layer in parameter.layer:
-        kind = LAYERS[layer.type]
-        if issubclass(kind, Data) and (side := layer.transform_param.crop_size):
+        kind, change = LAYERS[layer.type], layer.transform_param
+        sides = (change.crop_size,) * 2 if change.crop_size else change.resize
+        if issubclass(kind, Data) and len(sides) == 2:
             source = kind(layer, getattr(layer, str(kind.field_name)), "TRAIN").source
             try:
                 _shapes(*source, "TRAIN")
             except DataError:
-                shape = f"{len(layer.transform_param.mean_value) or 3}x{side}x{side}"
+                shape = f"{len(change.mean_value) or 3}x{sides[0]}x{sides[1]}"
                 replaced[source[0].source] = shape
                 layer = kind.made_up(layer, f"{shape}:classes=1000")
                 transform = layer.transform_param.model_copy(update={"mean_file": ""})

@@ -9,6 +9,7 @@ from minidnn.report.table import duration, plain, size
 from minidnn.visible import say
 
 Row = Mapping[str, Any]  # of study/cards.py
+HEADINGS = ("gpu", "memory", "fits", "peak", "host", "one step", "with endless memory", "slower", "samples/s", "what")
 SPARED = ("what", "samples/s", "with endless memory")
 
 
@@ -21,14 +22,16 @@ def show(rows: Sequence[Row], title: str) -> None:
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings, and a line for each GPU."""
-    headings = ["gpu", "memory", "fits", "peak", "one step", "with endless memory", "slower", "samples/s", "what"]
-    return headings, [_line(r) for r in rows]
+    return list(HEADINGS), [_line(r) for r in rows]
 
 
 def says(rows: Sequence[Row]) -> list[str]:
     """Which of them are enough."""
     fit = [r for r in rows if r["fits"]]
     if not fit:
+        if host := [r["host_bytes"] for r in rows if r["peak_bytes"] <= r["memory_bytes"]]:
+            least = size(min(host))
+            return [f"None is enough with so little of the host: the leanest plan takes {least} there (--host-budget)."]
         least = min(r["peak_bytes"] for r in rows)
         return [f"None is enough: the leanest plan takes {size(least)}. A smaller --batch needs less."]
     said = [f"{fit[0]['gpu']} is the smallest that is enough."]
@@ -45,5 +48,5 @@ def _line(r: Row) -> list[str]:
     speed = "–" if r["samples_per_second"] is None else f"{r['samples_per_second']:.4g}"
     return [
         r["gpu"], size(r["memory_bytes"]), "yes" if r["fits"] else "no", size(r["peak_bytes"]),
-        duration(r["step_seconds"]), duration(r["free_seconds"]), slower, speed, r["title"],
+        size(r["host_bytes"]), duration(r["step_seconds"]), duration(r["free_seconds"]), slower, speed, r["title"],
     ]  # fmt: skip

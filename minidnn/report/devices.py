@@ -37,14 +37,21 @@ def show_gpus(gpus: Sequence[Row]) -> None:
         [
             g["name"],
             sizes.text(g["memory_bytes"]),
-            f"{g['peak_flops'] / 1e12:.3g} TFLOP/s",
+            _tera(g["peak_flops"]),
+            _tera(g["tf32_flops"]),
+            _tera(g["float16_flops"]),
             f"{g['memory_bandwidth'] / 1e9:.0f} GB/s",
             f"{g['link_out'] / 1e9:.1f} GB/s",
             g["title"],
         ]
         for g in gpus
     ]
-    plain(["gpu", "memory", "float32", "memory speed", "link", "what"], lines, "To simulate (--gpu)")
+    headings = ["gpu", "memory", "float32", "TF32", "16 bits", "memory speed", "link", "what"]
+    plain(headings, lines, "To simulate (--gpu); float32, TF32 and 16 bits in 10^12 operations a second")
+
+
+def _tera(flops: float | None) -> str:
+    return "–" if flops is None else f"{flops / 1e12:.{0 if flops > 1e14 else 1}f}"
 
 
 def rates(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""The frame of every page: one HTML document that loads nothing else and runs no script."""
+"""The frame of every page: one HTML document that loads nothing else."""
 
 from __future__ import annotations
 

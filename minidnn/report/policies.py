@@ -131,7 +131,7 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 }
 
 # Columns that are left out on a narrow terminal, the least useful first.
-SPARED = ("prefetch", "algorithms", "host", "average", "stalled", "offload", "recomputed")
+SPARED = ("prefetch", "algorithms", "average", "stalled", "offload", "recomputed", "host")
 
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:

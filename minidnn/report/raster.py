@@ -28,6 +28,7 @@ def png(svg: str) -> bytes:
     known: dict[str, str] = {}
     for name, value in re.findall(r"(--[\w-]+):\s*([^;}]+)", svg):
         known.setdefault(name, value)
+    svg = re.sub(r"\.mini text\.over \{[^}]*\}", "", svg)  # it would paint the halo over the text
     plain = re.sub(r"var\((--[\w-]+)\)", lambda found: known[found[1]], svg)
     made: bytes = library().svg2png(bytestring=plain.encode(), scale=SCALE)
     return made

@@ -46,7 +46,7 @@ def rate(per_second: float) -> str:
     return f"{per_second:#.4g}" if per_second < 999.95 else f"{per_second:.0f}"
 
 
-WORDY = ("what", "algorithm", "available", "type", "bottoms", "gives")  # headings of columns of words
+WORDY = ("what", "algorithm", "available", "type", "bottoms", "gives", "class", "then")  # headings of columns of words
 LONGEST = 24  # characters; a longer word may be folded
 
 

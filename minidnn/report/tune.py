@@ -18,7 +18,7 @@ LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 60, 40, 300, 44
 Row = Mapping[str, Any]  # "batch", "fits", "samples_per_second", "moved_bytes", ...
 Document = Mapping[str, Any]  # "rows", "best", "largest_unswapped", ...
 
-HEADINGS = ("batch", "fits", "peak", "moved", "one iteration", "stalled", "samples/s", "efficiency", "epoch")
+HEADINGS = ("batch", "fits", "peak", "host", "moved", "one iteration", "stalled", "samples/s", "efficiency", "epoch")
 SPARED = ("efficiency", "stalled", "one iteration", "moved")
 
 
@@ -45,6 +45,7 @@ def sentences(document: Document) -> list[str]:
     best = rows[document["best"]]
     speed = rate(best["samples_per_second"])
     said = [f"The efficiency-optimal batch is {best['batch']} (to within {document['grid']}): {speed} samples/s."]
+    said += _nearly(document, rows[document["enough"]], best)
     unmoved = None if document["largest_unswapped"] is None else rows[document["largest_unswapped"]]
     if unmoved is None:
         said.append("Every batch that fits swaps.")
@@ -56,6 +57,24 @@ def sentences(document: Document) -> list[str]:
         )
     if document["device_count"] > 1:
         said += _devices(document, {"the best batch": best, "the largest without swapping": unmoved})
+    return said
+
+
+def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
+    """How far the best may be behind what is not known, the smallest batch that is nearly as good, and formats."""
+    largest = max(row["batch"] for row in document["rows"])
+    said = [
+        f"No plan of a batch up to {largest} can be quicker than {rate(document['most_samples_per_second'])} samples/s:"
+        f" the best is at most {document['behind']:.1%} behind."
+    ]
+    if enough["batch"] < best["batch"]:
+        less = f"{bytes_of(enough['peak_bytes'])} and {bytes_of(enough['host_bytes'])} of the host"
+        said.append(f"Batch {enough['batch']} comes within 1 % of it, with {less}.")
+    quicker = [row for row in document["formats"] if row["samples_per_second"] > best["samples_per_second"] * 1.01]
+    if quicker:
+        names = " or ".join(row["format"] for row in quicker)
+        speed = rate(min(row["samples_per_second"] for row in quicker))
+        said.append(f"With --format {names} the same batch makes {speed} samples/s.")
     return said
 
 
@@ -92,11 +111,12 @@ def checks(document: Document) -> list[str]:
 
 def _line(r: Row) -> list[str]:
     if not r["fits"]:
-        return [str(r["batch"]), "refused", *["–"] * 7]
+        return [str(r["batch"]), "refused", *["–"] * (len(HEADINGS) - 2)]
     return [
         str(r["batch"]),
         "yes",
         bytes_of(r["peak_bytes"]),
+        bytes_of(r["host_bytes"]),
         bytes_of(r["moved_bytes"]),
         duration(r["step_seconds"]),
         duration(r["stall_seconds"]),

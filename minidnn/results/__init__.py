@@ -6,6 +6,7 @@ each name: it is the same in all documents.
 """
 
 from minidnn.results.budgets import Cards, Frontier, Search, Tuning
+from minidnn.results.contents import Contents
 from minidnn.results.others import Conversion, Packing, Reproduction
 from minidnn.results.policies import Comparison, Plans, SavedPlan
 from minidnn.results.record import VERSION, Document, Record
@@ -20,6 +21,6 @@ DOCUMENTS: dict[str, type[Document]] = {
     for model in (
         Summary, Plans, SavedPlan, Comparison,
         Cards, Frontier, Search, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices,
-        Training, Testing, Predictions, Conversion, Packing, Reproduction,
+        Training, Testing, Predictions, Contents, Conversion, Packing, Reproduction,
     )
 }  # fmt: skip

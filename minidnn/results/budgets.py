@@ -18,6 +18,7 @@ class FrontierRow(Record):
     gap: float | None = None
     price: float | None = None
     offload_bytes: int
+    host_bytes: int
     recomputed_ops: int
 
 
@@ -46,6 +47,8 @@ class CardRow(Record):
     memory_bytes: int
     fits: bool
     peak_bytes: int
+    host_bytes: int
+    host_budget_bytes: int
     step_seconds: float | None
     free_seconds: float
     samples_per_second: float | None
@@ -100,7 +103,6 @@ class Search(NetDocument):
     kind: Literal["search"] = "search"
     rows: list[SearchRow]
     budget_bytes: int
-    host_budget_bytes: int | None = None
     excluded: Excluded | None = None
 
 
@@ -115,9 +117,18 @@ class TuneRow(Record):
     moved_bytes: int
     peak_bytes: int
     pinned_bytes: int
+    host_bytes: int
     epoch_seconds: float | None
     efficiency: float | None
     why: str
+
+
+class FormatRow(Record):
+    """The best batch in another number format."""
+
+    format: str
+    step_seconds: float
+    samples_per_second: float
 
 
 class MeasuredRow(Record):
@@ -139,6 +150,10 @@ class Tuning(NetDocument):
     best: int | None
     largest_unswapped: int | None
     ratio: float | None
+    enough: int | None
+    most_samples_per_second: float
+    behind: float | None
+    formats: list[FormatRow]
     grid: int
     epoch_samples: int
     device_count: int

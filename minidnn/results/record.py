@@ -48,4 +48,5 @@ class NetDocument(Document):
     format: str
     device: str
     description: str | None = None
+    host_budget_bytes: int | None = None
     origin: Literal["profile", "estimated", "measured", "run"]

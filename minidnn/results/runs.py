@@ -120,7 +120,9 @@ class Prediction(Record):
     """The likeliest classes of a sample."""
 
     index: int
+    path: str
     classes: list[int]
+    class_names: list[str] | None = None
     probabilities: list[float]
 
 

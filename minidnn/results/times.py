@@ -121,6 +121,9 @@ class GpuRow(Record):
     title: str
     memory_bytes: int
     peak_flops: float
+    tf32_flops: float | None
+    float16_flops: float | None
+    bfloat16_flops: float | None
     memory_bandwidth: float
     link_out: float
     link_in: float

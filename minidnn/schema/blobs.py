@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from minidnn.files.parts import Held, Parts
 from minidnn.schema.document import InvalidFile
+from minidnn.schema.table import fields
 from minidnn.schema.wire import Reader, Span, sized, varint
 
 T = TypeVar("T", bound=BaseModel)
@@ -117,6 +118,15 @@ def mean(path: str | Path) -> np.ndarray:
     if not np.isfinite(values).all():
         raise InvalidFile([f"{path}: the mean has values that are not finite"])
     return values
+
+
+def written_array(values: np.ndarray) -> bytes:
+    """The bytes of a .binaryproto with these values, as float32."""
+    from minidnn.schema.binary import BlobProto
+
+    numbers = {name: fields(BlobProto)[name].number or 0 for name in ("data", "shape")}
+    shape = sized(numbers["shape"], sized(1, b"".join(varint(n) for n in values.shape)))
+    return shape + sized(numbers["data"], np.ascontiguousarray(values, "<f4").tobytes())
 
 
 def _checked(model: type[T], file: Parts | Held, given: Any, what: str) -> T:

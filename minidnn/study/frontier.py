@@ -36,6 +36,7 @@ class Point:
     bound: float | None  # seconds that no plan within the budget is below
     price: float | None  # seconds that one byte more saves, by the bound
     offloaded: int  # bytes
+    host: int  # bytes on the host
     recomputed: int  # ops
 
     @property
@@ -46,7 +47,7 @@ class Point:
         return FrontierRow(
             policy=self.policy, budget_bytes=self.budget, peak_bytes=self.peak, step_seconds=self.seconds,
             bound_seconds=self.bound, gap=self.gap, price=self.price, offload_bytes=self.offloaded,
-            recomputed_ops=self.recomputed,
+            host_bytes=self.host, recomputed_ops=self.recomputed,
         )  # fmt: skip
 
 
@@ -73,10 +74,12 @@ def frontier(
     name: str = "TRAIN",
     tell: Tell = lambda text: None,
     budgets: Sequence[int] = (),
+    host_budget: int | None = None,
 ) -> Frontier:
     """The plans of `best` and of these policies at `count` budgets, from the bound's least one to `WHOLE`'s arena.
 
     budgets: these are asked instead, in rising order
+    host_budget: bytes on the host, pinned and pageable; None: no limit
 
     The programs' inputs come by trips within the step, so that all points mean the same. A plan for a smaller budget
     serves a larger one. So `best` never gets slower as the budget grows.
@@ -106,7 +109,7 @@ def frontier(
             tell(f"{policy}: budget {number + 1} of {len(budgets)}")
             now: tuple[Arrangement, float] | None
             try:
-                arrangement = arrange(programs, policy, costs, budget)
+                arrangement = arrange(programs, policy, costs, budget, host_budget)
                 now = arrangement, simulate(arrangement.schedules[name], costs).seconds
             except BudgetError:
                 now = None
@@ -132,4 +135,4 @@ def _point(policy: str, budget: int, found: Arrangement, seconds: float, bound: 
     moved = copied(schedule.instructions, schedule)["offload_bytes"]
     again = sum(isinstance(x, Compute) and x.run > 0 for x in schedule.instructions)
     limit, price = (None, None) if bound is None else (bound.seconds, bound.price)
-    return Point(policy, budget, found.arena, seconds, limit, price, moved, again)
+    return Point(policy, budget, found.arena, seconds, limit, price, moved, found.off_device, again)

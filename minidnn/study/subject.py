@@ -18,6 +18,7 @@ from minidnn.nets.net import Net
 from minidnn.program import Program
 from minidnn.programs.fusion import Fuses
 from minidnn.schema import SolverParameter
+from minidnn.study import gpus
 from minidnn.visible import say, status
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ class Subject:
     early: bool  # whether the inputs of training are early (programs/raw.py)
     gpu: str | None  # the GPU that is simulated; None: the setting's device is meant
     ignore_unknown: bool  # whether unknown fields of the file are ignored
+    host_assumed: bool = False  # whether the setting's host budget is one that nobody named
 
     @property
     def name(self) -> str:
@@ -103,7 +105,8 @@ class Subject:
         return {**self._told(), **self._device(), "origin": "run"}
 
     def _told(self) -> dict[str, Any]:
-        return {"net": self.name, "batch": self.batch, "format": self.setting.format}
+        told = {"net": self.name, "batch": self.batch, "format": self.setting.format}
+        return {**told, "host_budget_bytes": self.setting.host_budget}
 
     def _device(self) -> dict[str, Any]:
         from minidnn.backends import open_device
@@ -127,21 +130,27 @@ def read(
     """The subject: a file, the name of a model, or a value, with the setting that is asked for.
 
     batch:  the batch size to use instead of the net's
-    gpu:    the GPU to simulate, by the name of its profile or a FILE.yaml; None: the setting's device
+    gpu:    the GPU to simulate: any name of it, a FILE.yaml, or "here"; None: the setting's device
     ignore_unknown: whether unknown fields of files are ignored, and named on standard error
     opened: gives the setting with its device opened, where that takes options
+
+    If nobody names a host budget, the subject has one all the same (study/gpus.py).
     """
     from minidnn.training.setting import Setting
 
+    gpu = None if gpu is None else gpus.named(gpu)
     net, tests, p = understood(source, batch, ignore_unknown, gpu is not None)
     setting = opened(Setting.of(given, p))
     tell_unobeyed((net, *tests), p, setting)
     if given.get("seed") is None and p is not None and p.random_seed >= 0:
         setting = replace(setting, seed=p.random_seed)
+    assumed = setting.host_budget is None
+    if assumed:
+        setting = replace(setting, host_budget=gpus.host_memory(gpu))
     fuses = _fuses(setting, gpu) if setting.fuse else None
     early = _early(p, setting, gpu)
     found = _programs(net, tests, p, setting, fuses, early)
-    return Subject(source, net, tests, p, found, setting, batch, fuses, early, gpu, ignore_unknown)
+    return Subject(source, net, tests, p, found, setting, batch, fuses, early, gpu, ignore_unknown, assumed)
 
 
 def understood(
@@ -163,7 +172,8 @@ def _planned_without_data(net: Any, tests: Sequence[Any], solver: Any) -> tuple[
     """The same, where nothing will run: sources that cannot be read need a shape alone."""
     made = [one.without_data() for one in (net, *tests)]
     for source, shape in {k: v for _, replaced in made for k, v in replaced.items()}.items():
-        say(f"minidnn: source {source} cannot be read: planned with images of {shape}, its crop_size", file=sys.stderr)
+        what = f"planned with images of {shape}, as its layer makes them"
+        say(f"minidnn: source {source} cannot be read: {what}", file=sys.stderr)
     (net, _), *others = made
     return net, [test for test, _ in others], solver
 
@@ -234,10 +244,10 @@ def costs_of(subject: Subject, sizes: bool = False) -> Costs:
 
     sizes: the net will be planned at many sizes; then they are estimates, since measurements hold one size's ops"""
     from minidnn.backends import open_device
-    from minidnn.costs import estimate, measured, measurements, profile
+    from minidnn.costs import estimate, measured, measurements
 
     if subject.gpu is not None:
-        return profile(subject.gpu)
+        return gpus.gpu(subject.gpu).costs(subject.gpu)
     device = open_device(subject.setting.device)
     if sizes:
         return estimate(device)
@@ -251,14 +261,13 @@ def costs_of(subject: Subject, sizes: bool = False) -> Costs:
 def narrower(subject: Subject) -> list[str]:
     """The number formats of 16 bits that the device has, or for which the GPU's profile has rates; empty if the subject
     has one already."""
-    from minidnn import costs
     from minidnn.backends import open_device
     from minidnn.formats import HALF, InvalidFormat
 
     if subject.setting.format in HALF:
         return []
     if subject.gpu is not None:
-        return [format for format in HALF if getattr(costs.gpu(subject.gpu), f"{format}_flops") is not None]
+        return [format for format in HALF if getattr(gpus.gpu(subject.gpu), f"{format}_flops") is not None]
     device, found = open_device(subject.setting.device), []
     for format in HALF:
         with contextlib.suppress(InvalidFormat):  # the device has none of this format
@@ -290,19 +299,3 @@ def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurem
     costs = measure(device, about.programs, known, again, tell)
     status()
     return costs, known, len(known.seconds) - before
-
-
-def notes(costs: Costs, format: str = "float32") -> str:
-    """Where the seconds of `costs` come from, in a sentence or two."""
-    if costs.origin == "profile":
-        from minidnn.costs import gpu
-
-        card, more = gpu(costs.device), ""
-        if format != "float32" and getattr(card, f"{format}_flops") is None:
-            more = f" It has no rates of {format}: arithmetic takes as long as in float32."
-        elif format == "float32" and card.tf32_flops is not None:
-            more = f" TF32 is {'allowed' if card.tf32 else 'forbidden (--gpu NAME:tf32 allows it)'}."
-        return f"Simulated on {card.title} from the profile {costs.device}.{more}"
-    how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
-    more = "" if costs.origin == "measured" else " `minidnn profile` measures them."
-    return f"Simulated with {how} this machine ({costs.device}).{more}"

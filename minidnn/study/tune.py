@@ -1,4 +1,4 @@
-"""The efficiency-optimal minibatch under a budget: AccUDNN-style tuning (a reconstruction).
+"""The efficiency-optimal minibatch under a budget: tuning in the manner of AccUDNN (a reconstruction).
 
 AccUDNN's hyperparameter tuner (Guo et al., ICCD 2019) is known only in outline. With swapping applied, it looks for the
 minibatch of the highest throughput and matches the learning rate to it. Here throughput is that of planned schedules on
@@ -24,6 +24,8 @@ from minidnn.schema.message import LARGEST
 from minidnn.study.run import Open
 from minidnn.study.scaling import Cluster
 
+CLOSE = 0.95  # a batch is well behind the best if its throughput is below this part of the best one's
+NEAR = 0.01  # a part of the best throughput that nobody minds
 Make = Callable[[int], Sequence[Program]]  # the programs at a batch size
 
 
@@ -36,7 +38,8 @@ class Point:
     stall: float = 0.0  # of these seconds, those in which compute waits for copies
     moved: int = 0  # bytes that swapping copies in a step, both ways: without the batch and the loss
     arena: int = 0  # bytes on the device
-    host: int = 0  # bytes of pinned memory on the host
+    pinned: int = 0  # bytes of pinned memory on the host
+    host: int = 0  # all bytes on the host
     why: str = ""
     measured: float | None = None  # seconds of an iteration that was run
 
@@ -60,7 +63,8 @@ class Point:
         gradients: bytes that the cluster's devices sum in each iteration. samples: those of an epoch."""
         return TuneRow(
             batch=self.batch, fits=self.fits, step_seconds=self.seconds, samples_per_second=self.rate,
-            stall_seconds=self.stall, moved_bytes=self.moved, peak_bytes=self.arena, pinned_bytes=self.host,
+            stall_seconds=self.stall, moved_bytes=self.moved, peak_bytes=self.arena, pinned_bytes=self.pinned,
+            host_bytes=self.host,
             epoch_seconds=cluster.epoch(self.batch, self.seconds, gradients, samples) if self.fits else None,
             efficiency=cluster.efficiency(self.seconds, gradients) if self.fits else None, why=self.why,
         )  # fmt: skip
@@ -71,12 +75,17 @@ class Curve:
     """The points that were tried, by ascending batch size."""
 
     points: tuple[Point, ...]
-    grid: int  # the best batch and the largest without swapping were found to within this many samples
+    grid: int = 1  # the best batch was found to within this many samples
 
     @property
     def best(self) -> Point | None:
         """The efficiency-optimal batch: that of the highest throughput, the smallest among equals."""
         return max((p for p in self.points if p.fits), key=lambda p: (p.rate, -p.batch), default=None)
+
+    @property
+    def enough(self) -> Point | None:
+        """The smallest batch whose throughput is within NEAR of the best."""
+        return next((p for p in self.points if self.best is not None and p.rate >= (1 - NEAR) * self.best.rate), None)
 
     @property
     def unmoved(self) -> Point | None:
@@ -100,12 +109,13 @@ def sweep(
     name: str = "TRAIN",
     watch: Callable[[Point], object] = lambda point: None,
 ) -> Curve:
-    """Throughput against batch size, with the two batches of interest found to within `grid` (a quarter of `first`).
+    """Throughput against batch size, with the two batches of interest found to within `grid`; None: to within an
+    eighth of themselves, since what `first` is says nothing of what fits.
 
-    The batch is doubled from `first` until one is refused (or halved, if `first` is refused, until one fits). Then
-    bisection finds the largest batch that fits without swapping, and the one of the highest throughput. Every schedule
-    is proved. watch: called with each new Point."""
-    step = max(1, first // 4) if grid is None else grid
+    The batch is halved from `first` until one moves nothing and is well behind the best. It is doubled from `first`
+    until one is refused, or moves tensors and is no quicker than its half. Then bisection finds the largest batch that
+    fits without swapping, and the one of the highest throughput. Every schedule is proved. watch: called with each new
+    Point."""
     seen: dict[int, Point] = {}
 
     def at(batch: int) -> Point:
@@ -114,23 +124,30 @@ def sweep(
             watch(seen[batch])
         return seen[batch]
 
+    def behind(point: Point) -> bool:
+        return point.rate < CLOSE * max(p.rate for p in seen.values())
+
     def middle(low: int, high: int) -> int | None:
+        step = grid or _fine(low)
         between = (low + high) // 2 // step * step
         return between if low < between < high else None
 
     batch = first
-    while at(batch).fits and batch <= LARGEST // 2:
-        batch *= 2
-    while not any(p.fits for p in seen.values()) and batch > 1:
+    while batch > 1 and not (at(batch).unmoved and behind(at(batch))):
         batch //= 2
         at(batch)
+    batch = first
+    while at(batch).unmoved or (at(batch).fits and at(batch).rate > at(max(1, batch // 2)).rate):
+        if batch > LARGEST // 2:
+            break
+        batch *= 2
     low = max((b for b, p in seen.items() if p.unmoved), default=0)
     high = min((b for b in seen if b > low), default=low)
     while (between := middle(low, high)) is not None:
         low, high = (between, high) if at(between).unmoved else (low, between)
     while True:
         order = sorted(seen)
-        best = Curve(tuple(seen.values()), step).best
+        best = Curve(tuple(seen.values())).best
         if best is None:
             break
         i = order.index(best.batch)
@@ -140,7 +157,19 @@ def sweep(
         for b in beside:
             if b is not None:
                 at(b)
-    return Curve(tuple(seen[b] for b in sorted(seen)), step)
+    return Curve(tuple(seen[b] for b in sorted(seen)), grid or _fine(best.batch if best else 1))
+
+
+def _fine(batch: int) -> int:
+    """A power of two: an eighth of the batch, or less."""
+    return 1 << max(0, (batch // 8).bit_length() - 1)
+
+
+def ceiling(programs: Sequence[Program], batch: int, costs: Costs, name: str = "TRAIN") -> float:
+    """Samples per second that no plan of this batch exceeds, whatever its memory: all ops once, one after another,
+    each by its fastest algorithm."""
+    train = next(program for program in programs if program.name == name)
+    return batch / sum(costs.seconds(op, costs.fastest(op)) for op in train.ops)
 
 
 def planned(
@@ -161,7 +190,7 @@ def planned(
     trace, moved = simulate(schedule, costs), copied(schedule.instructions, schedule)
     return Point(
         batch, trace.seconds, trace.stall_seconds, moved["offload_bytes"] + moved["prefetch_bytes"],
-        found.arena, found.host,
+        found.arena, found.host, found.off_device,
     )  # fmt: skip
 
 

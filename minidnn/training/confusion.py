@@ -6,17 +6,16 @@ counts such a tie as wrong.) Each sample counts once, also where a last batch be
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from minidnn.data import source_of
 from minidnn.errors import InvalidInput
 from minidnn.formats import widened
 from minidnn.layers.base import positive_axis
 from minidnn.nets.graph import Graph, Node
 from minidnn.program import Role, Tensor
+from minidnn.training.feed import Feed
 from minidnn.training.feeds import Feeds
 from minidnn.training.session import Session
 
@@ -101,7 +100,7 @@ class Counting:
             what = f"the labels of layer {judge.layer} are not the data's own, but made of them by other layers"
             raise InvalidInput(f"{graph.place}: {what}; they cannot be counted")
         self._counts = np.zeros((judge.classes, judge.classes), np.int64)
-        self._names = class_names(graph, judge)
+        self._names = class_names(feeds, judge)
 
     def __call__(self, position: int) -> None:
         """Count the batch that begins at this position, once its step has run."""
@@ -123,10 +122,7 @@ class Counting:
         return Confusion(self._judge.layer, self._names, self._counts)
 
 
-def class_names(graph: Graph, judge: Judge) -> tuple[str, ...]:
-    """The names of the judge's classes, if the source of its labels knows them; else their numbers."""
-    for node in graph.layers:
-        if node.layer.source and any(blob.tensor == judge.labels for blob in node.tops):
-            names: Sequence[str] = source_of(*node.layer.source, graph.phase).class_names()
-            return (*names, *map(str, range(len(names), judge.classes)))[: judge.classes]
-    return tuple(map(str, range(judge.classes)))
+def class_names(feeds: Feeds, judge: Judge) -> tuple[str, ...]:
+    """The names of the judge's classes, if its labels' source knows them; else their numbers."""
+    known = next((f.names for f in feeds if isinstance(f, Feed) and f.label == judge.labels), ())
+    return (*known, *map(str, range(len(known), judge.classes)))[: judge.classes]

@@ -52,9 +52,12 @@ class Feed:
     data: Tensor | None
     label: Tensor | None
     readers: Mapping[Tensor, Sequence[Reader]] = field(default_factory=dict)  # of those that hold labels
+    names: Sequence[str] = ()  # of the classes, by label, as far as they are known
 
     @classmethod
-    def of(cls, graph: Graph, loader: Loader, data: Tensor | None, label: Tensor | None = None) -> Feed:
+    def of(
+        cls, graph: Graph, loader: Loader, data: Tensor | None, label: Tensor | None = None, names: Sequence[str] = ()
+    ) -> Feed:
         """The feed of these tensors. Raises DataError if samples or labels do not fit the net."""
         name = loader.dataset.name
         if data and not fits(loader.shape, data):
@@ -68,7 +71,7 @@ class Feed:
             if highest >= reader.classes:
                 what = f"label {highest} occurs, but layer {reader.layer} gets {reader.classes} scores per sample"
                 raise DataError(f"{reader.place}: {name}: {what}")
-        return cls(loader, data, label, found)
+        return cls(loader, data, label, found, names)
 
     @property
     def name(self) -> str:
@@ -141,6 +144,8 @@ class Filled:
     """The tops of a DummyData layer: constant, or drawn anew for each batch by the seed and the batch's number.
 
     A top that holds labels gets whole numbers: the part before the point, as Caffe takes labels."""
+
+    names: Sequence[str] = ()  # of classes: nobody knows any
 
     @classmethod
     def of(cls, graph: Graph, node: Node, seed: int) -> Filled:

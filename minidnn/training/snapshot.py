@@ -64,6 +64,7 @@ class Snapshot:
     seed: int | None
     facts: Mapping[str, object] = field(default_factory=dict)  # the last bits depend on these: device, algorithms
     best: Mapping[str, object] | None = None  # the best test of a run that keeps one: training/best.py
+    class_names: Sequence[str] = ()  # by label, as the data tell them
 
     @property
     def nbytes(self) -> int:
@@ -132,7 +133,8 @@ def _write(path: Path, snapshot: Snapshot) -> None:
 def _run(snapshot: Snapshot) -> dict[str, Any]:
     """What a snapshot says of its run, apart from the iteration."""
     best = {} if snapshot.best is None else {"best": dict(snapshot.best)}
-    return {"position": snapshot.position, "seed": snapshot.seed, "facts": dict(snapshot.facts), **best}
+    names = {"class_names": list(snapshot.class_names)} if snapshot.class_names else {}
+    return {"position": snapshot.position, "seed": snapshot.seed, "facts": dict(snapshot.facts), **best, **names}
 
 
 def check_writable(
@@ -213,6 +215,7 @@ def load(path: str | Path) -> Snapshot:
         meta["seed"],
         meta["facts"],
         meta.get("best"),
+        meta.get("class_names", ()),
     )
 
 
@@ -227,7 +230,7 @@ def _of_caffe(path: str | Path) -> Snapshot:
     if run is None:
         return Snapshot(found.weights, found.state, found.iteration, None, None)
     _check_run(path, run, ("position", "seed"))
-    about = run["position"], run["seed"], run["facts"], run.get("best")
+    about = run["position"], run["seed"], run["facts"], run.get("best"), run.get("class_names", ())
     return Snapshot(found.weights, found.state, found.iteration, *about)
 
 
@@ -240,11 +243,19 @@ def _check_run(path: str | Path, meta: Mapping[str, Any], counts: Iterable[str])
             raise SnapshotError(f"{path}: corrupt: its {key} is {meta.get(key)!r}; {what}")
     if not isinstance(meta.get("facts"), dict):
         raise SnapshotError(f"{path}: corrupt: its facts are {meta.get('facts')!r}; expected a mapping")
+    _check_names(path, meta)
     if "best" in meta:
         try:
             Best.of(meta["best"])
         except ValueError as error:
             raise SnapshotError(f"{path}: corrupt: {error}") from None
+
+
+def _check_names(path: str | Path, meta: Mapping[str, Any]) -> None:
+    """Raise SnapshotError unless the names of the classes are texts."""
+    names = meta.get("class_names", [])
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise SnapshotError(f"{path}: corrupt: its class_names are {names!r}; expected a list of texts")
 
 
 def load_weights(path: str | Path) -> dict[str, Rows]:
@@ -253,6 +264,18 @@ def load_weights(path: str | Path) -> dict[str, Rows]:
     if Path(path).suffix == caffemodel.SUFFIX:
         return caffemodel.read(path)
     return {name: values for name, values in _read(path)[0].items() if not name.startswith(STATE)}
+
+
+def class_names(path: str | Path) -> tuple[str, ...]:
+    """The names of the classes that a snapshot brings, by label; () of a file without. Raises SnapshotError."""
+    if Path(path).suffix != SUFFIX:
+        return ()
+    try:
+        meta = json.loads(tensor_file.read(path)[1].get("minidnn", "{}"))
+    except (ValueError, RecursionError) as error:
+        raise SnapshotError(f"{path}: corrupt: its metadata cannot be read") from error
+    _check_names(path, meta)
+    return tuple(meta.get("class_names", ()))
 
 
 def latest(prefix: str | Path) -> tuple[Path | None, Snapshot | None, list[str]]:

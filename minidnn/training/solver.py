@@ -36,7 +36,8 @@ from minidnn.training.divergence import Diverged, diagnosed
 from minidnn.training.epochs import in_iterations, iterations_of, until
 from minidnn.training.evaluate import evaluate
 from minidnn.training.events import Began, Ended, Event, Saved, Step, Tested
-from minidnn.training.feeds import Feeds, Samples
+from minidnn.training.feeds import Feeds
+from minidnn.training.given import Samples
 from minidnn.training.interrupt import Interrupt
 from minidnn.training.keywords import SolverFields, apart
 from minidnn.training.logs.logs import LogError, Logs
@@ -62,7 +63,9 @@ class Solver:
 
     solver:   a solver file, its parameters, or a Net (then give the solver fields as keywords: base_lr=0.01, ...)
     batch:    the batch size to use instead of the net's; then a test shows every sample once
-    data:     arrays for a net whose inputs are Input or MemoryData layers: (x, y), or a dict with one for each input;
+    data:     for a net whose inputs are Input or MemoryData layers: arrays (x, y), or a dict with one for each input; a
+              sequence or an iterable of samples (image, label), such as a PyTorch Dataset or one of Hugging Face's
+              datasets; or a source as a Data layer names it, such as "folder:photos" (training/given.py);
               test_data: the same for its TEST phase
     weights:  a file, or arrays by "<layer>/<blob>", whose weights are loaded by layer name (fine-tuning)
     resume:   a snapshot to continue from, or "latest": the newest valid one of snapshot_prefix, if any
@@ -99,12 +102,13 @@ class Solver:
         self.seed = _seed(given.get("seed") if setting is None else setting.seed, before, p)
         if test_data is not None and not tests:
             tests = (net,)
-        arrays = {"TRAIN": data, "TEST": test_data}
+        given_data = {"TRAIN": data, "TEST": test_data}
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
         self.feeds: dict[str, Feeds] = {}
         try:
             for name, (one, phase) in named(net, phases(tests), tests).items():
-                self.feeds[name] = Feeds(one.graph(phase), self.seed, arrays[phase], setting.workers)
+                self.feeds[name] = Feeds(one.graph(phase), self.seed, given_data[phase], setting.workers)
+                self.notes += self.feeds[name].notes
             self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
             self.parameters = p = in_iterations(p, self.epoch)
             self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch, Path(self.prefix).parent)
@@ -374,7 +378,8 @@ class Solver:
         weights = {name: self._finite(name, values) for name, values in self.session.weight_rows().items()}
         state = self.session.state_rows()
         best = self.best.said() if self.best else None
-        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts(), best)
+        names = next((feed.names for feed in self.feeds["TRAIN"] if feed.names), ())
+        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts(), best, names)
 
     def _finite(self, key: str, values: Rows) -> Rows:
         """These rows; the last update may have spoiled them, and no loss has shown that yet."""

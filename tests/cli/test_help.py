@@ -12,6 +12,7 @@ import pytest
 from minidnn import costs, zoo
 from minidnn.cli import help
 from minidnn.cli.main import VERBS, _parser, main
+from minidnn.cli.options import FILES, GROUPS
 from minidnn.layers import FACTS
 from minidnn.layers.facts import Facts
 from minidnn.memory import policies
@@ -45,21 +46,20 @@ def test_lines_are_short_and_no_list_is_left_open(printed, verb):
 
 
 @pytest.mark.parametrize("verb, flag", [("train", "--policy"), ("compare", "--policies"), ("plan", "--policy")])
-def test_policies(printed, verb, flag):
-    said = option(printed(verb), flag)
+def test_policies_have_a_line_each(printed, verb, flag):
+    text = printed(verb)
+    lines = text[text.index("\npolicies:\n") :].splitlines()
     for name in policies.names():
-        variant = any(name.startswith(f"{other}_") for other in policies.names())
-        assert (re.search(rf"\b{name}\b", said) is None) == variant, name
-    assert "recompute_cheap (each with the fastest algorithms that fit the budget, with :m the leanest, " in said
-    assert "with :p the fastest), best, vdnn_dyn, superneurons, or a FILE.plan; docs/policies.md" in said
+        does = policies.does(name)
+        assert does and [line.split(maxsplit=1) for line in lines].count([name, does]) == 1, name
     default = f"(default: the file's, or {policies.DEFAULT}, and with a budget {policies.BUDGETED})"
-    assert flag == "--policies" or said.endswith(default)
+    assert flag == "--policies" or option(text, flag).endswith(default)
 
 
 @pytest.mark.parametrize(
     "verb, default",
     [
-        ("train", "the file's, or liveness, and with a budget best"), ("tune", "the file's, or accudnn"),
+        ("train", "the file's, or liveness, and with a budget best"), ("tune", "the file's, or best"),
         ("search", "each of them, and each variant"),
     ],
 )  # fmt: skip
@@ -69,7 +69,7 @@ def test_which_policy_is_the_default(printed, verb, default):
 
 def test_gpus_facts_systems_and_families(printed):
     plan = printed("plan")
-    assert f"instead of running: {', '.join(costs.gpus())}, or a FILE.yaml" in option(plan, "--gpu NAME")
+    assert f"or another of {len(costs.gpus())} (`minidnn devices` lists them)" in option(plan, "--gpu NAME")
     planned = [name for name, facts in FACTS.items() if facts.planning_only()]
     assert option(plan, "--facts NAME").endswith(f"layrub; or, for planning only, {', '.join(planned)}")
     assert f"{', '.join(SYSTEMS)}, or all (the default)" in " ".join(printed("reproduce").split())
@@ -84,8 +84,8 @@ def test_what_is_new_in_a_table_is_in_the_help(printed, monkeypatch, tmp_path):
     monkeypatch.setattr("minidnn.costs.profiles.PROFILES", tmp_path)
     (tmp_path / "rtx.yaml").write_text("")
     plan = printed("plan")
-    assert "recompute_cheap, mine (each" in option(plan, "--policy")
-    assert option(plan, "--gpu NAME").endswith("running: rtx, or a FILE.yaml")
+    assert "\n  mine  " in plan and "\n  mine_too  " in plan
+    assert "or another of 1 (`minidnn" in option(plan, "--gpu NAME")
     assert "layrub, runs2026; or, for planning only," in option(plan, "--facts NAME")
     assert option(plan, "--facts NAME").endswith(", planned2026")
 
@@ -100,7 +100,14 @@ def test_a_command_without_help_reads_no_table():
     assert not {"minidnn.memory.policies", "minidnn.study", "minidnn.layers", "minidnn.zoo"} & set(loaded)
 
 
-@pytest.mark.parametrize("verb", ["train", "test", "predict"])
+@pytest.mark.parametrize("verb", VERBS)
+def test_shared_options_are_in_groups(printed, verb):
+    titles = [line[:-1] for line in printed(verb).splitlines() if line.endswith(":") and not line.startswith(" ")]
+    known = [title for title in GROUPS if title in titles]
+    assert [title for title in titles if title in GROUPS] == known and FILES in known
+
+
+@pytest.mark.parametrize("verb", VERBS)
 def test_examples_are_right_and_folded_as_a_shell_takes_them(printed, verb):
     _, _, shown = printed(verb).partition(f"{help.EXAMPLES}\n")
     commands = shown.replace("\\\n", " ").splitlines()

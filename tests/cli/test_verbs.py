@@ -239,7 +239,7 @@ def test_devices(capsys):
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (["plan", "small.yaml", "--gpu", "titanx"], "did you mean 'titan_x'?"),
+        (["plan", "small.yaml", "--gpu", "titan_y"], "did you mean 'titan_x'?"),
         (["plan", "small.yaml", "--policy", "vdn_all"], "did you mean 'vdnn_all'?"),
         (["plan", "small.yaml", "--facts", "vdnn2015"], "did you mean 'vdnn2016'?"),
         (["train", "solver.yaml", "--facts", "vdnn2016"], "no backend has kernels for pool='x', lrn='xy'"),

@@ -7,7 +7,8 @@ import pytest
 
 from minidnn import costs
 from minidnn.cli.main import main
-from minidnn.costs.profiles import PROFILES, Bytes, Number
+from minidnn.costs.profiles import ARCHITECTURES, PROFILES, short
+from minidnn.costs.roofline import Bytes, Number, Slot
 from minidnn.memory.execution.device import Device
 from minidnn.program import Algorithm, Op, Pass, Tensor
 from tests.support.paths import NET_FILES
@@ -37,15 +38,58 @@ RELU = Op("relu.forward", "relu.forward", "relu", Pass.FORWARD, (Tensor("x", (10
 def test_profile_is_complete_and_every_number_has_a_source(name):
     gpu = costs.gpu(name)
     for field, value in vars(gpu).items():
-        if isinstance(value, (Number, Bytes)):
+        if isinstance(value, (Number, Bytes, Slot)):
             assert len(value.source) > 5, field
     c = costs.profile(name)
-    assert c.device == name and c.memory >= 10 * 2**30 and c.origin == "profile"
+    assert c.device == name and c.memory >= 6e9 and c.origin == "profile"
     assert c.seconds(RELU, c.fastest(RELU)) > 0
 
 
+GEFORCE = ("2060 2070 2080ti", "3060 3070 3080 3090", "4060 4060ti 4070 4080 4090", "5060 5070 5080 5090")
+OTHERS = "k40 titan_x v100 t4 l4 l40s a10 a6000 a100_40 a100 h100 h100_pcie h200 b200 orin"
+
+
 def test_the_profiles_that_are_promised():
-    assert {"k40", "titan_x", "v100", "a100", "h200"} <= set(costs.gpus())
+    assert {f"rtx{number}" for row in GEFORCE for number in row.split()} | set(OTHERS.split()) == set(costs.gpus())
+
+
+@pytest.mark.parametrize("name", costs.gpus())
+def test_a_profile_agrees_with_itself(name):
+    """Peaks are multiprocessors times operations times clock. Copies are slower than the lanes, but not by much."""
+    gpu = costs.gpu(name)
+    cycles = gpu.multiprocessors.value * gpu.clock.value
+    a_cycle = gpu.peak_flops.value / cycles
+    lanes = min((64, 128, 192), key=lambda lanes: abs(2 * lanes - a_cycle))  # 192: Kepler
+    assert a_cycle == pytest.approx(2 * lanes, rel=0.07), "the float32 units"
+    for half in filter(None, (gpu.float16_flops, gpu.bfloat16_flops)):
+        found = min((512, 1024, 2048, 4096, 8192), key=lambda n: abs(n - half.value / cycles))
+        assert half.value / cycles == pytest.approx(found, rel=0.11), "the tensor cores"
+        assert gpu.tf32_flops is None or half.value == pytest.approx(2 * gpu.tf32_flops.value, rel=0.001)
+    assert (gpu.bfloat16_flops is None) == (gpu.tf32_flops is None), "both came with Ampere"
+    if gpu.pcie is None:
+        assert gpu.host_memory is not None and gpu.link_out.value < gpu.memory_bandwidth.value / 2
+    else:
+        assert 0.6 < gpu.link_out.value / gpu.pcie.bandwidth < 0.9 and gpu.link_in.value == gpu.link_out.value
+
+
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("rtx3060", "rtx3060"), ("RTX 3060", "rtx3060"), ("rtx-3060", "rtx3060"), ("3060", "rtx3060"),
+        ("NVIDIA GeForce RTX 3060", "rtx3060"), ("4060 Ti", "rtx4060ti"), ("RTX_2080Ti:tf32", "rtx2080ti:tf32"),
+        ("NVIDIA A100-SXM4-40GB", "a100_40"), ("NVIDIA A100-SXM4-80GB", "a100"), ("NVIDIA H100 80GB HBM3", "h100"),
+        ("NVIDIA H100 PCIe", "h100_pcie"), ("Tesla V100-SXM2-16GB", "v100"), ("Tesla K40c", "k40"), ("Tesla T4", "t4"),
+        ("NVIDIA RTX A6000", "a6000"), ("titanx", "titan_x"), ("NVIDIA GeForce GTX TITAN X", "titan_x"),
+        ("Jetson AGX Orin", "orin"), ("some/mine.yaml", "some/mine.yaml"),
+    ],
+)  # fmt: skip
+def test_a_card_is_found_by_any_of_its_names(asked, name):
+    assert costs.named(asked) == name
+
+
+def test_no_name_is_that_of_two_cards():
+    known = [short(called) for name in costs.gpus() for called in (name, *costs.gpu(name).called)]
+    assert len(known) == len(set(known)) > len(costs.gpus())
 
 
 def test_roofline_by_hand():
@@ -86,9 +130,11 @@ def test_a_transform_need_not_pay():
 
 
 def test_unknown_name():
-    with pytest.raises(costs.ProfileError, match=r"'titanx' \(did you mean 'titan_x'\?"):
-        costs.profile("titanx")
-    with pytest.raises(costs.ProfileError, match="there are a100, h200"):
+    with pytest.raises(costs.ProfileError, match=r"'titan_y' \(did you mean 'titan_x'\?"):
+        costs.profile("titan_y")
+    with pytest.raises(costs.ProfileError, match=r"'RTX 3060 Super' \(did you mean 'rtx3060'\?"):
+        costs.profile("RTX 3060 Super")
+    with pytest.raises(costs.ProfileError, match="there are a10, a100, a100_40, a6000, b200"):
         costs.profile("zzz")
 
 
@@ -108,6 +154,13 @@ def test_a_profile_of_ones_own(tmp_path):
     mine.write_text(text.replace("value: 0.95", "value: -1"))
     with pytest.raises(costs.ProfileError, match="fast is -1"):
         costs.profile(str(mine))
+    mine.write_text((PROFILES / "rtx3060.yaml").read_text().replace("architecture: ampere", "architecture: amper"))
+    with pytest.raises(
+        costs.ProfileError, match=r"mine.yaml: there is no architecture 'amper' \(did you mean 'ampere'"
+    ):
+        costs.profile(str(mine))
+    mine.write_text((PROFILES / "rtx3060.yaml").read_text() + 'gemm: {value: 0.5, source: "mine"}\n')
+    assert costs.gpu(str(mine)).gemm.value == 0.5 and costs.gpu("rtx3060").gemm.value != 0.5, "its own number wins"
     mine.write_text("a: [")
     with pytest.raises(costs.ProfileError, match="not valid YAML"):
         costs.profile(str(mine))
@@ -261,7 +314,8 @@ def test_tf32_of_a_card_that_has_none():
 
 
 def test_a_peak_needs_the_fraction_that_is_reached(tmp_path, capsys):
-    text = (PROFILES / "h200.yaml").read_text()
+    assumed = (ARCHITECTURES / "hopper.yaml").read_text()
+    text = (PROFILES / "h200.yaml").read_text().replace("architecture: hopper\n", assumed)
     mine = tmp_path / "mine.yaml"
     mine.write_text("\n".join(line for line in text.splitlines() if not line.startswith("tensor:")))
     with pytest.raises(costs.ProfileError, match="tf32_flops is given, but not which fraction of it is reached"):

@@ -337,7 +337,7 @@ class TestSource:
         ("text", "said"),
         [
             ("digit", "did you mean 'digits'"),
-            ("mnist", "expected folder:PATH, .*, mnist:FOLDER, digits or"),
+            ("mnist", "expected folder:PATH, .*, mnist:FOLDER, digits"),
             ("digits:half", "not known"),
             ("synthetic:3xx", "'3xx' is not a sample's shape"),
             ("synthetic:0x1x1", "'0x1x1' is not a sample's shape"),

@@ -80,8 +80,8 @@ def test_a_layer_of_ones_own_on_the_command_line(tmp_path):
     ]
     (tmp_path / "net.yaml").write_text("name: n\nlayer:\n" + "".join(f"- {line}\n" for line in layers))
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    (command,) = re.findall(r"^python -c '(.*)' train cube_solver.yaml$", text, re.MULTILINE)
-    words = [sys.executable, "-c", command, "plan", "net.yaml", "--listing"]
+    (option,) = re.findall(r"^minidnn train cube_solver.yaml (.*)$", text, re.MULTILINE)
+    words = [sys.executable, "-m", "minidnn", "plan", "net.yaml", "--listing", *option.split()]
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0 and "cube.forward" in done.stdout, done.stderr
 

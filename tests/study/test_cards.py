@@ -8,21 +8,26 @@ from dataclasses import replace
 import pytest
 
 from minidnn.cli.main import main
-from minidnn.costs import gpus, profile
+from minidnn.costs import gpu, profile
+from minidnn.costs.roofline import Bytes
 from minidnn.study import cards
 
 KIB = 1024
 
 
 def test_a_small_net_fits_everywhere(capsys):
-    assert main(["cards", "lenet", "--batch", "8", "--json"]) == 0
+    asked = ["k40", "RTX 3060", "4090", "orin"]
+    assert main(["cards", "lenet", "--batch", "8", "--gpus", ",".join(asked), "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert {r["gpu"] for r in rows} == set(gpus())
-    assert [r["memory_bytes"] for r in rows] == sorted(profile(name).memory for name in gpus())
+    assert {r["gpu"] for r in rows} == {"k40", "rtx3060", "rtx4090", "orin"}
+    assert [r["memory_bytes"] for r in rows] == sorted(profile(name).memory for name in asked)
+    assert {r["gpu"]: r["host_budget_bytes"] for r in rows if r["gpu"] in ("k40", "orin")} == {
+        "k40": 64 * 2**30, "orin": 30 * 2**30
+    }  # fmt: skip
     for r in rows:
         assert r["fits"] and r["lossless"] and r["bound_seconds"] <= r["step_seconds"] * (1 + 1e-9)
         assert r["samples_per_second"] == pytest.approx(8 / r["step_seconds"])
-    assert main(["cards", "lenet", "--batch", "8"]) == 0
+    assert main(["cards", "lenet", "--batch", "8", "--gpus", ",".join(asked)]) == 0
     assert f"{rows[0]['gpu']} is the smallest that is enough." in capsys.readouterr().out
 
 
@@ -39,6 +44,8 @@ def test_a_small_net_fits_everywhere(capsys):
 )
 def test_the_smallest_that_is_enough(memory, says, capsys, monkeypatch):
     monkeypatch.setattr(cards, "gpus", lambda: list(memory))
-    monkeypatch.setattr(cards, "profile", lambda name: replace(profile(name), memory=memory[name] * KIB))
+    monkeypatch.setattr(
+        cards, "gpu", lambda name: replace(gpu(name), memory=Bytes(f"{memory[name]}KiB", "of this test"))
+    )
     assert main(["cards", "cifar10_quick", "--batch", "32"]) == 0
     assert says in capsys.readouterr().out

@@ -65,6 +65,41 @@ def test_a_first_batch_that_is_too_large_is_halved(monkeypatch):
     assert curve.best is None
 
 
+def test_a_first_batch_that_swaps_far_too_much_says_nothing_of_the_best(monkeypatch):
+    """It was searched in steps of a quarter of the first: 16 of a first of 64. The best lay between two of them."""
+    asked = []
+
+    def planned(programs, batch, *others):
+        asked.append(batch)
+        return Point(batch, batch / (batch * 2.5 if batch <= 25 else 50.0), moved=int(batch > 18))
+
+    monkeypatch.setattr(tune, "planned", planned)
+    curve = sweep(lambda batch: (), 64, "any", None)
+    assert 22 <= curve.best.batch <= 25 and curve.best.rate == max(p.rate for p in curve.points)
+    assert curve.grid == 2 and curve.unmoved.batch == 18
+    assert min(asked) < 22 and max(asked) == 64, "it does not go on where a batch is far behind"
+    assert curve.enough.rate >= 0.99 * curve.best.rate and curve.enough.batch <= curve.best.batch
+
+
+def test_the_search_goes_below_and_above_the_first(monkeypatch):
+    for top in (10, 700):
+        curve, asked = made_up(monkeypatch, lambda b, top=top: 1000 - 10 * abs(b - top) / top, fits=10**6, free=10**6)
+        assert abs(curve.best.batch - top) <= 4, top
+        assert len(asked) < 60
+
+
+def test_no_plan_is_quicker_than_the_ceiling():
+    """All ops once by their fastest algorithms: what endless memory gives, less what waits for the first input."""
+    net = Net.from_file(find("alexnet"))
+    costs = profile("k40")
+    made = tuple(programs(net.with_batch(32), None, ("TRAIN",)).values())
+    most = tune.ceiling(made, 32, costs)
+    free = tune.planned(made, 32, "liveness:p", costs, 1 << 60)
+    assert 0.97 * most < free.rate <= most
+    for policy in ("best", "vdnn_all:m", "liveness:m"):
+        assert tune.planned(made, 32, policy, costs, 10**9).rate <= most
+
+
 def test_equal_rates_prefer_the_smaller_batch():
     assert Curve((Point(8, 1.0), Point(16, 2.0), Point(4, 0.6)), 4).best.batch == 8
 
@@ -83,7 +118,9 @@ def test_on_a_network():
     assert curve.best.batch > curve.unmoved.batch and curve.best.rate > curve.unmoved.rate
     assert curve.best.arena <= 10**9 and curve.best.moved > 0
     fits = [p.fits for p in curve.points]
-    assert fits == sorted(fits, reverse=True) and not fits[-1]
+    assert fits == sorted(fits, reverse=True)
+    last = curve.points[-1]
+    assert not last.fits or (last.moved and last.rate < curve.best.rate), "it ends where more is no use"
 
 
 # ---- the learning rate
@@ -136,12 +173,15 @@ def test_tune_prints_fields_that_a_solver_runs(folder, capsys):
     found = answer(capsys, "tune", "solver.yaml", "--budget", str(free), "--samples", "400", "--gpus", "2")
     assert found["largest_unswapped"] >= 8 and found["best"] >= found["largest_unswapped"]
     assert found["ratio"] == found["best"] / found["largest_unswapped"]
-    assert found["policy"] == "accudnn" and found["origin"] == "estimated" and found["measured"] == []
+    assert found["policy"] == "best" and found["origin"] == "estimated" and found["measured"] == []
     best = next(r for r in found["rows"] if r["batch"] == found["best"])
     assert best["fits"] and best["peak_bytes"] <= free and 0 < best["efficiency"] < 1
     assert best["samples_per_second"] == max(r["samples_per_second"] for r in found["rows"])
-    refused = [r for r in found["rows"] if not r["fits"]]
-    assert refused and all("the budget is" in r["why"] for r in refused)
+    assert all("the budget is" in r["why"] for r in found["rows"] if not r["fits"])
+    assert best["samples_per_second"] <= found["most_samples_per_second"] and 0 <= found["behind"] < 1
+    assert found["behind"] == pytest.approx(1 - best["samples_per_second"] / found["most_samples_per_second"])
+    enough = next(r for r in found["rows"] if r["batch"] == found["enough"])
+    assert enough["samples_per_second"] >= 0.99 * best["samples_per_second"] and found["enough"] <= found["best"]
     fields = found["solver"]
     assert fields["batch_size"] == found["best"] and fields["iter_size"] == 2
     assert fields["base_lr"] == pytest.approx(0.02 * 2 * found["best"] / 4)
@@ -161,7 +201,7 @@ def test_measured_on_this_machine(folder, capsys):
 
 
 def test_words_and_pictures(folder, capsys):
-    argv = ["tune", "small.yaml", "--gpu", "k40", "--budget", "300KiB", "--report"]
+    argv = ["tune", "small.yaml", "--gpu", "k40", "--budget", "300KiB", "--policy", "accudnn", "--report"]
     assert main([*argv, "t.html"]) == 0
     text = capsys.readouterr().out
     assert "The efficiency-optimal batch is" in text and "Goyal et al. 2017" in text and "is refused: accudnn" in text
@@ -174,12 +214,21 @@ def test_words_and_pictures(folder, capsys):
     kept = [line for line in text.splitlines() if " yes " in line]
     assert len(circles) == len(kept) > 2
     assert main(["tune", "small.yaml", "--budget", "1KiB"]) == 0 and "No batch fits" in capsys.readouterr().out
-    assert main(["tune", "small.yaml", "--report", "t.png"]) == 2
+    assert main(["tune", "small.yaml", "--report", "t.pdf"]) == 2
+
+
+@pytest.mark.slow
+def test_formats_that_the_gpu_has_are_told(folder, capsys):
+    argv = ["tune", "small.yaml", "--gpu", "v100", "--budget", "64MiB", "--batch", "512", "--policy", "liveness"]
+    (half,) = answer(capsys, *argv)["formats"]
+    assert half["format"] == "float16" and half["samples_per_second"] > 0
+    assert answer(capsys, *argv, "--format", "float16")["formats"] == []
+    assert answer(capsys, *[a if a != "v100" else "k40" for a in argv])["formats"] == []
 
 
 @pytest.mark.slow
 def test_an_epoch_is_the_data_s(folder, capsys):
-    argv = ("tune", "digits_solver", "--gpu", "k40", "--budget", "8MiB", "--grid", "64")
+    argv = ("tune", "digits_solver", "--gpu", "k40", "--budget", "8MiB", "--grid", "64", "--policy", "accudnn")
     found = answer(capsys, *argv)
     assert found["epoch_samples"] == 1437 and found["solver"]["rampup_interval"] == -(-5 * 1437 // found["best"])
     assert answer(capsys, *argv, "--samples", "400")["epoch_samples"] == 400
@@ -190,7 +239,7 @@ def test_an_epoch_is_the_data_s(folder, capsys):
 
 def test_a_budget_for_any_batch_ends_somewhere(monkeypatch):
     curve, asked = made_up(monkeypatch, lambda b: 1000.0, fits=2**40, free=2**40)
-    assert max(asked) == 2**30 and curve.best.batch == 16 and curve.unmoved.batch == 2**30
+    assert max(asked) == 2**30 and curve.best.batch == 1 and curve.unmoved.batch == 2**30
 
 
 def test_a_plan_file_is_of_one_batch(folder, capsys):

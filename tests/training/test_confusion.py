@@ -84,7 +84,7 @@ def test_along_any_axis_and_without_ignored_labels(text, shape, labelled, axis):
         y[0, 0, :2] = 255
     net = Net.from_text(text)
     with Session(net, device="reference") as session:
-        feeds = Feeds(session.graphs["TEST"], arrays={"x": x, "label": y})
+        feeds = Feeds(session.graphs["TEST"], data={"x": x, "label": y})
         found = evaluate(session, feeds, confusion=True).confusion
         feeds.close()
         answers = session.forward({"x": x})["scores"].argmax(axis)
@@ -156,7 +156,7 @@ layer:
 - {name: mean, type: Reduction, bottom: ip, top: mean}
 """)
     with Session(net, device="reference") as session:
-        feeds = Feeds(session.graphs["TEST"], arrays=arrays)
+        feeds = Feeds(session.graphs["TEST"], data=arrays)
         with pytest.raises(InvalidInput, match=said):
             evaluate(session, feeds, confusion=True)
         feeds.close()

@@ -106,7 +106,8 @@ def test_the_file_may_say_their_number(case, forked):
     (case / "net.yaml").write_text(
         (case / "net.yaml").read_text().replace("batch_size: 6", "batch_size: 6, workers: 3")
     )
-    with Solver("solver.yaml", device="reference", max_iter=1, test_iter=None):
+    (case / "solver.yaml").write_text(SOLVER.replace("test_iter: 3\ntest_interval: 3\n", ""))
+    with Solver("solver.yaml", device="reference", max_iter=1):
         assert len(forked) >= 3
     assert ended(forked)
 
@@ -201,7 +202,7 @@ def test_a_signal_to_all_processes_ends_all_of_them(case, number, code):
 
 def test_their_bytes_are_in_the_ram_that_is_foreseen(case, capsys):
     def rows(*more):
-        assert main(["plan", "solver.yaml", "--device", "reference", "--json", *more]) == 0
+        assert main(["plan", "solver.yaml", "--device", "reference", "--ram", "16GiB", "--json", *more]) == 0
         return json.loads(capsys.readouterr().out)["rows"][0]["ram_workers_bytes"]
 
     slot = 64 * -(-6 * 4 * 3 * 8 * 8 // 64) + 64

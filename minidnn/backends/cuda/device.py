@@ -39,6 +39,7 @@ from minidnn.backends.cuda import (
     update,
 )
 from minidnn.backends.cuda.api import Api, Call
+from minidnn.backends.cuda.at_hand import BFLOAT16, TENSOR_CORES
 from minidnn.backends.cuda.cudnn import Cudnn, NoPlan
 from minidnn.backends.cuda.nan import NanProbe
 from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, storage
@@ -75,15 +76,6 @@ KINDS = {
 OF_CUDNN = {**convolution.KINDS, **inner_product.KINDS}
 
 SOME_GPU = Rates(1e13, 5e11, 2e10, 5e-6)
-# Compute capability -> operations of a multiprocessor's tensor cores in a cycle. They are products of 16-bit values,
-# summed in float32, without sparsity. Sources are NVIDIA's papers on each architecture. V100: 125e12 a second, on 80
-# multiprocessors at 1.53 GHz. T4: 65e12. A100: 312e12. RTX 3090: 71e12. RTX 4090: 165e12. H100: 989e12. B200: 2250e12.
-# RTX 5090: 209e12.
-TENSOR_CORES = {
-    (7, 0): 1024, (7, 5): 1024, (8, 0): 2048, (8, 6): 512, (8, 9): 512, (9, 0): 4096, (10, 0): 8192, (12, 0): 512,
-}  # fmt: skip
-# The first capability with bfloat16, and with TF32, which takes twice as long.
-BFLOAT16 = (8, 0)
 # Bytes to leave free: CUDA itself takes some later, for the code of kernels, graphs and stacks.
 MARGIN = 256 << 20
 

@@ -135,9 +135,9 @@ def find_driver() -> Driver:
     status = cuda.cuInit(0)
     if status != _SUCCESS:
         raise CudaUnavailable(_why_not(status))
-    _call(cuda.cuDriverGetVersion, ctypes.byref(number))
+    call(cuda.cuDriverGetVersion, ctypes.byref(number))
     version = divmod(number.value, 1000)[0], number.value % 1000 // 10
-    _call(cuda.cuDeviceGetCount, ctypes.byref(number))
+    call(cuda.cuDeviceGetCount, ctypes.byref(number))
     if not number.value:
         raise CudaUnavailable(_why_not(_NO_DEVICE))
     return Driver(version, tuple(_card(cuda, i) for i in range(number.value)))
@@ -145,16 +145,17 @@ def find_driver() -> Driver:
 
 def _card(cuda: ctypes.CDLL, number: int) -> Card:
     device, value, name = ctypes.c_int(), ctypes.c_int(), ctypes.create_string_buffer(256)
-    _call(cuda.cuDeviceGet, ctypes.byref(device), number)
-    _call(cuda.cuDeviceGetName, name, len(name), device)
+    call(cuda.cuDeviceGet, ctypes.byref(device), number)
+    call(cuda.cuDeviceGetName, name, len(name), device)
     capability = []
     for attribute in _CAPABILITY:
-        _call(cuda.cuDeviceGetAttribute, ctypes.byref(value), attribute, device)
+        call(cuda.cuDeviceGetAttribute, ctypes.byref(value), attribute, device)
         capability.append(value.value)
     return Card(number, name.value.decode(errors="replace"), (capability[0], capability[1]))
 
 
-def _call(function, *arguments) -> None:
+def call(function, *arguments) -> None:
+    """Call a function of the driver. Raises CudaUnavailable if it answers with an error."""
     if status := function(*arguments):
         raise CudaUnavailable(f"the NVIDIA driver answers {function.__name__} with error {status}: restart the machine")
 

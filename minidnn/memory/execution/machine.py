@@ -22,7 +22,7 @@ from minidnn.memory.execution.device import Device
 from minidnn.memory.execution.poison import fillable
 from minidnn.memory.execution.runtime import Bound, Call, Timed
 from minidnn.memory.execution.threads import page_aligned
-from minidnn.memory.execution.trace import Span, Trace, memory_curve, name_of
+from minidnn.memory.execution.trace import Span, Trace, awaited, memory_curve, name_of
 from minidnn.memory.execution.trial import tried
 from minidnn.memory.schedule import (
     Alloc,
@@ -30,7 +30,6 @@ from minidnn.memory.schedule import (
     Compute,
     Fetch,
     Free,
-    Instruction,
     Leg,
     Offload,
     Prefetch,
@@ -422,20 +421,23 @@ def _fill(view: np.ndarray, array: np.ndarray) -> None:
 
 def _trace(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
     """The trace of a timed run. Allocs and Frees get the time at which the op before them ended."""
-    spans, stall = [], 0.0
+    spans, waits, stall = [], [], 0.0
     finished: dict[int, float] = {}
     for i, stream, start, end in sorted(raw, key=lambda r: (r[0], r[2])):
         x = schedule.instructions[i]
         if isinstance(x, Wait):
             stall += end - start if stream == "compute" else 0.0
+            if end > start:
+                waits.append(Span(i, stream, awaited(schedule, x), start, end))
         elif isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)) and i not in finished:
             finished[i] = end
             spans.append(Span(i, stream, name_of(x), start, end))
-    moments: list[tuple[Instruction, float]] = []
+    moments: list[tuple[int, float]] = []
     now = 0.0
     for i, x in enumerate(schedule.instructions):
         if isinstance(x, Compute):
             now = finished[i]
         elif isinstance(x, (Alloc, Free)):
-            moments.append((x, now))
-    return Trace(tuple(spans), seconds, stall, memory_curve(schedule, moments))
+            moments.append((i, now))
+    memory = memory_curve(schedule, moments)
+    return Trace(tuple(spans), seconds, stall, memory, tuple(waits), tuple(moments))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from minidnn.costs import MOST_DRAG, Costs
-from minidnn.memory.execution.trace import Span, Trace, memory_curve, name_of
+from minidnn.memory.execution.trace import Span, Trace, awaited, memory_curve, name_of
 from minidnn.memory.schedule import (
     STREAMS,
     Alloc,
@@ -32,7 +32,9 @@ def simulate(schedule: Schedule, costs: Costs) -> Trace:
         run.take(i, x)
     run.copy()
     spans = tuple(sorted(run.spans, key=lambda span: span.index))
-    return Trace(spans, max(run.clock.values()), run.stall, memory_curve(schedule, run.moments))
+    waits = tuple(sorted(run.waits, key=lambda span: span.index))
+    seconds, memory = max(run.clock.values()), memory_curve(schedule, run.moments)
+    return Trace(spans, seconds, run.stall, memory, waits, tuple(run.moments))
 
 
 class _Run:
@@ -43,7 +45,8 @@ class _Run:
         self.clock: dict[Stream, float] = dict.fromkeys(STREAMS, 0.0)
         self.finished: dict[int, float] = {}
         self.spans: list[Span] = []
-        self.moments: list[tuple[Instruction, float]] = []
+        self.waits: list[Span] = []
+        self.moments: list[tuple[int, float]] = []
         self.stall = 0.0
         self.queues: dict[Stream, list[tuple[int, Instruction]]] = {stream: [] for stream in STREAMS}
         for i, x in enumerate(schedule.instructions):
@@ -69,12 +72,14 @@ class _Run:
     def take(self, i: int, x: Instruction) -> None:
         """Run instruction i, which waits for nothing that is not finished."""
         if isinstance(x, Wait):
-            behind = self.finished[x.on] - self.clock[x.stream]
+            start = self.clock[x.stream]
+            behind = self.finished[x.on] - start
             if behind > 0:
                 self.clock[x.stream] += behind
+                self.waits.append(Span(i, x.stream, awaited(self.schedule, x), start, self.clock[x.stream]))
                 self.stall += behind if x.stream == "compute" else 0.0
         elif isinstance(x, (Alloc, Free)):
-            self.moments.append((x, self.clock["compute"]))
+            self.moments.append((i, self.clock["compute"]))
         else:
             start, seconds = self.clock[x.stream], _seconds(x, self.schedule, self.costs)
             end = start + seconds

@@ -16,6 +16,7 @@ from minidnn.memory.schedule import (
     Schedule,
     Stash,
     Stream,
+    Wait,
 )
 
 
@@ -34,14 +35,18 @@ class Span:
 class Trace:
     """The times and the memory of one step.
 
-    spans:  in order of issue
-    memory: (seconds, bytes live from then on), a step curve that starts at 0
+    spans:   in order of issue
+    memory:  (seconds, bytes live from then on), a step curve that starts at 0
+    waits:   the Waits in which a stream stood still, in order of issue; a span's name is that of what it waited for
+    moments: (position in schedule.instructions, seconds) of each Alloc and Free, in order of issue
     """
 
     spans: tuple[Span, ...]
     seconds: float
     stall_seconds: float  # the time that compute waited for copies
     memory: tuple[tuple[float, int], ...]
+    waits: tuple[Span, ...] = ()
+    moments: tuple[tuple[int, float], ...] = ()
 
     @property
     def average_bytes(self) -> int:
@@ -57,6 +62,13 @@ class Trace:
         return max((b for _, b in self.memory), default=0)
 
 
+def awaited(schedule: Schedule, x: Wait) -> str:
+    """The name of the instruction that a Wait waits for."""
+    on = schedule.instructions[x.on]
+    assert isinstance(on, (Compute, Offload, Prefetch, Stash, Fetch))
+    return name_of(on)
+
+
 def name_of(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
     """The name of the instruction's op, with its run, or of its tensor."""
     if isinstance(x, Compute):
@@ -66,11 +78,12 @@ def name_of(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
     return x.stay.tensor.name
 
 
-def memory_curve(schedule: Schedule, times: Iterable[tuple[Instruction, float]]) -> tuple[tuple[float, int], ...]:
+def memory_curve(schedule: Schedule, moments: Iterable[tuple[int, float]]) -> tuple[tuple[float, int], ...]:
     """(seconds, live bytes from then on), from the moments of Allocs and Frees. Carried tensors are live from 0 on."""
     live = sum(b.nbytes for b in schedule.buffers if b.home)
     curve: list[tuple[float, int]] = [(0.0, live)]
-    for x, at in times:
+    for i, at in moments:
+        x = schedule.instructions[i]
         if isinstance(x, (Alloc, Free)):
             live += x.buffer.nbytes if isinstance(x, Alloc) else -x.buffer.nbytes
             if at <= curve[-1][0]:

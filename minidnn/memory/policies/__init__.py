@@ -6,6 +6,7 @@ A name may end in ":f" (the fastest algorithms that fit the budget, the default)
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -65,6 +66,7 @@ OTHERS = "liveness", "recompute_cheap", "sqrt_n", "recompute_all", "vdnn_pp", "a
 
 
 def _best(program: Program, costs: Costs, budget: int) -> Plan:
+    """Copies, re-runs and algorithms together, by costs."""
     plan = best(program, costs, budget, [find(name, budgeted=True) for name in OTHERS])
     return replace(plan, eager=True)
 
@@ -79,6 +81,14 @@ class NoSuchPolicy(BadInput, KeyError):
 def names() -> list[str]:
     """The names of all policies."""
     return [*POLICIES, *CHOOSING]
+
+
+def does(name: str) -> str:
+    """What the policy of this name does: the first line of its docstring, without the full stop, or nothing."""
+    decide = (POLICIES | CHOOSING)[name]
+    while isinstance(decide, partial):
+        decide = decide.func
+    return (inspect.getdoc(decide) or "").partition("\n")[0].removesuffix(".")
 
 
 def variant(name: str) -> bool:

@@ -54,7 +54,7 @@ class Found:
 
 
 def accudnn(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
-    """The quickest plan found that keeps the budget.
+    """Tensors whose copies are hidden wait on the host.
 
     If not even the leanest plan keeps it, the leanest plan is returned, and the refusal names it.
     """

@@ -20,6 +20,7 @@ HELD = frozenset({Role.INPUT, Role.LABEL, Role.CONTROL, Role.COPY, Role.ACTIVATI
 
 
 def baseline(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """Each feature map keeps its bytes for the whole step."""
     algorithm = choose(program, costs, algorithms)
     share = in_place_sharing(program)
     carried = set(program.carried)

@@ -18,6 +18,7 @@ from minidnn.program import Program
 
 
 def baseline_caffe(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """Data and diff of each blob are held, as in Caffe."""
     plan = baseline_sum(program, costs, budget, algorithms)
     largest: dict[str, int] = {}
     for op, a in plan.algorithm.items():

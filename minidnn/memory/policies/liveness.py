@@ -12,4 +12,5 @@ from minidnn.program import Program
 
 
 def liveness(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """A tensor has bytes from first access to last."""
     return Plan(algorithm=choose(program, costs, algorithms), share=in_place_sharing(program))

@@ -25,6 +25,7 @@ from minidnn.program import Op, Program, Tensor
 
 
 def recompute_all(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """Forward is halved again and again: the least bytes."""
     share = in_place_sharing(program)
     able = Repeatable(program, share)
     return Plan(order=halved(able), algorithm=choose(program, costs, algorithms), share=share)

@@ -38,6 +38,7 @@ BUDGETS = 32  # steps between the 33 values of B that are tried
 
 
 def sqrt_n(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """Only ends of segments are kept; the rest runs again."""
     forward = Forward(Repeatable(program, in_place_sharing(program)))
     return _full(forward, _cuts(forward), costs, algorithms)
 

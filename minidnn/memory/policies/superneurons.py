@@ -34,6 +34,7 @@ SIMULATED = 3000  # ops; for longer programs the second and third way are not bo
 
 
 def superneurons(program: Program, costs: Costs, budget: int) -> Plan:
+    """A cache on the host, and cheap segments run again."""
     share = in_place_sharing(program)
     least = choose(program, costs, "m")
     kept = _CachedOrder(program, costs, Plan(order=program.ops, algorithm=least, share=share), budget)

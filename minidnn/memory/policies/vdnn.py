@@ -48,10 +48,12 @@ class Layer:
 
 
 def vdnn_all(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """The input maps of layers wait on the host."""
     return offloading(program, choose(program, costs, algorithms), every)
 
 
 def vdnn_conv(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """The input maps of convolutions wait on the host."""
     return offloading(program, choose(program, costs, algorithms), convolution)
 
 
@@ -159,9 +161,10 @@ ATTEMPTS = 8  # placements tried per greedy pass: each has less room by the byte
 
 
 def vdnn_dyn(program: Program, costs: Costs, budget: int) -> Plan:
-    """The first of the paper's trials (III-C) that passes: its schedule's arena fits the budget.
+    """The first of vDNN's trials that fits the budget.
 
-    If not even all(m) fits, all(m) is returned: it is the policy's leanest plan, and the refusal names it.
+    The trials are those of III-C; one fits if its schedule's arena keeps the budget. If not even all(m) fits, all(m) is
+    returned: it is the policy's leanest plan, and the refusal names it.
     """
     leanest = vdnn_all(program, costs, budget, "m")
     if not fits(program, costs, leanest, budget):

@@ -40,14 +40,17 @@ ATTEMPTS = 8  # placements tried: each has less room by the bytes that the last 
 
 
 def vdnn_pp(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """As vdnn_all, with waits only where bytes are needed."""
     return _asynchronous(program, costs, budget, algorithms, every)
 
 
 def vdnn_pp_conv(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """As vdnn_pp, for the input maps of convolutions."""
     return _asynchronous(program, costs, budget, algorithms, convolution)
 
 
 def vdnn_pp_alt(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """As vdnn_pp, for every other convolution's input map."""
     convolutions = [layer.name for layer in feature_extraction(program) if layer.convolution]
     alternate = set(convolutions[::2])
     return _asynchronous(program, costs, budget, algorithms, lambda layer: layer.name in alternate)

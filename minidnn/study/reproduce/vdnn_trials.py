@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from minidnn.costs import GPU, Costs, gpu
-from minidnn.costs.profiles import Number
+from minidnn.costs.roofline import Number
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place

@@ -37,7 +37,13 @@ def test_it_has_a_kernel_for_every_kind():
 
 @pytest.mark.parametrize(
     "capability, tf32, half, single",
-    [((9, 0), True, 4096, 2048), ((9, 0), False, 4096, None), ((8, 7), True, 512, 256), ((6, 1), True, None, None)],
+    [
+        ((9, 0), True, 4096, 2048),
+        ((9, 0), False, 4096, None),
+        ((8, 7), True, 2048, 1024),
+        ((12, 1), True, 512, 256),
+        ((6, 1), True, None, None),
+    ],
 )
 def test_the_guess_of_a_cards_rates(capability, tf32, half, single):
     """132 multiprocessors at 1 GHz, 5000 bits of memory at 2 GHz."""

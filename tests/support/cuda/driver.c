@@ -12,6 +12,7 @@
 #include <string.h>
 
 enum { SUCCESS = 0, INVALID_VALUE = 1, STUB = 34 };
+enum { CLOCK = 13, MULTIPROCESSORS = 16, INTEGRATED = 18, MEMORY_CLOCK = 36, BUS = 37, L2 = 38 };
 enum { CAPABILITY_MAJOR = 75, CAPABILITY_MINOR = 76 };
 
 typedef struct { int init, version, cards, capability; } State;
@@ -27,11 +28,23 @@ int cuInit(unsigned flags) { (void)flags; return state().init; }
 int cuDriverGetVersion(int *version) { *version = state().version; return SUCCESS; }
 int cuDeviceGetCount(int *count) { *count = state().cards; return SUCCESS; }
 int cuDeviceGet(int *device, int number) { *device = number; return number < state().cards ? SUCCESS : 101; }
-int cuDeviceGetName(char *name, int room, int device) { snprintf(name, room, "Fake card %d", device); return SUCCESS; }
+int cuDeviceGetName(char *name, int room, int device) {
+    const char *given = getenv("FAKE_CARD");
+    if (given) snprintf(name, room, "%s", given);
+    else snprintf(name, room, "Fake card %d", device);
+    return SUCCESS;
+}
+int cuDeviceTotalMem_v2(size_t *bytes, int device) { (void)device; *bytes = 8ul << 30; return SUCCESS; }
 int cuDeviceGetAttribute(int *value, int attribute, int device) {
     (void)device;
     if (attribute == CAPABILITY_MAJOR) *value = state().capability / 10;
     else if (attribute == CAPABILITY_MINOR) *value = state().capability % 10;
+    else if (attribute == MULTIPROCESSORS) *value = 20;
+    else if (attribute == CLOCK) *value = 1500000; /* kHz */
+    else if (attribute == MEMORY_CLOCK) *value = 7000000;
+    else if (attribute == BUS) *value = 128;
+    else if (attribute == L2) *value = 2 << 20;
+    else if (attribute == INTEGRATED) *value = 0;
     else return INVALID_VALUE;
     return SUCCESS;
 }

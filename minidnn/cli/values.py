@@ -1,0 +1,57 @@
+"""The values of options, read for argparse: each function raises ArgumentTypeError with what is wrong."""
+
+from __future__ import annotations
+
+import argparse
+
+from minidnn import sizes
+from minidnn.backends import check_name
+
+
+def size(text: str) -> int:
+    """A number of bytes for argparse: 12GB is decimal, 12GiB binary."""
+    try:
+        return sizes.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 1")
+    return number
+
+
+def count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least 0")
+    return int(text)
+
+
+def seed(text: str) -> int:
+    if not text.isdecimal() or int(text) >= 2**64:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 2^64 - 1")
+    return int(text)
+
+
+def names(text: str) -> list[str]:
+    """A comma-separated list."""
+    found = [name.strip() for name in text.split(",") if name.strip()]
+    if not found:
+        raise argparse.ArgumentTypeError("expected one name or more, separated by commas")
+    return found
+
+
+def device(text: str) -> str:
+    """A device's name for argparse."""
+    from minidnn.errors import InvalidInput
+
+    try:
+        check_name(text)
+    except InvalidInput as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return text

@@ -1,0 +1,190 @@
+"""The roofline of one GPU, as a value (docs/costs.md). profiles.py has the files that it is read from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from minidnn import sizes
+from minidnn.costs.costs import Choice, Costs, remembering, traffic
+from minidnn.program import ON_TENSOR_CORES, Algorithm, Op, Tensor
+
+LEAST, MOST = 1e-30, 1e30  # of the numbers in a profile
+# Bytes per second of one lane of PCI Express, each way, by generation: 8, 16 and 32 GT/s, of which 128/130 are data.
+LANE = {"3": 8e9 / 8 * 128 / 130, "4": 16e9 / 8 * 128 / 130, "5": 32e9 / 8 * 128 / 130}
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a profile and its source: a profile without sources is a guess in disguise."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  (read by pydantic, not a field)
+
+    value: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """A size in a profile, as people write it ("12GiB"), and its source."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    value: str
+    source: str
+
+    def __post_init__(self) -> None:
+        sizes.parse(self.value)
+
+
+@dataclass(frozen=True)
+class Slot:
+    """The place of a card on PCI Express, "4 x16": its generation and its lanes, and their source."""
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012
+
+    value: str
+    source: str
+
+    def __post_init__(self) -> None:
+        if self.bandwidth is None:
+            raise ValueError(f"{self.value!r} is no place on PCI Express; expected one such as 4 x16")
+
+    @property
+    def bandwidth(self) -> float | None:
+        """Bytes per second of its lanes, each way, which no copy reaches: its packets have heads."""
+        generation, _, lanes = self.value.partition(" x")
+        if generation not in LANE or not lanes.isdecimal():
+            return None
+        return LANE[generation] * int(lanes)
+
+
+@dataclass(frozen=True)
+class GPU:
+    """A profile: the roofline of one GPU. docs/costs.md says how each number is used and how it was fitted.
+
+    Convolutions have the algorithm "implicit_gemm", without workspace. With kernel > 1, stride 1 and dilation 1 they
+    also have "fast" (Fourier or Winograd, or a layout change). It is quicker and needs a workspace of
+        workspace_maps * (size of x + size of y) + workspace_filters * size of w
+    where size is the tensor's bytes ("plain") or those of its half spectrum ("spectral").
+    """
+
+    __pydantic_config__ = {"extra": "forbid"}  # noqa: RUF012  (read by pydantic, not a field)
+
+    title: str
+    memory: Bytes
+    peak_flops: Number  # float32, without tensor cores
+    memory_bandwidth: Number  # bytes per second
+    link_out: Number  # bytes per second, pinned host memory
+    link_in: Number
+    link_latency: Number  # seconds
+    launch_latency: Number  # seconds per kernel
+    gemm: Number  # fraction of peak_flops, inner products
+    implicit_gemm: Number  # fraction of peak_flops
+    fast: Number  # fraction of peak_flops, counting the direct convolution's work; may exceed 1
+    bandwidth: Number  # fraction of memory_bandwidth
+    workspace_of: str  # "spectral" or "plain"
+    workspace_maps: Number
+    workspace_filters: Number
+    # Convolutions and inner products on tensor cores: a peak without sparsity for each format of the operands, and
+    # `tensor`, the fraction of the peak that "fast" reaches. "gemm" and "implicit_gemm" reach tensor * gemm / fast and
+    # tensor * implicit_gemm / fast, but at most `tensor`. A format whose peak is None runs as fast as float32.
+    tf32_flops: Number | None = None  # float32, rounded to TF32: used only if `tf32`
+    float16_flops: Number | None = None
+    bfloat16_flops: Number | None = None
+    tensor: Number | None = None
+    tf32: bool = False  # whether float32 ops may round their operands to TF32
+    host_memory: Bytes | None = None  # of the host, where the card itself says so: it shares its memory with the CPU
+    # What the numbers above come from. Nothing is planned by them.
+    multiprocessors: Number | None = None
+    clock: Number | None = None  # cycles per second
+    l2: Bytes | None = None
+    pcie: Slot | None = None
+    called: tuple[str, ...] = ()  # further names that the profile is found by (profiles.py)
+
+    def __post_init__(self) -> None:
+        if self.workspace_of not in ("spectral", "plain"):
+            raise ValueError(f"workspace_of is {self.workspace_of!r}; expected spectral or plain")
+        for name, number in vars(self).items():
+            if isinstance(number, Number) and not LEAST < number.value < MOST:  # sums and products of them are finite
+                raise ValueError(f"{name} is {number.value}; it must be between {LEAST:g} and {MOST:g}")
+        peaks = [name for name in ("tf32_flops", "float16_flops", "bfloat16_flops") if getattr(self, name) is not None]
+        if peaks and self.tensor is None:
+            raise ValueError(f"{peaks[0]} is given, but not which fraction of it is reached: tensor")
+        if self.tf32 and self.tf32_flops is None:
+            raise ValueError("it has no tensor cores for TF32: there is no tf32_flops")
+
+    def peak(self, op: Op) -> float | None:
+        """The tensor cores' operations per second for this op; None: the op does not run on them."""
+        if op.family not in ON_TENSOR_CORES:
+            return None
+        format = op.reads[0].dtype
+        number = getattr(self, f"{'tf32' if format == 'float32' else format}_flops", None)
+        return number.value if number is not None and (format != "float32" or self.tf32) else None
+
+    def seconds(self, op: Op, efficiency: float, nbytes: float | None = None) -> float:
+        """The roofline's seconds: the larger of arithmetic's and memory's, plus a launch.
+
+        efficiency: the fraction of the float32 peak that the algorithm reaches
+        nbytes:     the bytes that it moves; None: the least that its kernels move"""
+        peak = self.peak(op)
+        if peak is None or self.tensor is None:
+            rate = self.peak_flops.value * efficiency
+        else:
+            rate = peak * self.tensor.value * min(1.0, efficiency / self.fast.value)
+        moved = (traffic(op) if nbytes is None else nbytes) / (self.memory_bandwidth.value * self.bandwidth.value)
+        return max(op.flops / rate, moved) + self.launch_latency.value
+
+    def choices(self, op: Op) -> tuple[Choice, ...]:
+        """The op's algorithms with their seconds; the first is the default."""
+        if op.kind not in _CONVOLUTIONS:
+            return (Choice(Algorithm("default"), self.seconds(op, self.gemm.value)),)
+        slow = Choice(Algorithm("implicit_gemm"), self.seconds(op, self.implicit_gemm.value))
+        if not _transformable(op.attrs):
+            return (slow,)
+        space = self._workspace(op)
+        # the transformed tensors, which fill the workspace, are written once and read once
+        seconds = self.seconds(op, self.fast.value, op.nbytes + 2 * space)
+        return (slow, Choice(Algorithm("fast", space), seconds))
+
+    def _workspace(self, op: Op) -> int:
+        x, y, w = _CONVOLUTIONS[op.kind](op)
+        size = _spectrum(op, x) if self.workspace_of == "spectral" else _plain
+        return int(self.workspace_maps.value * (size(x) + size(y)) + self.workspace_filters.value * size(w))
+
+    def costs(self, name: str) -> Costs:
+        """The Costs of this GPU; `name` is the device's name in reports."""
+        return Costs(
+            name,
+            sizes.parse(self.memory.value),
+            self.link_out.value,
+            self.link_in.value,
+            remembering(self.choices),
+            self.link_latency.value,
+            origin="profile",
+        )
+
+
+# (x, y, w) or their gradients in each kind of convolution op, among its reads and writes
+_CONVOLUTIONS: dict[str, Callable[[Op], tuple[Tensor, Tensor, Tensor]]] = {
+    "convolution.forward": lambda op: (op.reads[0], op.writes[0], op.reads[1]),
+    "convolution.forward_relu": lambda op: (op.reads[0], op.writes[0], op.reads[1]),
+    "convolution.backward_filter": lambda op: (op.reads[0], op.reads[1], op.writes[0]),
+    "convolution.backward_data": lambda op: (op.writes[0], op.reads[1], op.reads[0]),
+}
+
+
+def _transformable(attrs: Any) -> bool:
+    """Whether a transform pays: FFT and Winograd need stride 1, no dilation, and a kernel above 1."""
+    return max(attrs.kernel) > 1 and set(attrs.stride) == {1} and set(attrs.dilation) == {1}
+
+
+def _plain(t: Tensor) -> float:
+    return t.nbytes
+
+
+def _spectrum(op: Op, x: Tensor) -> Callable[[Tensor], float]:
+    """A function for the bytes of a tensor if each of its planes is a complex half spectrum of the padded x."""
+    h, w = x.shape[2] + 2 * op.attrs.pad[0], x.shape[3] + 2 * op.attrs.pad[1]
+    return lambda t: t.shape[0] * t.shape[1] * h * (w // 2 + 1) * 8.0

@@ -1,0 +1,25 @@
+"""Chromium without a window, for tests of pages. They are skipped where it or playwright is missing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+
+
+@contextmanager
+def chromium() -> Iterator[Any]:
+    """A playwright Browser. Nothing in it has a limit of time."""
+    api = pytest.importorskip("playwright.sync_api", reason="playwright drives Chromium")
+    path = shutil.which("chromium") or shutil.which("google-chrome")
+    if path is None:
+        pytest.skip("there is no Chromium")
+    with api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=FLAGS, timeout=0)
+        yield browser
+        browser.close()
