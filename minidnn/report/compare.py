@@ -16,8 +16,9 @@ from minidnn.report.draw import (
 from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
 from minidnn.report.panel import Panel
-from minidnn.report.policies import REFUSED, cells, groups, noise, slowdown, spread
+from minidnn.report.policies import REFUSED, cells, equal, groups, noise, slowdown, spread, sure
 
+CLOSE = 0.98  # of another's time: what takes no less is not called quicker
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
 
 
@@ -49,11 +50,9 @@ host and copies back in. All policies have one scale.{_drawn_note(base, panels)}
 
 def _drawn_note(base: Panel | None, panels: Sequence[Panel]) -> str:
     note = " The dashed curve is baseline's." if base is not None and len(panels) > 1 else ""
-    if any(p.row.get("identical") is not None for p in panels):
-        note += (
-            " Of steps that were really run, the median of the traced ones is drawn; the table's times are medians of"
-        )
-        note += " steps that were not traced."
+    if any(p.row.get("timed_steps") for p in panels):
+        drawn = "the median of steps that were traced apart" if apart(panels) else "the median step, that of the table"
+        note += f" Of steps that were run, {drawn}, is drawn."
     return note
 
 
@@ -81,21 +80,28 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
         least = min(others, key=lambda p: p.row["peak_bytes"])
         words.append(f"{least.policy} trains the same network in {sizes.text(least.row['peak_bytes'])}{_cost(least)}.")
         fastest = groups([p.row for p in others])[0]
-        quickest = min(others, key=lambda p: p.row["step_seconds"])
-        if len(fastest) > 1:
+        quickest = next(p for p in others if p.row is fastest[0])
+        if len(fastest) > 1 and all(map(sure, fastest)):
             named = ", ".join(row["policy"] for row in fastest)
             words.append(f"The quickest that save are too noisy to rank: {named}.")
-        elif quickest is not least and quickest.row["step_seconds"] < 0.98 * least.row["step_seconds"]:
+        elif sure(quickest.row) and quickest is not least and _time(quickest) < CLOSE * _time(least):
             peak = sizes.text(quickest.row["peak_bytes"])
             words.append(f"{quickest.policy} is the quickest that saves: {peak}{_cost(quickest)}.")
-    equal = [p for p in kept if p.row.get("identical") is not None]
-    if equal and all(p.row["identical"] for p in equal):
-        words.append("Every policy ended with byte-equal weights.")
+    words += equal([p.row for p in panels])
     return " ".join(words)
 
 
+def apart(panels: Sequence[Panel]) -> bool:
+    """Whether steps are drawn that are not those of the table: on a device whose timed steps cannot be traced."""
+    return any(p.row["step_seconds"] != p.seconds for p in panels)
+
+
+def _time(p: Panel) -> float:
+    return float(p.row["step_seconds"])
+
+
 def _cost(p: Panel) -> str:
-    if p.row["slowdown"] is None:
+    if p.row["slowdown"] is None or not sure(p.row):
         return ""
     found = spread(p.row, "slowdown")
     if found is not None and found.low <= 1 <= found.high:

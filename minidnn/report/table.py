@@ -8,19 +8,25 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
+from minidnn.measuring.spread import Spread
 from minidnn.results import Document
 from minidnn.visible import visible
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds with three digits and a unit: "1.24 s", "35.2 ms", "871 µs"; "–" for None."""
+def duration(seconds: float | None, spread: Spread | None = None) -> str:
+    """Seconds with three digits and a unit: "1.24 s", "35.2 ms", "871 µs"; "–" for None.
+
+    spread: the interval that is told behind them, in the same unit: "1.24 s (1.19–1.31)"."""
     if seconds is None:
         return "–"
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         value = seconds * scale
         if value >= 0.9995 or unit == "µs":
             decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
-            return f"{value:.{decimals}f} {unit}"
+            told = f"{value:.{decimals}f} {unit}"
+            if spread is None or spread.low == spread.high:
+                return told
+            return f"{told} ({spread.low * scale:.{decimals}f}–{spread.high * scale:.{decimals}f})"
     raise AssertionError
 
 

@@ -59,6 +59,9 @@ def test_table_shows_weights_that_differ():
     out = io.StringIO()
     policies.show(rows, file=out)
     assert "weights equal" in out.getvalue() and "NO" in out.getvalue()
+    out = io.StringIO()
+    policies.show([dict(row, identical=True) for row in rows], file=out)
+    assert "weights equal" not in out.getvalue() and "Each ended with the weights of baseline" in out.getvalue()
 
 
 class Terminal(io.StringIO):
@@ -74,12 +77,12 @@ def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     algorithms = "nhwc.brgconv 38, nhwc.brgconv_1x1 78, nhwc.jit 21, nhwc.jit_1x1 39"
-    rows = [dict(p.row, identical=True, algorithms=algorithms, peak_bytes=123 << 20) for p in panels()]
+    rows = [dict(p.row, identical=i > 0, algorithms=algorithms, peak_bytes=123 << 20) for i, p in enumerate(panels())]
     out = Terminal()
     policies.show(rows, file=out)
     text = out.text()
     assert "…" not in text and max(map(len, text.splitlines())) <= columns
-    assert all(re.search(rf"{p} +yes +123 MiB .*yes", text) for p in POLICIES)
+    assert all(re.search(rf"{p} +yes +123 MiB .*(yes|NO)", text) for p in POLICIES)
     assert ("left out for want of width: prefetch, algorithms" in text) == (columns <= 120)
     assert ("brgconv_1x1 78" in text) == (columns > 120) == ("left out" not in text)
 
@@ -164,6 +167,39 @@ def test_says_where_measurements_are_too_noisy_to_rank():
     assert "Too noisy to rank" in compare.page([base, near], None, "", "", "0")
 
 
+def test_what_overlaps_by_way_of_a_third_is_not_ranked_either():
+    spreads = {"vdnn_conv:m": (1.4, 1.6, 2), "liveness:m": (1, 1.1, 1.2), "vdnn_all:m": (1.15, 1.3, 1.5)}
+    (said,) = policies.noise([measured(policy, *spread).row for policy, spread in spreads.items()])
+    assert said == "Too noisy to rank by time: liveness:m, vdnn_all:m, vdnn_conv:m."
+
+
+def with_row(p, **more):
+    return dataclasses.replace(p, row={**p.row, **more})
+
+
+def test_too_few_steps_rank_nothing():
+    spreads = {"baseline:m": (1, 1, 1), "vdnn_all:m": (1.9, 2, 2.1), "liveness:m": (1, 1, 1)}
+    found = [with_row(measured(policy, *spread), timed_steps=2) for policy, spread in spreads.items()]
+    assert policies.noise([p.row for p in found]) == ["Too few steps to rank by time: that takes 6 timed ones."]
+    said = compare.says(found, None)
+    assert "times baseline's time" not in said and "quickest" not in said
+
+
+def test_measured_seconds_are_shown_with_their_interval_and_a_busy_machine_is_told():
+    (p,) = panels(policies=["liveness:m"])
+    times = {"step_seconds": 2.5e-3, "step_seconds_low": 2.41e-3, "step_seconds_high": 12.72e-3, "timed_steps": 99}
+    assert policies.seconds({**p.row, **times}) == "2.50 ms (2.41–12.72)"
+    said = [policies.noise([{**p.row, **times, "other_processors": n}]) for n in (None, 0.1, 1.26)]
+    assert said[0] == said[1] == [] and "other programs kept 1.3 processors at work" in said[2][0]
+
+
+def test_what_is_foreseen_is_not_set_beside_what_was_measured():
+    rows = [p.row for p in panels(budget=10**9, policies=["baseline:m", "best"])]
+    assert policies.bounded(rows) and "over bound" in policies.cells(rows)[0]
+    rows = [{**row, "timed_steps": 20} for row in rows]
+    assert policies.bounded(rows) == [] and "over bound" not in policies.cells(rows)[0]
+
+
 def test_says_nothing_of_the_device_where_the_host_refuses():
     results = simulated([chain()], ["baseline:m", "vdnn_all:m"], costs(), 10**9, 1)
     words = compare.says([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
@@ -183,8 +219,11 @@ def test_no_line_crosses_a_word_and_nothing_is_measured_against_itself():
     assert 'class="soft bad over"' in draw.draw_panel(found[1], draw.Scale(found, budget), budget, found[0], 0)
     html = compare.page(found, budget, "chain", "run", "1.0")
     assert html.count("× baseline") == html.count("weights byte-equal to baseline") == 1  # vdnn_all's
-    assert "traced ones is drawn" in html
-    assert "is drawn" not in compare.page(panels(), None, "chain", "", "1.0")
+    timed = [with_row(p, timed_steps=9) for p in found]
+    assert "the median step, that of the table, is drawn" in compare.page(timed, budget, "chain", "run", "1.0")
+    timed[1] = with_row(timed[1], step_seconds=timed[1].seconds / 2)
+    assert "traced apart" in compare.page(timed, budget, "chain", "run", "1.0")
+    assert "is drawn" not in html and "is drawn" not in compare.page(panels(), None, "chain", "", "1.0")
 
 
 def deep(n):
