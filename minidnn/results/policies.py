@@ -42,6 +42,7 @@ class PolicyRow(Record):
     ram_process_bytes: int | None = None
     ram_data_bytes: int | None = None
     ram_batches_bytes: int | None = None
+    ram_workers_bytes: int | None = None
     ram_working_bytes: int | None = None
     timed_steps: int | None = None
     step_seconds_low: float | None = None

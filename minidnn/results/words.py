@@ -56,6 +56,7 @@ WORDS = {
     "ram_process_bytes": "of these, interpreter, libraries, programs and plans",
     "ram_data_bytes": "of these, data that are held in memory",
     "ram_batches_bytes": "of these, batches on their way",
+    "ram_workers_bytes": "of these, the processes that read samples",
     "ram_working_bytes": "of these, kernels, threads and buffers",
     # time
     "step_seconds": "seconds of one step: the median of the timed ones; foreseen where no step was run",

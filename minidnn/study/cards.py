@@ -24,7 +24,7 @@ class Card:
 
     needs:   bytes of the plan's arena; of the smallest that there is, if it does not fit
     seconds: of a step within the card's memory; None: it does not fit
-    free:    seconds of a step on this GPU if it had endless memory
+    free:    seconds of a step on this GPU if it had endless memory: of FREE's plan, or of the quicker one that fits
     bound:   seconds that no plan within the card's memory is below; None: not known
     """
 
@@ -67,5 +67,6 @@ def cards(
         except BudgetError as refused:
             needs = refused.smallest
         loose = simulate(free, costs).seconds
+        loose = loose if seconds is None else min(loose, seconds)
         found.append(Card(which, gpu(which).title, costs.memory, needs, seconds, loose, bound))
     return sorted(found, key=lambda card: (card.memory, card.name))
