@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
@@ -48,6 +49,7 @@ def rate(per_second: float) -> str:
 
 WORDY = ("what", "algorithm", "available", "type", "bottoms", "gives", "class", "then")  # headings of columns of words
 LONGEST = 24  # characters; a longer word may be folded
+PIPED = 200  # characters of a line in a pipe or a file, unless COLUMNS says otherwise
 
 
 def plain(
@@ -120,8 +122,10 @@ def console_of(file: TextIO | None, at_least: int = 0) -> Any:
             return super().render_str(visible(text), **options)
 
     target = file or sys.stdout
-    # Lines in a pipe or a file may be 200 characters wide. emoji=False: "vdnn_all:m:" must stay text.
-    width = None if target.isatty() else 200
+    # emoji=False: "vdnn_all:m:" must stay text
+    columns = os.environ.get("COLUMNS", "")
+    asked = int(columns) if columns.isdecimal() else 0
+    width = asked or (None if target.isatty() else PIPED)
     console = Visible(file=target, width=width, markup=False, emoji=False, highlight=False)
     if console.width < at_least:
         console.width = at_least

@@ -87,6 +87,27 @@ def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, columns):
     assert ("brgconv_1x1 78" in text) == (columns > 120) == ("left out" not in text)
 
 
+@pytest.mark.parametrize(("columns", "width"), [(None, 200), ("90", 90), ("", 200), ("0", 200), ("wide", 200)])
+def test_without_a_terminal_lines_are_as_wide_as_columns_says(monkeypatch, columns, width):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    out = io.StringIO()
+    table.plain(["tensor", "bytes", "what"], [["conv1", "98.0 MiB", "words " * 90]], file=out)
+    lines = out.getvalue().splitlines()
+    assert width - 8 < max(map(len, lines)) <= width and "\x1b" not in out.getvalue()
+    assert sum(line.count("words") for line in lines) == 90
+
+
+@pytest.mark.parametrize("asked", ["", "1"])
+def test_no_color_on_a_terminal_that_shall_have_none(monkeypatch, asked):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", asked)
+    out = Terminal()
+    table.console_of(out).print("text", style="red")
+    assert ("\x1b[31m" in out.getvalue()) == (not asked)
+
+
 def test_words_are_folded_before_numbers_are_cut(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     monkeypatch.setenv("TERM", "xterm")

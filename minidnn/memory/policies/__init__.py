@@ -76,7 +76,7 @@ CHOOSING: dict[str, Policy] = {"best": _best, "vdnn_dyn": vdnn_dyn, "superneuron
 
 
 class NoSuchPolicy(BadInput, KeyError):
-    """No policy has that name; the message lists the names."""
+    """No policy has that name; the message has the nearest name, or lists all."""
 
 
 def names() -> list[str]:
@@ -104,7 +104,7 @@ def variant(name: str) -> bool:
 
 
 def find(name: str, budgeted: bool = False) -> Policy:
-    """The policy of that name. Raises NoSuchPolicy, which lists the names, and PlanError or OSError for a file.
+    """The policy of that name. Raises NoSuchPolicy, with a hint or with all names, and PlanError or OSError for a file.
 
     budgeted: whether a user has named a budget; False: the budget is the device's memory, at which STOPPING do not stop
     """
@@ -116,8 +116,8 @@ def find(name: str, budgeted: bool = False) -> Policy:
     if base in CHOOSING:
         raise NoSuchPolicy(f"{base} chooses its algorithms itself: leave out ':{algorithms}'")
     if base not in POLICIES:
-        there = f"there are {', '.join(names())}, and files that end in .plan"
-        raise NoSuchPolicy(f"there is no policy {base!r}{near(base, names())}; {there}")
+        hint = near(base, names()) or f"; there are {', '.join(names())}, and files that end in {plan_file.SUFFIX}"
+        raise NoSuchPolicy(f"there is no policy {base!r}{hint}")
     if algorithms not in ("", *SUFFIXES):
         raise NoSuchPolicy(f"{name!r}: after the colon comes {', '.join(f'{k} ({v})' for k, v in SUFFIXES.items())}")
     stops = budgeted and base in STOPPING
