@@ -1,7 +1,7 @@
 """What is wrong with a trip that somebody asked for, told by the trip's own words and before anything is lowered.
 
 The proof (memory/proof/verify.py) decides whether a schedule holds; it knows instructions and no trips. This is for the
-author of a policy or of a plan file: it names the trip, the point, and the op that the trip is in the way of.
+author of a policy: it names the trip, the point, and the op that the trip is in the way of.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ def find(name: str, budgeted: bool = False) -> Policy:
     budgeted: whether a user has named a budget; False: the budget is the device's memory, at which STOPPING do not stop
     """
     if name.endswith(plan_file.SUFFIX):
-        return checked(name, plan_file.load(name))
+        return plan_file.load(name)
     base, _, algorithms = name.partition(":")
     if base in CHOOSING and not algorithms:
         return checked(base, CHOOSING[base]) if is_own(CHOOSING[base]) else CHOOSING[base]

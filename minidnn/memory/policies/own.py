@@ -30,9 +30,7 @@ def is_own(decide: Decide) -> bool:
 
 
 def checked(name: str, decide: Decide) -> Decide:
-    """The same policy, which raises PolicyError where it fails, returns no plan, or asks for a trip that cannot be.
-
-    Of a plan file it raises PlanError."""
+    """The same policy, which raises PolicyError where it fails, returns no plan, or asks for a trip that cannot be."""
 
     @wraps(decide)
     def told(program: Program, *more: Any, **named: Any) -> Plan:
@@ -41,11 +39,11 @@ def checked(name: str, decide: Decide) -> Decide:
         except BadInput:
             raise
         except Exception as error:
-            raise _error(name, described(error)) from error
+            raise PolicyError(f"policy {name}: {described(error)}") from error
         if not isinstance(plan, Plan):
-            raise _error(name, f"it returned {type(plan).__name__} instead of a Plan")
+            raise PolicyError(f"policy {name}: it returned {type(plan).__name__} instead of a Plan")
         if why := wrong(program, plan):
-            raise _error(name, why)
+            raise PolicyError(f"policy {name}: {why}")
         return plan
 
     return told
@@ -61,8 +59,5 @@ def blamed(name: str, own: bool) -> Iterator[None]:
     except (ValueError, TypeError, LookupError, AttributeError, ScheduleError) as error:
         if not own or isinstance(error, BadInput):
             raise
-        raise _error(name, f"the plan does not hold: {error}") from error
-
-
-def _error(name: str, why: str) -> BadInput:
-    return PlanError(f"{name}: {why}") if name.endswith(SUFFIX) else PolicyError(f"policy {name}: {why}")
+        why = f"{name}: the plan does not hold: {error}"
+        raise (PlanError(why) if name.endswith(SUFFIX) else PolicyError(f"policy {why}")) from error

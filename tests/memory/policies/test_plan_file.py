@@ -144,7 +144,7 @@ def _aliased(train, _):
 @pytest.mark.parametrize(
     "change, says",
     [
-        (_late, r"TRAIN: Trip\(.*\): .* \(point \d+\) reads it before it is back"),
+        (_late, r"does not hold: .* is not on the device"),
         (_aliased, "does not hold: "),
         (lambda t, _: t["order"].append("nobody.forward"), "there is no op 'nobody.forward'"),
         (lambda t, _: t["trips"][0].update(back="conv1.forwrd"), "did you mean 'conv1.forward'"),
