@@ -82,6 +82,6 @@ def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, t
         beside = open_device(setting.device).beside()
         document = Document(rows=[r.row() for r in results], **about.run(), beside_arena_bytes=beside)
         timed = max(len(r.steps) for r in results)
-        steps = f"{timed} timed step{'s' * (timed != 1)} each"
-        notes = f"{steps}, in turn; medians, with 95 % intervals. On {subject.described(about)}."
+        each = f"{timed} timed step{'s' * (timed != 1)} each"
+        notes = f"{each}, in turn; medians, with 95 % intervals. On {subject.described(about)}."
     return Comparison(document, about.titled(), notes, results, limit)
