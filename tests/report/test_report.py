@@ -11,6 +11,7 @@ import pytest
 
 from minidnn import sizes
 from minidnn.report import compare, draw, policies, table
+from minidnn.report.markup import placeless
 from minidnn.report.panel import Bar, Panel, panel
 from minidnn.report.tradeoff import tradeoff
 from minidnn.results.policies import Plans
@@ -162,6 +163,15 @@ def test_every_policy_is_a_point_with_its_interval():
     assert drawn.count("<circle") == 2 and drawn.count('stroke-width="1.6"') == 2 and "budget" in drawn
     assert "vdnn_all:m: " in drawn and tradeoff([], None) == ""
     ElementTree.fromstring(drawn)
+
+
+def test_names_of_files_stand_for_their_absolute_paths():
+    for text, shown in (
+        ("from the profile /home/u/gpus/mine.yaml. Assumed", "from the profile mine.yaml. Assumed"),
+        ("/tmp/x.plan needs 2 MiB", "x.plan needs 2 MiB"),
+        ("inception_3a/1x1 of models/net.yaml, 3 ms/step", "inception_3a/1x1 of models/net.yaml, 3 ms/step"),
+    ):
+        assert placeless(text) == shown
 
 
 def test_picture_stands_alone():
