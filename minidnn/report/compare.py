@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minidnn import sizes
-from minidnn.report.draw import (
-    WIDTH,
-    Scale,
-    draw_panel,
-    draw_roles,
-    kinds_legend,
-    panel_height,
-)
+from minidnn.report.draw import WIDTH, Scale, draw_panel, draw_roles, kinds, panel_height
+from minidnn.report.interactive import scripts
 from minidnn.report.markup import escape
+from minidnn.report.page import key
 from minidnn.report.page import page as framed
 from minidnn.report.panel import Panel
 from minidnn.report.policies import REFUSED, cells, equal, groups, noise, slowdown, spread, sure
+from minidnn.report.tradeoff import tradeoff
 
 CLOSE = 0.98  # of another's time: what takes no less is not called quicker
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
@@ -27,25 +23,39 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
     scale = Scale(panels, budget)
     base = next((p for p in panels if p.policy.startswith("baseline")), None)
     roles, roles_height = draw_roles(panels, budget, 24)
-    key, extra = kinds_legend(panels, 2)
-    drawn, top = [key], extra + 12
-    for p in panels:
-        drawn.append(draw_panel(p, scale, budget, base, top))
-        top += panel_height(p)
-    steps = "\n".join(drawn)
+    steps = "\n".join(
+        f'<div class="scroll"><svg class="mini step" viewBox="0 0 {WIDTH} {panel_height(p)}" role="img" '
+        f'aria-label="One step of {escape(p.policy)}">{draw_panel(p, scale, budget, base, 0)}</svg></div>'
+        for p in panels
+    )
     body = f"""<p class="dim">{escape(notes)}</p>
 <p class="says">{escape(says(panels, budget))}</p>
 <section><h2>Policies</h2><div class="scroll">{_table(panels)}</div>
 {_unranked(panels)}{_reasons(panels)}</section>
+<section><h2>Time against bytes</h2>
+<p class="dim">Left needs less of the device, lower is quicker.{_whiskers(panels)}</p>
+<div class="scroll">{tradeoff(panels, budget)}</div></section>
 <section><h2>On the device at the worst moment</h2>
-<p class="dim">The bytes live when most are, by what they are for.</p>
+<p class="dim">The bytes live when most are, by what they are for.{_ratios(base, panels)}</p>
 <div class="scroll">
 <svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
 <section><h2>One step</h2>
 <p class="dim">Bytes live on the device over time, above what its streams do: compute, copies out to the
 host and copies back in. All policies have one scale.{_drawn_note(base, panels)} Point at anything for its name.</p>
-<div class="scroll"><svg class="mini" viewBox="0 0 {WIDTH} {top:g}" role="img">{steps}</svg></div></section>"""
+{key(kinds(panels))}
+{steps}</section>
+{scripts(panels, scale, base) if panels else ""}"""
     return framed(heading, body, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
+
+
+def _whiskers(panels: Sequence[Panel]) -> str:
+    if not any(p.row.get("timed_steps") for p in panels):
+        return ""
+    return " A line through a point is the interval of its time: where two overlap, neither is known to be quicker."
+
+
+def _ratios(base: Panel | None, panels: Sequence[Panel]) -> str:
+    return " Behind a size: what part of baseline's it is." if base is not None and len(panels) > 1 else ""
 
 
 def _drawn_note(base: Panel | None, panels: Sequence[Panel]) -> str:

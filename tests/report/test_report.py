@@ -11,7 +11,9 @@ import pytest
 
 from minidnn import sizes
 from minidnn.report import compare, draw, policies, table
+from minidnn.report.markup import placeless
 from minidnn.report.panel import Bar, Panel, panel
+from minidnn.report.tradeoff import tradeoff
 from minidnn.results.policies import Plans
 from minidnn.study.compare import simulated
 from tests.support.policies import KINDS as POLICIES
@@ -138,13 +140,59 @@ def test_page_is_self_contained_and_well_formed():
     lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
     html = compare.page(panels(budget=lean), lean, "chain & <co>", "made by hand", "1.0")
     assert "chain &amp; &lt;co&gt;" in html
-    for word in ("<script", "http:", "https:", "src=", "href=", "@import", "url("):
+    for word in ("http:", "https:", "src=", "href=", "@import", "url(", "fetch(", "import("):
         assert word not in html.replace('xmlns="http://www.w3.org/2000/svg"', "")
     for svg in re.findall(r"<svg.*?</svg>", html, re.S):
         ElementTree.fromstring(svg)
     for policy in POLICIES:
         assert html.count(policy) >= 3  # table, bars, timeline
     assert "is refused at a budget" in html and "budget" in html and "prefers-color-scheme" in html
+
+
+def data_of(html):
+    return json.loads(re.search(r'<script type="application/json" id="steps">(.*?)</script>', html, re.S)[1])
+
+
+def test_the_data_of_a_page_have_every_bar_with_what_it_waited_for():
+    found = panels(policies=["baseline:m", "vdnn_all:m"])
+    data = data_of(compare.page(found, None, "chain", "", "1.0"))
+    names = data["names"]
+    for p, told in zip(found, data["panels"], strict=True):
+        assert len(told["bars"]) == len(p.bars) and told["seconds"] == round(p.seconds * 1e9)
+        assert [names[b[2]] for b in told["bars"]] == [b.name for b in p.bars]
+    moving = data["panels"][1]
+    waiting = [b for b in moving["bars"] if b[0] == "compute" and b[8] >= 0]
+    assert sum(b[9] for b in waiting) == pytest.approx(found[1].row["stall_seconds"] * 1e9, abs=len(waiting))
+    assert {moving["bars"][b[8]][1] for b in waiting} <= {"in", "out"}
+    op = next(b for b in moving["bars"] if names[b[2]] == "conv1.forward")
+    assert names[op[6]] == "conv1" and {names[t] for t in op[7]} >= {"conv1.w"} and op[5] > 0
+
+
+def test_names_cannot_end_the_script():
+    (p,) = panels(policies=["liveness:m"])
+    bad = dataclasses.replace(p.bars[0], name="</script><script>alert(1)")
+    html = compare.page([dataclasses.replace(p, bars=[bad, *p.bars[1:]])], None, "chain", "", "1.0")
+    assert "</script><script>alert" not in html and html.count("</script>") == 2
+    assert data_of(html)["names"][0] == "</script><script>alert(1)"
+
+
+def test_every_policy_is_a_point_with_its_interval():
+    found = [measured("baseline:m", 1, 1, 1), measured("vdnn_all:m", 1.2, 1.3, 1.5)]
+    intervals = {"step_seconds_low": 0.9, "step_seconds_high": 1.1, "timed_steps": 9}
+    found = [with_row(p, **intervals) for p in found]
+    drawn = tradeoff(found, found[0].row["peak_bytes"])
+    assert drawn.count("<circle") == 2 and drawn.count('stroke-width="1.6"') == 2 and "budget" in drawn
+    assert "vdnn_all:m: " in drawn and tradeoff([], None) == ""
+    ElementTree.fromstring(drawn)
+
+
+def test_names_of_files_stand_for_their_absolute_paths():
+    for text, shown in (
+        ("from the profile /home/u/gpus/mine.yaml. Assumed", "from the profile mine.yaml. Assumed"),
+        ("/tmp/x.plan needs 2 MiB", "x.plan needs 2 MiB"),
+        ("inception_3a/1x1 of models/net.yaml, 3 ms/step", "inception_3a/1x1 of models/net.yaml, 3 ms/step"),
+    ):
+        assert placeless(text) == shown
 
 
 def test_picture_stands_alone():
@@ -244,7 +292,9 @@ def test_no_line_crosses_a_word_and_nothing_is_measured_against_itself():
     assert "the median step, that of the table, is drawn" in compare.page(timed, budget, "chain", "run", "1.0")
     timed[1] = with_row(timed[1], step_seconds=timed[1].seconds / 2)
     assert "traced apart" in compare.page(timed, budget, "chain", "run", "1.0")
-    assert "is drawn" not in html and "is drawn" not in compare.page(panels(), None, "chain", "", "1.0")
+    assert "Of steps that were run" not in html and "Of steps that were run" not in compare.page(
+        panels(), None, "chain", "", "1.0"
+    )
 
 
 def deep(n):
