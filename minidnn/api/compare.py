@@ -84,6 +84,6 @@ def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, t
         document = Document(rows=[r.row() for r in results], **about.run(), beside_arena_bytes=beside)
         timed = max(len(r.steps) for r in results)
         intervals = "95 % intervals" if timed >= FEWEST else "the least and the most"
-        steps = f"{timed} timed step{'s' * (timed != 1)} each"
-        notes = f"{steps}, in turn; medians, with {intervals}. On {subject.described(about)}."
+        each = f"{timed} timed step{'s' * (timed != 1)} each"
+        notes = f"{each}, in turn; medians, with {intervals}. On {subject.described(about)}."
     return Comparison(document, about.titled(), notes, results, limit)
