@@ -15,6 +15,7 @@ from minidnn.report.policies import REFUSED, cells, equal, groups, noise, slowdo
 from minidnn.report.tradeoff import tradeoff
 
 CLOSE = 0.98  # of another's time: what takes no less is not called quicker
+LEVEL = 1.001  # times another's time: what takes no more is as quick
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
 
 
@@ -91,12 +92,15 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
         words.append(f"{least.policy} trains the same network in {sizes.text(least.row['peak_bytes'])}{_cost(least)}.")
         fastest = groups([p.row for p in others])[0]
         quickest = next(p for p in others if p.row is fastest[0])
+        level = [p for p in others if _time(p) <= LEVEL * _time(quickest)]
         if len(fastest) > 1 and all(map(sure, fastest)):
             named = ", ".join(row["policy"] for row in fastest)
             words.append(f"The quickest that save are too noisy to rank: {named}.")
         elif sure(quickest.row) and quickest is not least and _time(quickest) < CLOSE * _time(least):
-            peak = sizes.text(quickest.row["peak_bytes"])
-            words.append(f"{quickest.policy} is the quickest that saves: {peak}{_cost(quickest)}.")
+            named, are = ", ".join(p.policy for p in level), "is" if len(level) == 1 else "are"
+            saves = "saves" if len(level) == 1 else "save"
+            peak = sizes.text(min(p.row["peak_bytes"] for p in level))
+            words.append(f"{named} {are} the quickest that {saves}: {peak}{_cost(quickest)}.")
     words += equal([p.row for p in panels])
     return " ".join(words)
 
