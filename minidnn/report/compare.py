@@ -31,14 +31,14 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
     )
     body = f"""<p class="dim">{escape(notes)}</p>
 <p class="says">{escape(says(panels, budget))}</p>
-<section><h2>Policies</h2><div class="scroll">{_table(panels)}</div>
+<section><h2>Policies</h2><div class="scroll" tabindex="0">{_table(panels)}</div>
 {_unranked(panels)}{_reasons(panels)}</section>
 <section><h2>Time against bytes</h2>
 <p class="dim">Left needs less of the device, lower is quicker.{_whiskers(panels)}</p>
-<div class="scroll">{tradeoff(panels, budget)}</div></section>
+<div class="scroll" tabindex="0">{tradeoff(panels, budget)}</div></section>
 <section><h2>On the device at the worst moment</h2>
 <p class="dim">The bytes live when most are, by what they are for.{_ratios(base, panels)}</p>
-<div class="scroll">
+<div class="scroll" tabindex="0">
 <svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
 <section><h2>One step</h2>
 <p class="dim">Bytes live on the device over time, above what its streams do: compute, copies out to the
