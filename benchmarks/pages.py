@@ -4,8 +4,8 @@
     python -m benchmarks.pages --contrast          the contrast of all colours, which takes no browser
     python -m benchmarks.pages --shots FOLDER      screenshots, too
 
-A page passes if it says nothing on the console and loads nothing, if nothing is cut (the document is no wider than the
-window), if a bar is named under the pointer and by keyboard, and if it is found by its name.
+A page passes if its console stays empty, if it loads nothing, and if the document is no wider than the window. The
+pointer, the keyboard and the search must each name a bar.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def pages() -> dict[str, Save]:
 
 
 class Checked:
-    """A page in a window, and what is wrong with it."""
+    """A page in a window, and its faults in words."""
 
     def __init__(self, browser: Any, file: Path, width: int, scheme: str) -> None:
         from playwright.sync_api import TimeoutError as Late
@@ -75,7 +75,7 @@ class Checked:
             self.wrong.append(f"loads {request.url}")
 
     def run(self) -> list[str]:
-        """All checks; what is wrong, in words."""
+        """Make all checks; returns the faults."""
         wide, window = self.page.evaluate(
             "[document.scrollingElement.scrollWidth, document.scrollingElement.clientWidth]"
         )

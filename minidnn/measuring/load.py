@@ -1,4 +1,4 @@
-"""What else the machine does while something is measured: the processors that other programs keep at work."""
+"""The load of the machine while something is measured: the processors that other programs keep at work."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Load:
     def others_until(self, later: Load) -> float | None:
         """The processors that other programs kept at work from now until `later`, on average; None: not known.
 
-        The system counts in ticks. What may be rounding is not counted."""
+        The system counts in ticks, so a tick of each processor is taken off."""
         passed = later.at - self.at
         if self.everyone is None or later.everyone is None or passed <= 0:
             return None

@@ -15,6 +15,7 @@ from minidnn.report.policies import REFUSED, cells, equal, groups, noise, slowdo
 from minidnn.report.tradeoff import tradeoff
 
 CLOSE = 0.98  # of another's time: what takes no less is not called quicker
+LEVEL = 1.001  # times another's time: what takes no more is as quick
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
 
 
@@ -30,14 +31,14 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
     )
     body = f"""<p class="dim">{escape(notes)}</p>
 <p class="says">{escape(says(panels, budget))}</p>
-<section><h2>Policies</h2><div class="scroll">{_table(panels)}</div>
+<section><h2>Policies</h2><div class="scroll" tabindex="0">{_table(panels)}</div>
 {_unranked(panels)}{_reasons(panels)}</section>
 <section><h2>Time against bytes</h2>
 <p class="dim">Left needs less of the device, lower is quicker.{_whiskers(panels)}</p>
-<div class="scroll">{tradeoff(panels, budget)}</div></section>
+<div class="scroll" tabindex="0">{tradeoff(panels, budget)}</div></section>
 <section><h2>On the device at the worst moment</h2>
 <p class="dim">The bytes live when most are, by what they are for.{_ratios(base, panels)}</p>
-<div class="scroll">
+<div class="scroll" tabindex="0">
 <svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
 <section><h2>One step</h2>
 <p class="dim">Bytes live on the device over time, above what its streams do: compute, copies out to the
@@ -91,12 +92,15 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
         words.append(f"{least.policy} trains the same network in {sizes.text(least.row['peak_bytes'])}{_cost(least)}.")
         fastest = groups([p.row for p in others])[0]
         quickest = next(p for p in others if p.row is fastest[0])
+        level = [p for p in others if _time(p) <= LEVEL * _time(quickest)]
         if len(fastest) > 1 and all(map(sure, fastest)):
             named = ", ".join(row["policy"] for row in fastest)
             words.append(f"The quickest that save are too noisy to rank: {named}.")
         elif sure(quickest.row) and quickest is not least and _time(quickest) < CLOSE * _time(least):
-            peak = sizes.text(quickest.row["peak_bytes"])
-            words.append(f"{quickest.policy} is the quickest that saves: {peak}{_cost(quickest)}.")
+            named, are = ", ".join(p.policy for p in level), "is" if len(level) == 1 else "are"
+            saves = "saves" if len(level) == 1 else "save"
+            peak = sizes.text(min(p.row["peak_bytes"] for p in level))
+            words.append(f"{named} {are} the quickest that {saves}: {peak}{_cost(quickest)}.")
     words += equal([p.row for p in panels])
     return " ".join(words)
 

@@ -133,7 +133,7 @@ def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, t
         label = sizes.text(value) if value else "0"
         out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(label)}</text>')
     bottom = HEIGHT + 10 + len(p.lanes) * (LANE + GAP)
-    out += _rails(p, scale)
+    out += _names(p)
     out.append('<g class="moving">')
     if p.turn is not None:
         x = scale.x(p.turn)
@@ -193,14 +193,12 @@ def _heading(p: Panel, refused: bool, measure: bool = False) -> list[str]:
     ]
 
 
-def _rails(p: Panel, scale: Scale) -> list[str]:
-    """The lanes without their bars."""
+def _names(p: Panel) -> list[str]:
+    """The names of the lanes."""
     out = []
     for i, lane in enumerate(p.lanes):
         y = HEIGHT + 10 + i * (LANE + GAP)
         out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + LANE - 3}" text-anchor="end">{LANES[lane]}</text>')
-        width = PLOT * p.seconds / scale.seconds
-        out.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{width:.1f}" height="{LANE}"/>')
     return out
 
 
@@ -208,6 +206,8 @@ def _bars(p: Panel, scale: Scale) -> list[str]:
     out = []
     for i, lane in enumerate(p.lanes):
         y = HEIGHT + 10 + i * (LANE + GAP)
+        width = PLOT * p.seconds / scale.seconds
+        out.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{width:.1f}" height="{LANE}"/>')
         if lane == "compute":
             for a, b in p.stalls:
                 w = PLOT * (b - a) / scale.seconds

@@ -1,4 +1,4 @@
-"""What a page's script (page.js) needs to zoom into steps, search them and tell of a bar: compact data, inline."""
+"""The data of a page's script (page.js), which zooms into steps, searches them and tells of a bar."""
 
 from __future__ import annotations
 

@@ -102,7 +102,8 @@
     const base = panels.findIndex(other => other.base);
     if (base >= 0 && base !== p) out.push(`<path class="base" d="${curve(panels[base].memory, panels[base].seconds)}"/>`);
     panel.lanes.forEach((lane, row) => {
-      const top = height + 10 + row * (LANE + GAP);
+      const top = height + 10 + row * (LANE + GAP), end = Math.min(x(panel.seconds), left + plot);
+      out.push(`<rect class="lane" x="${left}" y="${top}" width="${Math.max(end - left, 0)}" height="${LANE}"/>`);
       if (lane === "compute") for (const [a, b] of panel.stalls) {
         if (b > view.from && a < view.to) out.push(rectangle(a, b, top, 'class="stall"', `stalled for ${duration(b - a)}`));
       }

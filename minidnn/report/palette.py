@@ -12,12 +12,12 @@ Pair = tuple[str, str]  # on a light page, on a dark one
 
 PAPER: Pair = ("#fcfcfb", "#191918")
 
-# What lies behind marks, or helps to read them: no mark itself.
+# Rules and grounds: they lie behind marks, and are none.
 GROUND = {"grid": ("#ecebe6", "#2a2a28"), "line": ("#dddcd7", "#3b3a37")}
 
 TEXTS = {"ink": ("#1d1d1b", "#f1f0ec"), "soft": ("#63625e", "#a8a7a1")}
 
-# what is drawn over time: the bytes, what streams do, waiting; and what is refused
+# bytes over time, kinds of bars, stalls, and refusals
 TIME = {
     "area": ("#3077d0", "#4c9deb"),  # bytes that are live
     "bad": ("#d4212d", "#f75c5e"),  # a budget, and what it refuses

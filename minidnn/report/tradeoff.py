@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minidnn import sizes
+from minidnn.report.frontier import falling
 from minidnn.report.panel import Panel
 from minidnn.report.plot import Plot, coloured
 from minidnn.report.policies import seconds, spread
@@ -14,7 +15,8 @@ ROOM = 0.12  # of the width and of the height, around the points
 
 
 def tradeoff(panels: Sequence[Panel], budget: int | None) -> str:
-    """An SVG of all policies. One that is refused is hollow, at the smallest budget that it can keep.
+    """An SVG of all policies. One that is refused is hollow, at the smallest budget that it can keep. If the times are
+    foreseen, a line leads along the policies that none beats in both.
 
     budget: bytes that are allowed; None: no line"""
     if not panels:
@@ -32,6 +34,9 @@ def tradeoff(panels: Sequence[Panel], budget: int | None) -> str:
     plot = Plot("", "", across, (max(up[0], 0.0), up[1]), colours)
     if budget is not None:
         plot.limit(budget, f"budget {sizes.text(budget)}")
+    front = falling([r for r in rows.values() if r["fits"] and not r.get("timed_steps")])
+    if len(front) > 1:
+        plot.steps([(r["peak_bytes"], r["step_seconds"]) for r in front], "soft", 1.2)
     for policy, r in rows.items():
         found = intervals[policy]
         if found is not None:
