@@ -1,4 +1,4 @@
-"""The machine that measures: its description, and the processor time that all processes have taken."""
+"""The description of the machine that measures."""
 
 from __future__ import annotations
 
@@ -31,13 +31,3 @@ def described() -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
     }
-
-
-def taken() -> float | None:
-    """Processor seconds that all processes together have taken since the machine's start; None if unknown."""
-    try:
-        fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()
-        user, nice, system, _, _, irq, soft, steal = map(int, fields[1:9])
-    except (OSError, ValueError):
-        return None
-    return (user + nice + system + irq + soft + steal) / os.sysconf("SC_CLK_TCK")

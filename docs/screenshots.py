@@ -23,7 +23,27 @@ def arena(page: Page, folder: Path) -> bytes:
     return page.screenshot(full_page=True)
 
 
-PICTURES = {"howto/arena_page.png": arena}
+def report(page: Page, folder: Path) -> bytes:
+    """A page of a comparison, zoomed, with the bars of a layer found."""
+    policies = ["baseline:m", "vdnn_all:m", "best"]
+    minidnn.compare("digits_lenet", policies, gpu="titan_x", budget="2.5MiB").save(folder / "report.html")
+    page.goto((folder / "report.html").as_uri())
+    page.get_by_label("Zoom in").click()
+    page.locator("input").fill("conv2_1")
+    page.locator("input").press("Enter")
+    page.set_viewport_size({"width": 1200, "height": 1400})
+    return page.locator("section:has(svg.step)").screenshot()
+
+
+def phone(page: Page, folder: Path) -> bytes:
+    """The top of the same page on a telephone, in the dark."""
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.emulate_media(color_scheme="dark")
+    page.goto((folder / "report.html").as_uri())
+    return page.screenshot()
+
+
+PICTURES = {"howto/arena_page.png": arena, "howto/report_page.png": report, "howto/report_phone.png": phone}
 
 
 def main() -> None:

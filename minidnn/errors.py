@@ -57,17 +57,21 @@ def described(error: BaseException) -> str:
     """An error of a user's own code, with its place there: FILE:LINE: NameError: name 'x' is not defined"""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}: {type(error).__name__}: {error.msg}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
-    theirs = [frame for frame in frames if not _installed(Path(frame.filename))] or frames
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _foreign(frame.filename)]
+    theirs = [frame for frame in frames if not _installed(frame.filename)] or frames
     where = f"{_short(theirs[-1].filename)}:{theirs[-1].lineno}: " if theirs else ""
     return f"{where}{type(error).__name__}{f': {error}' if str(error) else ''}"
 
 
-def _installed(file: Path) -> bool:
-    """Whether the file belongs to Python, to an installed package, or to minidnn."""
+def _foreign(file: str) -> bool:
+    """Whether the file is one, and no part of minidnn or of what Python does for `import`."""
+    return not file.startswith("<") and not Path(file).is_relative_to(Path(__file__).parent) and "importlib" not in file
+
+
+def _installed(file: str) -> bool:
+    """Whether the file belongs to Python or to an installed package."""
     there = sysconfig.get_paths()
-    folders = [there["stdlib"], there["purelib"], there["platlib"], str(Path(__file__).parent)]
-    return any(file.is_relative_to(folder) for folder in folders)
+    return any(Path(file).is_relative_to(there[name]) for name in ("stdlib", "purelib", "platlib"))
 
 
 def _short(file: str) -> str:

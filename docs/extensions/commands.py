@@ -35,6 +35,10 @@ def _section(verb: str, parser: argparse.ArgumentParser) -> Iterator[str]:
             yield "| | |\n|---|---|"
             yield from (f"| {name} | {text} |" for name, text in shown)
             yield ""
+        if group.description:
+            formatter = Formatter(parser.prog, width=WIDTH)
+            formatter.add_text(group.description)
+            yield f"```text\n{formatter.format_help().rstrip()}\n```\n"
     if parser.epilog:
         yield f"```text\n{parser.epilog.strip()}\n```\n"
 

@@ -10,6 +10,7 @@ from minidnn.api.answer import Tell, silent
 from minidnn.api.pictures import Pictured
 from minidnn.api.plan import listed
 from minidnn.backends import open_device
+from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
 from minidnn.results.policies import Comparison as Document
 from minidnn.study import gpus, subject
@@ -52,7 +53,7 @@ def compare(
 
     net:      a Net, a solver's parameters, a file, or the name of a model
     policies: their names; None: one or more of each system
-    steps:    steps to run; None: 8 to 60, the more the shorter they are
+    steps:    steps to run; None: 8 to 300, the more the shorter they are
     keywords: as of `minidnn.plan`
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
@@ -82,5 +83,7 @@ def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, t
         beside = open_device(setting.device).beside()
         document = Document(rows=[r.row() for r in results], **about.run(), beside_arena_bytes=beside)
         timed = max(len(r.steps) for r in results)
-        notes = f"{timed} timed steps each, in turn; medians, with 95 % intervals. On {subject.described(about)}."
+        intervals = "95 % intervals" if timed >= FEWEST else "the least and the most"
+        each = f"{timed} timed step{'s' * (timed != 1)} each"
+        notes = f"{each}, in turn; medians, with {intervals}. On {subject.described(about)}."
     return Comparison(document, about.titled(), notes, results, limit)

@@ -12,6 +12,7 @@ from minidnn.api.steps import Steps
 from minidnn.report import compare as page
 from minidnn.report import policies as report
 from minidnn.report.draw import picture
+from minidnn.report.markup import placeless
 from minidnn.report.panel import Panel, panel
 from minidnn.report.step import Step
 from minidnn.results.policies import Comparison, Plans, PolicyRow
@@ -35,7 +36,7 @@ class Pictured(Answer[D, PolicyRow]):
 
     def says(self) -> list[str]:
         refused = [f"refused: {row.why}" for row in self.rows if row.why]
-        return [self.notes, *report.bounded(self.rows), *report.noise(self.rows), *refused]
+        return [self.notes, *report.bounded(self.rows), *report.noise(self.rows), *report.equal(self.rows), *refused]
 
     @property
     def rows(self) -> list[PolicyRow]:
@@ -43,7 +44,11 @@ class Pictured(Answer[D, PolicyRow]):
 
     def panels(self) -> list[Panel]:
         """The data of each policy's picture."""
-        return [panel(r.policy, row, r.schedule, r.trace) for r, row in zip(self.results, self.rows, strict=True)]
+        found = []
+        for r, row in zip(self.results, self.rows, strict=True):
+            shown = row.model_copy(update={"policy": placeless(r.policy), "why": row.why and placeless(row.why)})
+            found.append(panel(shown.policy, shown, r.schedule, r.trace))
+        return found
 
     def steps(self, policy: str | None = None) -> Steps:
         """The step whose picture a row has, of one policy or of all, to be written for other programs.
@@ -60,10 +65,10 @@ class Pictured(Answer[D, PolicyRow]):
         return self.title + (f", in {sizes.text(self.limit)}" if self.limit is not None else "")
 
     def picture(self) -> str:
-        return picture(self.panels(), self.limit, self._heading(), self.notes)
+        return picture(self.panels(), self.limit, self._heading(), placeless(self.notes))
 
     def page(self) -> str:
-        return page.page(self.panels(), self.limit, self._heading(), self.notes, minidnn.__version__)
+        return page.page(self.panels(), self.limit, self._heading(), placeless(self.notes), minidnn.__version__)
 
     def __repr__(self) -> str:
         told: list[Any] = []

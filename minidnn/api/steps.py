@@ -11,6 +11,7 @@ import minidnn
 from minidnn.errors import InvalidInput
 from minidnn.files.replace import replacing, unwritable
 from minidnn.report import arena, chrome, history, raster
+from minidnn.report.markup import placeless
 from minidnn.report.step import Step
 
 
@@ -22,7 +23,7 @@ class Steps(Sequence[Step]):
 
     def __init__(self, steps: Sequence[Step], told: Mapping[str, Any], title: str, notes: str, limit: int | None):
         """told: what `otherData` of a trace says besides. limit: bytes that were allowed; None: as many as there are"""
-        self.steps, self.title, self.notes, self.limit = tuple(steps), title, notes, limit
+        self.steps, self.title, self.notes, self.limit = tuple(steps), title, placeless(notes), limit
         self.told = {"minidnn": minidnn.__version__, **told, "budget_bytes": limit}
 
     def __getitem__(self, index: Any) -> Any:

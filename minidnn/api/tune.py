@@ -13,7 +13,7 @@ from minidnn import sizes
 from minidnn.api.answer import Answer
 from minidnn.backends import open_device
 from minidnn.costs import Costs, measurements
-from minidnn.data import source_of
+from minidnn.data import DataError, source_of
 from minidnn.errors import InvalidInput
 from minidnn.measuring.ops import measure
 from minidnn.memory.policies import BUDGETED
@@ -113,7 +113,7 @@ def of(
     policy = policy or (about.solver is not None and about.solver.minidnn.policy) or POLICY
     subject.check_policies([policy], sizes=True)
     costs = subject.costs_of(about, sizes=True)
-    epoch, said = _epoch(about, samples)
+    epoch, said = _epoch(about, samples, measured)
     if about.batch is None:
         raise InvalidInput(f"{about.name} has no input with a first dimension of samples: nothing to tune")
     budgets = about.setting.budget, about.setting.host_budget
@@ -171,17 +171,23 @@ def _formats(about: Subject, batch: int, policy: str, costs: Costs) -> list[Form
     return found
 
 
-def _epoch(about: Any, asked: int | None) -> tuple[int, str]:
+def _epoch(about: Any, asked: int | None, runs: bool) -> tuple[int, str]:
     """The samples of an epoch, and a sentence that says so: `asked` (--samples), else as many as the data has.
 
-    If the data is synthetic, or the net names no data, an epoch is ImageNet's."""
+    If the data is synthetic, or the net names no data, an epoch is ImageNet's. So it is if the data cannot be read,
+    unless the net `runs` on it: then DataError is raised."""
     if asked is not None:
         return asked, f"An epoch is {asked} samples."
     layers = [node.layer for node in about.net.graph("TRAIN").layers]
     source = next((source_of(data, transform, "TRAIN") for x in layers for data, transform in x.sources), None)
     if source is None or source.made_up:
         return SAMPLES, f"An epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
-    data = source.open()
+    try:
+        data = source.open()
+    except DataError as error:
+        if runs:
+            raise
+        return SAMPLES, f"{error}: an epoch is ImageNet's {SAMPLES} samples (--samples says otherwise)."
     return len(data), f"An epoch is the {len(data)} samples of {data.name}."
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 import minidnn
-from minidnn.cli import modules, streams
+from minidnn.cli import completion, modules, streams
 from minidnn.cli.help import Formatter
 from minidnn.cli.parser import Parser
 from minidnn.cli.refused import PLANS, pointer
@@ -40,6 +40,7 @@ VERBS = {
     "time": "show the seconds of each layer, forward and backward",
     "profile": "measure this machine's costs, and keep them for planning",
     "devices": "list the devices to run on and the GPUs to simulate",
+    "completion": "print what makes a shell complete verbs, options and names",
 }
 
 HELP = "`minidnn help VERB` shows what a verb takes, with examples."
@@ -69,6 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(argv: Sequence[str]) -> int:
+    if (words := completion.asked()) is not None:
+        completion.complete(_parser(words))
     if argv[:1] == ["help"]:
         argv = [*argv[1:2], "--help"]
     parser = _parser(argv)

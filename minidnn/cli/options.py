@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from minidnn import sizes
 from minidnn.backends import DEVICES
-from minidnn.cli.values import count, device, names, positive, seed, size
+from minidnn.cli.values import count, device, names, positive, seed, size, word
 from minidnn.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ TUNED = "best"  # the policy that batches are tuned under, where neither file no
 
 
 def _policy(default: str) -> tuple[str, dict[str, Any]]:
-    return "--policy", dict(metavar="NAME", help=f"what happens to memory, {POLICIES} (default: {default})")
+    return "--policy", dict(type=word, metavar="NAME", help=f"what happens to memory, {POLICIES} (default: {default})")
 
 
 _SHARED: dict[str, tuple[str, dict[str, Any]]] = {

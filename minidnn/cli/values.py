@@ -38,6 +38,13 @@ def seed(text: str) -> int:
     return int(text)
 
 
+def word(text: str) -> str:
+    """A name that is not empty."""
+    if not text.strip():
+        raise argparse.ArgumentTypeError("expected a name")
+    return text
+
+
 def names(text: str) -> list[str]:
     """A comma-separated list."""
     found = [name.strip() for name in text.split(",") if name.strip()]

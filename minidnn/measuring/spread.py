@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import comb
 from statistics import median
 
 CONFIDENCE = 0.95
+FEWEST = 6  # measurements; the interval of fewer holds the true median less often than that
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,19 @@ class Spread:
             cut += 1
             below += comb(count, cut)
         return cls(median(ordered), ordered[cut], ordered[-1 - cut])
+
+    @classmethod
+    def in_turn(cls, values: Sequence[float]) -> Spread:
+        """The spread of measurements that were made one after another, when noise lasts longer than one of them.
+
+        Such measurements are not independent. The medians of a few stretches of neighbours nearly are, so the ends are
+        those of these medians (the method of batch means)."""
+        count = len(values)
+        if count < FEWEST:
+            return cls.of(values)
+        cuts = [count * i // FEWEST for i in range(FEWEST + 1)]
+        stretches = cls.of([median(values[first:last]) for first, last in pairwise(cuts)])
+        return cls(median(values), stretches.low, stretches.high)
 
     def overlaps(self, other: Spread) -> bool:
         """Whether the measurements are too noisy to say which of the two is smaller."""

@@ -17,9 +17,9 @@ from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
 from minidnn.memory.plan import complete
-from minidnn.memory.policies import find
-from minidnn.memory.policies.plan_file import SUFFIX, PlanError
-from minidnn.memory.proof.verify import ScheduleError, verify_all
+from minidnn.memory.policies import find, theirs
+from minidnn.memory.policies.own import blamed
+from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import Arrangement, Schedule
 from minidnn.program import Program
 from minidnn.sizes import text
@@ -60,25 +60,13 @@ def arrange(
     host_budget: bytes on the host, pinned and pageable; None: no limit
     proof:       False is for studies that lower thousands of plans
 
-    Raises BudgetError if a budget is exceeded, NoSuchPolicy for an unknown policy, and PlanError for a plan file that
-    contradicts itself or belongs to another net or device.
+    Raises BudgetError if a budget is exceeded, NoSuchPolicy for an unknown policy, PlanError for a plan file that
+    contradicts itself or belongs to another net or device, and PolicyError for a policy of the user's own that fails.
     """
-    with _plan_file_errors(policy):
-        if any(program.early for program in programs):
-            with suppress(BudgetError):
-                return _arrange(programs, policy, costs, budget, host_budget, proof)
-        return _arrange([program.late() for program in programs], policy, costs, budget, host_budget, proof)
-
-
-@contextmanager
-def _plan_file_errors(policy: str) -> Iterator[None]:
-    """Raise PlanError for errors in a file's plan: somebody may have edited it, so they are no bugs of minidnn."""
-    try:
-        yield
-    except (ValueError, ScheduleError) as error:
-        if not policy.endswith(SUFFIX) or isinstance(error, PlanError):
-            raise
-        raise PlanError(f"{policy}: the plan does not hold: {error}") from error
+    if any(program.early for program in programs):
+        with suppress(BudgetError):
+            return _arrange(programs, policy, costs, budget, host_budget, proof)
+    return _arrange([program.late() for program in programs], policy, costs, budget, host_budget, proof)
 
 
 def _arrange(
@@ -98,7 +86,8 @@ def _arrange(
     if host_budget is not None and found.off_device > host_budget:
         raise host_refusal(policy, schedules.values(), found.off_device, host_budget)
     if proof:
-        verify_all(schedules.values(), limit)
+        with blamed(policy, theirs(policy)):
+            verify_all(schedules.values(), limit)
     return found
 
 
@@ -116,24 +105,25 @@ def unproved(
     decide = find(policy, budgeted)
     fixed, base = homes(*programs)
     schedules: dict[str, Schedule] = {}
-    for program in programs:
-        others = base - homes(program)[1]  # bytes that only other programs carry: the policy cannot use them
-        plan = complete(program, costs, decide(program, costs, max(0, limit - others)))
-        listing = lower(program, plan)
-        if costs.staging is not None:
-            try:
-                listing = staged(listing, costs.staging)
-            except RingTooSmall as error:
-                raise RingError(
-                    f"{policy}: {error}; the smallest ring that it can use is {text(error.needed)}",
-                    costs.staging.ring,
-                    error.needed,
-                    host=True,
-                ) from None
-        placed = place(listing, fixed, base)
-        # A search for an arena within the limit may find one where the search for the lowest arena does not.
-        placed = placed if placed.arena <= limit else place(listing, fixed, base, limit)
-        schedules[program.name] = _eager(placed, costs) if plan.eager and costs.staging is None else placed
+    with blamed(policy, theirs(policy)):
+        for program in programs:
+            others = base - homes(program)[1]  # bytes that only other programs carry: the policy cannot use them
+            plan = complete(program, costs, decide(program, costs, max(0, limit - others)))
+            listing = lower(program, plan)
+            if costs.staging is not None:
+                try:
+                    listing = staged(listing, costs.staging)
+                except RingTooSmall as error:
+                    raise RingError(
+                        f"{policy}: {error}; the smallest ring that it can use is {text(error.needed)}",
+                        costs.staging.ring,
+                        error.needed,
+                        host=True,
+                    ) from None
+            placed = place(listing, fixed, base)
+            # A search for an arena within the limit may find one where the search for the lowest arena does not.
+            placed = placed if placed.arena <= limit else place(listing, fixed, base, limit)
+            schedules[program.name] = _eager(placed, costs) if plan.eager and costs.staging is None else placed
     return schedules
 
 

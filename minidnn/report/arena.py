@@ -15,6 +15,7 @@ from minidnn.memory.moment import ROLES as KINDS
 from minidnn.memory.schedule import Buffer
 from minidnn.report.draw import LEFT, PLOT, RIGHT, ROLES, STYLE, WIDTH, byte_ticks, legend, ticks
 from minidnn.report.markup import escape
+from minidnn.report.page import key
 from minidnn.report.page import page as framed
 from minidnn.report.step import Step
 from minidnn.report.table import duration
@@ -46,7 +47,7 @@ def picture(steps: Sequence[Step], budget: int | None, heading: str, notes: str)
 
     budget: bytes that are allowed; None: no line. notes: where the seconds come from"""
     scale, found = Scale(steps, budget), [lives(s.schedule, s.trace) for s in steps]
-    key, extra = legend(_kinds(steps, found), LEFT, 62)
+    words, extra = legend(_kinds(steps, found), LEFT, 62)
     head = (
         f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>'
         f'<text class="soft" x="{LEFT}" y="49">{escape(notes)}</text>'
@@ -60,7 +61,7 @@ def picture(steps: Sequence[Step], budget: int | None, heading: str, notes: str)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="mini arena" viewBox="0 0 {WIDTH} {height:g}" '
         f'width="{WIDTH}" height="{height:g}" role="img">\n<style>{STYLE}{OWN_STYLE}</style>\n'
-        f'<rect class="paper" width="{WIDTH}" height="{height:g}" rx="8"/>\n{head}{key}\n'
+        f'<rect class="paper" width="{WIDTH}" height="{height:g}" rx="8"/>\n{head}{words}\n'
         + "\n".join(drawn)
         + "</svg>\n"
     )
@@ -69,13 +70,11 @@ def picture(steps: Sequence[Step], budget: int | None, heading: str, notes: str)
 def page(steps: Sequence[Step], budget: int | None, heading: str, notes: str, version: str) -> str:
     """An HTML page with a section for each step. It loads nothing."""
     scale, found = Scale(steps, budget), [lives(s.schedule, s.trace) for s in steps]
-    square = '<svg class="mini" viewBox="0 0 11 11"><rect class="{}" width="11" height="11" rx="2"/></svg>'
-    key = "".join(f"<span>{square.format(kind)}{escape(word)}</span>" for kind, word in _kinds(steps, found))
     body = [
         f'<p class="dim">{escape(notes)}</p>',
         '<p class="says">Each rectangle is a tensor at its place in the arena, from the moment when its bytes are '
         "taken until they are free. Point at one for its name.</p>",
-        f'<p class="key">{key}</p>',
+        key(_kinds(steps, found)),
     ]
     for s, each in zip(steps, found, strict=True):
         height = HEAD + HEIGHT + BELOW

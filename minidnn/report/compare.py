@@ -5,19 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from minidnn import sizes
-from minidnn.report.draw import (
-    WIDTH,
-    Scale,
-    draw_panel,
-    draw_roles,
-    kinds_legend,
-    panel_height,
-)
+from minidnn.report.draw import WIDTH, Scale, draw_panel, draw_roles, kinds, panel_height
+from minidnn.report.interactive import scripts
 from minidnn.report.markup import escape
+from minidnn.report.page import key
 from minidnn.report.page import page as framed
 from minidnn.report.panel import Panel
-from minidnn.report.policies import REFUSED, cells, groups, noise, slowdown, spread
+from minidnn.report.policies import REFUSED, cells, equal, groups, noise, slowdown, spread, sure
+from minidnn.report.tradeoff import tradeoff
 
+CLOSE = 0.98  # of another's time: what takes no less is not called quicker
+LEVEL = 1.001  # times another's time: what takes no more is as quick
 LEFT_ALIGNED = ("policy", "fits", "algorithms", "weights equal")
 
 
@@ -26,34 +24,46 @@ def page(panels: Sequence[Panel], budget: int | None, heading: str, notes: str, 
     scale = Scale(panels, budget)
     base = next((p for p in panels if p.policy.startswith("baseline")), None)
     roles, roles_height = draw_roles(panels, budget, 24)
-    key, extra = kinds_legend(panels, 2)
-    drawn, top = [key], extra + 12
-    for p in panels:
-        drawn.append(draw_panel(p, scale, budget, base, top))
-        top += panel_height(p)
-    steps = "\n".join(drawn)
+    steps = "\n".join(
+        f'<div class="scroll"><svg class="mini step" viewBox="0 0 {WIDTH} {panel_height(p)}" role="img" '
+        f'aria-label="One step of {escape(p.policy)}">{draw_panel(p, scale, budget, base, 0)}</svg></div>'
+        for p in panels
+    )
     body = f"""<p class="dim">{escape(notes)}</p>
 <p class="says">{escape(says(panels, budget))}</p>
-<section><h2>Policies</h2><div class="scroll">{_table(panels)}</div>
+<section><h2>Policies</h2><div class="scroll" tabindex="0">{_table(panels)}</div>
 {_unranked(panels)}{_reasons(panels)}</section>
+<section><h2>Time against bytes</h2>
+<p class="dim">Left needs less of the device, lower is quicker.{_whiskers(panels)}</p>
+<div class="scroll" tabindex="0">{tradeoff(panels, budget)}</div></section>
 <section><h2>On the device at the worst moment</h2>
-<p class="dim">The bytes live when most are, by what they are for.</p>
-<div class="scroll">
+<p class="dim">The bytes live when most are, by what they are for.{_ratios(base, panels)}</p>
+<div class="scroll" tabindex="0">
 <svg class="mini" viewBox="0 0 {WIDTH} {roles_height + 28:g}" role="img">{roles}</svg></div></section>
 <section><h2>One step</h2>
 <p class="dim">Bytes live on the device over time, above what its streams do: compute, copies out to the
 host and copies back in. All policies have one scale.{_drawn_note(base, panels)} Point at anything for its name.</p>
-<div class="scroll"><svg class="mini" viewBox="0 0 {WIDTH} {top:g}" role="img">{steps}</svg></div></section>"""
+{key(kinds(panels))}
+{steps}</section>
+{scripts(panels, scale, base) if panels else ""}"""
     return framed(heading, body, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")
+
+
+def _whiskers(panels: Sequence[Panel]) -> str:
+    if not any(p.row.get("timed_steps") for p in panels):
+        return ""
+    return " A line through a point is the interval of its time: where two overlap, neither is known to be quicker."
+
+
+def _ratios(base: Panel | None, panels: Sequence[Panel]) -> str:
+    return " Behind a size: what part of baseline's it is." if base is not None and len(panels) > 1 else ""
 
 
 def _drawn_note(base: Panel | None, panels: Sequence[Panel]) -> str:
     note = " The dashed curve is baseline's." if base is not None and len(panels) > 1 else ""
-    if any(p.row.get("identical") is not None for p in panels):
-        note += (
-            " Of steps that were really run, the median of the traced ones is drawn; the table's times are medians of"
-        )
-        note += " steps that were not traced."
+    if any(p.row.get("timed_steps") for p in panels):
+        drawn = "the median of steps that were traced apart" if apart(panels) else "the median step, that of the table"
+        note += f" Of steps that were run, {drawn}, is drawn."
     return note
 
 
@@ -81,21 +91,31 @@ def says(panels: Sequence[Panel], budget: int | None) -> str:
         least = min(others, key=lambda p: p.row["peak_bytes"])
         words.append(f"{least.policy} trains the same network in {sizes.text(least.row['peak_bytes'])}{_cost(least)}.")
         fastest = groups([p.row for p in others])[0]
-        quickest = min(others, key=lambda p: p.row["step_seconds"])
-        if len(fastest) > 1:
+        quickest = next(p for p in others if p.row is fastest[0])
+        level = [p for p in others if _time(p) <= LEVEL * _time(quickest)]
+        if len(fastest) > 1 and all(map(sure, fastest)):
             named = ", ".join(row["policy"] for row in fastest)
             words.append(f"The quickest that save are too noisy to rank: {named}.")
-        elif quickest is not least and quickest.row["step_seconds"] < 0.98 * least.row["step_seconds"]:
-            peak = sizes.text(quickest.row["peak_bytes"])
-            words.append(f"{quickest.policy} is the quickest that saves: {peak}{_cost(quickest)}.")
-    equal = [p for p in kept if p.row.get("identical") is not None]
-    if equal and all(p.row["identical"] for p in equal):
-        words.append("Every policy ended with byte-equal weights.")
+        elif sure(quickest.row) and quickest is not least and _time(quickest) < CLOSE * _time(least):
+            named, are = ", ".join(p.policy for p in level), "is" if len(level) == 1 else "are"
+            saves = "saves" if len(level) == 1 else "save"
+            peak = sizes.text(min(p.row["peak_bytes"] for p in level))
+            words.append(f"{named} {are} the quickest that {saves}: {peak}{_cost(quickest)}.")
+    words += equal([p.row for p in panels])
     return " ".join(words)
 
 
+def apart(panels: Sequence[Panel]) -> bool:
+    """Whether steps are drawn that are not those of the table: on a device whose timed steps cannot be traced."""
+    return any(p.row["step_seconds"] != p.seconds for p in panels)
+
+
+def _time(p: Panel) -> float:
+    return float(p.row["step_seconds"])
+
+
 def _cost(p: Panel) -> str:
-    if p.row["slowdown"] is None:
+    if p.row["slowdown"] is None or not sure(p.row):
         return ""
     found = spread(p.row, "slowdown")
     if found is not None and found.low <= 1 <= found.high:

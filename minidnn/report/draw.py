@@ -12,6 +12,7 @@ from pathlib import Path
 
 from minidnn import sizes
 from minidnn.report.markup import escape
+from minidnn.report.palette import of_pictures
 from minidnn.report.panel import KINDS, LANES, Bar, Panel
 from minidnn.report.table import duration
 
@@ -31,7 +32,7 @@ ROLES = {
     "labels": "labels",
 }
 
-STYLE = Path(__file__).with_name("draw.css").read_text(encoding="utf-8")
+STYLE = of_pictures() + Path(__file__).with_name("draw.css").read_text(encoding="utf-8")
 
 
 def ticks(top: float, about: int = 6) -> list[float]:
@@ -132,6 +133,8 @@ def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, t
         label = sizes.text(value) if value else "0"
         out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{_short(label)}</text>')
     bottom = HEIGHT + 10 + len(p.lanes) * (LANE + GAP)
+    out += _names(p)
+    out.append('<g class="moving">')
     if p.turn is not None:
         x = scale.x(p.turn)
         out.append(f'<line class="turn" x1="{x:.1f}" x2="{x:.1f}" y1="-11" y2="{bottom}"/>')
@@ -143,6 +146,10 @@ def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, t
     out.append(f'<path class="curve" d="{path}"><title>{escape(_peak(p))}</title></path>')
     if base is not None and base is not p:
         out.append(f'<path class="base" d="{steps(base.memory, base.seconds, scale)}"><title>baseline</title></path>')
+    out += _bars(p, scale)
+    if axis:
+        out += _time_axis(scale, bottom)
+    out.append("</g>")
     if budget is not None and budget <= scale.bytes:
         y = scale.y(budget)
         out.append(f'<line class="budget" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
@@ -151,14 +158,17 @@ def draw_panel(p: Panel, scale: Scale, budget: int | None, base: Panel | None, t
             f"budget {escape(sizes.text(budget))}</text>"
         )
     out.append(f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{HEIGHT}" y2="{HEIGHT}"/>')
-    out += _lanes(p, scale)
-    if axis:
-        for value in ticks(scale.seconds, 7):
-            x = scale.x(value)
-            label = _short(duration(value)) if value else "0"
-            out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom - 2}" y2="{bottom + 2}"/>')
-            out.append(f'<text class="soft" x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{label}</text>')
     return "\n".join((*out, "</g></g>"))
+
+
+def _time_axis(scale: Scale, bottom: float) -> list[str]:
+    out = []
+    for value in ticks(scale.seconds, 7):
+        x = scale.x(value)
+        label = _short(duration(value)) if value else "0"
+        out.append(f'<line class="axis" x1="{x:.1f}" x2="{x:.1f}" y1="{bottom - 2}" y2="{bottom + 2}"/>')
+        out.append(f'<text class="soft" x="{x:.1f}" y="{bottom + 14}" text-anchor="middle">{label}</text>')
+    return out
 
 
 def _heading(p: Panel, refused: bool, measure: bool = False) -> list[str]:
@@ -183,11 +193,19 @@ def _heading(p: Panel, refused: bool, measure: bool = False) -> list[str]:
     ]
 
 
-def _lanes(p: Panel, scale: Scale) -> list[str]:
+def _names(p: Panel) -> list[str]:
+    """The names of the lanes."""
     out = []
     for i, lane in enumerate(p.lanes):
         y = HEIGHT + 10 + i * (LANE + GAP)
         out.append(f'<text class="soft" x="{LEFT - 8}" y="{y + LANE - 3}" text-anchor="end">{LANES[lane]}</text>')
+    return out
+
+
+def _bars(p: Panel, scale: Scale) -> list[str]:
+    out = []
+    for i, lane in enumerate(p.lanes):
+        y = HEIGHT + 10 + i * (LANE + GAP)
         width = PLOT * p.seconds / scale.seconds
         out.append(f'<rect class="lane" x="{LEFT}" y="{y}" width="{width:.1f}" height="{LANE}"/>')
         if lane == "compute":
@@ -226,11 +244,12 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
     widest = max(widest, min(budget or 0, 4 * widest)) * 1.02
     names = [p.policy if len(p.policy) <= 40 else "…" + p.policy[-39:] for p in panels]  # a file's path may be long
     left = max(150.0, 20 + 7.2 * max(map(len, names), default=0))
-    plot = WIDTH - left - 90
+    plot = WIDTH - left - 120
     row = 26
     height = len(panels) * row
     line = left + plot * budget / widest if budget is not None and budget <= widest else None
     out = [f'<g transform="translate(0 {top:g})">']
+    base = next((p for p in panels if p.policy.startswith("baseline")), None)
     for i, (p, name) in enumerate(zip(panels, names, strict=True)):
         y, x = i * row, left
         out.append(f'<text x="{left - 10:.1f}" y="{y + 15}" text-anchor="end">{escape(name)}</text>')
@@ -243,7 +262,10 @@ def draw_roles(panels: Sequence[Panel], budget: int | None, top: float) -> tuple
                     f"<title>{ROLES.get(role, role)}: {sizes.text(nbytes)}</title></rect>"
                 )
                 x += w
-        total = sizes.text(sum(p.row["role_bytes"].values()))
+        nbytes = sum(p.row["role_bytes"].values())
+        total = sizes.text(nbytes)
+        if base is not None and p is not base:
+            total += f", {nbytes / sum(base.row['role_bytes'].values()):.2f}×"
         bad = "" if p.row.get("fits", True) else " bad"
         if line is not None and x <= line < x + 7 + 6.6 * len(total):
             x = line  # move the label right, because the budget's line would cross it
@@ -271,19 +293,20 @@ def legend(entries: Sequence[tuple[str, str]], left: float, top: float) -> tuple
     return "\n".join(out), y - top + 20
 
 
-def kinds_legend(panels: Sequence[Panel], top: float) -> tuple[str, float]:
+def kinds(panels: Sequence[Panel]) -> list[tuple[str, str]]:
+    """(class, words) of each kind of bar that the panels have."""
     present = {b.kind for p in panels for b in p.bars}
     entries = [(kind, word) for kind, word in KINDS.items() if kind in present]
     if any(p.stalls for p in panels):
         entries.append(("stall", "compute stalled"))
-    return legend(entries, LEFT, top)
+    return entries
 
 
 def picture(panels: Sequence[Panel], budget: int | None, heading: str, notes: str = "") -> str:
     """One SVG file: the heading, the notes, a legend and every policy's panel."""
     scale = Scale(panels, budget)
     base = next((p for p in panels if p.policy.startswith("baseline")), None)
-    key, extra = kinds_legend(panels, 62)
+    key, extra = legend(kinds(panels), LEFT, 62)
     top = 62 + extra + 8
     parts = [
         f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>',

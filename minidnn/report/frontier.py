@@ -82,7 +82,7 @@ def picture(rows: Sequence[Row], bounds: Sequence[tuple[int, float]], title: str
     beyond = (bounds[-1][0] - bounds[0][0]) * 0.04
     colours = coloured(r["policy"] for r in rows)
     lines = {
-        policy: _falling([r for r in rows if r["policy"] == policy and r["step_seconds"] <= top]) for policy in colours
+        policy: falling([r for r in rows if r["policy"] == policy and r["step_seconds"] <= top]) for policy in colours
     }
     names = {(policy if lines[policy] else f"{policy} (above)"): colour for policy, colour in colours.items()}
     plot = Plot(
@@ -101,7 +101,7 @@ def picture(rows: Sequence[Row], bounds: Sequence[tuple[int, float]], title: str
     return plot.svg()
 
 
-def _falling(rows: Sequence[Row]) -> list[Row]:
+def falling(rows: Sequence[Row]) -> list[Row]:
     """The rows by bytes of their arenas, without those that a smaller one is as quick as."""
     found: list[Row] = []
     for r in sorted(rows, key=lambda r: (r["peak_bytes"], r["step_seconds"])):

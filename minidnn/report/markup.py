@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 
 from minidnn.visible import visible
 
@@ -10,3 +11,11 @@ from minidnn.visible import visible
 def escape(text: str) -> str:
     """The text as HTML and XML, made `visible`: most control characters may not stand in XML, not even escaped."""
     return html.escape(visible(text))
+
+
+ABSOLUTE = re.compile(r"(?<![\w./])/(?:[^\s/]+/)+(?=[^\s/])")
+
+
+def placeless(text: str) -> str:
+    """The text with the names of files in place of their absolute paths: a page is shown on other machines, too."""
+    return ABSOLUTE.sub("", text)

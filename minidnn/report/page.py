@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from minidnn.report.draw import STYLE
 from minidnn.report.markup import escape
+from minidnn.report.palette import of_pages
 
-PAGE_STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+PAGE_STYLE = of_pages() + Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+
+
+SQUARE = '<svg class="mini" viewBox="0 0 11 11"><rect class="{}" width="11" height="11" rx="2"/></svg>'
+
+
+def key(entries: Sequence[tuple[str, str]]) -> str:
+    """A legend that wraps as text does. entries: (class, words)"""
+    spans = "".join(f"<span>{SQUARE.format(kind)}{escape(words)}</span>" for kind, words in entries)
+    return f'<p class="key">{spans}</p>'
 
 
 def page(title: str, body: str, footer: str, style: str = "") -> str:

@@ -8,8 +8,8 @@ from itertools import pairwise
 from typing import Any
 
 from minidnn.memory.execution.trace import Trace
-from minidnn.memory.schedule import Compute, Fetch, Offload, Prefetch, Schedule, Stash
-from minidnn.program import Pass
+from minidnn.memory.schedule import Compute, Fetch, Offload, Prefetch, Schedule, Stash, Stream, Wait
+from minidnn.program import Pass, Tensor, nbytes
 
 # kinds of bars: CSS class -> its words in the legend, in the legend's order
 KINDS = {
@@ -34,6 +34,12 @@ class Bar:
     name: str
     start: float  # seconds since the step began
     end: float
+    nbytes: int = 0  # that are copied, or that the op reads and writes
+    layer: str = ""  # of an op
+    tensors: tuple[str, ...] = ()  # that the op reads and writes
+    algorithm: str = ""
+    waited: tuple[int, float] | None = None  # which instruction it waited for, and how many seconds
+    index: int = 0  # of its instruction
 
 
 @dataclass(frozen=True)
@@ -63,14 +69,51 @@ class Panel:
 
 
 def panel(policy: str, row: Mapping[str, Any], schedule: Schedule, trace: Trace) -> Panel:
-    bars, turn = [], None
+    bars, turn, waits = [], None, waited(schedule, trace)
+    more: dict[str, Any]
     for span in trace.spans:
         x = schedule.instructions[span.index]
         if isinstance(x, Compute) and turn is None and x.op.during is Pass.BACKWARD:
             turn = span.start
         if isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)):
-            bars.append(Bar(span.stream, _kind(x), span.name, span.start, span.end))
+            more = _of_op(x) if isinstance(x, Compute) else {"nbytes": _tensor(x).nbytes}
+            more |= {"waited": waits.get(span.index), "index": span.index}
+            bars.append(Bar(span.stream, _kind(x), span.name, span.start, span.end, **more))
     return Panel(policy, row, trace.seconds, trace.memory, sorted(bars, key=lambda b: b.start), turn)
+
+
+def waited(schedule: Schedule, trace: Trace) -> dict[int, tuple[int, float]]:
+    """{instruction: (the one that it waited for, seconds)}, of those that began later than their stream was free.
+
+    Of several that it waited for, the one that ended last counts."""
+    spans = {span.index: span for span in trace.spans}
+    pending: dict[Stream, list[int]] = {}
+    free: dict[Stream, float] = {}
+    found = {}
+    for i, x in enumerate(schedule.instructions):
+        if isinstance(x, Wait):
+            pending.setdefault(x.stream, []).append(x.on)
+        elif i in spans:
+            span = spans[i]
+            on = max(pending.pop(span.stream, []), key=lambda k: spans[k].end, default=None)
+            if on is not None:
+                seconds = min(spans[on].end, span.start) - free.get(span.stream, 0.0)
+                if seconds > 0:
+                    found[i] = on, seconds
+            free[span.stream] = span.end
+    return found
+
+
+def _tensor(x: Offload | Prefetch | Stash | Fetch) -> Tensor:
+    return x.leg.tensor if isinstance(x, (Stash, Fetch)) else x.stay.tensor
+
+
+def _of_op(x: Compute) -> dict[str, Any]:
+    tensors = dict.fromkeys((*x.op.reads, *x.op.writes))
+    return {
+        "nbytes": nbytes(tensors), "layer": x.op.layer, "tensors": tuple(t.name for t in tensors),
+        "algorithm": x.algorithm.name,
+    }  # fmt: skip
 
 
 def _kind(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:

@@ -6,27 +6,28 @@ import math
 from collections.abc import Iterable, Sequence
 from itertools import cycle, pairwise
 
+from minidnn.report import palette
 from minidnn.report.draw import STYLE, WIDTH, byte_axis, ticks
 from minidnn.report.markup import escape
 from minidnn.report.table import duration
 
-COLOURS = (
-    "out", "update", "in", "weights", "feature_maps", "again", "workspace", "extra", "bad", "store",
-    "weight_gradients", "labels",
-)  # fmt: skip
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 40, 86, 330, 52
 LEGEND = 18  # pixels of a line of the legend
+HEAD = 60  # pixels of the title and of the note
 
 Point = tuple[float, float]  # bytes, seconds
 
 
-def coloured(names: Iterable[str]) -> dict[str, str]:
-    """A colour for each name; from the thirteenth on they repeat."""
-    return dict(zip(dict.fromkeys(names), cycle(COLOURS), strict=False))
+def coloured(policies: Iterable[str]) -> dict[str, str]:
+    """The colour of each policy: its own, or one of those that are left; when none is left, they repeat."""
+    every = list(dict.fromkeys(policies))
+    own = {name: palette.policy(name) for name in every}
+    left = cycle([name for name in palette.POLICIES if name not in own.values()] or palette.POLICIES)
+    return {name: f"p-{own[name] or next(left)}" for name in every}
 
 
 class Plot:
-    """One plot.
+    """One plot. Without a title it is part of a page, which says what it is.
 
     across, up: the first and the last bytes, the least and the most seconds; what takes longer is drawn at the top
     names:      {name: colour}, the legend
@@ -34,11 +35,14 @@ class Plot:
 
     def __init__(self, title: str, note: str, across: Point, up: Point, names: dict[str, str]) -> None:
         self.across, self.up = across, up
+        self.head = 0 if title else HEAD
         self.elements = [
             f'<text class="head" x="{LEFT}" y="30">{escape(title)}</text>',
             f'<text class="soft" x="{LEFT}" y="49">{escape(note)}</text>',
         ]
-        self.top = TOP + LEGEND * self._legend(names)
+        if not title:
+            self.elements.clear()
+        self.top = TOP - self.head + LEGEND * self._legend(names)
         self.bottom = self.top + HEIGHT
         self._axes()
 
@@ -57,7 +61,7 @@ class Plot:
             width = 40 + round(6.6 * len(name))
             if at + width > WIDTH - RIGHT and at > LEFT:
                 at, line = LEFT, line + 1
-            y = 64 + LEGEND * line
+            y = 64 - self.head + LEGEND * line
             self.elements.append(f'<rect x="{at}" y="{y}" width="11" height="11" rx="2" fill="var(--{colour})"/>')
             self.elements.append(f'<text class="soft" x="{at + 17}" y="{y + 10}">{escape(name)}</text>')
             at += width
@@ -91,6 +95,20 @@ class Plot:
         place = f'cx="{self.x(at[0]):.1f}" cy="{self.y(at[1]):.1f}" r="{4.5 if hollow else 3.8}"'
         self.elements.append(f"<circle {place} {look}><title>{escape(said)}</title></circle>")
 
+    def interval(self, nbytes: float, between: tuple[float, float], colour: str) -> None:
+        """A line through a point, as long as the interval of its seconds."""
+        x, (low, high) = self.x(nbytes), (self.y(v) for v in between)
+        place = f'x1="{x:.1f}" x2="{x:.1f}" y1="{low:.1f}" y2="{high:.1f}"'
+        self.elements.append(f'<line {place} stroke="var(--{colour})" stroke-width="1.6"/>')
+
+    def limit(self, nbytes: float, said: str) -> None:
+        """A line up at so many bytes, with a word; nothing if it lies outside."""
+        if self.across[0] <= nbytes <= self.across[1]:
+            x = self.x(nbytes)
+            self.elements.append(f'<line class="budget" x1="{x:.1f}" x2="{x:.1f}" y1="{self.top}" y2="{self.bottom}"/>')
+            place = f'x="{x - 5:.1f}" y="{self.top + 10}" text-anchor="end"'
+            self.elements.append(f'<text class="soft bad over" {place}>{escape(said)}</text>')
+
     def floor(self, edge: Sequence[Point], said: str) -> None:
         """The area below a line, shaded, and the line dashed."""
         line = "".join(f"L{self.x(b):.1f} {self.y(s):.1f}" for b, s in edge)
@@ -100,10 +118,11 @@ class Plot:
         dashed = 'fill="none" stroke="var(--soft)" stroke-width="1.4" stroke-dasharray="5 3"'
         self.elements.append(f'<path d="M{line[1:]}" {dashed}/>')
 
-    def svg(self) -> str:
-        """The whole file."""
+    def svg(self, label: str = "") -> str:
+        """The whole file. label: says what it is to those who do not see it"""
         height = self.bottom + BELOW
         frame = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}"'
         head = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'
         body = "\n".join(self.elements)
-        return f'<svg class="mini" {frame} role="img">{head}\n{body}\n</svg>\n'
+        named = f' aria-label="{escape(label)}"' if label else ""
+        return f'<svg class="mini" {frame} role="img"{named}>{head}\n{body}\n</svg>\n'

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
-from minidnn.measuring.spread import Spread
+from minidnn.measuring.load import BUSY
+from minidnn.measuring.spread import FEWEST, Spread
 from minidnn.memory.schedule import Schedule
 from minidnn.report.table import console_of, duration, left_out, plain, size
 
@@ -29,15 +30,31 @@ def slowdown(row: Row) -> str:
     return f"{row['slowdown']:.2f}×{sure}"
 
 
+def seconds(row: Row) -> str:
+    """Seconds of a step: "2.50 ms"; with the interval if the policy was run: "2.50 ms (2.41–2.72)"."""
+    return duration(row["step_seconds"], spread(row, "step_seconds"))
+
+
+def sure(row: Row) -> bool:
+    """Whether the row's times have an interval that says something: they are foreseen, or of enough steps."""
+    timed = row.get("timed_steps")
+    return timed is None or timed >= FEWEST
+
+
 def groups(rows: Sequence[Row]) -> list[list[Row]]:
-    """The rows in groups by time, quickest first: a group is a row and the slower ones whose intervals overlap its."""
+    """The rows in groups by time, quickest first. Neighbours whose intervals overlap are in one group: nothing is known
+    of the order within a group, and each row is quicker than those of later groups."""
     found: list[list[Row]] = []
-    for row in sorted(rows, key=lambda r: r["step_seconds"]):
-        if found and _overlap(found[-1][0], row):
+    for row in sorted(rows, key=_time):
+        if found and any(_overlap(other, row) for other in found[-1]):
             found[-1].append(row)
         else:
             found.append([row])
     return found
+
+
+def _time(row: Row) -> float:
+    return float(row["step_seconds"] if row["slowdown"] is None else row["slowdown"])
 
 
 def _overlap(a: Row, b: Row) -> bool:
@@ -47,7 +64,7 @@ def _overlap(a: Row, b: Row) -> bool:
     for what in ("slowdown", "step_seconds"):
         one, other = spread(a, what), spread(b, what)
         if one and other:
-            return one.overlaps(other)
+            return not (sure(a) and sure(b)) or one.overlaps(other)
     return False
 
 
@@ -58,21 +75,39 @@ def spread(row: Row, what: str) -> Spread | None:
 
 
 def noise(rows: Sequence[Row]) -> list[str]:
-    """A sentence for each group of policies that the measurements do not rank."""
-    return [
-        f"Too noisy to rank by time: {', '.join(r['policy'] for r in group)}."
-        for group in groups([r for r in rows if r["fits"]])
-        if len(group) > 1
-    ]
+    """Sentences on what the measurements do not say: the order of policies whose intervals overlap, times on an idle
+    machine."""
+    said = []
+    kept = [r for r in rows if r["fits"]]
+    if all(map(sure, kept)):
+        apart = [group for group in groups(kept) if len(group) > 1]
+        said += [f"Too noisy to rank by time: {', '.join(r['policy'] for r in group)}." for group in apart]
+    elif len(kept) > 1:
+        said.append(f"Too few steps to rank by time: that takes {FEWEST} timed ones.")
+    others = max((r.get("other_processors") or 0.0 for r in rows), default=0.0)
+    if others >= BUSY:
+        said.append(
+            f"The machine was busy: while steps were timed, other programs kept {others:.1f} processors at work."
+        )
+    return said
 
 
 def bounded(rows: Sequence[Row]) -> list[str]:
-    """A sentence about the bound, if there is one."""
-    found = [r["bound_seconds"] for r in rows if r.get("bound_seconds")]
+    """A sentence about the bound, if there is one. Like all that is foreseen it says nothing of measured times."""
+    found = [r["bound_seconds"] for r in rows if r.get("bound_seconds") and not r.get("timed_steps")]
     least = duration(min(found, default=None))
     return (
         [f"By the costs that plans are made with, no plan within the budget takes less than {least}."] if found else []
     )
+
+
+def equal(rows: Sequence[Row]) -> list[str]:
+    """A sentence if all policies that were run ended with the bytes of baseline."""
+    compared = [r for r in rows if r.get("identical") is not None]
+    if len(compared) < 2 or not all(r["identical"] for r in compared):
+        return []
+    which = "Each" if len(compared) == len(rows) else "Each that could be compared"
+    return [f"{which} ended with the weights of baseline with the same algorithms, byte for byte."]
 
 
 # heading -> the text of its cell in a row
@@ -87,8 +122,8 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "pinned": lambda r: size(r["pinned_bytes"]),
     "stored": lambda r: size(r.get("stored_bytes") or 0),
     "recomputed": lambda r: str(r["recomputed_ops"]),
-    "time": lambda r: duration(r["step_seconds"]),
-    "slowdown": lambda r: slowdown(r),
+    "time": seconds,
+    "slowdown": slowdown,
     "over bound": lambda r: "–" if r.get("gap") is None else f"{r['gap']:.1%}",
     "stalled": lambda r: duration(r["stall_seconds"]) if r["stall_seconds"] else "0",
     "algorithms": lambda r: r["algorithms"],
@@ -102,7 +137,7 @@ SPARED = ("prefetch", "algorithms", "average", "stalled", "offload", "recomputed
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
     """Headings, and the cells of each row, without the columns that are empty or the same in all of these rows."""
     columns = dict(COLUMNS)
-    if all(r.get("identical") is None for r in rows):
+    if equal(rows) or all(r.get("identical") is None for r in rows):
         del columns["weights equal"]
     if not any(r.get("pageable_bytes") for r in rows):
         del columns["pinned"]
@@ -110,7 +145,7 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         del columns["stored"]
     if not any(r["recomputed_ops"] for r in rows):
         del columns["recomputed"]
-    if all(r.get("gap") is None for r in rows):
+    if not bounded(rows):
         del columns["over bound"]
     if all(r["algorithms"] == "default" for r in rows):
         del columns["algorithms"]
@@ -152,7 +187,7 @@ def show(rows: Sequence[Row], title: str = "", file: TextIO | None = None, why: 
     console.print(table)
     if without:
         console.print(left_out(without), style="dim")
-    for sentence in (*bounded(rows), *noise(rows)):
+    for sentence in (*bounded(rows), *noise(rows), *equal(rows)):
         console.print(sentence, soft_wrap=True)
     for row in rows:
         if why and row.get("why"):

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
 from minidnn import sizes
+from minidnn.measuring.spread import Spread
 from minidnn.results import Document
 from minidnn.visible import visible
 
 
-def duration(seconds: float | None) -> str:
-    """Seconds with three digits and a unit: "1.24 s", "35.2 ms", "871 µs"; "–" for None."""
+def duration(seconds: float | None, spread: Spread | None = None) -> str:
+    """Seconds with three digits and a unit: "1.24 s", "35.2 ms", "871 µs"; "–" for None.
+
+    spread: the interval that is told behind them, in the same unit: "1.24 s (1.19–1.31)"."""
     if seconds is None:
         return "–"
     for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
         value = seconds * scale
         if value >= 0.9995 or unit == "µs":
             decimals = 2 if value < 9.995 else 1 if value < 99.95 else 0
-            return f"{value:.{decimals}f} {unit}"
+            told = f"{value:.{decimals}f} {unit}"
+            if spread is None or spread.low == spread.high:
+                return told
+            return f"{told} ({spread.low * scale:.{decimals}f}–{spread.high * scale:.{decimals}f})"
     raise AssertionError
 
 
@@ -42,6 +49,7 @@ def rate(per_second: float) -> str:
 
 WORDY = ("what", "algorithm", "available", "type", "bottoms", "gives", "class", "then")  # headings of columns of words
 LONGEST = 24  # characters; a longer word may be folded
+PIPED = 200  # characters of a line in a pipe or a file, unless COLUMNS says otherwise
 
 
 def plain(
@@ -114,8 +122,10 @@ def console_of(file: TextIO | None, at_least: int = 0) -> Any:
             return super().render_str(visible(text), **options)
 
     target = file or sys.stdout
-    # Lines in a pipe or a file may be 200 characters wide. emoji=False: "vdnn_all:m:" must stay text.
-    width = None if target.isatty() else 200
+    # emoji=False: "vdnn_all:m:" must stay text
+    columns = os.environ.get("COLUMNS", "")
+    asked = int(columns) if columns.isdecimal() else 0
+    width = asked or (None if target.isatty() else PIPED)
     console = Visible(file=target, width=width, markup=False, emoji=False, highlight=False)
     if console.width < at_least:
         console.width = at_least

@@ -49,6 +49,7 @@ class PolicyRow(Record):
     step_seconds_high: float | None = None
     slowdown_low: float | None = None
     slowdown_high: float | None = None
+    other_processors: float | None = None
     why: str | None = None
 
 

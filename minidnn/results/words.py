@@ -60,8 +60,8 @@ WORDS = {
     "ram_working_bytes": "of these, kernels, threads and buffers",
     # time
     "step_seconds": "seconds of one step: the median of the timed ones; foreseen where no step was run",
-    "step_seconds_low": "the lower end of the 95 % interval of that median",
-    "step_seconds_high": "its upper end",
+    "step_seconds_low": "the lower end of the 95 % interval of that median; of fewer than six steps, the quickest",
+    "step_seconds_high": "its upper end; of fewer than six steps, the slowest",
     "timed_steps": "steps that were timed",
     "stall_seconds": "seconds of a step in which compute waits for copies",
     "bound_seconds": "seconds that no plan within the bytes is below",
@@ -69,6 +69,8 @@ WORDS = {
     "slowdown": "the time of a step over baseline's",
     "slowdown_low": "the lower end of its 95 % interval",
     "slowdown_high": "the upper end",
+    "other_processors": "processors that other programs kept at work while the steps were timed, on average; null if "
+    "the system does not say",
     "free_seconds": "seconds of a step on this GPU if it had endless memory",
     "samples_per_second": "samples of training in a second",
     "op_seconds": "seconds of the op alone; of a sum, of all ops",

@@ -27,7 +27,7 @@ class Card:
     allowed: bytes of the host that the plan may use
     host:    bytes that it uses there
     seconds: of a step within the card's memory; None: it does not fit
-    free:    seconds of a step on this GPU if it had endless memory
+    free:    seconds of a step on this GPU if it had endless memory: of FREE's plan, or of the quicker one that fits
     bound:   seconds that no plan within the card's memory is below; None: not known
     """
 
@@ -83,6 +83,7 @@ def cards(
             schedule = fitting.schedules[name]
             seconds, bound = simulate(schedule, costs).seconds, schedule.plan.bound
         loose = simulate(free, costs).seconds
+        loose = loose if seconds is None else min(loose, seconds)
         found.append(
             Card(which, card.title, costs.memory, host, fitting.arena, fitting.off_device, seconds, loose, bound)
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median_low
 from typing import Any
 
 from minidnn.costs import Costs
@@ -43,7 +44,7 @@ class Result:
     identical: bool | None = None  # whether it ended with the same bytes as baseline; None: not compared
     bound: float | None = None  # seconds that no plan within the budget is below; None: no budget, or refused
     gap: float | None = None  # the simulated seconds beyond the bound, as a part of it
-    more: dict[str, int] = field(default_factory=dict)  # further columns of the row
+    more: dict[str, Any] = field(default_factory=dict)  # further columns of the row
 
     @property
     def schedule(self) -> Schedule:
@@ -55,15 +56,15 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Seconds of one step: the median of the timed steps, or the simulator's if none was run."""
-        return Spread.of(self.steps).median if self.steps else self.trace.seconds
+        """Seconds of one step: those of the median step (of two, the quicker), or the simulator's if none was run."""
+        return median_low(self.steps) if self.steps else self.trace.seconds
 
     def _intervals(self) -> dict[str, Any]:
         """95 % confidence intervals of the medians, as columns of the row; empty if the policy was not run."""
         if not self.steps:
             return {}
         found: dict[str, Any] = {"timed_steps": len(self.steps)}
-        for name, spread in (("step_seconds", Spread.of(self.steps)), ("slowdown", self.slowdowns)):
+        for name, spread in (("step_seconds", Spread.in_turn(self.steps)), ("slowdown", self.slowdowns)):
             if spread is not None:
                 found |= {f"{name}_low": spread.low, f"{name}_high": spread.high}
         return found
@@ -224,8 +225,8 @@ def against_baseline(results: Sequence[Result], interleaved: bool = False) -> No
         return
     for r in results:
         if interleaved and r.steps and base.steps:
-            r.slowdowns = Spread.of([a / b for a, b in zip(r.steps, base.steps, strict=True)])
+            r.slowdowns = Spread.in_turn([a / b for a, b in zip(r.steps, base.steps, strict=True)])
         elif r.steps and base.steps:
-            mine, theirs = Spread.of(r.steps), Spread.of(base.steps)
+            mine, theirs = Spread.in_turn(r.steps), Spread.in_turn(base.steps)
             r.slowdowns = Spread(mine.median / theirs.median, mine.low / theirs.high, mine.high / theirs.low)
         r.slowdown = r.seconds / base.seconds if r.slowdowns is None else r.slowdowns.median

@@ -2,9 +2,11 @@
 with the same bytes.
 
 Steps are interleaved (one of each policy, then again), so that a busy machine slows all policies alike. A result holds
-the median of its steps, a confidence interval, and the trace of a median step. `identical` compares with baseline
-without a budget, which is made to use the same algorithm for every op. So a policy can be compared although baseline
-was refused, and a different choice of algorithms is not taken for an error.
+the seconds of its steps, and the trace of the median one. A device with memory of its own replays a step as a whole,
+and takes longer for a traced one. So its timed steps are not traced, and the median of some traced ones is kept.
+
+`identical` compares with baseline without a budget, which is made to use the same algorithm for every op. So a policy
+can be compared although baseline was refused, and a different choice of algorithms is not taken for an error.
 
 A refused policy is run too, under the smallest budget that it can keep. If this machine has too little memory for that,
 its times are simulated.
@@ -17,12 +19,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import sha256
 from math import ceil
+from statistics import median
 from time import perf_counter
 from typing import Protocol
 
 import numpy as np
 
 from minidnn.costs import Choice, Costs
+from minidnn.measuring.load import Load
 from minidnn.memory.execution.host import free_memory
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace
@@ -53,8 +57,9 @@ Taken = tuple[tuple[str, str, str], ...]  # (program, op, algorithm), sorted
 Tell = Callable[[str], object]
 
 # A comparison that is given no number of steps runs as many rounds as fit into SECONDS, but at least STEPS[0] and at
-# most STEPS[1]. A round is one step of every policy.
-SECONDS, STEPS = 5.0, (8, 60)
+# most STEPS[1]. A round is one step of every policy. The first one warms up; the median of the next TRIED says how many
+# fit, since a busy machine makes some rounds many times as long.
+SECONDS, STEPS, TRIED = 5.0, (8, 300), 5
 
 
 def ran(
@@ -70,7 +75,8 @@ def ran(
 ) -> list[Result]:
     """A Result per policy, each run for `steps` steps; None: the shorter the steps, the more are run.
 
-    The first step is not timed. The last three (of fewer than eight steps, the last) are traced and not timed."""
+    The first step is not timed. On a device with memory of its own, the last three (of fewer than eight, the last) are
+    traced and not timed."""
     results: dict[str, Result] = {}
     bounds = Bounds(costs, budget)
     for policy in policies:
@@ -129,34 +135,45 @@ def _train(
             planned_with = replace(costs, staging=results[policy].schedule.staging)  # a refused policy's ring differs
             runners[policy] = open_runner(policy, planned_with, results[policy].arrangement.budget)
             results[policy].arrangement = runners[policy].arrangement  # the device may have refused an algorithm
-        done = 0
-        while steps is None or done < steps:
-            tell(f"step {done + 1} of {steps or '?'}: {', '.join(policies)}")
+        rounds: list[float] = []
+        before = Load.now()
+        while steps is None or len(rounds) < steps:
+            tell(f"step {len(rounds) + 1} of {steps or '?'}: {', '.join(policies)}")
+            traced = not costs.own_memory or (steps is not None and len(rounds) >= steps - _traced(steps))
+            began = perf_counter()
             for policy, runner in runners.items():
-                began = perf_counter()
-                trace = runner.step(trace=steps is not None and done >= steps - _traced(steps))
-                seconds = perf_counter() - began
+                seconds, trace = _step(runner, traced)
                 if trace is not None:
                     traces[policy].append(trace)
-                if trace is None or steps == 1:
+                if trace is None or steps == 1 or not costs.own_memory:
                     timed[policy].append(seconds)
-            done += 1
-            if steps is None and done == 2:
-                steps = _enough(sum(seconds[-1] for seconds in timed.values()))
-        assert steps is not None
+            rounds.append(perf_counter() - began)
+            if steps is None and len(rounds) == 1 + TRIED:
+                steps = _enough(median(rounds[1:]))
+        others = before.others_until(Load.now())
         for policy in policies:
-            results[policy].steps = timed[policy][1:] or timed[policy]  # the first warms up
-            results[policy].trace = sorted(traces[policy], key=lambda trace: trace.seconds)[len(traces[policy]) // 2]
-            if results[policy].arrangement.store:
-                results[policy].more["stored_bytes"] = runners[policy].stored()
+            result = results[policy]
+            result.steps = timed[policy][1:] or timed[policy]  # the first warms up
+            kept = traces[policy][-len(result.steps) :]
+            result.trace = sorted(kept, key=lambda trace: trace.seconds)[(len(kept) - 1) // 2]
+            result.more["other_processors"] = others
+            if result.arrangement.store:
+                result.more["stored_bytes"] = runners[policy].stored()
         return {policy: digest(runner.values()) for policy, runner in runners.items()}, steps
     finally:
         for runner in runners.values():
             runner.close()
 
 
+def _step(runner: Runner, traced: bool) -> tuple[float, Trace | None]:
+    """Run a step; its seconds, and its trace if `traced`. The seconds of a trace are without those of the feed."""
+    began = perf_counter()
+    trace = runner.step(trace=traced)
+    return (perf_counter() - began if trace is None else trace.seconds), trace
+
+
 def _traced(steps: int) -> int:
-    """How many of `steps` steps are traced."""
+    """How many of `steps` steps are traced, on a device whose timed steps are not."""
     return 3 if steps >= STEPS[0] else 1
 
 

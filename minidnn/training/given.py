@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
@@ -44,9 +44,9 @@ def fed(graph: Graph, seed: int, inputs: Sequence[Tensor], data: Samples | None)
         )
     if isinstance(data, Mapping):
         return _from_named(graph, seed, inputs, data), []
-    if isinstance(data, np.ndarray):
-        what = f"one array of shape {data.shape}"
-        raise DataError(f"{graph.phase} data: expected (x, y), or a dict of arrays by name, got {what}")
+    if isinstance(data, np.ndarray) or _arrays(data):
+        what = f"one array of shape {data.shape}" if isinstance(data, np.ndarray) else f"{len(data)} of them"
+        raise DataError(f"{graph.phase} arrays: expected (x, y), or a dict of arrays by name, got {what}")
     if len(inputs) != 2 or sum(t.role is Role.LABEL for t in inputs) != 1:
         what = f"samples and labels do not say what goes into {', '.join(names)}: give a dict of arrays by these names"
         raise DataError(f"{graph.place}: {what}")
@@ -67,6 +67,11 @@ def fed(graph: Graph, seed: int, inputs: Sequence[Tensor], data: Samples | None)
 def _paired(data: Any) -> bool:
     """Whether these are arrays (x, y), and not samples, each of which is a pair or a mapping itself."""
     return isinstance(data, tuple | list) and len(data) == 2 and not any(isinstance(d, tuple | Mapping) for d in data)
+
+
+def _arrays(data: Any) -> TypeGuard[Sequence[np.ndarray]]:
+    """Whether these are arrays, but no two of them: no sample is an array."""
+    return isinstance(data, tuple | list) and len(data) not in (0, 2) and isinstance(data[0], np.ndarray)
 
 
 def _dataset(name: str, data: Any) -> Dataset:

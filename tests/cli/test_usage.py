@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from minidnn.cli.main import VERBS, main
+from tests.support.texts import NET
 
 WRONG = {
     "tran": "minidnn: there is no verb 'tran' (did you mean 'train'?); `minidnn --help` shows how",
@@ -23,6 +24,7 @@ WRONG = {
     "plan lenet vgg16": "minidnn plan: 'vgg16' is one word too many; `minidnn plan --help` shows how",
     "plan lenet --format float61": "minidnn plan: argument --format: there is no 'float61' (did you mean 'float16'?); "
     "there are float32, bfloat16, float16; `minidnn plan --help` shows how",
+    "plan lenet --policy=": "minidnn plan: argument --policy: expected a name; `minidnn plan --help` shows how",
     "plan lenet --batch -1": "minidnn plan: argument --batch: '-1' is not a whole number of at least 1; "
     "`minidnn plan --help` shows how",
 }
@@ -33,6 +35,27 @@ def test_one_line_says_what_is_wrong(command, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(command.split())
     assert capsys.readouterr() == ("", WRONG[command] + "\n")
+
+
+REFUSED = [
+    "--policy nosuch",
+    "--policies liveness,nosuch",
+    "--policy best:m",
+    "--policy liveness:q",
+    "--policy no.plan",
+]
+REFUSED += [f"--policy liveness --budget 1KiB {how}" for how in ("", "--json", "--listing", "--save x.plan")]
+REFUSED += ["--policies liveness,best --budget 1KiB", "--policy vdnn_all --host-budget 1KiB", "--ram 1MiB"]
+REFUSED += ["--policy vdnn_all --host-ring 1KiB", "--policy no.plan"]
+
+
+@pytest.mark.parametrize("options", REFUSED)
+def test_plan_of_a_refused_policy_is_bad_input(options, capsys, tmp_path, own_cache, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(NET)
+    assert main(["plan", "small.yaml", *options.split()]) == 2
+    said = capsys.readouterr()
+    assert said.out + said.err and not list(tmp_path.glob("*.plan"))
 
 
 def test_what_is_quoted_has_no_effect_on_a_terminal(capsys):

@@ -11,7 +11,9 @@ import pytest
 
 from minidnn import sizes
 from minidnn.report import compare, draw, policies, table
+from minidnn.report.markup import placeless
 from minidnn.report.panel import Bar, Panel, panel
+from minidnn.report.tradeoff import tradeoff
 from minidnn.results.policies import Plans
 from minidnn.study.compare import simulated
 from tests.support.policies import KINDS as POLICIES
@@ -59,6 +61,9 @@ def test_table_shows_weights_that_differ():
     out = io.StringIO()
     policies.show(rows, file=out)
     assert "weights equal" in out.getvalue() and "NO" in out.getvalue()
+    out = io.StringIO()
+    policies.show([dict(row, identical=True) for row in rows], file=out)
+    assert "weights equal" not in out.getvalue() and "Each ended with the weights of baseline" in out.getvalue()
 
 
 class Terminal(io.StringIO):
@@ -74,14 +79,35 @@ def test_no_number_is_cut_on_a_narrow_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm")
     algorithms = "nhwc.brgconv 38, nhwc.brgconv_1x1 78, nhwc.jit 21, nhwc.jit_1x1 39"
-    rows = [dict(p.row, identical=True, algorithms=algorithms, peak_bytes=123 << 20) for p in panels()]
+    rows = [dict(p.row, identical=i > 0, algorithms=algorithms, peak_bytes=123 << 20) for i, p in enumerate(panels())]
     out = Terminal()
     policies.show(rows, file=out)
     text = out.text()
     assert "…" not in text and max(map(len, text.splitlines())) <= columns
-    assert all(re.search(rf"{p} +yes +123 MiB .*yes", text) for p in POLICIES)
+    assert all(re.search(rf"{p} +yes +123 MiB .*(yes|NO)", text) for p in POLICIES)
     assert ("left out for want of width: prefetch, algorithms" in text) == (columns <= 120)
     assert ("brgconv_1x1 78" in text) == (columns > 120) == ("left out" not in text)
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 200), ("90", 90), ("", 200), ("0", 200), ("wide", 200)])
+def test_without_a_terminal_lines_are_as_wide_as_columns_says(monkeypatch, columns, width):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    out = io.StringIO()
+    table.plain(["tensor", "bytes", "what"], [["conv1", "98.0 MiB", "words " * 90]], file=out)
+    lines = out.getvalue().splitlines()
+    assert width - 8 < max(map(len, lines)) <= width and "\x1b" not in out.getvalue()
+    assert sum(line.count("words") for line in lines) == 90
+
+
+@pytest.mark.parametrize("asked", ["", "1"])
+def test_no_color_on_a_terminal_that_shall_have_none(monkeypatch, asked):
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setenv("NO_COLOR", asked)
+    out = Terminal()
+    table.console_of(out).print("text", style="red")
+    assert ("\x1b[31m" in out.getvalue()) == (not asked)
 
 
 def test_words_are_folded_before_numbers_are_cut(monkeypatch):
@@ -114,13 +140,59 @@ def test_page_is_self_contained_and_well_formed():
     lean = simulated([chain()], ["vdnn_all:m"], costs())[0].arrangement.arena
     html = compare.page(panels(budget=lean), lean, "chain & <co>", "made by hand", "1.0")
     assert "chain &amp; &lt;co&gt;" in html
-    for word in ("<script", "http:", "https:", "src=", "href=", "@import", "url("):
+    for word in ("http:", "https:", "src=", "href=", "@import", "url(", "fetch(", "import("):
         assert word not in html.replace('xmlns="http://www.w3.org/2000/svg"', "")
     for svg in re.findall(r"<svg.*?</svg>", html, re.S):
         ElementTree.fromstring(svg)
     for policy in POLICIES:
         assert html.count(policy) >= 3  # table, bars, timeline
     assert "is refused at a budget" in html and "budget" in html and "prefers-color-scheme" in html
+
+
+def data_of(html):
+    return json.loads(re.search(r'<script type="application/json" id="steps">(.*?)</script>', html, re.S)[1])
+
+
+def test_the_data_of_a_page_have_every_bar_with_what_it_waited_for():
+    found = panels(policies=["baseline:m", "vdnn_all:m"])
+    data = data_of(compare.page(found, None, "chain", "", "1.0"))
+    names = data["names"]
+    for p, told in zip(found, data["panels"], strict=True):
+        assert len(told["bars"]) == len(p.bars) and told["seconds"] == round(p.seconds * 1e9)
+        assert [names[b[2]] for b in told["bars"]] == [b.name for b in p.bars]
+    moving = data["panels"][1]
+    waiting = [b for b in moving["bars"] if b[0] == "compute" and b[8] >= 0]
+    assert sum(b[9] for b in waiting) == pytest.approx(found[1].row["stall_seconds"] * 1e9, abs=len(waiting))
+    assert {moving["bars"][b[8]][1] for b in waiting} <= {"in", "out"}
+    op = next(b for b in moving["bars"] if names[b[2]] == "conv1.forward")
+    assert names[op[6]] == "conv1" and {names[t] for t in op[7]} >= {"conv1.w"} and op[5] > 0
+
+
+def test_names_cannot_end_the_script():
+    (p,) = panels(policies=["liveness:m"])
+    bad = dataclasses.replace(p.bars[0], name="</script><script>alert(1)")
+    html = compare.page([dataclasses.replace(p, bars=[bad, *p.bars[1:]])], None, "chain", "", "1.0")
+    assert "</script><script>alert" not in html and html.count("</script>") == 2
+    assert data_of(html)["names"][0] == "</script><script>alert(1)"
+
+
+def test_every_policy_is_a_point_with_its_interval():
+    found = [measured("baseline:m", 1, 1, 1), measured("vdnn_all:m", 1.2, 1.3, 1.5)]
+    intervals = {"step_seconds_low": 0.9, "step_seconds_high": 1.1, "timed_steps": 9}
+    found = [with_row(p, **intervals) for p in found]
+    drawn = tradeoff(found, found[0].row["peak_bytes"])
+    assert drawn.count("<circle") == 2 and drawn.count('stroke-width="1.6"') == 2 and "budget" in drawn
+    assert "vdnn_all:m: " in drawn and tradeoff([], None) == ""
+    ElementTree.fromstring(drawn)
+
+
+def test_names_of_files_stand_for_their_absolute_paths():
+    for text, shown in (
+        ("from the profile /home/u/gpus/mine.yaml. Assumed", "from the profile mine.yaml. Assumed"),
+        ("/tmp/x.plan needs 2 MiB", "x.plan needs 2 MiB"),
+        ("inception_3a/1x1 of models/net.yaml, 3 ms/step", "inception_3a/1x1 of models/net.yaml, 3 ms/step"),
+    ):
+        assert placeless(text) == shown
 
 
 def test_picture_stands_alone():
@@ -164,6 +236,39 @@ def test_says_where_measurements_are_too_noisy_to_rank():
     assert "Too noisy to rank" in compare.page([base, near], None, "", "", "0")
 
 
+def test_what_overlaps_by_way_of_a_third_is_not_ranked_either():
+    spreads = {"vdnn_conv:m": (1.4, 1.6, 2), "liveness:m": (1, 1.1, 1.2), "vdnn_all:m": (1.15, 1.3, 1.5)}
+    (said,) = policies.noise([measured(policy, *spread).row for policy, spread in spreads.items()])
+    assert said == "Too noisy to rank by time: liveness:m, vdnn_all:m, vdnn_conv:m."
+
+
+def with_row(p, **more):
+    return dataclasses.replace(p, row={**p.row, **more})
+
+
+def test_too_few_steps_rank_nothing():
+    spreads = {"baseline:m": (1, 1, 1), "vdnn_all:m": (1.9, 2, 2.1), "liveness:m": (1, 1, 1)}
+    found = [with_row(measured(policy, *spread), timed_steps=2) for policy, spread in spreads.items()]
+    assert policies.noise([p.row for p in found]) == ["Too few steps to rank by time: that takes 6 timed ones."]
+    said = compare.says(found, None)
+    assert "times baseline's time" not in said and "quickest" not in said
+
+
+def test_measured_seconds_are_shown_with_their_interval_and_a_busy_machine_is_told():
+    (p,) = panels(policies=["liveness:m"])
+    times = {"step_seconds": 2.5e-3, "step_seconds_low": 2.41e-3, "step_seconds_high": 12.72e-3, "timed_steps": 99}
+    assert policies.seconds({**p.row, **times}) == "2.50 ms (2.41–12.72)"
+    said = [policies.noise([{**p.row, **times, "other_processors": n}]) for n in (None, 0.1, 1.26)]
+    assert said[0] == said[1] == [] and "other programs kept 1.3 processors at work" in said[2][0]
+
+
+def test_what_is_foreseen_is_not_set_beside_what_was_measured():
+    rows = [p.row for p in panels(budget=10**9, policies=["baseline:m", "best"])]
+    assert policies.bounded(rows) and "over bound" in policies.cells(rows)[0]
+    rows = [{**row, "timed_steps": 20} for row in rows]
+    assert policies.bounded(rows) == [] and "over bound" not in policies.cells(rows)[0]
+
+
 def test_says_nothing_of_the_device_where_the_host_refuses():
     results = simulated([chain()], ["baseline:m", "vdnn_all:m"], costs(), 10**9, 1)
     words = compare.says([panel(r.policy, r.row(), r.schedule, r.trace) for r in results], 10**9)
@@ -183,8 +288,13 @@ def test_no_line_crosses_a_word_and_nothing_is_measured_against_itself():
     assert 'class="soft bad over"' in draw.draw_panel(found[1], draw.Scale(found, budget), budget, found[0], 0)
     html = compare.page(found, budget, "chain", "run", "1.0")
     assert html.count("× baseline") == html.count("weights byte-equal to baseline") == 1  # vdnn_all's
-    assert "traced ones is drawn" in html
-    assert "is drawn" not in compare.page(panels(), None, "chain", "", "1.0")
+    timed = [with_row(p, timed_steps=9) for p in found]
+    assert "the median step, that of the table, is drawn" in compare.page(timed, budget, "chain", "run", "1.0")
+    timed[1] = with_row(timed[1], step_seconds=timed[1].seconds / 2)
+    assert "traced apart" in compare.page(timed, budget, "chain", "run", "1.0")
+    assert "Of steps that were run" not in html and "Of steps that were run" not in compare.page(
+        panels(), None, "chain", "", "1.0"
+    )
 
 
 def deep(n):

@@ -11,7 +11,7 @@ before the block may say more:
     <!-- ends with 2 -->            the last command's exit code; 0 without it
     <!-- MiB, images vary -->       numbers before these words depend on the machine: not compared
     <!-- seconds vary -->           likewise times, whatever their unit
-    <!-- numbers vary -->           no number is compared, the words between them are
+    <!-- numbers vary -->           no number is compared, nor a table's · for 0; the words between them are
     <!-- needs torch, onnx -->      packages without which the block is only shown
     <!-- not run: ITS REASON -->    the block is only shown
 """
@@ -97,7 +97,7 @@ def words(text: str, varying: list[str]) -> list[str]:
     if "seconds" in varying:
         text = re.sub(_TIME, "TIME", text)
     if "numbers" in varying:
-        text = re.sub(_NUMBER, "N", text)
+        text = re.sub(rf"{_NUMBER}|(?<!\S)·(?!\S)", "N", text)
     elif units := "|".join(re.escape(unit) for unit in varying if unit != "seconds"):
         text = re.sub(rf"{_NUMBER}(\s?)(?=(?:{units})(?!\w))", r"N\1", text)
     return text.split()

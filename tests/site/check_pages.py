@@ -27,6 +27,7 @@ def run(words: list[str], folder: Path) -> tuple[int, str]:
     """The exit code and the output of a program, in a folder with the repository's models."""
     bin = str(Path(sys.executable).parent)
     env = os.environ | {"PATH": f"{bin}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    env.pop("COLUMNS", None)  # pytest-xdist sets it, and commands obey it
     done = subprocess.run(words, cwd=folder, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     return done.returncode, done.stdout
 

@@ -245,3 +245,11 @@ def test_a_budget_for_any_batch_ends_somewhere(monkeypatch):
 def test_a_plan_file_is_of_one_batch(folder, capsys):
     assert main(["tune", "small.yaml", "--policy", "any.plan"]) == 2
     assert "any.plan plans one size of a net" in capsys.readouterr().err
+
+
+def test_what_is_only_foreseen_needs_no_data(folder, capsys):
+    argv = ("tune", "lenet", "--gpu", "k40", "--budget", "8MiB", "--grid", "16")
+    assert answer(capsys, *argv)["epoch_samples"] == 1281167
+    assert main([*argv]) == 0
+    assert "data/mnist: there is no such folder" in capsys.readouterr().out
+    assert main(["tune", "lenet", "--budget", "8MiB", "--measure"]) == 2

@@ -129,7 +129,7 @@ def test_a_source_by_its_text(tmp_path, channels):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (IMAGES, r"TRAIN data: expected \(x, y\), or a dict of arrays by name, got one array of shape \(20, 3, 8, 8\)"),
+        (IMAGES, r"TRAIN arrays: expected \(x, y\), or a dict of arrays by name, got one array of shape \(20,"),
         ([(x[:, :, 1:], y) for x, y in SAMPLES], r"a batch has shape \(6, 3, 8, 7\), but data \(6, 3, 8, 8\)"),
         ({"train": SAMPLES, "test": SAMPLES}, "the inputs are data, label; got arrays for train, test"),
         ("nosuch", "source 'nosuch' is not known"),

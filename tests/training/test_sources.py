@@ -85,7 +85,7 @@ def test_a_transform_that_would_part_pixels_from_labels_is_refused(pictures):
         (lambda x, y: (x, y[:, :, :4]), "a batch has labels of shape"),
         (lambda x, y: (x, y + 3), "label 258 occurs, but layer loss gets 3 scores"),
         (lambda x, y: x, r"expected \(x, y\), or a dict of arrays by name, got one array of shape \(12, 2, 5, 5\)"),
-        (lambda x, y: (x, y, y), r"sample 0: expected \(image, label\) or a mapping with both, got ndarray"),
+        (lambda x, y: (x, y, y), r"expected \(x, y\), or a dict of arrays by name, got 3 of them"),
         (lambda x, y: {"data": x}, "the inputs are data, truth; got arrays for data"),
         (lambda x, y: {"data": x, "truth": y[:5]}, "expected equally many samples of each input; got data 12, truth 5"),
         (lambda x, y: {"data": x[:, :1], "truth": y}, r"array 'data'.*expected numbers of shape \(n, 2, 5, 5\)"),

@@ -24,6 +24,7 @@ from minidnn.memory.policies.best import best
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.layrub_2018 import layrub_2018, layrub_2018_inter, layrub_2018_intra
 from minidnn.memory.policies.liveness import liveness
+from minidnn.memory.policies.own import checked, is_own
 from minidnn.memory.policies.recompute_all import recompute_all
 from minidnn.memory.policies.recompute_cheap import recompute_cheap, recompute_cheap_within
 from minidnn.memory.policies.sqrt_n import sqrt_n, sqrt_n_within
@@ -75,7 +76,7 @@ CHOOSING: dict[str, Policy] = {"best": _best, "vdnn_dyn": vdnn_dyn, "superneuron
 
 
 class NoSuchPolicy(BadInput, KeyError):
-    """No policy has that name; the message lists the names."""
+    """No policy has that name; the message has the nearest name, or lists all."""
 
 
 def names() -> list[str]:
@@ -91,13 +92,19 @@ def does(name: str) -> str:
     return (inspect.getdoc(decide) or "").partition("\n")[0].removesuffix(".")
 
 
+def theirs(name: str) -> bool:
+    """Whether the policy of that name is the user's: a function that they have entered in a table, or a plan file."""
+    decide = (POLICIES | CHOOSING).get(name.partition(":")[0])
+    return name.endswith(plan_file.SUFFIX) or (decide is not None and is_own(decide))
+
+
 def variant(name: str) -> bool:
     """Whether the policy is a variant of another: its name continues the other's, as vdnn_pp_alt continues vdnn_pp."""
     return any(name.startswith(f"{other}_") for other in names())
 
 
 def find(name: str, budgeted: bool = False) -> Policy:
-    """The policy of that name. Raises NoSuchPolicy, which lists the names, and PlanError or OSError for a file.
+    """The policy of that name. Raises NoSuchPolicy, with a hint or with all names, and PlanError or OSError for a file.
 
     budgeted: whether a user has named a budget; False: the budget is the device's memory, at which STOPPING do not stop
     """
@@ -105,16 +112,17 @@ def find(name: str, budgeted: bool = False) -> Policy:
         return plan_file.load(name)
     base, _, algorithms = name.partition(":")
     if base in CHOOSING and not algorithms:
-        return CHOOSING[base]
+        return checked(base, CHOOSING[base]) if is_own(CHOOSING[base]) else CHOOSING[base]
     if base in CHOOSING:
         raise NoSuchPolicy(f"{base} chooses its algorithms itself: leave out ':{algorithms}'")
     if base not in POLICIES:
-        there = f"there are {', '.join(names())}, and files that end in .plan"
-        raise NoSuchPolicy(f"there is no policy {base!r}{near(base, names())}; {there}")
+        hint = near(base, names()) or f"; there are {', '.join(names())}, and files that end in {plan_file.SUFFIX}"
+        raise NoSuchPolicy(f"there is no policy {base!r}{hint}")
     if algorithms not in ("", *SUFFIXES):
         raise NoSuchPolicy(f"{name!r}: after the colon comes {', '.join(f'{k} ({v})' for k, v in SUFFIXES.items())}")
     stops = budgeted and base in STOPPING
     decide = STOPPING[base] if stops else POLICIES[base]
+    decide = checked(base, decide) if is_own(decide) else decide
     if algorithms in ("", "f"):
         return partial(fastest_that_fit, decide, enough=NEAR if stops else 0.0)
     return partial(decide, algorithms=algorithms)

@@ -1,0 +1,125 @@
+"""`minidnn completion SHELL`: what makes a shell complete verbs, options, and the names of models and policies.
+
+The shell asks the command itself, by the package argcomplete (the extra `completion`): no list is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterable, Sequence
+from types import ModuleType
+from typing import Any
+
+from minidnn.cli.help import examples
+from minidnn.visible import say
+
+ASKED = "_ARGCOMPLETE"  # argcomplete's variable: a shell asks what may come next
+LINE = "COMP_LINE"  # and the command line as it is
+SHELLS = "bash", "zsh", "fish"
+Names = Callable[[], Iterable[str]]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.epilog = examples("minidnn completion bash")
+    told = f"{', '.join(SHELLS)}: print its script, which goes where docs/commands.md says"
+    parser.add_argument("shell", metavar="SHELL", choices=SHELLS, help=told)
+
+
+def run(args: argparse.Namespace) -> None:
+    for line in _argcomplete().shellcode(["minidnn"], shell=args.shell).splitlines():
+        say(line)
+
+
+def _argcomplete() -> ModuleType:
+    from minidnn.errors import InvalidInput
+
+    try:
+        import argcomplete
+    except ImportError:
+        raise InvalidInput("completion needs the package argcomplete: pip install 'minidnn[completion]'") from None
+    return argcomplete
+
+
+def asked() -> list[str] | None:
+    """The words of the command line that a shell wants to have completed, without the first; None: none does."""
+    return os.environ.get(LINE, "").split()[1:] if ASKED in os.environ else None
+
+
+def complete(parser: argparse.ArgumentParser) -> None:
+    """Tell the shell what may come next on its command line, and end the process."""
+    for action in _actions(parser):
+        if action.dest in NAMES:
+            setattr(action, "completer", _completer(*NAMES[action.dest], several=action.dest == "policies"))  # noqa: B010
+    _argcomplete().ExclusiveCompletionFinder()(parser)
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterable[argparse.Action]:
+    """The arguments of the parser, and those of its verbs."""
+    for action in parser._actions:
+        yield action
+        if isinstance(action, argparse._SubParsersAction):
+            for verb in action.choices.values():
+                yield from verb._actions
+
+
+def _completer(names: Names, suffixes: Sequence[str], several: bool) -> Callable[..., list[str]]:
+    """What argcomplete asks for the values of an argument: names, and files of these suffixes.
+
+    several: whether it takes several values, with commas between them"""
+
+    def completer(prefix: str, **more: Any) -> list[str]:
+        before, comma, last = prefix.rpartition(",") if several else ("", "", prefix)
+        files = _argcomplete().completers.FilesCompleter(suffixes)(last) if suffixes else []
+        return [before + comma + word for word in (*names(), *files)]
+
+    return completer
+
+
+def _policies() -> list[str]:
+    from minidnn.memory.policies import CHOOSING, POLICIES, SUFFIXES
+
+    return [*CHOOSING, *POLICIES, *(f"{name}:{letter}" for name in POLICIES for letter in SUFFIXES)]
+
+
+def _models() -> list[str]:
+    from minidnn.zoo import known, names
+
+    return [*known(), *(name for name in names() if name.endswith("_solver"))]
+
+
+def _gpus() -> list[str]:
+    from minidnn.costs import gpus
+
+    return gpus()
+
+
+def _facts() -> list[str]:
+    from minidnn.layers import FACTS
+
+    return list(FACTS)
+
+
+def _devices() -> list[str]:
+    from minidnn.backends import DEVICES
+
+    return list(DEVICES)
+
+
+def _systems() -> list[str]:
+    from minidnn.study.reproduce import SYSTEMS
+
+    return [*SYSTEMS, "all"]
+
+
+# {an argument's name: (the names that it may be, suffixes of the files that it may be)}
+NETS = ".yaml", ".yml", ".prototxt"
+NAMES: dict[str, tuple[Names, Sequence[str]]] = {
+    **dict.fromkeys(("file", "model", "solver", "net"), (_models, NETS)),
+    "source": (_models, (*NETS, ".py", ".caffemodel", ".safetensors", ".onnx")),
+    **dict.fromkeys(("policy", "policies"), (_policies, (".plan",))),
+    "gpu": (_gpus, (".yaml",)),
+    "facts": (_facts, ()),
+    **dict.fromkeys(("device", "name"), (_devices, ())),
+    "systems": (_systems, ()),
+}
