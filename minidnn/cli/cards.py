@@ -25,14 +25,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import cards
     from minidnn.report import cards as report
-    from minidnn.report import table
 
     subject.check_report(args, cards.Cards)
     found = cards.of(subject.read(argparse.Namespace(**{**vars(args), "gpu": cards.ANY})), args.gpus, status)
-    subject.write_report(args, found)
-    if args.json:
-        table.dump(found.document)
-    else:
-        report.show(found.rows, found.title)
-        subject.tell_report(args)
+    subject.deliver(args, found, lambda: report.show(found.rows, found.title))
     return 0

@@ -32,18 +32,14 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.api import compare
     from minidnn.backends import open_device
     from minidnn.report import policies as report
-    from minidnn.report import table
     from minidnn.training.card import beside_arena
 
     subject.check_report(args, compare.Comparison)
     subject.check_steps(args)
     about = subject.read(args)
     found = compare.of(about, args.policies or (), args.steps, lambda text: None if args.json else status(text))
-    subject.write_report(args, found)
-    subject.write_steps(args, found)
-    if args.json:
-        table.dump(found.document)
-    else:
+
+    def show() -> None:
         budget = about.setting.budget
         allowed = f", budget {sizes.text(budget)}" if budget else ""
         report.show(found.rows, f"{found.title}{allowed}. {found.notes}")
@@ -51,5 +47,6 @@ def run(args: argparse.Namespace) -> int:
             say(pointer(args))
         if found.document.origin == "run" and (line := beside_arena(open_device(about.setting.device))):
             say(f"{line} after the steps")
-        subject.tell_report(args)
+
+    subject.deliver(args, found, show, found)
     return 0 if found.equal else 1

@@ -32,17 +32,11 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.api import frontier
     from minidnn.errors import InvalidInput
     from minidnn.report import frontier as report
-    from minidnn.report import table
 
     subject.check_report(args, frontier.Frontier)
     if args.budget is not None and not args.step:
         raise InvalidInput("--budget: a frontier asks many budgets; with --step SIZE, this one and two beside it")
     found = frontier.of(subject.read(args), args.policies or (), args.points, args.step, status)
-    subject.write_report(args, found)
-    if args.json:
-        table.dump(found.document)
-    else:
-        title = f"{found.title}. {found.notes}"
-        report.show(found.rows, title, found.document.least_bytes, found.document.reached_bytes)
-        subject.tell_report(args)
+    title, told = f"{found.title}. {found.notes}", found.document
+    subject.deliver(args, found, lambda: report.show(found.rows, title, told.least_bytes, told.reached_bytes))
     return 0

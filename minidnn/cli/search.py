@@ -51,17 +51,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import search
     from minidnn.report import search as report
-    from minidnn.report import table
 
     subject.check_report(args, search.Search)
 
     def show(found: Search) -> None:
-        subject.write_report(args, found)
-        if args.json:
-            table.dump(found.document)
-        else:
-            report.show(found.document, args.max, found.title)
-            subject.tell_report(args)
+        subject.deliver(args, found, lambda: report.show(found.document, args.max, found.title))
 
     def tell(policy: str, tried: Try, budget: int) -> None:
         say(_tried(args.max, policy, tried, budget), file=sys.stderr, flush=True)

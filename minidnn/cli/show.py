@@ -23,14 +23,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import show
     from minidnn.report import summary as report
-    from minidnn.report import table
 
     subject.check_report(args, show.Shown)
     found = show.show(args.file, phase=args.phase, batch=args.batch, ignore_unknown=args.ignore_unknown)
-    subject.write_report(args, found)
-    if args.json:
-        table.dump(found.document)
-    else:
-        report.show(found.document, found.title)
-        subject.tell_report(args)
+    subject.deliver(args, found, lambda: report.show(found.document, found.title))
     return 0

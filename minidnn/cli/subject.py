@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from minidnn.cli.options import FILES, common, given, group, opened
@@ -62,6 +63,26 @@ def tell_report(args: argparse.Namespace) -> None:
     for name in ("report", *STEPS):
         if file := getattr(args, name, None):
             say(f"{name}: {file}")
+
+
+def deliver(
+    args: argparse.Namespace,
+    found: Answer[Any, Any],
+    show: Callable[[], object],
+    steps: Pictured[Any] | LayerTimes | None = None,
+) -> None:
+    """Write the file of --report, and those of --trace and --arena, of a verb with `steps`. Then print the document of
+    --json, or what `show` prints and the files' names."""
+    from minidnn.report import table
+
+    write_report(args, found)
+    if steps is not None:
+        write_steps(args, steps)
+    if args.json:
+        table.dump(found.document)
+    else:
+        show()
+        tell_report(args)
 
 
 STEPS = ("trace", "arena")  # the options that write steps

@@ -35,7 +35,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import time
     from minidnn.errors import InvalidInput
-    from minidnn.report import table
     from minidnn.report import time as report
 
     subject.check_report(args, time.LayerTimes)
@@ -47,19 +46,9 @@ def run(args: argparse.Namespace) -> int:
     about = subject.read(args)
     if args.algorithms:
         of = time.algorithms_of(about)
-        subject.write_report(args, of)
-        if args.json:
-            table.dump(of.document)
-        else:
-            report.show_algorithms(of.rows, of.sums, of.document.policy, of.title)
-            subject.tell_report(args)
+        subject.deliver(args, of, lambda: report.show_algorithms(of.rows, of.sums, of.document.policy, of.title))
         return 0
     found = time.of(about, args.iterations)
-    subject.write_report(args, found)
-    subject.write_steps(args, found)
-    if args.json:
-        table.dump(found.document)
-    else:
-        report.show_layers(found.rows, found.document.step_seconds, found.title)
-        subject.tell_report(args)
+    seconds = found.document.step_seconds
+    subject.deliver(args, found, lambda: report.show_layers(found.rows, seconds, found.title), found)
     return 0

@@ -50,18 +50,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     from minidnn.api import tune
-    from minidnn.report import table
     from minidnn.report import tune as report
 
     subject.check_report(args, tune.Tuning)
     about = subject.read(args)
     found = tune.of(about, args.policy, args.grid, args.gpus, args.link, args.samples, args.measure, _tell)
-    subject.write_report(args, found)
-    if args.json:
-        table.dump(found.document)
-    else:
-        report.show(found.document, found.title, found.sentences)
-        subject.tell_report(args)
+    subject.deliver(args, found, lambda: report.show(found.document, found.title, found.sentences))
     return 0  # also if nothing fits: that is a result, not a failure
 
 

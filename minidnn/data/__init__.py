@@ -61,9 +61,9 @@ def staged(data_param: Any, transform_param: Any, phase: str, workers: int | Non
     if not count:
         return 0
     source, change = source_of(data_param, transform_param, phase), transform(transform_param, phase)
-    made, labels = shapes(data_param, transform_param, phase)
-    raw = change.augment.shape(source.sample_shape(), data_param.source)
-    staging = Staging(data_param.batch_size, made, raw, source.sample_type(), labels)
+    sample, name = source.sample_shape(), data_param.source
+    made, raw = change.shape(sample, name), change.augment.shape(sample, name)
+    staging = Staging(data_param.batch_size, made, raw, source.sample_type(), source.label_shape())
     return staging.nbytes(count) + count * PRIVATE
 
 

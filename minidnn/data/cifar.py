@@ -31,10 +31,6 @@ class _Cifar(Source):
 
     folder: str
 
-    @classmethod
-    def parse(cls, text, split):
-        return cls(split, text) if text else None
-
     def sample_shape(self):
         return SHAPE
 

@@ -38,10 +38,6 @@ class Database(Pictures):
 
     path: str
 
-    @classmethod
-    def parse(cls, text, split):
-        return cls(split, text) if text else None
-
     def sample_shape(self):
         content = self._first().content
         if not isinstance(content, bytes):

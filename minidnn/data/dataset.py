@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -33,8 +34,10 @@ class Source:
     def parse(cls, text: str, split: str) -> Source | None:
         """The source that the text after the first colon describes; None if the text does not have the form.
 
-        May raise DataError instead of returning None, to say more."""
-        raise NotImplementedError
+        May raise DataError instead of returning None, to say more. Default: the text is a path, the one field besides
+        the split."""
+        made: Callable[[str, str], Source] = cls
+        return made(split, text) if text else None
 
     def sample_shape(self) -> tuple[int, ...]:
         """The shape of one raw sample, (C, H, W) or (K,). This does not read the samples, since planning needs none.

@@ -27,10 +27,6 @@ class Folder(Pictures):
 
     path: str
 
-    @classmethod
-    def parse(cls, text, split):
-        return cls(split, text) if text else None
-
     def sample_shape(self):
         self._roots()  # raises if there is none
         return super().sample_shape()

@@ -30,10 +30,6 @@ class Hdf5(Source):
 
     path: str
 
-    @classmethod
-    def parse(cls, text, split):
-        return cls(split, text) if text else None
-
     def sample_shape(self):
         column = self._column(IMAGES)
         numbers(column.name, (len(column), *column.shape), column.dtype)

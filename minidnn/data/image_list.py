@@ -24,10 +24,6 @@ class ImageList(Pictures):
     path: str
     root: str = field(default="", kw_only=True)
 
-    @classmethod
-    def parse(cls, text, split):
-        return cls(split, text) if text else None
-
     def sample_shape(self):
         first = next(_lines(self.path), None)
         if first is None:

@@ -35,10 +35,6 @@ class Mnist(Source):
 
     folder: str
 
-    @classmethod
-    def parse(cls, text, split):
-        return cls(split, text) if text else None
-
     def sample_shape(self):
         return sample_shape(self.folder, self.split)
 

@@ -37,10 +37,6 @@ class Npz(Source):
 
     path: str
 
-    @classmethod
-    def parse(cls, text, split):
-        return cls(split, text) if text else None
-
     def sample_shape(self):
         return sample_shape(self.path)
 

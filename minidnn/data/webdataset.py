@@ -31,10 +31,6 @@ class WebDataset(Pictures):
 
     path: str
 
-    @classmethod
-    def parse(cls, text, split):
-        return cls(split, text) if text else None
-
     def sample_shape(self):
         self._files()  # raises if there are none
         return super().sample_shape()

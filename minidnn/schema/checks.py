@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,13 @@ from pydantic import BaseModel, ValidationError
 from minidnn.errors import near
 from minidnn.schema.caffe import LayerParameter, NetParameter
 from minidnn.schema.common import NetState
-from minidnn.schema.document import Document, Path_, shown
+from minidnn.schema.document import Document, Path_
 from minidnn.schema.files import read
-from minidnn.schema.refused import NOT_DONE, TYPES_NOT_DONE
+from minidnn.schema.refused import TYPES_NOT_DONE
 from minidnn.schema.solver import IN_EPOCHS, SolverParameter
-from minidnn.schema.table import leaves, present
+from minidnn.schema.table import present
 from minidnn.schema.upgrade import upgraded_net, upgraded_solver
+from minidnn.schema.validation import checked, is_mapping, messages, model_of, unknown_field
 
 PHASES = ("TRAIN", "TEST")
 Types = Mapping[str, Any]
@@ -65,7 +65,7 @@ def load_net(path: str | Path, types: Types, dropped: list[str] | None = None) -
 def check_solver(document: Document, types: Types, optimizers: Types) -> SolverParameter:
     """The solver in a document, with its inline net if any. Raises InvalidFile with all errors of the document."""
     data = document.data
-    if not _is_mapping(document, data, (), "a solver's fields"):
+    if not is_mapping(document, data, (), "a solver's fields"):
         document.check()
     data = upgraded_solver(document, data)
     document.replace((), data)
@@ -77,7 +77,7 @@ def check_solver(document: Document, types: Types, optimizers: Types) -> SolverP
     if "test_net_param" in given:
         found = [_net(document, item, at, types) for item, at in several(given.pop("test_net_param"), "test_net_param")]
         inline["test_net_param"] = tuple(net.parameter for net in found if net)
-    solver = _message(document, SolverParameter, given, ())
+    solver = checked(document, SolverParameter, given, ())
     sources = "net", "net_param", "train_net", "train_net_param"
     named = [key for key in sources if data.get(key) is not None]
     if len(named) > 1:
@@ -164,7 +164,7 @@ def _policy_fields(document: Document, solver: SolverParameter) -> None:
 
 
 def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet | None:
-    if not _is_mapping(document, data, at, "a net's fields, such as name and layer"):
+    if not is_mapping(document, data, at, "a net's fields, such as name and layer"):
         return None
     before = document.count
     data = upgraded_net(document, data, at)
@@ -172,7 +172,7 @@ def _net(document: Document, data: Any, at: Path_, types: Types) -> CheckedNet |
     given = dict(data)
     said = given.pop("layer", None)
     listed = said if isinstance(said, list | tuple) else [] if said is None else [said]
-    net = _message(document, NetParameter, given, at)
+    net = checked(document, NetParameter, given, at)
     layers = _named_tops([_layer(document, item, (*at, "layer", i), types) for i, item in enumerate(listed)], types)
     paths: list[Path_] = [(*at, "layer", i) for i in range(len(layers))]
     if net and net.input:
@@ -236,7 +236,7 @@ def _upgraded(document: Document, net: NetParameter, at: Path_) -> LayerParamete
 
 def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParameter | None:
     """The layer; without its messages if it has errors, None if its type or its names are unknown."""
-    if not _is_mapping(document, data, at, "a layer's fields, such as name and type"):
+    if not is_mapping(document, data, at, "a layer's fields, such as name and type"):
         return None
     before = document.count
     kind = data.get("type")
@@ -257,7 +257,7 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
                 document.error((*at, field), f"is not for layer type {kind}; {what}", True)
                 del given[field]
             elif field in own:
-                extra[field] = _message(document, own[field], given.pop(field), (*at, field))
+                extra[field] = checked(document, own[field], given.pop(field), (*at, field))
         elif field not in LayerParameter.model_fields:
             models = {f: message_of(types[kind], f) for f in takes}
             home = next((f for f, model in models.items() if present(model, field)), None)
@@ -265,18 +265,18 @@ def _layer(document: Document, data: Any, at: Path_, types: Types) -> LayerParam
             if home:
                 document.error((*at, field), f"belongs into {home}", True)
             else:
-                _unknown(document, (*at, field), "LayerParameter", field, names)
+                unknown_field(document, (*at, field), "LayerParameter", field, names)
             del given[field]
     for field in takes:  # a message that is left out is checked, too, for its required fields
         if field not in data and field in own:
-            extra[field] = _message(document, own[field], {}, (*at, field))
+            extra[field] = checked(document, own[field], {}, (*at, field))
         elif field not in own and given.get(field) is None and LayerParameter.model_fields[field].default is None:
-            given[field] = _message(document, message_of(types[kind], field), data.get(field, {}), (*at, field))
+            given[field] = checked(document, message_of(types[kind], field), data.get(field, {}), (*at, field))
     for name in getattr(types[kind], "needs", ()) if known else ():
         message = data.get(types[kind].field_name, {})
         if isinstance(message, Mapping) and name not in message:
             document.error((*at, types[kind].field_name, name), "required, but not given", True)
-    layer = _message(document, LayerParameter, {**given, **extra}, at)
+    layer = checked(document, LayerParameter, {**given, **extra}, at)
     if not known:
         return None
     return layer if document.count == before else _bare(given)
@@ -413,124 +413,3 @@ def _some(names: Iterable[str]) -> str:
     """The last eight names, and how many come before them."""
     names = list(names)
     return ", ".join(names) if len(names) <= 8 else f"{', '.join(names[-8:])} and {len(names) - 8} before"
-
-
-# -- one message ---------------------------------------------------------------------------------------------
-
-
-def _is_mapping(document: Document, data: Any, at: Path_, what: str) -> bool:
-    if isinstance(data, Mapping):
-        return True
-    document.error(at, f"expected a mapping of {what}, got {shown(data)}")
-    return False
-
-
-def _message(document: Document, model: type[BaseModel], data: Any, at: Path_) -> Any:
-    """The checked message; None if it has errors, which are added to the document."""
-    try:
-        return model.model_validate(data)
-    except ValidationError as invalid:
-        errors = invalid.errors(include_url=False)
-        unknown = [e for e in errors if e["type"] == "extra_forbidden"] if document.dropped is not None else []
-        for error in unknown or errors:
-            _explain(document, model, error, at)
-        for error in unknown:
-            data = _without(data, error["loc"])
-        return _message(document, model, data, at) if unknown else None
-
-
-def _without(data: Any, loc: Sequence[int | str]) -> Any:
-    """The values without the field at `loc`."""
-    part, *rest = loc
-    if isinstance(part, int):
-        if not isinstance(data, list | tuple):  # a scalar counts as a list of one
-            return _without(data, rest)
-        return [_without(item, rest) if i == part else item for i, item in enumerate(data)]
-    return {k: _without(v, rest) if k == part else v for k, v in data.items() if rest or k != part}
-
-
-def _explain(document: Document, model: type[BaseModel], error: Any, at: Path_) -> None:
-    kind, loc, got = error["type"], tuple(error["loc"]), error["input"]
-    ctx = error.get("ctx", {})
-    path = (*at, *loc)
-    if kind == "extra_forbidden":
-        owner = _descend(model, loc[:-1]) or model
-        _unknown(document, path, owner.__name__, str(loc[-1]), owner.model_fields)
-        return
-    if kind == "missing":
-        document.error(path, "required, but not given", True)
-        return
-    if kind == "value_error":
-        text = str(ctx["error"])
-    elif kind == "literal_error":
-        options = _options(model, loc)
-        text = f"expected {_either(options)}, got {shown(got)}"
-        if isinstance(got, str):
-            text += near(got, [o for o in options if isinstance(o, str)])
-    elif kind in _EXPECTED:
-        text = f"expected {_EXPECTED[kind].format(**ctx)}, got {shown(got)}"
-    else:
-        text = f"{error['msg']}, got {shown(got)}"
-    document.error(path, text)
-
-
-_EXPECTED = {
-    "int_type": "an integer",
-    "int_from_float": "an integer",
-    "float_type": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "string_type": "a text",
-    "model_type": "a mapping",
-    "model_attributes_type": "a mapping",
-    "greater_than": "more than {gt:g}",
-    "greater_than_equal": "at least {ge}",
-    "less_than": "less than {lt:g}",
-    "less_than_equal": "at most {le}",
-}
-
-
-def _unknown(document: Document, path: Path_, message: str, field: str, fields: Iterable[str]) -> None:
-    reason = NOT_DONE.get(message, {}).get(field)
-    if document.dropped is not None:
-        document.drop(path, reason or "")
-        return
-    document.error(path, reason or f"there is no field {field!r}{near(field, fields)}", True)
-
-
-def _either(options: Sequence[Any]) -> str:
-    texts = [repr(o) for o in options]
-    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} or {texts[-1]}"
-
-
-# -- reading the models --------------------------------------------------------------------------------------
-
-
-@cache
-def messages() -> frozenset[str]:
-    """The fields of LayerParameter that hold the messages of layer types."""
-    return frozenset(f for f in LayerParameter.model_fields if f.endswith("_param"))
-
-
-@cache
-def model_of(model: type[BaseModel], field: str) -> type[BaseModel] | None:
-    """The class of the message that a field holds, be it optional or repeated; None if it holds no message."""
-    info = model.model_fields.get(field)
-    found = leaves(info.annotation) if info else ()
-    return next((t for t in found if isinstance(t, type) and issubclass(t, BaseModel)), None)
-
-
-def _descend(model: type[BaseModel], loc: Sequence[str | int]) -> type[BaseModel] | None:
-    found: type[BaseModel] | None = model
-    for part in loc:
-        if isinstance(part, str) and found is not None:
-            found = model_of(found, part)
-    return found
-
-
-def _options(model: type[BaseModel], loc: Sequence[str | int]) -> list[Any]:
-    """The values that the enum field at `loc` takes."""
-    names = [i for i, part in enumerate(loc) if isinstance(part, str)]
-    owner = _descend(model, loc[: names[-1]])
-    annotation = owner.model_fields[str(loc[names[-1]])].annotation if owner else None
-    return [leaf for leaf in leaves(annotation) if isinstance(leaf, str | int)]

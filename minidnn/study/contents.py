@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from minidnn import zoo
-from minidnn.data import SOURCES, DataError, Dataset, Encoded, Source, parse, source_of, staged, transform
+from minidnn.data import SOURCES, DataError, Dataset, Encoded, Source, Transform, parse, source_of, staged, transform
 from minidnn.data.encoded import reason
 from minidnn.errors import InvalidInput
 from minidnn.nets.net import Net
@@ -54,14 +54,30 @@ class Subject:
     def raw_shape(self, phase: str) -> tuple[int, ...] | None:
         """The shape of each sample before the net's crop; None if images keep sizes of their own. Raises DataError if
         the transform does not fit the source."""
-        if self.pictures and self.layer is None and not self.change.resize:
-            return None
-        return transform(self.change, phase).augment.shape(self.source.sample_shape(), self.name)
+        return self._made(phase)[1]
+
+    def transform(self, phase: str) -> Transform:
+        """What the net does to a sample in this phase."""
+        return self._made(phase)[0]
+
+    def _made(self, phase: str) -> tuple[Transform, tuple[int, ...] | None]:
+        """(the transform, `raw_shape`) of a phase, made once: a mean is a file, and a folder takes a look."""
+        if phase not in self._phases:
+            change, shape = transform(self.change, phase), None
+            if not self.pictures or self.layer is not None or self.change.resize:
+                shape = change.augment.shape(self.source.sample_shape(), self.name)
+            self._phases[phase] = change, shape
+        return self._phases[phase]
+
+    @cached_property
+    def _phases(self) -> dict[str, tuple[Transform, tuple[int, ...] | None]]:
+        return {}
 
     def raw(self, image: np.ndarray, index: int, phase: str) -> np.ndarray:
         """A sample as the mean is subtracted from it: resized, its channels in their order; in TRAIN with what is
         random. Raises DataError if that cannot be made of it."""
-        augment, shape = transform(self.change, phase).augment, self.raw_shape(phase)
+        change, shape = self._made(phase)
+        augment = change.augment
         if image.ndim != 3:
             return image
         if shape is None:

@@ -41,8 +41,7 @@ class Classifier:
 
     def class_names(self) -> tuple[str, ...]:
         """The names of the classes, if the data are there and tell them."""
-        node = self._input()
-        given = self._given(node) if node else None
+        given = self._given()
         try:
             return source_of(*given, "TEST").class_names() if given else ()
         except DataError:  # the data are elsewhere, and need not be here
@@ -67,8 +66,7 @@ class Classifier:
         return found
 
     def _of_images(self, files: list[str]) -> Loader:
-        node = self._input()
-        given = self._given(node) if node else None
+        node, given = input_of(self.graph), self._given()
         if node is None or given is None:
             what = "no Data layer of the net says in its transform_param how an image becomes a sample"
             raise InvalidInput(f"{files[0]}: {what}; give samples as arrays (.npz)")
@@ -90,21 +88,18 @@ class Classifier:
         return self._loader(Files(files, raw[0]), change)
 
     def _of_arrays(self, dataset: Arrays) -> Loader:
-        node = self._input()
-        given = self._given(node) if node else None
+        given = self._given()
         return self._loader(dataset, given[1]) if given else Loader(dataset, 1)
 
     def _loader(self, dataset: Dataset, change: Any) -> Loader:
         """Samples that are transformed as in phase TEST, but never mirrored."""
         return Loader(dataset, 1, transform(change.model_copy(update={"mirror": False}), "TEST"))
 
-    def _input(self) -> Node | None:
-        """The layer that gives the net its samples; None if the net has none in phase TEST."""
-        layers = self.graph.layers
-        return next((node for node in layers if node.layer.inputs and not node.layer.fillers), None)
-
-    def _given(self, node: Node) -> tuple[Any, Any] | None:
-        """(its data's message, transform_param) of a layer, as the file has them."""
+    def _given(self) -> tuple[Any, Any] | None:
+        """(its data's message, transform_param) of the layer that gives the net its samples, as the file has them; None
+        if it reads no data, or there is none."""
+        if (node := input_of(self.graph)) is None:
+            return None
         spec = next(
             s
             for s in self.original.parameter.layer
@@ -112,6 +107,11 @@ class Classifier:
         )
         kind = LAYERS[spec.type]
         return kind(spec, getattr(spec, str(kind.field_name)), "TEST").source
+
+
+def input_of(graph: Graph) -> Node | None:
+    """The layer that gives a net of phase TEST its samples; None if there is none."""
+    return next((node for node in graph.layers if node.layer.inputs and not node.layer.fillers), None)
 
 
 def predict(
@@ -126,7 +126,9 @@ def predict(
     Raises DataError for samples that cannot be read, or whose scores are not finite."""
     graph = session.graphs["TEST"]
     scores, normal = scores_of(graph)
-    batch = next(node for node in graph.layers if node.layer.inputs and not node.layer.fillers).tops[0].tensor.shape[0]
+    node = input_of(graph)
+    assert node is not None  # else there were no samples
+    batch = node.tops[0].tensor.shape[0]
     for start in range(0, len(files), batch):
         count = min(batch, len(files) - start)
         with np.errstate(all="ignore"):  # the check below gives a better message than NumPy's warnings

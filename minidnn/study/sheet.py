@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from minidnn.data import DataError, transform
+from minidnn.data import DataError
 from minidnn.data.database import Database
 from minidnn.errors import InvalidInput
 from minidnn.study.contents import Subject, picked, read
@@ -38,7 +38,7 @@ def _seen(subject: Subject, image: np.ndarray, index: int) -> np.ndarray:
         raise InvalidInput(f"{subject.name}: a sheet shows images of 1 or 3 channels, and a sample is {image.shape}")
     if subject.layer is None:
         return image[::-1] if isinstance(subject.source, Database) and not subject.pictures else image
-    change = replace(transform(subject.change, subject.phase), mean=(), image=None, scale=1.0)
+    change = replace(subject.transform(subject.phase), mean=(), image=None, scale=1.0)
     found = change(subject.raw(image, index, subject.phase)[None], np.array([index]))[0]
     found = found.astype(image.dtype)
     known = subject.pictures or isinstance(subject.source, Database) or subject.change.has("channel_order")

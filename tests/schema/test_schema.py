@@ -10,9 +10,9 @@ from pydantic import BaseModel
 from minidnn.layers import LAYERS
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.schema import Document, InvalidFile, LayerParameter, check_net, check_solver, load_net, parse, plain
-from minidnn.schema.checks import messages, model_of
 from minidnn.schema.common import NetState, NetStateRule
 from minidnn.schema.refused import NOT_DONE
+from minidnn.schema.validation import messages, model_of
 
 DATA = "- {name: data, type: Input, top: data, input_param: {shape: {dim: [2, 3, 8, 8]}}}\n"
 

@@ -98,11 +98,6 @@ def theirs(name: str) -> bool:
     return name.endswith(plan_file.SUFFIX) or (decide is not None and is_own(decide))
 
 
-def variant(name: str) -> bool:
-    """Whether the policy is a variant of another: its name continues the other's, as vdnn_pp_alt continues vdnn_pp."""
-    return any(name.startswith(f"{other}_") for other in names())
-
-
 def find(name: str, budgeted: bool = False) -> Policy:
     """The policy of that name. Raises NoSuchPolicy, with a hint or with all names, and PlanError or OSError for a file.
 
