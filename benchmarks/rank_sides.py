@@ -9,13 +9,14 @@ take turns. All ranks of a side get the same request at once.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Client, Listener
+from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import fmean
 from time import perf_counter
@@ -28,7 +29,6 @@ from benchmarks.turns import Failed
 ROOT = Path(__file__).resolve().parents[1]
 STARTING = 120.0  # seconds within which all ranks of a side have to come
 PATIENCE = 10.0  # seconds that they have to end by themselves
-KEY = b"minidnn"
 
 
 def net_of(asked: str) -> Any:
@@ -62,8 +62,12 @@ class Ours:
         from benchmarks.turns import costs_of
         from minidnn.programs.build import programs
 
-        made = [programs(net, TRAIN, ("TRAIN",), fuses=self.device.fuses)["TRAIN"] for net in self._both()]
+        specs = (TRAIN, self._spec())  # a step of one rank alone, too: ops are measured within steps
+        made = [programs(n, s, ("TRAIN",), fuses=self.device.fuses)["TRAIN"] for n in self._both() for s in specs]
         return costs_of(self.device, made, again, lambda done, of, text: None)
+
+    def _spec(self) -> Any:
+        return replace(TRAIN, ranks=self.ranks, rank=self.rank)
 
     def _both(self) -> list[Any]:
         """The net, and the one whose losses are compared."""
@@ -75,8 +79,7 @@ class Ours:
         from minidnn.costs.net import LINK, among
         from minidnn.memory.execution.simulator import simulate
 
-        costs = self._costs(False)
-        train = replace(TRAIN, ranks=self.ranks, rank=self.rank)
+        costs, train = self._costs(False), self._spec()
         train = train if bucket is None else replace(train, bucket=bucket)
         whole, comparable = self._both()
         session, losses = self._opened(comparable, train, policy, costs, COMPARED)
@@ -198,15 +201,23 @@ class Ranks:
         address = str(Path(self._folder.name) / "socket")
         given = [sys.executable, "-m", "benchmarks.rank_sides", side, address, network, str(threads)]
         variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(threads), **environment}
-        with Listener(address, "AF_UNIX", backlog=ranks, authkey=KEY) as listener:
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(address)
+            listener.listen(ranks)
+            listener.settimeout(STARTING)
             if side == "ours":
                 commands = [(["mpiexec", "-n", str(ranks), *given], variables)]
             else:
-                port = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29500 + os.getpid() % 1000)}
+                port = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(_free_port())}
                 each = ({"RANK": str(k), "WORLD_SIZE": str(ranks)} for k in range(ranks))
                 commands = [(given, variables | port | own) for own in each]
             self.processes = [subprocess.Popen(c, env=e, cwd=ROOT, stdin=subprocess.DEVNULL) for c, e in commands]
-            self.pipes = [listener.accept() for _ in range(ranks)]
+            try:
+                self.pipes = [Connection(listener.accept()[0].detach()) for _ in range(ranks)]
+            except TimeoutError:
+                self.pipes = []
+                self.close()
+                raise Failed(f"{side}: not all of {ranks} ranks have come within {STARTING:g} s") from None
         self.pipes.sort(key=lambda pipe: pipe.recv())
 
     def ask(self, what: str, *arguments: Any) -> list[Any]:
@@ -237,11 +248,19 @@ class Ranks:
         self._folder.cleanup()
 
 
+def _free_port() -> int:
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1])
+
+
 def main(arguments: Sequence[str]) -> None:
     """A rank: connect, and answer until the parent closes the connection."""
     kind, address, network, threads = arguments
     side = (Ours if kind == "ours" else Theirs)(network, int(threads))
-    with Client(address, "AF_UNIX", authkey=KEY) as pipe:
+    way = socket.socket(socket.AF_UNIX)
+    way.connect(address)
+    with Connection(way.detach()) as pipe:
         pipe.send(side.rank)
         while True:
             try:

@@ -37,8 +37,8 @@ from benchmarks.gpu_check.journal import commit
 from benchmarks.progress import watched
 from benchmarks.rank_sides import Ranks
 from benchmarks.turns import TURN, Failed
+from minidnn import sizes
 from minidnn.cli.options import names, positive
-from minidnn.sizes import show_bytes
 
 NETWORKS = "resnet18:8,vgg16:16:64,cifar10_quick:100"
 POLICY = "liveness:p"
@@ -106,10 +106,10 @@ def table(rows: Sequence[Row]) -> Table:
     found = Table("net", "images/s", "PyTorch", "seconds", "rounds", "state", "PyTorch", "sent", "PyTorch", "resident",
                   "PyTorch", box=None)  # fmt: skip
     for r in rows:
-        sizes = (show_bytes(r[f"{who}{what}_bytes"]) for what in ("state", "sent", "resident") for who in ("", "peer_"))
+        shown = (sizes.text(r[f"{who}{what}_bytes"]) for what in ("state", "sent", "resident") for who in ("", "peer_"))
         spread = f"{min(r['ratio_rounds']):.2f} to {max(r['ratio_rounds']):.2f}"
         found.add_row(r["network"], f"{r['images_per_second']:.1f}", f"{r['peer_images_per_second']:.1f}",
-                      f"{r['seconds_ratio']:.2f}", spread, *sizes)  # fmt: skip
+                      f"{r['seconds_ratio']:.2f}", spread, *shown)  # fmt: skip
     return found
 
 
