@@ -162,7 +162,7 @@ class CudaDevice(Planner):
         super().__init__(cudnn, max(api.free_memory() - MARGIN, 0), description)
         self.rates = rates
         self.api, self.graphs, self.nvtx = api, graphs and not nvtx, nvtx
-        self.compute = api.stream()
+        self.compute, self.net = api.stream(), api.stream()
         cudnn.set_stream(self.compute)
         self.nan = NanProbe(api, cudnn, self.compute)
         self.refused: dict[str, str] = {}
@@ -232,7 +232,7 @@ class CudaDevice(Planner):
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> CudaRuntime:
         if delays:
             raise ValueError("the cuda device cannot delay copies: that is for devices on the host's memory")
-        runtime = CudaRuntime(self.api, self.compute, arena, host, self.graphs)
+        runtime = CudaRuntime(self.api, self.compute, self.net, arena, host, self.graphs)
         self._runtimes.add(runtime)
         return runtime
 

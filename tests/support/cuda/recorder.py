@@ -99,7 +99,7 @@ class Recorder(FakeApi):
         for work in self.pending:
             work.done = True
         self.pending.clear()
-        self.ready.clear()
+        self.machine.ready.clear()
         self.last.clear()
         self.log.clear()
 

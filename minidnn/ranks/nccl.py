@@ -1,0 +1,117 @@
+"""The engine of NCCL: sends and receives between GPUs, in groups, on a stream of their own.
+
+A call hands its group to the stream and returns. So a captured step has it, too. All else goes by a channel between the
+hosts: the id by which the ranks find each other, and values between steps.
+
+A rank that is lost is noticed where the host waits for its own GPU. Then NCCL is told to give up, since a kernel that
+waits for another GPU waits for ever.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from minidnn.errors import BadInput
+from minidnn.ranks.engine import Channel, Engine, Pieces, RankLost
+
+
+class Gpu(Protocol):
+    """What the engine asks of a GPU (backends/cuda/api.py). Slices of its bytes have an `address` and `nbytes`."""
+
+    watch: Callable[[float], object] | None
+
+    def enter(self) -> None: ...
+
+    def bus(self) -> str: ...
+
+    def nccl(self) -> Any: ...
+
+
+class OneGpu(BadInput, ValueError):
+    """Two ranks are to run on one GPU."""
+
+
+class Nccl(Engine):
+    """The ranks of a channel, each with a GPU. `stream`: the GPU's, where transfers are enqueued."""
+
+    def __init__(self, channel: Channel, gpu: Gpu, stream: int, limit: float = 300.0) -> None:
+        """limit: the seconds that the host may wait for its GPU. Raises OneGpu, RankLost, and what `gpu.nccl` does."""
+        self.rank, self.ranks, self._limit = channel.rank, channel.ranks, limit
+        self._channel, self._gpu, self._stream, self._nccl = channel, gpu, stream, gpu.nccl()
+        self._lost: str | None = None
+        _check_apart(channel.share((socket.gethostname(), gpu.bus())))
+        unique = channel.share(None if self.rank else self._nccl.get_unique_id())[0]
+        gpu.enter()
+        self._communicator = self._nccl.NcclCommunicator(self.ranks, unique, self.rank)
+        gpu.watch = self._watch
+
+    def transfer(self, sends: Pieces, receives: Pieces) -> Callable[[], None]:
+        """The call returns once both directions are enqueued. It raises RankLost if NCCL refuses."""
+        c, stream, byte = self._communicator, self._stream, self._nccl.NCCL_UINT8
+        parts = [
+            (move, part.address, part.nbytes, byte, k, stream)
+            for move, pieces in ((c.send, sends), (c.recv, receives))
+            for k, some in enumerate(pieces)
+            for part in some
+            if part.nbytes
+        ]
+
+        def call() -> None:
+            if self._lost is not None:
+                raise RankLost(self._lost)
+            try:
+                self._nccl.groupStart()
+                for move, *arguments in parts:
+                    move(*arguments)
+                self._nccl.groupEnd()
+            except Exception as error:  # CuPy has no class for NCCL's newer errors
+                raise self._give_up(f"rank {self.rank}: {_said(error)}") from error
+
+        return call
+
+    def share(self, value: Any) -> list[Any]:
+        return self._channel.share(value)
+
+    def close(self) -> None:
+        """Call it once captured steps that hold transfers are released: NCCL waits for them."""
+        self._gpu.watch = None
+        if self._lost is None:
+            self._communicator.destroy()
+        self._channel.close()
+
+    def _watch(self, waited: float) -> None:
+        """Raise RankLost if what the host has waited for will not come."""
+        if self._lost is not None:
+            raise RankLost(self._lost)
+        try:
+            self._channel.check()
+            self._communicator.check_async_error()
+        except RankLost as error:
+            raise self._give_up(str(error)) from error
+        except Exception as error:
+            raise self._give_up(f"rank {self.rank}: {_said(error)}") from error
+        if waited > self._limit:
+            raise self._give_up(f"rank {self.rank}: nothing from another rank within {self._limit:g} s")
+
+    def _give_up(self, why: str) -> RankLost:
+        self._lost = why
+        self._communicator.abort()
+        return RankLost(why)
+
+
+def _said(error: Exception) -> str:
+    """What NCCL has said. Some of its errors have numbers that CuPy does not know."""
+    return f"NCCL has failed ({type(error).__name__}: {error}); with NCCL_DEBUG=INFO it says more"
+
+
+def _check_apart(found: list[tuple[str, str]]) -> None:
+    """found: each rank's host, and where its GPU is plugged in."""
+    for rank, place in enumerate(found):
+        if (other := found.index(place)) != rank:
+            host, bus = place
+            raise OneGpu(
+                f"ranks {other} and {rank} are both on GPU {bus} of {host}, and each rank needs one of its own: start "
+                "fewer ranks there, or let each see another GPU (CUDA_VISIBLE_DEVICES)"
+            )
