@@ -46,8 +46,8 @@ def together(setting: Setting, launch: Launch) -> tuple[Setting, Engine, list[st
         device = open_device("cpu", threads=count)
         threads = "one thread" if count == 1 else f"{count} threads"
         told = [
-            f"each of {launch.local_ranks} ranks on this machine computes with {threads}, its part of the CPUs; the last "
-            f"bits depend on that number, and {THREADS} sets it"
+            f"each of {launch.local_ranks} ranks on this machine computes with {threads}, its part of the CPUs; "
+            f"the last bits depend on that number, and {THREADS} sets it"
         ]
     return replace(setting, device=device, engine=engine), engine, [] if launch.rank else told
 

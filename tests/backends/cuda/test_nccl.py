@@ -7,9 +7,14 @@ from __future__ import annotations
 import pytest
 
 from minidnn.program import Role
+from minidnn.ranks.engine import RankLost
+from minidnn.ranks.nccl import Nccl, OneGpu
+from minidnn.ranks.threads import Group
+from minidnn.training.solver import Solver
 from tests.ranks.test_machines import Rank, whole
+from tests.ranks.test_solvers import NET, SOLVER, files
 from tests.support.cuda import host as cuda_host
-from tests.support.cuda.fake import fake_device
+from tests.support.cuda.fake import Illegal, fake_device
 from tests.support.cuda.ranks import on_gpus
 
 pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++")
@@ -60,3 +65,137 @@ def test_the_bytes_are_those_of_one_rank(ranks, each, graphs):
 def test_under_every_policy(policy):
     alone = Rank(1, 0, 2, "liveness", fake_device()).train(STEPS)
     agree(alone, [values for values, _ in trained(2, 1, policy, seed=3)])
+
+
+def test_a_step_that_does_not_wait_for_its_communications_is_found():
+    """The fake runs what may run in any order. So a wait that is lost changes bytes, on some seed."""
+    alone = Rank(1, 0, 2, "liveness", fake_device()).train(STEPS)
+    wrong = 0
+    for seed in range(6):
+
+        def body(rank, device, engine):
+            wait = device.api.wait
+            device.api.wait = lambda stream, event: None if stream == device.net else wait(stream, event)
+            return Rank(2, rank, 1, "liveness", device, engine).train(STEPS).values()
+
+        try:
+            agree(alone, on_gpus(2, body, seed, graphs=False))
+        except (AssertionError, Illegal):
+            wrong += 1
+    assert wrong
+
+
+# ---- solvers
+
+
+@pytest.fixture
+def case(tmp_path, monkeypatch):
+    (tmp_path / "net.yaml").write_text(NET)
+    (tmp_path / "solver.yaml").write_text(SOLVER)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def solved(name, ranks, each, **options):
+    """Train, on so many GPUs; the losses that each rank tells."""
+    options = dict(iter_size=each, snapshot_prefix=name) | options
+
+    def body(rank, device, engine):
+        with Solver("solver.yaml", device=device, engine=engine, **options) as solver:
+            return [event.loss for event in solver.run() if type(event).__name__ == "Step"]
+
+    if ranks > 1:
+        return on_gpus(ranks, body, seed=5)
+    return [body(0, fake_device(), None)]
+
+
+@pytest.mark.parametrize("options", [{}, {"state": "host"}, {"format": "bfloat16"}, {"policy": "vdnn_all"}], ids=str)
+def test_the_files_are_those_of_one_rank(case, options):
+    """Fused ops, early batches, tests and snapshots among them; the optimizer's state also on the host."""
+    alone, together = solved("alone", 1, 2, **options), solved("together", 2, 1, **options)
+    assert files(case, "together") == files(case, "alone") and len(files(case, "alone")) == 2
+    assert alone * 2 == together
+
+
+def test_a_run_goes_on_with_other_ranks(case):
+    solved("whole", 1, 4)
+    solved("begun", 2, 2, max_iter=3)
+    solved("begun", 4, 1, resume="begun_iter_3.safetensors")
+    assert files(case, "begun") == files(case, "whole")
+
+
+def test_a_run_goes_on_with_its_state_on_the_host(case):
+    solved("whole", 1, 4)
+    solved("begun", 2, 2, max_iter=3, state="host")
+    solved("begun", 4, 1, resume="begun_iter_3.safetensors", state="host")
+    assert files(case, "begun") == files(case, "whole")
+
+
+# ---- what goes wrong
+
+
+def test_a_rank_that_does_not_come_is_told_and_nothing_more_is_read_of_this_one():
+    def body(rank, device, engine):
+        one = Rank(2, rank, 1, "liveness", device, engine)
+        one.train(3)  # also as a graph
+        if rank:
+            return
+        engine._limit = 0.3
+        try:
+            with pytest.raises(RankLost, match=r"^rank 0: nothing from another rank within 0.3 s$"):
+                one.train(1)
+            assert one.machine.runtime.broken
+            with pytest.raises(RankLost):
+                one.machine.step("TRAIN", again=True)
+        finally:
+            one.machine.close()  # and does not wait
+            engine.close()
+        assert one.machine.homes == {}
+
+    on_gpus(2, body)
+
+
+def test_an_error_of_nccl_ends_the_wait():
+    def body(rank, device, engine):
+        one = Rank(2, rank, 1, "liveness", device, engine).train(2)
+        if not rank:
+            engine._communicator.failed = KeyError(6)  # what CuPy makes of ncclRemoteError
+            with pytest.raises(RankLost, match=r"rank 0: NCCL has failed \(KeyError: 6\); with NCCL_DEBUG=INFO it says"):
+                one.train(1)
+
+    on_gpus(2, body)
+
+
+def test_a_call_that_nccl_refuses_ends_the_run():
+    def body(rank, device, engine):
+        one = Rank(2, rank, 1, "liveness", device, engine)
+        if not rank:
+            engine._nccl.groupEnd = lambda: 1 / 0
+            with pytest.raises(RankLost, match="ZeroDivisionError"):
+                one.train(1)
+
+    on_gpus(2, body)
+
+
+def test_two_ranks_on_one_gpu_are_refused():
+    channels = [Group(1).engine(0) for _ in range(2)]
+    for channel in channels:
+        channel.share = lambda value: [value, value]
+        with pytest.raises(OneGpu, match="ranks 0 and 1 are both on GPU 0x[0-9a-f]+ of .*: start fewer ranks"):
+            Nccl(channel, (device := fake_device()).api, device.net)
+
+
+def test_ranks_whose_groups_differ_are_found():
+    """That this judge of ours is awake: what one sends and the other expects must be of one size."""
+
+    def body(rank, device, engine):
+        own = device.runtime(1 << 16, 0)
+        part = own.arena[: 8 << rank]
+        if rank:
+            engine.transfer([[], []], [[part], []])()
+        else:
+            engine.transfer([[], [part]], [[], []])()
+        own.api.synchronize(device.net)
+
+    with pytest.raises(Illegal, match="rank 0 sends 8 bytes to rank 1 in its group 1, where that one expects 16"):
+        on_gpus(2, body)

@@ -75,6 +75,7 @@ class Machine:
         self.random, self.patience = Random(seed), patience
         self.ready: list[Work] = []
         self.changed = Condition()  # guards the work of all GPUs
+        self.failed = False  # whether a thread has ended with an error: then no other one waits
 
     def end(self, work: Work) -> None:
         """The work has ended: what waits for it alone is ready."""
@@ -296,7 +297,7 @@ class FakeApi:
         """Nothing can run until another thread gives its GPU more to do."""
         if self.watch is not None:
             self.watch(waited)
-        if waited > self.machine.patience:
+        if self.machine.failed or waited > self.machine.patience:
             raise Illegal("a GPU waits for work that never comes")
         self.machine.changed.wait(0.01)
 

@@ -67,8 +67,8 @@ class Group:
         (here, sent, group, sender), (there, wanted, other, receiver) = sends.popleft(), receives.popleft()
         if (sent, group) != (wanted, other):
             raise Illegal(
-                f"rank {source} sends {sent} bytes to rank {to} in its group {group}, where that expects {wanted} in its "
-                f"group {other}"
+                f"rank {source} sends {sent} bytes to rank {to} in its group {group}, where that one expects {wanted} "
+                f"in its group {other}"
             )
         self.of.ring.transfers += 1
         run = partial(np.copyto, _bytes(there, sent), _bytes(here, sent))

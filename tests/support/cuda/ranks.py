@@ -15,12 +15,12 @@ Body = Callable[[int, CudaDevice, Nccl], Any]
 
 
 def on_gpus(ranks: int, body: Body, seed: int = 0, limit: float = 60.0, graphs: bool = True) -> list[Any]:
-    """What the body returns on each rank. The first rank's error is raised, once all have ended.
+    """What the body returns on each rank. The error that came first is raised, once all have ended.
 
     limit: the seconds that a rank waits for others"""
     group, machine = Group(ranks, limit), Machine(seed, limit)
     found: list[Any] = [None] * ranks
-    failed: list[BaseException | None] = [None] * ranks
+    failed: list[BaseException] = []
 
     def run(rank: int) -> None:
         channel = group.engine(rank)
@@ -29,7 +29,8 @@ def on_gpus(ranks: int, body: Body, seed: int = 0, limit: float = 60.0, graphs: 
             engine = Nccl(channel, device.api, device.net, limit)
             found[rank] = body(rank, device, engine)
         except BaseException as error:
-            failed[rank] = error
+            failed.append(error)
+            machine.failed = True
             channel.close()
 
     threads = [threading.Thread(target=run, args=(rank,)) for rank in range(ranks)]
@@ -37,6 +38,6 @@ def on_gpus(ranks: int, body: Body, seed: int = 0, limit: float = 60.0, graphs: 
         thread.start()
     for thread in threads:
         thread.join()
-    if error := next(filter(None, failed), None):
-        raise error
+    if failed:
+        raise failed[0]
     return found
