@@ -6,16 +6,26 @@ from __future__ import annotations
 
 import pytest
 
+from minidnn.costs import estimate
+from minidnn.costs.net import LINK, among
+from minidnn.memory.planning import arrange
+from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
 from minidnn.program import Role
+from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from minidnn.ranks.engine import RankLost
 from minidnn.ranks.nccl import Nccl, OneGpu
 from minidnn.ranks.threads import Group
 from minidnn.training.solver import Solver
+from tests.ranks.test_machines import NET as SMALL
 from tests.ranks.test_machines import Rank, whole
 from tests.ranks.test_solvers import NET, SOLVER, files
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import Illegal, fake_device
+from tests.support.cuda.races import check_life, hunt, subject
 from tests.support.cuda.ranks import on_gpus
+from tests.support.cuda.recorder import lived, recording_device
 
 pytestmark = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++")
 
@@ -67,6 +77,7 @@ def test_under_every_policy(policy):
     agree(alone, [values for values, _ in trained(2, 1, policy, seed=3)])
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_a_step_that_does_not_wait_for_its_communications_is_found():
     """The fake runs what may run in any order. So a wait that is lost changes bytes, on some seed."""
     alone = Rank(1, 0, 2, "liveness", fake_device()).train(STEPS)
@@ -83,6 +94,40 @@ def test_a_step_that_does_not_wait_for_its_communications_is_found():
         except (AssertionError, Illegal):
             wrong += 1
     assert wrong
+
+
+# ---- the calls, one by one
+
+
+def lives(policy):
+    """What each of two ranks calls of CUDA, compared with its schedule and checked for races; and a subject of mutants
+    for each captured step."""
+
+    def body(rank, device, engine):
+        spec = TrainSpec(SGD(momentum=0.9), ranks=2, rank=rank, bucket=20000)
+        made = programs(Net.from_text(SMALL), spec, ("TRAIN",), fuses=device.fuses)
+        arrangement = arrange(list(made.values()), policy, among(estimate(device), LINK))
+        with lived(arrangement, device, debug=True, engine=engine) as life:
+            check_life(life)
+            subjects = [subject(f"rank {rank}, {policy} {key}", life, key) for key in life.graphs]
+        engine.close()
+        return life, subjects
+
+    return on_gpus(2, body, make=recording_device)
+
+
+@pytest.mark.parametrize("policy", ["liveness:p", "vdnn_all:m", "superneurons"])
+def test_calls_follow_the_schedules_and_nothing_races(policy):
+    for life, _ in lives(policy):
+        groups = [e for e in life.graphs["TRAIN", 0] if e.what[:1] == ("group",)]
+        assert len(groups) >= 7 and {e.stream for e in groups} == {life.life.machine.runtime.streams["net"]}
+        assert life.counts["replays"] == 4
+
+
+def test_every_lost_or_misplaced_wait_of_a_step_with_communications_is_found():
+    tally = hunt([one for policy in ("liveness:p", "vdnn_all:m") for _, some in lives(policy) for one in some], 600)
+    assert not (tally.missed or tally.cried or tally.other), (tally.missed + tally.cried + tally.other)[:5]
+    assert tally.of("race") >= 150 and tally.of("illegal") >= 30 and sum(tally.sound.values()) >= 30, str(tally)
 
 
 # ---- solvers

@@ -14,10 +14,18 @@ from tests.support.cuda.fake import Machine, fake_device
 Body = Callable[[int, CudaDevice, Nccl], Any]
 
 
-def on_gpus(ranks: int, body: Body, seed: int = 0, limit: float = 60.0, graphs: bool = True) -> list[Any]:
+def on_gpus(
+    ranks: int,
+    body: Body,
+    seed: int = 0,
+    limit: float = 60.0,
+    graphs: bool = True,
+    make: Callable[..., CudaDevice] = fake_device,
+) -> list[Any]:
     """What the body returns on each rank. The error that came first is raised, once all have ended.
 
-    limit: the seconds that a rank waits for others"""
+    limit: the seconds that a rank waits for others
+    make:  makes each rank's device"""
     group, machine = Group(ranks, limit), Machine(seed, limit)
     found: list[Any] = [None] * ranks
     failed: list[BaseException] = []
@@ -25,7 +33,7 @@ def on_gpus(ranks: int, body: Body, seed: int = 0, limit: float = 60.0, graphs: 
     def run(rank: int) -> None:
         channel = group.engine(rank)
         try:
-            device = fake_device(machine=machine, graphs=graphs)
+            device = make(machine=machine, graphs=graphs)
             engine = Nccl(channel, device.api, device.net, limit)
             found[rank] = body(rank, device, engine)
         except BaseException as error:
