@@ -10,11 +10,16 @@ waits for another GPU waits for ever.
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from minidnn.errors import BadInput
 from minidnn.ranks.engine import Channel, Engine, Pieces, RankLost
+
+NAP = 0.02  # seconds between two looks at a thread
 
 
 class Gpu(Protocol):
@@ -27,6 +32,20 @@ class Gpu(Protocol):
     def bus(self) -> str: ...
 
     def nccl(self) -> Any: ...
+
+    def allocate(self, nbytes: int) -> int: ...
+
+    def release(self, address: int) -> None: ...
+
+    def synchronize(self, stream: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Byte:
+    """One byte of a GPU."""
+
+    address: int
+    nbytes: int = 1
 
 
 class OneGpu(BadInput, ValueError):
@@ -42,10 +61,43 @@ class Nccl(Engine):
         self._channel, self._gpu, self._stream, self._nccl = channel, gpu, stream, gpu.nccl()
         self._lost: str | None = None
         _check_apart(channel.share((socket.gethostname(), gpu.bus())))
-        unique = channel.share(None if self.rank else self._nccl.get_unique_id())[0]
-        gpu.enter()
-        self._communicator = self._nccl.NcclCommunicator(self.ranks, unique, self.rank)
+        self._communicator = self._joined(channel.share(None if self.rank else self._nccl.get_unique_id())[0])
         gpu.watch = self._watch
+        self._meet()
+
+    def _joined(self, unique: Any) -> Any:
+        """The communicator. NCCL waits for ever for a rank that does not join, so a thread of its own does."""
+        found: list[Any] = []
+        failed: list[Exception] = []
+
+        def join() -> None:
+            try:
+                self._gpu.enter()
+                found.append(self._nccl.NcclCommunicator(self.ranks, unique, self.rank))
+            except Exception as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=join, name="minidnn-nccl", daemon=True)
+        thread.start()
+        over = time.monotonic() + self._limit
+        while thread.is_alive():
+            thread.join(NAP)
+            self._channel.check()
+            if time.monotonic() > over:
+                raise RankLost(f"rank {self.rank}: not all ranks have joined NCCL within {self._limit:g} s")
+        if failed:
+            raise RankLost(f"rank {self.rank}: {_said(failed[0])}") from failed[0]
+        return found[0]
+
+    def _meet(self) -> None:
+        """Send a byte to each rank. With it NCCL connects them, and takes its memory before a plan is made."""
+        gpu, ranks = self._gpu, range(self.ranks)
+        gpu.enter()
+        block = gpu.allocate(2 * self.ranks)
+        sends, receives = ([[Byte(block + first + k)] for k in ranks] for first in (0, self.ranks))
+        self.transfer(sends, receives)()
+        gpu.synchronize(self._stream)
+        gpu.release(block)
 
     def transfer(self, sends: Pieces, receives: Pieces) -> Callable[[], None]:
         """The call returns once both directions are enqueued. It raises RankLost if NCCL refuses."""

@@ -57,7 +57,9 @@ def _nccl(device: Any, launch: Launch) -> Engine:
 
     found = launched.channel(launch)
     try:
-        return Nccl(found, device.api, device.net)
+        engine = Nccl(found, device.api, device.net)
     except BaseException:
         found.close()
         raise
+    device.memory = min(engine.share(device.free()))  # NCCL has taken some; all ranks make one plan
+    return engine

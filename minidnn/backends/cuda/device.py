@@ -159,9 +159,9 @@ class CudaDevice(Planner):
         rates: Rates = SOME_GPU,
         nvtx: bool = False,
     ) -> None:
-        super().__init__(cudnn, max(api.free_memory() - MARGIN, 0), description)
-        self.rates = rates
         self.api, self.graphs, self.nvtx = api, graphs and not nvtx, nvtx
+        super().__init__(cudnn, self.free(), description)
+        self.rates = rates
         self.compute, self.net = api.stream(), api.stream()
         cudnn.set_stream(self.compute)
         self.nan = NanProbe(api, cudnn, self.compute)
@@ -169,6 +169,10 @@ class CudaDevice(Planner):
         self._ran: set[str] = set()  # the keys (costs/cache.py) of cuDNN's plans that have run
         self._usual: dict[tuple, Algorithm] = {}  # the defaults of geometries that have lost recipes
         self._runtimes: WeakSet[CudaRuntime] = WeakSet()
+
+    def free(self) -> int:
+        """The bytes of the card that an arena may take now."""
+        return max(self.api.free_memory() - MARGIN, 0)
 
     def recipes(self, op: Op) -> list[Recipe]:
         self.api.enter()  # cuDNN, too, uses the GPU that is set for this thread

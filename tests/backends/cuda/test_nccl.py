@@ -4,8 +4,12 @@ The GPUs and NCCL are those of tests/support/cuda: what only GPUs can show is in
 
 from __future__ import annotations
 
+import socket
+import threading
+
 import pytest
 
+from minidnn.backends.cuda import packages
 from minidnn.costs import estimate
 from minidnn.costs.net import LINK, among
 from minidnn.memory.planning import arrange
@@ -15,6 +19,7 @@ from minidnn.program import Role
 from minidnn.programs.build import programs
 from minidnn.programs.updates import TrainSpec
 from minidnn.ranks.engine import RankLost
+from minidnn.ranks.launched import Launch
 from minidnn.ranks.nccl import Nccl, OneGpu
 from minidnn.ranks.threads import Group
 from minidnn.training.solver import Solver
@@ -22,7 +27,7 @@ from tests.ranks.test_machines import NET as SMALL
 from tests.ranks.test_machines import Rank, whole
 from tests.ranks.test_solvers import NET, SOLVER, files
 from tests.support.cuda import host as cuda_host
-from tests.support.cuda.fake import Illegal, fake_device
+from tests.support.cuda.fake import Illegal, Machine, fake_device
 from tests.support.cuda.races import check_life, hunt, subject
 from tests.support.cuda.ranks import on_gpus
 from tests.support.cuda.recorder import lived, recording_device
@@ -176,6 +181,37 @@ def test_a_run_goes_on_with_its_state_on_the_host(case):
     assert files(case, "begun") == files(case, "whole")
 
 
+def test_a_launcher_s_ranks_take_their_gpus_and_find_each_other(case, monkeypatch):
+    """All of it: `device: cuda`, what torchrun says, the address, the id, NCCL, and one plan for the least memory."""
+    machine, drawn = Machine(), {}
+    cards = tuple(packages.Card(k, "a GPU", (9, 0)) for k in range(2))
+    monkeypatch.setattr(packages, "find_driver", lambda: packages.Driver((13, 0), cards))
+    monkeypatch.setattr(
+        "minidnn.training.together.open_device",
+        lambda name: drawn.setdefault(name, fake_device(machine=machine, memory=int(name[-1] + "9") << 26)),
+    )
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        port = one.getsockname()[1]
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(port))
+    found = [None, None]
+
+    def run(rank):
+        launch = Launch("torchrun", rank, 2, rank, 2)
+        with Solver("solver.yaml", device="cuda", launch=launch, snapshot_prefix="together") as solver:
+            found[rank] = [event.loss for event in solver.run() if type(event).__name__ == "Step"]
+
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == solved("alone", 1, 2) * 2 and files(case, "together") == files(case, "alone")
+    assert drawn.keys() == {"cuda:0", "cuda:1"}
+    assert drawn["cuda:0"].memory == drawn["cuda:1"].memory < drawn["cuda:1"].free()
+    assert all(device.api.watch is None and not device.api.graphs for device in drawn.values())
+
+
 # ---- what goes wrong
 
 
@@ -205,7 +241,7 @@ def test_an_error_of_nccl_ends_the_wait():
         one = Rank(2, rank, 1, "liveness", device, engine).train(2)
         if not rank:
             engine._communicator.failed = KeyError(6)  # what CuPy makes of ncclRemoteError
-            with pytest.raises(RankLost, match=r"rank 0: NCCL has failed \(KeyError: 6\); with NCCL_DEBUG=INFO it says"):
+            with pytest.raises(RankLost, match=r"rank 0: NCCL has failed \(KeyError: 6\); with NCCL_DEBUG"):
                 one.train(1)
 
     on_gpus(2, body)
@@ -222,11 +258,20 @@ def test_a_call_that_nccl_refuses_ends_the_run():
     on_gpus(2, body)
 
 
+def test_a_rank_that_does_not_join_is_told():
+    """The channel has all ranks, and NCCL does not."""
+    channel = Group(1).engine(0)
+    channel.ranks = 2
+    channel.share = lambda value: [value, ("elsewhere", "")]
+    with pytest.raises(RankLost, match=r"rank 0: not all ranks have joined NCCL within 0.2 s"):
+        Nccl(channel, (device := fake_device()).api, device.net, limit=0.2)
+
+
 def test_two_ranks_on_one_gpu_are_refused():
     channels = [Group(1).engine(0) for _ in range(2)]
     for channel in channels:
         channel.share = lambda value: [value, value]
-        with pytest.raises(OneGpu, match="ranks 0 and 1 are both on GPU 0x[0-9a-f]+ of .*: start fewer ranks"):
+        with pytest.raises(OneGpu, match=r"ranks 0 and 1 are both on GPU 0x[0-9a-f]+ of .*: start fewer ranks"):
             Nccl(channel, (device := fake_device()).api, device.net)
 
 
@@ -242,5 +287,5 @@ def test_ranks_whose_groups_differ_are_found():
             engine.transfer([[], [part]], [[], []])()
         own.api.synchronize(device.net)
 
-    with pytest.raises(Illegal, match="rank 0 sends 8 bytes to rank 1 in its group 1, where that one expects 16"):
+    with pytest.raises(Illegal, match="rank 0 sends 8 bytes to rank 1 in its group 2, where that one expects 16"):
         on_gpus(2, body)
