@@ -20,6 +20,7 @@ from minidnn.errors import BadInput
 from minidnn.ranks.engine import Channel, Engine, Pieces, RankLost
 
 NAP = 0.02  # seconds between two looks at a thread
+LEAVE = 10.0  # seconds that the ranks have to leave together
 
 
 class Gpu(Protocol):
@@ -66,28 +67,21 @@ class Nccl(Engine):
         self._meet()
 
     def _joined(self, unique: Any) -> Any:
-        """The communicator. NCCL waits for ever for a rank that does not join, so a thread of its own does."""
-        found: list[Any] = []
-        failed: list[Exception] = []
+        """The communicator. NCCL waits for ever for a rank that does not join."""
 
-        def join() -> None:
-            try:
-                self._gpu.enter()
-                found.append(self._nccl.NcclCommunicator(self.ranks, unique, self.rank))
-            except Exception as error:
-                failed.append(error)
+        def join() -> Any:
+            self._gpu.enter()
+            return self._nccl.NcclCommunicator(self.ranks, unique, self.rank)
 
-        thread = threading.Thread(target=join, name="minidnn-nccl", daemon=True)
-        thread.start()
-        over = time.monotonic() + self._limit
-        while thread.is_alive():
-            thread.join(NAP)
+        joining, over = _Aside(join), time.monotonic() + self._limit
+        while joining.is_alive():
+            joining.join(NAP)
             self._channel.check()
             if time.monotonic() > over:
                 raise RankLost(f"rank {self.rank}: not all ranks have joined NCCL within {self._limit:g} s")
-        if failed:
-            raise RankLost(f"rank {self.rank}: {_said(failed[0])}") from failed[0]
-        return found[0]
+        if joining.failed:
+            raise RankLost(f"rank {self.rank}: {_said(joining.failed)}") from joining.failed
+        return joining.found
 
     def _meet(self) -> None:
         """Send a byte to each rank. With it NCCL connects them, and takes its memory before a plan is made."""
@@ -118,7 +112,7 @@ class Nccl(Engine):
                 for move, *arguments in parts:
                     move(*arguments)
                 self._nccl.groupEnd()
-            except Exception as error:  # CuPy has no class for NCCL's newer errors
+            except Exception as error:
                 raise self._give_up(f"rank {self.rank}: {_said(error)}") from error
 
         return call
@@ -127,10 +121,14 @@ class Nccl(Engine):
         return self._channel.share(value)
 
     def close(self) -> None:
-        """Call it once captured steps that hold transfers are released: NCCL waits for them."""
+        """Call it once captured steps that hold transfers are released: NCCL waits for them, and for the other ranks of
+        this machine. It does so for LEAVE seconds at most, in case that this rank ends alone."""
         self._gpu.watch = None
         if self._lost is None:
-            self._communicator.destroy()
+            leaving = _Aside(self._communicator.destroy)
+            leaving.join(LEAVE)
+            if leaving.failed:
+                raise leaving.failed
         self._channel.close()
 
     def _watch(self, waited: float) -> None:
@@ -149,12 +147,28 @@ class Nccl(Engine):
 
     def _give_up(self, why: str) -> RankLost:
         self._lost = why
-        self._communicator.abort()
+        _Aside(self._communicator.abort)  # kernels end at once, but the call waits for captured steps
         return RankLost(why)
 
 
+class _Aside(threading.Thread):
+    """A call of NCCL that may never return, on a thread of its own, and what came of it."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__(name="minidnn-nccl", daemon=True)
+        self._call = call
+        self.found: Any = None
+        self.failed: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.found = self._call()
+        except Exception as error:
+            self.failed = error
+
+
 def _said(error: Exception) -> str:
-    """What NCCL has said. Some of its errors have numbers that CuPy does not know."""
     return f"NCCL has failed ({type(error).__name__}: {error}); with NCCL_DEBUG=INFO it says more"
 
 

@@ -5,7 +5,9 @@ The GPUs and NCCL are those of tests/support/cuda: what only GPUs can show is in
 from __future__ import annotations
 
 import socket
+import sys
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -28,6 +30,7 @@ from tests.ranks.test_machines import Rank, whole
 from tests.ranks.test_solvers import NET, SOLVER, files
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import Illegal, Machine, fake_device
+from tests.support.cuda.nccl import FakeNccl
 from tests.support.cuda.races import check_life, hunt, subject
 from tests.support.cuda.ranks import on_gpus
 from tests.support.cuda.recorder import lived, recording_device
@@ -240,8 +243,8 @@ def test_an_error_of_nccl_ends_the_wait():
     def body(rank, device, engine):
         one = Rank(2, rank, 1, "liveness", device, engine).train(2)
         if not rank:
-            engine._communicator.failed = KeyError(6)  # what CuPy makes of ncclRemoteError
-            with pytest.raises(RankLost, match=r"rank 0: NCCL has failed \(KeyError: 6\); with NCCL_DEBUG"):
+            engine._communicator.failed = RuntimeError("NCCL_ERROR_REMOTE_ERROR")
+            with pytest.raises(RankLost, match=r"rank 0: NCCL has failed \(RuntimeError: NCCL_ERROR_REMOTE"):
                 one.train(1)
 
     on_gpus(2, body)
@@ -289,3 +292,22 @@ def test_ranks_whose_groups_differ_are_found():
 
     with pytest.raises(Illegal, match="rank 0 sends 8 bytes to rank 1 in its group 2, where that one expects 16"):
         on_gpus(2, body)
+
+
+def test_a_missing_nccl_is_named_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cupy.cuda.nccl", SimpleNamespace(available=False))
+    with pytest.raises(packages.CudaUnavailable, match=r"NCCL for CUDA 12 is not .*'minidnn\[cuda12,nccl12\]'"):
+        packages.nccl(12)
+
+
+def test_cupy_has_the_calls_that_the_engine_makes():
+    """Of the installed CuPy: its module of NCCL, which it can load without a GPU, but not without NCCL."""
+    pytest.importorskip("cupy")
+    try:
+        nccl = packages.nccl(13)
+    except packages.CudaUnavailable as missing:
+        pytest.skip(str(missing))
+    assert nccl.NCCL_UINT8 == FakeNccl.NCCL_UINT8
+    assert all(callable(getattr(nccl, name)) for name in ("groupStart", "groupEnd", "get_unique_id"))
+    calls = ("send", "recv", "check_async_error", "abort", "destroy")
+    assert all(callable(getattr(nccl.NcclCommunicator, name)) for name in calls)

@@ -12,6 +12,7 @@ import itertools
 from collections import defaultdict, deque
 from dataclasses import dataclass
 from functools import partial
+from threading import get_ident
 from time import monotonic
 from typing import Any, Literal
 
@@ -33,7 +34,7 @@ class Ring:
         self.transfers = 0
 
 
-_rings: dict[tuple[int, ...], Ring] = {}
+_rings: dict[bytes, Ring] = {}
 
 
 @dataclass
@@ -88,10 +89,10 @@ class FakeNccl:
     def get_version(self) -> int:
         return 22707
 
-    def get_unique_id(self) -> tuple[int, ...]:
-        return (next(_ids), *[0] * 127)
+    def get_unique_id(self) -> bytes:
+        return next(_ids).to_bytes(128, "little")
 
-    def NcclCommunicator(self, ranks: int, unique: tuple[int, ...], rank: int) -> Communicator:
+    def NcclCommunicator(self, ranks: int, unique: bytes, rank: int) -> Communicator:
         return Communicator(self, ranks, unique, rank)
 
     def groupStart(self) -> None:
@@ -112,7 +113,7 @@ class FakeNccl:
 
 
 class Communicator:
-    def __init__(self, module: FakeNccl, ranks: int, unique: tuple[int, ...], rank: int) -> None:
+    def __init__(self, module: FakeNccl, ranks: int, unique: bytes, rank: int) -> None:
         if len(unique) != 128 or not 0 <= rank < ranks:
             raise Illegal("NCCL: invalid argument")
         self.module, self.api, self.rank = module, module.api, rank
@@ -159,15 +160,20 @@ class Communicator:
 
     def abort(self) -> None:
         self._alive()
+        if self._captured() and get_ident() in self.api.threads:
+            raise Illegal("an abort would wait for the graphs that hold groups")
         self.gone = "aborted"
 
     def destroy(self) -> None:
         self._alive()
         if self.running is not None or any(w.group and w.group.of is self for w in self.api.pending):
             raise Illegal("a communicator is destroyed while its groups run")
-        if any(w.group and w.group.of is self for g in self.api.graphs.values() for w in g.works):
+        if self._captured():
             raise Illegal("a communicator is destroyed before the graphs that hold its groups")
         self.gone = "destroyed"
+
+    def _captured(self) -> bool:
+        return any(w.group and w.group.of is self for g in self.api.graphs.values() for w in g.works)
 
     def _alive(self) -> None:
         if self.gone:
