@@ -63,6 +63,7 @@ WORDS = {
     "step_seconds_low": "the lower end of the 95 % interval of that median; of fewer than six steps, the quickest",
     "step_seconds_high": "its upper end; of fewer than six steps, the slowest",
     "timed_steps": "steps that were timed",
+    "starts": "how often the policies were loaded anew while these steps were timed",
     "stall_seconds": "seconds of a step in which compute waits for copies",
     "bound_seconds": "seconds that no plan within the bytes is below",
     "gap": "the foreseen seconds beyond the bound, as a part of it",
