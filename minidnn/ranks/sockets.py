@@ -1,7 +1,7 @@
 """A channel without MPI: all ranks connect to the first one, at the address that torchrun names.
 
-It carries a few small values, the bytes of tensors never during a step. What a message may hold is plain values, paths
-and minidnn's errors. So nothing that comes from the network is run.
+It carries a few small values, and the bytes of tensors only between steps. A message holds plain values, arrays, paths,
+and errors and records of minidnn, and nothing else is read. So nothing that comes from the network is run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import pickle
 import socket
 import time
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn
 
@@ -20,6 +21,9 @@ from minidnn.ranks.engine import Channel, RankLost
 
 ADDRESS, PORT = "MASTER_ADDR", "MASTER_PORT"
 TAKEN = "TORCHELASTIC_USE_AGENT_STORE"  # if True, torchrun itself listens at MASTER_PORT, and we at the next one
+# The package and the name of what an array or a path is pickled with.
+OTHERS = {("pathlib", "PosixPath"), *(("numpy", name) for name in ("ndarray", "dtype", "_reconstruct", "scalar"))}
+PROTOCOL = 4  # of pickle: another one has arrays in another way
 NAP = 0.05  # seconds between two attempts to connect
 
 
@@ -133,7 +137,7 @@ class Sockets(Channel):
 
     def _send(self, k: int, value: Any) -> None:
         try:
-            self._connections[k].send_bytes(pickle.dumps(value))
+            self._connections[k].send_bytes(pickle.dumps(value, PROTOCOL))
         except OSError:
             self._end(self._gone(k))
 
@@ -154,7 +158,7 @@ class Sockets(Channel):
         if not self.rank:
             for connection in self._connections.values():
                 try:
-                    connection.send_bytes(pickle.dumps(lost))
+                    connection.send_bytes(pickle.dumps(lost, PROTOCOL))
                 except OSError:
                     continue  # it has ended, too
         raise lost
@@ -171,14 +175,14 @@ def _over(one: socket.socket) -> Connection:
 
 
 class _Values(pickle.Unpickler):
-    """Plain values, paths, and errors of minidnn."""
+    """Plain values, and what else a message may hold."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if module.startswith("pathlib") and name == "PosixPath":
+        if (module.split(".")[0], name) in OTHERS:
             return super().find_class(module, name)
         if module.startswith("minidnn."):
             found = super().find_class(module, name)
-            if isinstance(found, type) and issubclass(found, Exception):
+            if isinstance(found, type) and (issubclass(found, Exception) or is_dataclass(found)):
                 return found
         raise pickle.UnpicklingError(f"a message between ranks holds {module}.{name}")
 

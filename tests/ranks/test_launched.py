@@ -8,7 +8,9 @@ import pickle
 import socket
 import threading
 from multiprocessing.connection import Connection
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from minidnn.errors import InvalidInput
@@ -17,6 +19,7 @@ from minidnn.ranks.engine import RankLost
 from minidnn.ranks.launched import Launch, launch
 from minidnn.ranks.mpi import NoMpi
 from minidnn.ranks.sockets import NotReached, Sockets
+from minidnn.training.evaluate import Part
 
 TORCHRUN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 OPEN_MPI = {
@@ -155,10 +158,12 @@ def test_ranks_share_values_by_rank():
         everyone = channel.share((rank, b"x" * rank))
         channel.check()
         (told, *_) = channel.share(error if rank == 0 else None)
-        return everyone, str(told)
+        found = channel.share((Path("a"), np.full(3, rank), np.float32(rank), Part(losses=[rank])))
+        return everyone, str(told), [(str(p), a.tolist(), float(x), part.losses) for p, a, x, part in found]
 
     wanted = [(rank, b"x" * rank) for rank in range(4)]
-    assert ranks(4, body) == [(wanted, "no space is left")] * 4
+    values = [("a", [rank] * 3, rank, [rank]) for rank in range(4)]
+    assert ranks(4, body) == [(wanted, "no space is left", values)] * 4
 
 
 def test_a_rank_that_ends_is_named_on_all():
