@@ -221,21 +221,21 @@ class CupyApi:
             raise RuntimeError(f"cuEventRecordWithFlags: CUDA error {code}")
 
     def reach(self, event: int) -> None:
-        self._watched(self.runtime.eventQuery, event)
+        self._watched("eventQuery", event)
         self.runtime.eventSynchronize(event)
 
     def wait(self, stream: int, event: int) -> None:
         self.runtime.streamWaitEvent(stream, event)
 
     def synchronize(self, stream: int) -> None:
-        self._watched(self.runtime.streamQuery, stream)
+        self._watched("streamQuery", stream)
         self.runtime.streamSynchronize(stream)
 
-    def _watched(self, state: Callable[[int], int], of: int) -> None:
+    def _watched(self, query: str, of: int) -> None:
         """Return once this work has ended, well or not. Without a watch CUDA itself waits better."""
         if self.watch is not None:
             began = time.monotonic()
-            while state(of) == NOT_READY:
+            while getattr(self.runtime, query)(of) == NOT_READY:
                 self.watch(time.monotonic() - began)
                 time.sleep(NAP)
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from minidnn.backends.cuda import packages
+from minidnn.backends.cuda import api, packages
 from minidnn.costs import estimate
 from minidnn.costs.net import LINK, among
 from minidnn.memory.planning import arrange
@@ -311,3 +311,28 @@ def test_cupy_has_the_calls_that_the_engine_makes():
     assert all(callable(getattr(nccl, name)) for name in ("groupStart", "groupEnd", "get_unique_id"))
     calls = ("send", "recv", "check_async_error", "abort", "destroy")
     assert all(callable(getattr(nccl.NcclCommunicator, name)) for name in calls)
+
+
+def test_while_the_host_waits_cuda_is_asked_and_the_watch_is_called(monkeypatch):
+    """The real api, over a CUDA of a few functions: 600 says that work still runs."""
+    said, answers = [], [600, 600, 0]
+    runtime = SimpleNamespace(
+        setDevice=lambda number: None, free=lambda address: None, eventQuery=lambda event: answers.pop(0),
+        eventSynchronize=lambda event: said.append(event), streamQuery=lambda stream: 600,
+    )  # fmt: skip
+    cuda = SimpleNamespace(
+        runtime=runtime, driver=None, set_allocator=lambda f: None, set_pinned_memory_allocator=lambda f: None
+    )
+    driver = SimpleNamespace(cuEventRecordWithFlags=lambda *_: 0)
+    monkeypatch.setattr(api.ctypes, "CDLL", lambda name: {"libcuda.so.1": driver}[name])
+    found = api.CupyApi(SimpleNamespace(cuda=cuda), lambda source, storage: b"")
+    found.watch = lambda waited: said.append("watch")
+    found.reach(7)
+    assert said == ["watch", "watch", 7] and not answers
+
+    def lost(waited):
+        raise RankLost("rank 1 has ended")
+
+    found.watch = lost
+    with pytest.raises(RankLost):
+        found.synchronize(3)
