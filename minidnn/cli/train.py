@@ -70,9 +70,9 @@ def run(args: argparse.Namespace) -> int:
     fields: dict[str, Any] = {name: value for name in names if (value := getattr(args, name)) is not None}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
     chosen = given(args)
-    if engine := launched.engine():
-        chosen["engine"] = engine
-        if engine.rank:
+    if launch := launched.launch():
+        chosen["launch"] = launch
+        if launch.rank:
             streams.silence()  # the first one speaks
     if of_cuda(args):
         chosen["device"] = opened(args, Setting.of(chosen)).device

@@ -19,6 +19,7 @@ from minidnn.layers.facts import FACTS, Facts
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
 from minidnn.ranks.engine import Engine
+from minidnn.ranks.launched import Launch
 from minidnn.schema.sources import WORKERS
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Given(TypedDict, total=False):
     keep:        names of blobs that stay readable after a step
     state:       where the optimizer's state lives: on the "device", or on the "host", from where it comes for updates
     engine:      moves bytes between ranks, where several train together (ranks/engine.py)
+    launch:      what a launcher says of this rank: then a Solver takes this rank's device, and the engine for it
     debug:       fill freed bytes with NaN
     delays:      delay each copy at random by at most so many seconds, to bring out missing waits
     """
@@ -71,6 +73,7 @@ class Given(TypedDict, total=False):
     keep: Sequence[str]
     state: str | None
     engine: Engine | None
+    launch: Launch | None
     debug: bool
     delays: float
 
@@ -96,6 +99,7 @@ class Setting:
     keep: tuple[str, ...] = ()
     state: str = "device"
     engine: Engine | None = None
+    launch: Launch | None = None
     debug: bool = False
     delays: float = 0.0
 
@@ -132,6 +136,7 @@ class Setting:
             keep=tuple(keep),
             state=_place(said("state") or cls.state),
             engine=given.get("engine"),
+            launch=given.get("launch"),
             debug=given.get("debug", cls.debug),
             delays=given.get("delays", cls.delays),
         )

@@ -28,6 +28,7 @@ from minidnn.nets.net import Net
 from minidnn.program import Role
 from minidnn.programs.build import named
 from minidnn.programs.fusion import kinds
+from minidnn.ranks.engine import Engine
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot, solverstate
 from minidnn.training.best import Best, Keeping
@@ -47,6 +48,7 @@ from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
 from minidnn.training.solver_file import phases, train_spec, understand
+from minidnn.training.together import together
 from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
@@ -105,7 +107,14 @@ class Solver:
         given_data = {"TRAIN": data, "TEST": test_data}
         setting = replace(setting or Setting.of(given, p), seed=self.seed)
         self.feeds: dict[str, Feeds] = {}
+        self._own_engine: Engine | None = None
         try:
+            if setting.launch is not None:
+                setting, self._own_engine, told = together(setting, setting.launch)
+                self.notes += told
+            if setting.engine is not None:
+                self.seed = setting.engine.share(self.seed)[0]
+                setting = replace(setting, seed=self.seed)
             for name, (one, phase) in named(net, phases(tests), tests).items():
                 self.feeds[name] = Feeds(one.graph(phase), self.seed, given_data[phase], setting.workers)
                 self.notes += self.feeds[name].notes
@@ -121,6 +130,7 @@ class Solver:
             )  # fmt: skip
         except BaseException:
             self._close_feeds()
+            self._close_engine()
             raise
         self.net, self.machine, self._engine = net, self.session.machine, setting.engine
         if self.session.late:
@@ -425,13 +435,21 @@ class Solver:
         return Rows(values.shape, values.dtype, pieces)
 
     def close(self) -> None:
-        """End the threads of the loaders and the machine, and give the memory back."""
+        """End the threads of the loaders, the machine and the engine that was made here, and give the memory back."""
         self._close_feeds()
-        self.session.close()
+        try:
+            self.session.close()
+        finally:
+            self._close_engine()
 
     def _close_feeds(self) -> None:
         for feeds in self.feeds.values():
             feeds.close()
+
+    def _close_engine(self) -> None:
+        engine, self._own_engine = self._own_engine, None
+        if engine is not None:
+            engine.close()
 
     def __enter__(self) -> Solver:
         return self

@@ -1,0 +1,65 @@
+"""One rank of several that a launcher has started: its device and its engine.
+
+On GPUs each rank of a machine takes its own, and NCCL moves the bytes. On other devices MPI does, and the ranks of a
+machine divide its CPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from minidnn.backends import open_device
+from minidnn.errors import InvalidInput
+from minidnn.memory.execution.device import Device
+from minidnn.ranks import launched
+from minidnn.ranks.engine import Engine
+from minidnn.ranks.launched import Launch
+from minidnn.training.setting import Setting
+
+THREADS = "OMP_NUM_THREADS"  # the user's number of threads
+
+
+def own_gpu(launch: Launch, name: str, **options: Any) -> Device:
+    """This rank's GPU. `options`: those of `cuda.open_gpu`. Raises InvalidInput if the machine has too few."""
+    from minidnn.backends.cuda import packages
+
+    return open_device(launch.gpu(name, len(packages.find_driver().cards)), **options)
+
+
+def together(setting: Setting, launch: Launch) -> tuple[Setting, Engine, list[str]]:
+    """The setting with this rank's device and engine, and what the user should know of them.
+
+    Raises InvalidInput, and what `launched.engine`, `launched.channel` and `Nccl` raise."""
+    device = setting.device
+    if isinstance(device, str) and device.partition(":")[0] == "cuda":
+        device = own_gpu(launch, device)
+    if not isinstance(device, str) and device.name == "cuda":
+        engine = _nccl(device, launch)
+        return replace(setting, device=device, engine=engine), engine, []
+    if not isinstance(device, str) and device.own_memory:
+        raise InvalidInput(f"several ranks cannot compute on {device.name}: MPI moves bytes of the host's memory alone")
+    engine, told = launched.engine(launch), []
+    count = launched.threads(engine)
+    if device == "cpu" and THREADS not in os.environ:
+        device = open_device("cpu", threads=count)
+        threads = "one thread" if count == 1 else f"{count} threads"
+        told = [
+            f"each of {launch.local_ranks} ranks on this machine computes with {threads}, its part of the CPUs; "
+            f"the last bits depend on that number, and {THREADS} sets it"
+        ]
+    return replace(setting, device=device, engine=engine), engine, [] if launch.rank else told
+
+
+def _nccl(device: Any, launch: Launch) -> Engine:
+    from minidnn.ranks.nccl import Nccl
+
+    found = launched.channel(launch)
+    try:
+        engine = Nccl(found, device.api, device.net)
+    except BaseException:
+        found.close()
+        raise
+    device.memory = min(engine.share(device.free()))  # NCCL has taken some; all ranks make one plan
+    return engine
