@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
                 try:
                     watch(event)
                 except OSError:  # a full disk or a closed pipe: progress cannot be shown, so save the training and end
-                    if solver.unsaved:
+                    if solver.saves_alone:
                         solver.save()
                     raise
                 if isinstance(event, Step):
