@@ -48,7 +48,7 @@ from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
 from minidnn.training.solver_file import phases, train_spec, understand
-from minidnn.training.together import together
+from minidnn.training.together import check_alike, together
 from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
@@ -146,6 +146,8 @@ class Solver:
                 self._restore(before)
             elif weights is not None:
                 self.loaded = self.session.load(weights)
+            if self._engine is not None:
+                check_alike(self._engine, p, self.session, self.feeds["TRAIN"].samples, self.iteration)
         except BaseException:
             self.close()
             raise

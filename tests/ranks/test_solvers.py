@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from minidnn.errors import InvalidInput
 from minidnn.ranks.threads import Group
 from minidnn.training.divergence import Diverged
 from minidnn.training.events import Step
@@ -165,3 +166,25 @@ def test_a_loss_that_is_not_finite_ends_all_ranks_with_one_message(case):
     assert found[0] == found[1] and ": rank 0 has it; a run of one rank" in found[0]
     sent = Diverged(3, math.inf, "ip", "why")
     assert str(pickle.loads(pickle.dumps(sent))) == str(sent)
+
+
+@pytest.mark.parametrize(
+    "other, what",
+    [
+        ({"base_lr": 0.06}, "the solver's fields"),
+        ({"batch": 4}, "the net"),
+        ({"policy": "vdnn_all:m"}, "the plan"),
+        ({"device": "cpu"}, "the device"),
+    ],
+)
+def test_ranks_that_differ_are_refused_before_the_first_step(case, other, what):
+    group, found = Group(2), [None, None]
+
+    def one(rank):
+        options = {"device": "reference", "policy": "liveness:m"} | (other if rank else {})
+        with pytest.raises(InvalidInput) as error:
+            Solver("solver.yaml", snapshot_prefix="x", engine=group.engine(rank), **options)
+        found[rank] = str(error.value)
+
+    together(one, 2)
+    assert found[0] == found[1] and found[0].startswith(f"rank 1 differs from rank 0 in {what}: ")
