@@ -24,8 +24,8 @@ def check_name(name: object) -> None:
 
 def open_device(name: str | Device, **options: Any) -> Device:
     """The device of a name: "cpu" (oneDNN and our own C kernels, or NumPy without oneDNN), "reference" (NumPy), "cuda"
-    (a GPU) or "cuda:1" (another GPU). `options`: for a GPU those of `cuda.open_gpu`, for "cpu" those of `CpuDevice`. A
-    Device is returned as it is.
+    (a GPU) or "cuda:1" (another GPU). Only GPUs take `options`: those of `cuda.open_gpu`. A Device is returned as it
+    is.
 
     Raises InvalidInput for any other name, and `cuda.packages.CudaUnavailable` (an ImportError) if the GPU cannot be
     used.
@@ -36,7 +36,7 @@ def open_device(name: str | Device, **options: Any) -> Device:
     if name == "cpu":
         from minidnn.backends.cpu import CpuDevice
 
-        return CpuDevice(**options)
+        return CpuDevice()
     if name == "reference":
         from minidnn.backends.reference import ReferenceDevice
 

@@ -1,5 +1,4 @@
-"""What a launcher tells each process that it has started (which rank it is, of how many, here and in all), and how the
-ranks then find each other.
+"""Launchers tell each process that they start which rank it is, of how many, here and in all. Ranks find each other so.
 
 mpiexec of Open MPI and of MPICH (and of those made of it), Slurm's srun, and torchrun say so in the environment. Where
 one has started another, the inner one counts, which stands first here.

@@ -44,15 +44,8 @@ def together(setting: Setting, launch: Launch) -> tuple[Setting, Engine, list[st
         return replace(setting, device=device, engine=engine), engine, []
     if not isinstance(device, str) and device.own_memory:
         raise InvalidInput(f"several ranks cannot compute on {device.name}: MPI moves bytes of the host's memory alone")
-    engine, told = launched.engine(launch), []
-    count = launched.threads(engine)
-    if device == "cpu" and THREADS not in os.environ:
-        device = open_device("cpu", threads=count)
-        threads = "one thread" if count == 1 else f"{count} threads"
-        told = [
-            f"each of {launch.local_ranks} ranks on this machine computes with {threads}, its part of the CPUs; "
-            f"the last bits depend on that number, and {THREADS} sets it"
-        ]
+    engine = launched.engine(launch)
+    device, told = _divided(device, engine)
     return replace(setting, device=device, engine=engine), engine, [] if launch.rank else told
 
 
@@ -82,6 +75,21 @@ def check_alike(engine: Engine, solver: SolverParameter, session: Session, sampl
 
 def _digest(text: str) -> str:
     return sha256(text.encode()).hexdigest()[:12]
+
+
+def _divided(device: str | Device, engine: Engine) -> tuple[str | Device, list[str]]:
+    """The device, if it is "cpu" with this rank's part of the CPUs, and what to say of that."""
+    count = launched.threads(engine)
+    if device != "cpu" or THREADS in os.environ:
+        return device, []
+    from minidnn.backends.cpu import CpuDevice
+
+    usual = CpuDevice()
+    if usual.threads is None or usual.threads <= count:
+        return usual, []
+    each = "one thread" if count == 1 else f"{count} threads"
+    told = f"ranks share this machine's CPUs, and each computes with {each}: the last bits depend on that number"
+    return CpuDevice(count), [f"{told}, and {THREADS} sets it"]
 
 
 def _nccl(device: Any, launch: Launch) -> Engine:
