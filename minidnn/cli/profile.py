@@ -13,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn profile resnet18 --batch 8",
         "minidnn profile models/digits_solver.yaml --device cuda --again",
     )
-    subject.arguments(parser, "device", "format", "json")
+    subject.arguments(parser, "device", "format", "ranks", "json")
     parser.add_argument("--again", action="store_true", help="also measure ops that were measured before")
 
 

@@ -58,7 +58,8 @@ class Measurements:
     def covers(self, ops: Iterable[Op], algorithms: Callable[[Op], Iterable[Algorithm]]) -> bool:
         """Whether the copies and each of these ops with each of its algorithms have been measured or refused."""
         known = self.seconds.keys() | self.refused.keys()
-        return self.bandwidth_out > 0 and all(key(op, a) in known for op in ops for a in algorithms(op))
+        own = (op for op in ops if not op.on_net)
+        return self.bandwidth_out > 0 and all(key(op, a) in known for op in own for a in algorithms(op))
 
     def check_writable(self) -> None:
         """Raise NotKept if `save` would fail now."""

@@ -6,6 +6,7 @@ within whole steps count instead, if there is room for such steps (measuring/ste
 and ops slow each other down (docs/costs.md).
 
 An algorithm that the device refuses to run is dropped and kept as refused. The next start leaves it out, too.
+Communications between ranks are not measured here (measuring/ranks.py).
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def measure(
     wanted: dict[str, tuple[Op, Algorithm]] = {}
     for program in programs:
         for op in program.ops:
-            for algorithm in device.algorithms(op):
+            for algorithm in () if op.on_net else device.algorithms(op):
                 k = key(op, algorithm)
                 if k in known.refused and not again:
                     device.drop(op, algorithm, KernelFailed(known.refused[k]))
@@ -72,6 +73,8 @@ def _within_steps(
 ) -> None:
     """Replace the wanted seconds in `known` by those within steps of the programs, for a device in host memory."""
     for program in programs:
+        if any(op.on_net for op in program.ops):  # no rank is alone with such a step
+            continue
 
         def tell_steps(done: int, of: int, name: str = program.name) -> None:
             tell(done, of, f"steps of {name}")
