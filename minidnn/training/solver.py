@@ -120,9 +120,9 @@ class Solver:
             spec = train_spec(p, self.seed, setting.state, setting.engine)
             self._parts = [part.part for part in spec.parts]  # the programs of an iteration
             if spec.ranks > 1 and spec.iter_size & (spec.iter_size - 1):
-                alone = f"one with iter_size {spec.ranks * spec.iter_size}"
+                alone = f"one rank with iter_size {spec.ranks * spec.iter_size}"
                 self.notes.append(
-                    f"iter_size {spec.iter_size} is no power of two: {spec.ranks} ranks end with other bytes than {alone}"
+                    f"iter_size {spec.iter_size} is no power of two: ranks end with other bytes than {alone}"
                 )
             self.session = Session(
                 net, spec, _phases(solver, tests), tests=tests, fed=True,
