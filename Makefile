@@ -10,10 +10,11 @@ BIN := $(VENV)/bin
 OUT := out
 BUDGET := 2.5MiB
 
-.PHONY: demo test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures docs wheels clean help
+.PHONY: demo demo-ranks test quick fuzz faults bench-cpu test-cuda-offline gpu-check gpu-check-rehearse gpu-check-wheels lint models reference pictures docs wheels clean help
 
 help:
 	@echo "make demo    train on real digits, compare memory policies, write $(OUT)/demo.html"
+	@echo "make demo-ranks   train them on one rank and on two, and compare the files"
 	@echo "make test    run the tests"
 	@echo "make quick   run those tests that are quick, in about a minute"
 	@echo "make faults  every fault at every call of a training that saves, kills, power cuts, loads: some minutes"
@@ -48,6 +49,10 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 $(VENV)/.run: setup.cfg pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[data,cpu]'
 	@touch $@
+
+$(VENV)/.ranks: setup.cfg pyproject.toml | $(BIN)/python
+	$(PIP) -e '.[data,cpu,mpi]'
+	@touch $@ $(VENV)/.run
 
 $(VENV)/.dev: setup.cfg pyproject.toml | $(BIN)/python
 	$(PIP) -e '.[data,cpu,dev]'
@@ -161,6 +166,15 @@ demo: $(VENV)/.run
 	@echo "The same bytes: vdnn_all within $(BUDGET) and baseline without a budget trained the same network."
 	@echo
 	$(BIN)/minidnn compare $(SOLVER) --budget $(BUDGET) --report $(OUT)/demo.html
+
+# One rank with two micro-batches, and two ranks with one each, train the same network, byte for byte.
+demo-ranks: $(VENV)/.ranks
+	@mkdir -p $(OUT)
+	$(BIN)/minidnn train $(SOLVER) --iter-size 2 --snapshot-prefix $(OUT)/one
+	@echo
+	PATH=$(abspath $(BIN)):$$PATH mpiexec -n 2 minidnn train $(SOLVER) --snapshot-prefix $(OUT)/two
+	cmp $(OUT)/one$(NEWEST) $(OUT)/two$(NEWEST)
+	@echo "The same bytes: two ranks, and one rank with iter_size 2, trained the same network."
 
 # The pictures of the documents, by the commands that stand beside them there.
 SMALL := resnet20 --batch 256 --gpu titan_x --budget 300MiB

@@ -49,9 +49,21 @@ def without_dropout(net: Net) -> Net:
     return changed
 
 
-def batch_of(program: Program, rate: float = RATE) -> dict[Tensor, np.ndarray]:
+def of_side(net: Net, side: int) -> Net:
+    """The net with square synthetic images of that side."""
+    layers = []
+    for layer in net.parameter.layer:
+        if layer.type == "Data" and layer.data_param and layer.data_param.source.startswith("synthetic:"):
+            word, shape, *rest = layer.data_param.source.split(":")
+            source = ":".join((word, f"{shape.partition('x')[0]}x{side}x{side}", *rest))
+            layer = layer.model_copy(update={"data_param": layer.data_param.model_copy(update={"source": source})})
+        layers.append(layer)
+    return Net.from_parameter(net.parameter.model_copy(update={"layer": tuple(layers)}))
+
+
+def batch_of(program: Program, rate: float = RATE, seed: int = 0) -> dict[Tensor, np.ndarray]:
     """A value for each input of the program: noise as data, labels among the net's classes, `rate` as learning rate."""
-    random = np.random.default_rng(0)
+    random = np.random.default_rng(seed)
     classes = {op.reads[1]: op.reads[0].shape[1] for op in program.ops if op.kind == "softmax_loss.forward"}
     values = {}
     for t in program.inputs:

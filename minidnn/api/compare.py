@@ -87,5 +87,7 @@ def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, t
         timed = max(len(r.steps) for r in results)
         intervals = "95 % intervals" if timed >= FEWEST else "the least and the most"
         each = f"{timed} timed step{'s' * (timed != 1)} each"
-        notes = f"{each}, in turn; medians, with {intervals}. On {subject.described(about)}."
+        starts = max(r.more.get("starts", 1) for r in results)
+        of = f" of {starts} starts" if starts > 1 else ""
+        notes = f"{each}{of}, in turn; medians, with {intervals}. On {subject.described(about)}."
     return Comparison(document, about.titled(), notes, results, limit)

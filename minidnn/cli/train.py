@@ -39,6 +39,8 @@ def _course(group: Arguments) -> None:
     begin.add_argument("--weights", metavar="FILE", help=told)
     end.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
     end.add_argument("--epochs", type=positive, metavar="N", help="train so many epochs instead")
+    told = "update after N batches' gradients, instead of the file's iter_size"
+    group.add_argument("--iter-size", type=positive, metavar="N", help=told)
     told = "with --keep-best: end after N tests in a row that are not better"
     group.add_argument("--patience", type=positive, metavar="N", help=told)
 
@@ -65,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
 
-    names = ("max_iter", "snapshot_prefix", *Course.__annotations__)
+    names = ("max_iter", "iter_size", "snapshot_prefix", *Course.__annotations__)
     fields: dict[str, Any] = {name: value for name in names if (value := getattr(args, name)) is not None}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
     chosen = given(args)

@@ -50,6 +50,7 @@ class PolicyRow(Record):
     ram_workers_bytes: int | None = None
     ram_working_bytes: int | None = None
     timed_steps: int | None = None
+    starts: int | None = None
     step_seconds_low: float | None = None
     step_seconds_high: float | None = None
     slowdown_low: float | None = None

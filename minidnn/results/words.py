@@ -66,6 +66,7 @@ WORDS = {
     "step_seconds_low": "the lower end of the 95 % interval of that median; of fewer than six steps, the quickest",
     "step_seconds_high": "its upper end; of fewer than six steps, the slowest",
     "timed_steps": "steps that were timed",
+    "starts": "how often the policies were loaded anew while these steps were timed",
     "stall_seconds": "seconds of a step in which compute waits for copies or communications",
     "iteration_seconds": "seconds of an iteration: all micro-batches up to an update",
     "exposed_seconds": "seconds of an iteration that are due to communication, since compute does not hide them",

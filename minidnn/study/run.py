@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from math import ceil
 from statistics import median
@@ -27,6 +28,7 @@ import numpy as np
 
 from minidnn.costs import Choice, Costs
 from minidnn.measuring.load import Load
+from minidnn.measuring.spread import FEWEST
 from minidnn.memory.execution.host import free_memory
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import Trace
@@ -61,6 +63,11 @@ Tell = Callable[[str], object]
 # fit, since a busy machine makes some rounds many times as long.
 SECONDS, STEPS, TRIED = 5.0, (8, 300), 5
 
+# Where a start's memory lies changes all its steps by some percent. So where loading is quick and steps are short, a
+# comparison that is given no number of steps divides them among several starts. The interval of the median
+# (Spread.in_turn) then is that of the starts' medians.
+STARTS = FEWEST
+
 
 def ran(
     open_runner: Open,
@@ -88,7 +95,7 @@ def ran(
     needs = {policy: _of_host(r.arrangement, costs) for policy, r in results.items()}
     able = [policy for policy in policies if needs[policy] < 0.8 * free]
     together = sum(needs[policy] for policy in able) < 0.6 * free
-    ends: dict[str, Digest] = {}
+    ends: dict[str, list[Digest]] = {}
     if together:
         # Whether a device's own memory holds all policies at once is known only after an attempt to load them.
         with contextlib.suppress(MemoryError):
@@ -100,7 +107,7 @@ def ran(
     references: dict[Taken, Digest] = {}
     for policy, reached in ends.items():
         if policy.split(":")[0] == "baseline":
-            references[_algorithms(results[policy].arrangement)] = reached
+            references[_algorithms(results[policy].arrangement)] = reached[0]
     for policy, reached in ends.items():
         result = results[policy]
         same = _algorithms(result.arrangement)
@@ -110,9 +117,18 @@ def ran(
             if reference is None:
                 continue
             references[same] = reference
-        result.identical = references[same] == reached
+        result.identical = all(one == references[same] for one in reached)
     against_baseline(list(results.values()), interleaved)
     return list(results.values())
+
+
+@dataclass
+class _Timed:
+    """What the steps of one policy have shown."""
+
+    steps: list[float] = field(default_factory=list)  # seconds
+    traces: list[Trace] = field(default_factory=list)
+    ends: list[Digest] = field(default_factory=list)  # of each start
 
 
 def _train(
@@ -122,47 +138,69 @@ def _train(
     costs: Costs,
     steps: int | None,
     tell: Tell,
-) -> tuple[dict[str, Digest], int]:
+) -> tuple[dict[str, list[Digest]], int]:
     """Run these policies in turn, and write their times and traces into `results`.
 
-    Returns the digest of each policy's values at the end, and how many steps each ran."""
-    runners: dict[str, Runner] = {}
-    timed: dict[str, list[float]] = {policy: [] for policy in policies}
-    traces: dict[str, list[Trace]] = {policy: [] for policy in policies}
-    try:
-        for policy in policies:
-            tell(f"loading {policy}")
-            planned_with = replace(costs, staging=results[policy].schedule.staging)  # a refused policy's ring differs
-            runners[policy] = open_runner(policy, planned_with, results[policy].arrangement.budget)
-            results[policy].arrangement = runners[policy].arrangement  # the device may have refused an algorithm
-        rounds: list[float] = []
-        before = Load.now()
-        while steps is None or len(rounds) < steps:
-            tell(f"step {len(rounds) + 1} of {steps or '?'}: {', '.join(policies)}")
-            traced = not costs.own_memory or (steps is not None and len(rounds) >= steps - _traced(steps))
-            began = perf_counter()
+    Returns the digests of each policy's values at the end of each start, and how many steps each start ran."""
+    found = {policy: _Timed() for policy in policies}
+    before, starts, done = Load.now(), 1, 0
+    while done < starts:
+        began = perf_counter()
+        with contextlib.ExitStack() as stack:
+            runners: dict[str, Runner] = {}
+            for policy in policies:
+                tell(f"loading {policy}")
+                arrangement, staging = results[policy].arrangement, results[policy].schedule.staging
+                planned_with = replace(costs, staging=staging)  # a refused policy's ring differs
+                runners[policy] = open_runner(policy, planned_with, arrangement.budget)
+                stack.callback(runners[policy].close)
+                results[policy].arrangement = runners[policy].arrangement  # the device may have refused an algorithm
+            share = partial(_shares, perf_counter() - began)
+            starts, steps = _rounds(runners, found, costs.own_memory, (starts, steps), share, tell)
             for policy, runner in runners.items():
-                seconds, trace = _step(runner, traced)
-                if trace is not None:
-                    traces[policy].append(trace)
-                if trace is None or steps == 1 or not costs.own_memory:
-                    timed[policy].append(seconds)
-            rounds.append(perf_counter() - began)
-            if steps is None and len(rounds) == 1 + TRIED:
-                steps = _enough(median(rounds[1:]))
-        others = before.others_until(Load.now())
-        for policy in policies:
-            result = results[policy]
-            result.steps = timed[policy][1:] or timed[policy]  # the first warms up
-            kept = traces[policy][-len(result.steps) :]
-            result.trace = sorted(kept, key=lambda trace: trace.seconds)[(len(kept) - 1) // 2]
-            result.more["other_processors"] = others
-            if result.arrangement.store:
-                result.more["stored_bytes"] = runners[policy].stored()
-        return {policy: digest(runner.values()) for policy, runner in runners.items()}, steps
-    finally:
-        for runner in runners.values():
-            runner.close()
+                found[policy].ends.append(digest(runner.values()))
+                if results[policy].arrangement.store:
+                    results[policy].more["stored_bytes"] = runner.stored()
+        done += 1
+    others = before.others_until(Load.now())
+    for policy, timed in found.items():
+        result = results[policy]
+        result.steps = timed.steps
+        result.trace = sorted(timed.traces, key=lambda trace: trace.seconds)[(len(timed.traces) - 1) // 2]
+        result.more |= {"starts": starts, "other_processors": others}
+    assert steps is not None
+    return {policy: timed.ends for policy, timed in found.items()}, steps
+
+
+def _rounds(
+    runners: Mapping[str, Runner],
+    found: Mapping[str, _Timed],
+    own_memory: bool,
+    planned: tuple[int, int | None],
+    share: Callable[[float], tuple[int, int]],
+    tell: Tell,
+) -> tuple[int, int]:
+    """Run the steps of one start, one of each policy in turn. Returns how many starts there are, and steps of each.
+
+    planned: these two numbers; the second one is None at a first start that has to choose them
+    share:   chooses them by the seconds of a round"""
+    starts, steps = planned
+    rounds: list[float] = []
+    while steps is None or len(rounds) < steps:
+        tell(f"step {len(rounds) + 1} of {steps or '?'}: {', '.join(runners)}")
+        traced = not own_memory or (steps is not None and len(rounds) >= steps - _traced(steps))
+        warm = steps == 1 or len(rounds) > 0  # the first step warms up
+        began = perf_counter()
+        for policy, runner in runners.items():
+            seconds, trace = _step(runner, traced)
+            if trace is not None and warm:
+                found[policy].traces.append(trace)
+            if warm and (trace is None or steps == 1 or not own_memory):
+                found[policy].steps.append(seconds)
+        rounds.append(perf_counter() - began)
+        if steps is None and len(rounds) == 1 + TRIED:
+            starts, steps = share(median(rounds[1:]))
+    return starts, steps
 
 
 def _step(runner: Runner, traced: bool) -> tuple[float, Trace | None]:
@@ -177,9 +215,11 @@ def _traced(steps: int) -> int:
     return 3 if steps >= STEPS[0] else 1
 
 
-def _enough(seconds: float) -> int:
-    """How many steps of each policy to run if a round takes `seconds`."""
-    return min(max(ceil(SECONDS / max(seconds, 1e-9)), STEPS[0]), STEPS[1])
+def _shares(opening: float, seconds: float) -> tuple[int, int]:
+    """How many starts, and steps of each policy in a start; loading takes `opening` seconds, and a round `seconds`."""
+    steps = min(max(ceil(SECONDS / max(seconds, 1e-9)), STEPS[0]), STEPS[1])
+    starts = STARTS if opening * STARTS <= SECONDS and steps >= STARTS * (1 + TRIED) else 1
+    return starts, ceil(steps / starts)
 
 
 def _reference(open_runner: Open, result: Result, costs: Costs, steps: int, free: int, tell: Tell) -> Digest | None:

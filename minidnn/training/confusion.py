@@ -6,7 +6,8 @@ counts such a tie as wrong.) Each sample counts once, also where a last batch be
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -86,6 +87,11 @@ class Confusion:
         """The share of right answers for each class; None for a class without samples."""
         totals = self.counts.sum(1)
         return [float(self.counts[k, k] / n) if n else None for k, n in enumerate(totals)]
+
+
+def together(parts: Sequence[Confusion]) -> Confusion | None:
+    """All counts of one layer; None if there are none."""
+    return replace(parts[0], counts=np.sum([one.counts for one in parts], 0)) if parts else None
 
 
 class Counting:

@@ -7,6 +7,7 @@ import threading
 import pytest
 
 from minidnn.ranks.threads import Group
+from minidnn.training.events import Step
 from minidnn.training.solver import Solver
 
 NET = """
@@ -35,7 +36,7 @@ weight_decay: 0.001
 random_seed: 7
 max_iter: 6
 snapshot: 3
-test_iter: 2
+test_iter: 3
 test_interval: 3
 """
 
@@ -65,16 +66,22 @@ def run(name, ranks, each, device, **options):
             if found[rank] is None:
                 engine.close()
 
+    together(one, ranks)
+    return found
+
+
+def together(one, ranks):
     threads = [threading.Thread(target=one, args=(rank,)) for rank in range(ranks)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
 
 
 def told(event):
-    return type(event).__name__, getattr(event, "loss", None), getattr(event, "outputs", None)
+    """What an event says of the whole iteration; a step's outputs are those of its last micro-batch."""
+    outputs = getattr(event, "outputs", None)
+    return type(event).__name__, getattr(event, "loss", None), None if isinstance(event, Step) else outputs
 
 
 def files(case, name):
@@ -87,8 +94,8 @@ def test_the_files_are_those_of_one_rank(case, device, ranks, each):
     alone = run("alone", 1, 4, device)
     together = run("together", ranks, each, device)
     assert files(case, "together") == files(case, "alone") and len(files(case, "alone")) == 2
-    losses = [[loss for kind, loss, _ in one if kind == "Step"] for one in (*alone, *together)]
-    assert losses[0] and all(one == losses[0] for one in losses)
+    assert {kind for kind, _, _ in alone[0]} >= {"Step", "Tested", "Saved"}
+    assert all(one == alone[0] for one in together)
 
 
 def test_a_run_goes_on_with_other_ranks(case):
@@ -96,3 +103,22 @@ def test_a_run_goes_on_with_other_ranks(case):
     run("begun", 4, 1, "cpu", max_iter=3)
     run("begun", 2, 2, "cpu", resume="begun_iter_3.safetensors")
     assert files(case, "begun") == files(case, "whole")
+
+
+def test_ranks_share_a_test_and_have_its_counts(case):
+    """Three batches among four ranks: one of them has none."""
+
+    def tested(solver):
+        found = solver.test(confusion=True)
+        return found.outputs, found.images, found.confusion.counts.tolist()
+
+    with Solver("solver.yaml", device="reference", snapshot_prefix="x") as solver:
+        alone = tested(solver)
+    group, found = Group(4), [None] * 4
+
+    def one(rank):
+        with Solver("solver.yaml", device="reference", snapshot_prefix="x", engine=group.engine(rank)) as solver:
+            found[rank] = tested(solver)
+
+    together(one, 4)
+    assert found == [alone] * 4
