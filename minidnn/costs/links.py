@@ -2,7 +2,7 @@
 
 nvlink4                 a known link, between each rank and all others
 10GB,20us               bytes per second in each direction, and seconds of each message
-link.yaml               a file of your own, such as `minidnn devices --link` writes (measuring/ranks.py)
+link.yaml               a file of your own, as `minidnn devices --link` writes it (measuring/ranks.py)
 8xnvlink4+ib100         nodes of eight ranks, of which each has one link to the others
 8xnvlink4+8xib400       the same with eight, which the ranks of a node share
 """
@@ -48,8 +48,12 @@ class Known:
 
 
 def links() -> list[str]:
-    """Names of the links that come with the package."""
-    return sorted(path.stem for path in LINKS.glob("*.yaml"))
+    """Names of the links that come with the package, eth10 before eth100."""
+    return sorted((path.stem for path in LINKS.glob("*.yaml")), key=_number)
+
+
+def _number(name: str) -> tuple[str, int, str]:
+    return name.rstrip("0123456789"), len(name), name
 
 
 def network(text: str) -> Network:
@@ -64,6 +68,14 @@ def network(text: str) -> Network:
     if each < 2 or rails < 1:
         raise ProfileError(f"link {text}: nodes are written as 8xnvlink4+ib100, with two ranks or more each")
     return Nodes(_one(within), _one(between), each, rails)
+
+
+def written(link: Link, source: str) -> str:
+    """The text of a link's file. source: where all its numbers come from"""
+    gap = link.latency if link.gap is None else link.gap
+    numbers = {"bandwidth": link.bandwidth, "latency": link.latency, "gap": gap, "drag": link.drag}
+    lines = [f'{name}: {{value: {value:.4e}, source: "{source}"}}' for name, value in numbers.items()]
+    return "\n".join([f"title: {link.title}", *lines, ""])
 
 
 def _many(text: str) -> tuple[int, str]:

@@ -27,12 +27,12 @@ from minidnn.ranks.engine import Engine
 
 # (messages to each rank, bytes of each)
 TRIED = (
-    (1, 64), (4, 64), (16, 64), (1, 1 << 12), (16, 1 << 12), (1, 1 << 15), (8, 1 << 15), (1, 1 << 18), (1, 1 << 20),
-    (1, 1 << 22), (4, 1 << 20),
+    (1, 64), (4, 64), (16, 64), (1, 1 << 12), (16, 1 << 12), (1, 1 << 16), (8, 1 << 16), (1, 1 << 20), (4, 1 << 20),
+    (1, 1 << 22), (4, 1 << 22), (1, 1 << 24),
 )  # fmt: skip
 TRIES = 40
 ROUNDS = 9  # in which compute takes turns with and without messages
-BESIDE = 1 << 22  # bytes to each rank, beside compute
+BESIDE = 1 << 24  # bytes to each rank, beside compute
 LONGER = 3.0  # compute lasts so many times as long as these
 
 
@@ -113,7 +113,8 @@ def _drag(engine: Engine, device: Device) -> float:
 
         work = Bound(0, "compute", many)
         both = [runtime.bind(bound) for bound in ([work], [work, Bound(1, "net", messages)])]
-        alone, beside = [], []
+        alone: list[dict[str, float]] = []
+        beside: list[dict[str, float]] = []
         for _ in range(ROUNDS):
             for prepared, taken in zip(both, (alone, beside), strict=True):
                 engine.share(None)
@@ -121,6 +122,4 @@ def _drag(engine: Engine, device: Device) -> float:
                 taken.append({stream: end - start for _, stream, start, end in spans})
     lost = median(b["compute"] - a["compute"] for a, b in zip(alone, beside, strict=True))
     sent = median(b["net"] for b in beside)
-    every = engine.share((max(0.0, lost), sent, median(a["compute"] for a in alone), moved))
-    print(every) if engine.rank == 0 else None
-    return min(MOST_DRAG, median(a / b for a, b, *_ in every))
+    return min(MOST_DRAG, median(engine.share(max(0.0, lost) / sent)))

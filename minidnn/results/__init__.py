@@ -13,7 +13,7 @@ from minidnn.results.ranks import Scaling
 from minidnn.results.record import VERSION, Document, Record
 from minidnn.results.runs import Predictions, Testing, Training
 from minidnn.results.summary import Summary
-from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, Profile
+from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, MeasuredLink, Profile
 
 __all__ = ["DOCUMENTS", "VERSION", "Document", "Record"]
 
@@ -21,7 +21,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     str(model.model_fields["kind"].default): model
     for model in (
         Summary, Plans, SavedPlan, Comparison,
-        Cards, Frontier, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices,
+        Cards, Frontier, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices, MeasuredLink,
         Training, Testing, Predictions, Contents, Conversion, Packing, Reproduction,
     )
 }  # fmt: skip
