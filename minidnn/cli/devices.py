@@ -20,7 +20,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         "minidnn devices",
         "minidnn devices cuda:1 --json",
-        "mpiexec -n 2 minidnn devices cpu --link link.yaml",
     )
     only = "only this one; the exit code is 2 if it cannot be used"
     parser.add_argument("name", nargs="?", type=device, metavar="NAME", help=only)

@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     costs, known, count = measured_costs(about, args.again)
     rows: list[MeasuredOp] = []
     for program in about.programs:
-        for op in program.ops:
+        for op in (op for op in program.ops if not op.on_net):
             for choice in costs.choices(op):
                 rows.append(
                     MeasuredOp(

@@ -42,7 +42,7 @@ def _line(r: Row) -> list[str]:
         return [*head, "refused", *["–"] * (len(HEADINGS) - 4)]
     seconds = ("iteration_seconds", "compute_seconds", "net_seconds", "exposed_seconds")
     return [
-        *head, size(r["peak_bytes"]), *(duration(r[name]) for name in seconds), size(r["sent_bytes"]),
+        *head, size(r["peak_bytes"]), *(duration(r[name]) if r[name] else "0" for name in seconds), size(r["sent_bytes"]),
         rate(r["samples_per_second"]), "–" if r["efficiency"] is None else f"{r['efficiency']:.3f}",
     ]  # fmt: skip
 

@@ -335,7 +335,8 @@ def narrower(subject: Subject) -> list[str]:
 def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurements, int]:
     """The costs of the subject's programs on its device, all its measurements, and how many were made now.
 
-    Measures the ops that were never measured, or all of them if `again`. Shows progress on a terminal."""
+    Measures the ops that were never measured, or all of them if `again`. Shows progress on a terminal. Ops of several
+    ranks are those of one, which are measured within steps, and some more, which are measured alone."""
     from minidnn.backends import open_device
     from minidnn.costs import measurements
     from minidnn.formats import usable
@@ -351,6 +352,8 @@ def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurem
     def tell(done: int, of: int, name: str) -> None:
         status(f"measuring {done + 1} of {of}: {name}")
 
-    costs = measure(device, about.programs, known, again, tell)
+    one = about.varied(ranks=1).programs if (about.setting.ranks or 1) > 1 else ()
+    costs = measure(device, [*one, *about.programs], known, again, tell)
     status()
-    return costs, known, len(known.seconds) - before
+    linked = costs if about.setting.ranks is None else among(costs, about.network(costs))
+    return linked, known, len(known.seconds) - before

@@ -180,3 +180,30 @@ def test_a_batch_is_divided(folder):
         assert solver.net.graph("TRAIN").layers[0].tops[0].tensor.shape[0] == 2
         (step,) = [event for event in solver.run() if type(event).__name__ == "Step"]
         assert step.images == 8
+
+
+def test_pictures_and_traces_have_a_lane_for_the_net(folder):
+    argv = ["plan", "solver.yaml", "--gpu", "k40", "--ranks", "2", "--link", SLOW, "--report"]
+    assert main([*argv, "t.svg", "--trace", "t.json"]) == 0 and main([*argv, "t.html"]) == 0
+    picture, page = (folder / "t.svg").read_text(), (folder / "t.html").read_text()
+    assert "between ranks" in picture and "net.exchange" in picture and "net.exchange" in page
+    events = json.loads((folder / "t.json").read_text())["traceEvents"]
+    (track,) = {e["tid"] for e in events if e["name"] == "thread_name" and e["args"]["name"] == "between ranks"}
+    assert {e["name"] for e in events if e.get("tid") == track and e["ph"] == "X"} >= {"net.exchange", "net.gather"}
+    alone = ["plan", "solver.yaml", "--gpu", "k40", "--report", "t.svg"]
+    assert main(alone) == 0 and "between ranks" not in (folder / "t.svg").read_text()
+
+
+@pytest.mark.slow
+def test_measured_costs_serve_ranks(folder, capsys):
+    found = answer(capsys, "profile", "solver.yaml", "--ranks", "2", "--device", "reference")
+    assert any(row["op_kind"] == "gradient.merge" for row in found["rows"]) and found["ranks"] == 2
+    (row,) = (told := answer(capsys, "plan", "solver.yaml", "--ranks", "2", "--device", "reference"))["rows"]
+    assert told["origin"] == "measured" and row["exposed_seconds"] > 0
+    assert answer(capsys, "time", "solver.yaml", "--algorithms", "--ranks", "2", "--device", "reference")["rows"]
+
+
+def test_a_frontier_of_ranks(folder):
+    found = minidnn.frontier("small.yaml", gpu="k40", ranks=2, link=SLOW, points=2)
+    alone = minidnn.frontier("small.yaml", gpu="k40", ranks=1, points=2)
+    assert found[-1].step_seconds > alone[-1].step_seconds and found.document.least_bytes > alone.document.least_bytes
