@@ -64,7 +64,7 @@ def fitted(found: Sequence[Tried], peers: int) -> tuple[float, float, float]:
     for kept in (list(c) for size in (1, 2, 3) for c in combinations(range(3), size)):
         part, *_ = np.linalg.lstsq(scaled[:, kept], np.ones(len(found)), rcond=None)
         off = float(np.sum((scaled[:, kept] @ part - 1) ** 2))
-        if off < error and (part >= 0).all() and 2 in kept:
+        if off < error and (part >= 0).all() and kept[-1] == 2 and part[-1] > 0:
             best, error = np.zeros(3), off
             best[kept] = part
     latency, gap, per_byte = best.tolist()

@@ -40,9 +40,10 @@ def _line(r: Row) -> list[str]:
     head = [r["policy"], str(r["ranks"]), str(r["batch"])]
     if not r["fits"]:
         return [*head, "refused", *["–"] * (len(HEADINGS) - 4)]
-    seconds = ("iteration_seconds", "compute_seconds", "net_seconds", "exposed_seconds")
+    names = ("iteration_seconds", "compute_seconds", "net_seconds", "exposed_seconds")
+    seconds = (duration(r[name]) if r[name] else "0" for name in names)
     return [
-        *head, size(r["peak_bytes"]), *(duration(r[name]) if r[name] else "0" for name in seconds), size(r["sent_bytes"]),
+        *head, size(r["peak_bytes"]), *seconds, size(r["sent_bytes"]),
         rate(r["samples_per_second"]), "–" if r["efficiency"] is None else f"{r['efficiency']:.3f}",
     ]  # fmt: skip
 
