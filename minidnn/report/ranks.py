@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from minidnn.report.draw import STYLE, WIDTH
@@ -14,7 +15,8 @@ from minidnn.report.table import duration, plain, rate, size
 from minidnn.visible import say
 
 PAYS = 0.5  # of what one of the fewest ranks does: what each further rank has to add
-LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 90, 86, 300, 52
+LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 90, 60, 300, 52
+HEAD, LINE, NOTED = 40, 16, 150  # pixels of the heading and of a line of the note, and the letters of one
 HEADINGS = (
     "policy", "ranks", "batch", "peak", "one iteration", "compute", "net", "exposed", "sent", "samples/s", "efficiency",
 )  # fmt: skip
@@ -115,8 +117,8 @@ def picture(rows: Sequence[Row], heading: str = "", note: str = "") -> str:
     most = max((r["ranks"] for r in kept), default=1)
     least = min((r["ranks"] for r in kept), default=1)
     octaves = max(math.log2(most / least), 1.0)
-    head = 0 if heading else 40
-    top = TOP - head
+    noted = wrap(note, NOTED) if heading else []
+    top = TOP + LINE * len(noted) if heading else TOP - HEAD
     bottom, end = top + HEIGHT, WIDTH - RIGHT
 
     def x(ranks: int) -> float:
@@ -128,7 +130,8 @@ def picture(rows: Sequence[Row], heading: str = "", note: str = "") -> str:
     out = []
     if heading:
         out.append(f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>')
-        out.append(f'<text class="soft" x="{LEFT}" y="49">{escape(note)}</text>')
+    for i, line in enumerate(noted):
+        out.append(f'<text class="soft" x="{LEFT}" y="{49 + LINE * i}">{escape(line)}</text>')
     for tenths in range(0, 11, 2):
         at = y(tenths / 10)
         out.append(f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{at:.1f}" y2="{at:.1f}"/>')
@@ -168,8 +171,8 @@ def _curve(policy: str, rows: Sequence[Row], colour: str, x: Any, y: Any) -> lis
         out.append(f'<circle {place} r="3.8" fill="var(--{colour})"><title>{escape(told)}</title></circle>')
         if beyond is not None and r is last:
             out.append(f'<circle {place} r="8" fill="none" stroke="var(--{colour})" stroke-width="1.6"/>')
-            words, above = escape(f"{policy} pays up to {r['ranks']}"), f'x="{a:.1f}" y="{b - 14:.1f}"'
-            out.append(f'<text class="soft over" {above} text-anchor="middle">{words}</text>')
+            words, beside = escape(f"{policy} pays up to {r['ranks']}"), f'x="{a + 12:.1f}" y="{b - 6:.1f}"'
+            out.append(f'<text class="soft over" {beside}>{words}</text>')
     end = places[-1]
     out.append(f'<text class="soft over" x="{end[0] + 8:.1f}" y="{end[1] + 4:.1f}">{escape(policy)}</text>')
     return out
