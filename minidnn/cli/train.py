@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from minidnn.cli import streams
 from minidnn.cli.help import examples
 from minidnn.cli.options import Arguments, common, given, of_cuda, opened
-from minidnn.cli.values import positive
+from minidnn.cli.values import positive, started
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     _followed(parser.add_argument_group("tests, snapshots and logs"))
     common(
         parser, "policy", "budget", "host_budget", "ram", "ring", "state", "facts", "batch", "format", "seed",
-        "workers", "device", "modules", "ignore_unknown", "json",
+        "workers", "device", "global_batch", "modules", "ignore_unknown", "json",
     )  # fmt: skip
+    parser.add_argument("--ranks", type=started, help=argparse.SUPPRESS)
 
 
 def _course(group: Arguments) -> None:

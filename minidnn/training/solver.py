@@ -98,6 +98,10 @@ class Solver:
         net, tests, p = understand(solver, fields, batch, dropped if ignore_unknown else None)
         if p is None:
             raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
+        chosen = setting or Setting.of(given, p)
+        each = chosen.batch_of(p.iter_size, batch)
+        if each is not None and each != batch:
+            batch, net, tests = each, net.with_batch(each), tuple(test.with_batch(each) for test in tests)
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
         self.notes = [f"ignored: {field}" for field in dropped]
         self.resumed, before = self._find(resume)
@@ -105,7 +109,7 @@ class Solver:
         if test_data is not None and not tests:
             tests = (net,)
         given_data = {"TRAIN": data, "TEST": test_data}
-        setting = replace(setting or Setting.of(given, p), seed=self.seed)
+        setting = replace(chosen, seed=self.seed)
         self.feeds: dict[str, Feeds] = {}
         self._own_engine: Engine | None = None
         try:
@@ -125,6 +129,11 @@ class Solver:
             self.notes += unobeyed((net, *tests), p, setting.device)
             spec = train_spec(p, self.seed, setting.state, setting.engine)
             self._parts = [part.part for part in spec.parts]  # the programs of an iteration
+            if spec.ranks > 1 and spec.iter_size & (spec.iter_size - 1):
+                alone = f"one rank with iter_size {spec.ranks * spec.iter_size}"
+                self.notes.append(
+                    f"iter_size {spec.iter_size} is no power of two: ranks end with other bytes than {alone}"
+                )
             self.session = Session(
                 net, spec, _phases(solver, tests), tests=tests, fed=True,
                 test_loss=p.test_compute_loss, setting=setting,
