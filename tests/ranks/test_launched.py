@@ -107,7 +107,7 @@ def test_cpus_are_divided_among_the_ranks_that_may_use_them(monkeypatch):
 def test_an_engine_of_mpi_that_does_not_know_the_ranks_is_refused(monkeypatch):
     with pytest.raises(NoMpi, match="torchrun starts ranks that compute on GPUs"):
         launched.engine(Launch("torchrun", 0, 2, 0, 2))
-    monkeypatch.setattr("minidnn.ranks.mpi.Mpi", lambda: type("One", (), {"ranks": 1})())
+    monkeypatch.setattr("minidnn.ranks.mpi.Mpi", lambda limit: type("One", (), {"ranks": 1})())
     with pytest.raises(NoMpi, match="Open MPI has started 2 ranks, and mpi4py sees 1: it is of another MPI"):
         launched.engine(ALONE)
 
