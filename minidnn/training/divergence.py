@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from minidnn.errors import Failed
@@ -17,7 +19,10 @@ class Diverged(Failed, ArithmeticError):
 
     def __init__(self, iteration: int, loss: float, layer: str | None, why: str, what: str = "the loss") -> None:
         super().__init__(f"iteration {iteration}: {what} is {loss}: {why}")
-        self.iteration, self.loss, self.layer = iteration, loss, layer
+        self.iteration, self.loss, self.layer, self._said = iteration, loss, layer, (why, what)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # one rank tells the others
+        return type(self), (self.iteration, self.loss, self.layer, *self._said)
 
 
 def diagnosed(session: Session, feeds: Feeds, program: str, loss: float, iteration: int, position: int) -> Diverged:
