@@ -199,6 +199,8 @@ pictures: $(VENV)/.browser
 	  --report docs/frontier/vgg19.svg > /dev/null
 	$(BIN)/minidnn plan models/digits_lenet.yaml --gpu titan_x --budget 2.5MiB --policies vdnn_all:m,best \
 	  --arena docs/howto/arena.svg > /dev/null
+	$(BIN)/minidnn plan resnet50 --batch 64 --gpu h100:tf32 --ranks 1,2,4,...,1024 --link 8xnvlink4+8xib400 \
+	  --report docs/ranks.svg > /dev/null
 	$(BIN)/python docs/screenshots.py
 
 # The site, where a link that leads nowhere is an error, and then what its pages show. ARGS="-k tutorial". SHOWN=write

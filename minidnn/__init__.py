@@ -10,6 +10,7 @@ if TYPE_CHECKING:  # for editors and type checkers; at run time a name is import
     from minidnn.api.compare import compare as compare
     from minidnn.api.frontier import frontier as frontier
     from minidnn.api.plan import plan as plan
+    from minidnn.api.scaling import scaling as scaling
     from minidnn.api.search import search as search
     from minidnn.api.show import show as show
     from minidnn.api.time import algorithms as algorithms
@@ -27,7 +28,8 @@ __version__ = "0.1.0"
 _EXPORTS = {
     "L": "nets.define", "Net": "nets.net", "Session": "training.session", "Solver": "training.solver", "load": "zoo",
     "algorithms": "api.time", "cards": "api.cards", "compare": "api.compare", "frontier": "api.frontier",
-    "plan": "api.plan", "search": "api.search", "show": "api.show", "time": "api.time", "tune": "api.tune",
+    "plan": "api.plan", "scaling": "api.scaling",
+    "search": "api.search", "show": "api.show", "time": "api.time", "tune": "api.tune",
 }  # fmt: skip
 
 

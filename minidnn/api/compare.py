@@ -13,7 +13,7 @@ from minidnn.backends import open_device
 from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
 from minidnn.results.policies import Comparison as Document
-from minidnn.study import gpus, subject
+from minidnn.study import gpus, ranks, subject
 from minidnn.study.compare import simulated
 from minidnn.study.run import ran
 from minidnn.study.subject import Source, Subject
@@ -70,8 +70,10 @@ def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, t
     costs = replace(subject.costs_of(about), staging=setting.staging)
     budgets = setting.budget, setting.host_budget
     limit = setting.budget
-    if about.gpu is not None or setting.facts.planning_only():
+    if about.gpu is not None or setting.ranks is not None or setting.facts.planning_only():
         results = simulated(about.programs, policies, costs, *budgets, setting.facts.name, about.train.name)
+        for r in results:
+            r.more |= ranks.told(about, r.policy, r.arrangement, costs)
         document = Document(rows=[r.row() for r in results], **about.simulated(costs))
         notes = gpus.notes(about, costs)
         limit = costs.memory if limit is None and about.gpu is not None else limit

@@ -16,7 +16,7 @@ from minidnn.program import Program
 from minidnn.programs.build import named
 from minidnn.results.policies import Plans as Document
 from minidnn.results.policies import Refusal
-from minidnn.study import gpus, subject
+from minidnn.study import gpus, ranks, subject
 from minidnn.study.change import Asked, Change
 from minidnn.study.compare import Result, simulated
 from minidnn.study.remedies import remedies
@@ -99,6 +99,8 @@ def of(about: Subject, policies: Sequence[str]) -> Plans:
         about.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, about.train.name
     )
     own_memory = about.gpu is not None or open_device(setting.device).own_memory
+    for r in results:
+        r.more |= ranks.told(about, r.policy, r.arrangement, costs)
     rams = {r.policy: _ram(about, r, own_memory) for r in results}
     if setting.ram is not None:  # else rows hold nothing of this process, and are the same each time
         for r in results:

@@ -89,7 +89,8 @@ def of(about: Subject, iterations: int | None = None) -> LayerTimes:
     subject.check_policies([policy])
     costs = subject.costs_of(about)
     budget, host_budget = about.setting.budget, about.setting.host_budget
-    if about.gpu is not None:
+    simulated = about.gpu is not None or about.setting.ranks is not None
+    if simulated:
         arrangement, refused = planned(about.programs, policy, costs, budget, host_budget)
         if refused is not None:
             raise refused
@@ -111,7 +112,7 @@ def of(about: Subject, iterations: int | None = None) -> LayerTimes:
         rows=layers(schedule, traces), **header, policy=policy, step_seconds=seconds, timed_steps=len(traces)
     )
     trace = sorted(traces, key=lambda t: t.seconds)[len(traces) // 2]
-    step = Step(policy, schedule, trace, about.gpu is None, document.device)
+    step = Step(policy, schedule, trace, not simulated, document.device)
     steps = Steps([step], header, about.titled(), notes, budget)
     return LayerTimes(document, f"{about.titled()}, {policy}. {notes}", steps)
 

@@ -5,7 +5,8 @@ It is AccUDNN-style: of the paper's own tuner little is known (study/tune.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import minidnn
@@ -20,9 +21,11 @@ from minidnn.memory.policies import BUDGETED
 from minidnn.report import tune as report
 from minidnn.results.budgets import FormatRow, MeasuredRow, TuneRow
 from minidnn.results.budgets import Tuning as Document
+from minidnn.results.ranks import ScalingRow
 from minidnn.study import subject
 from minidnn.study.gpus import notes
-from minidnn.study.scaling import REFERENCE, SAMPLES, Cluster, gradient_bytes, matched
+from minidnn.study.ranks import curve
+from minidnn.study.scaling import REFERENCE, SAMPLES, matched
 from minidnn.study.subject import Source, Subject
 from minidnn.study.tune import Curve, Point, ceiling, planned, ran, sweep
 
@@ -68,10 +71,9 @@ def tune(
     net: Source,
     *,
     grid: int | None = None,
-    gpus: int = 1,
-    link: int | str | None = None,
     samples: int | None = None,
     measure: bool = False,
+    counts: Sequence[int] = (),
     batch: int | None = None,
     gpu: str | None = None,
     ignore_unknown: bool = False,
@@ -81,35 +83,32 @@ def tune(
 
     net:      a Net, a solver's parameters, a file, or the name of a model; the search begins at its batch
     grid:     find batches to within so many samples; None: an eighth of them
-    gpus:     devices that train together; their speed is modelled
-    link:     bytes per second between two of them, each way, such as "10GB"; None: as to the host
     samples:  those of an epoch; None: as many as the data has, ImageNet's if it is synthetic
     measure:  whether to measure the ops at the batches that were found, and to run these
+    counts:   numbers of ranks: with `ranks`, the best batch is planned on each of these, too
     keywords: as of `minidnn.plan`
 
     Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
     """
-    try:
-        rate = None if link is None else sizes.parse(link)
-    except ValueError as error:
-        raise InvalidInput(f"link: {error}") from None
     about = subject.read(net, given, batch, gpu, ignore_unknown)
-    return of(about, given.get("policy"), grid, gpus, rate, samples, measure)
+    return of(about, given.get("policy"), grid, samples, measure, counts)
 
 
 def of(
     about: Subject,
     policy: str | None = None,
     grid: int | None = None,
-    gpus: int = 1,
-    link: int | None = None,
     samples: int | None = None,
     measured: bool = False,
+    counts: Sequence[int] = (),
     watch: Watch = lambda policy, point: None,
 ) -> Tuning:
     """The tuning of a subject."""
     if measured and about.gpu:
         raise InvalidInput(f"--measure runs on --device: leave out --gpu {about.gpu}")
+    ranks = about.setting.ranks or 1
+    if measured and ranks > 1:
+        raise InvalidInput(f"--measure runs one rank: leave out --ranks {ranks}")
     policy = policy or (about.solver is not None and about.solver.minidnn.policy) or POLICY
     subject.check_policies([policy], sizes=True)
     costs = subject.costs_of(about, sizes=True)
@@ -121,16 +120,15 @@ def of(
         about.at_batch, about.batch, policy, costs, *budgets, grid, about.train.name,
         lambda point: watch(policy, point),
     )  # fmt: skip
-    cluster = Cluster(gpus, float(link or min(costs.bandwidth_out, costs.bandwidth_in)), costs.latency)
-    shared = gradient_bytes(about.train)
+    found = _with_one(about, found, policy, costs)
     best, why = found.best, ""
     match = None
     largest = max(point.batch for point in found.points)
-    most = ceiling(about.at_batch(largest), largest, costs, about.train.name)
+    most = ranks * ceiling(about.at_batch(largest), largest, costs, about.train.name)
     if best is not None:
-        match, why = _matched(about, best.batch * gpus, epoch, gpus)
+        match, why = _matched(about, best.batch * ranks, epoch, ranks)
     document = Document(
-        rows=[p.row(cluster, shared, epoch) for p in found.points],
+        rows=[p.row(epoch) for p in found.points],
         **about.simulated(costs),
         policy=policy,
         budget_bytes=budgets[0],
@@ -143,12 +141,9 @@ def of(
         formats=[] if best is None else _formats(about, best.batch, policy, costs),
         grid=found.grid,
         epoch_samples=epoch,
-        device_count=gpus,
-        link_bandwidth=cluster.bandwidth,
-        gradient_bytes=shared,
-        sync_seconds=cluster.sync(shared),
         solver=match,
         measured=_measured(about, found, policy) if measured else [],
+        scaling=_scaling(about, best, policy, counts, costs),
     )
     says = [*report.sentences(document), said]
     if match is not None:
@@ -156,6 +151,26 @@ def of(
     says += [*report.checks(document), notes(about, costs)]
     limit = costs.memory if budgets[0] is None else budgets[0]
     return Tuning(document, f"{about.name}, {policy}, {sizes.text(limit)} of {costs.device}", says)
+
+
+def _scaling(about: Subject, best: Point | None, policy: str, counts: Sequence[int], costs: Costs) -> list[ScalingRow]:
+    """The best batch on these numbers of ranks."""
+    return [] if best is None or not counts else [*curve(about.varied(batch=best.batch), [policy], counts, costs)]
+
+
+def _with_one(about: Subject, found: Curve, policy: str, costs: Costs) -> Curve:
+    """The curve, with one rank's seconds of the batches that sentences tell of."""
+    if (about.setting.ranks or 1) == 1:
+        return found
+    one, budgets = about.varied(ranks=1), (about.setting.budget, about.setting.host_budget)
+    told = {p.batch for p in (found.best, found.unmoved) if p is not None}
+    points = []
+    for p in found.points:
+        if p.batch in told:
+            alone = planned(one.at_batch(p.batch), p.batch, policy, costs, *budgets, one.train.name)
+            p = replace(p, alone=alone.seconds if alone.fits else None)
+        points.append(p)
+    return replace(found, points=tuple(points))
 
 
 def _formats(about: Subject, batch: int, policy: str, costs: Costs) -> list[FormatRow]:

@@ -88,6 +88,12 @@ def _models() -> list[str]:
     return [*known(), *(name for name in names() if name.endswith("_solver"))]
 
 
+def _links() -> list[str]:
+    from minidnn.costs.links import links
+
+    return links()
+
+
 def _gpus() -> list[str]:
     from minidnn.costs import gpus
 
@@ -119,6 +125,7 @@ NAMES: dict[str, tuple[Names, Sequence[str]]] = {
     "source": (_models, (*NETS, ".py", ".caffemodel", ".safetensors", ".onnx")),
     **dict.fromkeys(("policy", "policies"), (_policies, (".plan",))),
     "gpu": (_gpus, (".yaml",)),
+    "link": (_links, (".yaml",)),
     "facts": (_facts, ()),
     **dict.fromkeys(("device", "name"), (_devices, ())),
     "systems": (_systems, ()),

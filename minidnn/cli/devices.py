@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from minidnn import sizes
@@ -11,7 +13,7 @@ from minidnn.cli.options import common
 from minidnn.cli.values import device
 
 if TYPE_CHECKING:
-    from minidnn.results.times import DeviceRow
+    from minidnn.results.times import DeviceRow, LinkRow
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -21,6 +23,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     only = "only this one; the exit code is 2 if it cannot be used"
     parser.add_argument("name", nargs="?", type=device, metavar="NAME", help=only)
+    told = (
+        "measure the link between the ranks that a launcher has started, and write it; --link FILE takes it elsewhere"
+    )
+    parser.add_argument("--link", metavar="FILE.yaml", help=told)
     common(parser, "json")
 
 
@@ -31,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import table
     from minidnn.results.times import Devices, GpuRow
 
+    if args.link:
+        return _measured_link(args)
     devices = [_device(name) for name in ([args.name] if args.name else names_here())]
     profiles: list[GpuRow] = []
     for name in gpus():
@@ -51,12 +59,75 @@ def run(args: argparse.Namespace) -> int:
         )
     code = 2 if args.name and not devices[0].available else 0
     if args.json:
-        table.dump(Devices(devices=devices, gpus=profiles))
+        table.dump(Devices(devices=devices, gpus=profiles, links=_links()))
         return code
     report.show_devices(devices)
     if args.name:
         return code
     report.show_gpus(profiles)
+    report.show_links(_links())
+    return 0
+
+
+def _links() -> list[LinkRow]:
+    from minidnn.costs.links import known, links
+    from minidnn.results.times import LinkRow
+
+    found = [(name, known(name)) for name in links()]
+    return [
+        LinkRow(
+            name=name, title=link.title, net_bandwidth=link.bandwidth, message_seconds=link.latency,
+            gap_seconds=link.latency if link.gap is None else link.gap,
+        )
+        for name, link in found
+    ]  # fmt: skip
+
+
+def _measured_link(args: argparse.Namespace) -> int:
+    """Measure the link between the ranks. All do; the first one tells and writes."""
+    from minidnn.backends import open_device
+    from minidnn.costs.links import written
+    from minidnn.errors import InvalidInput
+    from minidnn.files.replace import replacing, unwritable
+    from minidnn.measuring.ranks import link
+    from minidnn.ranks import launched
+    from minidnn.report import devices as report
+    from minidnn.report import table
+    from minidnn.results.times import MeasuredLink, MessagesRow
+
+    path = Path(args.link)
+    if problem := unwritable(path, ".yaml", ".yml"):
+        raise InvalidInput(f"--link {args.link}: {problem}")
+    device = open_device(args.name or "cpu")
+    if device.own_memory:
+        raise InvalidInput(f"--link: {device.name} has memory of its own, and what is measured is between hosts: cpu")
+    if (launch := launched.launch()) is None:
+        raise InvalidInput(
+            f"--link: a link is between ranks, and this is the only one: mpiexec -n 2 minidnn {' '.join(sys.argv[1:])}"
+        )
+    engine = launched.engine(launch)
+    found, tried = link(engine, device)
+    if engine.rank:
+        return 0
+    with replacing(path) as file:
+        file.write(written(found, f"`minidnn devices --link` between {engine.ranks} ranks"))
+    gap = found.latency if found.gap is None else found.gap
+    rows = [
+        MessagesRow(
+            messages=t.messages, message_bytes=t.nbytes, transfer_seconds=t.seconds,
+            fitted_seconds=found.carry(engine.ranks - 1, t.messages, t.messages * t.nbytes),
+        )
+        for t in tried
+    ]  # fmt: skip
+    document = MeasuredLink(
+        rows=rows, ranks=engine.ranks, device=device.name, description=device.description,
+        net_bandwidth=found.bandwidth, message_seconds=found.latency, gap_seconds=gap, net_drag=found.drag,
+        file=str(path),
+    )  # fmt: skip
+    if args.json:
+        table.dump(document)
+    else:
+        report.show_link(document)
     return 0
 
 

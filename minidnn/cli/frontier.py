@@ -17,7 +17,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn frontier resnet20 --batch 256 --gpu titan_x --report resnet20.svg",
         "minidnn frontier resnet20 --batch 256 --gpu titan_x --budget 300MiB --step 100MiB",
     )
-    subject.arguments(parser, "policies", "budget", "host_budget", "device", "format", "state", "gpu", "facts", "json")
+    subject.arguments(
+        parser, "policies", "budget", "host_budget", "device", "format", "state", "gpu", "ranks", "facts", "json"
+    )
     parser.add_argument(
         "--step", type=size, metavar="SIZE",
         help="ask three budgets only: --budget, this much less and this much more",

@@ -103,6 +103,12 @@ def families() -> str:
     return f"{', '.join(first)} or {last}"
 
 
+def links() -> str:
+    from minidnn.costs.links import links
+
+    return ", ".join(links())
+
+
 LISTS: dict[str, Callable[[], str]] = {
-    function.__name__: function for function in (default_policy, gpus, host, facts, systems, families)
+    function.__name__: function for function in (default_policy, gpus, host, facts, systems, families, links)
 }

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from minidnn import sizes
 from minidnn.backends import DEVICES
-from minidnn.cli.values import count, device, names, positive, seed, size, word
+from minidnn.cli.values import count, counts, device, names, positive, seed, size, word
 from minidnn.formats import FORMATS
 
 if TYPE_CHECKING:
@@ -138,6 +138,30 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
             "again (default: the solver file's, else device)",
         ),
     ),
+    "ranks": (
+        "--ranks",
+        dict(type=positive, metavar="N", help="simulate so many devices that train together; docs/ranks.md"),
+    ),
+    "ranks_several": (
+        "--ranks",
+        dict(
+            type=counts,
+            metavar="N|A,B,...",
+            help="simulate so many devices that train together; with 1,2,4,...,1024 the speed of each; docs/ranks.md",
+        ),
+    ),
+    "link": (
+        "--link",
+        dict(
+            metavar="LINK",
+            help="what is between these: {links}, bytes per second and latency (10GB,20us), a FILE.yaml, or nodes "
+            "(8xnvlink4+ib100) (default: with --gpu, as to the host)",
+        ),
+    ),
+    "global_batch": (
+        "--global-batch",
+        dict(type=positive, metavar="N", help="samples of an update of all ranks: each takes an equal part"),
+    ),
     "facts": (
         "--facts",
         dict(metavar="NAME", help="a paper's memory facts: {facts}"),
@@ -191,7 +215,8 @@ GROUPS = {
         "state", "facts",
     ),
     "device and numbers": (
-        "batch", "format", "seed", "workers", "device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion", "gpu",
+        "batch", "global_batch", "format", "seed", "workers", "device", "no_tf32", "no_graph", "nvtx", "avoid",
+        "no_fusion", "gpu", "ranks", "ranks_several", "link",
     ),
     FILES: ("modules", "ignore_unknown", "trace", "arena", "json"),
 }  # fmt: skip
@@ -200,21 +225,28 @@ LISTED = {"policy", "policy_searched", "policy_tuned", "policies"}  # with one o
 # The options that say how a net is run; a verb has some of them.
 GIVEN = (
     "policy", "budget", "host_budget", "ram", "host_ring", "compress", "device", "format", "state", "facts", "seed",
-    "workers",
+    "workers", "ranks", "link", "global_batch",
 )  # fmt: skip
 
 # The options that decide a plan, besides the batch: those of `plan`.
 PLANNED = (
     "policy", "policies", "budget", "host_budget", "ram", "ring", "device", "format", "state", "gpu", "facts",
-    "workers", "modules",
+    "workers", "modules", "ranks_several",
 )  # fmt: skip
 
-_TOGETHER = {"ring": ("ring", "compress"), "device": ("device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion")}
+_TOGETHER = {
+    "ring": ("ring", "compress"),
+    "device": ("device", "no_tf32", "no_graph", "nvtx", "avoid", "no_fusion"),
+    "ranks": ("ranks", "link", "global_batch"),
+    "ranks_several": ("ranks_several", "link", "global_batch"),
+}
 
 
 def given(args: argparse.Namespace) -> Given:
     """What the options say of how a net is run."""
     found: dict[str, Any] = {name: value for name in GIVEN if (value := getattr(args, name, None)) is not None}
+    if isinstance(found.get("ranks"), list):
+        found["ranks"] = max(found["ranks"])
     return cast("Given", {**found, "fuse": not getattr(args, "no_fusion", False)})
 
 
@@ -273,7 +305,7 @@ def repeated(args: argparse.Namespace, *which: str) -> list[str]:
         if settings.get("action") == "store_true":
             found += [flag] if value else []
         elif isinstance(value, list):
-            found += [word for one in value for word in (flag, one)]
+            found += [word for one in value for word in (flag, str(one))]
         elif value is not None:
             found += [flag, sizes.exact(value) if settings.get("type") is size else str(value)]
     return found

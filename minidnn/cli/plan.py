@@ -30,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn plan lenet --policy best --budget 6MiB --gpu k40 --save lenet.plan",
         "minidnn plan net.yaml --import far.py --policy far --listing",
         "minidnn plan resnet50 --gpu rtx3060 --budget 4GiB --trace step.json --arena arena.html",
+        "minidnn plan resnet50 --gpu h100 --ranks 1,2,4,...,1024 --link 8xnvlink4+ib100 --report scaling.svg",
     )
     subject.arguments(parser, *PLANNED, "json", "trace", "arena")
     parser.add_argument("--listing", action="store_true", help="print the schedule, like a disassembly")
@@ -48,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     subject.check_steps(args)
     about = subject.read(args)
     policies = subject.policies_of(args) or [about.setting.policy]
+    if args.ranks is not None and len(args.ranks) > 1:
+        return _scaling(args, about, policies)
     if args.save:
         return _save(args, about, policies)
     found = plan.of(about, policies)
@@ -64,6 +67,21 @@ def run(args: argparse.Namespace) -> int:
             say(pointer(args))
         subject.tell_report(args)
     return 0 if any(r.fits for r in found.results) else REFUSED
+
+
+def _scaling(args: argparse.Namespace, about: Subject, policies: list[str]) -> int:
+    """The speed on several numbers of ranks."""
+    from minidnn.api import scaling
+    from minidnn.errors import InvalidInput
+    from minidnn.report import ranks as report
+
+    taken = {"--save": args.save, "--listing": args.listing, "--trace": args.trace, "--arena": args.arena}
+    if flag := next((flag for flag, value in taken.items() if value), None):
+        raise InvalidInput(f"{flag} is of one plan, and --ranks asks for {len(args.ranks)}: name one number of ranks")
+    scaling.checked(args.ranks)
+    found = scaling.of(about, policies, args.ranks, status)
+    subject.deliver(args, found, lambda: report.show(found.rows, f"{found.title}. {found.notes}"))
+    return 0 if any(row.fits for row in found.rows) else REFUSED
 
 
 def _show(args: argparse.Namespace, found: Plans) -> None:

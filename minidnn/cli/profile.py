@@ -13,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn profile resnet18 --batch 8",
         "minidnn profile models/digits_solver.yaml --device cuda --again",
     )
-    subject.arguments(parser, "device", "format", "json")
+    subject.arguments(parser, "device", "format", "ranks", "json")
     parser.add_argument("--again", action="store_true", help="also measure ops that were measured before")
 
 
@@ -28,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     costs, known, count = measured_costs(about, args.again)
     rows: list[MeasuredOp] = []
     for program in about.programs:
-        for op in program.ops:
+        for op in (op for op in program.ops if not op.on_net):
             for choice in costs.choices(op):
                 rows.append(
                     MeasuredOp(

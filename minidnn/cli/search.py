@@ -29,8 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "minidnn search --max depth resnet --batch 16 --gpu k40 --policy superneurons --step 12",
     )
     subject.arguments(
-        parser, "policy_searched", "policies", "budget", "host_budget", "device", "format", "state", "gpu", "facts",
-        "json",
+        parser, "policy_searched", "policies", "budget", "host_budget", "device", "format", "state", "gpu", "ranks",
+        "facts", "json",
     )  # fmt: skip
     parser.add_argument(
         "--max", required=True, choices=("batch", "size", "depth"),

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from minidnn.cli import subject
 from minidnn.cli.help import examples
-from minidnn.cli.values import positive, size
+from minidnn.cli.values import counts, positive
 from minidnn.visible import say
 
 if TYPE_CHECKING:
@@ -22,21 +22,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.epilog = examples(
         "minidnn tune resnet50 --gpu titan_x --budget 8GiB",
         "minidnn tune models/digits_solver.yaml --budget 32MiB --measure",
-        "minidnn tune vgg16 --gpu k40 --gpus 4 --link 10GB --samples 50000 --report vgg16.html",
+        "minidnn tune vgg16 --gpu k40 --ranks 4 --link 10GB,20us --samples 50000 --report vgg16.html",
     )
     subject.arguments(
-        parser, "policy_tuned", "budget", "host_budget", "device", "format", "state", "gpu", "facts", "json"
-    )
+        parser, "policy_tuned", "budget", "host_budget", "device", "format", "state", "gpu", "ranks_several",
+        "facts", "json",
+    )  # fmt: skip
     parser.add_argument(
         "--grid", type=positive, metavar="N", help="find batches to within N (default: an eighth of them)"
     )
-    parser.add_argument(
-        "--gpus", type=positive, default=1, metavar="N", help="devices that train together; their speed is modelled"
-    )
-    parser.add_argument(
-        "--link", type=size, metavar="BYTES",
-        help="bytes per second between two devices, each way, such as 10GB (default: as to the host)",
-    )  # fmt: skip
+    parser.add_argument("--gpus", dest="ranks", type=counts, metavar="N", help="the same as --ranks")
     parser.add_argument(
         "--samples", type=positive, metavar="N",
         help="samples of an epoch (default: as many as the data has; ImageNet's 1281167 if it is synthetic)",
@@ -54,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
 
     subject.check_report(args, tune.Tuning)
     about = subject.read(args)
-    found = tune.of(about, args.policy, args.grid, args.gpus, args.link, args.samples, args.measure, _tell)
+    several = args.ranks if args.ranks is not None and len(args.ranks) > 1 else ()
+    found = tune.of(about, args.policy, args.grid, args.samples, args.measure, several, _tell)
     subject.deliver(args, found, lambda: report.show(found.document, found.title, found.sentences))
     return 0  # also if nothing fits: that is a result, not a failure
 

@@ -32,6 +32,34 @@ def count(text: str) -> int:
     return int(text)
 
 
+def counts(text: str) -> list[int]:
+    """Whole numbers of at least 1, separated by commas; "..." goes on as the two before it: 1,2,4,...,64."""
+    found: list[int] = []
+    words = [word.strip() for word in text.split(",")]
+    for i, word in enumerate(words):
+        if word != "...":
+            found.append(positive(word))
+            continue
+        if len(found) < 2 or i + 2 != len(words) or found[-1] <= found[-2]:
+            raise argparse.ArgumentTypeError(f"{text!r}: ... comes after rising numbers, before the last: 1,2,4,...,64")
+        last = positive(words[-1])
+        if found[-1] % found[-2]:
+            step = found[-1] - found[-2]
+            found += range(found[-1] + step, last, step)
+        else:
+            factor = found[-1] // found[-2]
+            while found[-1] * factor < last:
+                found.append(found[-1] * factor)
+    return found
+
+
+def started(text: str) -> int:
+    """A number of ranks, which the launcher knows."""
+    raise argparse.ArgumentTypeError(
+        f"ranks are started, not named: mpiexec -n {text} minidnn train ... (docs/ranks.md)"
+    )
+
+
 def seed(text: str) -> int:
     if not text.isdecimal() or int(text) >= 2**64:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 to 2^64 - 1")

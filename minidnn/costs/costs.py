@@ -82,6 +82,7 @@ class Costs:
     origin: str = "given"  # "profile", "measured" or "estimated", for reports
     staging: Staging | None = None  # None: each tensor that travels has a pinned place of its own on the host
     drag: Drag | None = None  # None: copies do not slow ops down
+    net_drag: float = 0.0  # seconds of an op's work that a second of a communication beside it takes away
 
     def seconds(self, op: Op, algorithm: Algorithm) -> float:
         """The seconds of the op with this algorithm. Raises KeyError if the op does not have it."""

@@ -66,7 +66,7 @@ def gpu(name: str) -> GPU:
     if found.endswith(TF32):
         return with_tf32(gpu(found.removesuffix(TF32)), found)
     path = Path(found) if found.endswith(SUFFIXES) else PROFILES / f"{found}.yaml"
-    return checked(_read(path), str(path))
+    return checked(content(path), str(path))
 
 
 def with_tf32(card: GPU, name: str) -> GPU:
@@ -88,7 +88,8 @@ def architecture(name: str) -> dict[str, Any]:
     known = sorted(path.stem for path in ARCHITECTURES.glob("*.yaml"))
     if name not in known:
         raise ProfileError(f"there is no architecture {name!r}{near(name, known)}; there are {', '.join(known)}")
-    return _read(ARCHITECTURES / f"{name}.yaml")
+    fields: dict[str, Any] = content(ARCHITECTURES / f"{name}.yaml")
+    return fields
 
 
 def checked(data: Any, source: str) -> GPU:
@@ -112,7 +113,8 @@ def checked(data: Any, source: str) -> GPU:
         raise ProfileError(f"{source}: " + "; ".join(wrong)) from None
 
 
-def _read(path: Path) -> Any:
+def content(path: Path) -> Any:
+    """What a YAML file holds. Raises ProfileError if it cannot be read."""
     from minidnn.schema.document import InvalidFile
     from minidnn.schema.files import read
 

@@ -33,6 +33,10 @@ class Channel(ABC):
     def share(self, value: Any) -> list[Any]:
         """The values of all ranks, by rank, between steps. Raises RankLost."""
 
+    def most(self, value: int) -> int:
+        """The largest of all ranks' values, between steps. Raises RankLost."""
+        return max(self.share(value))
+
     def check(self) -> None:  # noqa: B027  (an engine may know nothing)
         """Raise RankLost if another rank is known to have ended."""
 

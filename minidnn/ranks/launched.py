@@ -6,6 +6,9 @@ one has started another, the inner one counts, which stands first here.
 
 from __future__ import annotations
 
+import contextlib
+import importlib
+import importlib.util
 import os
 import re
 import socket
@@ -40,6 +43,12 @@ class Launch:
     ranks: int
     local_rank: int  # among the ranks of this machine
     local_ranks: int
+
+    def enter(self) -> None:
+        """Let the launcher's MPI know of this process before anything can fail: then it ends the others with it."""
+        if self.by != TORCHRUN and importlib.util.find_spec("mpi4py"):
+            with contextlib.suppress(ImportError, RuntimeError):  # told once an engine needs it
+                importlib.import_module("mpi4py.MPI")
 
     def gpu(self, name: str, count: int) -> str:
         """The name of this rank's GPU, of so many that it sees: each rank of a machine has its own.

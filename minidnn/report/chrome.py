@@ -16,8 +16,8 @@ from minidnn.report.step import Step
 
 Event = dict[str, Any]
 
-STALLS = len(STREAMS) + 1  # the thread of stalls; the streams are threads 1 to 4
-TRACKS = {"compute": "compute", "out": "copies out", "in": "copies in", "store": "store"}
+STALLS = len(STREAMS) + 1  # the thread of stalls; the streams are threads from 1 on
+TRACKS = {"compute": "compute", "out": "copies out", "in": "copies in", "store": "store", "net": "between ranks"}
 COUNTERS = {"pinned": "pinned host", "store": "ordinary host"}
 WORDS = {
     Compute: "op", Offload: "copy out", Prefetch: "copy in", Stash: "into the store", Fetch: "out of the store",
@@ -44,13 +44,17 @@ def _process(pid: int, step: Step) -> Iterator[Event]:
     yield _meta(pid, STALLS, "thread_sort_index", sort_index=0)
     for span in trace.spans:
         x = schedule.instructions[span.index]
-        yield _slice(pid, 1 + STREAMS.index(span.stream), span, span.name, WORDS[type(x)], _args(x))
+        yield _slice(pid, 1 + STREAMS.index(span.stream), span, span.name, _word(x), _args(x))
     for span in trace.waits:
         if span.stream == "compute":
             yield _slice(pid, STALLS, span, *_awaited(schedule, span))
     yield from _counter(pid, "device", trace.memory)
     for name, curve in host_curves(schedule, trace).items():
         yield from _counter(pid, COUNTERS[name], curve)
+
+
+def _word(x: Instruction) -> str:
+    return "communication" if isinstance(x, Compute) and x.op.on_net else WORDS[type(x)]
 
 
 def _slice(pid: int, tid: int, span: Span, name: str, category: str, args: Event) -> Event:
@@ -80,7 +84,7 @@ def _awaited(schedule: Schedule, span: Span) -> tuple[str, str, Event]:
     x = schedule.instructions[span.index]
     assert isinstance(x, Wait)
     on = schedule.instructions[x.on]
-    return f"{WORDS[type(on)]}: {span.name}", "stall", {"waits_for": x.on, **_args(on)}
+    return f"{_word(on)}: {span.name}", "stall", {"waits_for": x.on, **_args(on)}
 
 
 def _counter(pid: int, name: str, curve: Sequence[tuple[float, int]]) -> Iterator[Event]:

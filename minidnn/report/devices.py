@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minidnn import sizes
-from minidnn.report.table import plain
+from minidnn.report.table import duration, plain
 from minidnn.visible import say
 
 Row = Mapping[str, Any]
@@ -48,6 +48,36 @@ def show_gpus(gpus: Sequence[Row]) -> None:
     ]
     headings = ["gpu", "memory", "float32", "TF32", "16 bits", "memory speed", "link", "what"]
     plain(headings, lines, "To simulate (--gpu); float32, TF32 and 16 bits in 10^12 operations a second")
+
+
+def show_links(links: Sequence[Row]) -> None:
+    """Print a table of the links to simulate between ranks."""
+    lines = [
+        [r["name"], f"{r['net_bandwidth'] / 1e9:.4g} GB/s", duration(r["message_seconds"]), duration(r["gap_seconds"]),
+         r["title"]]
+        for r in links
+    ]  # fmt: skip
+    plain(["link", "each way", "a message", "each further", "what"], lines, "Between ranks (--link)")
+
+
+def show_link(found: Row) -> None:
+    """Print a link that was measured: the messages beside what the link's numbers say of them."""
+    lines = [
+        [
+            str(r["messages"]),
+            sizes.text(r["message_bytes"]),
+            duration(r["transfer_seconds"]),
+            duration(r["fitted_seconds"]),
+        ]
+        for r in found["rows"]
+    ]
+    plain(["messages", "bytes of each", "measured", "fitted"], lines, f"{found['ranks']} ranks on {found['device']}")
+    say(
+        f"{found['net_bandwidth'] / 1e9:.3g} GB/s each way, {duration(found['message_seconds'])} a message,"
+        f" {duration(found['gap_seconds'])} each further one. Beside compute, a second of messages takes"
+        f" {found['net_drag']:.2f} s of its work."
+    )
+    say(f"link: {found['file']}")
 
 
 def _tera(flops: float | None) -> str:

@@ -30,6 +30,7 @@ TIME = {
     "out": ("#dd6301", "#f99549"),
     "in": ("#069253", "#37c080"),
     "store": ("#75725e", "#8a8865"),
+    "net": ("#9c14c8", "#c85cf0"),  # between ranks
 }
 
 # what bytes are for

@@ -21,8 +21,10 @@ KINDS = {
     "out": "copy out (offload)",
     "in": "copy in (prefetch)",
     "store": "between pinned and ordinary memory",
+    "net": "between ranks",
 }
-LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store"}
+LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store", "net": "net"}
+RARE = ("store", "net")  # lanes that are drawn only if they have a bar
 
 
 @dataclass(frozen=True)
@@ -55,8 +57,9 @@ class Panel:
 
     @property
     def lanes(self) -> list[str]:
-        """The lanes to draw. The store's lane is drawn only if it has a bar."""
-        return [lane for lane in LANES if lane != "store" or any(b.lane == "store" for b in self.bars)]
+        """The lanes to draw."""
+        used = {b.lane for b in self.bars}
+        return [lane for lane in LANES if lane not in RARE or lane in used]
 
     @property
     def stalls(self) -> list[tuple[float, float]]:
@@ -123,6 +126,8 @@ def _kind(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
         return "out"
     if isinstance(x, Prefetch):
         return "in"
+    if x.op.on_net:
+        return "net"
     if x.run:
         return "again"
     if x.op.during is Pass.UPDATE:

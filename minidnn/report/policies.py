@@ -9,7 +9,7 @@ from minidnn import sizes
 from minidnn.measuring.load import BUSY
 from minidnn.measuring.spread import FEWEST, Spread
 from minidnn.memory.schedule import Schedule
-from minidnn.report.table import console_of, duration, left_out, plain, size
+from minidnn.report.table import console_of, duration, left_out, plain, rate, size
 
 Row = Mapping[str, Any]
 
@@ -123,6 +123,10 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "stored": lambda r: size(r.get("stored_bytes") or 0),
     "recomputed": lambda r: str(r["recomputed_ops"]),
     "time": seconds,
+    "samples/s": lambda r: "–" if r.get("samples_per_second") is None else rate(r["samples_per_second"]),
+    "efficiency": lambda r: "–" if r.get("efficiency") is None else f"{r['efficiency']:.3f}",
+    "exposed": lambda r: duration(r.get("exposed_seconds")),
+    "sent": lambda r: size(r.get("sent_bytes")),
     "slowdown": slowdown,
     "over bound": lambda r: "–" if r.get("gap") is None else f"{r['gap']:.1%}",
     "stalled": lambda r: duration(r["stall_seconds"]) if r["stall_seconds"] else "0",
@@ -130,8 +134,10 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "weights equal": _identical,
 }
 
+OF_RANKS = ("samples/s", "efficiency", "exposed", "sent")  # columns of several ranks
+
 # Columns that are left out on a narrow terminal, the least useful first.
-SPARED = ("prefetch", "algorithms", "average", "stalled", "offload", "recomputed", "host")
+SPARED = ("prefetch", "algorithms", "average", "stalled", "offload", "recomputed", "host", "sent")
 
 
 def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
@@ -147,6 +153,9 @@ def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
         del columns["recomputed"]
     if not bounded(rows):
         del columns["over bound"]
+    if not any(r.get("sent_bytes") for r in rows):
+        for heading in OF_RANKS:
+            del columns[heading]
     if all(r["algorithms"] == "default" for r in rows):
         del columns["algorithms"]
     return list(columns), [[text(r) for text in columns.values()] for r in rows]

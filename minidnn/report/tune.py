@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from minidnn import sizes
+from minidnn.report import ranks
 from minidnn.report.draw import STYLE, WIDTH, ticks
 from minidnn.report.markup import escape
 from minidnn.report.page import page as framed
@@ -18,8 +19,8 @@ LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 60, 40, 300, 44
 Row = Mapping[str, Any]  # "batch", "fits", "samples_per_second", "moved_bytes", ...
 Document = Mapping[str, Any]  # "rows", "best", "largest_unswapped", ...
 
-HEADINGS = ("batch", "fits", "peak", "host", "moved", "one iteration", "stalled", "samples/s", "efficiency", "epoch")
-SPARED = ("efficiency", "stalled", "one iteration", "moved")
+HEADINGS = ("batch", "fits", "peak", "host", "moved", "one iteration", "stalled", "exposed", "samples/s", "epoch")
+SPARED = ("stalled", "one iteration", "moved")
 
 
 def show(document: Document, title: str, says: Sequence[str]) -> None:
@@ -27,6 +28,8 @@ def show(document: Document, title: str, says: Sequence[str]) -> None:
     plain(*cells(document), title, spare=SPARED)
     for sentence in says:
         say(sentence)
+    if document["scaling"]:
+        ranks.show(document["scaling"], f"The best batch, {document['best']}, on more or fewer ranks")
     refused = next((r for r in document["rows"] if not r["fits"]), None)
     if refused is not None:
         say(f"Batch {refused['batch']} is refused: {refused['why']}")
@@ -34,7 +37,8 @@ def show(document: Document, title: str, says: Sequence[str]) -> None:
 
 def cells(document: Document) -> tuple[Sequence[str], list[list[str]]]:
     """Headings, and a line for each batch."""
-    return HEADINGS, [_line(r) for r in document["rows"]]
+    kept = [i for i, heading in enumerate(HEADINGS) if heading != "exposed" or (document["ranks"] or 1) > 1]
+    return [HEADINGS[i] for i in kept], [[line[i] for i in kept] for line in map(_line, document["rows"])]
 
 
 def sentences(document: Document) -> list[str]:
@@ -55,7 +59,7 @@ def sentences(document: Document) -> list[str]:
             f"Without swapping at most {unmoved['batch']} fit: the best has {document['ratio']:.2f} times that, at"
             f" {gain:.3f} times its throughput."
         )
-    if document["device_count"] > 1:
+    if (document["ranks"] or 1) > 1:
         said += _devices(document, {"the best batch": best, "the largest without swapping": unmoved})
     return said
 
@@ -79,16 +83,16 @@ def _nearly(document: Document, enough: Row, best: Row) -> list[str]:
 
 
 def _devices(document: Document, batches: Mapping[str, Row | None]) -> list[str]:
-    gpus, shared = document["device_count"], sizes.text(document["gradient_bytes"])
-    said = [
-        f"{gpus} devices, by model ({shared} of gradients in a ring at {document['link_bandwidth'] / 1e9:.1f} GB/s take"
-        f" {long(document['sync_seconds'])}, and nothing overlaps with that):"
-    ]
+    count = document["ranks"]
+    said = [f"{count} ranks, linked by {document['link']}:"]
     for words, row in batches.items():
         if row is not None:
+            one = row["efficiency"]
+            times = "one has no plan" if one is None else f"they are {count * one:.2f} times as fast as one"
             said.append(
-                f"  with {words}, {row['batch']} each, they are {gpus * row['efficiency']:.2f} times as fast as one,"
-                f" and {document['epoch_samples']} samples take {long(row['epoch_seconds'])}."
+                f"  with {words}, {row['batch']} each, {times}; of a step, {duration(row['exposed_seconds'])} are"
+                f" communication that nothing hides; {document['epoch_samples']} samples take"
+                f" {long(row['epoch_seconds'])}."
             )
     return said
 
@@ -120,8 +124,8 @@ def _line(r: Row) -> list[str]:
         bytes_of(r["moved_bytes"]),
         duration(r["step_seconds"]),
         duration(r["stall_seconds"]),
+        duration(r["exposed_seconds"]),
         rate(r["samples_per_second"]),
-        f"{r['efficiency']:.3f}",
         long(r["epoch_seconds"]),
     ]
 
@@ -189,10 +193,11 @@ def picture(document: Document, heading: str | None = None) -> str:
 
 def page(document: Document, heading: str, says: Sequence[str], version: str) -> str:
     """An HTML page: the picture, the sentences `says`, and the table."""
-    head = "".join(f"<th>{escape(h)}</th>" for h in HEADINGS)
+    headings, lines = cells(document)
+    head = "".join(f"<th>{escape(h)}</th>" for h in headings)
     body = "".join(
-        f'<tr class="{"" if r["fits"] else "refused"}">' + "".join(f"<td>{escape(c)}</td>" for c in _line(r)) + "</tr>"
-        for r in document["rows"]
+        f'<tr class="{"" if r["fits"] else "refused"}">' + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>"
+        for r, line in zip(document["rows"], lines, strict=True)
     )
     said = "".join(f"<p>{escape(sentence)}</p>" for sentence in says)
     sections = f"""<section><h2>Throughput against minibatch</h2>
@@ -200,5 +205,5 @@ def page(document: Document, heading: str, says: Sequence[str], version: str) ->
 <div class="scroll">{picture(document)}</div></section>
 <section><h2>What it comes to</h2>{said}</section>
 <section><h2>What was tried</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
-</div></section>"""
+</div></section>{ranks.section(document["scaling"]) if document["scaling"] else ""}"""
     return framed(heading, sections, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")

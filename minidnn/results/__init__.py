@@ -9,10 +9,11 @@ from minidnn.results.budgets import Cards, Frontier, Search, Tuning
 from minidnn.results.contents import Contents
 from minidnn.results.others import Conversion, Packing, Reproduction
 from minidnn.results.policies import Comparison, Plans, SavedPlan
+from minidnn.results.ranks import Scaling
 from minidnn.results.record import VERSION, Document, Record
 from minidnn.results.runs import Predictions, Testing, Training
 from minidnn.results.summary import Summary
-from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, Profile
+from minidnn.results.times import AlgorithmTimes, Devices, LayerTimes, MeasuredLink, Profile
 
 __all__ = ["DOCUMENTS", "VERSION", "Document", "Record"]
 
@@ -20,7 +21,7 @@ DOCUMENTS: dict[str, type[Document]] = {
     str(model.model_fields["kind"].default): model
     for model in (
         Summary, Plans, SavedPlan, Comparison,
-        Cards, Frontier, Search, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices,
+        Cards, Frontier, Search, Scaling, Tuning, LayerTimes, AlgorithmTimes, Profile, Devices, MeasuredLink,
         Training, Testing, Predictions, Contents, Conversion, Packing, Reproduction,
     )
 }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from minidnn.results.ranks import ScalingRow
 from minidnn.results.record import Document, NetDocument, Record
 
 
@@ -118,6 +119,7 @@ class TuneRow(Record):
     peak_bytes: int
     pinned_bytes: int
     host_bytes: int
+    exposed_seconds: float
     epoch_seconds: float | None
     efficiency: float | None
     why: str
@@ -156,9 +158,6 @@ class Tuning(NetDocument):
     formats: list[FormatRow]
     grid: int
     epoch_samples: int
-    device_count: int
-    link_bandwidth: float
-    gradient_bytes: int
-    sync_seconds: float
     solver: dict[str, Any] | None
     measured: list[MeasuredRow]
+    scaling: list[ScalingRow]

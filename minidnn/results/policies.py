@@ -28,6 +28,11 @@ class PolicyRow(Record):
     bound_seconds: float | None = None
     gap: float | None = None
     stall_seconds: float
+    samples_per_second: float | None = None
+    efficiency: float | None = None
+    exposed_seconds: float | None = None
+    net_seconds: float | None = None
+    sent_bytes: int | None = None
     identical: bool | None = None
     role_bytes: dict[str, int]
     pinned_bytes: int

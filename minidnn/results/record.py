@@ -49,4 +49,6 @@ class NetDocument(Document):
     device: str
     description: str | None = None
     host_budget_bytes: int | None = None
+    ranks: int | None = None
+    link: str | None = None
     origin: Literal["profile", "estimated", "measured", "run"]

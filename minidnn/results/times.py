@@ -129,9 +129,44 @@ class GpuRow(Record):
     link_in: float
 
 
+class LinkRow(Record):
+    """A link between ranks, to simulate."""
+
+    name: str
+    title: str
+    net_bandwidth: float
+    message_seconds: float
+    gap_seconds: float
+
+
 class Devices(Document):
-    """`minidnn devices`: the devices to run on, and the GPUs to simulate."""
+    """`minidnn devices`: the devices to run on, the GPUs to simulate, and the links between ranks."""
 
     kind: Literal["devices"] = "devices"
     devices: list[DeviceRow]
     gpus: list[GpuRow]
+    links: list[LinkRow]
+
+
+class MessagesRow(Record):
+    """Messages that each rank sent to each other one."""
+
+    messages: int
+    message_bytes: int
+    transfer_seconds: float
+    fitted_seconds: float
+
+
+class MeasuredLink(Document):
+    """`minidnn devices --link`: the link between the ranks that a launcher has started."""
+
+    kind: Literal["link"] = "link"
+    rows: list[MessagesRow]
+    ranks: int
+    device: str
+    description: str
+    net_bandwidth: float
+    message_seconds: float
+    gap_seconds: float
+    net_drag: float
+    file: str

@@ -46,7 +46,12 @@ def host_memory(name: str | None) -> int:
 
 
 def notes(about: Subject, costs: Costs) -> str:
-    """Where the seconds of `costs` come from, and how much of the host plans may use, in a few sentences."""
+    """Where the seconds of `costs` come from, what links ranks, and how much of the host plans may use, in a few
+    sentences."""
+    return f"{_of_device(about, costs)}{_of_ranks(about, costs)}"
+
+
+def _of_device(about: Subject, costs: Costs) -> str:
     if costs.origin == "profile":
         card, format, more = gpu(costs.device), about.setting.format, ""
         if format != "float32" and getattr(card, f"{format}_flops") is None:
@@ -57,6 +62,15 @@ def notes(about: Subject, costs: Costs) -> str:
     how = {"measured": "measured costs of", "estimated": "estimated costs of"}[costs.origin]
     more = "" if costs.origin == "measured" else " `minidnn profile` measures them."
     return f"Simulated with {how} this machine ({costs.device}).{more}"
+
+
+def _of_ranks(about: Subject, costs: Costs) -> str:
+    ranks = about.setting.ranks
+    if ranks is None:
+        return ""
+    link = "" if ranks == 1 else f" Ranks are linked by {about.network(costs).title}."
+    alone = " A net without a solver is updated by SGD with momentum." if about.solver is None else ""
+    return f"{link}{alone}"
 
 
 def _of_host(about: Subject, card: GPU) -> str:

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from minidnn.costs import Costs, Measurements
+from minidnn.costs.net import LINK, Link, Network, among
 from minidnn.nets.net import Net
+from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.fusion import Fuses
 from minidnn.schema import SolverParameter
@@ -22,8 +24,11 @@ from minidnn.study import gpus
 from minidnn.visible import say, status
 
 if TYPE_CHECKING:
+    from minidnn.programs.updates import TrainSpec
     from minidnn.study.run import Open
     from minidnn.training.setting import Given, Setting
+
+ALONE = SGD(momentum=0.9)  # the updates of a net without a solver, where several ranks are simulated
 
 Source = str | Path | SolverParameter | Net  # a file, the name of a model, or a value
 
@@ -62,6 +67,11 @@ class Subject:
         """The programs at batch size `batch`, made without reading the file again."""
         return self.varied(batch=batch).programs
 
+    def batch_of(self, ranks: int) -> int | None:
+        """The batch of each of so many ranks, if that of all is given; else None. Raises InvalidInput."""
+        setting = replace(self.setting, ranks=ranks)
+        return setting.batch_of(1 if self.solver is None else self.solver.iter_size)
+
     def at_images(self, side: int) -> tuple[Program, ...]:
         """The programs for images of `side` x `side` pixels. Raises BadInput if the net has none so small."""
         return self.varied(side=side).programs
@@ -73,16 +83,20 @@ class Subject:
         fuse: bool = True,
         side: int | None = None,
         state: str | None = None,
+        ranks: int | None = None,
     ) -> Subject:
-        """The subject with this batch, this format, images of this many pixels a side, and this place of the
-        optimizer's state, where they are given, and without fusion unless `fuse`."""
+        """The subject with this batch, this format, images of this many pixels a side, this place of the optimizer's
+        state, and so many ranks, where they are given, and without fusion unless `fuse`."""
         nets = [self.net, *self.tests]
         if batch is not None:
             nets = [net.with_batch(batch) for net in nets]
         if side is not None:
             nets = [net.with_images(side) for net in nets]
         net, *tests = nets
-        setting = replace(self.setting, format=format or self.setting.format, state=state or self.setting.state)
+        own = self.setting
+        setting = replace(
+            own, format=format or own.format, state=state or own.state, ranks=own.ranks if ranks is None else ranks
+        )
         fuses = self.fuses if fuse else None
         programs = _programs(net, tests, self.solver, setting, fuses, self.early)
         return replace(self, net=net, tests=tests, setting=setting, fuses=fuses, programs=programs)
@@ -91,21 +105,39 @@ class Subject:
         """A function that opens the net for running under a policy, with `batch` samples, or the file's if None."""
         from minidnn.study.runners import net_runner, solver_runner
 
+        one = replace(self.setting, ranks=None, link=None, global_batch=None)
         if self.solver is not None:
-            return solver_runner(self.source, batch or self.asked, self.setting, self.ignore_unknown)
-        return net_runner(self.net if batch is None else self.net.with_batch(batch), self.setting)
+            return solver_runner(self.source, batch or self.asked, one, self.ignore_unknown)
+        return net_runner(self.net if batch is None else self.net.with_batch(batch), one)
 
     def simulated(self, costs: Costs) -> dict[str, Any]:
         """What a NetDocument of results says of the net, and of the costs that it was planned with."""
         device = {"device": costs.device} if costs.origin == "profile" else self._device()
-        return {**self._told(), **device, "origin": costs.origin}
+        link = {} if self.setting.ranks is None else {"link": self.network(costs).title}
+        return {**self._told(), **device, **link, "origin": costs.origin}
+
+    def network(self, costs: Costs) -> Network:
+        """What is between ranks: the setting's link. If nobody names one, it is that to the host of a GPU that is
+        simulated, else the one that training assumes."""
+        if self.setting.link is not None:
+            return self.setting.link
+        if self.gpu is None:
+            return LINK
+        rate = min(costs.bandwidth_out, costs.bandwidth_in)
+        return Link(rate, costs.latency, title=f"{rate / 1e9:g} GB/s and {costs.latency * 1e6:g} µs, as to the host")
+
+    @property
+    def parts(self) -> list[str]:
+        """The names of the programs of an iteration's micro-batches."""
+        spec = _train_spec(self.solver, self.setting)
+        return [self.train.name] if spec is None else [part.part for part in spec.parts]
 
     def run(self) -> dict[str, Any]:
         """What a NetDocument of results says of the net, and of the device that ran it."""
         return {**self._told(), **self._device(), "origin": "run"}
 
     def _told(self) -> dict[str, Any]:
-        told = {"net": self.name, "batch": self.batch, "format": self.setting.format}
+        told = {"net": self.name, "batch": self.batch, "format": self.setting.format, "ranks": self.setting.ranks}
         return {**told, "host_budget_bytes": self.setting.host_budget}
 
     def _device(self) -> dict[str, Any]:
@@ -141,6 +173,9 @@ def read(
     gpu = None if gpu is None else gpus.named(gpu)
     net, tests, p = understood(source, batch, ignore_unknown, gpu is not None)
     setting = opened(Setting.of(given, p))
+    each = setting.batch_of(1 if p is None else p.iter_size, batch)
+    if each != batch:
+        batch, net, tests = each, net.with_batch(each), tuple(test.with_batch(each) for test in tests)
     tell_unobeyed((net, *tests), p, setting)
     if given.get("seed") is None and p is not None and p.random_seed >= 0:
         setting = replace(setting, seed=p.random_seed)
@@ -205,14 +240,28 @@ def _programs(
     net: Any, tests: Sequence[Any], solver: Any, setting: Setting, fuses: Fuses | None, early: bool
 ) -> tuple[Program, ...]:
     from minidnn.programs.build import programs
-    from minidnn.training.solver_file import phases, train_spec
+    from minidnn.training.solver_file import phases
 
-    train = None if solver is None else train_spec(solver, setting.seed, setting.state)
+    train = _train_spec(solver, setting)
     found = programs(
         net, train, phases(tests), tests=tests, facts=setting.facts, format=setting.format, fuses=fuses,
         early=early, test_loss=solver is not None and solver.test_compute_loss,
     )  # fmt: skip
     return tuple(found.values())
+
+
+def _train_spec(solver: Any, setting: Setting) -> TrainSpec | None:
+    """How a step trains; None: it ends with the gradients. Ranks need updates: a net alone has those of `ALONE`."""
+    from minidnn.programs.updates import TrainSpec
+    from minidnn.training.solver_file import train_spec
+
+    if solver is not None:
+        found = train_spec(solver, setting.seed, setting.state)
+    elif setting.ranks is not None:
+        found = TrainSpec(ALONE, seed=setting.seed, hosted=setting.state == "host")
+    else:
+        return None
+    return replace(found, ranks=setting.ranks or 1)
 
 
 def described(about: Subject) -> str:
@@ -243,6 +292,12 @@ def costs_of(subject: Subject, sizes: bool = False) -> Costs:
     A device's costs are the measured ones if every op of the programs was measured, else estimates.
 
     sizes: the net will be planned at many sizes; then they are estimates, since measurements hold one size's ops"""
+    found = _alone(subject, sizes)
+    return found if subject.setting.ranks is None else among(found, subject.network(found))
+
+
+def _alone(subject: Subject, sizes: bool) -> Costs:
+    """The costs of one rank."""
     from minidnn.backends import open_device
     from minidnn.costs import estimate, measured, measurements
 
@@ -280,7 +335,8 @@ def narrower(subject: Subject) -> list[str]:
 def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurements, int]:
     """The costs of the subject's programs on its device, all its measurements, and how many were made now.
 
-    Measures the ops that were never measured, or all of them if `again`. Shows progress on a terminal."""
+    Measures the ops that were never measured, or all of them if `again`. Shows progress on a terminal. Ops of several
+    ranks are those of one, which are measured within steps, and some more, which are measured alone."""
     from minidnn.backends import open_device
     from minidnn.costs import measurements
     from minidnn.formats import usable
@@ -296,6 +352,8 @@ def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurem
     def tell(done: int, of: int, name: str) -> None:
         status(f"measuring {done + 1} of {of}: {name}")
 
-    costs = measure(device, about.programs, known, again, tell)
+    one = about.varied(ranks=1).programs if (about.setting.ranks or 1) > 1 else ()
+    costs = measure(device, [*one, *about.programs], known, again, tell)
     status()
-    return costs, known, len(known.seconds) - before
+    linked = costs if about.setting.ranks is None else among(costs, about.network(costs))
+    return linked, known, len(known.seconds) - before

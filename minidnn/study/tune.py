@@ -2,7 +2,7 @@
 
 AccUDNN's hyperparameter tuner (Guo et al., ICCD 2019) is known only in outline. With swapping applied, it looks for the
 minibatch of the highest throughput and matches the learning rate to it. Here throughput is that of planned schedules on
-the simulator, or of steps that were run. `study/scaling.py` has the learning rate, and the model of several devices.
+the simulator, or of steps that were run. `study/scaling.py` has the learning rate.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from statistics import median
 from time import perf_counter
 
 from minidnn.costs import Costs
+from minidnn.costs.net import unhindered
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.execution.trace import copied
@@ -22,7 +23,6 @@ from minidnn.program import Program
 from minidnn.results.budgets import TuneRow
 from minidnn.schema.message import LARGEST
 from minidnn.study.run import Open
-from minidnn.study.scaling import Cluster
 
 CLOSE = 0.95  # a batch is well behind the best if its throughput is below this part of the best one's
 NEAR = 0.01  # a part of the best throughput that nobody minds
@@ -34,14 +34,17 @@ class Point:
     """The result of one batch size. If it is refused, `why` says why, and its numbers are 0."""
 
     batch: int
-    seconds: float = 0.0  # of one iteration
-    stall: float = 0.0  # of these seconds, those in which compute waits for copies
+    seconds: float = 0.0  # of one step
+    stall: float = 0.0  # of these seconds, those in which compute waits for copies or communications
     moved: int = 0  # bytes that swapping copies in a step, both ways: without the batch and the loss
     arena: int = 0  # bytes on the device
     pinned: int = 0  # bytes of pinned memory on the host
     host: int = 0  # all bytes on the host
     why: str = ""
-    measured: float | None = None  # seconds of an iteration that was run
+    measured: float | None = None  # seconds of a step that was run
+    ranks: int = 1  # each takes such a batch
+    exposed: float = 0.0  # seconds that are due to communication
+    alone: float | None = None  # seconds of one rank's step; None: not planned
 
     @property
     def fits(self) -> bool:
@@ -54,19 +57,21 @@ class Point:
 
     @property
     def rate(self) -> float:
-        """Samples per second."""
-        return self.batch / self.seconds if self.seconds else 0.0
+        """Samples per second, of all ranks."""
+        return self.ranks * self.batch / self.seconds if self.seconds else 0.0
 
-    def row(self, cluster: Cluster, gradients: int, samples: int) -> TuneRow:
-        """The point as a row of `--json`.
+    @property
+    def efficiency(self) -> float | None:
+        """The speed of all ranks over as many times that of one."""
+        return self.alone / self.seconds if self.alone is not None and self.seconds else None
 
-        gradients: bytes that the cluster's devices sum in each iteration. samples: those of an epoch."""
+    def row(self, samples: int) -> TuneRow:
+        """The point as a row of `--json`. samples: those of an epoch."""
         return TuneRow(
             batch=self.batch, fits=self.fits, step_seconds=self.seconds, samples_per_second=self.rate,
             stall_seconds=self.stall, moved_bytes=self.moved, peak_bytes=self.arena, pinned_bytes=self.pinned,
-            host_bytes=self.host,
-            epoch_seconds=cluster.epoch(self.batch, self.seconds, gradients, samples) if self.fits else None,
-            efficiency=cluster.efficiency(self.seconds, gradients) if self.fits else None, why=self.why,
+            host_bytes=self.host, exposed_seconds=self.exposed,
+            epoch_seconds=samples / self.rate if self.fits else None, efficiency=self.efficiency, why=self.why,
         )  # fmt: skip
 
 
@@ -169,7 +174,7 @@ def ceiling(programs: Sequence[Program], batch: int, costs: Costs, name: str = "
     """Samples per second that no plan of this batch exceeds, whatever its memory: all ops once, one after another,
     each by its fastest algorithm."""
     train = next(program for program in programs if program.name == name)
-    return batch / sum(costs.seconds(op, costs.fastest(op)) for op in train.ops)
+    return batch / sum(costs.seconds(op, costs.fastest(op)) for op in train.ops if not op.on_net)
 
 
 def planned(
@@ -188,9 +193,12 @@ def planned(
         return Point(batch, why=str(error))
     schedule = found.schedules[name]
     trace, moved = simulate(schedule, costs), copied(schedule.instructions, schedule)
+    ranks = max((op.attrs.ranks for op in schedule.plan.order if op.on_net), default=1)
+    exposed = trace.seconds - simulate(schedule, unhindered(costs)).seconds if ranks > 1 else 0.0
     return Point(
         batch, trace.seconds, trace.stall_seconds, moved["offload_bytes"] + moved["prefetch_bytes"],
-        found.arena, found.host, found.off_device,
+        found.arena, found.host, found.off_device, ranks=ranks, exposed=max(0.0, exposed),
+        alone=trace.seconds if ranks == 1 else None,
     )  # fmt: skip
 
 

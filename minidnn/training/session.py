@@ -34,7 +34,7 @@ from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
 from minidnn.training.ram import Ram, staging_of
-from minidnn.training.setting import Given, Setting
+from minidnn.training.setting import Given, Setting, simulated_only
 from minidnn.zoo import load
 
 if TYPE_CHECKING:
@@ -88,13 +88,15 @@ class Session:
         self.net = net = net if isinstance(net, Net) else load(net)
         self.setting = setting = setting or Setting.of(given)
         usable(setting.format)
+        if setting.ranks is not None:
+            raise InvalidInput(simulated_only(setting.ranks))
         self._fed = fed
         self.device = open_device(setting.device)
         self.costs = setting.costs or estimate(self.device)
         if setting.staging is not None:
             self.costs = replace(self.costs, staging=setting.staging)
         if setting.engine is not None:
-            self.costs = among(self.costs, LINK)
+            self.costs = among(self.costs, setting.link or LINK)
         nets = named(net, phases, tests)
         self.graphs: dict[str, Graph] = {
             name: one.graph(phase, format=setting.format) for name, (one, phase) in nets.items()

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from minidnn import sizes
 from minidnn.costs import Costs, Staging
+from minidnn.costs.links import network
+from minidnn.costs.net import Network
 from minidnn.errors import InvalidInput
 from minidnn.formats import named
 from minidnn.layers.facts import FACTS, Facts
@@ -52,6 +54,9 @@ class Given(TypedDict, total=False):
     state:       where the optimizer's state lives: on the "device", or on the "host", from where it comes for updates
     engine:      moves bytes between ranks, where several train together (ranks/engine.py)
     launch:      what a launcher says of this rank: then a Solver takes this rank's device, and the engine for it
+    ranks:       devices that train together, which `minidnn.plan` and the other studies simulate
+    link:        what is between these: a name, "10GB,20us", a FILE.yaml, or nodes (costs/links.py)
+    global_batch: samples of an update of all ranks together; each takes an equal part, whatever batch the file says
     debug:       fill freed bytes with NaN
     delays:      delay each copy at random by at most so many seconds, to bring out missing waits
     """
@@ -74,6 +79,9 @@ class Given(TypedDict, total=False):
     state: str | None
     engine: Engine | None
     launch: Launch | None
+    ranks: int | None
+    link: str | Network | None
+    global_batch: int | None
     debug: bool
     delays: float
 
@@ -100,6 +108,9 @@ class Setting:
     state: str = "device"
     engine: Engine | None = None
     launch: Launch | None = None
+    ranks: int | None = None  # None: nobody has asked
+    link: Network | None = None  # None: assumed
+    global_batch: int | None = None
     debug: bool = False
     delays: float = 0.0
 
@@ -113,6 +124,8 @@ class Setting:
             return getattr(own, name, None) if value is None else value
 
         keep, costs = given.get("keep", ()), given.get("costs")
+        if given.get("link") is not None and given.get("ranks") is None and given.get("engine") is None:
+            raise InvalidInput("link: it is between ranks: say how many (--ranks N)")
         if isinstance(keep, str):
             raise InvalidInput(f"keep is a list of blobs: say keep=[{keep!r}]")
         if costs is None:
@@ -137,9 +150,48 @@ class Setting:
             state=_place(said("state") or cls.state),
             engine=given.get("engine"),
             launch=given.get("launch"),
+            ranks=_count("ranks", given.get("ranks")),
+            link=_network(given.get("link")),
+            global_batch=_count("global_batch", given.get("global_batch")),
             debug=given.get("debug", cls.debug),
             delays=given.get("delays", cls.delays),
         )
+
+    @property
+    def together(self) -> int:
+        """How many ranks train together, simulated or not."""
+        several = self.engine or self.launch
+        return several.ranks if several is not None else self.ranks or 1
+
+    def batch_of(self, iter_size: int, batch: int | None = None) -> int | None:
+        """The batch of each rank, by `global_batch` if there is one, else `batch`, which may be asked for.
+
+        Raises InvalidInput if it cannot be divided equally."""
+        if self.global_batch is None:
+            return batch
+        if batch is not None:
+            raise InvalidInput(
+                f"batch {batch} is each rank's, and global_batch {self.global_batch} all ranks': give one"
+            )
+        parts = self.together * iter_size
+        if self.global_batch % parts:
+            below = self.global_batch // parts * parts
+            near = " and ".join(str(n) for n in (below, below + parts) if n)
+            what = f"{self.together} ranks" + (f" x iter_size {iter_size}" if iter_size > 1 else "")
+            raise InvalidInput(
+                f"global_batch {self.global_batch} does not divide among {what}, {parts} equal parts; {near} do"
+            )
+        return self.global_batch // parts
+
+
+def _count(name: str, count: int | None) -> int | None:
+    if count is not None and (isinstance(count, bool) or not isinstance(count, int) or count < 1):
+        raise InvalidInput(f"{name} {count!r}: expected a whole number of at least 1")
+    return count
+
+
+def _network(link: str | Network | None) -> Network | None:
+    return network(link) if isinstance(link, str) else link
 
 
 def _place(state: str) -> str:
@@ -167,3 +219,8 @@ def _staging(ring: int | None, compress: bool) -> Staging | None:
     if compress:
         raise InvalidInput("to compress is for what lies behind a ring: give its size, too (--host-ring 64MiB)")
     return None
+
+
+def simulated_only(ranks: int) -> str:
+    """Why a run takes no number of ranks, and what starts them."""
+    return f"ranks {ranks}: a plan simulates ranks; to train on them, start the program on each: mpiexec -n {ranks} ..."

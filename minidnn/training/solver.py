@@ -48,7 +48,7 @@ from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
 from minidnn.training.solver_file import phases, train_spec, understand
-from minidnn.training.together import together
+from minidnn.training.together import check_alike, together
 from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
@@ -98,6 +98,10 @@ class Solver:
         net, tests, p = understand(solver, fields, batch, dropped if ignore_unknown else None)
         if p is None:
             raise InvalidInput(f"{solver} is a net: to train it takes a solver file that names it")
+        chosen = setting or Setting.of(given, p)
+        each = chosen.batch_of(p.iter_size, batch)
+        if each is not None and each != batch:
+            batch, net, tests = each, net.with_batch(each), tuple(test.with_batch(each) for test in tests)
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
         self.notes = [f"ignored: {field}" for field in dropped]
         self.resumed, before = self._find(resume)
@@ -105,7 +109,7 @@ class Solver:
         if test_data is not None and not tests:
             tests = (net,)
         given_data = {"TRAIN": data, "TEST": test_data}
-        setting = replace(setting or Setting.of(given, p), seed=self.seed)
+        setting = replace(chosen, seed=self.seed)
         self.feeds: dict[str, Feeds] = {}
         self._own_engine: Engine | None = None
         try:
@@ -120,10 +124,16 @@ class Solver:
                 self.notes += self.feeds[name].notes
             self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
             self.parameters = p = in_iterations(p, self.epoch)
-            self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch, Path(self.prefix).parent)
+            logs = ((), None) if setting.engine and setting.engine.rank else (p.minidnn.log, p.minidnn.tensorboard)
+            self._logs = Logs(*logs, self.epoch, Path(self.prefix).parent)
             self.notes += unobeyed((net, *tests), p, setting.device)
             spec = train_spec(p, self.seed, setting.state, setting.engine)
             self._parts = [part.part for part in spec.parts]  # the programs of an iteration
+            if spec.ranks > 1 and spec.iter_size & (spec.iter_size - 1):
+                alone = f"one rank with iter_size {spec.ranks * spec.iter_size}"
+                self.notes.append(
+                    f"iter_size {spec.iter_size} is no power of two: ranks end with other bytes than {alone}"
+                )
             self.session = Session(
                 net, spec, _phases(solver, tests), tests=tests, fed=True,
                 test_loss=p.test_compute_loss, setting=setting,
@@ -145,6 +155,8 @@ class Solver:
                 self._restore(before)
             elif weights is not None:
                 self.loaded = self.session.load(weights)
+            if self._engine is not None:
+                check_alike(self._engine, p, self.session, self.feeds["TRAIN"].samples, self.iteration)
         except BaseException:
             self.close()
             raise
@@ -158,7 +170,7 @@ class Solver:
         self._saved = self.iteration if before else None  # the iteration of the last snapshot
         self._between = True  # whether the values are those between two iterations
         self._losses: deque[float] = deque(maxlen=p.average_loss)
-        self._interrupt = Interrupt()
+        self._interrupt = Interrupt(self._engine)
 
     # ---- what a user looks at
 
@@ -191,6 +203,12 @@ class Solver:
     def unsaved(self) -> bool:
         """Whether no snapshot has this iteration yet, and there is a snapshot_prefix to save one."""
         return bool(self.prefix) and self._saved != self.iteration
+
+    @property
+    def saves_alone(self) -> bool:
+        """Whether this iteration is unsaved, and what ends the run here need not end it on other ranks: a snapshot of
+        several ranks takes all of them."""
+        return self.unsaved and self._engine is None
 
     def forward(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs of the TEST net for these samples, with the present weights (Session.forward)."""
@@ -229,7 +247,7 @@ class Solver:
                 except LogError:  # as where output cannot be written: keep the trained weights, and end
                     yield event
                     self.machine.settle()
-                    if self.unsaved and not isinstance(event, Began):
+                    if self.saves_alone and not isinstance(event, Began):
                         yield self.save()
                     raise
                 yield event
@@ -239,7 +257,7 @@ class Solver:
         p = self.parameters
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
         with self._interrupt.watched():
-            while self.iteration < p.max_iter and not self._interrupt.asked:
+            while self.iteration < p.max_iter and not self._interrupt.agreed():
                 if self._test_is_due():
                     yield from self._tested()
                 if self._interrupt.asked or self._keeping.spent:
@@ -248,7 +266,7 @@ class Solver:
                     yield self._iterate_quietly()
                 except UNREADABLE as error:  # a batch cannot be read or used: keep the trained weights
                     self.machine.settle()
-                    if self._between and self.unsaved:
+                    if self._between and self.saves_alone:
                         yield self.save()
                     if not self._between and isinstance(error, DataError):
                         raise DataError(f"{error}; no snapshot is written, since {MOVED}") from error
@@ -268,8 +286,8 @@ class Solver:
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""
         suffix = solverstate.SUFFIX if self._caffes else snapshot.SUFFIX
-        last = self.parameters.max_iter
-        snapshot.check_writable(self.prefix, last, self._now().nbytes, suffix, self._keeping.goal is not None)
+        last, size, best = self.parameters.max_iter, self._now().nbytes, self._keeping.goal is not None
+        self._on_first(lambda: snapshot.check_writable(self.prefix, last, size, suffix, best))
 
     @property
     def _caffes(self) -> bool:
@@ -288,10 +306,11 @@ class Solver:
                 tested = self.test(net=net)
             except (Diverged, *UNREADABLE):
                 # Keep the trained weights; `save` refuses them if they are not finite either.
-                if self.unsaved:
+                if self.saves_alone:
                     yield self.save()
                 raise
             if tested is None:
+                self._interrupt.agreed()
                 return
             yield tested
             done.append(tested)
@@ -355,10 +374,14 @@ class Solver:
 
     def _diverged(self, program: str, losses: list[float], position: int) -> NoReturn:
         """Raise Diverged, on all ranks alike. The one whose loss it was looks for the origin."""
-        rank = next(k for k, loss in enumerate(losses) if not math.isfinite(loss))
-        if self._engine is None or self._engine.rank == rank:
-            raise diagnosed(self.session, self.feeds["TRAIN"], program, losses[rank], self.iteration, position)
-        raise Diverged(self.iteration, losses[rank], None, f"rank {rank} has it, and says where it comes from")
+        rank, engine = next(k for k, loss in enumerate(losses) if not math.isfinite(loss)), self._engine
+        self.machine.gather()
+        found = None
+        if engine is None or engine.rank == rank:
+            found = diagnosed(self.session, self.feeds["TRAIN"], program, losses[rank], self.iteration, position)
+        found = found if engine is None else engine.share(found)[rank]
+        assert found is not None
+        raise found
 
     def _undo(self, parts: int) -> None:
         """Go back to the beginning of an iteration of which only so many parts have run."""
@@ -381,7 +404,7 @@ class Solver:
         batches = batches or (self._test_iter[net] if self._test_iter else None)
 
         def stopped() -> bool:
-            return self._interrupt.asked
+            return self._interrupt.heard
 
         return evaluate(self.session, self.feeds[name], batches, self.iteration, stopped, name, confusion)
 
@@ -398,19 +421,25 @@ class Solver:
     def _write(self, prefix: str | Path, best: bool = False) -> Path:
         """Write a snapshot. Among several ranks the first one does, and all wait for it."""
         now = self._now()
+        path: Path = self._on_first(lambda: snapshot.save(prefix, now, self._model, best=best))
+        return path
+
+    def _on_first(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, or the error that it raises. Of several ranks the first one does it, and all of them have
+        its result."""
         if self._engine is None:
-            return snapshot.save(prefix, now, self._model, best=best)
+            return work()
         failed: Exception | None = None
-        path = Path()
+        found = None
         if not self._engine.rank:
             try:
-                path = snapshot.save(prefix, now, self._model, best=best)
+                found = work()
             except (snapshot.SaveError, Diverged) as error:
                 failed = error
-        path, failed = self._engine.share((path, failed))[0]
+        found, failed = self._engine.share((found, failed))[0]
         if failed is not None:
             raise failed
-        return path
+        return found
 
     def _now(self) -> snapshot.Snapshot:
         """What a snapshot of this iteration holds. To read its weights raises Diverged if one is not finite."""

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
+import minidnn
 from minidnn.backends import open_device
 from minidnn.errors import InvalidInput
 from minidnn.memory.execution.device import Device
 from minidnn.ranks import launched
 from minidnn.ranks.engine import Engine
 from minidnn.ranks.launched import Launch
+from minidnn.schema import SolverParameter
+from minidnn.training.session import Session
 from minidnn.training.setting import Setting
 
 THREADS = "OMP_NUM_THREADS"  # the user's number of threads
@@ -43,6 +47,34 @@ def together(setting: Setting, launch: Launch) -> tuple[Setting, Engine, list[st
     engine = launched.engine(launch)
     device, told = _divided(device, engine)
     return replace(setting, device=device, engine=engine), engine, [] if launch.rank else told
+
+
+def check_alike(engine: Engine, solver: SolverParameter, session: Session, samples: int | None, at: int) -> None:
+    """Compare what all ranks have to have in common, before the first step. Raises InvalidInput on all of them.
+
+    samples: of an epoch; at: the iteration to begin with"""
+    plans = "".join(map(str, session.arrangement.schedules.values()))
+    said = {
+        "minidnn's version": minidnn.__version__,
+        "the device": session.device.name,
+        "the net": _digest(session.net.parameter.model_dump_json()),
+        "the solver's fields": _digest(solver.model_dump_json(exclude={"net", "minidnn"})),
+        "the number of training samples": samples,
+        "the iteration to begin with": at,
+        "the plan": _digest(plans),
+    }
+    found = engine.share(said)
+    for what, value in found[0].items():
+        for rank, other in enumerate(found):
+            if other[what] != value:
+                raise InvalidInput(
+                    f"rank {rank} differs from rank 0 in {what}: {other[what]} and {value}; all ranks need the same "
+                    "command, files and minidnn, and devices with as much memory (or a --budget)"
+                )
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:12]
 
 
 def _divided(device: str | Device, engine: Engine) -> tuple[str | Device, list[str]]:

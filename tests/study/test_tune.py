@@ -1,4 +1,4 @@
-"""Tuning the minibatch: the search, the learning rate that goes with it, the model of several devices, the verb."""
+"""Tuning the minibatch: the search, the learning rate that goes with it, the verb."""
 
 import json
 from xml.etree import ElementTree
@@ -10,7 +10,7 @@ from minidnn.costs import profile
 from minidnn.nets.net import Net
 from minidnn.programs.build import programs
 from minidnn.study import tune
-from minidnn.study.scaling import Cluster, gradient_bytes, matched
+from minidnn.study.scaling import matched
 from minidnn.study.tune import Curve, Point, sweep
 from minidnn.training.solver_file import understand
 from minidnn.zoo import find
@@ -148,30 +148,13 @@ def test_the_solver_takes_the_fields(folder):
     assert rates == pytest.approx([0.02, 0.05, 0.08, 0.08, 0.008])
 
 
-# ---- several devices
-
-
-def test_a_ring_by_hand():
-    """4 devices, 400 bytes in four parts of 100, 6 rounds at 100 bytes/s and 0.5 s each: 9 s beside 3 s of work."""
-    ring = Cluster(4, 100.0, 0.5)
-    assert ring.sync(400) == 9 and ring.efficiency(3.0, 400) == 0.25
-    assert ring.epoch(10, 3.0, 400, samples=80) == 80 / 40 * 12
-    alone = Cluster(1, 100.0, 0.5)
-    assert alone.sync(400) == 0 and alone.efficiency(3.0, 400) == 1 and alone.epoch(10, 3.0, 400, 80) == 24
-
-
-def test_gradients_are_as_large_as_weights():
-    (program,) = programs(Net.from_file(find("lenet"), 1), None, ("TRAIN",)).values()
-    assert gradient_bytes(program) == 4 * 431_080
-
-
 # ---- the verb
 
 
 def test_tune_prints_fields_that_a_solver_runs(folder, capsys):
     free = answer(capsys, "plan", "solver.yaml", "--policy", "liveness:p", "--batch", "8")["rows"][0]["peak_bytes"]
     found = answer(capsys, "tune", "solver.yaml", "--budget", str(free), "--samples", "400", "--gpus", "2")
-    assert found["largest_unswapped"] >= 8 and found["best"] >= found["largest_unswapped"]
+    assert found["largest_unswapped"] >= 4 and found["best"] >= found["largest_unswapped"]
     assert found["ratio"] == found["best"] / found["largest_unswapped"]
     assert found["policy"] == "best" and found["origin"] == "estimated" and found["measured"] == []
     best = next(r for r in found["rows"] if r["batch"] == found["best"])

@@ -19,12 +19,14 @@ from minidnn.memory.schedule import (
     Wait,
 )
 
+BESIDE: tuple[Stream, ...] = ("out", "in", "net")  # the streams whose work slows compute down
+
 
 def simulate(schedule: Schedule, costs: Costs) -> Trace:
     """The trace of one step on the device that `costs` describes.
 
-    A stream runs its instructions one after another, in the order of the schedule. Copies slow ops down as far as the
-    costs say (Costs.dragged), and nothing else slows anything down.
+    A stream runs its instructions one after another, in the order of the schedule. Copies and communications slow ops
+    down as far as the costs say (Costs.dragged, Costs.net_drag), and nothing else slows anything down.
     """
     run = _Run(schedule, costs)
     for i, x in run.queues["compute"]:
@@ -83,31 +85,31 @@ class _Run:
         else:
             start, seconds = self.clock[x.stream], _seconds(x, self.schedule, self.costs)
             end = start + seconds
-            if isinstance(x, (Offload, Prefetch)):
-                self.beside.copies[isinstance(x, Prefetch)].append((start, end))
-            elif isinstance(x, Compute) and x.stream == "compute" and self.costs.drag is not None:
-                end = self.beside.end(start, seconds, self.costs.dragged(x.op))
+            if x.stream in BESIDE:
+                self.beside.moves[BESIDE.index(x.stream)].append((start, end))
+            elif isinstance(x, Compute) and (self.costs.drag is not None or self.costs.net_drag):
+                end = self.beside.end(start, seconds, (*self.costs.dragged(x.op), self.costs.net_drag))
             self.finished[i] = self.clock[x.stream] = end
             self.spans.append(Span(i, x.stream, name_of(x), start, end))
 
 
 class _Beside:
-    """The copies beside which ops run."""
+    """The copies and communications beside which ops run."""
 
     def __init__(self) -> None:
-        self.copies: tuple[list[tuple[float, float]], ...] = ([], [])  # (start, end) of copies out and in
-        self.next = [0, 0]  # the first copy of each list that has not ended
+        self.moves: tuple[list[tuple[float, float]], ...] = tuple([] for _ in BESIDE)  # (start, end), by stream
+        self.next = [0] * len(BESIDE)  # the first of each list that has not ended
 
-    def end(self, start: float, work: float, drag: tuple[float, float]) -> float:
+    def end(self, start: float, work: float, drag: tuple[float, ...]) -> float:
         """The moment at which an op ends that begins at `start` and takes `work` seconds alone."""
         now = start
         while True:
             rate, change = 1.0, float("inf")
-            for i, copies in enumerate(self.copies):
-                while self.next[i] < len(copies) and copies[self.next[i]][1] <= now:
+            for i, moves in enumerate(self.moves):
+                while self.next[i] < len(moves) and moves[self.next[i]][1] <= now:
                     self.next[i] += 1
-                if self.next[i] < len(copies):
-                    begins, ends = copies[self.next[i]]
+                if self.next[i] < len(moves):
+                    begins, ends = moves[self.next[i]]
                     if begins <= now:
                         rate -= drag[i]
                     change = min(change, ends if begins <= now else begins)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from minidnn.costs import Choice, Costs
+from minidnn.costs.net import unhindered
 from minidnn.memory.plan import Point
 from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
 
@@ -26,6 +27,8 @@ class Gap:
 class Facts:
     """The uses, makers and durations of a program's ops. Points are positions in `program.ops`.
 
+    Communications between ranks take no time here: they run beside ops.
+
     forward: number of ops before backward
     uses:    {tensor that is not carried: the ops that read or write it}
     writers: {tensor: the ops that write it}
@@ -39,6 +42,7 @@ class Facts:
     """
 
     def __init__(self, program: Program, costs: Costs, small: int = SMALL, copies: bool = True) -> None:
+        costs = unhindered(costs)
         self.program, self.costs, self.small, self.copies = program, costs, small, copies
         ops = self.ops = program.ops
         self.forward = next((p for p, op in enumerate(ops) if op.during not in FORWARD), len(ops))

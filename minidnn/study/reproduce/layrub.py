@@ -7,11 +7,14 @@ so are the rows that say so. What is counted: layrub_plans.py. Whole training ru
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from statistics import fmean
 
 from minidnn.costs import profile
+from minidnn.costs.links import known
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.schedule import Arrangement
+from minidnn.program import Program
 from minidnn.study.reproduce.layrub_plans import (
     CAFFE,
     HYBRID,
@@ -20,15 +23,18 @@ from minidnn.study.reproduce.layrub_plans import (
     OWN,
     POLICIES,
     TITLES,
+    TRAINING,
     arranged,
     caffes,
     data_and_diff,
+    lowered,
     title,
     without_sums,
 )
 from minidnn.study.reproduce.layrub_process import beside_vdnn, largest_batches, runtime, whole
 from minidnn.study.reproduce.papers import layrub as paper
 from minidnn.study.reproduce.row import MIB, Row, Tell
+from minidnn.study.reproduce.several import together
 
 SYSTEM = "layrub"
 
@@ -44,6 +50,10 @@ WIDER = (
 MODEL = (
     "simulated with the profile of the K40, whose rates were not fitted to this paper; calls of cudaMalloc and "
     "barriers on the host have no cost in it. Not explained: nothing that was tried moves all nets"
+)
+NODES = (
+    "simulated: {:.0f} MB that each node sends for an update take {:.1f} s at 1 Gb/s, beside a step of {:.1f} s, and "
+    "{:.2f} s of them are not hidden; tried: InfiniBand of 100 Gb/s"
 )
 BARS = "tried: the mean of the paper's own bars of these nets, so the 58.2 % are of other cases than Figure 11's"
 
@@ -81,6 +91,7 @@ def rows(tell: Tell) -> Iterator[Row]:
     yield from runtime(tell)
     yield from beside_vdnn(tell)
     yield from largest_batches(tell)
+    yield from _nodes(tell)
     yield from _others()
 
 
@@ -129,6 +140,21 @@ def _speed(figure: str, name: str, batch: int, bar: float, ours: float) -> Row:
     return Row(SYSTEM, figure, f"{title(name)} ({batch}), Layrub", "time over Caffe's", round(bar, 3), ours, MODEL)
 
 
+def _nodes(tell: Tell) -> Iterator[Row]:
+    costs = caffes(profile("k40"))
+    for (name, batch), paper_s in paper.NODES.items():
+        tell(f"Layrub: two nodes with {name}, batch {batch}")
+
+        def make(ranks: int, name: str = name, batch: int = batch) -> Sequence[Program]:
+            return lowered(name, batch, "layrub2018", replace(TRAINING, ranks=ranks))
+
+        found, quicker = (together(make, OWN, costs, known(link), 2, batch) for link in ("eth1", "ib100"))
+        it = found.ranks
+        why = NODES.format(it.sent / 1e6, it.busy, found.alone.seconds, it.exposed)
+        case = f"{title(name)} ({batch}), two nodes"
+        yield Row(SYSTEM, "Table 8", case, "speed-up", paper_s, found.speed_up, why, quicker.speed_up)
+
+
 def _others() -> Iterator[Row]:
     why = "another system's program on the authors' machine"
     for who in ("TensorFlow", "GeePS", "MXNet memonger"):
@@ -139,4 +165,3 @@ def _others() -> Iterator[Row]:
     barrier = "gradients of filters and of data are ops of one stream here, so there is no overlap to lose"
     yield Row(SYSTEM, "section 3.2", "barrier between gradients, CIFAR-10", "time over none", 1.0305, None, barrier)
     yield Row(SYSTEM, "Table 7", "epoch time at the largest batch", "time", None, None, "needs training runs on a K40M")
-    yield Row(SYSTEM, "Table 8", "two nodes", "speed-up", 1.98, None, "training on several nodes is not done")

@@ -7,11 +7,13 @@ from dataclasses import replace
 import pytest
 
 from minidnn.costs import Choice, Costs, Drag
+from minidnn.costs.net import Link, among
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Trip, complete
 from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
+from minidnn.programs.ranks import net
 
 MB = 1_000_000
 x = Tensor("x", (MB // 4,), role=Role.INPUT)
@@ -107,3 +109,25 @@ def test_memory_over_time_is_time_weighted():
     assert t.peak_bytes == 3 * MB
     assert t.average_bytes == pytest.approx((1 + 2 + 2 + 3 + 1) * MB / 5)
     assert t.memory[-1][1] == 0
+
+
+def test_a_communication_runs_beside_ops_and_may_slow_them_down():
+    """Beside an exchange an op of 2 ms loses half of its speed; an op that reads what comes waits."""
+    grown = Tensor("a.rows", (MB // 2,))
+    exchange = net("net.exchange", "net.exchange", (a,), (grown,), 2)
+    last = Op("four", "k", "four", Pass.UPDATE, (b, grown), (c,))
+    together = Program("TRAIN", (ops[0], exchange, ops[1], last), (x,), (), (c,))
+
+    def ran(drag: float):
+        cost = among(costs(2), Link(MB, 1e-3, drag=drag))
+        return simulate(place(lower(together, complete(together, cost, Plan()))), cost)
+
+    free = ran(0.0)  # x 0-1, one 1-3, two 3-5 beside the exchange 3-1004 (1 ms and a second for each MB)
+    assert [s.stream for s in free.spans if s.name == "net.exchange"] == ["net"]
+    assert spans(free)[1:5] == [
+        ("one", "compute", 1, 3),
+        ("net.exchange", "net", 3, 1004),
+        ("two", "compute", 3, 5),
+        ("four", "compute", 1004, 1006),
+    ]
+    assert ("two", "compute", 3, 7) in spans(ran(0.5))

@@ -51,5 +51,8 @@ LARGEST = {
     "caffenet": 2100, "vgg16": 240, "resnet34": 416, "resnet50": 272, "resnet56": 5000, "wrn_28_10": 1376,
 }  # fmt: skip
 
+# Table 8: speed of two nodes over one, linked by Ethernet of 1 Gb/s
+NODES = {("caffenet", 256): 1.98, ("resnet50", 32): 1.98, ("resnet1001", 32): 1.97}
+
 # Abstract: the average saving and time of Layrub over Caffe; the largest saving, that of ResNet-1001 (section 5.2)
 AVERAGE_SAVING, LARGEST_SAVING, AVERAGE_TIME = 0.582, 0.989, 1.241

@@ -1,0 +1,203 @@
+"""Is the speed of several ranks on this machine what the simulator foresees?
+
+    python -m benchmarks.ranks_foresight                             1, 2 and 4 ranks, one thread each, three nets
+    python -m benchmarks.ranks_foresight --networks resnet18:8 --ranks 1,2 --json
+    python -m benchmarks.ranks_foresight --save                      also writes benchmarks/results/foresight-<CPU>.json
+
+Each number of ranks runs under mpiexec on its own, all of its ranks on this machine. First all ranks measure what their
+ops cost, at the same time, so that they share the memory as in a step. Then they measure the link between them
+(measuring/ranks.py). By these numbers the simulator foresees a step of the plan, and then the plan runs. Efficiency is
+the speed of N ranks over N times that of one.
+
+Ranks beyond the machine's cores share these: of them the simulator knows only what the measured seconds say, and the
+rows say so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from datetime import date
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import machine
+from benchmarks.gpu_check.journal import commit
+from benchmarks.progress import watched
+from benchmarks.rank_sides import ROOT, net_of
+from benchmarks.turns import Failed
+from minidnn.cli.options import names, positive
+from minidnn.cli.values import counts
+
+NETWORKS = "resnet18:8,vgg16:16:64,cifar10_quick:100"
+RANKS = "1,2,4"
+POLICY = "liveness:p"
+RESULTS = Path(__file__).with_name("results")
+
+Row = dict[str, Any]
+
+
+# ---- on a rank
+
+
+def inside(network: str, policy: str, steps: int, bucket: int | None) -> None:
+    """One rank: measure, foresee, run; the first one prints what came of it as JSON."""
+    from benchmarks import nets
+    from benchmarks.rank_sides import _ours
+    from minidnn.backends.cpu import CpuDevice
+    from minidnn.costs import measured, measurements
+    from minidnn.costs.net import LINK, among, sent, unhindered
+    from minidnn.measuring.ops import measure
+    from minidnn.measuring.ranks import link
+    from minidnn.memory.execution.simulator import simulate
+    from minidnn.programs.build import programs
+    from minidnn.ranks.mpi import Mpi
+    from minidnn.training.session import Session
+
+    engine, device, net = Mpi(), CpuDevice(1), net_of(network)
+    spec = replace(nets.TRAIN, ranks=engine.ranks, rank=engine.rank)
+    spec = spec if bucket is None else replace(spec, bucket=bucket)
+    every = [programs(net, one, ("TRAIN",), fuses=device.fuses)["TRAIN"] for one in (nets.TRAIN, spec)]
+    known = measurements(device, Path(os.environ["XDG_CACHE_HOME"]) / str(engine.rank))
+    measure(device, every, known)
+    between, _ = link(engine, device) if engine.ranks > 1 else (LINK, [])
+    first = engine.share((known.seconds, known.refused, known.beside))[0]
+    known.seconds, known.refused, known.beside = first  # so that all ranks plan alike
+    costs = measured(device, known)
+    more = {} if engine.ranks == 1 else {"engine": engine, "link": between}
+    session = Session(net, spec, ("TRAIN",), device=device, policy=policy, costs=costs, seed=1, **more)
+    for tensor, value in nets.batch_of(session.programs["TRAIN"], nets.GENTLE, engine.rank).items():
+        session.machine.write(tensor, value)
+    schedule, costs = session.arrangement.schedules["TRAIN"], among(costs, between)
+    taken = []
+    for _ in range(steps + 2):
+        engine.share(None)
+        began = perf_counter()
+        _ours(session)
+        taken.append(perf_counter() - began)
+    slowest = [max(each) for each in zip(*engine.share(taken[2:]), strict=True)]
+    if engine.rank:
+        return
+    found = {
+        "seconds": slowest, "foreseen_seconds": simulate(schedule, costs).seconds,
+        "free_seconds": simulate(schedule, unhindered(costs)).seconds,
+        "sent_bytes": sum(sent(op) for op in schedule.program.ops if op.on_net),
+        "link": asdict(between) if engine.ranks > 1 else None,
+    }  # fmt: skip
+    print(json.dumps(found))
+
+
+# ---- the parent
+
+
+def ran(network: str, ranks: int, args: argparse.Namespace) -> Row:
+    """What the ranks have printed. Raises Failed."""
+    words = [sys.executable, "-m", "benchmarks.ranks_foresight", "--inside", "--networks", network,
+             "--policy", args.policy, "--steps", str(args.steps)]  # fmt: skip
+    words += [] if args.bucket is None else ["--bucket", str(args.bucket)]
+    with tempfile.TemporaryDirectory() as folder:
+        variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": folder}
+        done = subprocess.run(
+            ["mpiexec", "-n", str(ranks), *words], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
+        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or len(lines) != 1:
+        raise Failed(f"{ranks} ranks: {done.stderr.strip()[-400:] or 'nothing was printed'}")
+    found: Row = json.loads(lines[0])
+    return found
+
+
+def compared(network: str, args: argparse.Namespace, tell: Any) -> list[Row]:
+    """A row for each number of ranks. Raises Failed."""
+    batch, rows = int(network.split(":")[1]), []
+    for number, ranks in enumerate(args.ranks):
+        tell(number, len(args.ranks), f"{ranks} ranks")
+        found = ran(network, ranks, args)
+        seconds, foreseen = median(found["seconds"]), found["foreseen_seconds"]
+        rows.append({
+            "network": network, "ranks": ranks, "cores": os.cpu_count(), "policy": args.policy,
+            "step_seconds": seconds, "foreseen_step_seconds": foreseen, "all_seconds": found["seconds"],
+            "images_per_second": ranks * batch / seconds, "foreseen_images_per_second": ranks * batch / foreseen,
+            "exposed_seconds": foreseen - found["free_seconds"], "sent_bytes": found["sent_bytes"],
+            "link": found["link"],
+        })  # fmt: skip
+    one = rows[0]
+    for row in rows:
+        for kind in ("", "foreseen_"):
+            speed = row[f"{kind}images_per_second"] / one[f"{kind}images_per_second"]
+            row[f"{kind}efficiency"] = speed / row["ranks"] * one["ranks"]
+    return rows
+
+
+def table(rows: Sequence[Row]) -> Table:
+    found = Table("net", "ranks", "images/s", "foreseen", "off", "efficiency", "foreseen", "off", "exposed", "link",
+                  box=None)  # fmt: skip
+    for r in rows:
+        speed, efficiency = (r[f"foreseen_{name}"] / r[name] - 1 for name in ("images_per_second", "efficiency"))
+        link = r["link"] and f"{r['link']['bandwidth'] / 1e9:.1f} GB/s, {1e6 * r['link']['latency']:.1f} µs"
+        found.add_row(
+            r["network"], f"{r['ranks']}{' (share cores)' if r['ranks'] > r['cores'] else ''}",
+            f"{r['images_per_second']:.1f}", f"{r['foreseen_images_per_second']:.1f}", f"{speed:+.1%}",
+            f"{r['efficiency']:.3f}", f"{r['foreseen_efficiency']:.3f}", f"{efficiency:+.1%}",
+            f"{1e3 * r['exposed_seconds']:.1f} ms", link,
+        )  # fmt: skip
+    return found
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _parser().parse_args(argv)
+    if args.inside:
+        inside(args.networks[0], args.policy, args.steps, args.bucket)
+        return 0
+    if importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None:
+        print("benchmarks/ranks_foresight.py: needs mpi4py and mpiexec: pip install 'minidnn[mpi]'", file=sys.stderr)
+        return 2
+    rows, code = list[Row](), 0
+    with watched() as (console, say):
+        for network in args.networks:
+            try:
+                rows += compared(network, args, lambda d, n, t, of=network: say(d, n, f"{of}: {t}"))
+            except Failed as error:
+                console.print(f"{network}: {error}", style="red", soft_wrap=True)
+                code = 1
+    document = {"rows": rows, "machine": machine.described(), "date": date.today().isoformat(), "commit": commit()}
+    if args.json:
+        print(json.dumps(document, indent=2))
+    else:
+        Console(width=None if sys.stdout.isatty() else 200).print(table(rows))
+    if args.save and rows:
+        path = RESULTS / f"foresight-{machine.slug(machine.cpu())}.json"
+        path.write_text(json.dumps(document, indent=2) + "\n")
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser("benchmarks/ranks_foresight.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument(
+        "--networks", type=names, default=names(NETWORKS), metavar="NET:BATCH[:SIDE],...", help=NETWORKS
+    )
+    parser.add_argument("--ranks", type=counts, default=counts(RANKS), metavar="A,B,...", help=f"(default: {RANKS})")
+    parser.add_argument("--policy", default=POLICY, metavar="NAME", help=f"(default: {POLICY})")
+    parser.add_argument("--steps", type=positive, default=30, metavar="N", help="that are timed (default: 30)")
+    parser.add_argument("--bucket", type=int, metavar="BYTES", help="of gradients that travel together")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+    parser.add_argument("--save", action="store_true", help="write into benchmarks/results")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

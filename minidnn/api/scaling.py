@@ -1,0 +1,99 @@
+"""Speed against the number of ranks: a net on 1, 2, 4 ... devices that train together, simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+import minidnn
+from minidnn.api.answer import Answer, Tell, silent
+from minidnn.api.plan import listed
+from minidnn.errors import InvalidInput
+from minidnn.report import ranks as report
+from minidnn.results.ranks import Scaling as Document
+from minidnn.results.ranks import ScalingRow
+from minidnn.study import gpus, subject
+from minidnn.study.ranks import curve
+from minidnn.study.subject import Source, Subject
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from minidnn.training.setting import Given
+
+MOST = 1 << 16  # ranks
+
+
+class Scaling(Answer[Document, ScalingRow]):
+    """The result of `minidnn.scaling`: a row for each policy on each number of ranks."""
+
+    pictured: ClassVar[bool] = True
+    paged: ClassVar[bool] = True
+
+    def __init__(self, document: Document, title: str, notes: str) -> None:
+        super().__init__(document, title)
+        self.notes = notes
+
+    def cells(self) -> tuple[list[str], list[list[str]]]:
+        return report.cells(self.rows)
+
+    def says(self) -> list[str]:
+        return [self.notes, *report.says(self.rows)]
+
+    def picture(self) -> str:
+        return report.picture(self.rows, f"{self.title}: speed over that of as many devices alone", self.notes)
+
+    def page(self) -> str:
+        return report.page(self.rows, self.title, self.notes, minidnn.__version__)
+
+
+def scaling(
+    net: Source,
+    counts: Sequence[int],
+    policies: Sequence[str] | str | None = None,
+    *,
+    batch: int | None = None,
+    gpu: str | None = None,
+    ignore_unknown: bool = False,
+    **given: Unpack[Given],
+) -> Scaling:
+    """Plan a net on several numbers of ranks, and simulate an iteration of each.
+
+    net:      a Net, a solver's parameters, a file, or the name of a model
+    counts:   the numbers of ranks, such as (1, 2, 4, 8)
+    policies: their names; None: `policy`, else the solver file's, else the default
+    keywords: as of `minidnn.plan`, without `ranks`
+
+    Raises NoSuchModel, NoSuchPolicy, InvalidFile and InvalidInput.
+    """
+    checked(counts)
+    given["ranks"] = min(counts)
+    about = subject.read(net, given, batch, gpu, ignore_unknown)
+    return of(about, listed(policies) or [about.setting.policy], counts)
+
+
+def checked(counts: Sequence[int]) -> None:
+    """Raise InvalidInput for numbers of ranks that cannot be."""
+    if not counts or not all(isinstance(n, int) and 1 <= n <= MOST for n in counts):
+        raise InvalidInput(f"ranks: expected whole numbers from 1 to {MOST}, not {list(counts)!r}")
+
+
+def of(about: Subject, policies: Sequence[str], counts: Sequence[int], tell: Tell = silent) -> Scaling:
+    """The speed of a subject on these numbers of ranks."""
+    subject.check_policies(policies, sizes=True)
+    for ranks in counts:
+        about.batch_of(ranks)  # raises before anything is planned
+    costs = subject.costs_of(about, sizes=len(set(counts)) > 1)
+    try:
+        rows = list(curve(about, policies, counts, costs, tell))
+    finally:
+        tell("")
+    document = Document(
+        rows=rows,
+        budget_bytes=about.setting.budget,
+        global_batch=about.setting.global_batch,
+        **{**about.simulated(costs), "ranks": None},
+    )
+    shared = about.setting.global_batch
+    title = about.titled() if shared is None else f"{about.name}, batch {shared} of all ranks"
+    return Scaling(document, title, gpus.notes(about.varied(ranks=max(counts)), costs))

@@ -1,0 +1,199 @@
+"""Speed against the number of ranks: a table, sentences on where more stop paying and why, a picture and a page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import Any
+
+from minidnn.report.draw import STYLE, WIDTH
+from minidnn.report.markup import escape
+from minidnn.report.page import page as framed
+from minidnn.report.plot import coloured
+from minidnn.report.table import duration, plain, rate, size
+from minidnn.visible import say
+
+PAYS = 0.5  # of what one of the fewest ranks does: what each further rank has to add
+LEFT, RIGHT, TOP, HEIGHT, BELOW = 90, 90, 60, 300, 52
+HEAD, LINE, NOTED = 40, 16, 150  # pixels of the heading and of a line of the note, and the letters of one
+HEADINGS = (
+    "policy", "ranks", "batch", "peak", "one iteration", "compute", "net", "exposed", "sent", "samples/s", "efficiency",
+)  # fmt: skip
+SPARED = ("batch", "net", "peak", "sent", "compute")
+Row = Mapping[str, Any]  # results/ranks.py
+
+
+def show(rows: Sequence[Row], title: str) -> None:
+    """Print the table, what its columns mean, and where more ranks stop paying."""
+    plain(*cells(rows), title, spare=SPARED)
+    for sentence in says(rows):
+        say(sentence)
+
+
+def cells(rows: Sequence[Row]) -> tuple[list[str], list[list[str]]]:
+    """Headings, and a line for each number of ranks. One policy's name is not repeated."""
+    lines = [_line(r) for r in rows]
+    first = 0 if len({r["policy"] for r in rows}) > 1 else 1
+    return list(HEADINGS[first:]), [line[first:] for line in lines]
+
+
+def _line(r: Row) -> list[str]:
+    head = [r["policy"], str(r["ranks"]), str(r["batch"])]
+    if not r["fits"]:
+        return [*head, "refused", *["–"] * (len(HEADINGS) - 4)]
+    names = ("iteration_seconds", "compute_seconds", "net_seconds", "exposed_seconds")
+    seconds = (duration(r[name]) if r[name] else "0" for name in names)
+    return [
+        *head, size(r["peak_bytes"]), *seconds, size(r["sent_bytes"]),
+        rate(r["samples_per_second"]), "–" if r["efficiency"] is None else f"{r['efficiency']:.3f}",
+    ]  # fmt: skip
+
+
+def says(rows: Sequence[Row]) -> list[str]:
+    """Sentences on each policy: up to how many ranks it pays, and why no further; and on what was refused."""
+    said = ["Exposed: what communication adds to an iteration, since compute does not hide it. All is foreseen."]
+    for policy, own in _by_policy(rows).items():
+        said += _pays(policy, own)
+        refused = next((r for r in own if not r["fits"]), None)
+        if refused is not None:
+            said.append(f"{policy} on {refused['ranks']} ranks is refused: {refused['why']}")
+    return said
+
+
+def pays(rows: Sequence[Row]) -> tuple[Row | None, Row | None]:
+    """Of one policy's rows: the last up to which each further rank adds at least PAYS of what each of the fewest does,
+    and the row after it; None where there is none."""
+    last: Row | None = None
+    kept = [r for r in rows if r["fits"]]
+    for row in kept:
+        if last is not None:
+            added = (row["samples_per_second"] - last["samples_per_second"]) / (row["ranks"] - last["ranks"])
+            if added < PAYS * kept[0]["samples_per_second"] / kept[0]["ranks"]:
+                return last, row
+        last = row
+    return last, None
+
+
+def _pays(policy: str, rows: Sequence[Row]) -> list[str]:
+    last, beyond = pays(rows)
+    if last is None:
+        return []
+    if beyond is None:
+        return [f"{policy} pays up to {last['ranks']} ranks, the most that were asked."]
+    return [
+        f"{policy} pays up to {last['ranks']} ranks. From there to {beyond['ranks']} each further rank adds less than"
+        f" {PAYS:g} of what one of the fewest does. {_why(beyond)}"
+    ]
+
+
+def _why(r: Row) -> str:
+    latency, volume = r["saved_without_latency_seconds"], r["saved_without_bytes_seconds"]
+    exposed, whole = r["exposed_seconds"], r["iteration_seconds"]
+    if exposed < 0.1 * whole:
+        return "Little of that is communication: sums of gradients take the time, or a rank's batch is too small."
+    cause = "latency" if latency > volume else "bandwidth"
+    said = (
+        f"The reason is {cause}: of {duration(whole)}, {duration(exposed)} are exposed; a link without latency would"
+        f" save {duration(latency)}, one of endless bandwidth {duration(volume)}."
+    )
+    if r["net_seconds"] > r["compute_seconds"]:
+        lasts, beside = duration(r["net_seconds"]), duration(r["compute_seconds"])
+        return f"{said} Communication lasts {lasts}, compute {beside}: nothing is left to hide it behind."
+    return said
+
+
+def _by_policy(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    found: dict[str, list[Row]] = {}
+    for row in rows:
+        found.setdefault(row["policy"], []).append(row)
+    return found
+
+
+def picture(rows: Sequence[Row], heading: str = "", note: str = "") -> str:
+    """An SVG: samples per second over those of as many devices that do not wait for each other (y), against ranks (x,
+    by powers of two). A ring marks the last number that pays. Without a heading it is part of a page."""
+    kept = [r for r in rows if r["fits"]]
+    most = max((r["ranks"] for r in kept), default=1)
+    least = min((r["ranks"] for r in kept), default=1)
+    octaves = max(math.log2(most / least), 1.0)
+    noted = wrap(note, NOTED) if heading else []
+    top = TOP + LINE * len(noted) if heading else TOP - HEAD
+    bottom, end = top + HEIGHT, WIDTH - RIGHT
+
+    def x(ranks: int) -> float:
+        return LEFT + (end - LEFT) * math.log2(ranks / least) / octaves
+
+    def y(part: float) -> float:
+        return top + HEIGHT * (1 - min(part, 1.1) / 1.1)
+
+    out = []
+    if heading:
+        out.append(f'<text class="head" x="{LEFT}" y="30">{escape(heading)}</text>')
+    for i, line in enumerate(noted):
+        out.append(f'<text class="soft" x="{LEFT}" y="{49 + LINE * i}">{escape(line)}</text>')
+    for tenths in range(0, 11, 2):
+        at = y(tenths / 10)
+        out.append(f'<line class="grid" x1="{LEFT}" x2="{end}" y1="{at:.1f}" y2="{at:.1f}"/>')
+        out.append(f'<text class="soft" x="{LEFT - 8}" y="{at + 4:.1f}" text-anchor="end">{10 * tenths} %</text>')
+    for ranks in sorted({r["ranks"] for r in kept}):
+        at = x(ranks)
+        out.append(f'<line class="axis" x1="{at:.1f}" x2="{at:.1f}" y1="{bottom}" y2="{bottom + 4}"/>')
+        out.append(f'<text class="soft" x="{at:.1f}" y="{bottom + 17}" text-anchor="middle">{ranks}</text>')
+    out.append(f'<line class="axis" x1="{LEFT}" x2="{end}" y1="{bottom}" y2="{bottom}"/>')
+    out.append(f'<text class="soft" x="{end}" y="{bottom + 36}" text-anchor="end">ranks</text>')
+    colours = coloured(r["policy"] for r in kept)
+    for policy, own in _by_policy(kept).items():
+        out += _curve(policy, own, colours[policy], x, y)
+    height = bottom + BELOW
+    frame = f'viewBox="0 0 {WIDTH} {height}" role="img" aria-label="speed against ranks"'
+    style = ""
+    if heading:
+        frame = f'xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" {frame}'
+        style = f'<style>{STYLE}</style><rect class="paper" width="{WIDTH}" height="{height}" rx="8"/>'
+    body = "\n".join(out)
+    return f'<svg class="mini" {frame}>{style}\n{body}\n</svg>\n'
+
+
+def _curve(policy: str, rows: Sequence[Row], colour: str, x: Any, y: Any) -> list[str]:
+    one = rows[0]["samples_per_second"] / rows[0]["ranks"]
+    places = [(x(r["ranks"]), y(r["samples_per_second"] / r["ranks"] / one)) for r in rows]
+    path = "L".join(f"{a:.1f} {b:.1f}" for a, b in places)
+    out = [f'<path d="M{path}" fill="none" stroke="var(--{colour})" stroke-width="2"/>']
+    last, beyond = pays(rows)
+    for r, (a, b) in zip(rows, places, strict=True):
+        part = r["samples_per_second"] / r["ranks"] / one
+        told = (
+            f"{policy}, {r['ranks']} ranks: {rate(r['samples_per_second'])} samples/s, {part:.0%} of as many devices"
+            f" alone; exposed {duration(r['exposed_seconds'])} of {duration(r['iteration_seconds'])}"
+        )
+        place = f'cx="{a:.1f}" cy="{b:.1f}"'
+        out.append(f'<circle {place} r="3.8" fill="var(--{colour})"><title>{escape(told)}</title></circle>')
+        if beyond is not None and r is last:
+            out.append(f'<circle {place} r="8" fill="none" stroke="var(--{colour})" stroke-width="1.6"/>')
+            words, beside = escape(f"{policy} pays up to {r['ranks']}"), f'x="{a + 12:.1f}" y="{b - 6:.1f}"'
+            out.append(f'<text class="soft over" {beside}>{words}</text>')
+    end = places[-1]
+    out.append(f'<text class="soft over" x="{end[0] + 8:.1f}" y="{end[1] + 4:.1f}">{escape(policy)}</text>')
+    return out
+
+
+def section(rows: Sequence[Row]) -> str:
+    """The picture, the sentences and the table, as sections of a page."""
+    headings, lines = cells(rows)
+    head = "".join(f"<th>{escape(h)}</th>" for h in headings)
+    body = "".join("<tr>" + "".join(f"<td>{escape(c)}</td>" for c in line) + "</tr>" for line in lines)
+    said = "".join(f"<p>{escape(sentence)}</p>" for sentence in says(rows))
+    return f"""<section><h2>Speed against ranks</h2>
+<p class="dim">Samples per second, over those of as many devices that do not wait for each other. Point at anything for
+its numbers.</p>
+<div class="scroll">{picture(rows)}</div></section>
+<section><h2>Where it stops paying</h2>{said}</section>
+<section><h2>Ranks</h2><div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>
+</div></section>"""
+
+
+def page(rows: Sequence[Row], heading: str, notes: str, version: str) -> str:
+    """An HTML page: the picture, the sentences and the table."""
+    body = f'<p class="dim">{escape(notes)}</p>{section(rows)}'
+    return framed(heading, body, f"Made by minidnn {escape(version)}. Sizes are binary: 1 GiB is 1024 MiB.")

@@ -1,0 +1,37 @@
+"""Several ranks, simulated: speed against their number."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from minidnn.results.record import NetDocument, Record
+
+
+class ScalingRow(Record):
+    """So many ranks under one policy, planned and simulated. A refused row has no numbers."""
+
+    policy: str
+    ranks: int
+    batch: int
+    fits: bool
+    iteration_seconds: float | None = None
+    samples_per_second: float | None = None
+    efficiency: float | None = None
+    exposed_seconds: float | None = None
+    net_seconds: float | None = None
+    compute_seconds: float | None = None
+    saved_without_latency_seconds: float | None = None
+    saved_without_bytes_seconds: float | None = None
+    sent_bytes: int | None = None
+    peak_bytes: int | None = None
+    host_bytes: int | None = None
+    why: str | None = None
+
+
+class Scaling(NetDocument):
+    """`minidnn plan --ranks 1,2,4`: speed against the number of ranks."""
+
+    kind: Literal["scaling"] = "scaling"
+    rows: list[ScalingRow]
+    budget_bytes: int | None = None
+    global_batch: int | None = None
