@@ -9,8 +9,8 @@ one rank while the others wait. The link is measured between all of them, alone 
 By these numbers the simulator foresees a step of the plan, and then the plan runs. Efficiency is the speed of N ranks
 over N times that of one.
 
-Ranks that share the machine's memory slow each other down, which the simulator does not know. Where there are more ranks
-than cores, ops are taken to last so many times as long: those rows say so.
+Ranks that share the machine's memory slow each other down, which the simulator does not know. Where there are more
+ranks than cores, ops are taken to last so many times as long: those rows say so.
 """
 
 from __future__ import annotations
