@@ -117,7 +117,8 @@ def runs(folder: Path, job: Mapping[str, Any]) -> dict[str, Any]:
     from minidnn.training.solver import Solver
 
     os.chdir(folder)
-    engine = launched.engine()
+    launch = launched.launch()
+    engine = launched.engine(launch) if launch else None
     found = {}
     for policy in job["policies"]:
         prefix = f"{job['name']}-{policy.replace(':', '-')}"

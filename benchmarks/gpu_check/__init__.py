@@ -17,6 +17,7 @@ this folder and runs in a process of its own:
     c  digits      real digits learned to 97 %, in every number format
     f  foresight   predicted against measured time and peak, and the rate of copies while a net is trained
     h  properties  the card's properties as cuDNN lists them, and its plans compared with those found without the card
+    n  ranks       NCCL with one rank, which sends to itself, also in a replayed graph
     k  compiled    PyTorch's torch.compile, in the time that is left
 
 The results go to benchmarks/results/<card>/. results.jsonl gets a line as soon as a case is done. The other files are

@@ -31,7 +31,8 @@ ITEMS = {
     "c": ("digits", 20),
     "f": ("foresight", 30),
     "h": ("properties", 12),
-    "k": ("compiled", 18),
+    "n": ("ranks", 6),
+    "k": ("compiled", 12),
 }
 MINUTES = 8.7  # of all items: with the table, less than nine
 UNHURRIED = 24 * 60.0  # minutes of a rehearsal: nothing is left out, however busy the machine

@@ -29,6 +29,7 @@ TITLES = {
     "c": "Digits",
     "f": "Predicted and measured",
     "h": "Properties and plans, on the card and without it",
+    "n": "NCCL with one rank",
 }
 GIB = 2**30
 

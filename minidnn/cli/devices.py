@@ -101,10 +101,11 @@ def _measured_link(args: argparse.Namespace) -> int:
     device = open_device(args.name or "cpu")
     if device.own_memory:
         raise InvalidInput(f"--link: {device.name} has memory of its own, and what is measured is between hosts: cpu")
-    if (engine := launched.engine()) is None:
+    if (launch := launched.launch()) is None:
         raise InvalidInput(
             f"--link: a link is between ranks, and this is the only one: mpiexec -n 2 minidnn {' '.join(sys.argv[1:])}"
         )
+    engine = launched.engine(launch)
     found, tried = link(engine, device)
     if engine.rank:
         return 0

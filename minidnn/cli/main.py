@@ -84,11 +84,16 @@ def _run(argv: Sequence[str]) -> int:
     try:
         return importlib.import_module(f"minidnn.cli.{args.verb}").run(args) or 0
     except BadInput as error:
-        from minidnn.memory.budget import of_budget
-
-        if of_budget(error) and args.verb in PLANS:
-            error.args = (f"{error}; {pointer(args)}",)
+        point(error, args)
         raise
+
+
+def point(error: BadInput, args: argparse.Namespace) -> None:
+    """Let a refused budget's message name the command that says what would fit."""
+    from minidnn.memory.budget import of_budget
+
+    if of_budget(error) and args.verb in PLANS:
+        error.args = (f"{error}; {pointer(args)}",)
 
 
 def _complain(text: str) -> None:

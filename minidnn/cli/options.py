@@ -263,12 +263,15 @@ def opened(args: argparse.Namespace, setting: Setting) -> Setting:
 
     from minidnn.backends import open_device
     from minidnn.errors import InvalidInput
+    from minidnn.training.together import own_gpu
 
     if not (flags := of_cuda(args)):
         return setting
     if not isinstance(setting.device, str) or setting.device.partition(":")[0] != "cuda":
         raise InvalidInput(f"{flags[0]} is for --device cuda")
     options = dict(tf32=not args.no_tf32, graphs=not args.no_graph, nvtx=args.nvtx, avoid=tuple(args.avoid))
+    if setting.launch is not None:
+        return replace(setting, device=own_gpu(setting.launch, setting.device, **options))
     return replace(setting, device=open_device(setting.device, **options))
 
 

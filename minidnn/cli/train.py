@@ -13,6 +13,8 @@ from minidnn.cli.values import positive, started
 from minidnn.visible import say
 
 if TYPE_CHECKING:
+    from minidnn.cli.guard import Guard
+    from minidnn.ranks.launched import Launch
     from minidnn.training.events import Event
 
 
@@ -58,11 +60,32 @@ def _followed(group: Arguments) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from minidnn.cli.progress import watching
     from minidnn.ranks import launched
+
+    launch = launched.launch()
+    if launch is None:
+        return _train(args)
+    from minidnn.cli.guard import guarded
+
+    return guarded(launch, lambda guard: _train(args, launch, guard), lambda error: _said(error, args))
+
+
+def _said(error: Exception, args: argparse.Namespace) -> tuple[str, int]:
+    """The message and the exit code of an error that ends a rank."""
+    from minidnn.cli.main import exit_code, message, point
+    from minidnn.errors import BadInput
+
+    if isinstance(error, BadInput):
+        point(error, args)
+    return message(error), exit_code(error)
+
+
+def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard | None = None) -> int:
+    """Train; `launch` and `guard`: of one of several ranks."""
+    from minidnn.cli.progress import watching
     from minidnn.report import table
     from minidnn.results.runs import Training
-    from minidnn.training.events import Ended, Step
+    from minidnn.training.events import Ended, Saved, Step
     from minidnn.training.keywords import Course
     from minidnn.training.setting import Setting
     from minidnn.training.solver import Solver
@@ -71,9 +94,10 @@ def run(args: argparse.Namespace) -> int:
     fields: dict[str, Any] = {name: value for name in names if (value := getattr(args, name)) is not None}
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
     chosen = given(args)
-    if engine := launched.engine():
-        chosen["engine"] = engine
-        if engine.rank:
+    if launch is not None:
+        launch.enter()
+        chosen["launch"] = launch
+        if launch.rank:
             streams.silence()  # the first one speaks
     if of_cuda(args):
         chosen["device"] = opened(args, Setting.of(chosen)).device
@@ -85,14 +109,18 @@ def run(args: argparse.Namespace) -> int:
             say(f"minidnn: {sentence}", file=sys.stderr)
         images = seconds = 0.0
         ended: int | None = None  # the signal that ended the run
+        if guard and solver.resumed:
+            guard.say(snapshot=solver.resumed)
         with watching(solver, quiet=args.json) as watch:
             for event in solver.run():
                 try:
                     watch(event)
                 except OSError:  # a full disk or a closed pipe: progress cannot be shown, so save the training and end
-                    if solver.unsaved:
+                    if solver.saves_alone:
                         solver.save()
                     raise
+                if guard and isinstance(event, Saved):
+                    guard.say(snapshot=event.path)
                 if isinstance(event, Step):
                     images, seconds = images + event.images, seconds + event.seconds
                 elif isinstance(event, Ended):

@@ -74,8 +74,8 @@ class Statistics:
         return [net("net.statistics", "net.gather", reads, writes, self.ranks)] if reads else []
 
     def updated(self) -> list[Op]:
-        """The updates by all rows."""
-        return [replace(op, reads=(*self._all(op), *op.reads[2:])) for op in self.updates]
+        """The updates by all rows, at the end of the step."""
+        return [replace(op, reads=(*self._all(op), *op.reads[2:]), during=Pass.UPDATE) for op in self.updates]
 
     def _own(self, op: Op) -> list[Tensor]:
         if self.every == 1:

@@ -1,7 +1,7 @@
 """The contract of an engine, which moves bytes between ranks, and what its two operations send to whom.
 
 An engine has three methods of its own. `transfer` prepares a call once, which a step makes again and again. All ranks
-make equal calls in the same order.
+make equal calls in the same order. A channel is the part of an engine that goes between the hosts alone.
 """
 
 from __future__ import annotations
@@ -16,31 +16,53 @@ from minidnn.errors import Failed
 from minidnn.program import Op
 
 Pieces = Sequence[Sequence[Any]]  # for each rank, slices of bytes
+PIECE = 64 << 20  # bytes that a rank shares at once
 
 
 class RankLost(Failed, RuntimeError):
     """Another rank has not answered in time, or has ended. The message names it."""
 
 
-class Engine(ABC):
+class Channel(ABC):
     """`ranks` processes, of which this is number `rank`."""
 
     rank: int
     ranks: int
 
     @abstractmethod
+    def share(self, value: Any) -> list[Any]:
+        """The values of all ranks, by rank, between steps. Raises RankLost."""
+
+    def most(self, value: int) -> int:
+        """The largest of all ranks' values, between steps. Raises RankLost."""
+        return max(self.share(value))
+
+    def check(self) -> None:  # noqa: B027  (an engine may know nothing)
+        """Raise RankLost if another rank is known to have ended."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+
+class Engine(Channel):
+    """Moves the bytes of a program's tensors."""
+
+    @abstractmethod
     def transfer(self, sends: Pieces, receives: Pieces) -> Callable[[], None]:
         """A call that sends `sends[k]` to each rank k, and receives `receives[k]` from it.
 
         What rank a has for b has as many slices, of the same bytes, as b expects from a. The call returns when both
-        directions are done, and raises RankLost."""
+        directions are done, or enqueued on the device's stream of communications. It raises RankLost."""
 
-    @abstractmethod
-    def share(self, value: Any) -> list[Any]:
-        """The values of all ranks, by rank, between steps. Raises RankLost."""
-
-    @abstractmethod
-    def close(self) -> None: ...
+    def whole(self, own: np.ndarray, nbytes: int) -> np.ndarray:
+        """The first `nbytes` of all ranks' bytes, one rank after the other, on the host and between steps. Raises
+        RankLost."""
+        found = np.empty(nbytes, np.uint8)
+        for at in range(0, own.nbytes, PIECE):
+            for k, piece in enumerate(self.share(own[at : at + PIECE].tobytes())):
+                to = found[k * own.nbytes + at :][: len(piece)]
+                to[:] = np.frombuffer(piece, np.uint8)[: to.size]
+        return found
 
     def prepare(self, op: Op, reads: Sequence[np.ndarray], writes: Sequence[np.ndarray]) -> Callable[[], None]:
         """The call that does a communication of a program. The arrays are the bytes of its tensors."""

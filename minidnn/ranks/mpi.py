@@ -29,10 +29,23 @@ class Mpi(Engine):
         except (ImportError, RuntimeError) as error:
             raise NoMpi(f"several ranks need mpi4py and an MPI: pip install 'minidnn[mpi]' ({error})") from error
         self._mpi, self._world, self._limit = MPI, MPI.COMM_WORLD.Dup(), limit
+        self._hosts = self._world.Dup()  # so that what the hosts say to each other is not taken for a step's bytes
         self.rank, self.ranks = self._world.Get_rank(), self._world.Get_size()
+        self._said, self._heard = np.zeros(1, np.int64), np.zeros(self.ranks, np.int64)
+        heard = [self._heard[k : k + 1].view(np.uint8) for k in range(self.ranks)]
+        said = [[self._said.view(np.uint8)]] * self.ranks
+        self._tell = self._transfer(self._hosts, said, [[one] for one in heard])
 
     def transfer(self, sends: Pieces, receives: Pieces) -> Callable[[], None]:
-        world, requests, own = self._world, [], []
+        return self._transfer(self._world, sends, receives)
+
+    def most(self, value: int) -> int:
+        self._said[0] = value
+        self._tell()
+        return int(self._heard.max())
+
+    def _transfer(self, world: Any, sends: Pieces, receives: Pieces) -> Callable[[], None]:
+        requests, own = [], []
         for k in range(self.ranks):
             if k == self.rank:
                 own = [(to, source) for to, source in zip(receives[k], sends[k], strict=True) if to.size]
@@ -65,7 +78,8 @@ class Mpi(Engine):
                     raise RankLost(f"rank {self.rank}: nothing from rank {names} within {self._limit:g} s")
 
     def share(self, value: Any) -> list[Any]:
-        return self._world.allgather(value)
+        return self._hosts.allgather(value)
 
     def close(self) -> None:
+        self._hosts.Free()
         self._world.Free()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from minidnn.errors import Failed
@@ -18,6 +20,10 @@ class Diverged(Failed, ArithmeticError):
     def __init__(self, iteration: int, loss: float, layer: str | None, why: str, what: str = "the loss") -> None:
         super().__init__(f"iteration {iteration}: {what} is {loss}: {why}")
         self.iteration, self.loss, self.layer = iteration, loss, layer
+        self._given = iteration, loss, layer, why, what
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), self._given  # so that a rank can send it to others
 
 
 def diagnosed(session: Session, feeds: Feeds, program: str, loss: float, iteration: int, position: int) -> Diverged:
@@ -37,6 +43,9 @@ def diagnosed(session: Session, feeds: Feeds, program: str, loss: float, iterati
             bad = first + int(np.flatnonzero(~np.isfinite(images.reshape(len(images), -1)).all(1))[0])
             why = f"{feed.data.name}: sample {bad} of {feed.name} holds values that are not finite"
             return Diverged(iteration, loss, None, why)
+    if session.setting.engine is not None:  # no rank can run a step alone
+        why = f"rank {session.setting.engine.rank} has it; a run of one rank, with iter_size, names the layer"
+        return Diverged(iteration, loss, None, why)
     return Diverged(iteration, loss, *culprit(session, program))
 
 

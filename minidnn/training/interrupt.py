@@ -12,25 +12,52 @@ import signal
 import threading
 from collections.abc import Iterator
 
+from minidnn.ranks.engine import Channel
+
 NAMES = ("SIGINT", "SIGTERM", "SIGHUP")  # the last is not on every system
 SIGNALS = tuple(signal.Signals[name] for name in NAMES if name in signal.Signals.__members__)
 
 
 class Interrupt:
-    """What signals have asked of a run.
+    """What signals have asked of a run. Several ranks do it together: what one of them hears counts once they agree.
 
     number: the signal that asked the run to end; None as long as none did
     save:   SIGHUP has asked for a snapshot; whoever saves one sets it to False
+    heard:  whether this rank has heard of the end
     """
 
-    def __init__(self) -> None:
+    def __init__(self, channel: Channel | None = None) -> None:
+        """channel: between the ranks; None: there is one rank"""
         self.number: int | None = None
-        self.save = False
+        self.save = self.heard = False
+        self._channel = channel
+        self._waiting: tuple[int | None, bool] = None, False  # until the ranks agree
 
     @property
     def asked(self) -> bool:
         """Whether the run must end after the current step."""
         return self.number is not None
+
+    def agreed(self) -> bool:
+        """Whether the run must end. All ranks ask this between the same steps: then each knows what any has heard."""
+        if self._channel is not None:
+            number, save = self._waiting
+            found = self._channel.most(2 * (number or 0) + save)
+            self.number = found // 2 or self.number
+            self.save |= found % 2 > 0
+            self._waiting = None, False
+        return self.asked
+
+    def _hear(self, number: int | None) -> None:
+        """A signal asks for the end, or, without a number, for a snapshot."""
+        self.heard |= number is not None
+        if self._channel is not None:
+            before, save = self._waiting
+            self._waiting = number or before, save or number is None
+        elif number is None:
+            self.save = True
+        else:
+            self.number = number
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -39,7 +66,7 @@ class Interrupt:
 
         A signal that the process ignores stays ignored (nohup). Only the main thread can handle signals: in any other
         thread this does nothing."""
-        self.number, self.save = None, False
+        self.number, self.save, self.heard, self._waiting = None, False, False, (None, False)
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -54,9 +81,9 @@ class Interrupt:
 
         def handle(number: int, _: object) -> None:
             if signal.Signals(number).name == "SIGHUP" and (_has_terminal() or not had_terminal):
-                self.save = True
+                self._hear(None)
             else:
-                self.number = number
+                self._hear(number)
                 restore()
 
         for number in watched:

@@ -21,6 +21,7 @@ from minidnn.layers.facts import FACTS, Facts
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
 from minidnn.ranks.engine import Engine
+from minidnn.ranks.launched import Launch
 from minidnn.schema.sources import WORKERS
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class Given(TypedDict, total=False):
     keep:        names of blobs that stay readable after a step
     state:       where the optimizer's state lives: on the "device", or on the "host", from where it comes for updates
     engine:      moves bytes between ranks, where several train together (ranks/engine.py)
+    launch:      what a launcher says of this rank: then a Solver takes this rank's device, and the engine for it
     ranks:       devices that train together, which `minidnn.plan` and the other studies simulate
     link:        what is between these: a name, "10GB,20us", a FILE.yaml, or nodes (costs/links.py)
     global_batch: samples of an update of all ranks together; each takes an equal part, whatever batch the file says
@@ -76,6 +78,7 @@ class Given(TypedDict, total=False):
     keep: Sequence[str]
     state: str | None
     engine: Engine | None
+    launch: Launch | None
     ranks: int | None
     link: str | Network | None
     global_batch: int | None
@@ -104,6 +107,7 @@ class Setting:
     keep: tuple[str, ...] = ()
     state: str = "device"
     engine: Engine | None = None
+    launch: Launch | None = None
     ranks: int | None = None  # None: nobody has asked
     link: Network | None = None  # None: assumed
     global_batch: int | None = None
@@ -120,7 +124,7 @@ class Setting:
             return getattr(own, name, None) if value is None else value
 
         keep, costs = given.get("keep", ()), given.get("costs")
-        if given.get("link") is not None and given.get("ranks") is None and given.get("engine") is None:
+        if given.get("link") is not None and all(given.get(name) is None for name in ("ranks", "engine", "launch")):
             raise InvalidInput("link: it is between ranks: say how many (--ranks N)")
         if isinstance(keep, str):
             raise InvalidInput(f"keep is a list of blobs: say keep=[{keep!r}]")
@@ -145,6 +149,7 @@ class Setting:
             keep=tuple(keep),
             state=_place(said("state") or cls.state),
             engine=given.get("engine"),
+            launch=given.get("launch"),
             ranks=_count("ranks", given.get("ranks")),
             link=_network(given.get("link")),
             global_batch=_count("global_batch", given.get("global_batch")),
@@ -155,7 +160,8 @@ class Setting:
     @property
     def together(self) -> int:
         """How many ranks train together, simulated or not."""
-        return self.engine.ranks if self.engine is not None else self.ranks or 1
+        found = self.engine or self.launch
+        return found.ranks if found is not None else self.ranks or 1
 
     def batch_of(self, iter_size: int, batch: int | None = None) -> int | None:
         """The batch of each rank, by `global_batch` if there is one, else `batch`, which may be asked for.

@@ -28,6 +28,7 @@ from minidnn.nets.net import Net
 from minidnn.program import Role
 from minidnn.programs.build import named
 from minidnn.programs.fusion import kinds
+from minidnn.ranks.engine import Engine
 from minidnn.schema import SolverParameter
 from minidnn.training import snapshot, solverstate
 from minidnn.training.best import Best, Keeping
@@ -47,6 +48,7 @@ from minidnn.training.rates import learning_rate
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
 from minidnn.training.solver_file import phases, train_spec, understand
+from minidnn.training.together import check_alike, together
 from minidnn.training.unobeyed import unobeyed
 
 if TYPE_CHECKING:
@@ -109,13 +111,21 @@ class Solver:
         given_data = {"TRAIN": data, "TEST": test_data}
         setting = replace(chosen, seed=self.seed)
         self.feeds: dict[str, Feeds] = {}
+        self._own_engine: Engine | None = None
         try:
+            if setting.launch is not None:
+                setting, self._own_engine, told = together(setting, setting.launch)
+                self.notes += told
+            if setting.engine is not None:
+                self.seed = setting.engine.share(self.seed)[0]
+                setting = replace(setting, seed=self.seed)
             for name, (one, phase) in named(net, phases(tests), tests).items():
                 self.feeds[name] = Feeds(one.graph(phase), self.seed, given_data[phase], setting.workers)
                 self.notes += self.feeds[name].notes
             self.epoch = iterations_of(self.feeds["TRAIN"], p)  # its iterations; None: the samples have no end
             self.parameters = p = in_iterations(p, self.epoch)
-            self._logs = Logs(p.minidnn.log, p.minidnn.tensorboard, self.epoch, Path(self.prefix).parent)
+            logs = ((), None) if setting.engine and setting.engine.rank else (p.minidnn.log, p.minidnn.tensorboard)
+            self._logs = Logs(*logs, self.epoch, Path(self.prefix).parent)
             self.notes += unobeyed((net, *tests), p, setting.device)
             spec = train_spec(p, self.seed, setting.state, setting.engine)
             self._parts = [part.part for part in spec.parts]  # the programs of an iteration
@@ -130,6 +140,7 @@ class Solver:
             )  # fmt: skip
         except BaseException:
             self._close_feeds()
+            self._close_engine()
             raise
         self.net, self.machine, self._engine = net, self.session.machine, setting.engine
         if self.session.late:
@@ -144,6 +155,8 @@ class Solver:
                 self._restore(before)
             elif weights is not None:
                 self.loaded = self.session.load(weights)
+            if self._engine is not None:
+                check_alike(self._engine, p, self.session, self.feeds["TRAIN"].samples, self.iteration)
         except BaseException:
             self.close()
             raise
@@ -157,7 +170,7 @@ class Solver:
         self._saved = self.iteration if before else None  # the iteration of the last snapshot
         self._between = True  # whether the values are those between two iterations
         self._losses: deque[float] = deque(maxlen=p.average_loss)
-        self._interrupt = Interrupt()
+        self._interrupt = Interrupt(self._engine)
 
     # ---- what a user looks at
 
@@ -190,6 +203,12 @@ class Solver:
     def unsaved(self) -> bool:
         """Whether no snapshot has this iteration yet, and there is a snapshot_prefix to save one."""
         return bool(self.prefix) and self._saved != self.iteration
+
+    @property
+    def saves_alone(self) -> bool:
+        """Whether this iteration is unsaved, and what ends the run here need not end it on other ranks: a snapshot of
+        several ranks takes all of them."""
+        return self.unsaved and self._engine is None
 
     def forward(self, inputs: np.ndarray | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The outputs of the TEST net for these samples, with the present weights (Session.forward)."""
@@ -228,7 +247,7 @@ class Solver:
                 except LogError:  # as where output cannot be written: keep the trained weights, and end
                     yield event
                     self.machine.settle()
-                    if self.unsaved and not isinstance(event, Began):
+                    if self.saves_alone and not isinstance(event, Began):
                         yield self.save()
                     raise
                 yield event
@@ -238,7 +257,7 @@ class Solver:
         p = self.parameters
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
         with self._interrupt.watched():
-            while self.iteration < p.max_iter and not self._interrupt.asked:
+            while self.iteration < p.max_iter and not self._interrupt.agreed():
                 if self._test_is_due():
                     yield from self._tested()
                 if self._interrupt.asked or self._keeping.spent:
@@ -247,7 +266,7 @@ class Solver:
                     yield self._iterate_quietly()
                 except UNREADABLE as error:  # a batch cannot be read or used: keep the trained weights
                     self.machine.settle()
-                    if self._between and self.unsaved:
+                    if self._between and self.saves_alone:
                         yield self.save()
                     if not self._between and isinstance(error, DataError):
                         raise DataError(f"{error}; no snapshot is written, since {MOVED}") from error
@@ -267,8 +286,8 @@ class Solver:
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""
         suffix = solverstate.SUFFIX if self._caffes else snapshot.SUFFIX
-        last = self.parameters.max_iter
-        snapshot.check_writable(self.prefix, last, self._now().nbytes, suffix, self._keeping.goal is not None)
+        last, size, best = self.parameters.max_iter, self._now().nbytes, self._keeping.goal is not None
+        self._on_first(lambda: snapshot.check_writable(self.prefix, last, size, suffix, best))
 
     @property
     def _caffes(self) -> bool:
@@ -287,10 +306,11 @@ class Solver:
                 tested = self.test(net=net)
             except (Diverged, *UNREADABLE):
                 # Keep the trained weights; `save` refuses them if they are not finite either.
-                if self.unsaved:
+                if self.saves_alone:
                     yield self.save()
                 raise
             if tested is None:
+                self._interrupt.agreed()
                 return
             yield tested
             done.append(tested)
@@ -354,10 +374,14 @@ class Solver:
 
     def _diverged(self, program: str, losses: list[float], position: int) -> NoReturn:
         """Raise Diverged, on all ranks alike. The one whose loss it was looks for the origin."""
-        rank = next(k for k, loss in enumerate(losses) if not math.isfinite(loss))
-        if self._engine is None or self._engine.rank == rank:
-            raise diagnosed(self.session, self.feeds["TRAIN"], program, losses[rank], self.iteration, position)
-        raise Diverged(self.iteration, losses[rank], None, f"rank {rank} has it, and says where it comes from")
+        rank, engine = next(k for k, loss in enumerate(losses) if not math.isfinite(loss)), self._engine
+        self.machine.gather()
+        found = None
+        if engine is None or engine.rank == rank:
+            found = diagnosed(self.session, self.feeds["TRAIN"], program, losses[rank], self.iteration, position)
+        found = found if engine is None else engine.share(found)[rank]
+        assert found is not None
+        raise found
 
     def _undo(self, parts: int) -> None:
         """Go back to the beginning of an iteration of which only so many parts have run."""
@@ -380,7 +404,7 @@ class Solver:
         batches = batches or (self._test_iter[net] if self._test_iter else None)
 
         def stopped() -> bool:
-            return self._interrupt.asked
+            return self._interrupt.heard
 
         return evaluate(self.session, self.feeds[name], batches, self.iteration, stopped, name, confusion)
 
@@ -397,19 +421,25 @@ class Solver:
     def _write(self, prefix: str | Path, best: bool = False) -> Path:
         """Write a snapshot. Among several ranks the first one does, and all wait for it."""
         now = self._now()
+        path: Path = self._on_first(lambda: snapshot.save(prefix, now, self._model, best=best))
+        return path
+
+    def _on_first(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, or the error that it raises. Of several ranks the first one does it, and all of them have
+        its result."""
         if self._engine is None:
-            return snapshot.save(prefix, now, self._model, best=best)
+            return work()
         failed: Exception | None = None
-        path = Path()
+        found = None
         if not self._engine.rank:
             try:
-                path = snapshot.save(prefix, now, self._model, best=best)
+                found = work()
             except (snapshot.SaveError, Diverged) as error:
                 failed = error
-        path, failed = self._engine.share((path, failed))[0]
+        found, failed = self._engine.share((found, failed))[0]
         if failed is not None:
             raise failed
-        return path
+        return found
 
     def _now(self) -> snapshot.Snapshot:
         """What a snapshot of this iteration holds. To read its weights raises Diverged if one is not finite."""
@@ -434,13 +464,21 @@ class Solver:
         return Rows(values.shape, values.dtype, pieces)
 
     def close(self) -> None:
-        """End the threads of the loaders and the machine, and give the memory back."""
+        """End the threads of the loaders, the machine and the engine that was made here, and give the memory back."""
         self._close_feeds()
-        self.session.close()
+        try:
+            self.session.close()
+        finally:
+            self._close_engine()
 
     def _close_feeds(self) -> None:
         for feeds in self.feeds.values():
             feeds.close()
+
+    def _close_engine(self) -> None:
+        engine, self._own_engine = self._own_engine, None
+        if engine is not None:
+            engine.close()
 
     def __enter__(self) -> Solver:
         return self

@@ -17,7 +17,7 @@ import pytest
 
 from benchmarks import fed as feed
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import fed, measure, operations, policies, start, tight
+from benchmarks.gpu_check import fed, measure, operations, policies, ranks, start, tight
 from benchmarks.gpu_check.goals import goals
 from benchmarks.gpu_check.journal import Journal, code
 from benchmarks.gpu_check.place import Place, Rehearsal
@@ -300,6 +300,15 @@ def test_outputs_that_the_host_is_told_of_too_early_are_noticed(monkeypatch, tmp
     monkeypatch.setattr(api, "reach", lambda event: None if api.replays > before else reach(event))
     with pytest.raises(Wrong, match=r"in the launches \[2, 3, 4, 5\] the host was told of outputs that were not there"):
         start.told(run)
+
+
+def test_other_bytes_of_nccl_are_noticed(monkeypatch, tmp_path):
+    place = Rehearsal()
+    run = Run("n", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + HOUR, False)
+    assert ranks.itself(run)["bytes"] == place.link_bytes
+    monkeypatch.setattr("minidnn.ranks.nccl.Nccl.transfer", lambda *_: lambda: None)
+    with pytest.raises(Wrong, match=r"NCCL gave other bytes in the launches \[1, 2, 3, 4, 5\]"):
+        ranks.itself(run)
 
 
 def test_policies_that_recompute_come_first_where_the_link_is_slow():

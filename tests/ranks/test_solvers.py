@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
+import pickle
+import signal
 import threading
 
 import pytest
 
+from minidnn.errors import InvalidInput
 from minidnn.ranks.threads import Group
+from minidnn.training.divergence import Diverged
 from minidnn.training.events import Step
 from minidnn.training.solver import Solver
 
@@ -122,3 +127,64 @@ def test_ranks_share_a_test_and_have_its_counts(case):
 
     together(one, 4)
     assert found == [alone] * 4
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_one_rank_is_one_to_all(case, number):
+    """Rank 1 hears it after its second step. All ranks then end, or take a snapshot, after the same step."""
+    group, found = Group(2), [[], []]
+
+    def one(rank):
+        with Solver("solver.yaml", device="reference", snapshot_prefix="x", engine=group.engine(rank), snapshot=0,
+                    test_interval=0) as solver:  # fmt: skip
+            for event in solver.run():
+                found[rank].append((type(event).__name__, event.iteration))
+                if rank == 1 and found[rank][-1] == ("Step", 1):
+                    solver._interrupt._hear(number if number == signal.SIGTERM else None)
+
+    together(one, 2)
+    assert found[0] == found[1]
+    ends = found[0][-1][1] if number == signal.SIGTERM else 6
+    assert ("Saved", 2 if number == signal.SIGTERM else 3) in found[0] and found[0][-1] == ("Ended", ends)
+    assert ends == (2 if number == signal.SIGTERM else 6)
+
+
+def test_a_loss_that_is_not_finite_ends_all_ranks_with_one_message(case):
+    """A rate so large that the scores overflow."""
+    group, found = Group(2), [None, None]
+
+    def one(rank):
+        with (
+            Solver("solver.yaml", device="reference", snapshot_prefix="x", engine=group.engine(rank), base_lr=1e30,
+                   test_interval=0, snapshot=0) as solver,
+            pytest.raises(Diverged) as error,
+        ):  # fmt: skip
+            solver.solve()
+        found[rank] = str(error.value)
+
+    together(one, 2)
+    assert found[0] == found[1] and ": rank 0 has it; a run of one rank" in found[0]
+    sent = Diverged(3, math.inf, "ip", "why")
+    assert str(pickle.loads(pickle.dumps(sent))) == str(sent)
+
+
+@pytest.mark.parametrize(
+    "other, what",
+    [
+        ({"base_lr": 0.06}, "the solver's fields"),
+        ({"batch": 4}, "the net"),
+        ({"policy": "vdnn_all:m"}, "the plan"),
+        ({"device": "cpu"}, "the device"),
+    ],
+)
+def test_ranks_that_differ_are_refused_before_the_first_step(case, other, what):
+    group, found = Group(2), [None, None]
+
+    def one(rank):
+        options = {"device": "reference", "policy": "liveness:m"} | (other if rank else {})
+        with pytest.raises(InvalidInput) as error:
+            Solver("solver.yaml", snapshot_prefix="x", engine=group.engine(rank), **options)
+        found[rank] = str(error.value)
+
+    together(one, 2)
+    assert found[0] == found[1] and found[0].startswith(f"rank 1 differs from rank 0 in {what}: ")

@@ -78,6 +78,11 @@ class CpuDevice(Device):
             self.description += "; none of our own kernels"
             self.found += f"; none of our own kernels: {reason}"
 
+    @property
+    def threads(self) -> int | None:
+        """The number of OpenMP's threads; None if the device has none."""
+        return None if self.dnnl is None or self.dnnl.use_threads is None else self.dnnl.threads
+
     def algorithms(self, op: Op) -> tuple[Algorithm, ...]:
         """The deterministic ways to compute an op, the default first."""
         return tuple(r.algorithm for r in self.recipes(op))

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import ctypes
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from minidnn.backends.cuda.packages import CudaUnavailable
+from minidnn.backends.cuda.packages import CudaUnavailable, nccl
 
+NOT_READY = 600  # cudaErrorNotReady: work is still running
+NAP = 2e-5  # seconds between two looks at it
 EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of the graph that records the event when it runs
 Call = Callable[[], object]
 Direction = Literal["out", "in"]  # device to host, host to device
@@ -26,8 +29,20 @@ class OutOfMemory(MemoryError):
 
 
 class Api(Protocol):
+    """watch: called again and again while the host waits, with the seconds since it began to wait; it may raise"""
+
+    watch: Callable[[float], object] | None
+
     def enter(self) -> None:
         """Direct this thread's later calls to this GPU. CUDA remembers one GPU for each thread."""
+        ...
+
+    def bus(self) -> str:
+        """Where the GPU is plugged in: two names of one GPU have the same."""
+        ...
+
+    def nccl(self) -> Any:
+        """The module cupy.cuda.nccl. Raises CudaUnavailable if NCCL is not there."""
         ...
 
     def free_memory(self) -> int:
@@ -128,6 +143,7 @@ class CupyApi:
         self._tell = ctypes.CDLL("libcuda.so.1").cuEventRecordWithFlags  # CuPy has no name for it
         self._tell.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
         self._capturing = False
+        self.watch: Callable[[float], object] | None = None
         self.enter()
         self.runtime.free(0)  # makes the context
         cupy.cuda.set_allocator(_refuse)
@@ -145,6 +161,12 @@ class CupyApi:
                 "multiprocessing's method 'spawn'"
             )
         self.runtime.setDevice(self.number)
+
+    def bus(self) -> str:
+        return self.runtime.deviceGetPCIBusId(self.number)
+
+    def nccl(self) -> ModuleType:
+        return nccl(self.runtime.runtimeGetVersion() // 1000)
 
     # ---- memory
 
@@ -199,13 +221,23 @@ class CupyApi:
             raise RuntimeError(f"cuEventRecordWithFlags: CUDA error {code}")
 
     def reach(self, event: int) -> None:
+        self._watched("eventQuery", event)
         self.runtime.eventSynchronize(event)
 
     def wait(self, stream: int, event: int) -> None:
         self.runtime.streamWaitEvent(stream, event)
 
     def synchronize(self, stream: int) -> None:
+        self._watched("streamQuery", stream)
         self.runtime.streamSynchronize(stream)
+
+    def _watched(self, query: str, of: int) -> None:
+        """Return once this work has ended, well or not. Without a watch CUDA itself waits better."""
+        if self.watch is not None:
+            began = time.monotonic()
+            while getattr(self.runtime, query)(of) == NOT_READY:
+                self.watch(time.monotonic() - began)
+                time.sleep(NAP)
 
     def elapsed(self, start: int, end: int) -> float:
         return self.runtime.eventElapsedTime(start, end) / 1e3

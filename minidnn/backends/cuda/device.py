@@ -159,16 +159,20 @@ class CudaDevice(Planner):
         rates: Rates = SOME_GPU,
         nvtx: bool = False,
     ) -> None:
-        super().__init__(cudnn, max(api.free_memory() - MARGIN, 0), description)
-        self.rates = rates
         self.api, self.graphs, self.nvtx = api, graphs and not nvtx, nvtx
-        self.compute = api.stream()
+        super().__init__(cudnn, self.free(), description)
+        self.rates = rates
+        self.compute, self.net = api.stream(), api.stream()
         cudnn.set_stream(self.compute)
         self.nan = NanProbe(api, cudnn, self.compute)
         self.refused: dict[str, str] = {}
         self._ran: set[str] = set()  # the keys (costs/cache.py) of cuDNN's plans that have run
         self._usual: dict[tuple, Algorithm] = {}  # the defaults of geometries that have lost recipes
         self._runtimes: WeakSet[CudaRuntime] = WeakSet()
+
+    def free(self) -> int:
+        """The bytes of the card that an arena may take now."""
+        return max(self.api.free_memory() - MARGIN, 0)
 
     def recipes(self, op: Op) -> list[Recipe]:
         self.api.enter()  # cuDNN, too, uses the GPU that is set for this thread
@@ -232,7 +236,7 @@ class CudaDevice(Planner):
     def runtime(self, arena: int, host: int, delays: float = 0.0, seed: int = 0) -> CudaRuntime:
         if delays:
             raise ValueError("the cuda device cannot delay copies: that is for devices on the host's memory")
-        runtime = CudaRuntime(self.api, self.compute, arena, host, self.graphs)
+        runtime = CudaRuntime(self.api, self.compute, self.net, arena, host, self.graphs)
         self._runtimes.add(runtime)
         return runtime
 

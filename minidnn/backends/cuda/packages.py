@@ -18,6 +18,7 @@ import re
 import site
 import sys
 import sysconfig
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
@@ -297,6 +298,19 @@ def _start_cupy(cuda: int) -> ModuleType:
             f"{DRIVERS[cuda]} or later from https://www.nvidia.com/drivers, and restart the machine after an update"
         ) from error
     return cupy
+
+
+def nccl(cuda: int) -> ModuleType:
+    """CuPy's module of NCCL, which moves bytes between the GPUs of several ranks. Raises CudaUnavailable."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # CuPy's advice, which the message below has
+        found = importlib.import_module("cupy.cuda.nccl")
+    if not found.available:
+        raise CudaUnavailable(
+            f"NCCL for CUDA {cuda} is not installed (CuPy finds no libnccl.so.2): it moves bytes between the GPUs of "
+            f"several ranks; `pip install 'minidnn[cuda{cuda},nccl{cuda}]'` installs all that is needed"
+        )
+    return found
 
 
 def _check_frontend(cuda: int) -> None:

@@ -1,9 +1,12 @@
-"""A GPU's runtime (memory/execution/runtime.py): four streams, an arena, and a page-locked store on the host.
+"""A GPU's runtime (memory/execution/runtime.py): five streams, an arena, and a page-locked store on the host.
 
 A schedule's calls are enqueued in its order. Between them there are events only for the schedule's waits, and one for
 the host after the outputs. The first run of a step is not captured, because libraries load some parts at first use.
 From the second run on, the step is replayed as one captured graph, copies included. Timed and checked runs are never
 captured.
+
+Communications between ranks are enqueued by their engine (ranks/nccl.py), on the stream "net". If a rank is lost, the
+bytes of this one are worth nothing, and the runtime counts as broken.
 
 The copies of early inputs are never captured. They have a stream of their own, "land", on which the next step's batch
 comes while this step runs. An event holds the compute stream until they have ended.
@@ -26,9 +29,11 @@ from minidnn.backends.cuda.api import Api, Direction
 from minidnn.memory.execution.device import KernelFailed
 from minidnn.memory.execution.runtime import Bound, Call, Runtime, Timed
 from minidnn.memory.schedule import Stream
+from minidnn.ranks.engine import RankLost
 from minidnn.sizes import text
 
-SIDES: tuple[Stream, ...] = ("out", "in")
+SIDES: tuple[Stream, ...] = ("out", "in", "net")
+COPIES: tuple[Stream, ...] = ("out", "in")
 LAND = "land"  # the stream of early inputs, which no schedule names
 
 
@@ -66,9 +71,9 @@ class Lost(KernelFailed):
 
 
 class CudaRuntime(Runtime):
-    def __init__(self, api: Api, compute: int, arena: int, host: int, graphs: bool = True) -> None:
-        """`compute`: the stream that the kernels are bound to; `arena`, `host`: bytes. Raises MemoryError if the GPU or
-        the host's page-locked memory does not have them."""
+    def __init__(self, api: Api, compute: int, net: int, arena: int, host: int, graphs: bool = True) -> None:
+        """`compute`: the stream that the kernels are bound to; `net`: that of communications; `arena`, `host`: bytes.
+        Raises MemoryError if the GPU or the host's page-locked memory does not have them."""
         self.api, self.graphs, self.broken = api, graphs, False
         api.enter()
         free = api.free_memory()
@@ -83,7 +88,7 @@ class CudaRuntime(Runtime):
         except BaseException:
             api.release(self.arena.address)
             raise
-        self.streams = {"compute": compute, "out": api.stream(), "in": api.stream(), LAND: api.stream()}
+        self.streams = {"compute": compute, "out": api.stream(), "in": api.stream(), "net": net, LAND: api.stream()}
         self._prepared: list[Prepared] = []
         self._edge = api.event()  # on the compute stream, where a step begins: the side streams wait for it
         self._ends = {s: api.event() for s in SIDES}
@@ -94,7 +99,7 @@ class CudaRuntime(Runtime):
     # ---- binding
 
     def copy(self, to: Any, source: Any, stream: Stream) -> Call:
-        if stream not in SIDES:
+        if stream not in COPIES:
             raise ValueError(f"copies run on the streams out and in, not on {stream}")
         ends = _address(to), _address(source), to.nbytes
         return partial(self.api.copy, *ends, cast(Direction, stream), self.streams[stream])
@@ -189,10 +194,13 @@ class CudaRuntime(Runtime):
         that the next run finds idle streams.
 
         After the worst of CUDA's errors every later call fails, too. If the synchronization fails, the device counts as
-        broken, and Lost is raised."""
+        broken, and Lost is raised. It does, too, where another rank is lost."""
         self.api.enter()
         try:
             yield
+        except RankLost:
+            self._flight, self.broken = None, True
+            raise
         except BaseException as error:
             self._flight = None
             try:
@@ -330,7 +338,7 @@ class CudaRuntime(Runtime):
         self._prepared.clear()
         for event in (self._edge, self._landed, *self._ends.values(), *self._over):
             self.api.release_event(event)
-        for stream in (*SIDES, LAND):
+        for stream in (*COPIES, LAND):
             self.api.release_stream(self.streams[stream])
         self.api.release(self.arena.address)
         self.arena = Bytes(0, 0)

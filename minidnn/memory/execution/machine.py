@@ -40,7 +40,7 @@ from minidnn.memory.schedule import (
     aligned,
     stored_bound,
 )
-from minidnn.program import Op, Pass, Role, Tensor
+from minidnn.program import Op, Role, Tensor
 from minidnn.ranks.engine import Engine
 from minidnn.ranks.shards import SHARD
 
@@ -109,7 +109,8 @@ class Machine:
         self.hosted: dict[Tensor, np.ndarray] = {}  # {hosted tensor: its bytes}
         self._closed = False
         self.shards: dict[Tensor, Tensor] = {}  # {weight: this rank's shard of it}, among several ranks
-        self._gathers: dict[str, Call] = {}  # make the weights whole
+        self._gathers: dict[str, Bound] = {}  # make the weights whole
+        self._gathering: Any = None  # these, bound by the runtime
         self._stale = False  # whether a step has changed shards since
         self.loaded: dict[str, _Loaded] = {}
         # Programs share the places of early inputs on the device. So steps take them in turn, whatever their program.
@@ -148,7 +149,7 @@ class Machine:
             if op.on_net and {*op.reads, *op.writes} <= self.homes.keys():
                 assert self.engine is not None
                 places = ([self.homes[t] for t in some] for some in (op.reads, op.writes))
-                self._gathers[op.name] = self.engine.prepare(op, *places)
+                self._gathers[op.name] = Bound(len(self._gathers), "net", self.engine.prepare(op, *places))
                 loaded.gathers = True
                 self.shards.update(zip(op.writes, op.reads, strict=True))
         changed = {t for op in schedule.program.ops for t in op.writes}
@@ -406,9 +407,9 @@ class Machine:
     def gather(self) -> None:
         """Make the weights whole, if steps have changed shards of them. All ranks call it, between the same steps."""
         if self._stale:
-            self.settle()
-            for call in self._gathers.values():
-                call()
+            if self._gathering is None:
+                self._gathering = self.runtime.bind(list(self._gathers.values()))
+            self.runtime.run(self._gathering)
             self._stale = False
 
     def get_whole(self, shard: Tensor, whole: Tensor) -> np.ndarray:
@@ -416,9 +417,7 @@ class Machine:
         assert self.engine is not None
         self.settle()
         own = self.hosted[shard] if shard in self.hosted else self.runtime.read(self.homes[shard])
-        lying = np.empty(whole.nbytes, np.uint8)
-        op = Op("net.whole", "net.gather", "net", Pass.UPDATE, (shard,), (whole,))
-        self.engine.prepare(op, [own], [lying])()
+        lying = self.engine.whole(own, whole.nbytes)
         return self.device.array(lying, whole).copy(order="C")
 
     def set_whole(self, shard: Tensor, whole: Tensor, array: np.ndarray) -> None:

@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 from bisect import bisect
+from collections import defaultdict
+from collections.abc import Sequence
 
 from minidnn.memory.lowering.lower import Clocks
-from minidnn.memory.schedule import Alloc, Free, Prefetch, Schedule, Wait
+from minidnn.memory.schedule import Alloc, Compute, Free, Prefetch, Schedule, Stream, Wait
+
+Written = tuple[int, int, int, int]  # an instruction's index, the last op before it, its bytes [lo, hi)
 
 
 def fillable(schedule: Schedule) -> set[int]:
-    """Indices of the Frees whose bytes no copy back may write before compute's next op.
+    """Indices of the Frees whose bytes no copy back and no communication may write before compute's next op.
 
-    A copy back waits for the former users of its bytes, not for their Free, which is no event. So it may run while
-    compute fills them, unless it comes after a later op.
+    These wait for the former users of their bytes, not for the Free, which is no event. So one may run while compute
+    fills them, unless it comes after a later op.
     """
     clocks = Clocks()
-    copies: list[tuple[int, int, int, int]] = []  # of a copy back: its index, the last op before it, its bytes [lo, hi)
+    others: dict[Stream, list[Written]] = defaultdict(list)  # by streams beside compute
     for i, x in enumerate(schedule.instructions):
         if isinstance(x, Wait):
             clocks.wait(x.stream, x.on)
         elif not isinstance(x, (Alloc, Free)):
             clocks.issue(i, x.stream)
-            if isinstance(x, Prefetch):
-                lo = schedule.offset[x.stay.buffer]
-                copies.append((i, clocks.now["in"]["compute"], lo, lo + x.stay.tensor.nbytes))
+            stays = (x.stay,) if isinstance(x, Prefetch) else x.writes if isinstance(x, Compute) else ()
+            for stay in stays if x.stream != "compute" else ():
+                lo = schedule.offset[stay.buffer]
+                others[x.stream].append((i, clocks.now[x.stream]["compute"], lo, lo + stay.tensor.nbytes))
     found: set[int] = set()
     for i, x in enumerate(schedule.instructions):
-        if not isinstance(x, Free):
-            continue
-        lo = schedule.offset[x.buffer]
-        hi = lo + x.buffer.nbytes
-        for _, op, start, end in copies[bisect(copies, (i,)) :]:
-            if op > i:  # it comes after compute has filled the bytes, and so do all behind it
+        if isinstance(x, Free):
+            lo = schedule.offset[x.buffer]
+            if not any(_meets(some, i, lo, lo + x.buffer.nbytes) for some in others.values()):
                 found.add(i)
-                break
-            if start < hi and lo < end:
-                break
-        else:
-            found.add(i)
     return found
+
+
+def _meets(written: Sequence[Written], free: int, lo: int, hi: int) -> bool:
+    """Whether one of a stream's writes may touch bytes [lo, hi) while compute fills them at this Free."""
+    for _, op, start, end in written[bisect(written, (free,)) :]:
+        if op > free:  # it comes after compute has filled the bytes, and so do all behind it
+            return False
+        if start < hi and lo < end:
+            return True
+    return False

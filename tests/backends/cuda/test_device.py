@@ -185,13 +185,13 @@ def test_all_memory_is_given_back_and_all_is_asked_for_at_loading():
             m.step()
         assert device.api.allocated.keys() == taken.keys()
     assert not device.api.allocated and not device.api.events and not device.api.graphs
-    assert device.api.streams == [device.compute]
+    assert device.api.streams == [device.compute, device.net]
 
 
 def test_an_arena_that_does_not_fit_is_refused_before_anything_is_taken():
     api = FakeApi(memory=1 << 20)
     with pytest.raises(MemoryError, match=r"the arena takes 2097152 bytes \(2.00 MiB\), and 1048576 .* are free"):
-        CudaRuntime(api, api.stream(), 2 << 20, 0)
+        CudaRuntime(api, api.stream(), api.stream(), 2 << 20, 0)
     assert not api.allocated
 
 
@@ -276,7 +276,7 @@ def test_no_arena_is_kept_when_the_host_has_no_memory():
 
     api.allocate_host = refuse
     with pytest.raises(OutOfMemory):
-        CudaRuntime(api, api.stream(), 1 << 20, 1 << 20)
+        CudaRuntime(api, api.stream(), api.stream(), 1 << 20, 1 << 20)
     assert not api.allocated
 
 

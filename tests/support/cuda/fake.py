@@ -2,6 +2,9 @@
 
 Enqueued work runs late, in a random order of those that CUDA allows. A call that CUDA forbids raises Illegal. Kernels
 are the real sources, compiled by g++ (tests/support/cuda/host.py); cuDNN's convolutions are the reference's.
+
+Several GPUs, one for each thread, are FakeApis of one Machine. A thread that waits for its GPU also runs the work of
+the others, since GPUs go on by themselves (tests/support/cuda/nccl.py moves bytes between them).
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from threading import get_ident
+from threading import Condition, get_ident
+from time import monotonic
 from typing import Any, cast
 
 import numpy as np
@@ -44,6 +48,8 @@ class Work:
     behind: list[Work] = field(default_factory=list)  # works that wait for this one
     host: Any = None  # for a copy: the host's bytes
     kept: Any = None  # for a copy in: the host's bytes when it was enqueued
+    group: Any = None  # of NCCL: begins when it is ready, and may end once all its transfers have (nccl.py)
+    pending: dict[Work, None] | None = None  # the work of its GPU that has not ended
 
 
 @dataclass(eq=False)
@@ -61,19 +67,43 @@ class Capture:
     tells: dict[Work, int] = field(default_factory=dict)  # work -> the event that each replay records for the host
 
 
+class Machine:
+    """One GPU or several, and the work on them that waits for nothing."""
+
+    def __init__(self, seed: int = 0, patience: float = 60.0) -> None:
+        """patience: seconds without any work that could run, after which a thread that waits gives up."""
+        self.random, self.patience = Random(seed), patience
+        self.ready: list[Work] = []
+        self.changed = Condition()  # guards the work of all GPUs
+        self.failed = False  # whether a thread has ended with an error: then no other one waits
+
+    def end(self, work: Work) -> None:
+        """The work has ended: what waits for it alone is ready."""
+        work.done = True
+        if work.pending is not None:
+            del work.pending[work]
+        for w in work.behind:
+            w.missing -= 1
+            if not w.missing:
+                self.ready.append(w)
+        work.behind.clear()
+        self.changed.notify_all()
+
+
 class FakeApi:
     """Stands in for the Api of backends/cuda/api.py.
 
     seed: determines the order in which enqueued work runs. `log` holds all work ever enqueued, in that order. `busy`
     holds, for each replay, how many pieces of earlier work had not run yet."""
 
-    def __init__(self, memory: int = 1 << 30, seed: int = 0) -> None:
-        self.memory, self.random = memory, Random(seed)  # bytes that are free at first
+    def __init__(self, memory: int = 1 << 30, seed: int = 0, machine: Machine | None = None) -> None:
+        self.memory = memory  # bytes that are free at first
+        self.machine = machine or Machine(seed)
+        self.watch: Callable[[float], object] | None = None
         self.taken = 300 << 20  # bytes that CUDA itself takes; tests change it
         self.threads = {get_ident()}  # the threads that may use this GPU
         self.allocated: dict[int, np.ndarray] = {}
         self.pending: dict[Work, None] = {}  # in order of enqueueing
-        self.ready: list[Work] = []  # of these, what waits for nothing
         self.last: dict[int, Work] = {}
         self.streams: list[int] = []
         self.events: dict[int, Event] = {}
@@ -94,6 +124,14 @@ class FakeApi:
     def enter(self) -> None:
         self.threads.add(get_ident())
 
+    def bus(self) -> str:
+        return hex(id(self))
+
+    def nccl(self) -> Any:
+        from tests.support.cuda.nccl import FakeNccl
+
+        return FakeNccl(self)
+
     # ---- memory
 
     def free_memory(self) -> int:
@@ -111,7 +149,7 @@ class FakeApi:
 
     def release(self, address: int) -> None:
         self._not_capturing("a release")
-        self._finish(self.pending)
+        self._finish(self._left())
         del self.allocated[address]
 
     def allocate_host(self, nbytes: int) -> np.ndarray:
@@ -119,7 +157,7 @@ class FakeApi:
         return np.full(nbytes, 0xFF, np.uint8)
 
     def release_host(self, array: np.ndarray) -> None:
-        self._finish(self.pending)
+        self._finish(self._left())
 
     # ---- streams
 
@@ -128,7 +166,7 @@ class FakeApi:
         return self.streams[-1]
 
     def release_stream(self, stream: int) -> None:
-        self._finish([w for w in self.pending if w.stream == stream])
+        self._finish([w for w in self._left() if w.stream == stream])
         self.streams.remove(stream)
 
     def event(self, timed: bool = False) -> int:
@@ -145,11 +183,11 @@ class FakeApi:
         if get_ident() not in self.threads:
             raise Illegal(f"{what} on a thread that works on no GPU, or on another")
 
-    def enqueue(self, stream: int, run: Any, what: str, *more: Work) -> Work:
+    def enqueue(self, stream: int, run: Any, what: str, *more: Work, group: Any = None) -> Work:
         self._entered(what)
         last = self.capture.last if self._takes_part(stream) else self.last
         before = tuple(dict.fromkeys(([last[stream]] if stream in last else []) + list(more)))
-        work = Work(self._id(), stream, run, before, what, self.index)
+        work = Work(self._id(), stream, run, before, what, self.index, group=group)
         last[stream] = work
         self.log.append(work)
         if self._takes_part(stream):
@@ -162,13 +200,16 @@ class FakeApi:
 
     def _await(self, work: Work) -> None:
         """It runs once all has ended that it waits for."""
-        self.pending[work] = None
-        waits = [b for b in work.before if not b.done]
-        work.missing = len(waits)
-        for b in waits:
-            b.behind.append(work)
-        if not waits:
-            self.ready.append(work)
+        with self.machine.changed:
+            self.pending[work] = None
+            work.pending = self.pending
+            waits = [b for b in work.before if not b.done]
+            work.missing = len(waits)
+            for b in waits:
+                b.behind.append(work)
+            if not waits:
+                self.machine.ready.append(work)
+                self.machine.changed.notify_all()
 
     def record(self, event: int, stream: int) -> None:
         e = self.events[event]
@@ -206,7 +247,7 @@ class FakeApi:
 
     def synchronize(self, stream: int) -> None:
         self._not_capturing("a synchronization")
-        self._finish([w for w in self.pending if w.stream == stream])
+        self._finish([w for w in self._left() if w.stream == stream])
 
     def elapsed(self, start: int, end: int) -> float:
         a, b = self.events[start], self.events[end]
@@ -219,26 +260,46 @@ class FakeApi:
         if self.capture is not None:
             raise Illegal(f"{what} during a capture")
 
+    def _left(self) -> list[Work]:
+        """The work that has not ended."""
+        with self.machine.changed:
+            return list(self.pending)
+
     def _finish(self, wanted: Iterable[Work]) -> None:
         """Run pending work, each time a random piece that is ready, until all of `wanted` has ended."""
-        left = {w for w in wanted if not w.done}
-        while left:
-            k = self.random.randrange(len(self.ready))
-            work = self.ready[k]
-            if work.kept is not None and work.kept.tobytes() != work.host.tobytes():
-                raise Illegal("the host changed what a copy that is on its way brings in")
-            if work.run is not None:
-                work.run()
-            work.done = True
-            self.ready[k] = self.ready[-1]
-            self.ready.pop()
-            del self.pending[work]
-            for w in work.behind:
-                w.missing -= 1
-                if not w.missing:
-                    self.ready.append(w)
-            work.behind.clear()
-            left.discard(work)
+        m, began = self.machine, monotonic()
+        with m.changed:
+            left = [w for w in wanted if not w.done]
+            while left:
+                if m.ready:
+                    self._run(m.random.randrange(len(m.ready)))
+                    began = monotonic()
+                else:
+                    self._idle(monotonic() - began)
+                while left and left[-1].done:
+                    left.pop()
+
+    def _run(self, k: int) -> None:
+        """Run the k-th piece of work that is ready."""
+        ready = self.machine.ready
+        work = ready[k]
+        if work.kept is not None and work.kept.tobytes() != work.host.tobytes():
+            raise Illegal("the host changed what a copy that is on its way brings in")
+        begins = work.group is not None and work.group.begin(work)
+        if work.run is not None:
+            work.run()
+        ready[k] = ready[-1]
+        ready.pop()
+        if not begins:
+            self.machine.end(work)
+
+    def _idle(self, waited: float) -> None:
+        """Nothing can run until another thread gives its GPU more to do."""
+        if self.watch is not None:
+            self.watch(waited)
+        if self.machine.failed or waited > self.machine.patience:
+            raise Illegal("a GPU waits for work that never comes")
+        self.machine.changed.wait(0.01)
 
     # ---- work
 
@@ -253,12 +314,15 @@ class FakeApi:
 
         If a pending copy out writes to the same bytes, they may change."""
         if work.what == "copy in" and work not in (self.capture.works if self.capture else ()):
-            earlier = (w for w in self.pending if w.what == "copy out" and w is not work)
+            earlier = (w for w in self._left() if w.what == "copy out" and w is not work)
             if not any(np.may_share_memory(w.host, work.host) for w in earlier):
                 work.kept = work.host.copy()
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
         self.enqueue(stream, partial(_bytes(address, nbytes).fill, value), "fill")
+
+    def communicate(self, stream: int, group: Any) -> None:
+        self.enqueue(stream, None, "group", group=group)
 
     def functions(self, source: str, storage: str = "float") -> Mapping[str, Any]:
         found = library(source, storage=storage)
@@ -307,12 +371,13 @@ class FakeApi:
 
     def replay(self, graph: int, stream: int) -> None:
         self._not_capturing("a replay")
-        self.busy.append(len([w for w in self.pending if w.run is not None]))
+        self.busy.append(len([w for w in self._left() if w.run is not None]))
         begin = self.enqueue(stream, None, "replay")
         made: dict[Work, Work] = {}
         for work in self.graphs[graph].works:
             before = (begin, *(made[b] for b in work.before))
-            made[work] = replace(work, before=before, done=False, behind=[], number=self._id())
+            group = work.group and replace(work.group)
+            made[work] = replace(work, before=before, done=False, behind=[], number=self._id(), group=group)
             made[work].stream = stream
             self._keep(made[work])
             self._await(made[work])
@@ -367,8 +432,10 @@ def _convolve(plan: CudnnPlan, pack: dict[int, int], workspace: int) -> None:
     bound(op, [array(uid) for uid in reads], [array(write)])()
 
 
-def fake_device(seed: int = 0, graphs: bool = True, memory: int = 1 << 30, nvtx: bool = False) -> CudaDevice:
-    api = FakeApi(memory, seed)
+def fake_device(
+    seed: int = 0, graphs: bool = True, memory: int = 1 << 30, nvtx: bool = False, machine: Machine | None = None
+) -> CudaDevice:
+    api = FakeApi(memory, seed, machine)
     return CudaDevice(api, FakeCudnn(api), "a CUDA on the host", graphs, nvtx=nvtx)  # type: ignore[arg-type]
 
 

@@ -25,6 +25,7 @@ from random import Random
 from time import perf_counter
 
 from minidnn.backends.cuda.device import CudaDevice
+from minidnn.backends.cuda.runtime import SIDES
 from minidnn.costs import estimate
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
@@ -295,8 +296,8 @@ def drop_record(entries: list[Entry], r: Random) -> list[Entry] | None:
 
 
 def drop_edge(entries: list[Entry], r: Random) -> list[Entry] | None:
-    """Drop one of the calls of the fork (the first three) or the join (the last four)."""
-    k = r.choice([*range(3), *range(len(entries) - 4, len(entries))])
+    """Drop one of the calls of the fork, which come first, or of the join, which come last."""
+    k = r.choice([*range(1 + len(SIDES)), *range(len(entries) - 2 * len(SIDES), len(entries))])
     return entries[:k] + entries[k + 1 :]
 
 

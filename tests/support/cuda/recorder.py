@@ -22,6 +22,7 @@ import numpy as np
 
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.recipe import Execute, Launch, Pointer, Read, Recipe, Space, Write
+from minidnn.backends.cuda.runtime import SIDES
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.schedule import (
     STREAMS,
@@ -36,8 +37,11 @@ from minidnn.memory.schedule import (
     Wait,
     aligned,
 )
+from minidnn.ranks.engine import Engine
 from tests.support.cuda.fake import FakeApi, FakeCudnn
+from tests.support.cuda.fake import Machine as GPUs
 
+TOLD = -9  # the event of the host, among those that are not the schedule's
 Access = tuple[int, int, bool]  # bytes [lo, hi) of device or host, which share one address space; whether it writes
 Happening = Literal[
     "work", "record", "wait",  # on a stream
@@ -72,8 +76,8 @@ class _Names(dict):
 
 
 class Recorder(FakeApi):
-    def __init__(self, memory: int = 1 << 40) -> None:
-        super().__init__(memory)
+    def __init__(self, memory: int = 1 << 40, machine: GPUs | None = None) -> None:
+        super().__init__(memory, machine=machine)
         self.trace: list[Entry] = []
         self.beside: Any = None  # stands for other threads: called once, when all of a step is enqueued
 
@@ -99,7 +103,7 @@ class Recorder(FakeApi):
         for work in self.pending:
             work.done = True
         self.pending.clear()
-        self.ready.clear()
+        self.machine.ready.clear()
         self.last.clear()
         self.log.clear()
 
@@ -108,6 +112,9 @@ class Recorder(FakeApi):
             ctypes.memset(to, 0, nbytes)  # the machine looks at values that it reads between steps
         ends = (source, source + nbytes, False), (to, to + nbytes, True)
         self.work(stream, ("copy", direction, to, source, nbytes), *ends)
+
+    def communicate(self, stream: int, group: Any) -> None:
+        self.work(stream, ("group", group.moves))
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
         self.work(stream, ("fill", value, address, nbytes), (address, address + nbytes, True))
@@ -163,9 +170,11 @@ class RecordingCudnn(FakeCudnn):
         self.api.work(self.stream, ("execute", plan, tuple(sorted(pack.items())), workspace))
 
 
-def recording_device(memory: int = 1 << 40, graphs: bool = True, plans: Any = None) -> CudaDevice:
+def recording_device(
+    memory: int = 1 << 40, graphs: bool = True, plans: Any = None, machine: GPUs | None = None
+) -> CudaDevice:
     """A device on a Recorder. plans: the function problem -> plans of a real cuDNN, instead of made-up plans."""
-    api = Recorder(memory)
+    api = Recorder(memory, machine)
     cudnn = RecordingCudnn(api)
     cudnn.plans = plans or cudnn.plans  # type: ignore[method-assign]
     device = CudaDevice(api, cudnn, "a CUDA that only writes down", graphs)  # type: ignore[arg-type]
@@ -179,9 +188,11 @@ def recording_device(memory: int = 1 << 40, graphs: bool = True, plans: Any = No
 class Life:
     """A machine that runs steps as in training, with its trace."""
 
-    def __init__(self, device: CudaDevice, arrangement: Arrangement, debug: bool = False) -> None:
+    def __init__(
+        self, device: CudaDevice, arrangement: Arrangement, debug: bool = False, engine: Engine | None = None
+    ) -> None:
         self.api: Recorder = device.api  # type: ignore[assignment]
-        self.machine = m = Machine(device, arrangement, debug)
+        self.machine = m = Machine(device, arrangement, debug, engine=engine)
         for loaded in m.loaded.values():
             for prepared in loaded.bound:
                 prepared.calls = [(i, s, partial(self._tagged, i, call)) for i, s, call in prepared.calls]
@@ -244,15 +255,21 @@ class Life:
 
 
 def live(
-    device: CudaDevice, arrangement: Arrangement, rounds: int = 4, debug: bool = False, ahead: bool = False
+    device: CudaDevice,
+    arrangement: Arrangement,
+    rounds: int = 4,
+    debug: bool = False,
+    ahead: bool = False,
+    engine: Engine | None = None,
 ) -> Life:
     """A life with every kind of step. Parameters are set first, and read and set again between two steps.
 
     The programs run in turn, from both places of their inputs: first call by call, then as graphs. Some steps in
     between are timed or checked. One batch is written only in part.
 
-    ahead: steps that are neither timed nor checked are launched while the step before runs."""
-    life = Life(device, arrangement, debug)
+    ahead:  steps that are neither timed nor checked are launched while the step before runs
+    engine: of one rank of several, whose programs have one step in an iteration"""
+    life = Life(device, arrangement, debug, engine)
     m, names = life.machine, list(arrangement.schedules)
     touched = list(m.homes)[:4]
     for t in touched:
@@ -288,8 +305,10 @@ class Place:
 class Said:
     """The entries that one step of a schedule must enqueue. An event's number is the instruction that records it."""
 
-    def __init__(self, schedule: Schedule, device: CudaDevice, place: Place, debug: bool = False) -> None:
-        self.s, self.device, self.place = schedule, device, place
+    def __init__(
+        self, schedule: Schedule, device: CudaDevice, place: Place, debug: bool = False, rank: int = 0
+    ) -> None:
+        self.s, self.device, self.place, self.rank = schedule, device, place, rank
         self.inputs = set(schedule.program.inputs)
         self.awaited = {x.on for x in schedule.instructions if isinstance(x, Wait)}
         outputs = [i for i, x in enumerate(schedule.instructions) if isinstance(x, Offload) and self.leaves(x.stay)]
@@ -297,6 +316,8 @@ class Said:
         for i, x in enumerate(schedule.instructions):
             if isinstance(x, Wait):
                 self.add("wait", x.stream, i, event=x.on)
+            elif isinstance(x, Compute) and x.stream == "net":
+                self.add("work", "net", i, **self.communicated(x))
             elif isinstance(x, Compute):
                 for what, accesses in self.computed(x):
                     self.add("work", "compute", i, what=what, accesses=accesses)
@@ -315,7 +336,7 @@ class Said:
                 assert isinstance(x, Compute | Offload | Prefetch), f"{i} is awaited and does nothing"
                 self.add("record", x.stream, i, event=i)
             if outputs[-1:] == [i]:
-                self.add("tell", "out", i, event=-4)
+                self.add("tell", "out", i, event=TOLD)
 
     def leaves(self, stay: Stay) -> bool:
         return stay.tensor in self.s.program.outputs
@@ -334,29 +355,54 @@ class Said:
         return self.place.host + self.place.base + self.s.host_offset[t] + turn
 
     def poisonable(self, i: int, freed: Buffer) -> bool:
-        """Whether freed bytes may be poisoned: not if a copy into them does not come after a later op, because it would
-        not wait for the poison."""
+        """Whether freed bytes may be poisoned: not if a copy or a communication that writes to them does not come after
+        a later op, because it would not wait for the poison."""
         lo, hi = self.s.offset[freed], self.s.offset[freed] + freed.nbytes
         for k, op in self.ops_before.items():
-            at = self.s.offset[self.s.instructions[k].stay.buffer]
-            if k > i > op and max(at, lo) < min(at + self.s.instructions[k].stay.tensor.nbytes, hi):
-                return False
+            x = self.s.instructions[k]
+            for stay in (x.stay,) if isinstance(x, Prefetch) else x.writes:
+                at = self.s.offset[stay.buffer]
+                if k > i > op and max(at, lo) < min(at + stay.tensor.nbytes, hi):
+                    return False
         return True
 
     @cached_property
     def ops_before(self) -> dict[int, int]:
-        """{each copy back: the last op that it comes after}"""
+        """{each copy back or communication: the last op that it comes after}"""
         now, after, found = dict.fromkeys(STREAMS, -1), {}, {}
         for k, x in enumerate(self.s.instructions):
             if isinstance(x, Wait):
                 now[x.stream] = max(now[x.stream], after[x.on])
-            elif isinstance(x, Compute):
+            elif isinstance(x, Compute) and x.stream == "compute":
                 now["compute"] = after[k] = k
-            elif isinstance(x, (Offload, Prefetch)):
+            elif isinstance(x, (Offload, Prefetch, Compute)):
                 after[k] = now[x.stream]
-                if isinstance(x, Prefetch):
-                    found[k] = now["in"]
+                if not isinstance(x, Offload):
+                    found[k] = now[x.stream]
         return found
+
+    def communicated(self, x: Compute) -> dict[str, Any]:
+        """The one call of a communication. It accesses all of each tensor that it reads or writes."""
+        ranks, exchange = x.op.attrs.ranks, x.op.kind == "net.exchange"
+        sends: list[tuple] = []
+        receives: list[tuple] = []
+        for k in range(ranks):
+            for read, write in zip(x.reads, x.writes, strict=True):
+                size = read.tensor.itemsize
+                whole, rows = (read, write) if exchange else (write, read)
+                each = rows.tensor.size // ranks if exchange else rows.tensor.size
+                n = whole.tensor.size
+                lo, hi = (min(n, r * each) for r in (k, k + 1))
+                mine = min(n, (self.rank + 1) * each) - min(n, self.rank * each)
+                if exchange:
+                    out, into = (self.at(whole) + lo * size, hi - lo), (self.at(rows) + k * each * size, mine)
+                else:
+                    out, into = (self.at(rows), mine), (self.at(whole) + lo * size, hi - lo)
+                sends += [("send", out[0], out[1] * size, k)] if out[1] else []
+                receives += [("recv", into[0], into[1] * size, k)] if into[1] else []
+        touched = [(s, False) for s in x.reads] + [(s, True) for s in x.writes]
+        accesses = tuple((self.at(s), self.at(s) + s.tensor.nbytes, writes) for s, writes in touched)
+        return {"what": ("group", (*sends, *receives)), "accesses": accesses}
 
     def computed(self, x: Compute) -> Iterator[tuple[tuple, tuple[Access, ...]]]:
         """(call, accesses) of each work of an op. A work accesses all of each tensor that it gets a pointer to."""
@@ -398,6 +444,8 @@ class Said:
                 yield ("execute", step.plan, pack, address(step.workspace)), reached([*pointers, step.workspace])
         whole = {(Read, k) for k in range(len(x.reads))} | {(Write, k) for k in range(len(x.writes))}
         same = {(Read, k) for k, s in enumerate(x.reads) if any(s.tensor is w.tensor for w in x.writes)}
+        if x.op.kind == "gradient.merge":
+            same.add((Read, 1))  # the gradient only stays until its exchange has ended
         if whole - same - named:
             raise Unfaithful(f"{x.op.name}: no launch is given {whole - same - named}")
 
@@ -412,11 +460,11 @@ class Said:
 
 def captured(said: Said) -> list[Entry]:
     """The entries between the fork and the join of a run. Events below zero are not the schedule's."""
-    fork = [Entry("record", "compute", -1), *(Entry("wait", side, -1) for side in ("out", "in"))]  # type: ignore[arg-type]
+    fork = [Entry("record", "compute", -1), *(Entry("wait", side, -1) for side in SIDES)]  # type: ignore[arg-type]
     join = [
         e
-        for side, event in (("out", -2), ("in", -3))
-        for e in (Entry("record", side, event), Entry("wait", "compute", event))  # type: ignore[arg-type]
+        for k, side in enumerate(SIDES)
+        for e in (Entry("record", side, -2 - k), Entry("wait", "compute", -2 - k))  # type: ignore[arg-type]
     ]
     return [*fork, *said.entries, *join]
 
@@ -464,9 +512,10 @@ def followed(life: Life) -> Followed:
     checked steps are neither captured nor replayed."""
     m, counts, graphs = life.machine, Counter(), {}
     streams, trace = m.runtime.streams, life.api.trace
+    rank = m.engine.rank if m.engine else 0
     arena, host = m.runtime.arena.address, m.runtime.host.__array_interface__["data"][0]
     said = {
-        (name, turn): Said(loaded.schedule, m.device, Place(arena, host, loaded.host_base, turn), m.debug)
+        (name, turn): Said(loaded.schedule, m.device, Place(arena, host, loaded.host_base, turn), m.debug, rank)
         for name, loaded in m.loaded.items()
         for turn in range(len(loaded.bound))
     }

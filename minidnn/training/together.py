@@ -1,0 +1,105 @@
+"""One rank of several that a launcher has started: its device and its engine.
+
+On GPUs each rank of a machine takes its own, and NCCL moves the bytes. On other devices MPI does, and the ranks of a
+machine divide its CPUs.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from hashlib import sha256
+from typing import Any
+
+import minidnn
+from minidnn.backends import open_device
+from minidnn.errors import InvalidInput
+from minidnn.memory.execution.device import Device
+from minidnn.ranks import launched
+from minidnn.ranks.engine import Engine
+from minidnn.ranks.launched import Launch
+from minidnn.schema import SolverParameter
+from minidnn.training.session import Session
+from minidnn.training.setting import Setting
+
+THREADS = "OMP_NUM_THREADS"  # the user's number of threads
+
+
+def own_gpu(launch: Launch, name: str, **options: Any) -> Device:
+    """This rank's GPU. `options`: those of `cuda.open_gpu`. Raises InvalidInput if the machine has too few."""
+    from minidnn.backends.cuda import packages
+
+    return open_device(launch.gpu(name, len(packages.find_driver().cards)), **options)
+
+
+def together(setting: Setting, launch: Launch) -> tuple[Setting, Engine, list[str]]:
+    """The setting with this rank's device and engine, and what the user should know of them.
+
+    Raises InvalidInput, and what `launched.engine`, `launched.channel` and `Nccl` raise."""
+    device = setting.device
+    if isinstance(device, str) and device.partition(":")[0] == "cuda":
+        device = own_gpu(launch, device)
+    if not isinstance(device, str) and device.name == "cuda":
+        engine = _nccl(device, launch)
+        return replace(setting, device=device, engine=engine), engine, []
+    if not isinstance(device, str) and device.own_memory:
+        raise InvalidInput(f"several ranks cannot compute on {device.name}: MPI moves bytes of the host's memory alone")
+    engine = launched.engine(launch)
+    device, told = _divided(device, engine)
+    return replace(setting, device=device, engine=engine), engine, [] if launch.rank else told
+
+
+def check_alike(engine: Engine, solver: SolverParameter, session: Session, samples: int | None, at: int) -> None:
+    """Compare what all ranks have to have in common, before the first step. Raises InvalidInput on all of them.
+
+    samples: of an epoch; at: the iteration to begin with"""
+    plans = "".join(map(str, session.arrangement.schedules.values()))
+    said = {
+        "minidnn's version": minidnn.__version__,
+        "the device": session.device.name,
+        "the net": _digest(session.net.parameter.model_dump_json()),
+        "the solver's fields": _digest(solver.model_dump_json(exclude={"net", "minidnn"})),
+        "the number of training samples": samples,
+        "the iteration to begin with": at,
+        "the plan": _digest(plans),
+    }
+    found = engine.share(said)
+    for what, value in found[0].items():
+        for rank, other in enumerate(found):
+            if other[what] != value:
+                raise InvalidInput(
+                    f"rank {rank} differs from rank 0 in {what}: {other[what]} and {value}; all ranks need the same "
+                    "command, files and minidnn, and devices with as much memory (or a --budget)"
+                )
+
+
+def _digest(text: str) -> str:
+    return sha256(text.encode()).hexdigest()[:12]
+
+
+def _divided(device: str | Device, engine: Engine) -> tuple[str | Device, list[str]]:
+    """The device, if it is "cpu" with this rank's part of the CPUs, and what to say of that."""
+    count = launched.threads(engine)
+    if device != "cpu" or THREADS in os.environ:
+        return device, []
+    from minidnn.backends.cpu import CpuDevice
+
+    usual = CpuDevice()
+    if usual.threads is None or usual.threads <= count:
+        return usual, []
+    each = "one thread" if count == 1 else f"{count} threads"
+    told = f"ranks share this machine's CPUs, and each computes with {each}: the last bits depend on that number"
+    return CpuDevice(count), [f"{told}, and {THREADS} sets it"]
+
+
+def _nccl(device: Any, launch: Launch) -> Engine:
+    from minidnn.ranks.nccl import Nccl
+
+    found = launched.channel(launch)
+    try:
+        engine = Nccl(found, device.api, device.net)
+    except BaseException:
+        found.close()
+        raise
+    device.memory = min(engine.share(device.free()))  # NCCL has taken some; all ranks make one plan
+    return engine
