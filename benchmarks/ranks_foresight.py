@@ -4,13 +4,13 @@
     python -m benchmarks.ranks_foresight --networks resnet18:8 --ranks 1,2 --json
     python -m benchmarks.ranks_foresight --save                      also writes benchmarks/results/foresight-<CPU>.json
 
-Each number of ranks runs under mpiexec on its own, all of its ranks on this machine. First all ranks measure what their
-ops cost, at the same time, so that they share the memory as in a step. Then they measure the link between them
-(measuring/ranks.py). By these numbers the simulator foresees a step of the plan, and then the plan runs. Efficiency is
-the speed of N ranks over N times that of one.
+Each number of ranks runs under mpiexec on its own, all of its ranks on this machine. What ops cost is measured once, by
+one rank while the others wait. The link is measured between all of them, alone and beside compute (measuring/ranks.py).
+By these numbers the simulator foresees a step of the plan, and then the plan runs. Efficiency is the speed of N ranks
+over N times that of one.
 
-Ranks beyond the machine's cores share these: of them the simulator knows only what the measured seconds say, and the
-rows say so.
+Ranks that share the machine's memory slow each other down, which the simulator does not know. Where there are more
+ranks than cores, ops are taken to last so many times as long: those rows say so.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ Row = dict[str, Any]
 # ---- on a rank
 
 
-def inside(network: str, policy: str, steps: int, bucket: int | None) -> None:
-    """One rank: measure, foresee, run; the first one prints what came of it as JSON."""
+def inside(network: str, folder: Path, policy: str, steps: int, bucket: int | None) -> None:
+    """One rank: measure, foresee, run; the first one prints what came of it as JSON. folder: where measurements go"""
     from benchmarks import nets
     from benchmarks.rank_sides import _ours
     from minidnn.backends.cpu import CpuDevice
@@ -71,17 +71,18 @@ def inside(network: str, policy: str, steps: int, bucket: int | None) -> None:
     spec = replace(nets.TRAIN, ranks=engine.ranks, rank=engine.rank)
     spec = spec if bucket is None else replace(spec, bucket=bucket)
     every = [programs(net, one, ("TRAIN",), fuses=device.fuses)["TRAIN"] for one in (nets.TRAIN, spec)]
-    known = measurements(device, Path(os.environ["XDG_CACHE_HOME"]) / str(engine.rank))
-    measure(device, every, known)
+    known = measurements(device, folder)
+    if not engine.rank:
+        measure(device, every, known)
+    for name in ("seconds", "refused", "beside", "bandwidth_out", "bandwidth_in", "latency"):
+        setattr(known, name, engine.share(getattr(known, name))[0])
     between, _ = link(engine, device) if engine.ranks > 1 else (LINK, [])
-    first = engine.share((known.seconds, known.refused, known.beside))[0]
-    known.seconds, known.refused, known.beside = first  # so that all ranks plan alike
     costs = measured(device, known)
     more = {} if engine.ranks == 1 else {"engine": engine, "link": between}
     session = Session(net, spec, ("TRAIN",), device=device, policy=policy, costs=costs, seed=1, **more)
     for tensor, value in nets.batch_of(session.programs["TRAIN"], nets.GENTLE, engine.rank).items():
         session.machine.write(tensor, value)
-    schedule, costs = session.arrangement.schedules["TRAIN"], among(costs, between)
+    schedule, costs = session.arrangement.schedules["TRAIN"], among(_crowded(costs, engine.ranks), between)
     taken = []
     for _ in range(steps + 2):
         engine.share(None)
@@ -100,19 +101,25 @@ def inside(network: str, policy: str, steps: int, bucket: int | None) -> None:
     print(json.dumps(found))
 
 
+def _crowded(costs: Any, ranks: int) -> Any:
+    """The costs where so many ranks of one thread share this machine's cores."""
+    from minidnn.costs import Choice
+
+    times = max(1.0, ranks / (os.cpu_count() or 1))
+    return replace(costs, choices=lambda op: tuple(Choice(c.algorithm, times * c.seconds) for c in costs.choices(op)))
+
+
 # ---- the parent
 
 
-def ran(network: str, ranks: int, args: argparse.Namespace) -> Row:
+def ran(network: str, ranks: int, folder: str, args: argparse.Namespace) -> Row:
     """What the ranks have printed. Raises Failed."""
-    words = [sys.executable, "-m", "benchmarks.ranks_foresight", "--inside", "--networks", network,
+    words = [sys.executable, "-m", "benchmarks.ranks_foresight", "--networks", network,
              "--policy", args.policy, "--steps", str(args.steps)]  # fmt: skip
     words += [] if args.bucket is None else ["--bucket", str(args.bucket)]
-    with tempfile.TemporaryDirectory() as folder:
-        variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "XDG_CACHE_HOME": folder}
-        done = subprocess.run(
-            ["mpiexec", "-n", str(ranks), *words], cwd=ROOT, env=variables, capture_output=True, text=True, check=False
-        )
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    command = ["mpiexec", "-n", str(ranks), *words, "--inside", folder]
+    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or len(lines) != 1:
         raise Failed(f"{ranks} ranks: {done.stderr.strip()[-400:] or 'nothing was printed'}")
@@ -120,12 +127,12 @@ def ran(network: str, ranks: int, args: argparse.Namespace) -> Row:
     return found
 
 
-def compared(network: str, args: argparse.Namespace, tell: Any) -> list[Row]:
-    """A row for each number of ranks. Raises Failed."""
+def compared(network: str, folder: str, args: argparse.Namespace, tell: Any) -> list[Row]:
+    """A row for each number of ranks. folder: where measurements go. Raises Failed."""
     batch, rows = int(network.split(":")[1]), []
     for number, ranks in enumerate(args.ranks):
         tell(number, len(args.ranks), f"{ranks} ranks")
-        found = ran(network, ranks, args)
+        found = ran(network, ranks, folder, args)
         seconds, foreseen = median(found["seconds"]), found["foreseen_seconds"]
         rows.append({
             "network": network, "ranks": ranks, "cores": os.cpu_count(), "policy": args.policy,
@@ -160,16 +167,16 @@ def table(rows: Sequence[Row]) -> Table:
 def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     if args.inside:
-        inside(args.networks[0], args.policy, args.steps, args.bucket)
+        inside(args.networks[0], args.inside, args.policy, args.steps, args.bucket)
         return 0
     if importlib.util.find_spec("mpi4py") is None or shutil.which("mpiexec") is None:
         print("benchmarks/ranks_foresight.py: needs mpi4py and mpiexec: pip install 'minidnn[mpi]'", file=sys.stderr)
         return 2
     rows, code = list[Row](), 0
-    with watched() as (console, say):
+    with watched() as (console, say), tempfile.TemporaryDirectory() as folder:
         for network in args.networks:
             try:
-                rows += compared(network, args, lambda d, n, t, of=network: say(d, n, f"{of}: {t}"))
+                rows += compared(network, folder, args, lambda d, n, t, of=network: say(d, n, f"{of}: {t}"))
             except Failed as error:
                 console.print(f"{network}: {error}", style="red", soft_wrap=True)
                 code = 1
@@ -193,7 +200,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--policy", default=POLICY, metavar="NAME", help=f"(default: {POLICY})")
     parser.add_argument("--steps", type=positive, default=30, metavar="N", help="that are timed (default: 30)")
     parser.add_argument("--bucket", type=int, metavar="BYTES", help="of gradients that travel together")
-    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     parser.add_argument("--save", action="store_true", help="write into benchmarks/results")
     return parser

@@ -13,7 +13,7 @@ from minidnn.backends import open_device
 from minidnn.measuring.spread import FEWEST
 from minidnn.memory.policies import BUDGETED
 from minidnn.results.policies import Comparison as Document
-from minidnn.study import gpus, ranks, subject
+from minidnn.study import costing, gpus, ranks, subject
 from minidnn.study.compare import simulated
 from minidnn.study.run import ran
 from minidnn.study.subject import Source, Subject
@@ -67,7 +67,7 @@ def of(about: Subject, policies: Sequence[str] = (), steps: int | None = None, t
     budgeted = [BUDGETED] if setting.budget is not None else []
     policies = policies or [*(RUN if about.gpu is None else SIMULATED), *budgeted]
     subject.check_policies(policies)
-    costs = replace(subject.costs_of(about), staging=setting.staging)
+    costs = replace(costing.costs_of(about), staging=setting.staging)
     budgets = setting.budget, setting.host_budget
     limit = setting.budget
     if about.gpu is not None or setting.ranks is not None or setting.facts.planning_only():

@@ -13,8 +13,8 @@ from minidnn.memory.joint.linear import NoSolver
 from minidnn.report import frontier as report
 from minidnn.results.budgets import BoundRow, FrontierRow
 from minidnn.results.budgets import Frontier as Document
+from minidnn.study import costing, gpus, subject
 from minidnn.study import frontier as study
-from minidnn.study import gpus, subject
 from minidnn.study.subject import Source, Subject
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def of(
     if points < 2:
         raise InvalidInput("--points: a frontier has two or more")
     subject.check_policies(policies)
-    costs = subject.costs_of(about)
+    costs = costing.costs_of(about)
     budgets: list[int] = []
     budget = about.setting.budget
     if step is not None:

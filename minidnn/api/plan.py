@@ -16,7 +16,7 @@ from minidnn.program import Program
 from minidnn.programs.build import named
 from minidnn.results.policies import Plans as Document
 from minidnn.results.policies import Refusal
-from minidnn.study import gpus, ranks, subject
+from minidnn.study import costing, gpus, ranks, subject
 from minidnn.study.change import Asked, Change
 from minidnn.study.compare import Result, simulated
 from minidnn.study.remedies import remedies
@@ -94,7 +94,7 @@ def of(about: Subject, policies: Sequence[str]) -> Plans:
     """The plans of these policies."""
     subject.check_policies(policies)
     setting = about.setting
-    costs = replace(subject.costs_of(about), staging=setting.staging)
+    costs = replace(costing.costs_of(about), staging=setting.staging)
     results = simulated(
         about.programs, policies, costs, setting.budget, setting.host_budget, setting.facts.name, about.train.name
     )
@@ -130,7 +130,7 @@ def _answer(about: Subject, policy: str, refused: BudgetError, costs: Costs, tel
 
     def varied(change: Change, sizes: bool = False) -> tuple[tuple[Program, ...], Costs]:
         other = about.varied(change.batch, change.format, not change.no_fusion, state=change.state)
-        known = costs if about.gpu is not None else subject.costs_of(other, sizes)
+        known = costs if about.gpu is not None else costing.costs_of(other, sizes)
         staging = setting.staging
         if change.host_ring is not None and staging is not None:
             staging = replace(staging, ring=change.host_ring)

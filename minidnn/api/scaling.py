@@ -12,7 +12,7 @@ from minidnn.errors import InvalidInput
 from minidnn.report import ranks as report
 from minidnn.results.ranks import Scaling as Document
 from minidnn.results.ranks import ScalingRow
-from minidnn.study import gpus, subject
+from minidnn.study import costing, gpus, subject
 from minidnn.study.ranks import curve
 from minidnn.study.subject import Source, Subject
 
@@ -83,7 +83,7 @@ def of(about: Subject, policies: Sequence[str], counts: Sequence[int], tell: Tel
     subject.check_policies(policies, sizes=True)
     for ranks in counts:
         about.batch_of(ranks)  # raises before anything is planned
-    costs = subject.costs_of(about, sizes=len(set(counts)) > 1)
+    costs = costing.costs_of(about, sizes=len(set(counts)) > 1)
     try:
         rows = list(curve(about, policies, counts, costs, tell))
     finally:

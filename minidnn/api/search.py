@@ -17,7 +17,7 @@ from minidnn.memory.policies import names
 from minidnn.report import search as report
 from minidnn.results.budgets import Excluded, SearchRow
 from minidnn.results.budgets import Search as Document
-from minidnn.study import gpus, subject
+from minidnn.study import costing, gpus, subject
 from minidnn.study.search import Largest, Try, excluded, largest
 from minidnn.study.sized import KINDS, Read, Sized
 from minidnn.study.subject import Source
@@ -97,7 +97,7 @@ def of(
     subject.check_policies(policies, sizes=True)
     sized = KINDS[max](source, read, step)
     about = sized.about
-    costs = subject.costs_of(about, sizes=True)
+    costs = costing.costs_of(about, sizes=True)
     setting = about.setting
     budget = costs.memory if setting.budget is None else setting.budget
     rows: list[SearchRow] = []

@@ -14,7 +14,7 @@ from minidnn.report.table import duration
 from minidnn.results.times import AlgorithmTime, LayerTime
 from minidnn.results.times import AlgorithmTimes as AlgorithmDocument
 from minidnn.results.times import LayerTimes as LayerDocument
-from minidnn.study import gpus, subject
+from minidnn.study import costing, gpus, subject
 from minidnn.study.algorithms import algorithms as rows_of
 from minidnn.study.algorithms import sums
 from minidnn.study.compare import planned
@@ -87,7 +87,7 @@ def of(about: Subject, iterations: int | None = None) -> LayerTimes:
     """The seconds of each layer."""
     policy = about.setting.policy
     subject.check_policies([policy])
-    costs = subject.costs_of(about)
+    costs = costing.costs_of(about)
     budget, host_budget = about.setting.budget, about.setting.host_budget
     simulated = about.gpu is not None or about.setting.ranks is not None
     if simulated:
@@ -136,10 +136,10 @@ def algorithms_of(about: Subject) -> AlgorithmTimes:
     policy = about.setting.policy
     subject.check_policies([policy])
     if about.gpu is not None:
-        costs = subject.costs_of(about)
+        costs = costing.costs_of(about)
         notes = gpus.notes(about, costs)
     else:
-        costs, _, _ = subject.measured_costs(about)
+        costs, _, _ = costing.measured_costs(about)
         notes = f"Measured on {subject.described(about)}."
     setting = about.setting
     arrangement, refused = planned(about.programs, policy, costs, setting.budget, setting.host_budget)

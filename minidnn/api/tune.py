@@ -22,7 +22,7 @@ from minidnn.report import tune as report
 from minidnn.results.budgets import FormatRow, MeasuredRow, TuneRow
 from minidnn.results.budgets import Tuning as Document
 from minidnn.results.ranks import ScalingRow
-from minidnn.study import subject
+from minidnn.study import costing, subject
 from minidnn.study.gpus import notes
 from minidnn.study.ranks import curve
 from minidnn.study.scaling import REFERENCE, SAMPLES, matched
@@ -111,7 +111,7 @@ def of(
         raise InvalidInput(f"--measure runs one rank: leave out --ranks {ranks}")
     policy = policy or (about.solver is not None and about.solver.minidnn.policy) or POLICY
     subject.check_policies([policy], sizes=True)
-    costs = subject.costs_of(about, sizes=True)
+    costs = costing.costs_of(about, sizes=True)
     epoch, said = _epoch(about, samples, measured)
     if about.batch is None:
         raise InvalidInput(f"{about.name} has no input with a first dimension of samples: nothing to tune")

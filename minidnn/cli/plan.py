@@ -123,7 +123,8 @@ def _save(args: argparse.Namespace, about: Subject, policies: list[str]) -> int:
     from minidnn.memory.policies import plan_file
     from minidnn.report import table
     from minidnn.results.policies import SavedPlan
-    from minidnn.study.subject import check_policies, costs_of
+    from minidnn.study.costing import costs_of
+    from minidnn.study.subject import check_policies
 
     path = Path(args.save)
     if len(policies) > 1 or args.listing:

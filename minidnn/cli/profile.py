@@ -22,7 +22,7 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.report import profile as report
     from minidnn.report import table
     from minidnn.results.times import Beside, MeasuredOp, Profile
-    from minidnn.study.subject import measured_costs
+    from minidnn.study.costing import measured_costs
 
     about = subject.read(args)
     costs, known, count = measured_costs(about, args.again)

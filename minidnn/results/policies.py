@@ -28,11 +28,6 @@ class PolicyRow(Record):
     bound_seconds: float | None = None
     gap: float | None = None
     stall_seconds: float
-    samples_per_second: float | None = None
-    efficiency: float | None = None
-    exposed_seconds: float | None = None
-    net_seconds: float | None = None
-    sent_bytes: int | None = None
     identical: bool | None = None
     role_bytes: dict[str, int]
     pinned_bytes: int
@@ -42,6 +37,11 @@ class PolicyRow(Record):
     smallest_host_budget_bytes: int | None = None
     smallest_host_ring_bytes: int | None = None
     paper_peak_bytes: int | None = None
+    samples_per_second: float | None = None
+    efficiency: float | None = None
+    exposed_seconds: float | None = None
+    net_seconds: float | None = None
+    sent_bytes: int | None = None
     ram_bytes: int | None = None
     ram_plan_bytes: int | None = None
     ram_process_bytes: int | None = None

@@ -13,15 +13,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minidnn.costs import Costs, Measurements
-from minidnn.costs.net import LINK, Link, Network, among
+from minidnn.costs import Costs
+from minidnn.costs.net import LINK, Link, Network
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.program import Program
 from minidnn.programs.fusion import Fuses
 from minidnn.schema import SolverParameter
 from minidnn.study import gpus
-from minidnn.visible import say, status
+from minidnn.visible import say
 
 if TYPE_CHECKING:
     from minidnn.programs.updates import TrainSpec
@@ -286,33 +286,6 @@ def check_policies(policies: Sequence[str], sizes: bool = False) -> None:
         find(policy)
 
 
-def costs_of(subject: Subject, sizes: bool = False) -> Costs:
-    """The costs to plan with: the profile of the subject's GPU if it has one, else the device's.
-
-    A device's costs are the measured ones if every op of the programs was measured, else estimates.
-
-    sizes: the net will be planned at many sizes; then they are estimates, since measurements hold one size's ops"""
-    found = _alone(subject, sizes)
-    return found if subject.setting.ranks is None else among(found, subject.network(found))
-
-
-def _alone(subject: Subject, sizes: bool) -> Costs:
-    """The costs of one rank."""
-    from minidnn.backends import open_device
-    from minidnn.costs import estimate, measured, measurements
-
-    if subject.gpu is not None:
-        return gpus.gpu(subject.gpu).costs(subject.gpu)
-    device = open_device(subject.setting.device)
-    if sizes:
-        return estimate(device)
-    known = measurements(device)
-    if known.problem:
-        say(f"minidnn: {known.problem}", file=sys.stderr)
-    ops = [op for program in subject.programs for op in program.ops]
-    return measured(device, known) if known.covers(ops, device.algorithms) else estimate(device)
-
-
 def narrower(subject: Subject) -> list[str]:
     """The number formats of 16 bits that the device has, or for which the GPU's profile has rates; empty if the subject
     has one already."""
@@ -330,30 +303,3 @@ def narrower(subject: Subject) -> list[str]:
                 device.algorithms(op)
             found.append(format)
     return found
-
-
-def measured_costs(about: Subject, again: bool = False) -> tuple[Costs, Measurements, int]:
-    """The costs of the subject's programs on its device, all its measurements, and how many were made now.
-
-    Measures the ops that were never measured, or all of them if `again`. Shows progress on a terminal. Ops of several
-    ranks are those of one, which are measured within steps, and some more, which are measured alone."""
-    from minidnn.backends import open_device
-    from minidnn.costs import measurements
-    from minidnn.formats import usable
-    from minidnn.measuring.ops import measure
-
-    usable(about.setting.format)
-    device = open_device(about.setting.device)
-    known = measurements(device)
-    if known.problem:
-        say(f"minidnn: {known.problem}", file=sys.stderr)
-    before = 0 if again else len(known.seconds)
-
-    def tell(done: int, of: int, name: str) -> None:
-        status(f"measuring {done + 1} of {of}: {name}")
-
-    one = about.varied(ranks=1).programs if (about.setting.ranks or 1) > 1 else ()
-    costs = measure(device, [*one, *about.programs], known, again, tell)
-    status()
-    linked = costs if about.setting.ranks is None else among(costs, about.network(costs))
-    return linked, known, len(known.seconds) - before

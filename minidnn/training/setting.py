@@ -127,7 +127,7 @@ class Setting:
             return getattr(own, name, None) if value is None else value
 
         keep, costs = given.get("keep", ()), given.get("costs")
-        if given.get("link") is not None and given.get("ranks") is None and given.get("engine") is None:
+        if given.get("link") is not None and all(given.get(name) is None for name in ("ranks", "engine", "launch")):
             raise InvalidInput("link: it is between ranks: say how many (--ranks N)")
         if isinstance(keep, str):
             raise InvalidInput(f"keep is a list of blobs: say keep=[{keep!r}]")

@@ -177,7 +177,7 @@ def test_a_data_frame(net, monkeypatch):
         (lambda net: minidnn.plan("lennet", gpu="k40"), "did you mean"),
         (lambda net: minidnn.search(net, "batsh", gpu="k40"), "max: one of batch, size, depth, not 'batsh'"),
         (lambda net: minidnn.search(net, "depth", gpu="k40"), "takes the name of a family"),
-        (lambda net: minidnn.tune(net, link="fast", gpu="k40"), "link: 'fast' is not a size"),
+        (lambda net: minidnn.tune(net, ranks=2, link="fast", gpu="k40"), "no link is called 'fast'"),
         (lambda net: minidnn.frontier(net, step="1MiB", gpu="k40"), "--step: needs a larger --budget"),
     ],
 )

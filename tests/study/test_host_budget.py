@@ -8,7 +8,7 @@ import minidnn
 from minidnn.cli.main import main
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.host import physical_memory
-from minidnn.study import gpus, subject
+from minidnn.study import costing, gpus, subject
 
 GiB = 2**30
 
@@ -24,7 +24,7 @@ def test_what_is_assumed(gpu, bytes_):
 def test_who_names_a_host_budget_keeps_it():
     about = subject.read("lenet", {"host_budget": "1GiB"}, 1, "k40")
     assert about.setting.host_budget == GiB and not about.host_assumed
-    assert "of the host" not in gpus.notes(about, subject.costs_of(about))
+    assert "of the host" not in gpus.notes(about, costing.costs_of(about))
 
 
 @pytest.fixture
