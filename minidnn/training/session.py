@@ -126,8 +126,9 @@ class Session:
         for tensor in (*self.params.tensors, *(carried[name] for name in constant)):
             assign(self.machine, tensor, first[tensor.name])
         for tensor in others:
-            start = train.loss_scale if tensor == SCALE and train else 0.0
-            assign(self.machine, tensor, rows.full(tensor.shape, start, np.dtype(tensor.dtype)))
+            assign(self.machine, tensor, rows.full(tensor.shape, 0.0, np.dtype(tensor.dtype)))
+        if train is not None and SCALE in others:
+            assign(self.machine, SCALE, rows.of(np.array([train.loss_scale, 0], np.float32)))
 
         self._closed = False
 

@@ -318,6 +318,13 @@ def solver(net: str, format: str = "float16", **options) -> minidnn.Solver:
     return minidnn.Solver(net, format=format, data=data, **given)
 
 
+def test_a_large_scale_is_not_doubled_after_the_first_good_step():
+    with solver("lenet", minidnn={"loss_scale": 2048}) as s:
+        assert s.values()["loss_scale"].tolist() == [2048, 0]
+        s.step()
+        assert s.values()["loss_scale"].tolist() == [2048, 1]
+
+
 def test_too_large_a_scale_skips_steps_and_recovers():
     with solver("lenet", minidnn={"loss_scale": 2.0**24}) as s:
         scales, losses, kept = [], [], 0
