@@ -29,7 +29,8 @@ from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import TRAINING, build, executable, last, named
 from minidnn.programs.ranks import KEPT
-from minidnn.programs.updates import OBJECTIVE, OBJECTIVES, SCALE, TrainSpec
+from minidnn.programs.scalars import OBJECTIVE, OBJECTIVES, SCALE
+from minidnn.programs.updates import TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
