@@ -79,6 +79,7 @@ def _run(argv: Sequence[str]) -> int:
         parser.print_help()
         return 0
     args = parser.parse_args(argv)
+    args.words = argv
     for module in getattr(args, "modules", None) or ():
         modules.load(module)
     try:

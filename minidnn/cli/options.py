@@ -225,7 +225,7 @@ LISTED = {"policy", "policy_searched", "policy_tuned", "policies"}  # with one o
 # The options that say how a net is run; a verb has some of them.
 GIVEN = (
     "policy", "budget", "host_budget", "ram", "host_ring", "compress", "device", "format", "state", "facts", "seed",
-    "workers", "ranks", "link", "global_batch",
+    "workers", "ranks", "link", "global_batch", "rank_limit",
 )  # fmt: skip
 
 # The options that decide a plan, besides the batch: those of `plan`.

@@ -54,6 +54,8 @@ class Lines:
                 yield f"{line} after the last step"
             if event.best:
                 yield from summary(event.best, event.spent)
+            if line := late(event):
+                yield line
             yield "Optimization stopped early." if event.interrupted else "Optimization Done."
 
     def _step(self, event: Step) -> Iterator[str]:
@@ -63,6 +65,20 @@ class Lines:
         yield f"Iteration {event.iteration} ({speed}), loss = {event.smoothed:.6g}"
         yield from outputs("Train", event.outputs, self.solver, "TRAIN")
         yield f"Iteration {event.iteration}, lr = {event.rate:.6g}"
+
+
+LATE = 0.1  # of a run: what ranks wait for one of them before it is named
+
+
+def late(event: Ended) -> str | None:
+    """The rank that others waited for much longer than it for them; None if there is none."""
+    if not event.waits or max(event.waits) - min(event.waits) < LATE * event.seconds:
+        return None
+    rank = event.waits.index(min(event.waits))
+    return (
+        f"Rank {rank} was late: others waited up to {max(event.waits):.3g} s of {event.seconds:.3g} s, "
+        f"and rank {rank} {min(event.waits):.3g} s"
+    )
 
 
 def heading(event: Began, solver: Solver) -> Iterator[str]:

@@ -27,9 +27,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("solver", metavar="SOLVER", help="a solver file, YAML or Caffe's .prototxt")
     _course(parser.add_argument_group("where it begins and ends"))
     _followed(parser.add_argument_group("tests, snapshots and logs"))
+    _together(parser.add_argument_group("micro-batches and ranks (docs/ranks.md)"))
     common(
         parser, "policy", "budget", "host_budget", "ram", "ring", "state", "facts", "batch", "format", "seed",
-        "workers", "device", "global_batch", "modules", "ignore_unknown", "json",
+        "workers", "device", "global_batch", "rank_limit", "modules", "ignore_unknown", "json",
     )  # fmt: skip
     parser.add_argument("--ranks", type=started, help=argparse.SUPPRESS)
 
@@ -41,10 +42,22 @@ def _course(group: Arguments) -> None:
     begin.add_argument("--weights", metavar="FILE", help=told)
     end.add_argument("--max-iter", type=positive, metavar="N", help="stop here instead of at the file's max_iter")
     end.add_argument("--epochs", type=positive, metavar="N", help="train so many epochs instead")
-    told = "update after N batches' gradients, instead of the file's iter_size"
-    group.add_argument("--iter-size", type=positive, metavar="N", help=told)
     told = "with --keep-best: end after N tests in a row that are not better"
     group.add_argument("--patience", type=positive, metavar="N", help=told)
+
+
+def _together(group: Arguments) -> None:
+    sizes = group.add_mutually_exclusive_group()
+    told = "update after N batches' gradients of each rank, instead of the file's iter_size"
+    sizes.add_argument("--iter-size", type=positive, metavar="N", help=told)
+    told = "the same for all ranks together: each takes its part of N batches, so that N stays when ranks change"
+    sizes.add_argument("--micro-batches", type=positive, metavar="N", help=told)
+    told = "how long a rank waits for another before the run ends (default: 300)"
+    group.add_argument("--rank-limit", type=positive, metavar="SECONDS", help=told)
+    told = "start a run that fails up to N times again, from its newest snapshot"
+    group.add_argument("--max-restarts", type=positive, metavar="N", help=told)
+    told = 'what starts the ranks each time, as "mpiexec -n 4"; the second one given is for the first restart'
+    group.add_argument("--launcher", action="append", metavar="COMMAND", help=told)
 
 
 def _followed(group: Arguments) -> None:
@@ -63,11 +76,26 @@ def run(args: argparse.Namespace) -> int:
     from minidnn.ranks import launched
 
     launch = launched.launch()
+    if args.max_restarts or args.launcher:
+        from minidnn.cli.restarts import supervised
+
+        return supervised(args, launch, args.words)
+    if args.resume is None and args.weights is None and launched.restarts():
+        args.resume = "latest"
     if launch is None:
         return _train(args)
     from minidnn.cli.guard import guarded
 
     return guarded(launch, lambda guard: _train(args, launch, guard), lambda error: _said(error, args))
+
+
+def _part(batches: int, ranks: int) -> int:
+    """The micro-batches of each rank. Raises InvalidInput if they cannot have equally many."""
+    from minidnn.errors import InvalidInput
+
+    if batches % ranks:
+        raise InvalidInput(f"--micro-batches {batches} are not a multiple of {ranks} ranks")
+    return batches // ranks
 
 
 def _said(error: Exception, args: argparse.Namespace) -> tuple[str, int]:
@@ -92,6 +120,8 @@ def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard 
 
     names = ("max_iter", "iter_size", "snapshot_prefix", *Course.__annotations__)
     fields: dict[str, Any] = {name: value for name in names if (value := getattr(args, name)) is not None}
+    if args.micro_batches:
+        fields["iter_size"] = _part(args.micro_batches, launch.ranks if launch else 1)
     document: dict[str, Any] = {"history": [], "tests": [], "snapshots": []}
     chosen = given(args)
     if launch is not None:

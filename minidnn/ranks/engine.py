@@ -16,6 +16,7 @@ from minidnn.errors import Failed
 from minidnn.program import Op
 
 Pieces = Sequence[Sequence[Any]]  # for each rank, slices of bytes
+LIMIT = 300.0  # seconds that a rank waits for another
 PIECE = 64 << 20  # bytes that a rank shares at once
 
 
@@ -45,7 +46,12 @@ class Channel(ABC):
 
 
 class Engine(Channel):
-    """Moves the bytes of a program's tensors."""
+    """Moves the bytes of a program's tensors.
+
+    waited: seconds that this rank's calls have lasted, waiting and moving; the rank that others wait for has least. 0
+            where calls run on a device"""
+
+    waited = 0.0
 
     @abstractmethod
     def transfer(self, sends: Pieces, receives: Pieces) -> Callable[[], None]:

@@ -19,7 +19,7 @@ from fractions import Fraction
 
 from minidnn.errors import InvalidInput
 from minidnn.ranks import sockets
-from minidnn.ranks.engine import Channel, Engine
+from minidnn.ranks.engine import LIMIT, Channel, Engine
 
 TORCHRUN = "torchrun"
 # launcher -> its names for a rank, the number of ranks, the rank among those of this machine, and their number
@@ -88,19 +88,27 @@ def launch(environment: Mapping[str, str] = os.environ) -> Launch | None:
     return None
 
 
+def restarts(environment: Mapping[str, str] = os.environ) -> int:
+    """How often torchrun has restarted its ranks."""
+    count = environment.get("TORCHELASTIC_RESTART_COUNT", "0")
+    return int(count) if count.isdecimal() else 0
+
+
 def _tasks_here(nodes: str, node: str) -> str:
     """The tasks on the node of that number, of Slurm's list of them: "4(x2),3"."""
     each = [tasks for tasks, times in TASKS.findall(nodes) for _ in range(int(times or 1))]
     return each[int(node)] if node.isdecimal() and int(node) < len(each) else nodes
 
 
-def engine(launch: Launch) -> Engine:
-    """The engine of ranks that compute in the host's memory. Raises NoMpi."""
+def engine(launch: Launch, limit: float = LIMIT) -> Engine:
+    """The engine of ranks that compute in the host's memory. Raises NoMpi.
+
+    limit: the seconds that a rank waits for another"""
     from minidnn.ranks.mpi import Mpi, NoMpi
 
     if launch.by == TORCHRUN:
         raise NoMpi("torchrun starts ranks that compute on GPUs; start those of other devices with mpiexec, or srun")
-    found = Mpi()
+    found = Mpi(limit)
     if found.ranks != launch.ranks:
         raise NoMpi(
             f"{launch.by} has started {launch.ranks} ranks, and mpi4py sees {found.ranks}: it is of another MPI; start "
@@ -109,12 +117,12 @@ def engine(launch: Launch) -> Engine:
     return found
 
 
-def channel(launch: Launch) -> Channel:
+def channel(launch: Launch, limit: float = LIMIT) -> Channel:
     """How ranks that compute on GPUs find each other: at MASTER_ADDR and MASTER_PORT where the environment has them, as
     torchrun's does; else by MPI. Raises NoMpi, NotReached, and RankLost if a rank does not come."""
     if at := sockets.address():
-        return sockets.Sockets(launch.rank, launch.ranks, at)
-    return engine(launch)
+        return sockets.Sockets(launch.rank, launch.ranks, at, limit)
+    return engine(launch, limit)
 
 
 def threads(channel: Channel) -> int:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 import time
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
 
 from minidnn.errors import BadInput
-from minidnn.ranks.engine import Engine, Pieces, RankLost
+from minidnn.ranks.engine import LIMIT, Engine, Pieces, RankLost
 
 SPINS = 200  # tests of a request before the thread begins to sleep between them
 NAP = 2e-5  # seconds
+SHARED = 1 << 14  # the tag of shared values; those of transfers count from 0
 
 
 class NoMpi(BadInput, ImportError):
@@ -22,12 +26,13 @@ class NoMpi(BadInput, ImportError):
 class Mpi(Engine):
     """The ranks of MPI's world."""
 
-    def __init__(self, limit: float = 300.0) -> None:
-        """`limit`: the seconds that a transfer may take. Raises NoMpi."""
+    def __init__(self, limit: float = LIMIT) -> None:
+        """`limit`: the seconds that a call may take. Raises NoMpi."""
         try:
             from mpi4py import MPI
         except (ImportError, RuntimeError) as error:
             raise NoMpi(f"several ranks need mpi4py and an MPI: pip install 'minidnn[mpi]' ({error})") from error
+        _end_all_with_errors(MPI)
         self._mpi, self._world, self._limit = MPI, MPI.COMM_WORLD.Dup(), limit
         self._hosts = self._world.Dup()  # so that what the hosts say to each other is not taken for a step's bytes
         self.rank, self.ranks = self._world.Get_rank(), self._world.Get_size()
@@ -67,19 +72,43 @@ class Mpi(Engine):
 
     def _wait(self, requests: list[tuple[int, Any]], pending: list[Any]) -> None:
         """Wait for all requests; naps leave the processor to those who compute."""
-        done, deadline, tests = self._mpi.Request.Testall, time.monotonic() + self._limit, 0
+        done, began, tests = self._mpi.Request.Testall, time.monotonic(), 0
         while not done(pending):
             tests += 1
             if tests > SPINS:
                 time.sleep(NAP)
-                if time.monotonic() > deadline:
+                if time.monotonic() > began + self._limit:
                     late = sorted({k for k, request in requests if not request.Get_status()})
                     names = ", ".join(map(str, late))
                     raise RankLost(f"rank {self.rank}: nothing from rank {names} within {self._limit:g} s")
+        self.waited += time.monotonic() - began
 
     def share(self, value: Any) -> list[Any]:
-        return self._hosts.allgather(value)
+        own = np.frombuffer(pickle.dumps(value), np.uint8)
+        self.most(own.size)
+        found = [np.empty(size, np.uint8) for size in self._heard.tolist()]
+        found[self.rank] = own
+        byte, requests = self._mpi.BYTE, []
+        for k in range(self.ranks):
+            if k != self.rank:
+                requests.append((k, self._hosts.Irecv([found[k], byte], k, SHARED)))
+                requests.append((k, self._hosts.Isend([own, byte], k, SHARED)))
+        self._wait(requests, [request for _, request in requests])
+        return [pickle.loads(one.tobytes()) for one in found]
 
     def close(self) -> None:
         self._hosts.Free()
         self._world.Free()
+
+
+@cache
+def _end_all_with_errors(mpi: Any) -> None:
+    """An error that nobody catches ends all ranks: else MPI's own end would wait for the others for ever."""
+    before = sys.excepthook
+
+    def hook(*error: Any) -> None:
+        before(*error)
+        sys.stderr.flush()
+        mpi.COMM_WORLD.Abort(1)
+
+    sys.excepthook = hook

@@ -120,6 +120,9 @@ class Nccl(Engine):
     def share(self, value: Any) -> list[Any]:
         return self._channel.share(value)
 
+    def most(self, value: int) -> int:
+        return self._channel.most(value)
+
     def close(self) -> None:
         """Call it once captured steps that hold transfers are released: NCCL waits for them, and for the other ranks of
         this machine. It does so for LEAVE seconds at most, in case that this rank ends alone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -31,10 +32,12 @@ class Threads(Engine):
 
     def transfer(self, sends: Pieces, receives: Pieces) -> Callable[[], None]:
         def call() -> None:
+            began = time.perf_counter()
             for k, theirs in enumerate(self._all(sends)):
                 for to, source in zip(receives[k], theirs[self.rank], strict=True):
                     np.copyto(to, source)
             self._meet()  # what is sent stays until all have it
+            self.waited += time.perf_counter() - began
 
         return call
 

@@ -20,7 +20,7 @@ from minidnn.formats import named
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
-from minidnn.ranks.engine import Engine
+from minidnn.ranks.engine import LIMIT, Engine
 from minidnn.ranks.launched import Launch
 from minidnn.schema.sources import WORKERS
 
@@ -54,6 +54,7 @@ class Given(TypedDict, total=False):
     state:       where the optimizer's state lives: on the "device", or on the "host", from where it comes for updates
     engine:      moves bytes between ranks, where several train together (ranks/engine.py)
     launch:      what a launcher says of this rank: then a Solver takes this rank's device, and the engine for it
+    rank_limit:  the seconds that a rank waits for another before the run ends
     ranks:       devices that train together, which `minidnn.plan` and the other studies simulate
     link:        what is between these: a name, "10GB,20us", a FILE.yaml, or nodes (costs/links.py)
     global_batch: samples of an update of all ranks together; each takes an equal part, whatever batch the file says
@@ -79,6 +80,7 @@ class Given(TypedDict, total=False):
     state: str | None
     engine: Engine | None
     launch: Launch | None
+    rank_limit: float | None
     ranks: int | None
     link: str | Network | None
     global_batch: int | None
@@ -108,6 +110,7 @@ class Setting:
     state: str = "device"
     engine: Engine | None = None
     launch: Launch | None = None
+    rank_limit: float = LIMIT
     ranks: int | None = None  # None: nobody has asked
     link: Network | None = None  # None: assumed
     global_batch: int | None = None
@@ -150,6 +153,7 @@ class Setting:
             state=_place(said("state") or cls.state),
             engine=given.get("engine"),
             launch=given.get("launch"),
+            rank_limit=given.get("rank_limit") or LIMIT,
             ranks=_count("ranks", given.get("ranks")),
             link=_network(given.get("link")),
             global_batch=_count("global_batch", given.get("global_batch")),
@@ -160,8 +164,8 @@ class Setting:
     @property
     def together(self) -> int:
         """How many ranks train together, simulated or not."""
-        found = self.engine or self.launch
-        return found.ranks if found is not None else self.ranks or 1
+        several = self.engine or self.launch
+        return several.ranks if several is not None else self.ranks or 1
 
     def batch_of(self, iter_size: int, batch: int | None = None) -> int | None:
         """The batch of each rank, by `global_batch` if there is one, else `batch`, which may be asked for.

@@ -254,7 +254,7 @@ class Solver:
 
     def _events(self) -> Generator[Event, None, None]:
         """The events of `run`, as they come."""
-        p = self.parameters
+        p, began = self.parameters, perf_counter()
         yield Began(self.iteration, p.max_iter, self.seed, self.resumed, self.loaded, tuple(self.notes))
         with self._interrupt.watched():
             while self.iteration < p.max_iter and not self._interrupt.agreed():
@@ -281,7 +281,10 @@ class Solver:
                 yield self.save()
             if not (self._interrupt.asked or self._keeping.spent):
                 yield from self._tested()
-        yield Ended(self.iteration, self._interrupt.number, self.best, self._keeping.spent)
+        waits = tuple(self._engine.share(self._engine.waited)) if self._engine else ()
+        yield Ended(
+            self.iteration, self._interrupt.number, self.best, self._keeping.spent, perf_counter() - began, waits
+        )
 
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""

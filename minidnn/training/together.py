@@ -40,11 +40,11 @@ def together(setting: Setting, launch: Launch) -> tuple[Setting, Engine, list[st
     if isinstance(device, str) and device.partition(":")[0] == "cuda":
         device = own_gpu(launch, device)
     if not isinstance(device, str) and device.name == "cuda":
-        engine = _nccl(device, launch)
+        engine = _nccl(device, launch, setting.rank_limit)
         return replace(setting, device=device, engine=engine), engine, []
     if not isinstance(device, str) and device.own_memory:
         raise InvalidInput(f"several ranks cannot compute on {device.name}: MPI moves bytes of the host's memory alone")
-    engine = launched.engine(launch)
+    engine = launched.engine(launch, setting.rank_limit)
     device, told = _divided(device, engine)
     return replace(setting, device=device, engine=engine), engine, [] if launch.rank else told
 
@@ -92,12 +92,12 @@ def _divided(device: str | Device, engine: Engine) -> tuple[str | Device, list[s
     return CpuDevice(count), [f"{told}, and {THREADS} sets it"]
 
 
-def _nccl(device: Any, launch: Launch) -> Engine:
+def _nccl(device: Any, launch: Launch, limit: float) -> Engine:
     from minidnn.ranks.nccl import Nccl
 
-    found = launched.channel(launch)
+    found = launched.channel(launch, limit)
     try:
-        engine = Nccl(found, device.api, device.net)
+        engine = Nccl(found, device.api, device.net, limit)
     except BaseException:
         found.close()
         raise

@@ -107,7 +107,7 @@ def test_cpus_are_divided_among_the_ranks_that_may_use_them(monkeypatch):
 def test_an_engine_of_mpi_that_does_not_know_the_ranks_is_refused(monkeypatch):
     with pytest.raises(NoMpi, match="torchrun starts ranks that compute on GPUs"):
         launched.engine(Launch("torchrun", 0, 2, 0, 2))
-    monkeypatch.setattr("minidnn.ranks.mpi.Mpi", lambda: type("One", (), {"ranks": 1})())
+    monkeypatch.setattr("minidnn.ranks.mpi.Mpi", lambda limit: type("One", (), {"ranks": 1})())
     with pytest.raises(NoMpi, match="Open MPI has started 2 ranks, and mpi4py sees 1: it is of another MPI"):
         launched.engine(ALONE)
 
@@ -129,7 +129,7 @@ def free():
         return "127.0.0.1", one.getsockname()[1]
 
 
-def ranks(count, body, limit=60.0):
+def ranks(count, body, limit=600.0):
     """What the body returns, or raises, on each rank of a channel of sockets."""
     at, found = free(), [None] * count
 
@@ -203,7 +203,7 @@ class Evil:
 
 def test_strangers_are_sent_away_and_nothing_of_theirs_is_run():
     at, found = free(), []
-    first = threading.Thread(target=lambda: found.append(Sockets(0, 2, at, 60.0)))
+    first = threading.Thread(target=lambda: found.append(Sockets(0, 2, at, 600.0)))
     first.start()
     for said in (pickle.dumps(Evil()), b"GET / HTTP/1.0", pickle.dumps(7), pickle.dumps("1")):
         while True:
@@ -217,7 +217,7 @@ def test_strangers_are_sent_away_and_nothing_of_theirs_is_run():
             with pytest.raises((EOFError, ConnectionError)):
                 connection.recv_bytes()
         one.close()
-    second = Sockets(1, 2, at, 60.0)
+    second = Sockets(1, 2, at, 600.0)
     first.join()
     assert found[0].ranks == 2
     for channel in (*found, second):

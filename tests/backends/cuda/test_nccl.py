@@ -70,8 +70,7 @@ def agree(alone, parts):
     assert compared > 10
 
 
-@pytest.mark.parametrize("graphs", [True, False])
-@pytest.mark.parametrize("ranks, each", [(2, 1), (2, 2), (4, 1)])
+@pytest.mark.parametrize(("ranks", "each", "graphs"), [(2, 2, True), (4, 1, True), (2, 2, False)])
 def test_the_bytes_are_those_of_one_rank(ranks, each, graphs):
     alone = Rank(1, 0, ranks * each, "liveness", fake_device()).train(STEPS)
     found = trained(ranks, each, seed=ranks, graphs=graphs)
@@ -79,7 +78,7 @@ def test_the_bytes_are_those_of_one_rank(ranks, each, graphs):
     assert all((replays >= STEPS - 2) == graphs for _, replays in found)
 
 
-@pytest.mark.parametrize("policy", ["baseline:m", "vdnn_all:m", "sqrt_n", "superneurons"])
+@pytest.mark.parametrize("policy", ["vdnn_all:m", "superneurons"])
 def test_under_every_policy(policy):
     alone = Rank(1, 0, 2, "liveness", fake_device()).train(STEPS)
     agree(alone, [values for values, _ in trained(2, 1, policy, seed=3)])
@@ -90,7 +89,7 @@ def test_a_step_that_does_not_wait_for_its_communications_is_found():
     """The fake runs what may run in any order. So a wait that is lost changes bytes, on some seed."""
     alone = Rank(1, 0, 2, "liveness", fake_device()).train(STEPS)
     wrong = 0
-    for seed in range(6):
+    for seed in range(3):
 
         def body(rank, device, engine):
             wait = device.api.wait
@@ -162,22 +161,15 @@ def solved(name, ranks, each, **options):
     return [body(0, fake_device(), None)]
 
 
-@pytest.mark.parametrize("options", [{}, {"state": "host"}, {"format": "bfloat16"}, {"policy": "vdnn_all"}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"format": "bfloat16", "policy": "vdnn_all"}], ids=str)
 def test_the_files_are_those_of_one_rank(case, options):
-    """Fused ops, early batches, tests and snapshots among them; the optimizer's state also on the host."""
+    """Fused ops, early batches, tests and snapshots among them."""
     alone, together = solved("alone", 1, 2, **options), solved("together", 2, 1, **options)
     assert files(case, "together") == files(case, "alone") and len(files(case, "alone")) == 2
     assert alone * 2 == together
 
 
-def test_a_run_goes_on_with_other_ranks(case):
-    solved("whole", 1, 4)
-    solved("begun", 2, 2, max_iter=3)
-    solved("begun", 4, 1, resume="begun_iter_3.safetensors")
-    assert files(case, "begun") == files(case, "whole")
-
-
-def test_a_run_goes_on_with_its_state_on_the_host(case):
+def test_a_run_goes_on_with_other_ranks_and_its_state_on_the_host(case):
     solved("whole", 1, 4)
     solved("begun", 2, 2, max_iter=3, state="host")
     solved("begun", 4, 1, resume="begun_iter_3.safetensors", state="host")

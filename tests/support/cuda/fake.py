@@ -70,7 +70,7 @@ class Capture:
 class Machine:
     """One GPU or several, and the work on them that waits for nothing."""
 
-    def __init__(self, seed: int = 0, patience: float = 60.0) -> None:
+    def __init__(self, seed: int = 0, patience: float = 600.0) -> None:
         """patience: seconds without any work that could run, after which a thread that waits gives up."""
         self.random, self.patience = Random(seed), patience
         self.ready: list[Work] = []

@@ -18,7 +18,7 @@ def on_gpus(
     ranks: int,
     body: Body,
     seed: int = 0,
-    limit: float = 60.0,
+    limit: float = 600.0,
     graphs: bool = True,
     make: Callable[..., CudaDevice] = fake_device,
 ) -> list[Any]:
