@@ -74,7 +74,7 @@ WORDS = {
     "compute_seconds": "seconds of an iteration if communications took no time",
     "saved_without_latency_seconds": "seconds of an iteration that a link without latency would save",
     "saved_without_bytes_seconds": "seconds of an iteration that a link of endless bandwidth would save",
-    "sent_bytes": "bytes that the first rank, which has most, sends in an iteration",
+    "sent_bytes": "bytes that reach the first rank in exchanges and leave it in gathers, in an iteration; it has most",
     "scaling": "speed against the number of ranks; empty if there is one number",
     "bound_seconds": "seconds that no plan within the bytes is below",
     "gap": "the foreseen seconds beyond the bound, as a part of it",

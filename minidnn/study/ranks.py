@@ -32,7 +32,7 @@ class Iteration:
     seconds: of the iteration
     free:    its seconds if communications took no time
     busy:    seconds in which communications are under way
-    sent:    bytes that the first rank sends
+    sent:    bytes of the first rank, which has most (costs/net.py)
     """
 
     ranks: int
