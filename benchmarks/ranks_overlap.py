@@ -4,8 +4,8 @@
     python -m benchmarks.ranks_overlap --networks resnet18:8 --steps 60 --json
     python -m benchmarks.ranks_overlap --save                 also writes benchmarks/results/overlap-<CPU>.json
 
-Under mpiexec all ranks load four nets: with buckets and with one exchange at the end, and each of these once more with an
-engine that moves nothing. They take turns, one step each. What communication adds to a step is what compute does not
+Under mpiexec all ranks load four nets: with buckets and with one exchange at the end, and each of these once more with
+an engine that moves nothing. They take turns, one step each. What communication adds to a step is what compute does not
 hide: it is exposed. Beside it stands what the simulator foresees, by costs and a link that are measured here first.
 """
 
@@ -132,11 +132,11 @@ def compared(network: str, folder: str, args: argparse.Namespace) -> list[Row]:
     for name, one in json.loads(lines[0]).items():
         whole, still = one.pop("seconds"), one.pop("still_seconds")
         added = [a - b for a, b in zip(whole, still, strict=True)]
+        foreseen = one["foreseen_seconds"] - one["foreseen_free_seconds"]
         rows.append({
             "network": network, "ranks": args.ranks, "gradients": name, "step_seconds": median(whole),
             "still_seconds": median(still), "exposed_seconds": median(added), "all_seconds": whole,
-            "all_still_seconds": still, "foreseen_exposed_seconds": one["foreseen_seconds"] - one["foreseen_free_seconds"],
-            **one,
+            "all_still_seconds": still, "foreseen_exposed_seconds": foreseen, **one,
         })  # fmt: skip
     return rows
 
@@ -146,7 +146,8 @@ def table(rows: Sequence[Row]) -> Table:
                   "of communication", box=None)  # fmt: skip
     for r in rows:
         found.add_row(
-            r["network"], r["gradients"], str(r["exchanges"]), text(r["largest_bytes"]), f"{1e3 * r['step_seconds']:.1f} ms",
+            r["network"], r["gradients"], str(r["exchanges"]), text(r["largest_bytes"]),
+            f"{1e3 * r['step_seconds']:.1f} ms",
             f"{1e3 * r['foreseen_seconds']:.1f} ms", f"{r['foreseen_seconds'] / r['step_seconds'] - 1:+.1%}",
             f"{1e3 * r['exposed_seconds']:.1f} ms", f"{1e3 * r['foreseen_exposed_seconds']:.1f} ms",
             f"{1e3 * r['net_seconds']:.1f} ms",
