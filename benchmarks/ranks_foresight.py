@@ -61,10 +61,7 @@ def inside(network: str, folder: Path, policy: str, steps: int, bucket: int | No
     from benchmarks import nets
     from benchmarks.rank_sides import _ours
     from minidnn.backends.cpu import CpuDevice
-    from minidnn.costs import measured, measurements
-    from minidnn.costs.net import LINK, among, sent, unhindered
-    from minidnn.measuring.ops import measure
-    from minidnn.measuring.ranks import link
+    from minidnn.costs.net import among, sent, unhindered
     from minidnn.memory.execution.simulator import simulate
     from minidnn.programs.build import programs
     from minidnn.ranks.mpi import Mpi
@@ -74,13 +71,7 @@ def inside(network: str, folder: Path, policy: str, steps: int, bucket: int | No
     spec = replace(nets.TRAIN, ranks=engine.ranks, rank=engine.rank)
     spec = spec if bucket is None else replace(spec, bucket=bucket)
     every = [programs(net, one, ("TRAIN",), fuses=device.fuses)["TRAIN"] for one in (nets.TRAIN, spec)]
-    known = measurements(device, folder)
-    if not engine.rank:
-        measure(device, every, known)
-    for name in ("seconds", "refused", "beside", "bandwidth_out", "bandwidth_in", "latency"):
-        setattr(known, name, engine.share(getattr(known, name))[0])
-    between, _ = link(engine, device) if engine.ranks > 1 else (LINK, [])
-    costs = measured(device, known)
+    costs, between = measured_together(engine, device, every, folder)
     more = {} if engine.ranks == 1 else {"engine": engine, "link": between}
     session = Session(net, spec, ("TRAIN",), device=device, policy=policy, costs=costs, seed=1, **more)
     for tensor, value in nets.batch_of(session.programs["TRAIN"], nets.GENTLE, engine.rank).items():
@@ -102,6 +93,22 @@ def inside(network: str, folder: Path, policy: str, steps: int, bucket: int | No
         "link": asdict(between) if engine.ranks > 1 else None,
     }  # fmt: skip
     print(json.dumps(found))
+
+
+def measured_together(engine: Any, device: Any, every: Sequence[Any], folder: Path) -> tuple[Any, Any]:
+    """The costs of the ops of all programs, measured by the first rank, and the link between all ranks."""
+    from minidnn.costs import measured, measurements
+    from minidnn.costs.net import LINK
+    from minidnn.measuring.ops import measure
+    from minidnn.measuring.ranks import link
+
+    known = measurements(device, folder)
+    if not engine.rank:
+        measure(device, every, known)
+    for name in ("seconds", "refused", "beside", "bandwidth_out", "bandwidth_in", "latency"):
+        setattr(known, name, engine.share(getattr(known, name))[0])
+    between, _ = link(engine, device) if engine.ranks > 1 else (LINK, [])
+    return measured(device, known), between
 
 
 def _crowded(costs: Any, ranks: int) -> Any:

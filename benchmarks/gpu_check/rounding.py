@@ -33,6 +33,7 @@ FLOAT32 = {
     "input.transform": ("r0",),
     "gradient.accumulate": ("r0",),
     "gradient.total": ("r0", "w0"),
+    "gradient.merge": ("w0",),
     "batch_norm.forward": ("w1", "w2"),
     "batch_norm.backward": ("r1", "r2"),
     "batch_norm.inference": ("r1", "r2", "r3"),
@@ -59,13 +60,13 @@ FLOAT32 = {
     "prelu.forward": ("r1",),
     "prelu.backward_data": ("r1",),
     "prelu.backward_filter": ("w0",),
-    "gradient.clip": ("r1", "w0"),  # r1 and r3: the second gradient, as Scale's are
-    "gradient.unscale": ("r0", "r1", "r3", "w1"),
+    "gradient.squares": ("r1",),  # the second gradient, as Scale's are
 }
 # Kinds without any value of 16 bits: losses and statistics are computed in float32.
 NEVER = {
     "batch_norm.statistics",
     "batch_norm.statistics_each",
+    "batch_norm.keep",
     "softmax_loss.forward",
     "softmax_loss.backward",
     "pointwise_loss.forward",
@@ -75,6 +76,10 @@ NEVER = {
     "objective.forward",
     "lamb.update",
     "lamb.update_each",
+    "lars.ratio",
+    "lamb.ratio",
+    "gradient.clip",
+    "gradient.unscale",
 }
 CASTS = ("cast.forward", "cast.backward")  # tested in both directions; with a scale (the second read) only to 16 bits
 ROUNDINGS = {"lrn.forward": 4, "lrn.backward": 4}  # kind -> half spacings of error, one for each value that it stores
@@ -127,7 +132,7 @@ def _stored(e: Example, format: str) -> Iterator[Example]:
 def _float32(op: Op) -> tuple[str, ...]:
     """The names of an op's tensors that stay float32. In an optimizer's ops all but the gradient stay float32; where
     one op updates several weights, each third gradient does, too."""
-    if op.kind.endswith((".update", ".update_each", ".ratio")):
+    if op.kind.endswith((".update", ".update_each")) or op.kind == "lamb.moments":
         gradients = {one.reads[1] for k, one in enumerate(op.members) if k % 3 != 2}
         return tuple(t.name for t in op.tensors if t not in gradients)
     if op.kind == "cast.forward_each":

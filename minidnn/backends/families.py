@@ -135,16 +135,12 @@ FAMILIES: dict[str, tuple[str, ...]] = {
             for rule in ("nesterov", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "lars", "lamb")
             for each in ("", EACH)
         ),
-        "lars.ratio",
-        "lamb.ratio",
+        "lamb.moments",
     ),
     # gradients of weights over micro-batches and ranks
     "sums": ("gradient.accumulate", "gradient.total", "gradient.merge"),
-    # gradients of weights: clipped, and applied by the optimizer
-    "update": (
-        "gradient.clip",
-        "gradient.unscale",
-        "sgd.update",
-        "sgd.update_each",
-    ),
+    # sums of squares by blocks, and what norms serve: clipping, the loss's scale, the ratios of LARS and LAMB
+    "norms": ("gradient.squares", "gradient.clip", "gradient.unscale", "lars.ratio", "lamb.ratio"),
+    # gradients of weights, applied by the optimizer
+    "update": ("sgd.update", "sgd.update_each"),
 }

@@ -1,8 +1,9 @@
 """A rank's work in a process of its own, so that its end is told whatever ends it.
 
 A launcher kills all ranks once one has ended, and a rank that the system kills can say nothing. So each rank forks: the
-child works, and the parent waits, passes signals on, and says how the child has ended. Where all ranks end by the same
-error, the first one says it: the others wait a moment before they do, in which the launcher ends them.
+child works, and the parent waits, passes signals on, and says how the child has ended. Then the launcher ends all. Who
+knows the cause speaks first: a rank that was killed, at once; the first rank before others, which may have the same
+error; and last those that only know that another one has ended.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from minidnn.ranks.engine import RankLost
 from minidnn.ranks.launched import Launch
 from minidnn.training.interrupt import SIGNALS
 from minidnn.visible import say
@@ -38,7 +40,8 @@ class Guard:
         self._said: Said = {}
 
     def say(self, **what: Any) -> None:
-        """snapshot: the path of the newest one; error: what has ended the work, in words"""
+        """snapshot: the path of the newest one; error: what has ended the work, in words; lost: that this was another
+        rank"""
         self._said |= {key: str(value) for key, value in what.items()}
         os.pwrite(self._file.fileno(), json.dumps(self._said).encode().ljust(ROOM)[:ROOM], 0)
 
@@ -78,8 +81,7 @@ def guarded(launch: Launch, work: Callable[[Guard], int], said: Callable[[Except
     if -code in passed:
         code = 128 - code
     if why := heard.get("error") or (_killed(-code) if code < 0 else None):
-        if launch.rank:
-            time.sleep(MOMENT)
+        time.sleep(MOMENT * (2 if heard.get("lost") else bool(launch.rank) if code >= 0 else 0))
         newest = heard.get("snapshot")
         rest = f"\nthe newest snapshot is {newest}: --resume latest goes on from it" if newest else ""
         _complain(f"rank {launch.rank}: {why}{rest}")
@@ -105,7 +107,7 @@ def _work(
         if "--traceback" in sys.argv:
             sys.excepthook(type(error), error, error.__traceback__)
         text, code = said(error)
-        guard.say(error=text)
+        guard.say(error=text, **{"lost": True} if isinstance(error, RankLost) else {})
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError):
                 stream.flush()

@@ -87,7 +87,8 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
 
     An input arrives at its first reader; its copy is issued one execution earlier, to overlap that. An output leaves
     after its last write, and its bytes stay until the step ends. An early input makes no trip: the device has it. A
-    hosted tensor arrives like an input, and leaves after its last write; its bytes are free one execution later.
+    hosted tensor arrives like an input, and leaves after its last write; its bytes are free one execution later, or
+    after its last reader.
     """
     order = plan.order or program.ops
     algorithm = {op: plan.algorithm.get(op) or costs.choices(op)[0].algorithm for op in dict.fromkeys(order)}
@@ -95,10 +96,12 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     comes = {trip.tensor for trip in trips if trip.free is None} | program.early
     leaves = {trip.tensor for trip in trips if trip.back is None}
     first_read: dict[Tensor, Point] = {}
+    last_read: dict[Tensor, Point] = {}
     last_write: dict[Tensor, Point] = {}
     for p, op in enumerate(order):
         for t in op.reads:
             first_read.setdefault(t, p)
+            last_read[t] = p
         for t in op.writes:
             last_write[t] = p
     added = [
@@ -107,8 +110,8 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
         if t not in comes and t in first_read
     ]
     end = len(order)
-    back = [t for t in program.hosted if t not in leaves and t in last_write]
-    added += [Trip(t, last_write[t] + 1, min(last_write[t] + 2, end), None, None) for t in back]
+    back = {t: last_write[t] + 1 for t in program.hosted if t not in leaves and t in last_write}
+    added += [Trip(t, p, min(max(p, last_read[t]) + 1, end), None, None) for t, p in back.items()]
     # An order in which no op writes an output is refused by the proof.
     missing = [t for t in program.outputs if t not in leaves and t in last_write]
     added += [Trip(t, last_write[t] + 1, end, None, None) for t in missing]

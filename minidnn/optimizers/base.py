@@ -1,7 +1,7 @@
 """The contract of an optimizer: the solver fields that it reads, the state of a weight, the op that updates the weight.
 
 An optimizer never touches an array: its kernels are in the backends, which find them by the kind of its op. It gets
-complete gradients: programs/updates.py adds up micro-batches, clips, and divides by the loss's scale.
+complete gradients: programs/updates.py adds up micro-batches, programs/steps.py clips and divides by the loss's scale.
 """
 
 from __future__ import annotations
@@ -17,12 +17,15 @@ from minidnn.program import Op, Pass, Role, Tensor
 class Site:
     """The tensors and numbers for the update of one weight, whose gradient is complete.
 
-    w, dw:     the weight, float32, and its gradient: in the net's number format, float32 if it is a sum over batches
+    w, dw:     the weight, float32, and its gradient: in the net's number format, float32 if it is a sum over batches.
+               Among several ranks they are this rank's shards
     rate:      float32 (1,), the learning rate of this iteration
     iteration: int64 (1,), the number of the micro-batch from 0
     objective: float32 (1,); if it is not finite, the update must change nothing
     clip:      float32 (1,), a factor of all gradients; if it is not finite, the update must change nothing; None: 1
-    scale:     1 / iter_size, another factor of the gradient
+    scale:     1 / (iter_size * ranks), another factor of the gradient
+    axes:      those of the whole weight
+    ranks:     how many have shards
     """
 
     layer: str
@@ -36,6 +39,8 @@ class Site:
     lr_mult: float
     decay_mult: float
     scale: float
+    axes: int
+    ranks: int = 1
 
     def op(
         self, kind: str, attrs: Any, state: Sequence[Tensor] = (), more: Sequence[Tensor] = (), flops: int = 0
@@ -71,8 +76,13 @@ class Optimizer:
         snapshots."""
         raise NotImplementedError
 
+    def squares(self, s: Site) -> Op | None:
+        """An op whose last write are sums of squares (optimizers/squares.py). The ops behind it need those of all
+        ranks. None if there is no such op."""
+        return None
+
     def before(self, s: Site) -> Sequence[Op]:
-        """Ops that the update needs before it, such as one that makes a norm."""
+        """Ops that the update needs before it, such as one that makes a ratio of norms."""
         return ()
 
     def update(self, s: Site) -> Op:

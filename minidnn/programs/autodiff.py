@@ -21,8 +21,9 @@ from minidnn.layers.base import Parameter
 from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Program, Role, Tensor
 from minidnn.programs.gradients import Gradients
+from minidnn.programs.scalars import ITERATION, OBJECTIVE, RATE, SCALE, objectives
 from minidnn.programs.sites import Lowered, Sites
-from minidnn.programs.updates import ITERATION, OBJECTIVE, OBJECTIVES, RATE, SCALE, TrainSpec, Updates
+from minidnn.programs.updates import TrainSpec, Updates
 
 if TYPE_CHECKING:
     from minidnn.nets.graph import Graph
@@ -283,8 +284,7 @@ class _Differentiation:
         if self.training:  # of tops without consumers only single numbers (losses, accuracies) leave the device
             ends = [t for t in ends if t.size == 1]
         if self.weights:
-            ranks = self.train.ranks if self.train else 1
-            ends.append(OBJECTIVE if ranks == 1 else Tensor(OBJECTIVES, (ranks,)))
+            ends.append(objectives(self.train.ranks if self.train else 1))
         name = self.train.part if self.train and self.training else self.graph.phase
         program = Program(
             name,

@@ -105,8 +105,11 @@ def shard_of(t: Tensor, ranks: int, dtype: str | None = None, role: Role | None 
 class Exchanges:
     """Sends gradients in buckets, and merges what comes back."""
 
-    def __init__(self, ranks: int, rank: int, bucket: int, emit: Callable[[Op], object]) -> None:
-        self.ranks, self.rank, self.bucket, self.emit = ranks, rank, bucket, emit
+    def __init__(
+        self, ranks: int, rank: int, bucket: int, emit: Callable[[Op], object], merged: Callable[[], object]
+    ) -> None:
+        """`merged` is called after each bucket whose gradients are merged."""
+        self.ranks, self.rank, self.bucket, self.emit, self.merged = ranks, rank, bucket, emit, merged
         self.waiting: list[Sent] = []  # not yet sent
         self.sent: list[Sent] = []  # not yet merged
         self.count = 0
@@ -144,6 +147,8 @@ class Exchanges:
             flops = self.ranks * one.shard.size
             self.emit(Op(name, "gradient.merge", "net", Pass.UPDATE, reads, (one.shard,), attrs, (), flops))
             one.then(one.shard)
+        if sent:
+            self.merged()
 
 
 def gathers(weights: Iterable[tuple[Tensor, Tensor]], ranks: int, bucket: int) -> list[Op]:

@@ -15,7 +15,7 @@ from minidnn.formats import floating
 from minidnn.layers.base import Parameter, Site
 from minidnn.layers.facts import Facts
 from minidnn.program import Op, Pass, Role, Tensor
-from minidnn.programs.updates import ITERATION
+from minidnn.programs.scalars import ITERATION
 
 if TYPE_CHECKING:
     from minidnn.nets.graph import Blob, Graph, Node

@@ -1,13 +1,5 @@
-"""The ops after the gradients of weights: sums over micro-batches, clipping, division by the loss's scale, updates.
-
-A weight is updated as soon as its gradient is complete, so that gradients need not all live at once. Clipping and the
-loss's scale need all gradients first (their norm; whether all are finite). With either, all updates come last.
-
-The smallest positive number of float16 is 6e-8. In that format the gradients of the losses are therefore multiplied by
-a scale, and updates divide by it (Micikevicius et al., "Mixed Precision Training", ICLR 2018). The scale lives on the
-device. If a gradient is not finite, the update is skipped and the scale halved; after enough good steps the scale is
-doubled.
-"""
+"""How a step trains, and the ops after the gradients of weights: sums over micro-batches and ranks, then steps
+(programs/steps.py)."""
 
 from __future__ import annotations
 
@@ -16,17 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from minidnn.layers.base import Parameter
 from minidnn.optimizers import SGD, Optimizer
-from minidnn.optimizers.base import Site
 from minidnn.program import Op, Pass, Role, Tensor
 from minidnn.programs.ranks import BUCKET, Exchanges, Statistics, gathers, net, shard_of
+from minidnn.programs.scalars import ITERATION, OBJECTIVE, objectives
+from minidnn.programs.steps import Learned, Steps
 
-RATE = Tensor("rate", (1,), role=Role.CONTROL)
-ITERATION = Tensor("iteration", (1,), "int64", Role.CONTROL)
-OBJECTIVE = Tensor("objective", (1,))
-OBJECTIVES = "objectives"  # of all ranks
 STATISTICS = "batch_norm.statistics"
-TOGETHER = Tensor("objective.together", (1,), role=Role.EXTRA)  # their sum
-SCALE = Tensor("loss_scale", (2,), role=Role.STATE)  # the loss's scale; the number of good steps since it changed
 
 
 @dataclass(frozen=True)
@@ -94,73 +81,41 @@ class SumAttrs:
     every: int
 
 
-@dataclass(frozen=True)
-class ClipAttrs:
-    """The op writes a factor for all gradients: 1, and smaller if their norm exceeds the threshold."""
-
-    threshold: float
-
-
-@dataclass(frozen=True)
-class UnscaleAttrs:
-    """The op writes a factor for all gradients: 1 / scale, and smaller if their norm exceeds the threshold (negative:
-    no threshold). If a gradient is not finite, the factor is NaN, and the scale is halved, but not below `least`. After
-    `period` good steps the scale is doubled, up to `most`. Gradients that are not finite even at `least` are applied to
-    the weights, so that the loss shows them."""
-
-    threshold: float
-    period: int = 2000
-    most: float = 2.0**24
-    least: float = 2.0**-24
-
-
-@dataclass(frozen=True, eq=False)
-class _Learned:
-    """A parameter whose gradient is complete."""
-
-    layer: str
-    parameter: Parameter
-    w: Tensor
-    dw: Tensor
-
-
 class Updates:
     """Makes the ops after the gradients of one program and hands them to `emit` in order. `carried` and `hosted` list
     the tensors among theirs that live across steps, on the device and on the host."""
 
     def __init__(self, train: TrainSpec, scaled: bool, emit: Callable[[Op], object]) -> None:
         """`scaled`: the gradients of the losses are multiplied by a scale, and updates must divide by it."""
-        self.train, self.scaled, self.emit = train, scaled, emit
+        self.train, self.emit = train, emit
         self.carried: list[Tensor] = []
         self.hosted: list[Tensor] = []
-        self.learned: list[_Learned] = []
-        self._told = False
+        self.steps = Steps(train, scaled, emit)
         self.shards: dict[Tensor, Tensor] = {}  # of several ranks: {weight: its shard}
-        self.exchanges = Exchanges(train.ranks, train.rank, train.bucket, emit) if train.ranks > 1 else None
+        self.exchanges = (
+            Exchanges(train.ranks, train.rank, train.bucket, emit, self.steps.made) if train.ranks > 1 else None
+        )
         self.statistics = Statistics(train.ranks, train.iter_size, ITERATION) if train.ranks > 1 else None
 
     def complete(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> None:
-        """Take a parameter's complete gradient; update at once, unless clipping or the scale needs all gradients."""
+        """Take a parameter's complete gradient."""
         train = self.train
         if train.iter_size > 1:
             dw = self._sum(layer, p, w, dw)
         home = self.hosted if train.hosted else self.carried
+        axes = len(w.shape)
         if train.ranks > 1:
             whole, w = w, shard_of(w, train.ranks)
             self.shards[whole] = w
             self.carried.append(w)
         home += train.optimizer.state(w)  # for ACCUMULATE, too: all programs carry the same tensors
+        if train.accumulate:
+            return
         if self.exchanges is None:
-            self._summed(_Learned(layer, p, w, dw))
-        elif not train.accumulate:
-            self.exchanges.add(dw, lambda shard: self._summed(_Learned(layer, p, w, shard)))
-
-    def _summed(self, learned: _Learned) -> None:
-        """The sum over all micro-batches is there."""
-        train = self.train
-        self.learned.append(learned)
-        if not train.accumulate and not train.clips and not self.scaled:
-            self._update(learned, None)
+            self.steps.add(Learned(layer, p, w, dw, axes))
+            self.steps.made()
+        else:
+            self.exchanges.add(dw, lambda shard: self.steps.add(Learned(layer, p, w, shard, axes)))
 
     def forward(self, ops: Iterable[Op]) -> list[Op]:
         """These ops of a layer's forward pass. Among several ranks, updates of running statistics come later."""
@@ -171,7 +126,7 @@ class Updates:
     def objective(self) -> None:
         """The objective is there: tell the other ranks."""
         if self.train.ranks > 1:
-            found = Tensor(OBJECTIVES, (self.train.ranks,))
+            found = objectives(self.train.ranks)
             self.emit(net("net.objectives", "net.gather", [OBJECTIVE], [found], self.train.ranks))
         if self.statistics is not None:
             self.carried += self.statistics.carried
@@ -204,45 +159,14 @@ class Updates:
         return total
 
     def finish(self) -> None:
-        """All gradients are complete: clip, divide by the scale, and make the updates that had to wait."""
+        """All gradients are complete: make what had to wait."""
         train = self.train
         if self.exchanges is not None:
             self.exchanges.finish()
         if self.statistics is not None and not train.accumulate:
             for op in self.statistics.updated():
                 self.emit(op)
-        if train.accumulate or not (train.clips or self.scaled) or not self.learned:
-            return
-        clip = Tensor("clip", (1,), role=Role.EXTRA)
-        gradients = [one.dw for one in self.learned]
-        flops = 2 * sum(t.size for t in gradients)
-        if self.scaled:
-            attrs = UnscaleAttrs(train.clip_gradients)
-            reads = [SCALE, OBJECTIVE, *gradients]
-            self._op("gradient.unscale", "gradient.unscale", "clip", reads, [SCALE, clip], attrs, flops)
-        else:
-            clipping = ClipAttrs(train.clip_gradients)
-            self._op("gradient.clip", "gradient.clip", "clip", gradients, [clip], clipping, flops)
-        for one in self.learned:
-            self._update(one, clip)
-
-    def _update(self, one: _Learned, clip: Tensor | None) -> None:
-        p, train = one.parameter, self.train
-        site = Site(
-            one.layer, p.name, one.w, one.dw, RATE, ITERATION, OBJECTIVE if train.ranks == 1 else self._checked(), clip,
-            p.lr_mult, p.decay_mult, 1.0 / (train.iter_size * train.ranks),
-        )  # fmt: skip
-        for op in train.optimizer.before(site):
-            self.emit(op)
-        self.emit(train.optimizer.update(site))
-
-    def _checked(self) -> Tensor:
-        """The sum of all ranks' objectives, which is finite if they are."""
-        if not self._told:
-            self._told = True
-            found = Tensor(OBJECTIVES, (self.train.ranks,))
-            self._op("net.together", "objective.sum", "net", [found], [TOGETHER])
-        return TOGETHER
+        self.steps.finish()
 
     def _op(self, name, kind, layer, reads, writes, attrs=None, flops=0, inplace=()) -> None:
         self.emit(Op(name, kind, layer, Pass.UPDATE, tuple(reads), tuple(writes), attrs, tuple(inplace), flops))

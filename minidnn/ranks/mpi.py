@@ -72,8 +72,8 @@ class Mpi(Engine):
 
     def _wait(self, requests: list[tuple[int, Any]], pending: list[Any]) -> None:
         """Wait for all requests; naps leave the processor to those who compute."""
-        done, began, tests = self._mpi.Request.Testall, time.monotonic(), 0
-        while not done(pending):
+        began, tests = time.monotonic(), 0
+        while not self._done(pending):
             tests += 1
             if tests > SPINS:
                 time.sleep(NAP)
@@ -82,6 +82,12 @@ class Mpi(Engine):
                     names = ", ".join(map(str, late))
                     raise RankLost(f"rank {self.rank}: nothing from rank {names} within {self._limit:g} s")
         self.waited += time.monotonic() - began
+
+    def _done(self, pending: list[Any]) -> bool:
+        try:
+            return bool(self._mpi.Request.Testall(pending))
+        except self._mpi.Exception as error:
+            raise RankLost(f"rank {self.rank}: another rank has ended ({error})") from error
 
     def share(self, value: Any) -> list[Any]:
         own = np.frombuffer(pickle.dumps(value), np.uint8)

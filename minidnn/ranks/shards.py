@@ -11,10 +11,14 @@ BLOCK = 4096  # elements
 SHARD = ".shard"  # the end of a shard's name, which begins with that of its tensor
 
 
+def blocks(size: int) -> int:
+    """The blocks of so many elements, of which the last may be shorter."""
+    return -(-size // BLOCK)
+
+
 def length(size: int, ranks: int) -> int:
     """The elements that each rank reserves for its shard of a tensor of this size."""
-    blocks = -(-size // BLOCK)
-    return min(size, -(-blocks // ranks) * BLOCK)
+    return min(size, -(-blocks(size) // ranks) * BLOCK)
 
 
 def bounds(size: int, ranks: int, rank: int) -> tuple[int, int]:

@@ -29,7 +29,8 @@ from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.build import TRAINING, build, executable, last, named
 from minidnn.programs.ranks import KEPT
-from minidnn.programs.updates import OBJECTIVE, OBJECTIVES, SCALE, TrainSpec
+from minidnn.programs.scalars import OBJECTIVE, OBJECTIVES, SCALE
+from minidnn.programs.updates import TrainSpec
 from minidnn.training import snapshot, solverstate
 from minidnn.training.inference import forward
 from minidnn.training.parameters import Parameters, WeightsError, assign, by_name, rows_of, saved_name
@@ -126,8 +127,9 @@ class Session:
         for tensor in (*self.params.tensors, *(carried[name] for name in constant)):
             assign(self.machine, tensor, first[tensor.name])
         for tensor in others:
-            start = train.loss_scale if tensor == SCALE and train else 0.0
-            assign(self.machine, tensor, rows.full(tensor.shape, start, np.dtype(tensor.dtype)))
+            assign(self.machine, tensor, rows.full(tensor.shape, 0.0, np.dtype(tensor.dtype)))
+        if train is not None and SCALE in others:
+            assign(self.machine, SCALE, rows.of(np.array([train.loss_scale, 0], np.float32)))
 
         self._closed = False
 

@@ -30,7 +30,7 @@ HOSTS = {"samples": "the host itself transforms samples for a device in its memo
 OURS = dict.fromkeys(
     (
         "bias", "pooling", "activation", "dropout", "join", "move", "gather", "rules", "distance", "broadcast",
-        "resize", "matmul", "row_norm", "summary", "sums", "update",
+        "resize", "matmul", "row_norm", "summary", "sums", "norms", "update",
     ),
     "native/ has all of it; without a library of it the reference's kernels run",
 )  # fmt: skip
@@ -39,7 +39,7 @@ LACKS = {  # package -> family -> why it has no file
     "cpu.native": HOSTS,
 }
 OTHERS = {  # folder -> its files that are no family's
-    "reference": {"channels", "device", "each", "kernels"},
+    "reference": {"channels", "device", "each", "kernels", "squares"},
     "cpu": {"device", "forks", "layout", "recipe"},
     "cpu.onednn": {"dnnl", "library"},
     "cpu.native": {"binding", "copy", "sources", "depthwise", "implicit_gemm", "winograd"},

@@ -14,13 +14,13 @@ from minidnn.errors import BadInput
 from minidnn.optimizers import OPTIMIZERS, SGD, Optimizer
 from minidnn.optimizers.base import Site, state_tensor
 from minidnn.program import Pass, Tensor
-from minidnn.programs.updates import ITERATION, OBJECTIVE, RATE
+from minidnn.programs.scalars import ITERATION, OBJECTIVE, RATE
 
 W, DW = Tensor("ip.w", (3, 4)), Tensor("ip.w.grad", (3, 4))
 
 
 def site(clip: Tensor | None = None) -> Site:
-    return Site("ip", "w", W, DW, RATE, ITERATION, OBJECTIVE, clip, 2.0, 0.5, 0.25)
+    return Site("ip", "w", W, DW, RATE, ITERATION, OBJECTIVE, clip, 2.0, 0.5, 0.25, 2)
 
 
 def test_sgd():

@@ -11,7 +11,7 @@ from minidnn.errors import BadInput
 from minidnn.optimizers import OPTIMIZERS
 from minidnn.optimizers.base import Site
 from minidnn.program import Tensor
-from minidnn.programs.updates import ITERATION, OBJECTIVE, RATE
+from minidnn.programs.scalars import ITERATION, OBJECTIVE, RATE
 from tests.support.op_examples import Example, run
 
 OTHERS = [name for name in OPTIMIZERS if name != "SGD"]
@@ -40,7 +40,7 @@ def trained(name: str, device, steps: int = 100, shape=(6, 5)) -> tuple[np.ndarr
     random = np.random.default_rng(0)
     rule = OPTIMIZERS[name].of(solver(name))
     w, dw = Tensor("ip.w", shape), Tensor("ip.w.grad", shape)
-    site = Site("ip", "w", w, dw, RATE, ITERATION, OBJECTIVE, None, 1.0, 1.0, 1.0)
+    site = Site("ip", "w", w, dw, RATE, ITERATION, OBJECTIVE, None, 1.0, 1.0, 1.0, len(shape))
     held = {w: random.standard_normal(shape).astype(np.float32)}
     held |= {t: np.zeros(t.shape, np.float32) for t in rule.state(w)}
     held |= {RATE: np.float32([RATES.get(name, 0.01)]), OBJECTIVE: np.float32([1])}
@@ -49,7 +49,7 @@ def trained(name: str, device, steps: int = 100, shape=(6, 5)) -> tuple[np.ndarr
         held[dw] = random.standard_normal(shape).astype(np.float32)
         held[ITERATION] = np.array([step])
         gradients.append(held[dw])
-        for op in (*rule.before(site), rule.update(site)):
+        for op in filter(None, (rule.squares(site), *rule.before(site), rule.update(site))):
             example = Example(op.name, op, {t: held[t] for t in op.reads})
             (algorithm, *_) = device.algorithms(op)
             held |= dict(zip(op.writes, run(device, example, algorithm), strict=True))

@@ -11,8 +11,10 @@ import pytest
 from minidnn.backends.philox import keep_mask
 from minidnn.layers import FACTS, Facts
 from minidnn.optimizers import SGD
+from minidnn.optimizers.squares import Blocks
 from minidnn.program import Pass, Role
 from minidnn.programs.autodiff import NotTrainable, differentiate
+from minidnn.programs.steps import ClipAttrs
 from minidnn.programs.updates import TrainSpec
 from tests.support.graphs import graph, net, tensor
 from tests.support.interpret import run, run_ops
@@ -321,10 +323,11 @@ def test_the_update_follows_the_last_read_of_the_weight():
 
 def test_clipping_waits_for_all_gradients():
     program = differentiate(graph(CHAIN), train=TrainSpec(clip_gradients=5.0))
-    assert names(program)[-5:] == ["gradient.clip", "ip.update_w", "ip.update_b", "conv.update_w", "conv.update_b"]
-    clip = op(program, "gradient.clip")
-    assert [t.name for t in clip.reads] == ["ip.w.grad", "ip.b.grad", "conv.w.grad", "conv.b.grad"]
-    assert clip.attrs.threshold == 5.0
+    updates = ["ip.update_w", "ip.update_b", "conv.update_w", "conv.update_b"]
+    assert names(program)[-6:] == ["gradient.squares", "gradient.clip", *updates]
+    squares, clip = op(program, "gradient.squares"), op(program, "gradient.clip")
+    assert [t.name for t in squares.reads] == ["ip.w.grad", "ip.b.grad", "conv.w.grad", "conv.b.grad"]
+    assert clip.reads == squares.writes and clip.attrs == ClipAttrs(5.0, Blocks.of(squares.reads))
     update = op(program, "ip.update_w")
     assert [t.name for t in update.reads] == ["ip.w", "ip.w.grad", "rate", "objective", "clip"]
     assert update.attrs.clipped

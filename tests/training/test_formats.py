@@ -27,7 +27,7 @@ from minidnn.programs.autodiff import differentiate
 from minidnn.programs.updates import TrainSpec
 from tests.support.cpu_step import carried, feed, machine
 from tests.support.cuda.host import COMPILER, HostCuda
-from tests.support.op_examples import Maker, attrs, run
+from tests.support.op_examples import Maker, attrs, run, summed
 from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.policies import FEW
 from tests.support.slow import quick_are
@@ -266,8 +266,9 @@ def test_the_cpu_refuses_what_it_cannot_do():
 
 def unscaled(state, gradients, objective=1.0, threshold=-1.0, period=3, least=2.0**-24):
     """(the next state, the factor) by the reference, and by the cuda backend's kernel where g++ can run it."""
-    a = attrs(threshold=threshold, period=period, most=2.0**24, least=least)
-    reads = [np.float32(state), np.float32([objective]), *(np.asarray(g, np.float16) for g in gradients)]
+    blocks, sums = summed([np.asarray(g, np.float16) for g in gradients])
+    a = attrs(threshold=threshold, blocks=blocks, period=period, most=2.0**24, least=least)
+    reads = [np.float32(state), np.float32([objective]), sums]
     e = Maker(0).example("gradient.unscale", reads, [0, (1,)], a)
     devices = [ReferenceDevice(), *([HostCuda()] if COMPILER else [])]
     found = [run(device, e, device.algorithms(e.op)[0]) for device in devices]
@@ -316,6 +317,13 @@ def solver(net: str, format: str = "float16", **options) -> minidnn.Solver:
     given = dict(base_lr=0.02, momentum=0.9, weight_decay=5e-4, device="reference", seed=3) | options
     net = minidnn.load(NET_FILES / f"{net}.yaml") if isinstance(net, str) else net
     return minidnn.Solver(net, format=format, data=data, **given)
+
+
+def test_a_large_scale_is_not_doubled_after_the_first_good_step():
+    with solver("lenet", minidnn={"loss_scale": 2048}) as s:
+        assert s.values()["loss_scale"].tolist() == [2048, 0]
+        s.step()
+        assert s.values()["loss_scale"].tolist() == [2048, 1]
 
 
 def test_too_large_a_scale_skips_steps_and_recovers():

@@ -30,6 +30,7 @@ from minidnn.backends.cuda import (
     matmul,
     move,
     normalization,
+    norms,
     pooling,
     resize,
     row_norm,
@@ -72,6 +73,7 @@ KINDS = {
     **loss.KINDS,
     **distance.KINDS,
     **rules.KINDS,
+    **norms.KINDS,
     **update.KINDS,
 }
 # kind -> f(cudnn, op) -> its recipes, best first, by cuDNN

@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.backends.cuda.each import batches, by_pieces, places, wide
-from minidnn.backends.cuda.recipe import BLOCK, Argument, Launch, Read, Recipe, Scratch, Space, Write, plain
+from minidnn.backends.cuda.each import PIECE, batches, by_pieces, places, wide
+from minidnn.backends.cuda.recipe import Argument, Launch, Read, Recipe, Write, over, plain
 from minidnn.program import EACH, Op, Tensor
 
 RULED = 60  # most weights of a launch
-MOST = 1024  # most blocks of a kernel that adds up squares
-PER_BLOCK = BLOCK * 16  # values that such a block should have
 RULES = ("nesterov", "adagrad", "rmsprop", "adadelta", "adam", "adamw", "lars", "lamb")
 COUNTED = ("adam", "adamw", "lamb")  # those that read the iteration
 SCALED = ("lars", "lamb")  # those that read a ratio of the weight
@@ -81,40 +79,23 @@ def _ruled(op: Op, rule: str, of: Sequence[Op]) -> Launch:
     return by_pieces("rules", rule, RULED, [one.writes[0] for one in of], tensors, numbers, *given)
 
 
-def _sums(w: Tensor, scratch: Scratch) -> tuple[Space, int]:
-    """(the piece for two sums of each block, the number of blocks)"""
-    blocks = max(1, min(MOST, -(-w.size // PER_BLOCK)))
-    return scratch.take(blocks * 16), blocks
-
-
-def lars_ratio(op: Op) -> list[Recipe]:
-    """One recipe for w dw objective (clip) -> ratio."""
-    (w, dw), a, scratch = op.reads[:2], op.attrs.rule, Scratch()
-    partial, blocks = _sums(w, scratch)
-    squares = Launch("rules", f"lars_squares{_wide(dw)}", (Read(0), Read(1), partial, np.int64(w.size)), blocks)
-    clip = Read(3) if a.clipped else Read(2)
-    numbers = np.float64(a.numbers[1]), np.float32(a.decay), np.float32(a.scale)
-    flags = np.int32(a.clipped), np.int32(op.attrs.adapted)
-    ratio = Launch(
-        "rules", "lars_ratio", (partial, np.int32(blocks), Read(2), clip, Write(0), *numbers, *flags), grid=1
+def lamb_moments(op: Op) -> list[Recipe]:
+    """One recipe for w dw objective m v iteration (clip) -> m v (sums)."""
+    (w, dw), a = op.reads[:2], op.attrs
+    clip, summed = Read(6) if a.clipped else Read(2), len(op.writes) > 2
+    pointers = Read(0), Read(1), Write(0), Write(1), Read(2), Read(5), clip, Write(2 * summed)
+    numbers = (
+        np.int32(summed),
+        *_own(a),
+        np.float32(a.decay),
+        np.float32(a.scale),
+        np.int32(a.clipped),
+        np.int64(w.size),
     )
-    return [scratch.recipe("default", squares, ratio)]
-
-
-def lamb_ratio(op: Op) -> list[Recipe]:
-    """One recipe for w dw objective m v iteration (clip) -> m v ratio."""
-    (w, dw), a, scratch = op.reads[:2], op.attrs.rule, Scratch()
-    partial, blocks = _sums(w, scratch)
-    clip, clipped = Read(6) if a.clipped else Read(2), np.int32(a.clipped)
-    pointers = Read(0), Read(1), Write(0), Write(1), Read(2), Read(5), clip, partial
-    numbers = *_own(a), np.float32(a.decay), np.float32(a.scale), clipped, np.int64(w.size)
-    moments = Launch("rules", f"lamb_moments{_wide(dw)}", (*pointers, *numbers), blocks)
-    last = partial, np.int32(blocks), Read(2), clip, Write(2), clipped, np.int32(op.attrs.adapted)
-    return [scratch.recipe("default", moments, Launch("rules", "lamb_ratio", last, grid=1))]
+    return [plain(Launch("rules", f"lamb_moments{_wide(dw)}", (*pointers, *numbers), over(w.size, PIECE)))]
 
 
 KINDS = {
     **{f"{rule}.update{each}": update for rule in RULES for each in ("", EACH)},
-    "lars.ratio": lars_ratio,
-    "lamb.ratio": lamb_ratio,
+    "lamb.moments": lamb_moments,
 }

@@ -23,6 +23,7 @@ from minidnn.backends.reference import (
     matmul,
     move,
     normalization,
+    norms,
     pooling,
     resize,
     row_norm,
@@ -58,5 +59,6 @@ KERNELS: dict[str, Kernel] = {
     **distance.KINDS,
     **rules.KINDS,
     **sums.KINDS,
+    **norms.KINDS,
     **update.KINDS,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from minidnn.backends.reference.each import each
+from minidnn.backends.reference.squares import squares
 from minidnn.program import EACH
 
 
@@ -95,24 +96,6 @@ def update(rule, counted=False, apart=False):
     return kernel
 
 
-def ratio_of(weight, step):
-    """The ratio of two norms; 1 if either is 0."""
-    return weight / step if weight > 0 and step > 0 else 1.0
-
-
-def lars_ratio(a, reads, writes):
-    """w dw objective (clip) -> ratio."""
-    (w, dw, objective, *clip), (ratio,) = reads, writes
-    of = a.rule
-    if not counts(objective, clip):
-        ratio[0] = 0
-        return
-    g = gradient(of, w.astype(np.float64), dw.astype(np.float64), clip, decay=False)
-    weight, step = np.sqrt((w.astype(np.float64) ** 2).sum()), np.sqrt((g**2).sum())
-    trust = of.numbers[1]
-    ratio[0] = trust * weight / (step + of.decay * weight) if a.adapted and weight > 0 and step > 0 else 1.0
-
-
 def lars_update(a, reads, writes):
     """w dw rate objective h ratio (clip) -> w h."""
     w, dw, rate, objective, h, ratio, *clip = reads
@@ -125,19 +108,19 @@ def lars_update(a, reads, writes):
     writes[0][...] = wide - step
 
 
-def lamb_ratio(a, reads, writes):
-    """w dw objective m v iteration (clip) -> m v ratio."""
-    (w, dw, objective, m, v, iteration, *clip), (to_m, to_v, ratio) = reads, writes
-    of = a.rule
+def lamb_moments(a, reads, writes):
+    """w dw objective m v iteration (clip) -> m v (sums). In a step that does not count, the means stay, and the sums
+    are zeros."""
+    (w, dw, objective, m, v, iteration, *clip), (to_m, to_v, *sums) = reads, writes
     if not counts(objective, clip):
-        ratio[0] = 0
+        for zeros in sums:
+            zeros[...] = 0
         return
-    wide = w.astype(np.float64)
-    g = gradient(of, wide, dw.astype(np.float64), clip, decay=False)
-    b1, b2, _ = of.numbers
+    wide, (b1, b2, _) = w.astype(np.float64), a.numbers
+    g = gradient(a, wide, dw.astype(np.float64), clip, decay=False)
     to_m[...], to_v[...] = b1 * m.astype(np.float64) + (1 - b1) * g, b2 * v.astype(np.float64) + (1 - b2) * g * g
-    u = lamb_step(of, wide, to_m, to_v, iteration)
-    ratio[0] = ratio_of(np.sqrt((wide**2).sum()), np.sqrt((u**2).sum())) if a.adapted else 1.0
+    if sums:
+        sums[0][...] = squares(wide, lamb_step(a, wide, to_m, to_v, iteration))
 
 
 def lamb_step(a, w, m, v, iteration):
@@ -165,6 +148,5 @@ UPDATES = {
 KINDS = {
     **UPDATES,
     **{f"{kind}{EACH}": each(kernel) for kind, kernel in UPDATES.items()},
-    "lars.ratio": lars_ratio,
-    "lamb.ratio": lamb_ratio,
+    "lamb.moments": lamb_moments,
 }

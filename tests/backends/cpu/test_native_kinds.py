@@ -20,6 +20,7 @@ from minidnn.backends.cpu.native import (
     lrn,
     matmul,
     move,
+    norms,
     pooling,
     resize,
     row_norm,
@@ -33,8 +34,8 @@ from tests.support.op_examples import Example, Maker, attrs, compiled, examples,
 
 ALL = list(examples())
 FAMILIES = (
-    activation, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, matmul, move, pooling, resize,
-    row_norm, summary, update,
+    activation, bias, broadcast, distance, dropout, elementwise, gather, join, loss, lrn, matmul, move, norms, pooling,
+    resize, row_norm, summary, update,
 )  # fmt: skip
 SHARED = 1 << 13  # elements: below, all kernels leave the work to one thread (pieces.h)
 

@@ -17,6 +17,7 @@ import pytest
 
 from minidnn.backends.cuda import columns, rules
 from minidnn.backends.reference import KERNELS
+from minidnn.optimizers.squares import Blocks, squares
 from minidnn.program import EACH, Op, Pass, Tensor
 from tests.support.cuda import host as cuda_host
 from tests.support.cuda.code import ptx
@@ -24,7 +25,7 @@ from tests.support.cuda.host import HostCuda
 from tests.support.cuda.reduction_examples import every
 from tests.support.cuda.sanitizer import RUNTIME
 from tests.support.cuda.storage import DTYPE, SPACING, narrow, widen
-from tests.support.op_examples import Example, Maker, attrs, examples, expected, run
+from tests.support.op_examples import Example, Maker, attrs, examples, expected, run, squared, summed
 from tests.support.paths import ROOT
 
 pytestmark = [
@@ -267,27 +268,34 @@ def test_clipping_of_what_is_not_finite_or_very_large(device, value):
     m = Maker(9)
     dws = [m.normal(n) for n in (5000, 3, 900)]
     dws[2][7] = value  # (its square is beyond float32)
-    e = m.example("gradient.clip", dws, [(1,)], attrs(threshold=2.0))
+    (sums,), (wanted,) = run(device, e := squared(m, dws), device.algorithms(e.op)[0]), expected(KERNELS, e)
+    assert np.allclose(sums, wanted, rtol=1e-12, equal_nan=True)
+    e = m.example("gradient.clip", [sums], [(1,)], attrs(threshold=2.0, blocks=summed(dws)[0]))
     (got,), (want,) = run(device, e, device.algorithms(e.op)[0]), expected(KERNELS, e)
     assert np.allclose(got, want, rtol=1e-6)
     assert (got == {True: 1.0, False: got}[bool(np.isnan(value))]).all()
 
 
-def test_clipping_takes_one_launch_for_160_gradients(device):
-    dws = [Tensor(f"dw{i}", (1000 + i,)) for i in range(321)]
-    op = Op("clip", "gradient.clip", "clip", Pass.UPDATE, tuple(dws), (Tensor("c", (1,)),), attrs(threshold=1.0))
-    assert [s.kernel for s in device.recipes(op)[0].steps] == ["squares"] * 3 + ["clip_factor"]
+def test_clipping_takes_few_launches(device):
+    """One for 160 gradients, and one for the sums of 480."""
+    dws = [Tensor(f"dw{i}", (1000 + i,)) for i in range(481)]
+    blocks, factor = Blocks.of(dws), Tensor("c", (1,))
+    first = squares("squares", "clip", dws, blocks.sums("squares"))
+    clip = Op(
+        "clip", "gradient.clip", "clip", Pass.UPDATE, first.writes, (factor,), attrs(threshold=1.0, blocks=blocks)
+    )
+    assert [s.kernel for s in device.recipes(first)[0].steps] == ["squares"] * 4
+    assert [s.kernel for s in device.recipes(clip)[0].steps] == ["tensor_squares"] * 2 + ["clip_factor"]
 
 
 @pytest.mark.parametrize("storage", ["bf16", "fp16"])
 @pytest.mark.parametrize("count", [2, 7, 400])
-def test_clipping_of_gradients_of_several_formats(storage, count):
+def test_squares_of_gradients_of_several_formats(storage, count):
     m, device = Maker(11), HostCuda(storage=storage)
-    dws = [m.normal(n) for n in m.random.integers(1, 9000 if count < 9 else 50, count)]
-    e = m.example("gradient.clip", dws, [(1,)], attrs(threshold=0.5))
+    e = squared(m, [m.normal(n) for n in m.random.integers(1, 9000 if count < 9 else 50, count)])
     narrowed, same = stored(e, storage, [i for i in range(count) if i % 3])
     (got,), (want,) = run(device, narrowed, device.algorithms(narrowed.op)[0]), expected(KERNELS, same)
-    assert np.allclose(got, want, rtol=1e-6) and 0 < got[0] < 1
+    assert np.allclose(got, want, rtol=1e-12)
 
 
 @pytest.mark.parametrize("storage", ["bf16", "fp16"])
@@ -365,7 +373,7 @@ STORED = {  # kind -> the reads and the writes that are
     "softmax_loss.backward": ([0], [0]),
     "accuracy.forward": ([0], []),
     "objective.sum": ([0], []),
-    "gradient.clip": (range(99), []),
+    "gradient.squares": (range(99), []),
 }
 
 
@@ -396,7 +404,7 @@ def test_sixteen_bits(storage, kind):
             for together in (False, True):
                 got = run(device, narrowed, algorithm, together=together)
                 for t, g, w in zip(narrowed.op.writes, got, want, strict=True):
-                    if t.dtype == "float32":
+                    if t.dtype in ("float32", "float64"):
                         assert off(g, w) <= TOLERANCE, f"{e.name}: {t.name} by {algorithm}"
                         continue
                     limit = (2 if "lrn" in kind else 0.51) * SPACING[storage] + TOLERANCE
@@ -418,7 +426,7 @@ def test_sgd_of_a_gradient_of_16_bits(storage):
 
 @pytest.mark.parametrize("storage", ["bf16", "fp16"])
 def test_scale_s_gradients_stay_float32_beside_others_of_16_bits(storage):
-    """They are summed behind a ReLU, and clipped together with the others."""
+    """They are summed behind a ReLU, and squared together with the others."""
     m, device = Maker(11), HostCuda(storage=storage)
     for shape in ((2, 5, 3, 3), (64, 40, 9, 9), (3000, 8)):  # one chunk, and many
         y, dy = (narrow(m.normal(*shape), storage) for _ in range(2))
@@ -431,19 +439,18 @@ def test_scale_s_gradients_stay_float32_beside_others_of_16_bits(storage):
             assert off(got, want) <= (TOLERANCE if t.dtype == "float32" else SPACING[storage])
     dws = [narrow(m.normal(n), storage) if i % 3 else m.normal(n) for i, n in enumerate(range(4000, 4030))]
     wide = [widen(x, storage) if i % 3 else x for i, x in enumerate(dws)]
-    a = attrs(threshold=1.0)
     for count in (1, 2, 30):
-        e, same = (m.example("gradient.clip", given[:count], [(1,)], a) for given in (dws, wide))
-        assert off(run(device, e, device.algorithms(e.op)[0])[0], expected(KERNELS, same)[0]) <= 1e-7
+        e, same = (squared(m, given[:count]) for given in (dws, wide))
+        assert off(run(device, e, device.algorithms(e.op)[0])[0], expected(KERNELS, same)[0]) <= 1e-12
 
 
 # ---- what the compiler makes of them
 
 
-@pytest.mark.parametrize("source", ["reduction", "normalization", "lrn", "loss", "update"])
+@pytest.mark.parametrize("source", ["reduction", "normalization", "lrn", "loss", "norms", "update"])
 @pytest.mark.parametrize("storage", ["float", "bf16"])
 def test_four_values_move_at_once(nvrtc, source, storage):
-    four = re.compile(r"^sgd|^squares|^accumulate$" if source == "update" else r"_4$|_rows_\d$|^sum_elements$")
+    four = re.compile(r"^sgd|^squares$" if source in ("norms", "update") else r"_4$|_rows_\d$|^sum_elements$")
     for name, text in ptx(nvrtc, source, storage).items():
         assert bool(re.search(r"ld\.global[\w.]*\.v4", text)) == bool(four.search(name)), name
 

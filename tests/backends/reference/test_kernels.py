@@ -12,7 +12,7 @@ import pytest
 from minidnn.backends import philox
 from minidnn.backends.reference import KERNELS, NoKernel, ReferenceDevice
 from minidnn.program import DEFAULT, Op, Pass, Tensor
-from tests.support.op_examples import Example, examples, expected, run
+from tests.support.op_examples import Example, examples, expected, run, summed
 
 ALL = list(examples())
 BY_KIND = pytest.mark.parametrize("kind", sorted(KERNELS))
@@ -207,6 +207,12 @@ def test_sgd_equals_pytorchs_at_a_constant_rate():
     np.testing.assert_allclose(w, theirs.detach().numpy(), rtol=1e-7)  # our rate is a float32
 
 
+def clip(threshold, gradients):
+    """The factor by the sums of these gradients' blocks."""
+    blocks, sums = summed(gradients)
+    return call("gradient.clip", Attrs(threshold=threshold, blocks=blocks), [sums], (1,))[0]
+
+
 def test_clipping_equals_pytorchs():
     torch, _ = torch_and_functions()
     random = np.random.default_rng(2)
@@ -215,7 +221,7 @@ def test_clipping_equals_pytorchs():
     for t, g in zip(theirs, gradients, strict=True):
         t.grad = torch.tensor(g)
     torch.nn.utils.clip_grad_norm_(theirs, 0.5)
-    scale = call("gradient.clip", Attrs(threshold=0.5), gradients, (1,))
+    scale = clip(0.5, gradients)
     for t, g in zip(theirs, gradients, strict=True):
         np.testing.assert_allclose(g * scale, t.grad.numpy(), rtol=1e-5)  # PyTorch adds 1e-6 to the norm
 
@@ -269,9 +275,8 @@ def test_nothing_is_learned_from_an_objective_that_is_not_finite(objective):
 def test_clip_is_by_the_norm_of_all_gradients():
     """(3, 4) and (12): norm 13."""
     both = [array([3.0, 4.0]), array([[12.0]])]
-    assert call("gradient.clip", Attrs(threshold=6.5), both, (1,))[0] == pytest.approx(0.5)
-    assert call("gradient.clip", Attrs(threshold=13.0), both, (1,))[0] == 1
-    assert call("gradient.clip", Attrs(threshold=99.0), both, (1,))[0] == 1
+    assert clip(6.5, both) == pytest.approx(0.5)
+    assert clip(13.0, both) == clip(99.0, both) == 1
 
 
 def test_objective_weighs_losses():

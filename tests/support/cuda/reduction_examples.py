@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import product
 
 import numpy as np
 
-from tests.support.op_examples import Example, Maker, attrs, slices
+from tests.support.op_examples import Example, Maker, attrs, slices, squared, summed
 
 COLUMNS = [
     (1, 1),
@@ -144,10 +145,13 @@ def updates(m: Maker) -> Iterator[Example]:
         losses = [m.normal(1) for _ in range(n)]
         yield m.example("objective.forward", losses, [(1,)], attrs(weights=tuple(range(1, n + 1))))
     for count in (1, 7, 8, 9, 20):
-        for threshold in (0.0, 1.0, 1e9):
-            sizes = [int(s) for s in m.random.integers(1, 20000, count)]
-            dws = [m.normal(n) for n in (1, 2, 3, *sizes)[-count:]]
-            yield m.example("gradient.clip", dws, [(1,)], attrs(threshold=threshold), note=f"{count} {threshold}")
+        sizes = [int(s) for s in m.random.integers(1, 20000, count)]
+        dws = [m.normal(n) for n in (1, 2, 3, *sizes)[-count:]]
+        yield squared(m, dws, note=f"{count}")
+        for threshold, ranks in product((0.0, 1.0, 1e9), (1, 2)):
+            blocks, sums = summed(dws, ranks)
+            note = f"{count} {threshold} {ranks} ranks"
+            yield m.example("gradient.clip", [sums], [(1,)], attrs(threshold=threshold, blocks=blocks), note=note)
 
 
 @cache

@@ -29,18 +29,20 @@ from tests.support.op_examples.maker import (
 from tests.support.op_examples.mixed import channels, fused
 from tests.support.op_examples.moves import gathers, joins, moves, samples, slices
 from tests.support.op_examples.normalizations import normalizations, scaled
+from tests.support.op_examples.norms import norms, ratios, squared, summed
 from tests.support.op_examples.products import convolutions, products
-from tests.support.op_examples.updates import merges, micro_batches, ruled, rules, several, updates
+from tests.support.op_examples.updates import kept, merges, micro_batches, ruled, rules, several, updates
 from tests.support.op_examples.windows import poolings, some_index
 
 __all__ = [
     "Example", "Maker", "attrs", "bare", "channels", "compiled", "convolutions", "examples", "expected", "guarded",
-    "place", "poolings", "products", "run", "scaled", "slices", "some_index", "sums", "together",
+    "place", "poolings", "products", "run", "scaled", "slices", "some_index", "squared", "summed", "sums",
+    "together",
 ]  # fmt: skip
 # each has random numbers of its own: a new one changes no other's
 OWN = (
     samples, slices, moves, gathers, objectives, rules, activations, depthwise, broadcasts, resizes, pointwise,
-    labelled, pairs, softened, algebra, ruled, micro_batches, merges,
+    labelled, pairs, softened, algebra, ruled, micro_batches, merges, kept, norms, ratios,
 )  # fmt: skip
 
 

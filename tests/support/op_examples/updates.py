@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from minidnn.programs.ranks import MergeAttrs
+from minidnn.programs.ranks import KeepAttrs, MergeAttrs
 from minidnn.programs.updates import SumAttrs
 from tests.support.op_examples.maker import Example, Maker, attrs, together
 
@@ -26,14 +26,6 @@ def updates(m: Maker) -> Iterator[Example]:
                         reads += ([h] if momentum else []) + ([clip] if clipped else [])
                         note = f"{regularization} {decay} momentum {momentum} clipped {clipped} objective {objective}"
                         yield m.example("sgd.update", reads, [0, 4] if momentum else [0], a, note=note)
-    for threshold in (1.0, 1e6):
-        dws = [m.normal(70001), m.normal(3, 4, 2, 2), m.normal(5)]
-        yield m.example("gradient.clip", dws, [(1,)], attrs(threshold=threshold), note=f"threshold {threshold}")
-    for threshold, good in ((-1.0, 3), (1.0, 4), (1e6, 5)):
-        dws = [m.normal(70001), m.normal(3, 4, 2, 2), *(m.normal(5) for _ in range(8))]
-        a = attrs(threshold=threshold, period=5, most=2.0**24, least=2.0**-24)
-        reads = [np.float32([1024, good]), np.float32([0.5]), *dws]
-        yield m.example("gradient.unscale", reads, [0, (1,)], a, note=f"threshold {threshold}, {good} good steps")
 
 
 def micro_batches(m: Maker) -> Iterator[Example]:
@@ -46,6 +38,14 @@ def micro_batches(m: Maker) -> Iterator[Example]:
             yield m.example("gradient.total", [sums, dw], [(size,)], SumAttrs(every), note=f"{every}", exact=True)
             over = dict(inplace=[(1, 0)], note=f"{every} over dw", exact=True)
             yield m.example("gradient.total", [sums, dw], [(size,)], SumAttrs(every), **over)
+
+
+def kept(m: Maker) -> Iterator[Example]:
+    """Statistics of a micro-batch, beside those of the others."""
+    for c, every, k in ((5, 3, 0), (70001, 2, 1), (64, 4, 3)):
+        rows = [m.normal(every * c), m.normal(every * c)]
+        reads = [*rows, m.normal(c), m.normal(c), np.array([6 * every + k])]
+        yield m.example("batch_norm.keep", reads, [0, 1], KeepAttrs(every), note=f"{k} of {every}", exact=True)
 
 
 def merges(m: Maker) -> Iterator[Example]:
@@ -76,7 +76,7 @@ def rules(m: Maker) -> Iterator[Example]:
         for (rule, (numbers, count, counted)), (decay, how, clipped, iteration) in product(RULES.items(), cases):
             if (how == "L1" and (rule == "adamw" or not decay)) or (iteration and not counted):
                 continue
-            a = _rule(numbers, decay, how, clipped)
+            a = rule_attrs(numbers, decay, how, clipped)
             objective = np.float32([np.nan]) if clipped and decay and how == "L2" else finite
             history = [m.normal(*shape) if rule == "nesterov" else m.normal(*shape) ** 2 for _ in range(count)]
             reads = [m.normal(*shape), m.normal(*shape), rate, objective, *history]
@@ -84,25 +84,9 @@ def rules(m: Maker) -> Iterator[Example]:
             reads += [np.float32([0.7])] if clipped else []
             note = f"{how} {decay} clipped {clipped} iteration {iteration} objective {objective[0]}"
             yield m.example(f"{rule}.update", reads, [0, *range(4, 4 + count)], a, note=note)
-        for adapted, clipped, objective in product((False, True), (False, True), (1.0, np.nan)):
-            w, dw, clip = m.normal(*shape), m.normal(*shape), [np.float32([0.7])] if clipped else []
-            o, note = np.float32([objective]), f"adapted {adapted} clipped {clipped} objective {objective}"
-            own = _rule((0.9, 0.001), 0.01, "L2", clipped)
-            a = attrs(rule=own, adapted=adapted)
-            yield m.example("lars.ratio", [w, dw, o, *clip], [(1,)], a, note=note)
-            ratio = np.float32([0.3 if adapted else 0.0])
-            yield m.example(
-                "lars.update", [w, dw, rate, finite, m.normal(*shape), ratio, *clip], [0, 4], own, note=note
-            )
-            own = _rule((0.9, 0.999, 1e-6), 0.01, "L2", clipped)
-            a, moments, t = attrs(rule=own, adapted=adapted), [m.normal(*shape), m.normal(*shape) ** 2], np.array([3])
-            yield m.example("lamb.ratio", [w, dw, o, *moments, t, *clip], [3, 4, (1,)], a, note=note)
-            yield m.example("lamb.update", [w, rate, *moments, t, ratio], [0], own, note=note)
-    a, w = attrs(rule=_rule((0.9, 0.001), 0.0, "L2", False), adapted=True), m.normal(3, 4)
-    yield m.example("lars.ratio", [0 * w, w, finite], [(1,)], a, note="a weight of zeros")
 
 
-def _rule(numbers, decay, regularization, clipped, lr_mult=2.0):
+def rule_attrs(numbers, decay, regularization, clipped, lr_mult=2.0):
     return attrs(numbers=numbers, decay=decay, regularization=regularization, lr_mult=lr_mult, scale=0.5,
                  clipped=clipped, every=2)  # fmt: skip
 
@@ -115,7 +99,7 @@ def ruled(m: Maker) -> Iterator[Example]:
         for clipped in (False, True):
             ones = []
             for k, n in enumerate(sizes):
-                a = _rule(numbers, 0.01 * (k % 2), "L2", clipped, lr_mult=1.0 + k % 3)
+                a = rule_attrs(numbers, 0.01 * (k % 2), "L2", clipped, lr_mult=1.0 + k % 3)
                 reads = [m.normal(n), m.normal(n), np.float32([0.1]), one, *(m.normal(n) ** 2 for _ in range(count))]
                 reads += [iteration] if counted else [np.float32([0.3 * (k % 4)])] if rule == "lars" else []
                 reads += [clip] if clipped else []
@@ -127,7 +111,7 @@ def ruled(m: Maker) -> Iterator[Example]:
     for k, n in enumerate(sizes):
         reads = [m.normal(n), np.float32([0.1]), m.normal(n), m.normal(n) ** 2, iteration, np.float32([0.3 * (k % 4)])]
         ones.append(
-            m.example("lamb.update", reads, [0], _rule(numbers, 0.01 * (k % 2), "L2", False, lr_mult=1.0 + k % 3))
+            m.example("lamb.update", reads, [0], rule_attrs(numbers, 0.01 * (k % 2), "L2", False, lr_mult=1.0 + k % 3))
         )
     yield together(ones[1:8], "", (1, 4))
     yield together(ones, "", (1, 4))

@@ -25,6 +25,7 @@ from minidnn.backends.cpu.native import (
     matmul,
     move,
     normalization,
+    norms,
     pooling,
     resize,
     row_norm,
@@ -56,6 +57,7 @@ FIRST = {
     **distance.FIRST,
     **rules.FIRST,
     **sums.FIRST,
+    **norms.FIRST,
     **update.FIRST,
 }
 MORE = {**convolution.MORE, **inner_product.MORE}

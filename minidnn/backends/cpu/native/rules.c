@@ -1,11 +1,11 @@
-/* Optimizers other than SGD: a rule for each element, and the ratios of LARS and LAMB. Each makes one pass over its
- * tensors, at the speed of memory. Sums are in float64, by pieces in their order. */
+/* Optimizers other than SGD: a rule for each element, and the moments of LAMB. Each makes one pass over its
+ * tensors, at the speed of memory. */
 #include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "mirrored.h"
-#include "pieces.h"
+#include "squares.h"
 
 enum { NONE, L1, L2 };
 enum { NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, ADAMW, LARS };
@@ -13,7 +13,6 @@ enum { NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, ADAMW, LARS };
 typedef struct {
     int64_t size, threads;
     int64_t rule, regularization, every; /* every: micro-batches of an update */
-    int64_t adapted;                     /* whether a ratio is computed */
     double numbers[3];                   /* the rule's own: see optimizers/rule.py and optimizers/trust.py */
     float decay, scale, lr_mult;
 } Geometry;
@@ -120,50 +119,6 @@ void rule_update(const Geometry *g, float *w, const float *dw, float *h, float *
         piece(g, &k, at_most(PIECE, g->size - i), w + i, dw + i, h + i, v ? v + i : NULL);
 }
 
-/* The workspace of a ratio: two sums for each piece, float64. */
-int64_t rule_sums_bytes(const Geometry *g) { return 16 * (up(g->size, PIECE) / PIECE); }
-
-/* The sums of squares of both norms, from those of the pieces. */
-static void norms(const Geometry *g, const double *sums, double *weight, double *step) {
-    double a = 0, b = 0;
-    for (int64_t i = 0; i < up(g->size, PIECE) / PIECE; i++) a += sums[2 * i], b += sums[2 * i + 1];
-    *weight = sqrt(a), *step = sqrt(b);
-}
-
-enum { SOME = 8 };
-
-/* sums = those of a[i]^2 and of b[i]^2. */
-ALWAYS void squares(int64_t n, const float *a, const float *b, double *sums) {
-    double x[SOME] = {0}, y[SOME] = {0}, first = 0, second = 0;
-    int64_t i = 0;
-    for (; i + SOME <= n; i += SOME)
-        for (int j = 0; j < SOME; j++) {
-            x[j] += (double)a[i + j] * a[i + j];
-            y[j] += (double)b[i + j] * b[i + j];
-        }
-    for (; i < n; i++) first += (double)a[i] * a[i], second += (double)b[i] * b[i];
-    for (int j = 0; j < SOME; j++) first += x[j], second += y[j];
-    sums[0] = first, sums[1] = second;
-}
-
-/* w dw -> ratio, for LARS: numbers[1] is the trust coefficient. */
-void rule_lars_ratio(const Geometry *g, const float *w, const float *dw, const float *objective, const float *clip,
-                     double *sums, float *ratio) {
-    if (!counts(objective, clip)) {
-        *ratio = 0;
-        return;
-    }
-    *ratio = 1;
-    if (!g->adapted) return;
-#pragma omp parallel for num_threads(g->threads) schedule(static) if (g->size > ALONE)
-    for (int64_t i = 0; i < g->size; i += PIECE)
-        squares(at_most(PIECE, g->size - i), w + i, dw + i, sums + 2 * (i / PIECE));
-    double weight, step;
-    norms(g, sums, &weight, &step);
-    step *= clip ? *clip * g->scale : g->scale;
-    if (weight > 0 && step > 0) *ratio = (float)(g->numbers[1] * weight / (step + g->decay * weight));
-}
-
 /* u = the corrected mean over the root of the corrected squares, + decay w: what LAMB takes from w. */
 ALWAYS float lamb(const Numbers k, float w, float m, float v) {
     return (m * k.first) / (sqrtf(v * k.second) + k.c) + k.decay * w;
@@ -179,25 +134,24 @@ static void lamb_moments(const Numbers k, int64_t n, const float *restrict w, co
     }
 }
 
-/* w dw m v -> m v ratio. Nothing but the ratio, which is 0, changes in a step that does not count. */
-void rule_lamb_ratio(const Geometry *g, const float *w, const float *dw, float *m, float *v, const float *objective,
-                     const int64_t *iteration, const float *clip, double *sums, float *ratio) {
+/* w dw m v -> m v (sums): the sums of squares of w's blocks, then of the step's. In a step that does not count m and v
+ * stay, and the sums are zeros. */
+void rule_lamb_moments(const Geometry *g, const float *w, const float *dw, float *m, float *v, const float *objective,
+                       const int64_t *iteration, const float *clip, double *sums) {
+    const int64_t blocks = up(g->size, SQUARED) / SQUARED;
     if (!counts(objective, clip)) {
-        *ratio = 0;
+        for (int64_t i = 0; sums && i < 2 * blocks; i++) sums[i] = 0;
         return;
     }
     const float one = 1;
     const Numbers k = numbers(g, &one, clip, iteration);
 #pragma omp parallel for num_threads(g->threads) schedule(static) if (g->size > ALONE)
-    for (int64_t i = 0; i < g->size; i += PIECE) {
-        const int64_t n = at_most(PIECE, g->size - i);
-        float u[PIECE];
+    for (int64_t block = 0; block < blocks; block++) {
+        const int64_t i = block * SQUARED, n = at_most(SQUARED, g->size - i);
+        float u[SQUARED];
         lamb_moments(k, n, w + i, dw + i, m + i, v + i, u);
-        squares(n, w + i, u, sums + 2 * (i / PIECE));
+        if (sums) sums[block] = squares(n, w + i), sums[blocks + block] = squares(n, u);
     }
-    double weight, step;
-    norms(g, sums, &weight, &step);
-    *ratio = g->adapted && weight > 0 && step > 0 ? (float)(weight / step) : 1;
 }
 
 static void lamb_steps(const Numbers k, float rate, int64_t n, float *restrict w, const float *restrict m,

@@ -9,7 +9,7 @@ import numpy as np
 
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
-from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
+from minidnn.backends.cpu.recipe import Call, Recipe, plain
 from minidnn.program import Op
 
 REGULARIZATIONS = {None: 0, "L1": 1, "L2": 2}
@@ -21,26 +21,26 @@ class Geometry(Mirrored):
     twin = "rule"
 
     _fields_ = (
-        *((name, ctypes.c_int64) for name in ("size", "threads", "rule", "regularization", "every", "adapted")),
+        *((name, ctypes.c_int64) for name in ("size", "threads", "rule", "regularization", "every")),
         ("numbers", ctypes.c_double * 3),
         *((name, ctypes.c_float) for name in ("decay", "scale", "lr_mult")),
     )
 
 
-def _geometry(native: Native, op: Op, attrs, adapted: bool = False) -> Geometry:
-    rule = op.family
+def _geometry(native: Native, op: Op) -> Geometry:
+    rule, attrs = op.family, op.attrs
     own = (*attrs.numbers, 0.0, 0.0)[:3]
     within = attrs.decay and rule != "adamw"
     return Geometry(
         op.reads[0].size, native.threads, RULES.get(rule, 0), REGULARIZATIONS[attrs.regularization if within else None],
-        attrs.every, adapted, (ctypes.c_double * 3)(*own), attrs.decay, attrs.scale, attrs.lr_mult,
+        attrs.every, (ctypes.c_double * 3)(*own), attrs.decay, attrs.scale, attrs.lr_mult,
     )  # fmt: skip
 
 
 def update(native: Native, op: Op) -> list[Recipe]:
     """One recipe for w dw rate objective h (v) (iteration or ratio) (clip) -> w h (v)."""
     rule, a = op.family, op.attrs
-    g, run = _geometry(native, op, a), native.function("rule_update")
+    g, run = _geometry(native, op), native.function("rule_update")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         w, dw, rate, objective, *rest = (address(t) for t in reads)
@@ -53,34 +53,21 @@ def update(native: Native, op: Op) -> list[Recipe]:
     return [plain(bind, NAME)]
 
 
-def lars_ratio(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for w dw objective (clip) -> ratio."""
-    g, scratch = _geometry(native, op, op.attrs.rule, op.attrs.adapted), Scratch()
-    sums, run = scratch.take(native.bytes("rule_sums_bytes", g)), native.function("rule_lars_ratio")
+def lamb_moments(native: Native, op: Op) -> list[Recipe]:
+    """One recipe for w dw objective m v iteration (clip) -> m v (sums)."""
+    g, run = _geometry(native, op), native.function("rule_lamb_moments")
 
-    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
-        w, dw, objective, clip = (*(address(t) for t in reads), 0)[:4]
-        return [bound(run, g, w, dw, objective, clip, sums.address(workspace), address(writes[0]))]
-
-    return [scratch.recipe(NAME, bind)]
-
-
-def lamb_ratio(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for w dw objective m v iteration (clip) -> m v ratio."""
-    g, scratch = _geometry(native, op, op.attrs.rule, op.attrs.adapted), Scratch()
-    sums, run = scratch.take(native.bytes("rule_sums_bytes", g)), native.function("rule_lamb_ratio")
-
-    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
+    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         w, dw, objective, m, v, iteration, clip = (*(address(t) for t in reads), 0)[:7]
-        at = sums.address(workspace)
-        return [bound(run, g, w, dw, m, v, objective, iteration, clip, at, address(writes[2]))]
+        sums = address(writes[2]) if len(writes) > 2 else 0
+        return [bound(run, g, w, dw, m, v, objective, iteration, clip, sums)]
 
-    return [scratch.recipe(NAME, bind)]
+    return [plain(bind, NAME)]
 
 
 def lamb_update(native: Native, op: Op) -> list[Recipe]:
     """One recipe for w rate m v iteration ratio -> w."""
-    g, run = _geometry(native, op, op.attrs), native.function("rule_lamb_update")
+    g, run = _geometry(native, op), native.function("rule_lamb_update")
 
     def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], _: np.ndarray) -> list[Call]:
         return [bound(run, g, *(address(t) for t in reads))]
@@ -90,7 +77,6 @@ def lamb_update(native: Native, op: Op) -> list[Recipe]:
 
 FIRST = {
     **{f"{rule}.update": update for rule in RULES},
-    "lars.ratio": lars_ratio,
-    "lamb.ratio": lamb_ratio,
+    "lamb.moments": lamb_moments,
     "lamb.update": lamb_update,
 }

@@ -1,4 +1,4 @@
-"""SGD and gradient clipping (update.c). SGD makes one pass over the weights, where NumPy makes eight."""
+"""SGD (update.c): one pass over the weights, where NumPy makes eight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from minidnn.backends.cpu.layout import address
 from minidnn.backends.cpu.native import rules
 from minidnn.backends.cpu.native.binding import NAME, Mirrored, Native, bound
-from minidnn.backends.cpu.recipe import Call, Recipe, Scratch, plain
+from minidnn.backends.cpu.recipe import Call, Recipe, plain
 from minidnn.program import Op
 
 
@@ -20,15 +20,6 @@ class Geometry(Mirrored):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("size", "threads", "regularization")),
         *((name, ctypes.c_float) for name in ("decay", "momentum", "scale", "lr_mult")),
-    )
-
-
-class Norm(Mirrored):
-    twin = "norm"
-
-    _fields_ = (
-        *((name, ctypes.c_int64) for name in ("size", "threads", "count")),
-        ("threshold", ctypes.c_double),
     )
 
 
@@ -47,25 +38,4 @@ def sgd_update(native: Native, op: Op) -> list[Recipe]:
     return [plain(bind, NAME)]
 
 
-def gradient_clip(native: Native, op: Op) -> list[Recipe]:
-    """One recipe for dw1 .. dwn -> factor: the factor, at most 1, that scales their common L2 norm down to the
-    threshold."""
-    each = [Norm(t.size, native.threads) for t in op.reads]
-    sizes = [native.bytes("update_squares_bytes", g) for g in each]  # bytes of each gradient's sums, float64
-    scratch = Scratch()
-    sums = scratch.take(sum(sizes))
-    together = Norm(count=sum(sizes) // 8, threshold=op.attrs.threshold)
-    squares, clip = native.function("update_squares"), native.function("update_clip")
-
-    def bind(reads: Sequence[np.ndarray], writes: Sequence[np.ndarray], workspace: np.ndarray) -> list[Call]:
-        at = sums.address(workspace)
-        steps: list[Call] = []
-        for g, dw, size in zip(each, reads, sizes, strict=True):
-            steps.append(bound(squares, g, address(dw), at))
-            at += size
-        return [*steps, bound(clip, together, sums.address(workspace), address(writes[0]))]
-
-    return [scratch.recipe(NAME, bind)]
-
-
-FIRST = {"sgd.update": sgd_update, "gradient.clip": gradient_clip}
+FIRST = {"sgd.update": sgd_update}

@@ -1,12 +1,11 @@
-// Optimizers other than SGD: a rule for each element, for many weights at once; and the ratios of LARS and LAMB.
+// Optimizers other than SGD: a rule for each element, for many weights at once; and the moments of LAMB.
 // Weights and their history are float; a gradient is T or float. The rate, the objective, the iteration, the ratios and the
 // factor of gradients are in device memory. Nothing changes in a step that does not count.
 
-#include "each.cuh"
+#include "squares.cuh"
 
 enum Rule { NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, ADAMW, LARS, LAMB };
 enum { NONE, L1, L2 };
-constexpr int RATIO_BLOCK = 256;
 
 // What an update has for all its elements.
 struct Numbers {
@@ -155,82 +154,38 @@ RULE(adamw, ADAMW)
 RULE(lars, LARS)
 RULE(lamb, LAMB)
 
-// ---- ratios: squares are exact in double and added in double, each block its share, in an order of its own
-
-__device__ inline void add_up(double weight, double step, double* partial) {
-    __shared__ double shared[RATIO_BLOCK];
-    weight = block_sum(shared, weight), step = block_sum(shared, step);
-    if (threadIdx.x == 0) partial[2 * blockIdx.x] = weight, partial[2 * blockIdx.x + 1] = step;
-}
-
-template <class G>
-__device__ inline void lars_squares_of(const float* w, const G* dw, double* partial, int64 n) {
-    double weight = 0, step_ = 0;
-    for (int64 i = first(); i < n; i += step()) {
-        double g = load(dw, i);
-        weight += (double)w[i] * w[i], step_ += g * g;
-    }
-    add_up(weight, step_, partial);
-}
-extern "C" __global__ void lars_squares(const float* w, const T* dw, double* partial, int64 n) {
-    lars_squares_of(w, dw, partial, n);
-}
-extern "C" __global__ void lars_squares_wide(const float* w, const float* dw, double* partial, int64 n) {
-    lars_squares_of(w, dw, partial, n);
-}
-
-// The roots of the sums of all blocks. For one block.
-__device__ inline void norms(const double* partial, int blocks, double& weight, double& step) {
-    __shared__ double shared[RATIO_BLOCK];
-    double a = 0, b = 0;
-    for (int i = threadIdx.x; i < blocks; i += blockDim.x) a += partial[2 * i], b += partial[2 * i + 1];
-    weight = sqrt(block_sum(shared, a)), step = sqrt(block_sum(shared, b));
-}
-
-// The ratio is 0 in a step that does not count, and 1 if it is not adapted, or if a norm is 0. For one block.
-extern "C" __global__ void lars_ratio(const double* partial, int blocks, const float* objective, const float* clip,
-                                      float* ratio, double trust, float decay, float scale, int clipped, int adapted) {
-    double weight, step;
-    norms(partial, blocks, weight, step);
-    if (threadIdx.x != 0) return;
-    step *= clipped ? clip[0] * scale : scale;
-    bool counts = isfinite(objective[0]) && (!clipped || isfinite(clip[0]));
-    bool computed = adapted && weight > 0 && step > 0;
-    ratio[0] = !counts ? 0.0f : computed ? (float)(trust * weight / (step + decay * weight)) : 1.0f;
-}
-
+// Updates m and v; if `summed`, sums the squares of each block of w, then those of the step. In a step that does not
+// count m and v stay, and the sums are zeros.
 template <class G>
 __device__ inline void lamb_moments_of(const float* w, const G* dw, float* m, float* v, const float* objective,
-                                       const int64* iteration, const float* clip, double* partial, double a, double b,
-                                       double c, int64 every, float decay, float scale, int clipped, int64 n) {
-    double weight = 0, step_ = 0;
-    if (isfinite(objective[0]) && (!clipped || isfinite(clip[0]))) {
-        Numbers k = numbers<LAMB>(a, b, c, decay, scale, 1, clipped, clip, iteration, every);
-        for (int64 i = first(); i < n; i += step()) {
+                                       const int64* iteration, const float* clip, double* sums, int summed, double a,
+                                       double b, double c, int64 every, float decay, float scale, int clipped,
+                                       int64 n) {
+    __shared__ double shared[EACH_BLOCK];
+    bool counts = isfinite(objective[0]) && (!clipped || isfinite(clip[0]));
+    Numbers k = numbers<LAMB>(a, b, c, decay, scale, 1, clipped, clip, iteration, every);
+    int64 blocks = (n + PIECE - 1) / PIECE;
+    for (int64 block = blockIdx.x; block < blocks; block += gridDim.x) {
+        int64 begin = block * PIECE, end = n < begin + PIECE ? n : begin + PIECE;
+        double weight = 0, step = 0;
+        for (int64 i = begin + threadIdx.x; counts && i < end; i += blockDim.x) {
             float g = load(dw, i) * k.scale;
             m[i] = k.a * m[i] + k.rest_a * g;
             v[i] = k.b * v[i] + k.rest_b * (g * g);
             double u = lamb_step(k, w[i], m[i], v[i]);
-            weight += (double)w[i] * w[i], step_ += u * u;
+            weight += (double)w[i] * w[i], step += u * u;
         }
+        if (!summed) continue;
+        weight = block_sum(shared, weight), step = block_sum(shared, step);
+        if (threadIdx.x == 0) sums[block] = weight, sums[blocks + block] = step;
     }
-    add_up(weight, step_, partial);
 }
-#define MOMENTS(name, G)                                                                                             \
-    extern "C" __global__ void name(const float* w, const G* dw, float* m, float* v, const float* objective,         \
-                                    const int64* iteration, const float* clip, double* partial, double a, double b,  \
-                                    double c, int64 every, float decay, float scale, int clipped, int64 n) {         \
-        lamb_moments_of(w, dw, m, v, objective, iteration, clip, partial, a, b, c, every, decay, scale, clipped, n); \
+#define MOMENTS(name, G)                                                                                               \
+    extern "C" __global__ void name(const float* w, const G* dw, float* m, float* v, const float* objective,           \
+                                    const int64* iteration, const float* clip, void* sums, int summed, double a,       \
+                                    double b, double c, int64 every, float decay, float scale, int clipped, int64 n) { \
+        lamb_moments_of(w, dw, m, v, objective, iteration, clip, (double*)sums, summed, a, b, c, every, decay, scale,  \
+                        clipped, n);                                                                                   \
     }
 MOMENTS(lamb_moments, T)
 MOMENTS(lamb_moments_wide, float)
-
-// As lars_ratio, without a trust coefficient. For one block.
-extern "C" __global__ void lamb_ratio(const double* partial, int blocks, const float* objective, const float* clip,
-                                      float* ratio, int clipped, int adapted) {
-    double weight, step;
-    norms(partial, blocks, weight, step);
-    if (threadIdx.x != 0) return;
-    bool counts = isfinite(objective[0]) && (!clipped || isfinite(clip[0]));
-    ratio[0] = !counts ? 0.0f : adapted && weight > 0 && step > 0 ? (float)(weight / step) : 1.0f;
-}

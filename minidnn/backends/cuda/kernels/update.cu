@@ -1,10 +1,6 @@
-// From gradients to weights: their norm, and Caffe's SGD.
+// From gradients to weights: Caffe's SGD.
 
 #include "each.cuh"
-
-constexpr int UPDATE_BLOCK = 256;
-
-// ---- SGD
 
 // The order of operations is Caffe's, as in the cpu backend. Each operation is rounded: a fused multiply-add would
 // round only once.
@@ -87,69 +83,3 @@ __device__ inline void update_each(const Updates& of, int count, int pieces, con
     }
 SGD(sgd, false)
 SGD(sgd_momentum, true)
-
-// ---- clipping: squares are exact in double and added in double, so that the sums are good for any sizes
-
-constexpr int GRADIENTS = 160;  // most gradients of a launch
-struct Gradients {
-    const void* dw[GRADIENTS];  // of floats if `wide`, else of T
-    int64 n[GRADIENTS];
-    int first[GRADIENTS], blocks[GRADIENTS];
-    uint8 wide[GRADIENTS];
-};
-
-template <class G>
-__device__ inline double squares_of(const G* dw, int64 n, int block, int blocks) {
-    double sum = 0;
-    for (int64 i = (int64)block * UPDATE_BLOCK + threadIdx.x; i < n / 4; i += (int64)blocks * UPDATE_BLOCK) {
-        float4 v = load4(dw, i);
-        sum += ((double)v.x * v.x + (double)v.y * v.y) + ((double)v.z * v.z + (double)v.w * v.w);
-    }
-    int64 rest = n / 4 * 4 + threadIdx.x;
-    if (block == 0 && rest < n) sum += (double)load(dw, rest) * load(dw, rest);
-    return sum;
-}
-
-// Sums the squares of many gradients. Each block writes one sum to `partial`.
-extern "C" __global__ void squares(Gradients of, int count, double* partial) {
-    __shared__ double shared[UPDATE_BLOCK];
-    int k = tensor_of(of, count, blockIdx.x), block = (int)blockIdx.x - of.first[k], blocks = of.blocks[k];
-    double sum = of.wide[k] ? squares_of((const float*)of.dw[k], of.n[k], block, blocks)
-                            : squares_of((const T*)of.dw[k], of.n[k], block, blocks);
-    sum = block_sum(shared, sum);
-    if (threadIdx.x == 0) partial[blockIdx.x] = sum;
-}
-
-// The factor is threshold / norm if the norm is larger than the threshold, else 1. For one block.
-extern "C" __global__ void clip_factor(const double* partial, float* factor, int n, double threshold) {
-    __shared__ double shared[UPDATE_BLOCK];
-    double sum = 0;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += partial[i];
-    double norm = sqrt(block_sum(shared, sum));
-    if (threadIdx.x == 0) factor[0] = norm > threshold ? (float)(threshold / norm) : 1.0f;
-}
-
-// The same for gradients that are scaled by state[0]: the factor also undoes the scale. If the gradients are not finite
-// and the scale can be halved, it is halved, and the factor is NaN. state[1] is the number of good steps. After
-// `period` of them the scale is doubled, but not above `most`. If the objective is not finite, the state stays as it
-// is. For one block.
-extern "C" __global__ void unscale_factor(const double* partial, const float* objective, float* state, float* factor,
-                                          int n, double threshold, int period, float most, float least) {
-    __shared__ double shared[UPDATE_BLOCK];
-    double sum = 0;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) sum += partial[i];
-    sum = block_sum(shared, sum);
-    if (threadIdx.x != 0) return;
-    float scale = state[0], good = state[1] + 1;
-    double norm = sqrt(sum) / scale;
-    factor[0] = (float)((threshold >= 0 && norm > threshold ? threshold / norm : 1.0) / scale);
-    if (!isfinite(objective[0])) return;
-    if (isfinite(norm)) {
-        bool due = good >= period;
-        state[0] = due && scale * 2 <= most ? scale * 2 : scale;
-        state[1] = due ? 0 : good;
-    } else if (scale / 2 >= least) {
-        state[0] = scale / 2, state[1] = 0;
-        factor[0] = __int_as_float(0x7FFFFFFF);
-    }
-}
