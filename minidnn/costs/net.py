@@ -61,8 +61,8 @@ class Nodes:
 
     @property
     def title(self) -> str:
-        rails = "" if self.rails == 1 else f"{self.rails} times "
-        return f"{self.within.title} within nodes of {self.each}, {rails}{self.between.title} between them"
+        rails = "" if self.rails == 1 else f"{self.rails} x "
+        return f"{self.within.title} in nodes of {self.each}, and {rails}{self.between.title} between nodes"
 
     @property
     def drag(self) -> float:

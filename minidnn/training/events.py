@@ -75,8 +75,8 @@ class Ended:
     signal: int | None = None
     best: Best | None = None  # the best test, with keep_best
     spent: bool = False  # whether patience has ended it
-    seconds: float = 0.0  # that the run took
-    waits: tuple[float, ...] = ()  # of several ranks: seconds of `seconds` in which each waited for others
+    seconds: float = field(default=0.0, compare=False)  # that the run took
+    waits: tuple[float, ...] = field(default=(), compare=False)  # of these, those in which each rank waited for others
 
     @property
     def interrupted(self) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,15 +21,13 @@ import numpy as np
 
 from minidnn.data import DataError, WorkerError
 from minidnn.errors import InvalidInput, few
-from minidnn.layers.rows import Rows
 from minidnn.memory.schedule import Arrangement
 from minidnn.nets.net import Net
 from minidnn.program import Role
 from minidnn.programs.build import named
-from minidnn.programs.fusion import kinds
 from minidnn.ranks.engine import Engine
 from minidnn.schema import SolverParameter
-from minidnn.training import snapshot, solverstate
+from minidnn.training import snapshot
 from minidnn.training.best import Best, Keeping
 from minidnn.training.debug import Watch
 from minidnn.training.divergence import Diverged, diagnosed
@@ -45,6 +42,7 @@ from minidnn.training.logs.logs import LogError, Logs
 from minidnn.training.logs.record import columns
 from minidnn.training.parameters import all_zero
 from minidnn.training.rates import learning_rate
+from minidnn.training.saving import Saving, find, restore, seed_of
 from minidnn.training.session import Loaded, Session
 from minidnn.training.setting import Setting
 from minidnn.training.solver_file import phases, train_spec, understand
@@ -104,8 +102,9 @@ class Solver:
             batch, net, tests = each, net.with_batch(each), tuple(test.with_batch(each) for test in tests)
         self.prefix = p.snapshot_prefix or (str(file.with_suffix("")) if file else "")
         self.notes = [f"ignored: {field}" for field in dropped]
-        self.resumed, before = self._find(resume)
-        self.seed = _seed(given.get("seed") if setting is None else setting.seed, before, p)
+        self.resumed, before, told = find(resume, self.prefix)
+        self.notes += told
+        self.seed = seed_of(given.get("seed") if setting is None else setting.seed, before, p)
         if test_data is not None and not tests:
             tests = (net,)
         given_data = {"TRAIN": data, "TEST": test_data}
@@ -149,10 +148,12 @@ class Solver:
         self.position = 0  # training samples consumed
         self.loaded: Loaded | None = None
         try:
+            names = next((feed.names for feed in self.feeds["TRAIN"] if feed.names), ())
+            self._saving = Saving(net, self.session, self.seed, p.snapshot_format == "BINARYPROTO", names)
             programs = [name for name in self.feeds if name != "TRAIN"]
             self._keeping = Keeping(self.session, programs, p.minidnn.keep_best, p.minidnn.patience, self.prefix)
             if before:
-                self._restore(before)
+                self._go_on(before)
             elif weights is not None:
                 self.loaded = self.session.load(weights)
             if self._engine is not None:
@@ -288,19 +289,8 @@ class Solver:
 
     def _check_end(self) -> None:
         """Raise SaveError if the last snapshot could not be written now."""
-        suffix = solverstate.SUFFIX if self._caffes else snapshot.SUFFIX
-        last, size, best = self.parameters.max_iter, self._now().nbytes, self._keeping.goal is not None
-        self._on_first(lambda: snapshot.check_writable(self.prefix, last, size, suffix, best))
-
-    @property
-    def _caffes(self) -> bool:
-        """Whether snapshots are Caffe's own files."""
-        return self.parameters.snapshot_format == "BINARYPROTO"
-
-    @property
-    def _model(self) -> solverstate.Model | None:
-        """What Caffe's own snapshots say besides values; None for a safetensors file."""
-        return solverstate.Model(self.net.parameter, self.session.params.layout) if self._caffes else None
+        best = self._keeping.goal is not None
+        self._saving.check_writable(self.prefix, self.parameters.max_iter, self._now(), best)
 
     def _tested(self) -> Iterator[Tested | Saved]:
         done = []
@@ -318,7 +308,7 @@ class Solver:
             yield tested
             done.append(tested)
         if best := self._keeping.count(done):
-            yield Saved(self.iteration, self._write(self.prefix, best=True), best)
+            yield Saved(self.iteration, self._saving.write(self.prefix, self._now(), best=True), best)
 
     def step(self, n: int = 1, trace: bool = False) -> Step:
         """Train n iterations without tests and snapshots; return the last one's event. Raises Diverged.
@@ -417,54 +407,14 @@ class Solver:
         prefix = prefix or self.prefix
         if not prefix:
             raise InvalidInput("there is no snapshot_prefix to save to")
-        path = self._write(prefix)
+        path = self._saving.write(prefix, self._now())
         self._saved = self.iteration
         return Saved(self.iteration, path)
 
-    def _write(self, prefix: str | Path, best: bool = False) -> Path:
-        """Write a snapshot. Among several ranks the first one does, and all wait for it."""
-        now = self._now()
-        path: Path = self._on_first(lambda: snapshot.save(prefix, now, self._model, best=best))
-        return path
-
-    def _on_first(self, work: Callable[[], Any]) -> Any:
-        """What `work` gives, or the error that it raises. Of several ranks the first one does it, and all of them have
-        its result."""
-        if self._engine is None:
-            return work()
-        failed: Exception | None = None
-        found = None
-        if not self._engine.rank:
-            try:
-                found = work()
-            except (snapshot.SaveError, Diverged) as error:
-                failed = error
-        found, failed = self._engine.share((found, failed))[0]
-        if failed is not None:
-            raise failed
-        return found
-
     def _now(self) -> snapshot.Snapshot:
-        """What a snapshot of this iteration holds. To read its weights raises Diverged if one is not finite."""
-        self.machine.gather()  # before anything else that all ranks do together
-        weights = {name: self._finite(name, values) for name, values in self.session.weight_rows().items()}
-        state = self.session.state_rows()
+        """What a snapshot of this iteration holds."""
         best = self.best.said() if self.best else None
-        names = next((feed.names for feed in self.feeds["TRAIN"] if feed.names), ())
-        return snapshot.Snapshot(weights, state, self.iteration, self.position, self.seed, self._facts(), best, names)
-
-    def _finite(self, key: str, values: Rows) -> Rows:
-        """These rows; the last update may have spoiled them, and no loss has shown that yet."""
-
-        def pieces() -> Iterator[np.ndarray]:
-            for piece in values.pieces():
-                if not np.isfinite(piece).all():
-                    layer, name = key.rsplit("/", 1)
-                    why = f"layer {layer}: its {name} is not finite; no snapshot is written"
-                    raise Diverged(self.iteration, self._losses[-1] if self._losses else math.nan, layer, why)
-                yield piece
-
-        return Rows(values.shape, values.dtype, pieces)
+        return self._saving.now(self.iteration, self.position, self._losses[-1] if self._losses else math.nan, best)
 
     def close(self) -> None:
         """End the threads of the loaders, the machine and the engine that was made here, and give the memory back."""
@@ -494,6 +444,15 @@ class Solver:
             if t.role is Role.CONTROL and t.name in values:
                 self.machine.write(t, np.array([values[t.name]], t.dtype), program)
 
+    def _go_on(self, before: snapshot.Snapshot) -> None:
+        """Continue from this snapshot. Raises SnapshotError."""
+        taken = self.feeds["TRAIN"].batch * self.parameters.iter_size * (self._engine.ranks if self._engine else 1)
+        self.position, notes = restore(self.session, before, self.resumed, taken, self.seed)
+        self.iteration = before.iteration
+        self.notes += notes
+        if before.best is not None:
+            self.notes += filter(None, [self._keeping.go_on(Best.of(before.best))])
+
     # ---- when
 
     def _debugs(self) -> bool:
@@ -506,57 +465,6 @@ class Solver:
         due = p.test_interval and i % p.test_interval == 0 and (i or p.test_initialization)
         return bool(due) and "TEST" in self.feeds
 
-    # ---- going on from a snapshot
-
-    def _find(self, resume: str | Path | None) -> tuple[Path | None, snapshot.Snapshot | None]:
-        """The snapshot that `resume` asks for, and its path; (None, None) without one. Adds notes if "latest" rejects
-        snapshots. Raises SnapshotError."""
-        if resume is None:
-            return None, None
-        if str(resume) != "latest":
-            return Path(resume), snapshot.load(resume)
-        path, found, rejected = snapshot.latest(self.prefix)
-        self.notes += [f"not resumed from {reason}" for reason in rejected]
-        if found is None:
-            self.notes.append(f"no snapshot {self.prefix}_iter_* to resume: beginning at 0")
-        return path, found
-
-    def _restore(self, before: snapshot.Snapshot) -> None:
-        """Continue from this snapshot. Adds a note for each fact that may change the numbers. Raises SnapshotError."""
-        try:
-            self.session.restore(before.weights, before.state)
-        except ValueError as error:
-            raise snapshot.SnapshotError(f"{self.resumed}: {error}") from error
-        ranks = self._engine.ranks if self._engine else 1
-        taken = self.feeds["TRAIN"].batch * self.parameters.iter_size * ranks
-        self.iteration = before.iteration
-        self.position = before.iteration * taken if before.position is None else before.position
-        if before.seed is None:
-            self.notes.append(f"the state is Caffe's own: it has no seed, so that of dropout and data is {self.seed}")
-        if self.position != self.iteration * taken:
-            what = f"the snapshot's run took {self.position / max(self.iteration, 1):g}: other bytes come of it"
-            self.notes.append(f"{taken} samples an iteration, but {what}")
-        if before.best is not None:
-            self.notes += filter(None, [self._keeping.go_on(Best.of(before.best))])
-        for name, now in self._facts().items():
-            then = before.facts.get(name, now)
-            if then != now:
-                self.notes.append(f"{name}: {now}, but the snapshot's run had {then}: last bits may differ")
-
-    def _facts(self) -> dict[str, object]:
-        """The facts that the last bits of the numbers depend on. The policy and the budget are not among them: under
-        any of them a run's snapshots are the same files, byte for byte."""
-        device = self.session.device
-        chosen = self.session.arrangement.schedules["TRAIN"].plan.algorithm
-        together = kinds(self.session.programs["TRAIN"])
-        unusual = {op.name: a.name for op, a in chosen.items() if not op.on_net and a != device.usual(op)}
-        return {
-            "device": device.description,
-            "format": self.session.setting.format,
-            "algorithms": unusual,
-            "fused": together,
-        }
-
 
 def _phases(solver: Any, tests: Sequence[Net]) -> tuple[str, ...]:
     """The phases to load: TRAIN, and TEST if the run tests. A Net gets TEST, for `forward`, if it has that phase."""
@@ -567,18 +475,3 @@ def _phases(solver: Any, tests: Sequence[Net]) -> tuple[str, ...]:
             return ("TRAIN",)
         return ("TRAIN", "TEST")
     return phases(tests)
-
-
-def _seed(given: int | None, before: snapshot.Snapshot | None, p: SolverParameter) -> int:
-    """The seed of the snapshot, else the given one, else the file's; if that is negative, a fresh one, as in Caffe.
-
-    Raises InvalidInput if the given seed differs from the snapshot's or does not fit 64 bits."""
-    if before and before.seed is not None:
-        if given not in (None, before.seed):
-            raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")
-        return before.seed
-    if given is not None:
-        if not 0 <= given < 2**64:
-            raise InvalidInput(f"seed {given}: expected a whole number from 0 to 2^64 - 1")
-        return given
-    return p.random_seed if p.random_seed >= 0 else int.from_bytes(os.urandom(4), "little")

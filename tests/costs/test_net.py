@@ -80,7 +80,7 @@ def test_numbers_nodes_and_files(tmp_path):
     assert network("2GiB").latency == LINK.latency
     found = network("8xnvlink4+4xib100")
     assert (found.each, found.rails) == (8, 4) and found.between == network("ib100")
-    assert found.title.endswith("within nodes of 8, 4 times InfiniBand EDR, 100 Gb/s between them")
+    assert found.title == "NVLink 4 (H100) in nodes of 8, and 4 x InfiniBand EDR (100 Gb/s) between nodes"
     file = tmp_path / "mine.yaml"
     rate, latency = "{value: 3.0e+9, source: measured}", "{value: 1.0e-5, source: measured}"
     file.write_text(f"title: mine\nbandwidth: {rate}\nlatency: {latency}\n")

@@ -176,7 +176,7 @@ def test_short_ops_run_in_groups_on_a_gpu():
     taken = bench.timed(runtime, call, repeats=3)
     assert [ran.count(k) for k in range(4)] == [2, 20, 20, 20], "two to see how long it takes, then groups"
     assert len([w for w in api.log if w.what == "op"]) == 2 + 3 * 20, "each group is captured once"
-    assert 0 < taken < 1e-5, "the fake takes a microsecond for each thing that is enqueued"
+    assert 0 < taken < 2e-5, "the fake takes a microsecond for each thing that is enqueued"
     assert len(api.events) == events and not api.graphs
     ran.clear()
     assert bench.timed(runtime, call, best=1e-9) > 0 and len(ran) == 2, "much slower than the best: that is enough"

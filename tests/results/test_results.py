@@ -13,7 +13,7 @@ from minidnn.results.words import WORDS
 
 MODELS = [*DOCUMENTS.values(), *{inner for model in DOCUMENTS.values() for inner in _inner(model)}]
 NUMBERS = {"int", "float", "dict[str, int]"}
-PER = {"price", "drag_out", "drag_in"}  # seconds for each byte, or for each second
+PER = {"price", "drag_out", "drag_in", "net_drag"}  # seconds for each byte, or for each second
 
 
 def annotation(model: type[Record], name: str) -> str:

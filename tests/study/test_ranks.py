@@ -20,6 +20,7 @@ def folder(tmp_path, own_cache, monkeypatch):
     (tmp_path / "solver.yaml").write_text(SOLVER.format(1))
     (tmp_path / "several.yaml").write_text(SOLVER.format(4))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
     return tmp_path
 
 

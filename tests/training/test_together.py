@@ -24,7 +24,7 @@ def ranks(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
     engine = Group(1).engine(0)
     engine.share = lambda value: [value, value]
-    monkeypatch.setattr("minidnn.ranks.launched.engine", lambda launch: engine)
+    monkeypatch.setattr("minidnn.ranks.launched.engine", lambda launch, limit: engine)
     monkeypatch.setattr("minidnn.backends.cpu.onednn.dnnl._usual_threads", lambda path, handle: 3)
     return engine
 

@@ -17,6 +17,7 @@ from minidnn.measuring import bench
 from minidnn.memory.execution.trial import Unfit
 from minidnn.memory.schedule import Compute
 from minidnn.programs.build import programs
+from minidnn.training.saving import facts
 from minidnn.training.session import Session
 from minidnn.training.solver import Solver
 from minidnn.zoo import load
@@ -154,7 +155,7 @@ def test_the_snapshots_facts_name_what_ran_instead(tmp_path):
     given = {"policy": "liveness:p", "seed": 3, "data": data, "max_iter": 2, "snapshot_prefix": str(tmp_path / "run")}
     for _ in range(2):
         with Solver(load(LENET), device=device, **given) as solver:
-            assert solver._facts()["algorithms"] == {"conv1.forward": "eng0"}
+            assert facts(solver.session)["algorithms"] == {"conv1.forward": "eng0"}
             solver.solve()
     with Solver(load(LENET), device=fake_device(), resume="latest", **given) as solver:
         (note,) = [n for n in solver.notes if n.startswith("algorithms")]

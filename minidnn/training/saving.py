@@ -1,0 +1,151 @@
+"""What a run continues from: snapshots that it writes, and the one that it goes on from.
+
+Of several ranks the first one writes. All take part, since each has a part of the optimizer's state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from minidnn.errors import InvalidInput
+from minidnn.layers.rows import Rows
+from minidnn.nets.net import Net
+from minidnn.programs.fusion import kinds
+from minidnn.schema import SolverParameter
+from minidnn.training import snapshot, solverstate
+from minidnn.training.divergence import Diverged
+from minidnn.training.session import Session
+
+
+class Saving:
+    """Writes the snapshots of a run."""
+
+    def __init__(self, net: Net, session: Session, seed: int, caffes: bool, names: Sequence[str]) -> None:
+        """caffes: whether snapshots are Caffe's own files; names: of classes, for who predicts by them"""
+        self._session, self._seed, self._names = session, seed, tuple(names)
+        self._model = solverstate.Model(net.parameter, session.params.layout) if caffes else None
+
+    def now(self, iteration: int, position: int, loss: float, best: dict[str, Any] | None) -> snapshot.Snapshot:
+        """What a snapshot of this iteration holds. To read its weights raises Diverged if one is not finite.
+
+        position: training samples consumed; loss: the last one"""
+        session = self._session
+        session.machine.gather()  # before anything else that all ranks do together
+        weights = {name: _finite(name, values, iteration, loss) for name, values in session.weight_rows().items()}
+        state, said = session.state_rows(), facts(session)
+        return snapshot.Snapshot(weights, state, iteration, position, self._seed, said, best, self._names)
+
+    def write(self, prefix: str | Path, now: snapshot.Snapshot, best: bool = False) -> Path:
+        """Write a snapshot; its path. Raises SaveError and Diverged, on all ranks alike."""
+        path: Path = self._on_first(lambda: snapshot.save(prefix, now, self._model, best=best))
+        return path
+
+    def check_writable(self, prefix: str, last: int, now: snapshot.Snapshot, best: bool) -> None:
+        """Raise SaveError if the snapshot of iteration `last`, as large as this one, could not be written now.
+
+        best: whether the best one is kept, too"""
+        suffix, size = solverstate.SUFFIX if self._model else snapshot.SUFFIX, now.nbytes
+        self._on_first(lambda: snapshot.check_writable(prefix, last, size, suffix, best))
+
+    def _on_first(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, or the error that it raises. Of several ranks the first one does it, and all of them have
+        its result."""
+        engine = self._session.setting.engine
+        if engine is None:
+            return work()
+        failed: Exception | None = None
+        found = None
+        if not engine.rank:
+            try:
+                found = work()
+            except (snapshot.SaveError, Diverged) as error:
+                failed = error
+        found, failed = engine.share((found, failed))[0]
+        if failed is not None:
+            raise failed
+        return found
+
+
+def _finite(key: str, values: Rows, iteration: int, loss: float) -> Rows:
+    """These rows; the last update may have spoiled them, and no loss has shown that yet."""
+
+    def pieces() -> Iterator[np.ndarray]:
+        for piece in values.pieces():
+            if not np.isfinite(piece).all():
+                layer, name = key.rsplit("/", 1)
+                why = f"layer {layer}: its {name} is not finite; no snapshot is written"
+                raise Diverged(iteration, loss, layer, why)
+            yield piece
+
+    return Rows(values.shape, values.dtype, pieces)
+
+
+def facts(session: Session) -> dict[str, object]:
+    """The facts that the last bits of the numbers depend on. The policy and the budget are not among them: under any of
+    them a run's snapshots are the same files, byte for byte."""
+    device = session.device
+    chosen = session.arrangement.schedules["TRAIN"].plan.algorithm
+    unusual = {op.name: a.name for op, a in chosen.items() if not op.on_net and a != device.usual(op)}
+    return {
+        "device": device.description,
+        "format": session.setting.format,
+        "algorithms": unusual,
+        "fused": kinds(session.programs["TRAIN"]),
+    }
+
+
+def find(resume: str | Path | None, prefix: str) -> tuple[Path | None, snapshot.Snapshot | None, list[str]]:
+    """The snapshot that `resume` asks for, its path, and what to note; None without one. Raises SnapshotError."""
+    if resume is None:
+        return None, None, []
+    if str(resume) != "latest":
+        return Path(resume), snapshot.load(resume), []
+    path, found, rejected = snapshot.latest(prefix)
+    notes = [f"not resumed from {reason}" for reason in rejected]
+    if found is None:
+        notes.append(f"no snapshot {prefix}_iter_* to resume: beginning at 0")
+    return path, found, notes
+
+
+def restore(
+    session: Session, before: snapshot.Snapshot, path: Path | None, taken: int, seed: int
+) -> tuple[int, list[str]]:
+    """Load a snapshot. Returns the position to go on from, and a note for each fact that may change the numbers.
+
+    taken: the samples of an iteration. Raises SnapshotError if it is of another net or optimizer."""
+    try:
+        session.restore(before.weights, before.state)
+    except ValueError as error:
+        raise snapshot.SnapshotError(f"{path}: {error}") from error
+    notes = []
+    position = before.iteration * taken if before.position is None else before.position
+    if before.seed is None:
+        notes.append(f"the state is Caffe's own: it has no seed, so that of dropout and data is {seed}")
+    if position != before.iteration * taken:
+        what = f"the snapshot's run took {position / max(before.iteration, 1):g}: other bytes come of it"
+        notes.append(f"{taken} samples an iteration, but {what}")
+    for name, now in facts(session).items():
+        then = before.facts.get(name, now)
+        if then != now:
+            notes.append(f"{name}: {now}, but the snapshot's run had {then}: last bits may differ")
+    return position, notes
+
+
+def seed_of(given: int | None, before: snapshot.Snapshot | None, p: SolverParameter) -> int:
+    """The seed of the snapshot, else the given one, else the file's; if that is negative, a fresh one, as in Caffe.
+
+    Raises InvalidInput if the given seed differs from the snapshot's or does not fit 64 bits."""
+    if before and before.seed is not None:
+        if given not in (None, before.seed):
+            raise InvalidInput(f"seed {given}: the snapshot's run had seed {before.seed}, and goes on with it")
+        return before.seed
+    if given is not None:
+        if not 0 <= given < 2**64:
+            raise InvalidInput(f"seed {given}: expected a whole number from 0 to 2^64 - 1")
+        return given
+    return p.random_seed if p.random_seed >= 0 else int.from_bytes(os.urandom(4), "little")
