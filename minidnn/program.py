@@ -216,6 +216,11 @@ class Program:
         return tuple(seen)
 
     @cached_property
+    def forward(self) -> int:
+        """The number of ops before the first of backward or of updates. Communications may stand among them."""
+        return next((p for p, op in enumerate(self.ops) if op.during not in FORWARD and not op.on_net), len(self.ops))
+
+    @cached_property
     def early(self) -> frozenset[Tensor]:
         """The inputs that are carried, too: the machine copies them to the device before the step begins."""
         return frozenset(self.inputs) & frozenset(self.carried)

@@ -23,6 +23,9 @@ row below holds for every plan, with the plan's own values for the variables:
     A[w] >= bytes that have come back      a copy has gone out before it comes back
     live bytes at an op <= budget          those that it uses, stay, wait for their copy out, or came back early
 
+Among several ranks communications run beside ops, and take no time in the program. `Facts.least` is what a step takes
+at least because ops wait for them. The larger of both is the bound.
+
 What it leaves out makes it lower, never higher. Tensors may be there in part. Latencies cost nothing. Small tensors
 take no bytes between their uses. The tensors that a rerun reads and writes take none at all. Only the worst ops of each
 window have a row for their live bytes.
@@ -99,7 +102,10 @@ class LowerBound:
             {g: value[v] for g, v in kind.items()} for kind in (self._rows.stays, self._rows.copied, self._rows.again)
         )
         faster = [[value[v] for v in several] for several in self._rows.faster]
-        return Relaxed(Bound(found.bound * MS, price * MS / MB), stays, copied, again, faster)
+        least = self._rows.facts.least()
+        seconds = found.bound * MS
+        bound = Bound(seconds, price * MS / MB) if seconds >= least else Bound(least, 0.0)
+        return Relaxed(bound, stays, copied, again, faster)
 
     def closest(self, budget: int) -> Bound | None:
         """`at`, or for short programs the closer one of `at_whole`."""

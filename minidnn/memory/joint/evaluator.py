@@ -32,6 +32,9 @@ _FRAME: tuple[tuple[type, str], ...] = (
     (np.uint8, "flags"),
     (np.int64, "size"),
     (np.float64, "out_seconds in_seconds out_drag in_drag"),
+    (np.float64, "net_seconds"),
+    (np.int32, "awaits_at awaits"),
+    (float, "net_drag"),
     (np.uint8, "fate hold"),
     (np.float64, "seconds"),
     (np.int64, "workspace"),
@@ -49,7 +52,8 @@ _FRAME: tuple[tuple[type, str], ...] = (
     (np.int32, "pair_from pair_to pair_when by_out by_free by_last next_out next_free next_last heap"),
     (np.uint8, "present coming on_host wants stay_leaves taken"),
     (np.int64, "root_hi"),
-    (np.float64, "begin out_start in_start out_stop in_stop"),
+    (np.float64, "begin out_start in_start out_stop in_stop net_start net_stop net_end received touched"),
+    (np.int32, "stay_net by_net next_net"),
 )
 _KIND = {name: kind for kind, names in _FRAME for name in names.split()}
 _ARRAYS = [name for name, kind in _KIND.items() if kind not in (int, float)]
@@ -160,11 +164,28 @@ class Evaluator:
         self._keep("in_seconds", [costs.latency + t.nbytes / costs.bandwidth_in for t in self.tensors])
         for name, drag in zip(("out_drag", "in_drag"), zip(*map(costs.dragged, facts.ops), strict=True), strict=True):
             self._keep(name, drag)
+        self._keep("net_seconds", [s if op.on_net else -1.0 for op, s in zip(facts.ops, facts.net, strict=True)])
+        self._lists("await", self._awaited())
+        self._frame.net_drag = facts.drag
         end = len(facts.ops)
         for t in self.tensors:
             uses = facts.uses[t]
             self.slots += [Slot(t, p, q) for p, q in zip([-1, *uses], [*uses, end], strict=True)]
         self._keep("slots_at", [0, *accumulate(len(facts.uses[t]) + 1 for t in self.tensors)])
+
+    def _awaited(self) -> list[list[int]]:
+        """For each op the communications that it waits for because of carried tensors: those that bring what it reads,
+        and those that use what it writes."""
+        brought: dict[Tensor, int] = {}
+        used: dict[Tensor, int] = {}
+        found: list[list[int]] = []
+        for p, op in enumerate(self.facts.ops):
+            mine = {brought[t] for t in op.reads if t in brought} | {used[t] for t in op.writes if t in used}
+            found.append([] if op.on_net else sorted(mine))
+            if op.on_net:
+                used |= dict.fromkeys((t for t in op.tensors if t in self.facts.carried), p)
+                brought |= dict.fromkeys((t for t in op.writes if t in self.facts.carried), p)
+        return found
 
     def _decisions(self) -> None:
         facts = self.facts
@@ -198,8 +219,10 @@ class Evaluator:
         f.longest, f.most_stays, f.most_trips, f.most_idle = longest, accesses, accesses, accesses
         sizes = {"order": longest, "live": longest + 1, "finish": longest, "why": longest, "begin": longest}
         sizes |= dict.fromkeys(("stack", "stack_next", "stack_why"), ops + 1)
-        sizes |= dict.fromkeys(("by_out", "by_free", "by_last"), longest + 1)
+        sizes |= dict.fromkeys(("by_out", "by_free", "by_last", "by_net"), longest + 1)
+        sizes |= dict.fromkeys(("net_start", "net_stop"), longest) | {"net_end": ops}
         sizes |= dict.fromkeys(("slot", "stay", "last", "wrote", "present", "coming", "on_host", "wants"), tensors)
+        sizes |= dict.fromkeys(("received", "touched"), tensors)
         sizes |= dict.fromkeys(("brief", "brief_slot"), accesses)
         for name in _ARRAYS:
             if name not in self.arrays:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from minidnn.costs import Choice, Costs
 from minidnn.costs.net import unhindered
 from minidnn.memory.plan import Point
-from minidnn.program import FORWARD, Op, Pass, Program, Role, Tensor
+from minidnn.program import Op, Pass, Program, Role, Tensor
 
 SMALL = 2000  # tensors this many times smaller than the largest are mostly not worth a decision
 
@@ -27,8 +27,9 @@ class Gap:
 class Facts:
     """The uses, makers and durations of a program's ops. Points are positions in `program.ops`.
 
-    Communications between ranks take no time here: they run beside ops.
-
+    costs:   those of ops and copies. Communications between ranks run beside these, and take no time here
+    net:     of each op the seconds of its communication; 0 of others
+    drag:    seconds of an op's work that a second of a communication takes (costs.net_drag)
     forward: number of ops before backward
     uses:    {tensor that is not carried: the ops that read or write it}
     writers: {tensor: the ops that write it}
@@ -42,10 +43,12 @@ class Facts:
     """
 
     def __init__(self, program: Program, costs: Costs, small: int = SMALL, copies: bool = True) -> None:
+        ops = self.ops = program.ops
+        self.net = [costs.choices(op)[0].seconds if op.on_net else 0.0 for op in ops]
+        self.drag = costs.net_drag
         costs = unhindered(costs)
         self.program, self.costs, self.small, self.copies = program, costs, small, copies
-        ops = self.ops = program.ops
-        self.forward = next((p for p, op in enumerate(ops) if op.during not in FORWARD), len(ops))
+        self.forward = program.forward
         self.carried = frozenset(program.carried)
         self.inputs = tuple(t for t in (*program.inputs, *program.hosted) if t not in self.carried)
         self.uses: dict[Tensor, list[Point]] = defaultdict(list)
@@ -64,10 +67,23 @@ class Facts:
         """Whether a tensor that is not carried may come from the host between two uses."""
         return self.copies or tensor in self.inputs
 
+    def least(self) -> float:
+        """Seconds that no step is below, whatever its bytes: each communication comes after the ops that make what it
+        sends, and before those that read what it brings."""
+        done: dict[Tensor, float] = {}
+        compute = net = 0.0
+        for op, choices, seconds in zip(self.ops, self.choices, self.net, strict=True):
+            if op.on_net:
+                net = max([net, *(done[t] for t in op.reads if t in done)]) + seconds
+            else:
+                compute = max([compute, *(done[t] for t in op.reads if t in done)]) + choices[-1].seconds
+            done |= dict.fromkeys(op.writes, net if op.on_net else compute)
+        return max(compute, net)
+
     def _makers(self) -> dict[Tensor, Point]:
         found: dict[Tensor, Point] = {}
         for p, op in enumerate(self.ops[: self.forward]):
-            if not any(t in op.reads or t in self.carried for t in op.writes):
+            if not op.on_net and not any(t in op.reads or t in self.carried for t in op.writes):
                 found |= dict.fromkeys(op.writes, p)
         return found
 
@@ -107,7 +123,7 @@ def repeatable(facts: Facts) -> dict[Tensor, Point]:
     found: dict[Tensor, Point] = {}
     for p, op in enumerate(facts.ops[: facts.forward]):
         kept = any(t in ends or t in op.reads or t.role not in (Role.ACTIVATION, Role.EXTRA) for t in op.writes)
-        if not kept and not any(_changes(facts, t, p) for t in op.reads):
+        if not (kept or op.on_net or any(_changes(facts, t, p) for t in op.reads)):
             found |= dict.fromkeys(op.writes, p)
     return found
 

@@ -17,7 +17,6 @@ from dataclasses import replace
 from minidnn import sizes
 from minidnn.compiled import NotCompiled
 from minidnn.costs import Costs
-from minidnn.costs.net import unhindered
 from minidnn.memory.joint.linear import NoSolver, Unsolved
 from minidnn.memory.joint.planner import Found, Planner
 from minidnn.memory.plan import Plan, Policy
@@ -37,7 +36,6 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
 
     others: policies whose plans are candidates
     """
-    costs = unhindered(costs)  # communications run beside ops, whatever the plan
     path = kept.place(program, costs, budget)
     if path is not None and (plan := kept.load(path, program, costs)) is not None:
         return plan

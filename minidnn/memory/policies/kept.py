@@ -30,7 +30,16 @@ def place(program: Program, costs: Costs, budget: int) -> Path | None:
     if len(program.ops) < LEAST:
         return None
     digest = hashlib.sha256(_sources())
-    for fact in (minidnn.__version__, program.name, budget, costs.memory, costs.latency, costs.drag, costs.staging):
+    for fact in (
+        minidnn.__version__,
+        program.name,
+        budget,
+        costs.memory,
+        costs.latency,
+        costs.drag,
+        costs.staging,
+        costs.net_drag,
+    ):
         digest.update(f"{fact!r}\n".encode())
     digest.update(f"{costs.bandwidth_out!r} {costs.bandwidth_in!r}\n".encode())
     for tensors in (program.inputs, program.carried, program.outputs, program.hosted):

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from minidnn.memory.plan import Share
-from minidnn.program import FORWARD, Op, Program, Role, Tensor
+from minidnn.program import Op, Program, Role, Tensor
 
 MAPS = (Role.ACTIVATION, Role.EXTRA)
 TOUCHED = frozenset({Role.INPUT, Role.ACTIVATION, Role.GRADIENT, Role.EXTRA})
@@ -42,7 +42,7 @@ class Repeatable:
     def __post_init__(self) -> None:
         ops = self.program.ops
         self.place = {op: p for p, op in enumerate(ops)}
-        self.forward = next((p for p, op in enumerate(ops) if op.during not in FORWARD), len(ops))
+        self.forward = self.program.forward
         written = {t for op in ops[: self.forward] for t in op.writes}
         self.later = {old: new for new, old in self.share.items() if new in written and isinstance(old, Tensor)}  # type: ignore[misc]
         self.maker = {}
@@ -50,7 +50,7 @@ class Repeatable:
         there = {*self.program.inputs, *self.program.carried}
         for op in ops[: self.forward]:
             able = all(t in there or t not in self.later or t in self.maker for t in op.reads)
-            if able and not any(t in ends or t in op.reads or t.role not in MAPS for t in op.writes):
+            if able and not op.on_net and not any(t in ends or t in op.reads or t.role not in MAPS for t in op.writes):
                 self.maker |= dict.fromkeys(op.writes, op)
 
     def droppable(self) -> set[Tensor]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import random
 import sys
 from dataclasses import replace
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 from minidnn.costs import Choice, Drag
+from minidnn.costs.net import Link, among
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.facts import Facts
@@ -26,6 +28,7 @@ from minidnn.program import FORWARD, Algorithm
 from tests.memory.test_any_plan import any_plan
 from tests.support.policies import PLANNED
 from tests.support.programs import KB, PROGRAMS, Builder, chain, costs, wild_graph
+from tests.support.several import made
 
 ROUNDING = 1 - 1e-9
 MANY = ["best", "superneurons", "vdnn_dyn", "vdnn_all:p", "vdnn_pp:p", "accudnn:p", "layrub:m", "sqrt_n:p"]
@@ -58,6 +61,23 @@ def test_no_policy_is_below_the_bound(name, policies, drag):
             assert bound.least() <= schedule.live_peak
             tried.add((schedule.live_peak, len(schedule.plan.order), len(schedule.plan.trips)))
     assert len(tried) > 5
+
+
+@pytest.mark.parametrize(("ranks", "link"), [(2, Link(1e9, 1e-5)), (4, Link(5e7, 1e-4, drag=0.3))])
+@pytest.mark.parametrize("case", ["plain", "normed", "clipped"])
+def test_no_policy_of_several_ranks_is_below_the_bound(case, ranks, link):
+    """Whether ops or communications take longer. The quickest steps are near it."""
+    device, nearest = among(costs(), link), math.inf
+    (program,) = made(ranks, case).values()
+    bound = LowerBound(Facts(program, device))
+    whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
+    for policy in MANY:
+        for budget in (0, whole * 3 // 4, whole):
+            schedule = unproved([program], policy, device, budget)["TRAIN"]
+            assert is_below(bound, schedule, device) is None, (policy, budget)
+            seconds = simulate(schedule, device).seconds
+            nearest = min(nearest, seconds / bound.at(schedule.arena).seconds)
+    assert nearest < 1.02
 
 
 def of_the_family(program, plan) -> bool:

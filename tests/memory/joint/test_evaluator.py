@@ -9,21 +9,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from minidnn.costs import Drag
+from minidnn.costs import Costs, Drag
+from minidnn.costs.net import Link, among
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint.evaluator import AGAIN, Evaluator, TooLong
 from minidnn.memory.joint.facts import Facts
 from minidnn.memory.policies import probe
 from minidnn.memory.proof.verify import verify
-from minidnn.program import FORWARD
+from minidnn.program import FORWARD, Program
 from tests.support.decisions import HUGE, at_random, placed
 from tests.support.oracle import broken
 from tests.support.programs import PROGRAMS, costs, wild_graph
+from tests.support.several import CASES, made
 
 
-def check(ev: Evaluator, limit: int) -> None:
+def check(ev: Evaluator, limit: int, device: Costs | None = None) -> None:
     """The present decisions keep the limit. Their plan is proved, and takes what the evaluator says."""
-    program, device = ev.facts.program, ev.facts.costs
+    program, device = ev.facts.program, device or ev.facts.costs
     outcome = ev.evaluate(limit)
     assert outcome.over == 0
     plan = ev.plan()
@@ -34,15 +36,14 @@ def check(ev: Evaluator, limit: int) -> None:
     live = probe.aligned_curve(schedule)
     assert live.max() <= limit
     assert (live == ev.view("live", "executions") + ev.base).all()
-    assert sum(device.seconds(op, plan.algorithm[op]) for op in plan.order) == pytest.approx(outcome.compute)
+    assert sum(device.seconds(op, plan.algorithm[op]) for op in plan.order if not op.on_net) == pytest.approx(
+        outcome.compute
+    )
 
 
-@pytest.mark.parametrize("name", [*PROGRAMS, *range(12)])
-@pytest.mark.parametrize(("bandwidth", "drag"), [(2e8, None), (2e9, None), (4e8, Drag((0.4, 0.3), (0.2, 0.5)))])
-def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
-    r = random.Random(f"{name} {bandwidth}")
-    program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, r.randint(2, 12))
-    ev = Evaluator(Facts(program, replace(costs(bandwidth=bandwidth), drag=drag)))
+def tried(program: Program, device: Costs, r: random.Random) -> tuple[int, int]:
+    """Check some decisions at random. Returns how many ops ran again, and how many trips were made."""
+    ev = Evaluator(Facts(program, device))
     runs = trips = 0
     for _ in range(12):
         at_random(ev, r)
@@ -58,10 +59,39 @@ def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
         found = ev.evaluate(low)
         assert found.over > 0 and found.seconds == np.inf
         for limit, ev.filled in ((high, None), ((high + widest) // 2, None), (HUGE, high), (HUGE, 0), (HUGE, None)):
-            check(ev, limit)
+            check(ev, limit, device)
             runs += len(ev.plan().order) - len(program.ops)
             trips += len(ev.plan().trips)
+    return runs, trips
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *range(12)])
+@pytest.mark.parametrize(("bandwidth", "drag"), [(2e8, None), (2e9, None), (4e8, Drag((0.4, 0.3), (0.2, 0.5)))])
+def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
+    r = random.Random(f"{name} {bandwidth}")
+    program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, r.randint(2, 12))
+    runs, trips = tried(program, replace(costs(bandwidth=bandwidth), drag=drag), r)
     assert trips and (runs or isinstance(name, int))
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "hosted"])  # `complete` adds trips of that state
+@pytest.mark.parametrize(
+    ("ranks", "link", "drag"),
+    [
+        (2, Link(1e9, 1e-5), None),
+        (4, Link(5e7, 1e-4, drag=0.3), None),  # communications take longer than ops
+        (4, Link(3e8, 2e-5, drag=0.4), Drag((0.4, 0.3), (0.2, 0.5))),
+    ],
+)
+def test_any_decisions_of_several_ranks_do_what_the_evaluator_says(case, ranks, link, drag):
+    """Communications run beside ops, which wait for some of them."""
+    r = random.Random(f"{case} {ranks}")
+    device = among(replace(costs(bandwidth=4e8), drag=drag), link)
+    trips = runs = 0
+    for program in made(ranks, case).values():
+        some = tried(program, device, r)
+        runs, trips = runs + some[0], trips + some[1]
+    assert trips and runs
 
 
 def test_the_worst_execution_and_the_bytes_beyond_the_limit():

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from minidnn import visible
+from minidnn.costs.net import Link, among
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint import planner
@@ -21,6 +22,7 @@ from minidnn.memory.policies import find, names
 from minidnn.memory.policies.best import best
 from tests.memory.joint.test_evaluator import HUGE, check
 from tests.support.programs import PROGRAMS, chain, costs, wild_graph
+from tests.support.several import made
 
 
 def variant(name: str) -> bool:
@@ -179,3 +181,22 @@ def test_random_budgets_of_random_nets_are_kept():
         found = planner.within(int(planner.bound.least() * r.uniform(1.0, 1.5)))
         if found is not None:
             assert found.seconds >= found.bound.seconds * (1 - 1e-9)
+
+
+@pytest.mark.parametrize("case", ["normed", "clipped"])
+def test_among_several_ranks_it_is_never_slower_than_a_policy_that_keeps_the_budget(case):
+    """What it foresees has the communications in it, and forward runs again though a step begins with gathers."""
+    device = among(costs(bandwidth=1e8), Link(2e8, 2e-5, drag=0.2))
+    (program,) = made(4, case).values()
+    whole = unproved([program], "liveness:m", device, device.memory)["TRAIN"].arena
+    again = 0
+    for part in (0.95, 0.9):
+        budget = int(whole * part)
+        schedule = arrange([program], "best", device, budget).schedules["TRAIN"]
+        mine = simulate(schedule, device).seconds
+        assert schedule.plan.bound is not None and mine >= schedule.plan.bound * (1 - 1e-9)
+        again += len(schedule.plan.order) - len(program.ops)
+        for policy in ("recompute_cheap", "vdnn_pp", "superneurons"):
+            other = unproved([program], policy, device, budget)["TRAIN"]
+            assert other.arena > budget or simulate(other, device).seconds >= mine * (1 - 1e-9), policy
+    assert again

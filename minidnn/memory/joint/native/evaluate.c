@@ -8,7 +8,10 @@
  * evaluate() does three things:
  *     order    every execution, with what runs again; the stays of tensors; which of them share bytes
  *     windows  when a copy out has ended, so that its bytes are free; how early a copy back may begin
- *     clocks   the seconds of three streams, as memory/execution/simulator.py counts them
+ *     clocks   the seconds of four streams, as memory/execution/simulator.py counts them
+ *
+ * Communications between ranks are ops of a stream of their own, and run once. Compute waits for one where it reads what
+ * that brought, and before bytes that it used are written or free. An op whose carried tensors it uses is told so.
  */
 #include <math.h>
 #include <stdint.h>
@@ -30,6 +33,9 @@ typedef struct {
     const int64_t *size;
     const double *out_seconds, *in_seconds; /* of its copies */
     const double *out_drag, *in_drag;       /* of an op: what a second of a copy beside it takes from its work */
+    const double *net_seconds;          /* of an op: those of a communication; negative for all others */
+    const int32_t *awaits_at, *awaits;  /* of an op: communications that it waits for because of carried tensors */
+    double net_drag;
     /* the decisions */
     const uint8_t *fate, *hold; /* of a slot */
     const double *seconds;      /* of an op, with its algorithm */
@@ -59,6 +65,11 @@ typedef struct {
     int64_t *root_hi;
     double *begin;                                     /* of an execution, as `frees` finds it */
     double *out_start, *in_start, *out_stop, *in_stop; /* copies, in their order */
+    double *net_start, *net_stop;                      /* communications, in their order */
+    double *net_end;                                   /* of an op */
+    double *received, *touched;                        /* of a tensor: the end of what brought it; of what used it */
+    int32_t *stay_net;                                 /* of a stay: whether a communication used it */
+    int32_t *by_net, *next_net;                        /* such stays, by the execution before which they are free */
 } Frame;
 
 /* ---- order: executions, stays, trips */
@@ -83,7 +94,7 @@ static int access_(Frame *f, int32_t t, int32_t e, int written, int fresh) {
         f->coming[t] = 0;
         f->stay_tensor[new_] = t;
         f->stay_lo[new_] = e;
-        f->stay_leaves[new_] = 0;
+        f->stay_leaves[new_] = f->stay_net[new_] = 0;
         f->stay_root[new_] = new_;
         f->stay[t] = s = new_;
     } else if (s == NONE) {
@@ -96,6 +107,7 @@ static int access_(Frame *f, int32_t t, int32_t e, int written, int fresh) {
     }
     f->last[t] = e;
     f->stay_hi[s] = e + 1;
+    if (f->net_seconds[f->order[e]] >= 0) f->stay_net[s] = 1;
     if (written) {
         f->wrote[t] = e;
         if (!fresh) f->on_host[t] = 0; /* a run again makes the same bytes; an update does not */
@@ -309,26 +321,30 @@ static int32_t pop(const double *key, int32_t *heap, int64_t *count) {
 
 static double later(double a, double b) { return a > b ? a : b; }
 
-/* Copies beside which ops run; `next`: the first that has not ended. */
+/* What ops run beside: copies, or communications; `next`: the first that has not ended. `drag`: what a second of it
+ * takes from the work of the present op. */
 typedef struct {
     const double *start, *stop;
+    double drag;
     int64_t count, next;
-} Copies;
+} Beside;
 
 static const double MOST_DRAG = 0.95; /* as in costs/costs.py */
 
 /* The moment at which an op ends that begins `now` and takes `work` seconds alone (simulator.py does the same). */
-static double slowed(double now, double work, Copies *out, Copies *in, double out_drag, double in_drag) {
-    if (out_drag == 0 && in_drag == 0) return now + work;
+static double slowed(double now, double work, Beside *beside, int count) {
+    int free_ = 1;
+    for (int i = 0; i < count; i++) free_ = free_ && beside[i].drag == 0;
+    if (free_) return now + work;
     for (;;) {
         double rate = 1, change = HUGE_VAL;
-        for (int i = 0; i < 2; i++) {
-            Copies *c = i ? in : out;
-            while (c->next < c->count && c->stop[c->next] <= now) c->next++;
-            if (c->next == c->count) continue;
-            const int active = c->start[c->next] <= now;
-            if (active) rate -= i ? in_drag : out_drag;
-            const double moment = active ? c->stop[c->next] : c->start[c->next];
+        for (int i = 0; i < count; i++) {
+            Beside *b = &beside[i];
+            while (b->next < b->count && b->stop[b->next] <= now) b->next++;
+            if (b->next == b->count) continue;
+            const int active = b->start[b->next] <= now;
+            if (active) rate -= b->drag;
+            const double moment = active ? b->stop[b->next] : b->start[b->next];
             if (moment < change) change = moment;
         }
         if (rate < 1 - MOST_DRAG) rate = 1 - MOST_DRAG;
@@ -362,7 +378,7 @@ static void frees(Frame *f, int64_t limit) {
     const int32_t end = (int32_t)f->executions;
     double clock = 0, link = 0;
     int64_t extra = 0, waiting = 0, coming = 0;
-    Copies out = {f->out_start, f->out_stop, 0, 0}, none = {0};
+    Beside out = {f->out_start, f->out_stop, 0, 0, 0};
     memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
     memset(f->by_last, 0xff, (end + 1) * sizeof *f->by_last);
     for (int32_t k = 0; k < f->trips; k++) {
@@ -400,7 +416,8 @@ static void frees(Frame *f, int64_t limit) {
         }
         const int32_t op = f->order[e];
         f->begin[e] = clock;
-        f->finish[e] = clock = slowed(clock, f->seconds[op], &out, &none, f->out_drag[op], 0);
+        out.drag = f->out_drag[op];
+        f->finish[e] = clock = slowed(clock, f->seconds[op], &out, 1);
         for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k]) {
             f->out_start[out.count] = later(link, clock);
             link = f->out_start[out.count] + f->out_seconds[f->trip_tensor[k]];
@@ -441,13 +458,42 @@ static void backs(Frame *f, int64_t limit) {
 
 /* ---- clocks */
 
+/* Sort the stays that communications used by the execution before which their bytes are free: there compute waits. */
+static void used(Frame *f) {
+    memset(f->by_net, 0xff, (f->executions + 1) * sizeof *f->by_net);
+    for (int32_t s = 0; s < f->stays; s++) {
+        if (!f->stay_net[s]) continue;
+        int32_t stay = s, point = NONE;
+        for (int32_t k = 0; f->stay_leaves[stay] && k < f->trips; k++) {
+            if (f->trip_from[k] != stay) continue;
+            if (f->trip_to[k] == NONE) { /* given up: the tensor's next stay is the same one */
+                do stay++;
+                while (f->stay_tensor[stay] != f->stay_tensor[s]);
+            } else {
+                point = f->trip_to[k] == LEAVES ? (int32_t)f->executions : f->trip_free[k];
+                break;
+            }
+        }
+        if (point == NONE) point = (int32_t)f->root_hi[f->stay_root[stay]];
+        f->next_net[s] = f->by_net[point];
+        f->by_net[point] = s;
+    }
+}
+
 static void clocks(Frame *f) {
     const int32_t end = (int32_t)f->executions;
-    double clock = 0, out = 0, in = 0, compute = 0;
-    int64_t back = 0, arrive = 0;
-    Copies outs = {f->out_start, f->out_stop, 0, 0}, ins = {f->in_start, f->in_stop, 0, 0};
+    double clock = 0, out = 0, in = 0, net = 0, compute = 0;
+    double last = 0, freed = 0; /* the end of the last op; of the copies and communications whose bytes were freed */
+    int64_t back = 0, arrive = 0, shared = 0;
+    Beside beside[] = {{f->out_start, f->out_stop, 0, 0, 0},
+                       {f->in_start, f->in_stop, 0, 0, 0},
+                       {f->net_start, f->net_stop, f->net_drag, 0, 0}};
+    Beside *outs = &beside[0], *ins = &beside[1], *nets = &beside[2];
     memset(f->by_out, 0xff, (end + 1) * sizeof *f->by_out);
     memset(f->by_free, 0xff, (end + 1) * sizeof *f->by_free);
+    memset(f->received, 0, f->tensors * sizeof *f->received);
+    memset(f->touched, 0, f->tensors * sizeof *f->touched);
+    used(f);
     for (int32_t k = 0; k < f->trips; k++) {
         f->trip_wait_in[k] = f->trip_wait_out[k] = 0;
         if (f->trip_to[k] == NONE) continue;
@@ -456,37 +502,63 @@ static void clocks(Frame *f) {
     }
     double *in_end = f->trip_out_end; /* a copy's end out is not asked for after its copy back has begun */
     for (int32_t e = 0; e < end; e++) {
-        double freed = 0;
+        const int32_t op = f->order[e];
+        const int on_net = f->net_seconds[op] >= 0;
+        double came = 0; /* what this execution reads */
         for (int32_t k = f->by_free[e]; k != NONE; k = f->next_free[k]) {
             if (f->trip_out[k] == NONE) continue;
             freed = later(freed, f->trip_out_end[k]);
             f->trip_wait_out[k] = later(f->trip_out_end[k] - clock, 0);
             clock = later(clock, f->trip_out_end[k]);
         }
+        for (int32_t s = f->by_net[e]; s != NONE; s = f->next_net[s]) {
+            freed = later(freed, f->touched[f->stay_tensor[s]]);
+            clock = later(clock, f->touched[f->stay_tensor[s]]);
+        }
         for (; back < f->trips; back++) {
             if (f->trip_to[back] < 0) continue;
             if (f->trip_back[back] != e) break;
-            in = later(later(in, e ? f->finish[e - 1] : 0), freed);
+            in = later(later(in, last), freed);
             if (f->trip_out[back] != NONE) in = later(in, f->trip_out_end[back]);
-            f->in_start[ins.count] = in;
-            in_end[back] = f->in_stop[ins.count++] = in += f->in_seconds[f->trip_tensor[back]];
+            f->in_start[ins->count] = in;
+            in_end[back] = f->in_stop[ins->count++] = in += f->in_seconds[f->trip_tensor[back]];
         }
         for (; arrive < back && f->trip_use[arrive] <= e; arrive++) {
             if (f->trip_to[arrive] < 0) continue;
             f->trip_wait_in[arrive] = later(in_end[arrive] - clock, 0);
             clock = later(clock, in_end[arrive]);
+            came = later(came, in_end[arrive]);
         }
-        const int32_t op = f->order[e];
-        compute += f->seconds[op];
-        f->finish[e] = clock = slowed(clock, f->seconds[op], &outs, &ins, f->out_drag[op], f->in_drag[op]);
+        if (on_net) {
+            net = later(later(net, last), later(freed, came));
+            f->net_start[nets->count] = net;
+            f->net_end[op] = f->net_stop[nets->count++] = net += f->net_seconds[op];
+            for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++) f->touched[f->reads[i]] = net;
+            for (int32_t i = f->writes_at[op]; i < f->writes_at[op + 1]; i++)
+                f->touched[f->writes[i]] = f->received[f->writes[i]] = net;
+            f->finish[e] = clock;
+        } else {
+            for (int32_t i = f->awaits_at[op]; i < f->awaits_at[op + 1]; i++)
+                clock = later(clock, f->net_end[f->awaits[i]]);
+            for (int32_t i = f->reads_at[op]; i < f->reads_at[op + 1]; i++)
+                clock = later(clock, f->received[f->reads[i]]);
+            for (int32_t i = f->writes_at[op]; i < f->writes_at[op + 1]; i++)
+                clock = later(clock, f->touched[f->writes[i]]);
+            for (; shared < f->shares && f->shares_at[shared] == e; shared++)
+                clock = later(clock, f->touched[f->shares_read[shared]]);
+            compute += f->seconds[op];
+            outs->drag = f->out_drag[op];
+            ins->drag = f->in_drag[op];
+            f->finish[e] = last = clock = slowed(clock, f->seconds[op], beside, 3);
+        }
         for (int32_t k = f->by_out[e]; k != NONE; k = f->next_out[k]) {
-            f->out_start[outs.count] = later(out, clock);
-            out = f->out_start[outs.count] + f->out_seconds[f->trip_tensor[k]];
-            f->trip_out_end[k] = f->out_stop[outs.count++] = out;
+            f->out_start[outs->count] = later(out, on_net ? net : clock);
+            out = f->out_start[outs->count] + f->out_seconds[f->trip_tensor[k]];
+            f->trip_out_end[k] = f->out_stop[outs->count++] = out;
         }
     }
     f->compute = compute;
-    f->total = later(clock, later(out, in));
+    f->total = later(later(clock, net), later(out, in));
 }
 
 /* Fill in the answer for decisions under which the live bytes are to stay within `limit`.
