@@ -79,7 +79,7 @@ def broken(s: Schedule) -> str | None:
             if lo < hi2 and lo2 < hi and (w or w2) and j < i and not before[i] >> j & 1:
                 return f"{i} and {j} race"
 
-    value = {t: ("start", t.name) for t in (*s.program.carried, *s.program.inputs)}
+    value = {t: ("start", t.name) for t in (*s.program.carried, *s.program.inputs, *s.program.hosted)}
     want = {}
     for op in s.program.ops:
         reads = want[op] = tuple(value[t] for t in op.reads)
@@ -99,7 +99,7 @@ def broken(s: Schedule) -> str | None:
         """All these cells of a memory."""
         return memory[lo:hi].count(number) == hi - lo
 
-    for t in s.program.inputs:
+    for t in (*s.program.inputs, *s.program.hosted):
         if t in s.host_offset:
             fill(*host_cells(t), ("start", t.name), host)
     home = {st.tensor: st for b in s.buffers if b.home for st in b.stays}
@@ -132,6 +132,8 @@ def broken(s: Schedule) -> str | None:
         elif isinstance(x, Fetch):
             fill(*ring_cells(x.leg), store.get(x.leg.tensor), ring)
         elif isinstance(x, Compute):
+            if x.op not in want:
+                return f"{i} {x.op.name} is no op of the program"
             if x.algorithm != s.plan.algorithm[x.op]:
                 return f"{i} runs another algorithm"
             for t, r, number in zip(x.op.reads, x.reads, want[x.op], strict=True):
@@ -167,6 +169,9 @@ def broken(s: Schedule) -> str | None:
     for t in s.program.outputs:
         if not hold(host, *host_cells(t), value[t]):
             return f"output {t.name} is not on the host"
+    for t in s.program.hosted:
+        if t in s.host_offset and not hold(host, *host_cells(t), value[t]):
+            return f"{t.name}, which lives on the host, is not final"
     for t in s.program.inputs:
         if t in s.host_offset and not hold(host, *host_cells(t), ("start", t.name)):
             return f"input {t.name} is not what it was"

@@ -303,7 +303,7 @@ class Machine:
         if self.shards:
             if not loaded.gathers:
                 self.gather()
-            self._stale = self._stale or loaded.learns
+            self._stale = loaded.learns or (self._stale and not loaded.gathers)
         return loaded
 
     def settle(self) -> None:

@@ -21,7 +21,7 @@ from minidnn.memory.schedule import (
     stored_bound,
     workspace_of,
 )
-from minidnn.program import Tensor
+from minidnn.program import Op, Program, Tensor
 
 
 def wrong_size(s: Schedule) -> str | None:
@@ -119,6 +119,43 @@ def wrong_between(schedules: Sequence[Schedule]) -> str | None:
         if touched := _overlap(s, s.buffers, others):
             return f"{s.program.name}: {touched}, which another program left there"
     return None
+
+
+def stale(programs: Iterable[Program]) -> str | None:
+    """An error if an op could read a weight that other ranks have changed since it was made whole.
+
+    Each rank has a shard of such a weight, and `net.gather` makes it whole. Before a program without gathers a machine
+    gathers. A program that has some must gather each weight before its first reader, and again behind an update of the
+    shard. Nothing else may write it, for that would be lost."""
+    programs = list(programs)
+    shard: dict[Tensor, Tensor] = {}
+    for p in programs:
+        shard |= {w: s for op in p.ops if _gathers(p, op) for s, w in zip(op.reads, op.writes, strict=True)}
+    if not shard:
+        return None
+    whole = {s: w for w, s in shard.items()}
+    for p in programs:
+        gathered = set() if any(_gathers(p, op) for op in p.ops) else set(shard)
+        for op in p.ops:
+            for t in op.reads:
+                if t in shard and t not in gathered:
+                    return f"{p.name}: {op.name} reads {t.name}, of which it has its own shard alone"
+            if _gathers(p, op):
+                for s, w in zip(op.reads, op.writes, strict=True):
+                    if shard[w] != s:
+                        return f"{p.name}: {op.name} makes {w.name} of {s.name}, not of {shard[w].name}"
+                gathered.update(op.writes)
+                continue
+            for t in op.writes:
+                if t in shard:
+                    return f"{p.name}: {op.name} writes {t.name} itself, not its shard {shard[t].name}"
+                gathered.discard(whole.get(t, t))
+    return None
+
+
+def _gathers(p: Program, op: Op) -> bool:
+    """Whether the op makes weights whole."""
+    return op.on_net and {*op.reads, *op.writes} <= {*p.carried}
 
 
 def _homes(s: Schedule) -> Iterator[tuple[Tensor, tuple[int, int]]]:

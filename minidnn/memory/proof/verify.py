@@ -19,7 +19,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from minidnn.memory.proof.places import wrong_between, wrong_home, wrong_place, wrong_size
+from minidnn.memory.proof.places import stale, wrong_between, wrong_home, wrong_place, wrong_size
 from minidnn.memory.proof.ring import Ring
 from minidnn.memory.schedule import (
     ALIGNMENT,
@@ -394,11 +394,12 @@ def verify(schedule: Schedule, budget: int | None = None) -> None:
 
 
 def verify_all(schedules: Iterable[Schedule], budget: int | None = None) -> None:
-    """`verify` for programs that run in one arena, in any order: none may touch bytes that only another carries."""
+    """`verify` for programs that run in one arena, in any order: none may touch bytes that only another carries, or
+    read a weight of which other ranks have newer parts."""
     schedules = list(schedules)
     for schedule in schedules:
         verify(schedule, budget)
-    if wrong := wrong_between(schedules):
+    if wrong := wrong_between(schedules) or stale(s.program for s in schedules):
         raise ScheduleError(wrong)
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from minidnn.costs.net import Link, among
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.plan import Plan, Trip, complete
@@ -15,6 +16,7 @@ from minidnn.memory.policies import names
 from minidnn.memory.proof.verify import ScheduleError, verify, verify_all
 from minidnn.memory.schedule import Alloc, Buffer, Compute, Free, Offload, Prefetch, Stay, Wait, aligned
 from minidnn.program import Op, Pass, Program, Role, Tensor
+from minidnn.programs.ranks import net
 from tests.support.oracle import broken
 from tests.support.programs import PROGRAMS, chain, costs, wild_graph
 
@@ -216,3 +218,62 @@ def test_every_policy_arranges_programs_that_are_proved_together(policy):
     carried = tuple(t for t in train.carried if any(t in op.reads for op in ops))
     assert len(carried) < len(train.carried)
     arrange([train, Program("TEST", ops, train.inputs, carried, ops[-1].writes)], policy, costs())
+
+
+# ---- weights of which each rank has a shard
+
+
+def shared(*changes):
+    """TRAIN gathers two weights and updates their shards; TEST reads them. `changes` change TRAIN's ops."""
+    shards = [Tensor(f"{t.name}.shard", (32,), role=Role.PARAM) for t in (W, V)]
+    rows = [Tensor(f"{t.name}.rows", (64,), role=Role.PARAM_GRADIENT) for t in (W, V)]
+    gathers = [net(f"all.{t.name}", "net.gather", [s], [t], 2) for s, t in zip(shards, (W, V), strict=True)]
+    updates = [Op(f"u{s.name}", "k", "u", Pass.UPDATE, (s, g), (s,)) for s, g in zip(shards, rows, strict=True)]
+    sends = [net(f"to.{g.name}", "net.exchange", [t], [g], 2) for t, g in zip((Y, Z), rows, strict=True)]
+    ops = [*gathers, FIRST, SECOND, *sends, *updates]
+    for change in changes:
+        change(ops)
+    train = Program("TRAIN", tuple(ops), (X,), (W, V, *shards), (Z,))
+    test = Program("TEST", (FIRST, SECOND), (X,), (W, V), (Z,))
+    fixed, base = homes(train, test)
+    device = among(costs(), Link(1e9, 1e-5))
+    return [place(lower(p, complete(p, device, Plan())), fixed, base) for p in (train, test)]
+
+
+def test_weights_that_are_gathered_before_they_are_read():
+    verify_all(shared())
+
+
+def forward_first(ops):
+    ops.insert(2, ops.pop(0))
+
+
+def updated_between(ops):
+    """The shard is updated once more, behind the gather."""
+    ops.insert(2, Op("early", "k", "u", Pass.UPDATE, ops[0].reads, ops[0].reads))
+
+
+def another_shard(ops):
+    ops.insert(2, replace(ops[0], name="again", reads=ops[1].reads))
+
+
+def updated_whole(ops):
+    ops.append(Op("late", "k", "u", Pass.UPDATE, (Z,), (W,)))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (forward_first, "TRAIN: a reads w, of which it has its own shard alone"),
+        (updated_between, "TRAIN: a reads w, of which it has its own shard alone"),
+        (another_shard, "TRAIN: all.w makes w of w.shard, not of v.shard"),
+        (updated_whole, "TRAIN: late writes w itself, not its shard w.shard"),
+    ],
+)
+def test_a_stale_shard(change, message):
+    """Each schedule computes what its program says, but the program is of one rank alone."""
+    schedules = shared(change)
+    for s in schedules:
+        verify(s)
+    with pytest.raises(ScheduleError, match=message):
+        verify_all(schedules)

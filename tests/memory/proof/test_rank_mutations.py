@@ -1,0 +1,81 @@
+"""Wrong schedules of several ranks are refused: by the proof, which looks at one rank, or where ranks compare their
+communications. An independent oracle says which of the changed schedules are wrong; the others are not counted.
+
+    pytest -s tests/memory/proof/test_rank_mutations.py                            shows them by kinds
+    HYPOTHESIS_PROFILE=deep pytest -s tests/memory/proof/test_rank_mutations.py    tries 50 times as many
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from itertools import cycle
+
+import pytest
+
+from minidnn.memory.proof.digest import collectives, difference
+from minidnn.memory.proof.verify import ScheduleError, verify
+from minidnn.memory.schedule import Schedule
+from tests.support.examples import TIMES
+from tests.support.mutate_ranks import CHANGES, communications, dropped_wait, early_free
+from tests.support.oracle import broken
+from tests.support.several import CASES, arranged
+from tests.support.slow import quick_are
+
+POLICIES = ["liveness:m", "vdnn_all:m", "vdnn_conv:p", "layrub:m", "superneurons_memory:p", "recompute_all:m"]
+WRONG = 100 * TIMES  # of each net
+
+
+def judged(s: Schedule, mine: Schedule) -> str | None:
+    """Why ranks that run `mine` and one that runs `s` could go wrong: `s` is broken, or a rank waits for what another
+    one does not send then."""
+    why = broken(s)
+    if why is None and sent(s) != sent(mine):
+        why = "the ranks' communications do not meet"
+    return why
+
+
+def sent(s: Schedule) -> list[tuple]:
+    """What meets what: the bytes of each communication, in their order, and of how many ranks."""
+    found = []
+    for i in communications(s):
+        op = s.instructions[i].op
+        found.append((op.name, op.attrs.ranks, *((t.name, t.nbytes) for t in (*op.reads, *op.writes))))
+    return found
+
+
+def refused(s: Schedule, mine: Schedule) -> bool:
+    try:
+        verify(s)
+    except ScheduleError:
+        return True
+    return difference([collectives(mine), collectives(s)]) is not None
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("case", quick_are(["normed"], CASES))
+def test_wrong_schedules_of_several_ranks_are_refused(case, ranks):
+    r = random.Random(17)
+    schedules = [s for policy in POLICIES for s in arranged(ranks, case, policy).schedules.values()]
+    schedules = [s for s in schedules if communications(s)]
+    assert all(broken(s) is None for s in schedules)
+    wrong, harmless = Counter(), Counter()
+    for change in cycle((*CHANGES, dropped_wait, dropped_wait)):
+        if wrong.total() >= WRONG:
+            break
+        mine = r.choice(schedules)
+        changed = change(mine, r)
+        if changed is None:
+            continue
+        # Who takes bytes that are free already is another change's matter: to free them while they are used is wrong.
+        why = "freed too early" if change is early_free else judged(changed, mine)
+        if why is None:
+            harmless[change] += 1
+            continue
+        wrong[change] += 1
+        assert refused(changed, mine), f"{change.__name__} is not refused: {why}"
+    print(f"\n{f'{case}, {ranks} ranks':28}{'wrong, refused':>16}{'harmless':>12}")
+    for change in CHANGES:
+        print(f"{change.__name__:28}{wrong[change]:16}{harmless[change]:12}")
+    print(f"{'':28}{wrong.total():16}{harmless.total():12}")
+    assert len(wrong) >= len(CHANGES) - 1
