@@ -76,7 +76,7 @@ class Ours:
     def load(self, policy: str, bucket: int | None) -> dict[str, Any]:
         """Load the net under a policy; its losses, its plan's bytes and its predicted seconds."""
         from benchmarks.turns import shut
-        from minidnn.costs.net import LINK, among
+        from minidnn.costs.net import LINK, among, sent
         from minidnn.memory.execution.simulator import simulate
 
         costs, train = self._costs(False), self._spec()
@@ -90,11 +90,11 @@ class Ours:
         weights = [t for t in schedule.program.carried if f"{t.name}.shard" in own]
         state = [t for t in schedule.program.carried if ".shard." in t.name]
         predicted = simulate(schedule, among(costs, LINK)).seconds
-        sent = sum(_sent(op, self.ranks) for op in schedule.program.ops if op.on_net)
+        leaves = sum(sent(op) for op in schedule.program.ops if op.on_net)
         return {
             "losses": losses, "arena_bytes": self.session.arrangement.arena, "resident_bytes": resident(),
             "state_bytes": sum(t.nbytes for t in state), "weight_bytes": sum(t.nbytes for t in weights),
-            "sent_bytes": sent, "predicted_seconds": predicted,
+            "sent_bytes": leaves, "predicted_seconds": predicted,
         }  # fmt: skip
 
     def _opened(self, net: Any, train: Any, policy: str, costs: Any, steps: int) -> tuple[Any, list[float]]:
@@ -116,12 +116,6 @@ def _ours(session: Any) -> float:
     loss = fmean(session.objectives("TRAIN"))
     session.machine.settle()
     return loss
-
-
-def _sent(op: Any, ranks: int) -> int:
-    """The bytes of a communication that leave a rank."""
-    whole = max(sum(t.nbytes for t in op.reads), sum(t.nbytes for t in op.writes))
-    return whole * (ranks - 1) // ranks
 
 
 class Theirs:

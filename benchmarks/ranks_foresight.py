@@ -12,8 +12,9 @@ over N times that of one.
 Medians of steps count. Other programs disturb several ranks more than one, which finds a free core. Hence the
 efficiency of the quickest steps, too: these were disturbed least.
 
-Ranks that share the machine's memory slow each other down, which the simulator does not know. Where there are more
-ranks than cores, ops are taken to last so many times as long: those rows say so.
+Ranks of one machine share its memory, and perhaps its cores, which the simulator does not know. So all ranks also take
+steps of one rank at the same time, without a word between them. Ops are taken to last as many times as long as these
+steps do: the column "sharing".
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
@@ -59,7 +61,6 @@ Row = dict[str, Any]
 def inside(network: str, folder: Path, policy: str, steps: int, bucket: int | None) -> None:
     """One rank: measure, foresee, run; the first one prints what came of it as JSON. folder: where measurements go"""
     from benchmarks import nets
-    from benchmarks.rank_sides import _ours
     from minidnn.backends.cpu import CpuDevice
     from minidnn.costs.net import among, sent, unhindered
     from minidnn.memory.execution.simulator import simulate
@@ -72,25 +73,27 @@ def inside(network: str, folder: Path, policy: str, steps: int, bucket: int | No
     spec = spec if bucket is None else replace(spec, bucket=bucket)
     every = [programs(net, one, ("TRAIN",), fuses=device.fuses)["TRAIN"] for one in (nets.TRAIN, spec)]
     costs, between = measured_together(engine, device, every, folder)
-    more = {} if engine.ranks == 1 else {"engine": engine, "link": between}
-    session = Session(net, spec, ("TRAIN",), device=device, policy=policy, costs=costs, seed=1, **more)
-    for tensor, value in nets.batch_of(session.programs["TRAIN"], nets.GENTLE, engine.rank).items():
-        session.machine.write(tensor, value)
-    schedule, costs = session.arrangement.schedules["TRAIN"], among(_crowded(costs, engine.ranks), between)
-    taken = []
-    for _ in range(steps + 2):
-        engine.share(None)
-        began = perf_counter()
-        _ours(session)
-        taken.append(perf_counter() - began)
-    slowest = [max(each) for each in zip(*engine.share(taken[2:]), strict=True)]
+
+    def opened(train: Any, **more: Any) -> Any:
+        session = Session(net, train, ("TRAIN",), device=device, policy=policy, costs=costs, seed=1, **more)
+        for tensor, value in nets.batch_of(session.programs["TRAIN"], nets.GENTLE, engine.rank).items():
+            session.machine.write(tensor, value)
+        return session
+
+    shared = 1.0
+    if engine.ranks > 1:
+        with closing(opened(nets.TRAIN)) as one:
+            shared = _shared(engine, one, steps)
+    session = opened(spec, **({"engine": engine, "link": between} if engine.ranks > 1 else {}))
+    schedule, costs = session.arrangement.schedules["TRAIN"], among(_sharing(costs, shared), between)
+    slowest = _together(engine, session, steps)
     if engine.rank:
         return
     found = {
         "seconds": slowest, "foreseen_seconds": simulate(schedule, costs).seconds,
         "free_seconds": simulate(schedule, unhindered(costs)).seconds,
         "sent_bytes": sum(sent(op) for op in schedule.program.ops if op.on_net),
-        "link": asdict(between) if engine.ranks > 1 else None,
+        "link": asdict(between) if engine.ranks > 1 else None, "shared": shared,
     }  # fmt: skip
     print(json.dumps(found))
 
@@ -111,11 +114,34 @@ def measured_together(engine: Any, device: Any, every: Sequence[Any], folder: Pa
     return measured(device, known), between
 
 
-def _crowded(costs: Any, ranks: int) -> Any:
-    """The costs where so many ranks of one thread share this machine's cores."""
+def _together(engine: Any, session: Any, steps: int) -> list[float]:
+    """The seconds of each step until the last rank ends it; all begin together."""
+    taken = []
+    for _ in range(steps + 2):
+        engine.share(None)
+        taken.append(_seconds(session))
+    return [max(each) for each in zip(*engine.share(taken[2:]), strict=True)]
+
+
+def _shared(engine: Any, one: Any, steps: int) -> float:
+    """How many times as long a step of one rank takes while all ranks take such steps, without a word between them."""
+    alone = [_seconds(one) for _ in range(steps + 2 if not engine.rank else 0)][2:]
+    first = engine.share(alone)[0]
+    return max(1.0, median(_together(engine, one, steps)) / median(first))
+
+
+def _seconds(session: Any) -> float:
+    from benchmarks.rank_sides import _ours
+
+    began = perf_counter()
+    _ours(session)
+    return perf_counter() - began
+
+
+def _sharing(costs: Any, times: float) -> Any:
+    """The costs if each op takes so many times as long."""
     from minidnn.costs import Choice
 
-    times = max(1.0, ranks / (os.cpu_count() or 1))
     return replace(costs, choices=lambda op: tuple(Choice(c.algorithm, times * c.seconds) for c in costs.choices(op)))
 
 
@@ -150,7 +176,7 @@ def compared(network: str, folder: str, args: argparse.Namespace, tell: Any) -> 
             "step_seconds": seconds, "foreseen_step_seconds": foreseen, "all_seconds": found["seconds"],
             "images_per_second": ranks * batch / seconds, "foreseen_images_per_second": ranks * batch / foreseen,
             "exposed_seconds": foreseen - found["free_seconds"], "sent_bytes": found["sent_bytes"],
-            "link": found["link"],
+            "link": found["link"], "shared": found["shared"],
         })  # fmt: skip
     one = rows[0]
     for row in rows:
@@ -162,7 +188,7 @@ def compared(network: str, folder: str, args: argparse.Namespace, tell: Any) -> 
 
 def table(rows: Sequence[Row]) -> Table:
     found = Table("net", "ranks", "images/s", "foreseen", "off", "efficiency", "of quickest steps", "foreseen", "off",
-                  "exposed", "link", box=None)  # fmt: skip
+                  "exposed", "sharing", "link", box=None)  # fmt: skip
     for r in rows:
         speed, efficiency = (r[f"foreseen_{name}"] / r[name] - 1 for name in ("images_per_second", "efficiency"))
         link = r["link"] and f"{r['link']['bandwidth'] / 1e9:.1f} GB/s, {1e6 * r['link']['latency']:.1f} µs"
@@ -171,7 +197,7 @@ def table(rows: Sequence[Row]) -> Table:
             f"{r['images_per_second']:.1f}", f"{r['foreseen_images_per_second']:.1f}", f"{speed:+.1%}",
             f"{r['efficiency']:.3f}", f"{r['quickest_efficiency']:.3f}", f"{r['foreseen_efficiency']:.3f}",
             f"{efficiency:+.1%}",
-            f"{1e3 * r['exposed_seconds']:.1f} ms", link,
+            f"{1e3 * r['exposed_seconds']:.1f} ms", f"{r['shared']:.2f}", link,
         )  # fmt: skip
     return found
 
