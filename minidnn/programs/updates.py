@@ -29,7 +29,7 @@ class TrainSpec:
     hosted:     whether the optimizer's state lives on the host
     ranks:      how many devices train together, each with `iter_size` micro-batches
     rank:       which of them this is; plans do not depend on it
-    bucket:     bytes of gradients that travel together
+    bucket:     bytes of gradients that travel together; None: as many as programs/buckets.py chooses, else BUCKET
     begins:     True for the program of an iteration's first micro-batch
     """
 
@@ -42,7 +42,7 @@ class TrainSpec:
     hosted: bool = False
     ranks: int = 1
     rank: int = field(default=0, compare=False)
-    bucket: int = BUCKET
+    bucket: int | None = None
     begins: bool = False
 
     @property
@@ -92,10 +92,10 @@ class Updates:
         self.hosted: list[Tensor] = []
         self.steps = Steps(train, scaled, emit)
         self.shards: dict[Tensor, Tensor] = {}  # of several ranks: {weight: its shard}
-        self.exchanges = (
-            Exchanges(train.ranks, train.rank, train.bucket, emit, self.steps.made) if train.ranks > 1 else None
-        )
-        self.statistics = Statistics(train.ranks, train.iter_size, ITERATION) if train.ranks > 1 else None
+        self.bucket = train.bucket or BUCKET
+        several = train.ranks > 1
+        self.exchanges = Exchanges(train.ranks, train.rank, self.bucket, emit, self.steps.made) if several else None
+        self.statistics = Statistics(train.ranks, train.iter_size, ITERATION) if several else None
 
     def complete(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> None:
         """Take a parameter's complete gradient."""
@@ -139,7 +139,7 @@ class Updates:
         if self.exchanges is None or not self.train.begins:
             return []
         pairs = [(shard, w) for w, shard in reversed(self.shards.items())]  # about in the order of forward
-        return gathers(pairs, self.train.ranks, self.train.bucket)
+        return gathers(pairs, self.train.ranks, self.bucket)
 
     def _sum(self, layer: str, p: Parameter, w: Tensor, dw: Tensor) -> Tensor:
         """Add this micro-batch's gradient to those before it; the last one's program gets their sum."""

@@ -27,6 +27,7 @@ from minidnn.memory.planning import arrange
 from minidnn.nets.graph import Blob, Graph
 from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
+from minidnn.programs.buckets import sized
 from minidnn.programs.build import TRAINING, build, executable, last, named
 from minidnn.programs.ranks import KEPT
 from minidnn.programs.scalars import OBJECTIVE, OBJECTIVES, SCALE
@@ -104,7 +105,13 @@ class Session:
         }
         fuses = self.device.fuses if setting.fuse else None
         early = fed and setting.early and self.device.own_memory
-        made = build(self.graphs, train, setting.keep, executable(setting.facts), fuses, early, test_loss)
+        facts = executable(setting.facts)
+
+        def trained(spec: TrainSpec) -> Program:
+            return build({"TRAIN": self.graphs["TRAIN"]}, spec, (), facts, fuses, early)["TRAIN"]
+
+        train = sized(train, trained, self.costs)
+        made = build(self.graphs, train, setting.keep, facts, fuses, early, test_loss)
         self.machine = self._planned(list(made.values()))
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}

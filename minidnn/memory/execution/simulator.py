@@ -11,9 +11,9 @@ from minidnn.memory.schedule import (
     Fetch,
     Free,
     Instruction,
+    Listing,
     Offload,
     Prefetch,
-    Schedule,
     Stash,
     Stream,
     Wait,
@@ -22,11 +22,12 @@ from minidnn.memory.schedule import (
 BESIDE: tuple[Stream, ...] = ("out", "in", "net")  # the streams whose work slows compute down
 
 
-def simulate(schedule: Schedule, costs: Costs) -> Trace:
+def simulate(schedule: Listing, costs: Costs) -> Trace:
     """The trace of one step on the device that `costs` describes.
 
-    A stream runs its instructions one after another, in the order of the schedule. Copies and communications slow ops
-    down as far as the costs say (Costs.dragged, Costs.net_drag), and nothing else slows anything down.
+    It depends on no place of bytes, so a listing will do. A stream runs its instructions one after another, in the
+    order of the schedule. Copies and communications slow ops down as far as the costs say (Costs.dragged,
+    Costs.net_drag), and nothing else slows anything down.
     """
     run = _Run(schedule, costs)
     for i, x in run.queues["compute"]:
@@ -42,7 +43,7 @@ def simulate(schedule: Schedule, costs: Costs) -> Trace:
 class _Run:
     """A step under way. The streams of copies are ahead of compute, as far as their waits allow."""
 
-    def __init__(self, schedule: Schedule, costs: Costs) -> None:
+    def __init__(self, schedule: Listing, costs: Costs) -> None:
         self.schedule, self.costs = schedule, costs
         self.clock: dict[Stream, float] = dict.fromkeys(STREAMS, 0.0)
         self.finished: dict[int, float] = {}
@@ -120,7 +121,7 @@ class _Beside:
             now = change
 
 
-def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Schedule, costs: Costs) -> float:
+def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Listing, costs: Costs) -> float:
     if isinstance(x, Compute):
         return costs.seconds(x.op, x.algorithm)
     if isinstance(x, (Stash, Fetch)):

@@ -11,6 +11,7 @@ from minidnn.memory.schedule import (
     Fetch,
     Free,
     Instruction,
+    Listing,
     Offload,
     Prefetch,
     Schedule,
@@ -62,7 +63,7 @@ class Trace:
         return max((b for _, b in self.memory), default=0)
 
 
-def awaited(schedule: Schedule, x: Wait) -> str:
+def awaited(schedule: Listing, x: Wait) -> str:
     """The name of the instruction that a Wait waits for."""
     on = schedule.instructions[x.on]
     assert isinstance(on, (Compute, Offload, Prefetch, Stash, Fetch))
@@ -78,7 +79,7 @@ def name_of(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
     return x.stay.tensor.name
 
 
-def memory_curve(schedule: Schedule, moments: Iterable[tuple[int, float]]) -> tuple[tuple[float, int], ...]:
+def memory_curve(schedule: Listing, moments: Iterable[tuple[int, float]]) -> tuple[tuple[float, int], ...]:
     """(seconds, live bytes from then on), from the moments of Allocs and Frees. Carried tensors are live from 0 on."""
     live = sum(b.nbytes for b in schedule.buffers if b.home)
     curve: list[tuple[float, int]] = [(0.0, live)]
