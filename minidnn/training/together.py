@@ -15,6 +15,7 @@ import minidnn
 from minidnn.backends import open_device
 from minidnn.errors import InvalidInput
 from minidnn.memory.execution.device import Device
+from minidnn.memory.proof.digest import digest
 from minidnn.ranks import launched
 from minidnn.ranks.engine import Engine
 from minidnn.ranks.launched import Launch
@@ -53,7 +54,6 @@ def check_alike(engine: Engine, solver: SolverParameter, session: Session, sampl
     """Compare what all ranks have to have in common, before the first step. Raises InvalidInput on all of them.
 
     samples: of an epoch; at: the iteration to begin with"""
-    plans = "".join(map(str, session.arrangement.schedules.values()))
     said = {
         "minidnn's version": minidnn.__version__,
         "the device": session.device.name,
@@ -61,7 +61,7 @@ def check_alike(engine: Engine, solver: SolverParameter, session: Session, sampl
         "the solver's fields": _digest(solver.model_dump_json(exclude={"net", "minidnn"})),
         "the number of training samples": samples,
         "the iteration to begin with": at,
-        "the plan": _digest(plans),
+        "the plan": digest(session.arrangement)[:12],
     }
     found = engine.share(said)
     for what, value in found[0].items():
