@@ -151,7 +151,8 @@ class Steps:
         if not self._told:
             self._told = True
             found = objectives(self.train.ranks)
-            self._op("net.together", "objective.sum", "net", [found], [TOGETHER])
+            reads = [found, OBJECTIVE]  # this rank's is not read, but stays, so that no op waits for it to be sent
+            self._op("net.together", "objective.sum", "net", reads, [TOGETHER])
         return TOGETHER
 
     def _op(self, name, kind, layer, reads, writes, attrs=None) -> None:

@@ -444,8 +444,8 @@ class Said:
                 yield ("execute", step.plan, pack, address(step.workspace)), reached([*pointers, step.workspace])
         whole = {(Read, k) for k in range(len(x.reads))} | {(Write, k) for k in range(len(x.writes))}
         same = {(Read, k) for k, s in enumerate(x.reads) if any(s.tensor is w.tensor for w in x.writes)}
-        if x.op.kind == "gradient.merge":
-            same.add((Read, 1))  # the gradient only stays until its exchange has ended
+        if x.op.kind in ("gradient.merge", "objective.sum"):
+            same.add((Read, 1))  # what was sent only stays until that has ended
         if whole - same - named:
             raise Unfaithful(f"{x.op.name}: no launch is given {whole - same - named}")
 
