@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -111,18 +112,18 @@ def _measured_link(args: argparse.Namespace) -> int:
         return 0
     with replacing(path) as file:
         file.write(written(found, f"`minidnn devices --link` between {engine.ranks} ranks"))
-    gap = found.latency if found.gap is None else found.gap
+    gap, alone = found.latency if found.gap is None else found.gap, replace(found, own=None)
     rows = [
         MessagesRow(
             messages=t.messages, message_bytes=t.nbytes, transfer_seconds=t.seconds,
-            fitted_seconds=found.carry(engine.ranks - 1, t.messages, t.messages * t.nbytes),
+            fitted_seconds=alone.carry(engine.ranks - 1, t.messages, t.messages * t.nbytes),
         )
         for t in tried
     ]  # fmt: skip
     document = MeasuredLink(
         rows=rows, ranks=engine.ranks, device=device.name, description=device.description,
         net_bandwidth=found.bandwidth, message_seconds=found.latency, gap_seconds=gap, net_drag=found.drag,
-        file=str(path),
+        own_bandwidth=found.own, file=str(path),
     )  # fmt: skip
     if args.json:
         table.dump(document)

@@ -40,11 +40,13 @@ class Known:
     latency: Number  # seconds of a message without bytes
     gap: Number | None = None  # seconds between two messages that a rank sends in a row; left out: the latency
     drag: Number | None = None  # seconds of an op's work that a second of a communication takes away
+    own: Number | None = None  # bytes per second at which a rank copies its own part; left out: that takes no time
 
     def link(self) -> Link:
         gap = None if self.gap is None else self.gap.value
         drag = 0.0 if self.drag is None else self.drag.value
-        return _checked(Link(self.bandwidth.value, self.latency.value, gap, drag, self.title))
+        own = None if self.own is None else self.own.value
+        return _checked(Link(self.bandwidth.value, self.latency.value, gap, drag, self.title, own))
 
 
 def links() -> list[str]:
@@ -74,6 +76,7 @@ def written(link: Link, source: str) -> str:
     """The text of a link's file. source: where all its numbers come from"""
     gap = link.latency if link.gap is None else link.gap
     numbers = {"bandwidth": link.bandwidth, "latency": link.latency, "gap": gap, "drag": link.drag}
+    numbers |= {} if link.own is None else {"own": link.own}
     lines = [f'{name}: {{value: {value:.4e}, source: "{source}"}}' for name, value in numbers.items()]
     return "\n".join([f"title: {link.title}", *lines, ""])
 
@@ -121,8 +124,9 @@ def _one(text: str) -> Link:
 
 def _checked(link: Link) -> Link:
     """Raises ValueError for numbers that no link has."""
-    if not SLOWEST <= link.bandwidth <= FASTEST:
-        raise ValueError(f"a bandwidth of {link.bandwidth:g} bytes per second; expected {SLOWEST:g} to {FASTEST:g}")
+    for name, rate in (("bandwidth", link.bandwidth), ("rate of its own part", link.own)):
+        if rate is not None and not SLOWEST <= rate <= FASTEST:
+            raise ValueError(f"a {name} of {rate:g} bytes per second; expected {SLOWEST:g} to {FASTEST:g}")
     for name, seconds in (("latency", link.latency), ("gap", link.gap or 0.0)):
         if not 0 <= seconds <= LONGEST:
             raise ValueError(f"a {name} of {seconds:g} s; expected 0 to {LONGEST:g}")

@@ -5,6 +5,8 @@ one link for each direction, on which its messages follow one another:
 
     latency + (messages - 1) * gap + bytes / bandwidth
 
+Where processors move the bytes, a rank's own part takes time, too: it is copied from one tensor to the other.
+
 This is LogGP's cost of messages that one rank sends in a row (Alexandrov et al., "LogGP: Incorporating Long Messages
 into the LogP Model", SPAA 1995). A gap as long as the latency makes it the model of Thakur, Rabenseifner and Gropp
 ("Optimization of Collective Communication Operations in MPICH", IJHPCA 19(1), 2005, section 3). By that, an exchange
@@ -29,24 +31,28 @@ class Link:
 
     gap:  seconds between two messages that a rank sends in a row; None: the latency
     drag: seconds of an op's work that are lost for each second of a communication beside it, 0 to MOST_DRAG. It is
-          above 0 where the processors that compute move the bytes, too"""
+          above 0 where the processors that compute move the bytes, too
+    own:  bytes per second at which a rank copies its own part; None: that takes no time"""
 
     bandwidth: float  # bytes per second of a rank, in each direction
     latency: float  # seconds of a message without bytes
     gap: float | None = None
     drag: float = 0.0
     title: str = ""
+    own: float | None = None
 
     def seconds(self, op: Op) -> float:
         """The seconds of a communication (programs/ranks.py)."""
         return self.carry(op.attrs.ranks - 1, len(op.reads), sum(shard for shard, _ in _parts(op)))
 
     def carry(self, peers: int, messages: int, nbytes: float) -> float:
-        """Seconds until a rank has sent so many messages, of so many bytes together, to each of so many peers."""
+        """Seconds until a rank has sent so many messages, of so many bytes together, to each of so many peers, and has
+        copied its own."""
         if not peers:
             return 0.0
         gap = self.latency if self.gap is None else self.gap
-        return self.latency + (peers * messages - 1) * gap + peers * nbytes / self.bandwidth
+        own = nbytes / self.own if self.own is not None else 0.0
+        return self.latency + (peers * messages - 1) * gap + peers * nbytes / self.bandwidth + own
 
 
 @dataclass(frozen=True)

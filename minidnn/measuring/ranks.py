@@ -2,7 +2,7 @@
 
 All ranks send equally many messages of the same bytes to all others, as in an exchange, and meet before each try. A try
 lasts as long as its slowest rank; medians count. The numbers of a Link (costs/net.py) are those of least squares, of
-errors relative to what was measured, and none is below zero.
+errors relative to what was measured, and none is below zero. A rank's own part is copied like a message's bytes.
 
 Then each rank computes, an inner product again and again, with and without such messages beside it, in turns.
 """
@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from functools import partial
+from itertools import combinations, cycle
 from statistics import median
 from time import perf_counter
 
@@ -33,6 +34,9 @@ TRIED = (
 TRIES = 40
 ROUNDS = 9  # in which compute takes turns with and without messages
 BESIDE = 1 << 24  # bytes to each rank, beside compute
+COLD = 1 << 20  # messages of so many bytes are taken from PLACES, in turns
+PLACES = 8
+OWN = 1 << 23  # bytes of a rank's own part
 LONGER = 3.0  # compute lasts so many times as long as these
 
 
@@ -51,9 +55,9 @@ def link(engine: Engine, device: Device, tries: int = TRIES) -> tuple[Link, list
     Raises RankLost."""
     found = [_tried(engine, count, nbytes, tries) for count, nbytes in TRIED]
     latency, gap, per_byte = fitted(found, engine.ranks - 1)
-    drag = _drag(engine, device)
+    drag, own = _drag(engine, device), OWN / _own(engine, OWN, tries)
     title = f"measured between {engine.ranks} ranks, {device.name}"
-    return Link(1 / per_byte, latency, gap, drag, title), found
+    return Link(1 / per_byte, latency, gap, drag, title, own), found
 
 
 def fitted(found: Sequence[Tried], peers: int) -> tuple[float, float, float]:
@@ -72,23 +76,43 @@ def fitted(found: Sequence[Tried], peers: int) -> tuple[float, float, float]:
 
 
 def _tried(engine: Engine, count: int, nbytes: int, tries: int) -> Tried:
-    call, taken = _messages(engine, count, nbytes), []
+    return Tried(count, nbytes, _slowest(engine, _messages(engine, count, nbytes), tries))
+
+
+def _own(engine: Engine, nbytes: int, tries: int) -> float:
+    """Seconds in which each rank copies so many bytes, all at once."""
+    some = [(np.ones(nbytes, np.uint8), np.ones(nbytes, np.uint8)) for _ in range(PLACES)]
+    turns = cycle([partial(np.copyto, *pair) for pair in some])
+    return _slowest(engine, lambda: next(turns)(), tries)
+
+
+def _slowest(engine: Engine, call: Callable[[], None], tries: int) -> float:
+    """The median of the seconds until the last rank has ended this call, without the first try."""
+    taken = []
     for _ in range(tries):
         engine.share(None)
         began = perf_counter()
         call()
         taken.append(perf_counter() - began)
     slowest = [max(each) for each in zip(*engine.share(taken), strict=True)]
-    return Tried(count, nbytes, median(slowest[1:] or slowest))
+    return median(slowest[1:] or slowest)
 
 
 def _messages(engine: Engine, count: int, nbytes: int) -> Callable[[], None]:
-    """A call that sends so many messages to each other rank."""
+    """A call that sends so many messages to each other rank.
+
+    Their bytes lie in memory, as gradients do: they are not zeros that no page holds yet, and each call takes others
+    than the call before, of PLACES, so that caches do not hold them."""
+    places = PLACES if count * nbytes >= COLD else 1
 
     def parts(rank: int) -> list[np.ndarray]:
-        return [] if rank == engine.rank else [np.zeros(nbytes, np.uint8) for _ in range(count)]
+        return [] if rank == engine.rank else [np.ones(nbytes, np.uint8) for _ in range(count)]
 
-    return engine.transfer([parts(k) for k in range(engine.ranks)], [parts(k) for k in range(engine.ranks)])
+    def call() -> Callable[[], None]:
+        return engine.transfer([parts(k) for k in range(engine.ranks)], [parts(k) for k in range(engine.ranks)])
+
+    turns = cycle([call() for _ in range(places)])
+    return lambda: next(turns)()
 
 
 def _drag(engine: Engine, device: Device) -> float:

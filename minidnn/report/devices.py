@@ -72,10 +72,11 @@ def show_link(found: Row) -> None:
         for r in found["rows"]
     ]
     plain(["messages", "bytes of each", "measured", "fitted"], lines, f"{found['ranks']} ranks on {found['device']}")
+    own = f" A rank copies its own part at {found['own_bandwidth'] / 1e9:.3g} GB/s." if found["own_bandwidth"] else ""
     say(
         f"{found['net_bandwidth'] / 1e9:.3g} GB/s each way, {duration(found['message_seconds'])} a message,"
         f" {duration(found['gap_seconds'])} each further one. Beside compute, a second of messages takes"
-        f" {found['net_drag']:.2f} s of its work."
+        f" {found['net_drag']:.2f} s of its work.{own}"
     )
     say(f"link: {found['file']}")
 

@@ -169,4 +169,5 @@ class MeasuredLink(Document):
     message_seconds: float
     gap_seconds: float
     net_drag: float
+    own_bandwidth: float | None
     file: str

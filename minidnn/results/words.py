@@ -205,6 +205,7 @@ WORDS = {
     "net_bandwidth": "bytes per second that a rank sends, and receives",
     "message_seconds": "seconds of a message without bytes",
     "gap_seconds": "seconds between two messages that a rank sends in a row",
+    "own_bandwidth": "bytes per second at which a rank copies its own part",
     "net_drag": "seconds that an op loses for each second of a communication beside it",
     "messages": "messages to each other rank",
     "message_bytes": "bytes of each of them",

@@ -32,6 +32,7 @@ def test_messages_and_bytes_of_the_first_rank(make):
     op, link = make(4, 4 * 4096, 100), Link(RATE, 1.0, 0.25)
     assert sent(op) == 3 * 4 * (4096 + 100)
     assert link.seconds(op) == pytest.approx(1.0 + 5 * 0.25 + sent(op) / RATE)
+    assert replace(link, own=2 * RATE).seconds(op) == pytest.approx(link.seconds(op) + sent(op) / 3 / (2 * RATE))
     assert replace(link, gap=None).seconds(op) == pytest.approx(6 * 1.0 + sent(op) / RATE), "the model of Thakur et al."
 
 
@@ -85,6 +86,8 @@ def test_numbers_nodes_and_files(tmp_path):
     rate, latency = "{value: 3.0e+9, source: measured}", "{value: 1.0e-5, source: measured}"
     file.write_text(f"title: mine\nbandwidth: {rate}\nlatency: {latency}\n")
     assert network(str(file)) == Link(3e9, 1e-5, title="mine")
+    file.write_text(f"title: mine\nbandwidth: {rate}\nlatency: {latency}\nown: {rate}\n")
+    assert network(str(file)) == Link(3e9, 1e-5, title="mine", own=3e9)
     assert network(f"2x{file}+eth10").within == network(str(file))
 
 

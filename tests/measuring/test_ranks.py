@@ -50,7 +50,8 @@ def test_all_ranks_find_the_same(monkeypatch, tmp_path):
     file = tmp_path / "link.yaml"
     file.write_text(written(link, "a test"))
     again = network(str(file))
-    assert again.bandwidth == pytest.approx(link.bandwidth, rel=1e-3) and again.title == link.title
+    assert again.bandwidth == pytest.approx(link.bandwidth, rel=1e-3)
+    assert again.own == pytest.approx(link.own, rel=1e-3) and link.own > 0 and again.title == link.title
 
 
 def test_one_rank_has_no_link(tmp_path, monkeypatch, capsys):
