@@ -4,6 +4,9 @@ A launcher kills all ranks once one has ended, and a rank that the system kills 
 child works, and the parent waits, passes signals on, and says how the child has ended. Then the launcher ends all. Who
 knows the cause speaks first: a rank that was killed, at once; the first rank before others, which may have the same
 error; and last those that only know that another one has ended.
+
+Until a rank's MPI has started, the launcher may not notice that another has ended: MPICH's then waits for ever. So the
+parent looks after the other ranks of its machine meanwhile, and at the clock.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from minidnn.ranks.engine import RankLost
+from minidnn.ranks.engine import LIMIT, RankLost
 from minidnn.ranks.launched import Launch
 from minidnn.training.interrupt import SIGNALS
 from minidnn.visible import say
 
 MOMENT = 2.0  # seconds
+LOOK = 0.05  # seconds between two looks at a child that starts
 ROOM = 1 << 16  # bytes of what a child says
 PR_SET_PDEATHSIG = 1  # prctl: the signal that a process gets when its parent ends
 LOST = 1  # the exit code of a rank that was killed
@@ -40,8 +44,8 @@ class Guard:
         self._said: Said = {}
 
     def say(self, **what: Any) -> None:
-        """snapshot: the path of the newest one; error: what has ended the work, in words; lost: that this was another
-        rank"""
+        """entered: that MPI has started; snapshot: the path of the newest one; error: what ended the work, in words;
+        lost: that this was another rank"""
         self._said |= {key: str(value) for key, value in what.items()}
         os.pwrite(self._file.fileno(), json.dumps(self._said).encode().ljust(ROOM)[:ROOM], 0)
 
@@ -54,10 +58,18 @@ class Guard:
         return found
 
 
-def guarded(launch: Launch, work: Callable[[Guard], int], said: Callable[[Exception], tuple[str, int]]) -> int:
+def guarded(
+    launch: Launch,
+    work: Callable[[Guard], int],
+    said: Callable[[Exception], tuple[str, int]],
+    limit: float = LIMIT,
+    here: Callable[[], int] | None = None,
+) -> int:
     """Do the work in a child, and return its exit code.
 
-    said: the message and the exit code of an error that ends the work"""
+    said:  the message and the exit code of an error that ends the work
+    limit: seconds until the work has to say that it has `entered`
+    here:  tells how many ranks of this machine are alive; None: as `ranks_here`"""
     guard, parent = Guard(), os.getpid()
     sys.stdout.flush()
     sys.stderr.flush()
@@ -75,8 +87,8 @@ def guarded(launch: Launch, work: Callable[[Guard], int], said: Callable[[Except
 
     for number in SIGNALS:
         signal.signal(number, hand_on)
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
+    status = _started(guard, child, limit, here or (lambda: ranks_here(launch)))
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1] if status is None else status)
     heard = guard.heard()
     if -code in passed:
         code = 128 - code
@@ -86,6 +98,43 @@ def guarded(launch: Launch, work: Callable[[Guard], int], said: Callable[[Except
         rest = f"\nthe newest snapshot is {newest}: --resume latest goes on from it" if newest else ""
         _complain(f"rank {launch.rank}: {why}{rest}")
     return LOST if code < 0 else code
+
+
+def ranks_here(launch: Launch) -> int:
+    """How many ranks of this machine are alive, as far as it can be known: those that MPICH's launcher has started."""
+    if launch.by != "MPICH":
+        return 0
+    parent = os.getppid()
+    try:
+        with open(f"/proc/{parent}/task/{parent}/children") as file:
+            return len(file.read().split())
+    except OSError:
+        return 0
+
+
+def _started(guard: Guard, child: int, limit: float, here: Callable[[], int]) -> int | None:
+    """Wait until the child has entered MPI. The status with which it has ended before that, if it has: it is killed if
+    other ranks have ended, or if it takes too long."""
+    began, most = time.monotonic(), 0
+    while not guard.heard().get("entered"):
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return status
+        count = here()
+        most = max(most, count)
+        why = None
+        if count < most:
+            why = f"MPI cannot start, for of {most} ranks on this machine {count} are left"
+        elif time.monotonic() - began > limit:
+            why = f"MPI has not started within {limit:g} s: another rank has ended, or is late (--rank-limit)"
+        if why:
+            time.sleep(MOMENT)  # that rank may be about to say why it ends, and this one may have heard of it
+            if not guard.heard().get("entered"):
+                guard.say(error=why, lost=True)
+                os.kill(child, signal.SIGKILL)
+                return os.waitpid(child, 0)[1]
+        time.sleep(LOOK)
+    return None
 
 
 def _work(

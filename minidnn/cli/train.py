@@ -85,8 +85,10 @@ def run(args: argparse.Namespace) -> int:
     if launch is None:
         return _train(args)
     from minidnn.cli.guard import guarded
+    from minidnn.ranks.engine import LIMIT
 
-    return guarded(launch, lambda guard: _train(args, launch, guard), lambda error: _said(error, args))
+    limit = args.rank_limit or LIMIT
+    return guarded(launch, lambda guard: _train(args, launch, guard), lambda error: _said(error, args), limit)
 
 
 def _part(batches: int, ranks: int) -> int:
@@ -126,6 +128,8 @@ def _train(args: argparse.Namespace, launch: Launch | None = None, guard: Guard 
     chosen = given(args)
     if launch is not None:
         launch.enter()
+        if guard is not None:
+            guard.say(entered=True)
         chosen["launch"] = launch
         if launch.rank:
             streams.silence()  # the first one speaks

@@ -7,12 +7,15 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from itertools import chain, repeat
 
 import pytest
 
-from minidnn.cli import restarts
+from minidnn.cli import guard, restarts
 from minidnn.errors import InvalidInput
 from minidnn.ranks import launched
+from minidnn.training.interrupt import SIGNALS
 from tests.ranks.test_mpiexec import MPIEXEC, train
 from tests.ranks.test_solvers import NET, SOLVER, files
 
@@ -104,3 +107,44 @@ def _youngest_below(root: int) -> int:
     while more := {pid for pid, parent in parents.items() if parent in below} - below:
         below |= more
     return max(below)
+
+
+LAUNCH = launched.Launch("MPICH", 1, 3, 1, 3)
+
+
+def ends(here, limit, capfd, work):
+    """The exit code of a rank that does this work, and what it says."""
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    try:
+        code = guard.guarded(LAUNCH, work, lambda error: (str(error), 3), limit, here)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return code, capfd.readouterr().err
+
+
+def hangs(_):
+    time.sleep(600)
+    return 0
+
+
+def test_a_rank_whose_mpi_never_starts_ends(capfd, monkeypatch):
+    """MPICH's launcher waits for ever if a rank ends before its MPI has started, and so do the others."""
+    monkeypatch.setattr(guard, "MOMENT", 0.01)
+    counts = chain([2, 3, 3], repeat(2))
+    code, said = ends(lambda: next(counts), 600, capfd, hangs)
+    assert code == 1 and "rank 1: MPI cannot start, for of 3 ranks on this machine 2 are left" in said
+    code, said = ends(lambda: 3, 0.1, capfd, hangs)
+    assert code == 1 and "rank 1: MPI has not started within 0.1 s" in said
+
+
+def test_once_mpi_has_started_nobody_looks_after_the_others(capfd, monkeypatch):
+    monkeypatch.setattr(guard, "MOMENT", 0.01)
+
+    def works(said):
+        said.say(entered=True)
+        time.sleep(0.3)
+        os._exit(5)  # the child of a test goes no further
+
+    counts = chain([3], repeat(2))
+    assert ends(lambda: next(counts), 600, capfd, works) == (5, "")
