@@ -130,7 +130,7 @@ def _started(guard: Guard, child: int, limit: float, here: Callable[[], int]) ->
         if why:
             time.sleep(MOMENT)  # that rank may be about to say why it ends, and this one may have heard of it
             if not guard.heard().get("entered"):
-                guard.say(error=why, lost=True)
+                guard.say(error=why)
                 os.kill(child, signal.SIGKILL)
                 return os.waitpid(child, 0)[1]
         time.sleep(LOOK)
