@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 from minidnn.ranks.engine import LIMIT, RankLost
@@ -106,8 +107,7 @@ def ranks_here(launch: Launch) -> int:
         return 0
     parent = os.getppid()
     try:
-        with open(f"/proc/{parent}/task/{parent}/children") as file:
-            return len(file.read().split())
+        return len(Path(f"/proc/{parent}/task/{parent}/children").read_text(encoding="ascii").split())
     except OSError:
         return 0
 
