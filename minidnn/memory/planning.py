@@ -8,14 +8,16 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from minidnn.costs import Costs
-from minidnn.memory.budget import BudgetError, RingError, host_refusal, refusal
+from minidnn.memory.budget import BudgetError, DiskError, RingError, host_refusal, refusal
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.lowering.eager import eager
 from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
+from minidnn.memory.lowering.tiers import tiered
 from minidnn.memory.plan import complete
 from minidnn.memory.policies import find, theirs
 from minidnn.memory.policies.own import blamed
@@ -78,13 +80,15 @@ def _arrange(
     proof: bool,
 ) -> Arrangement:
     limit = costs.memory if budget is None else budget
-    schedules = unproved(programs, policy, costs, limit, budget is not None)
+    schedules = tiered(unproved(programs, policy, costs, limit, budget is not None), host_budget)
     found = Arrangement.of(policy, schedules, budget)
     if found.arena > limit:
         least = Arrangement.of(policy, unproved(programs, policy, costs, 0), 0)
         raise refusal(policy, schedules, limit, budget is None, costs, least.arena)
     if host_budget is not None and found.off_device > host_budget:
         raise host_refusal(policy, schedules.values(), found.off_device, host_budget)
+    if costs.staging is not None and costs.staging.disk is not None:
+        _check_disk(found, costs.staging.disk.most)
     if proof:
         with blamed(policy, theirs(policy)):
             verify_all(schedules.values(), limit)
@@ -108,7 +112,10 @@ def unproved(
     with blamed(policy, theirs(policy)):
         for program in programs:
             others = base - homes(program)[1]  # bytes that only other programs carry: the policy cannot use them
-            plan = complete(program, costs, decide(program, costs, max(0, limit - others)))
+            decided = decide(program, costs.sustained, max(0, limit - others))
+            if costs.sustained is not costs:
+                decided = replace(decided, bound=None)  # what stays in the ring or in memory spares the disk
+            plan = complete(program, costs, decided)
             listing = lower(program, plan)
             if costs.staging is not None:
                 try:
@@ -125,6 +132,18 @@ def unproved(
             placed = placed if placed.arena <= limit else place(listing, fixed, base, limit)
             schedules[program.name] = _eager(placed, costs) if plan.eager and costs.staging is None else placed
     return schedules
+
+
+def _check_disk(found: Arrangement, most: int | None) -> None:
+    """Raise DiskError if the plan takes more than `most` bytes of the disk."""
+    if most is not None and found.disk > most:
+        raise DiskError(
+            f"{found.policy} puts {text(found.disk)} on the disk, where {text(most)} may be used: give {found.disk} "
+            f"bytes there, or a host budget of {found.off_device + found.disk - most} bytes, to keep more in memory",
+            found.disk,
+            found.disk,
+            host=True,
+        )
 
 
 def _eager(placed: Schedule, costs: Costs) -> Schedule:
