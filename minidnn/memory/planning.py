@@ -22,7 +22,7 @@ from minidnn.memory.plan import complete
 from minidnn.memory.policies import find, theirs
 from minidnn.memory.policies.own import blamed
 from minidnn.memory.proof.verify import verify_all
-from minidnn.memory.schedule import Arrangement, Schedule
+from minidnn.memory.schedule import BLOCK, Arrangement, Schedule
 from minidnn.program import Program
 from minidnn.sizes import text
 
@@ -139,11 +139,23 @@ def _check_disk(found: Arrangement, most: int | None) -> None:
     if most is not None and found.disk > most:
         raise DiskError(
             f"{found.policy} puts {text(found.disk)} on the disk, where {text(most)} may be used: give {found.disk} "
-            f"bytes there, or a host budget of {found.off_device + found.disk - most} bytes, to keep more in memory",
+            f"bytes there, or a host budget of {_host_for(found, most)} bytes, to keep more in memory",
             found.disk,
             found.disk,
             host=True,
         )
+
+
+def _host_for(found: Arrangement, most: int) -> int:
+    """A host budget, nearly the smallest, with which the plan takes at most `most` bytes of the disk."""
+    low, high = found.off_device, found.off_device + found.disk
+    while high - low > BLOCK:
+        middle = (low + high) // 2
+        if Arrangement.of(found.policy, tiered(found.schedules, middle), None).disk > most:
+            low = middle
+        else:
+            high = middle
+    return high
 
 
 def _eager(placed: Schedule, costs: Costs) -> Schedule:

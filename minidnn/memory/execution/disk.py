@@ -45,6 +45,7 @@ class DiskFile:
     """`nbytes` of a disk, in a file without a name in `folder`. Raises NoDisk.
 
     direct: whether reads and writes go past the system's cache
+    kind:   of the file system, such as "ext4"; "" where the system does not say
 
     The child of a fork gets a file of its own at its first access: nothing lies there from step to step.
     """
@@ -52,6 +53,8 @@ class DiskFile:
     def __init__(self, folder: Path, nbytes: int) -> None:
         self.folder, self.nbytes = folder, nbytes
         self._open()
+        if self.kind in IN_MEMORY:
+            say_once(f"minidnn: --disk {folder} is a {self.kind}, which lies in this machine's memory")
 
     def _open(self) -> None:
         self._process = os.getpid()
@@ -78,8 +81,10 @@ class DiskFile:
             if error.errno in FULL:
                 raise self._full(error) from None
             raise NoDisk(f"--disk {self.folder}: no file can be made there: {error.strerror}") from None
-        if (kind := _file_system(self._file)) in IN_MEMORY:
-            say_once(f"minidnn: --disk {self.folder} is a {kind}, which lies in this machine's memory")
+
+    @property
+    def kind(self) -> str:
+        return _file_system(self._file)
 
     def _buffered(self) -> None:
         self.direct = False

@@ -81,7 +81,10 @@ def test_more_than_the_disks_size_is_refused_with_what_would_do():
         arranged(program, staging=replace(DISK, disk=Disk(need.disk - 1)))
     assert refused.value.smallest == need.disk
     budget = int(str(refused.value).split("a host budget of ")[1].split()[0])
-    assert arranged(program, budget + 64 * KIB, staging=replace(DISK, disk=Disk(need.disk - 1))).disk < need.disk
+    less = replace(DISK, disk=Disk(need.disk - 1))
+    assert arranged(program, budget, staging=less).disk == need.disk - 64 * KIB
+    with pytest.raises(BudgetError):
+        arranged(program, budget - BLOCK, staging=less)
 
 
 def test_a_ring_that_nobody_gave_a_size_holds_four_of_the_largest():
