@@ -20,11 +20,11 @@ KINDS = {
     "again": "recomputed",
     "out": "copy out (offload)",
     "in": "copy in (prefetch)",
-    "store": "between pinned and ordinary memory",
+    "store": "between pinned memory and what is behind it",
     "net": "between ranks",
 }
-LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store", "net": "net"}
-RARE = ("store", "net")  # lanes that are drawn only if they have a bar
+LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store", "load": "load", "net": "net"}
+RARE = ("store", "load", "net")  # lanes that are drawn only if they have a bar
 
 
 @dataclass(frozen=True)
