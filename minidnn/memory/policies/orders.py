@@ -7,7 +7,7 @@ the tensor is made again. So a tensor may lie in place in forward and not where 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.facts import Facts, repeatable
@@ -43,16 +43,34 @@ def in_place(program: Program, order: Sequence[Op]) -> Share:
     return share
 
 
-def lineage(wanted: Iterable[Tensor], make: dict[Tensor, Op], there: Set[Tensor]) -> list[Op]:
-    """The ops that bring the wanted tensors back, makers of what is read first. Tensors in `there` are on the device,
-    and so are all that no op can make again."""
+def lineage(wanted: Iterable[Tensor], make: Mapping[Tensor, Op], gone: Callable[[Tensor], bool]) -> list[Op]:
+    """The ops that bring the wanted tensors back, makers of what is read first. gone: whether a tensor of `make` is not
+    on the device; all others are."""
     found: dict[Op, None] = {}
-    stack = [(make[t], False) for t in wanted if t not in there]
+    stack = [(make[t], False) for t in wanted if gone(t)]
     while stack:
         op, made = stack.pop()
         if made:
             found[op] = None
         elif op not in found:
             stack.append((op, True))
-            stack += [(make[t], False) for t in op.reads if t in make and t not in there and make[t] not in found]
+            stack += [(make[t], False) for t in op.reads if t in make and gone(t) and make[t] not in found]
     return list(found)
+
+
+def on_demand(program: Program, make: Mapping[Tensor, Op], dropped: Set[Tensor]) -> tuple[Op, ...]:
+    """The order of a step in which these tensors are dropped behind forward, and made again where an op reads them.
+
+    Then they stay until their last use. What is made on the way to them, and not used later, goes at once.
+    """
+    last, order = last_uses(program.ops), list(program.ops[: program.forward])
+    there: set[Tensor] = set()
+    for p, op in enumerate(program.ops[program.forward :], program.forward):
+
+        def gone(t: Tensor, p: Point = p) -> bool:
+            return last[t] < p or (t in dropped and t not in there)
+
+        runs = lineage((t for t in op.reads if t in dropped), make, gone)
+        there.update(t for run in runs for t in run.writes if last[t] >= p)
+        order += [*runs, op]
+    return tuple(order)
