@@ -21,6 +21,8 @@ from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.best import best
+from minidnn.memory.policies.capuchin import capuchin
+from minidnn.memory.policies.dtr import dtr
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.layrub_2018 import layrub_2018, layrub_2018_inter, layrub_2018_intra
 from minidnn.memory.policies.liveness import liveness
@@ -56,6 +58,8 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "sqrt_n": sqrt_n,
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,
+    "capuchin": capuchin,
+    "dtr": dtr,
 }
 # Policies of POLICIES that stop at a budget, if one is named; without one, each has its paper's plan, as in POLICIES.
 STOPPING: dict[str, Callable[..., Plan]] = {"sqrt_n": sqrt_n_within, "recompute_cheap": recompute_cheap_within}

@@ -26,13 +26,18 @@ from tests.support.schedules import positions
     [
         "baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m", "accudnn:m", "superneurons",
         "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m",
+        "capuchin:m", "dtr:m",
     ],
 )  # fmt: skip
 def test_listing(policy):
     # vdnn_dyn has to offload and to mix algorithms there, accudnn to move two tensors, superneurons to do both
-    budget = {"vdnn_dyn": 290 * 1024, "accudnn:m": 240 * 1024, "superneurons": 240 * 1024}.get(policy)
-    program = normed() if policy == "recompute_cheap:m" else chain(3)  # whose ops are dear but for what is in place
-    text = str(arrange([program], policy, costs(), budget).schedules["TRAIN"]) + "\n"
+    kib = {"vdnn_dyn": 290, "accudnn:m": 240, "superneurons": 240}
+    kib |= {"capuchin:m": 420, "dtr:m": 270}  # two tensors move and three ops run again; conv0 runs twice again
+    budget = kib[policy] * 1024 if policy in kib else None
+    cheap = policy in ("recompute_cheap:m", "capuchin:m")
+    program = normed() if cheap else chain(3)  # whose ops are dear but for what is in place
+    device = costs(bandwidth=1e8 if policy == "capuchin:m" else 1e9)
+    text = str(arrange([program], policy, device, budget).schedules["TRAIN"]) + "\n"
     file = GOLDEN / f"{policy.removesuffix(':m').replace(':', '_')}.txt"
     if os.environ.get("GOLDEN") == "write":
         file.write_text(text)
