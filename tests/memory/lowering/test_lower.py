@@ -25,12 +25,13 @@ from tests.support.schedules import positions
     "policy",
     [
         "baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m", "accudnn:m", "superneurons",
-        "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m",
+        "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m", "flashneuron:m", "poet",
     ],
 )  # fmt: skip
 def test_listing(policy):
-    # vdnn_dyn has to offload and to mix algorithms there, accudnn to move two tensors, superneurons to do both
-    budget = {"vdnn_dyn": 290 * 1024, "accudnn:m": 240 * 1024, "superneurons": 240 * 1024}.get(policy)
+    # vdnn_dyn has to offload and to mix algorithms there, the others to move two tensors or more
+    tight = dict.fromkeys(("accudnn:m", "flashneuron:m", "superneurons", "poet"), 240 * 1024)
+    budget = {"vdnn_dyn": 290 * 1024, **tight}.get(policy)
     program = normed() if policy == "recompute_cheap:m" else chain(3)  # whose ops are dear but for what is in place
     text = str(arrange([program], policy, costs(), budget).schedules["TRAIN"]) + "\n"
     file = GOLDEN / f"{policy.removesuffix(':m').replace(':', '_')}.txt"
