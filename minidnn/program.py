@@ -245,7 +245,8 @@ class Program:
         if not moved:
             return self
         kept = tuple(t for t in self.carried if t not in tensors)
-        return replace(self, carried=kept, hosted=(*self.hosted, *moved))
+        hosted = sorted((*self.hosted, *moved), key=lambda t: t.name)  # the same, whatever came first
+        return replace(self, carried=kept, hosted=tuple(hosted))
 
     def late(self) -> Program:
         """The program with the same ops, whose inputs all come by trips within the step."""
