@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import LowerBound, Relaxed
-from minidnn.memory.joint.facts import SMALL, Facts, movable
+from minidnn.memory.joint.facts import SMALL, Facts
 from minidnn.memory.joint.planner import NEAR, Found, Planner
 from minidnn.memory.plan import Plan
 from minidnn.program import Pass, Program, Tensor
@@ -37,7 +37,7 @@ class Hosting:
         """`small`, `tell`: as for Planner. Raises as it does."""
         self.program, self.costs, self.small, self.tell = program, costs, small, tell
         self.facts = Facts(program, costs, small)
-        self.movable = movable(program) if costs.staging is None else frozenset()  # a ring is there to pin less
+        self.movable = program.movable if costs.staging is None else frozenset()  # a ring is there to pin less
         self.trains = any(op.during is Pass.BACKWARD for op in program.ops)
         self.bound = LowerBound(self.facts)
         self._planners: dict[frozenset[Tensor], Planner] = {}
