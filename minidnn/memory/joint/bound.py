@@ -39,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from minidnn.costs import Costs
-from minidnn.memory.joint.facts import Facts, Gap, movable
+from minidnn.memory.joint.facts import Facts, Gap
 from minidnn.memory.joint.linear import Solver, Unsolved
 from minidnn.memory.joint.rows import MB, MS, BoundRows
 from minidnn.memory.lowering.placement import homes
@@ -85,7 +85,7 @@ class LowerBound:
 
     def __init__(self, facts: Facts, windows: int = WINDOWS, worst: int = WORST, homes: bool = True) -> None:
         """`homes`: whether carried tensors may live on the host, too; False: those that do are the program's."""
-        free = movable(facts.program) if homes and facts.copies else frozenset[Tensor]()
+        free = facts.program.movable if homes and facts.copies else frozenset[Tensor]()
         if free:
             facts = Facts(facts.program.hosting(free), facts.given, facts.small, facts.copies)
         self._rows = BoundRows(facts, windows, worst, free)
@@ -153,6 +153,6 @@ def least_budget(programs: Sequence[Program], costs: Costs) -> int:
 
     Raises linear.NoSolver without the package highspy.
     """
-    programs = [p.hosting(movable(p)) for p in programs]
+    programs = [p.hosting(p.movable) for p in programs]
     base = homes(*programs).nbytes
     return max(LowerBound(Facts(p, costs)).least() + base - homes(p).nbytes for p in programs)

@@ -101,12 +101,6 @@ class Facts:
         return found
 
 
-def movable(program: Program) -> frozenset[Tensor]:
-    """The carried tensors that could live on the host: all but early inputs, and weights that ranks share out."""
-    shared = {t for op in program.ops if op.on_net for t in op.tensors}
-    return frozenset(t for t in program.carried if t not in program.early and t not in shared)
-
-
 def fronts(choices: tuple[Choice, ...]) -> list[Choice]:
     """The choices that no other beats in both seconds and workspace, by rising workspace and falling seconds."""
     found: list[Choice] = []

@@ -14,17 +14,22 @@ from dataclasses import replace
 
 from minidnn.costs import Costs
 from minidnn.memory.joint.bound import LowerBound, Relaxed
-from minidnn.memory.joint.facts import SMALL, Facts, movable
+from minidnn.memory.joint.facts import SMALL, Facts
 from minidnn.memory.joint.planner import NEAR, Found, Planner
 from minidnn.memory.plan import Plan
-from minidnn.program import Program, Tensor
+from minidnn.program import Pass, Program, Tensor
 
 PAYS = 1e-3  # part of a step by which another home must be quicker
+SHORT = 300  # ops: of longer programs only the most promising set is planned
 PARTS = 0.5, 0.999  # what is at home in a smaller part may go
 
 
 class Hosting:
-    """Plans one program on one device, with its carried tensors at home where that is quickest."""
+    """Plans one program on one device, with its carried tensors at home where that is quickest.
+
+    All programs of a net then have them there (memory/planning.py). So a program that trains decides by seconds; TEST
+    sends nothing to the host that it has room for.
+    """
 
     def __init__(
         self, program: Program, costs: Costs, small: int = SMALL, tell: Callable[[str], object] = lambda text: None
@@ -32,7 +37,8 @@ class Hosting:
         """`small`, `tell`: as for Planner. Raises as it does."""
         self.program, self.costs, self.small, self.tell = program, costs, small, tell
         self.facts = Facts(program, costs, small)
-        self.movable = movable(program) if costs.staging is None else frozenset()  # a ring is there to pin less
+        self.movable = program.movable if costs.staging is None else frozenset()  # a ring is there to pin less
+        self.trains = any(op.during is Pass.BACKWARD for op in program.ops)
         self.bound = LowerBound(self.facts)
         self._planners: dict[frozenset[Tensor], Planner] = {}
 
@@ -50,12 +56,13 @@ class Hosting:
         relaxed = self.bound.relaxed(budget)
         if relaxed is None:
             return None
-        for hosted in self._sets(relaxed, budget, math.inf if found is None else found.seconds):
+        sets = self._sets(relaxed, budget, math.inf if found is None else found.seconds)
+        for hosted in sets if found is None or self.trains else ():
             self.tell(f"{len(hosted)} tensors on the host")
             other = self.planner(hosted).within(budget)
-            if other is not None:
-                if found is None or other.seconds * (1 + PAYS) < found.seconds:
-                    found = replace(other, plan=replace(other.plan, hosted=hosted))
+            if other is not None and (found is None or other.seconds * (1 + PAYS) < found.seconds):
+                found = replace(other, plan=replace(other.plan, hosted=hosted))
+            if other is not None and len(self.program.ops) > SHORT:
                 break
         if found is None:
             return None
@@ -67,13 +74,13 @@ class Hosting:
         return replace(self.planner(self.movable).leanest(), hosted=self.movable)
 
     def _sets(self, relaxed: Relaxed, budget: int, seconds: float) -> list[frozenset[Tensor]]:
-        """Sets of tensors with which a plan on the host may take less than `seconds`, the most promising first: each has
-        a lower bound than the smaller ones."""
+        """Sets of tensors with which a plan on the host may take less than `seconds`: the smaller first, but those last
+        whose bound is above another's."""
         of_answer = (frozenset(t for t, home in relaxed.home.items() if home < part) for part in PARTS)
-        found: list[frozenset[Tensor]] = []
+        bounds: dict[frozenset[Tensor], float] = {}
         for hosted in dict.fromkeys(s & self.movable for s in (*of_answer, self.movable)):
             bound = self.planner(hosted).bound.at(budget) if hosted else None
             if bound is not None and bound.seconds * (1 + PAYS) < seconds:
-                found.insert(0, hosted)
-                seconds = bound.seconds
-        return found
+                bounds[hosted] = bound.seconds
+        least = min(bounds.values(), default=0.0)
+        return sorted(bounds, key=lambda hosted: bounds[hosted] > least * (1 + PAYS))

@@ -24,6 +24,7 @@ from minidnn.memory.policies.best import best
 from minidnn.memory.policies.capuchin import capuchin
 from minidnn.memory.policies.dtr import dtr
 from minidnn.memory.policies.flashneuron import flashneuron
+from minidnn.memory.policies.l2l import l2l
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.layrub_2018 import layrub_2018, layrub_2018_inter, layrub_2018_intra
 from minidnn.memory.policies.liveness import liveness
@@ -58,6 +59,7 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "layrub_2018_inter": layrub_2018_inter,
     "accudnn": accudnn,
     "flashneuron": flashneuron,
+    "l2l": l2l,
     "sqrt_n": sqrt_n,
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,
