@@ -22,6 +22,7 @@ from minidnn.visible import visible
 
 Stream = Literal["compute", "out", "in", "store", "net"]
 STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store", "net")
+BY_HOST: tuple[Stream, ...] = ("store",)  # those that the host runs, whatever the device
 NAMED = 8  # stays that a label names at most
 HEADER = 64  # bytes before a tensor's values in the store (memory/execution/compression.py)
 ALIGNMENT = 256  # bytes; cuDNN, oneDNN and coalesced access want it, and it is cudaMalloc's granularity

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.errors import BadInput, Failed
+from minidnn.errors import Failed
 from minidnn.formats import floating
 from minidnn.memory.execution.compression import compress, decompress, taken
 from minidnn.memory.execution.device import Device
@@ -51,10 +51,6 @@ class NotFinite(Failed, ArithmeticError):
     def __init__(self, op: Op, tensor: Tensor) -> None:
         super().__init__(f"{op.name} wrote a value into {tensor.name} that is not finite")
         self.op, self.tensor = op, tensor
-
-
-class NoStore(BadInput, ValueError):
-    """The schedule has a store, but the host does not run this device's streams."""
 
 
 @dataclass
@@ -98,11 +94,6 @@ class Machine:
         budget = arrangement.budget or 0
         # The budget's bytes are taken at once, used or not. A budget beyond the device's memory limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
-        if arrangement.store and device.own_memory:
-            raise NoStore(
-                f"the ring is smaller than the tensors that travel, and the streams of {device.name} cannot wait for "
-                "the host to copy the others: run without a ring, or with a larger one"
-            )
         self.runtime = device.runtime(arena, arrangement.host, delays, seed)
         self.store = page_aligned(arrangement.store)
         self.homes: dict[Tensor, Any] = {}  # {carried tensor: its bytes} in the arena; once closed, on the host
