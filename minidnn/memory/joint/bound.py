@@ -145,5 +145,5 @@ def least_budget(programs: Sequence[Program], costs: Costs) -> int:
 
     Raises linear.NoSolver without the package highspy.
     """
-    base = homes(*programs)[1]
-    return max(LowerBound(Facts(p, costs)).least() + base - homes(p)[1] for p in programs)
+    base = homes(*programs).nbytes
+    return max(LowerBound(Facts(p, costs)).least() + base - homes(p).nbytes for p in programs)
