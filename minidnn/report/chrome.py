@@ -17,7 +17,10 @@ from minidnn.report.step import Step
 Event = dict[str, Any]
 
 STALLS = len(STREAMS) + 1  # the thread of stalls; the streams are threads from 1 on
-TRACKS = {"compute": "compute", "out": "copies out", "in": "copies in", "store": "store", "net": "between ranks"}
+TRACKS = {
+    "compute": "compute", "out": "copies out", "in": "copies in", "store": "store", "net": "between ranks",
+    "host": "by the host",
+}  # fmt: skip
 COUNTERS = {"pinned": "pinned host", "store": "ordinary host"}
 WORDS = {
     Compute: "op", Offload: "copy out", Prefetch: "copy in", Stash: "into the store", Fetch: "out of the store",
@@ -54,7 +57,8 @@ def _process(pid: int, step: Step) -> Iterator[Event]:
 
 
 def _word(x: Instruction) -> str:
-    return "communication" if isinstance(x, Compute) and x.op.on_net else WORDS[type(x)]
+    words = {"net": "communication", "host": "op by the host"}
+    return words.get(x.stream, WORDS[Compute]) if isinstance(x, Compute) else WORDS[type(x)]
 
 
 def _slice(pid: int, tid: int, span: Span, name: str, category: str, args: Event) -> Event:

@@ -22,9 +22,10 @@ KINDS = {
     "in": "copy in (prefetch)",
     "store": "between pinned and ordinary memory",
     "net": "between ranks",
+    "host": "weight update by the host",
 }
-LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store", "net": "net"}
-RARE = ("store", "net")  # lanes that are drawn only if they have a bar
+LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store", "net": "net", "host": "host"}
+RARE = ("store", "net", "host")  # lanes that are drawn only if they have a bar
 
 
 @dataclass(frozen=True)
@@ -126,8 +127,8 @@ def _kind(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
         return "out"
     if isinstance(x, Prefetch):
         return "in"
-    if x.op.on_net:
-        return "net"
+    if x.stream in ("net", "host"):
+        return x.stream
     if x.run:
         return "again"
     if x.op.during is Pass.UPDATE:

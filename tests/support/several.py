@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.costs.net import Link, among
@@ -80,9 +81,9 @@ CASES = {
 }
 
 
-def made(ranks: int, case: str = "plain", rank: int = 0, bucket: int = 20000) -> dict[str, Program]:
+def made(ranks: int, case: str = "plain", rank: int = 0, bucket: int = 20000, **more: Any) -> dict[str, Program]:
     """The programs of one rank, by name."""
-    spec = TrainSpec(ranks=ranks, rank=rank, bucket=bucket, **CASES[case].spec)
+    spec = TrainSpec(ranks=ranks, rank=rank, bucket=bucket, **CASES[case].spec | more)
     return programs(Net.from_text(_INPUTS + CASES[case].layers), spec, ("TRAIN",), state=CASES[case].state)
 
 

@@ -123,7 +123,7 @@ class _Beside:
 
 def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Listing, costs: Costs) -> float:
     if isinstance(x, Compute):
-        return costs.seconds(x.op, x.algorithm)
+        return costs.host_seconds(x.op) if x.stream == "host" else costs.seconds(x.op, x.algorithm)
     if isinstance(x, (Stash, Fetch)):
         assert schedule.staging is not None
         rate = schedule.staging.stash_seconds if isinstance(x, Stash) else schedule.staging.fetch_seconds

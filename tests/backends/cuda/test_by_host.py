@@ -115,7 +115,7 @@ def test_few_calls_are_enqueued_behind_one_of_the_host(monkeypatch):
     monkeypatch.setattr(runtime, "BEHIND", 10)
     device = fake_device(0, graphs=False)
     with machine("residual", device, "vdnn_all:m", staging=staging("residual", False)) as m:
-        m.runtime.launch(m.loaded["TRAIN"].bound[0])
+        m.runtime.launch(m.loaded["TRAIN"].bound[0, 0])
         first = next(k for k, work in enumerate(device.api.log) if work.what == "host")
         unfinished = [k for k, work in enumerate(device.api.log) if work.what == "host" and not work.done]
         assert device.api.log[first].done and all(len(device.api.log) - k < 40 for k in unfinished)

@@ -206,7 +206,7 @@ class Life:
         self.api: Recorder = device.api  # type: ignore[assignment]
         self.machine = m = Machine(device, arrangement, debug, engine=engine)
         for loaded in m.loaded.values():
-            for prepared in loaded.bound:
+            for prepared in loaded.bound.values():
                 prepared.calls = [(i, s, partial(self._tagged, i, call)) for i, s, call in prepared.calls]
         self._thread: Literal["main", "loader"] = "main"
         self._host = m._host

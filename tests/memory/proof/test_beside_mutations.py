@@ -1,0 +1,92 @@
+"""Wrong schedules of steps in which the host runs ops are refused: 500 in which a wait between a gradient's copy, the op
+and the weight's copy is lost or too early, the op runs twice, on a stale gradient, by another algorithm, on another
+stream. An independent oracle says which of the changed schedules are wrong; the others are not counted.
+
+    pytest -s tests/memory/proof/test_beside_mutations.py                            shows them by kinds
+    HYPOTHESIS_PROFILE=deep pytest -s tests/memory/proof/test_beside_mutations.py    tries 50 times as many
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from itertools import cycle
+
+import pytest
+
+from minidnn.memory.lowering.lower import lower
+from minidnn.memory.lowering.placement import place
+from minidnn.memory.lowering.staging import staged
+from minidnn.memory.plan import Plan, complete
+from minidnn.memory.planning import arrange
+from minidnn.memory.policies.zero_offload import updates
+from minidnn.memory.proof.verify import ScheduleError, verify
+from minidnn.memory.schedule import Schedule
+from minidnn.optimizers.trust import LAMB
+from minidnn.program import Op, Pass, Program, Role, Tensor
+from tests.support import several
+from tests.support.examples import TIMES
+from tests.support.mutate_beside import CHANGES, by_host, dropped_wait, early
+from tests.support.oracle import broken
+from tests.support.programs import chain, costs
+from tests.support.slow import quick_are
+
+
+def looked_at(program: Program) -> Program:
+    """The program with ops at its end that read each new weight on the device."""
+    weights = [t for t in program.carried if t.role is Role.PARAM]
+    looks = [
+        Op(f"{w.name}.look", "identity.forward", "look", Pass.UPDATE, (w,), (Tensor(f"{w.name}.seen", w.shape),))
+        for w in weights
+    ]
+    return replace(program, ops=(*program.ops, *looks))
+
+
+def home(program: Program) -> Schedule:
+    """By a plan that says what the host runs and no trip."""
+    beside = updates(program, costs())
+    hosted = frozenset(t for op in beside for t in op.tensors if t in program.carried and t not in program.inputs)
+    plan = complete(program, costs(), Plan(hosted=hosted, beside=beside))
+    return place(lower(program, plan))
+
+
+def schedules() -> list[Schedule]:
+    programs = {case: several.made(1, case)["TRAIN"] for case in ("plain", "clipped", "summed")}
+    programs["lamb"] = several.made(1, "plain", optimizer=LAMB((0.9, 0.99, 1e-6), 0.01))["TRAIN"]
+    found = [
+        arrange([p], "zero_offload:m", costs(bandwidth=b)).schedules["TRAIN"]
+        for p in programs.values()
+        for b in (2e8, 2e9)
+    ]
+    found += [home(looked_at(p)) for p in programs.values()]
+    return [*found, home(chain(3))]
+
+
+@pytest.mark.parametrize("count", quick_are([500], [500, 5000]))
+def test_wrong_schedules_of_ops_of_the_host_are_refused(count):
+    r, every = random.Random(count), schedules()
+    for s in every:
+        verify(s)
+        assert broken(s) is None and by_host(s)
+    wrong, harmless = Counter(), Counter()
+    for change in cycle((*CHANGES, dropped_wait, dropped_wait, early)):
+        if wrong.total() >= count * TIMES:
+            break
+        changed = change(r.choice(every), r)
+        if changed is None:
+            continue
+        why = broken(changed)
+        if why is None:
+            harmless[change] += 1
+            continue
+        wrong[change] += 1
+        try:
+            verify(changed)
+        except ScheduleError:
+            continue
+        raise AssertionError(f"{change.__name__} is not refused: {why}")
+    print(f"\n{'':24}{'wrong, refused':>16}{'harmless':>12}")
+    for change in CHANGES:
+        print(f"{change.__name__:24}{wrong[change]:16}{harmless[change]:12}")
+    assert len(wrong) == len(CHANGES)
