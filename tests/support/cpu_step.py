@@ -53,4 +53,4 @@ def feed(made: Machine, iteration: int = 0) -> None:
 
 def carried(made: Machine) -> dict[str, np.ndarray]:
     program = made.arrangement.schedules["TRAIN"].program
-    return {t.name: np.array(made.get(t)) for t in program.carried}
+    return {t.name: np.array(made.get(t)) for t in program.lasting}

@@ -1,18 +1,18 @@
 """ZeRO-Offload (Ren, Rajbhandari, Aminabadi, Ruwase, Yang, Zhang, Li, He: "ZeRO-Offload: Democratizing Billion-Scale
 Model Training", USENIX ATC 2021), its schedule for a single GPU (section 4.1).
 
-The optimizer's state and the weights live on the host, and so does their update. Forward and backward run on the device.
-A gradient goes out as soon as it is made, beside the backward pass, and its bytes are free once it has gone. The host
-updates each weight as soon as its gradient is there. The device gets the new weights.
+The optimizer's state and the weights live on the host, and so does their update. Forward and backward run on the
+device. A gradient goes out as soon as it is made, beside the backward pass, and its bytes are free once it has gone.
+The host updates each weight as soon as its gradient is there. The device gets the new weights.
 
 Where this deviates:
 
 - Weights come at the beginning of the next step, in the order of their uses, and not at the end of this one: so their
   copies hide behind forward. Each stays until its last use.
-- The paper trains in 16 bits, and the host converts the new weights. Here the host runs updates in float32 alone. Those
-  of 16 bits stay on the device.
-- One-step delayed update (section 5.2) runs forward with weights that are a step old. That changes the numbers, so there
-  is none.
+- The paper trains in 16 bits, and the host converts the new weights. Here the host runs updates in float32 alone, and
+  those of 16 bits stay on the device.
+- One-step delayed update (section 5.2) runs forward with weights that are a step old. That changes the numbers, so
+  there is none.
 - Its CPU-Adam (section 5.1) is our C kernel (backends/cpu/native/rules.c).
 - Norms of gradients, for clipping and for LARS, are the device's work. Where the host has no kernel with the device's
   bits for some update (Costs.by_host), such as LAMB's on a GPU, and among several ranks, all stay on the device.

@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
+import minidnn
 from minidnn.backends.cuda import runtime
 from minidnn.costs import Staging
 from minidnn.memory.execution import machine as executor
@@ -17,6 +19,7 @@ from tests.support.cuda import host as cuda_host
 from tests.support.cuda.fake import fake_device
 from tests.support.cuda.races import arranged, check_life, hunt, subject
 from tests.support.cuda.recorder import lived, recording_device
+from tests.support.paths import NET_FILES, SMALL_NETS
 from tests.support.slow import quick_are
 
 compiled = pytest.mark.skipif(cuda_host.COMPILER is None, reason="no g++ to run CUDA sources with")
@@ -52,16 +55,77 @@ def test_the_host_is_waited_for_and_nothing_races(compress, ahead):
     assert len(life.graphs) == 4
 
 
-@pytest.mark.parametrize("count", quick_are([150], [150, 3000]))
+@compiled
+@pytest.mark.parametrize("graphs", [True, False])
+@pytest.mark.parametrize("net", quick_are(["residual"], SMALL_NETS))
+def test_the_same_bytes_where_the_host_updates_in_any_legal_order(net, graphs):
+    for seed in range(2):
+        device = fake_device(seed, graphs)
+        got = trained(net, device, "zero_offload:m", debug=True)
+        assert [n for n, want in baseline(net, "m").items() if got[n].tobytes() != want] == []
+        assert device.api.replays == (STEPS - 2) * graphs
+        assert sum(work.what == "host" for work in device.api.log)
+
+
+@pytest.mark.parametrize("ahead", [False, True])
+def test_updates_of_the_host_are_waited_for_and_nothing_races(ahead):
+    device = recording_device()
+    arrangement = arranged("residual", "zero_offload:m", device, ("TRAIN", "TEST"))
+    assert arrangement.schedules["TRAIN"].plan.beside and not arrangement.schedules["TEST"].plan.beside
+    with lived(arrangement, device, debug=True, ahead=ahead) as life:
+        check_life(life)
+    assert len(life.graphs) == 4
+
+
+@pytest.mark.parametrize("count", quick_are([200], [200, 4000]))
 def test_every_lost_or_misplaced_wait_for_the_host_is_found(count):
     made = []
     for net in list(RING)[: 1 if count < 1000 else None]:
-        device = recording_device()
-        with lived(arranged(net, "vdnn_all:m", device, staging=staging(net, False)), device) as life:
-            made += [subject(f"{net} {key}", life, key) for key in life.graphs]
+        for policy, ring in (("vdnn_all:m", staging(net, False)), ("zero_offload:m", None)):
+            device = recording_device()
+            with lived(arranged(net, policy, device, staging=ring), device) as life:
+                made += [subject(f"{net} {policy} {key}", life, key) for key in list(life.graphs)[:1]]
     tally = hunt(made, count)
     assert not tally.missed + tally.cried + tally.other
     assert tally.of("race") > count / 10
+
+
+@compiled
+@pytest.mark.parametrize(
+    ("options", "bindings"),
+    [
+        (dict(type="Adam", momentum2=0.99), 4),
+        (dict(type="AdamW", momentum2=0.99, iter_size=2, clip_gradients=0.5), 4),
+        (dict(type="LARS"), 4),
+        (dict(type="LAMB", momentum2=0.99), 2),  # which the host does not compute with the same bits
+    ],
+)
+def test_a_solver_trains_with_early_inputs_and_goes_on_elsewhere(options, bindings, tmp_path):
+    """The host reads the rate and the iteration where they are for this step, and the device elsewhere."""
+    random = np.random.default_rng(7)
+    data = random.standard_normal((24, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 24).astype(np.int32)
+    given = dict(base_lr=0.02, momentum=0.9, weight_decay=5e-4, lr_policy="step", gamma=0.5, stepsize=2, seed=3)
+    given |= dict(data=data, snapshot_prefix=str(tmp_path / "run"), **options)
+
+    def solver(policy: str, **more) -> minidnn.Solver:
+        net = minidnn.load(NET_FILES / "lenet.yaml")
+        return minidnn.Solver(net, policy=policy, device=fake_device(len(options)), **given, **more)
+
+    def ends(made: minidnn.Solver) -> dict[str, bytes]:
+        return {name: value.tobytes() for name, value in made.values().items()}
+
+    with solver("liveness:m") as plain:
+        losses = [step.loss for step in (plain.step() for _ in range(6))]
+        want = ends(plain)
+    with solver("zero_offload:m") as hosted:
+        assert len(hosted.session.machine.loaded["TRAIN"].bound) == bindings
+        assert [hosted.step().loss for _ in range(3)] == losses[:3]
+        path = hosted.save().path
+        assert [hosted.step().loss for _ in range(3)] == losses[3:]
+        assert ends(hosted) == want
+    with solver("vdnn_all:m", resume=path) as again:
+        assert [again.step().loss for _ in range(3)] == losses[3:]
+        assert ends(again) == want
 
 
 class Full(OSError):

@@ -40,6 +40,7 @@ from minidnn.memory.schedule import (
     aligned,
     stored_bound,
 )
+from minidnn.program import Tensor
 from minidnn.ranks.engine import Engine
 from tests.support.cuda.fake import FakeApi, FakeCudnn
 from tests.support.cuda.fake import Machine as GPUs
@@ -182,6 +183,10 @@ class RecordingCudnn(FakeCudnn):
         self.api.work(self.stream, ("execute", plan, tuple(sorted(pack.items())), workspace))
 
 
+def ran(*tensors: np.ndarray) -> None:
+    """Stands for an op that the host runs."""
+
+
 def recording_device(
     memory: int = 1 << 40, graphs: bool = True, plans: Any = None, machine: GPUs | None = None
 ) -> CudaDevice:
@@ -191,6 +196,7 @@ def recording_device(
     cudnn.plans = plans or cudnn.plans  # type: ignore[method-assign]
     device = CudaDevice(api, cudnn, "a CUDA that only writes down", graphs)  # type: ignore[arg-type]
     device.nan.keeps = lambda plan: True  # type: ignore[method-assign]  # nothing is computed here
+    device.prepare_by_host = lambda op, _, arrays: partial(ran, *map(arrays.get, op.tensors))  # type: ignore
     return device
 
 
@@ -332,12 +338,14 @@ class Said:
                 self.add("wait", x.stream, i, event=x.on)
             elif isinstance(x, Compute) and x.stream == "net":
                 self.add("work", "net", i, **self.communicated(x))
+            elif isinstance(x, Compute) and x.stream == "host":
+                self.add("work", "host", i, **self.by_host(x))
             elif isinstance(x, Compute):
                 for what, accesses in self.computed(x):
                     self.add("work", "compute", i, what=what, accesses=accesses)
             elif isinstance(x, (Offload, Prefetch)):
                 device_at, n = self.at(x.stay), x.stay.tensor.nbytes
-                host_at = self.host_at(x.stay) if x.leg is None else place.ring + x.leg.at
+                host_at = self.host_at(x.stay.tensor) if x.leg is None else place.ring + x.leg.at
                 there, to, source = (
                     ("out", host_at, device_at) if isinstance(x, Offload) else ("in", device_at, host_at)
                 )
@@ -366,6 +374,14 @@ class Said:
         turn = self.place.turn * aligned(t.nbytes) if t in self.s.program.early else 0
         return self.place.arena + self.s.offset[stay.buffer] + turn
 
+    def by_host(self, x: Compute) -> dict[str, Any]:
+        """The call of an op that the host runs, and the bytes that it touches."""
+        places = {t: (self.host_at(t), t.nbytes) for t in x.op.tensors}
+        return dict(
+            what=("host", "ran", *places.values()),
+            accesses=tuple((at, at + n, t in x.op.writes) for t, (at, n) in places.items()),
+        )
+
     def stored(self, x: Stash | Fetch) -> dict[str, Any]:
         """The call of the host between the ring and the store, and the bytes that it touches."""
         t, packed = x.leg.tensor, self.s.staging.compress
@@ -379,8 +395,7 @@ class Said:
             accesses=((source[0], sum(source), False), (to[0], sum(to), True)),
         )
 
-    def host_at(self, stay: Stay) -> int:
-        t = stay.tensor
+    def host_at(self, t: Tensor) -> int:
         turn = self.place.turn * aligned(t.nbytes) if t in self.inputs else 0
         base = 0 if t in self.s.program.hosted else self.place.base
         return self.place.host + base + self.s.host_offset[t] + turn
