@@ -81,10 +81,13 @@ CASES = {
 }
 
 
-def made(ranks: int, case: str = "plain", rank: int = 0, bucket: int = 20000, **more: Any) -> dict[str, Program]:
-    """The programs of one rank, by name."""
+def made(
+    ranks: int, case: str = "plain", rank: int = 0, bucket: int = 20000, format: str = "float32", **more: Any
+) -> dict[str, Program]:
+    """The programs of one rank, by name. more: what else `TrainSpec` takes"""
     spec = TrainSpec(ranks=ranks, rank=rank, bucket=bucket, **CASES[case].spec | more)
-    return programs(Net.from_text(_INPUTS + CASES[case].layers), spec, ("TRAIN",), state=CASES[case].state)
+    net = Net.from_text(_INPUTS + CASES[case].layers)
+    return programs(net, spec, ("TRAIN",), state=CASES[case].state, format=format)
 
 
 def costs(bandwidth: float = 1e9, link: Link = Link(1e9, 1e-5)) -> Costs:

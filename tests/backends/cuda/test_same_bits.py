@@ -1,6 +1,6 @@
 """Of the updates that the host may run for a GPU, the cpu's C kernel and the CUDA kernel leave the same bytes. (The
-CUDA kernel runs through g++ here, without fused multiply-adds, as NVRTC is told to compile it. `make gpu-check` compares
-the two on a GPU.)"""
+CUDA kernel runs through g++ here, without fused multiply-adds, as NVRTC is told to compile it. `make gpu-check`
+compares the two on a GPU.)"""
 
 from __future__ import annotations
 
