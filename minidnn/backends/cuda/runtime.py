@@ -39,8 +39,8 @@ from minidnn.sizes import text
 SIDES = STREAMS[1:]  # all but compute
 COPIES: tuple[Stream, ...] = ("out", "in")
 LAND = "land"  # the stream of early inputs, which no schedule names
-# CUDA takes some thousand calls before one waits for room. cuDNN's calls may then keep Python's lock, which the host's
-# calls need. So at most this many calls are enqueued behind one of the host's before it has ended.
+# CUDA takes about a thousand calls before one waits for room. Some of CuPy's and cuDNN's calls then keep Python's lock,
+# which the host's calls need. So at most this many calls are enqueued behind one of the host's before it has ended.
 BEHIND = 256
 
 
