@@ -235,6 +235,12 @@ class Program:
         """The tensors that live across steps, on the device or on the host."""
         return (*self.carried, *self.hosted)
 
+    @cached_property
+    def movable(self) -> frozenset[Tensor]:
+        """The carried tensors that could live on the host: all but early inputs, and weights that ranks share out."""
+        shared = {t for op in self.ops if op.on_net for t in op.tensors}
+        return frozenset(t for t in self.carried if t not in self.early and t not in shared)
+
     def hosting(self, tensors: Collection[Tensor]) -> Program:
         """The program with the same ops, of whose carried tensors these live on the host. It need not know them all.
 
@@ -245,7 +251,8 @@ class Program:
         if not moved:
             return self
         kept = tuple(t for t in self.carried if t not in tensors)
-        return replace(self, carried=kept, hosted=(*self.hosted, *moved))
+        hosted = sorted((*self.hosted, *moved), key=lambda t: t.name)  # the same, whatever came first
+        return replace(self, carried=kept, hosted=tuple(hosted))
 
     def late(self) -> Program:
         """The program with the same ops, whose inputs all come by trips within the step."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from minidnn.costs import Costs
 from minidnn.memory.budget import BudgetError, RingError, host_refusal, refusal
@@ -131,11 +132,12 @@ def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: i
     found: dict[str, tuple[Program, Plan]] = {}
     pending, hosted = list(programs), set[Tensor]()
     while pending:
-        now = [program.hosting(hosted) for program in programs]
-        base = homes(*now).nbytes
         for program in (p.hosting(hosted) for p in pending):
+            base = homes(*(p.hosting(hosted) for p in programs)).nbytes
             others = base - homes(program).nbytes  # bytes that only others carry: the policy cannot use them
             plan = decide(program, costs, max(0, limit - others))
+            if program.name in found and plan.bound is not None:  # the first one was for all homes
+                plan = replace(plan, bound=min(plan.bound, found[program.name][1].bound or plan.bound))
             found[program.name] = program.hosting(plan.hosted), plan
             hosted |= plan.hosted
         pending = [p for p in programs if not hosted.isdisjoint(found[p.name][0].carried)]

@@ -17,11 +17,11 @@ def at_home(programs: Iterable[Program], state: str) -> frozenset[Tensor]:
     programs = list(programs)
     if state == "device":
         return frozenset()
-    lasting = {t for p in programs for t in p.carried if t not in p.early}
+    movable = frozenset(t for p in programs for t in p.movable)
     if state == "all":
-        return frozenset(lasting)
+        return movable
     used = {t for p in programs for op in p.ops if op.during is not Pass.UPDATE for t in op.tensors}
-    return frozenset(t for t in lasting if t.role is Role.STATE and t not in used)
+    return frozenset(t for t in movable if t.role is Role.STATE and t not in used)
 
 
 def hosting(programs: dict[str, Program], state: str) -> dict[str, Program]:

@@ -27,6 +27,7 @@ class Gap:
 class Facts:
     """The uses, makers and durations of a program's ops. Points are positions in `program.ops`.
 
+    given:   the costs of the device
     costs:   those of ops and copies. Communications between ranks run beside these, and take no time here
     net:     of each op the seconds of its communication; 0 of others
     drag:    seconds of an op's work that a second of a communication takes (costs.net_drag)
@@ -43,7 +44,8 @@ class Facts:
     """
 
     def __init__(self, program: Program, costs: Costs, small: int = SMALL, copies: bool = True) -> None:
-        ops = self.ops = program.ops
+        ops, self.given = program.ops, costs
+        self.ops = ops
         self.net = [costs.choices(op)[0].seconds if op.on_net else 0.0 for op in ops]
         self.drag = costs.net_drag
         costs = unhindered(costs)

@@ -21,6 +21,7 @@ from minidnn.memory.policies.baseline import baseline
 from minidnn.memory.policies.baseline_caffe import baseline_caffe
 from minidnn.memory.policies.baseline_sum import baseline_sum
 from minidnn.memory.policies.best import best
+from minidnn.memory.policies.l2l import l2l
 from minidnn.memory.policies.layrub import layrub, layrub_inter, layrub_intra
 from minidnn.memory.policies.layrub_2018 import layrub_2018, layrub_2018_inter, layrub_2018_intra
 from minidnn.memory.policies.liveness import liveness
@@ -54,6 +55,7 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "layrub_2018_intra": layrub_2018_intra,
     "layrub_2018_inter": layrub_2018_inter,
     "accudnn": accudnn,
+    "l2l": l2l,
     "sqrt_n": sqrt_n,
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import minidnn
 from minidnn.costs import Choice, Drag
 from minidnn.costs.net import Link, among
 from minidnn.memory.execution.simulator import simulate
@@ -24,8 +25,13 @@ from minidnn.memory.lowering.placement import place
 from minidnn.memory.plan import Plan, Trip, complete, in_place_sharing
 from minidnn.memory.planning import unproved
 from minidnn.memory.proof.verify import ScheduleError, verify
+from minidnn.optimizers import SGD
 from minidnn.program import FORWARD, Algorithm
+from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from tests.memory.test_any_plan import any_plan
+from tests.support.decisions import schedule_at_random
+from tests.support.paths import NET_FILES
 from tests.support.policies import PLANNED
 from tests.support.programs import KB, PROGRAMS, Builder, chain, costs, wild_graph
 from tests.support.several import made
@@ -85,7 +91,7 @@ def of_the_family(program, plan) -> bool:
     order = plan.order or program.ops
     again = [op for op in program.ops if order.count(op) > 1]
     firsts = tuple(dict.fromkeys(order))
-    carried = any(t.tensor in program.carried for t in plan.trips)
+    carried = any(t.tensor in program.hosting(plan.hosted).carried for t in plan.trips)
     return firsts == program.ops and all(op.during in FORWARD for op in again) and not carried
 
 
@@ -104,6 +110,25 @@ def test_no_plan_at_random_is_below_the_bound():
         judged += 1
         assert is_below(LowerBound(Facts(program, device)), schedule, device) is None
     assert judged > 40
+
+
+def test_no_plan_with_weights_on_the_host_is_below_the_bound():
+    """Any of them, by decisions at random, under budgets that they just keep; some plans are near."""
+    r, nearest = random.Random("hosted"), math.inf
+    device = replace(costs(bandwidth=1e9), drag=Drag((0.1, 0.1), (0.1, 0.1)))
+    train = TrainSpec(SGD(momentum=0.9))
+    for net in ("residual", "lenet"):
+        program = programs(minidnn.load(NET_FILES / f"{net}.yaml"), train, ("TRAIN",))["TRAIN"]
+        bound, near = LowerBound(Facts(program, device)), LowerBound(Facts(program, device), homes=False)
+        for part in (0.0, 0.5, 1.0):
+            hosted = program.hosting(frozenset(t for t in program.carried if r.random() < part))
+            own = LowerBound(Facts(hosted, device), homes=False)
+            for _ in range(6):
+                schedule = schedule_at_random(hosted, device, r)
+                for each in (bound, own) if part else (bound, own, near):
+                    assert is_below(each, schedule, device) is None
+                nearest = min(nearest, simulate(schedule, device).seconds / own.at(schedule.live_peak).seconds)
+    assert nearest < 1.2
 
 
 def small():

@@ -7,20 +7,28 @@ import sys
 
 import pytest
 
+import minidnn
 from minidnn import visible
 from minidnn.costs.net import Link, among
 from minidnn.memory.budget import BudgetError
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.joint import planner
+from minidnn.memory.joint.bound import LowerBound
 from minidnn.memory.joint.evaluator import Evaluator
 from minidnn.memory.joint.facts import Facts
+from minidnn.memory.joint.hosting import Hosting
 from minidnn.memory.joint.planner import Planner
 from minidnn.memory.joint.repair import Repair
 from minidnn.memory.joint.search import Search
 from minidnn.memory.planning import arrange, unproved
-from minidnn.memory.policies import find, names
+from minidnn.memory.policies import find, names, plan_file
 from minidnn.memory.policies.best import best
+from minidnn.memory.proof.digest import digest
+from minidnn.optimizers import SGD
+from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from tests.memory.joint.test_evaluator import HUGE, check
+from tests.support.paths import NET_FILES
 from tests.support.programs import PROGRAMS, chain, costs, wild_graph
 from tests.support.several import made
 
@@ -39,7 +47,7 @@ def seconds(arrangement, device) -> float:
 def test_best_is_never_slower_than_a_policy_that_keeps_the_budget(name, bandwidth):
     program = PROGRAMS[name]() if isinstance(name, str) else wild_graph(name, 9)
     device = costs(bandwidth=bandwidth)
-    bound = Planner(program, device).bound
+    bound = Hosting(program, device).bound
     others = [policy for policy in names() if policy != "best" and not variant(policy)]
     whole = unproved([program], "liveness:p", device, device.memory)["TRAIN"].arena
     for budget in (whole * 3 // 4, whole // 2):
@@ -120,8 +128,9 @@ def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch)
     coarse = Planner(program, device, small=1)  # decides about the largest tensors only
     assert coarse.within(budget) is None and Planner(program, device).within(budget) is not None
     module = sys.modules["minidnn.memory.policies.best"]
+    monkeypatch.setattr(type(program), "movable", frozenset())
     monkeypatch.setattr(
-        module, "Planner", lambda program, costs, small=1, tell=None: Planner(program, costs, small, said.append)
+        module, "Hosting", lambda program, costs, small=1, tell=None: Hosting(program, costs, small, said.append)
     )
     assert best(program, device, budget, []).bound is not None
     assert said.count("the lower bound") == 2 and "over the bound" in said[-1]
@@ -129,7 +138,7 @@ def test_where_no_plan_is_found_small_tensors_are_decided_about_too(monkeypatch)
 
 def test_a_budget_below_the_bounds_least_is_refused_with_one_that_is_kept():
     program, device = chain(5), costs()
-    least = Planner(program, device).bound.least()
+    least = Hosting(program, device).bound.least()
     with pytest.raises(BudgetError) as refused:
         arrange([program], "best", device, least - 256)
     assert refused.value.smallest >= least
@@ -200,3 +209,39 @@ def test_among_several_ranks_it_is_never_slower_than_a_policy_that_keeps_the_bud
             other = unproved([program], policy, device, budget)["TRAIN"]
             assert other.arena > budget or simulate(other, device).seconds >= mine * (1 - 1e-9), policy
     assert again
+
+
+# ---- what lives on the host
+
+
+def lenet():
+    """TRAIN and TEST of a net whose classifiers have most bytes, on a card; seconds of a step that nothing limits."""
+    train = TrainSpec(SGD(momentum=0.9))
+    made = list(programs(minidnn.load(NET_FILES / "lenet.yaml").with_batch(8), train, ("TRAIN", "TEST")).values())
+    device = costs(bandwidth=1e9)
+    return made, device, seconds(arrange(made, "liveness:p", device), device)
+
+
+def test_weights_stay_on_the_device_where_that_costs_nothing_and_leave_where_it_pays():
+    made, device, quickest = lenet()
+    whole = arrange(made, "liveness:p", device).arena
+    least = max(LowerBound(Facts(p, device), homes=False).least() for p in made)
+    tried = set()
+    for part in (1.0, 0.8, 0.6):
+        budget = int(whole * part)
+        found = arrange(made, "best", device, budget)
+        hosted = found.schedules["TRAIN"].program.hosted
+        assert all(s.plan.bound is not None for s in found.schedules.values())
+        assert set(found.schedules["TEST"].program.hosted) <= set(hosted), "they agree"
+        assert bool(hosted) == (budget < whole)
+        assert bool(hosted) or seconds(found, device) <= quickest * (1 + 1e-9)
+        tried.add((bool(hosted), budget < least))
+    assert (True, True) in tried, "a budget that no plan keeps with all weights on the device"
+
+
+def test_a_plan_with_weights_on_the_host_is_saved_and_used(tmp_path):
+    made, device, _ = lenet()
+    found = arrange(made, "best", device, int(arrange(made, "liveness:p", device).arena * 0.6))
+    plan_file.save(tmp_path / "lenet.plan", found, device)
+    again = arrange(made, str(tmp_path / "lenet.plan"), device, found.arena)
+    assert digest(again) == digest(found)

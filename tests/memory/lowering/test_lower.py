@@ -25,7 +25,7 @@ from tests.support.schedules import positions
     "policy",
     [
         "baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m", "accudnn:m", "superneurons",
-        "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m", "zero_offload:m",
+        "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m", "l2l:m", "zero_offload:m",
     ],
 )  # fmt: skip
 def test_listing(policy):
