@@ -149,7 +149,7 @@ def measured(device: Device, known: Measurements) -> Costs:
     choices = remembering(choose)
     return Costs(
         device.name, device.memory, out, back, choices, known.latency, own_memory=device.own_memory, origin="measured",
-        drag=Drag(*drags) if known.beside else None, by_host=by_host(device, choices),
+        drag=Drag(*drags) if known.beside else None, **by_host(device, choices),
     )  # fmt: skip
 
 

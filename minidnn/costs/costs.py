@@ -85,6 +85,7 @@ class Costs:
     net_drag: float = 0.0  # seconds of an op's work that a second of a communication beside it takes away
     # Seconds of an op that the host runs on its own bytes; None: the host has no kernel that leaves the device's bits.
     by_host: Callable[[Op], float | None] = lambda op: None
+    host_drag: float = 0.0  # seconds of an op's work that a second of such an op beside it takes away
 
     def seconds(self, op: Op, algorithm: Algorithm) -> float:
         """The seconds of the op with this algorithm. Raises KeyError if the op does not have it."""

@@ -32,8 +32,7 @@ from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
 def zero_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
     """Gradients go to the host, which updates the weights; these come back."""
     beside = updates(program, costs)
-    lasting = {*program.carried, *program.hosted} - {*program.inputs}
-    hosted = frozenset(t for op in beside for t in op.tensors if t in lasting)
+    hosted = program.movable.intersection(t for op in beside for t in op.tensors)
     program = program.hosting(hosted)
     algorithm = choose(program, costs, algorithms)
     trips = [*_gradients(program, costs, algorithm, beside), *_weights(program, beside)]

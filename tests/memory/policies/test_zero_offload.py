@@ -70,6 +70,15 @@ def test_a_gpu_s_updates_take_the_host_s_bandwidth():
     assert estimate(cpu).host_seconds(op) == estimate(cpu).choices(op)[0].seconds, "the same kernel on the same memory"
 
 
+def test_where_the_host_is_the_device_its_ops_take_time_from_the_others():
+    program, device = several.made(1)["TRAIN"], ReferenceDevice()
+    of, free = estimate(device), replace(estimate(device), host_drag=0.0)
+    s = arrange([program], "zero_offload:m", of).schedules["TRAIN"]
+    plain = simulate(arrange([program], "liveness:m", of).schedules["TRAIN"], of).seconds
+    assert simulate(s, free).seconds < 0.99 * plain
+    assert simulate(s, of).seconds == pytest.approx(plain, rel=0.05), "the same work on the same cores"
+
+
 def test_the_machine_and_the_simulator_run_the_same():
     device = ReferenceDevice()
     with machine("residual", device, "zero_offload:m", debug=True) as m:
