@@ -8,6 +8,8 @@ Each runs three times and must give the same bytes. The first is a call. The sec
 place and over another poison. The third is a captured graph, so a plan that fails only in a capture is found here.
 Tensors that an op only reads must stay as they are. The worst error of a kind is kept.
 
+Where the host may run the op for the GPU (costs/host.py), its kernel must leave the GPU's bytes.
+
 An algorithm that cuDNN refuses to run, also one that it refuses in a capture alone, is listed and is no failure: a
 user's net would run by the next one. If cuDNN refuses every algorithm of an example, that is a failure.
 
@@ -88,6 +90,15 @@ def strided(small: bool) -> list[Example]:
     return found
 
 
+def by_the_host(device: CudaDevice, e: Example) -> list[np.ndarray]:
+    """The example's results by the kernel that the host runs in the GPU's stead."""
+    views = {t: device.array(np.empty(t.nbytes, np.uint8), t) for t in e.op.tensors}
+    for t, value in e.data.items():
+        views[t][...] = value
+    device.prepare_by_host(e.op, device.algorithms(e.op)[0], views)()
+    return [views[t] for t in e.op.writes]
+
+
 def check(device: CudaDevice, of: list[Example], precision: Precision = PRECISIONS[0]) -> dict[str, Any]:
     worst, where, runs, wrong, what, limit = 0.0, "", 0, [], "", 0.0
     refused: list[str] = []  # algorithms that cuDNN listed and does not run
@@ -135,6 +146,10 @@ def check(device: CudaDevice, of: list[Example], precision: Precision = PRECISIO
                         wrong.append(f"{what}: {t.name} has other bytes the second time, elsewhere and in place")
                     if g.tobytes() != r.tobytes():
                         wrong.append(f"{what}: {t.name} has other bytes in a replayed graph")
+                if device.hosts(e.op):
+                    for t, g, h in zip(e.op.writes, first, by_the_host(device, e), strict=True):
+                        if g.tobytes() != h.tobytes():
+                            wrong.append(f"{what}: {t.name} has other bytes where the host computes it")
     except Exception as error:
         bench.broken = True  # CUDA may not work any more: do not release anything
         raise RuntimeError(f"{what}: {error}") from error

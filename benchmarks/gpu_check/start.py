@@ -11,6 +11,7 @@ an arena takes as many bytes as planned.
     plans          seconds and bytes of the card that cuDNN takes to list and build the plans of a large net
     told           whether the host, which waits for an output in the middle of a replayed graph, gets that replay's
                    output and not the one before
+    by the host    whether steps wait for calls of the host (by_host.py)
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import time
 from itertools import product
 from typing import Any
 
+from benchmarks.gpu_check import by_host
 from benchmarks.gpu_check.run import Run, Wrong
 from benchmarks.nets import TRAIN, batch_of
 from minidnn.backends.cuda.device import MARGIN, OF_CUDNN
@@ -41,6 +43,7 @@ def item(run: Run) -> None:
     net = "stages of {}, {}".format(*run.place.staged)
     run.case(net, lambda: stages(run, granule["granule_bytes"] if granule else 1), needs=0 if small else 8)
     run.case("the host is told", lambda: told(run))
+    by_host.cases(run)
     name, batch = run.place.speed[0]
     run.case(f"plans of {name}, {batch}", lambda: plans(run, name, batch), needs=0 if small else 3)
     run.case("page-locked memory", lambda: page_locked(run), needs=0 if small else 3)

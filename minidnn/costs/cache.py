@@ -13,6 +13,7 @@ from statistics import harmonic_mean
 from typing import TYPE_CHECKING, Any
 
 from minidnn.costs.costs import ARITHMETIC, MEMORY, MOST_DRAG, Choice, Costs, Drag, remembering
+from minidnn.costs.estimates import by_host
 from minidnn.errors import BadInput
 from minidnn.files import cache
 from minidnn.program import Algorithm, Op, Tensor
@@ -145,9 +146,10 @@ def measured(device: Device, known: Measurements) -> Costs:
     out, out_drags = _beside_ops(known, "out")
     back, in_drags = _beside_ops(known, "in")
     drags = [pair for pair in zip(out_drags, in_drags, strict=True)]
+    choices = remembering(choose)
     return Costs(
-        device.name, device.memory, out, back, remembering(choose), known.latency,
-        own_memory=device.own_memory, origin="measured", drag=Drag(*drags) if known.beside else None,
+        device.name, device.memory, out, back, choices, known.latency, own_memory=device.own_memory, origin="measured",
+        drag=Drag(*drags) if known.beside else None, **by_host(device, choices),
     )  # fmt: skip
 
 

@@ -102,6 +102,9 @@ class Costs:
     staging: Staging | None = None  # None: each tensor that travels has a pinned place of its own on the host
     drag: Drag | None = None  # None: copies do not slow ops down
     net_drag: float = 0.0  # seconds of an op's work that a second of a communication beside it takes away
+    # Seconds of an op that the host runs on its own bytes; None: the host has no kernel that leaves the device's bits.
+    by_host: Callable[[Op], float | None] = lambda op: None
+    host_drag: float = 0.0  # seconds of an op's work that a second of such an op beside it takes away
 
     def seconds(self, op: Op, algorithm: Algorithm) -> float:
         """The seconds of the op with this algorithm. Raises KeyError if the op does not have it."""
@@ -119,6 +122,15 @@ class Costs:
             return self
         out, back = min(self.bandwidth_out, disk.write_rate), min(self.bandwidth_in, disk.read_rate)
         return replace(self, bandwidth_out=out, bandwidth_in=back)
+
+    def host_seconds(self, op: Op) -> float:
+        """The seconds of an op that the host runs. Raises ValueError if it has no kernel that leaves the same bits."""
+        if (seconds := self.by_host(op)) is None:
+            raise ValueError(
+                f"the host cannot run {op.name}: it has no kernel for {op.kind} of {op.reads[0].dtype} that leaves the "
+                f"bits of {self.device}; leave the op on the device"
+            )
+        return seconds
 
     def dragged(self, op: Op) -> tuple[float, float]:
         """(copies out, copies in): how many seconds of the op's work a second of such a copy beside it takes away."""

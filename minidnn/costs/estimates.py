@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from minidnn.costs.costs import Choice, Costs, remembering, traffic
+from minidnn.costs.costs import MOST_DRAG, Choice, Costs, remembering, traffic
+from minidnn.costs.host import assumed
 from minidnn.program import ON_TENSOR_CORES, Op
 
 if TYPE_CHECKING:
@@ -46,7 +47,20 @@ def estimate(device: Device) -> Costs:
         seconds = max(op.flops / rates.arithmetic(op), traffic(op) / rates.bandwidth) + rates.launch
         return tuple(Choice(a, seconds * (1 + 0.1 * i)) for i, a in enumerate(device.algorithms(op)))
 
+    choices = remembering(choose)
     return Costs(
-        device.name, device.memory, rates.copy, rates.copy, remembering(choose), rates.launch,
-        own_memory=device.own_memory, origin="estimated",
+        device.name, device.memory, rates.copy, rates.copy, choices, rates.launch,
+        own_memory=device.own_memory, origin="estimated", **by_host(device, choices),
     )  # fmt: skip
+
+
+def by_host(device: Device, choices: Callable[[Op], tuple[Choice, ...]]) -> dict[str, Any]:
+    """What costs say of ops that the host runs. A device in the host's memory is the host: an op takes as long there,
+    and takes the device's cores and memory from the ops beside it."""
+
+    def seconds(op: Op) -> float | None:
+        if not device.hosts(op):
+            return None
+        return assumed(op) if device.own_memory else choices(op)[0].seconds
+
+    return {"by_host": seconds, "host_drag": 0.0 if device.own_memory else MOST_DRAG}

@@ -8,6 +8,7 @@ from typing import Any
 
 from minidnn import sizes
 from minidnn.costs.costs import Choice, Costs, remembering, traffic
+from minidnn.costs.host import assumed
 from minidnn.program import ON_TENSOR_CORES, Algorithm, Op, Tensor
 
 LEAST, MOST = 1e-30, 1e30  # of the numbers in a profile
@@ -163,6 +164,7 @@ class GPU:
             remembering(self.choices),
             self.link_latency.value,
             origin="profile",
+            by_host=assumed,
         )
 
 

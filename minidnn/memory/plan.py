@@ -6,7 +6,7 @@ Points are positions in `plan.order`: point p is "before execution p", and len(o
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -64,6 +64,8 @@ class Plan:
     hold:      tensors whose bytes are kept for the whole step (network-wide allocation)
     hosted:    carried tensors that live on the host instead, besides the program's own; all programs of a net agree on
                them (memory/planning.py)
+    beside:    ops that the host runs on its own bytes, while the device goes on. What they read must be on the host:
+               inputs, hosted tensors, what such ops write, and what leaves by a trip
     eager:     whether a copy back begins as soon as its bytes are free (memory/lowering/eager.py). If not, it does not
                begin before its point
     bound:     seconds that no plan within the budget is below (memory/joint/bound.py), where the policy knows it
@@ -75,6 +77,7 @@ class Plan:
     share: Mapping[Sharing, Tensor | Slot] = field(default_factory=dict)
     hold: frozenset[Tensor] = frozenset()
     hosted: frozenset[Tensor] = frozenset()
+    beside: frozenset[Op] = frozenset()
     eager: bool = False
     bound: float | None = None
 
@@ -94,7 +97,10 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     An input arrives at its first reader; its copy is issued one execution earlier, to overlap that. An output leaves
     after its last write, and its bytes stay until the step ends. An early input makes no trip: the device has it. A
     hosted tensor arrives like an input, and its new value leaves after its last write. If the policy has no trip of it,
-    it is also away between uses that are more than NEAR executions apart (`_between`).
+    it is also away between uses that are more than NEAR executions apart (`_between`). What an op reads that the host
+    runs leaves after its last write.
+
+    Raises ValueError for an op that the host cannot run.
     """
     program = program.hosting(plan.hosted)
     order = plan.order or program.ops
@@ -103,7 +109,9 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
     own: dict[Tensor, list[Trip]] = defaultdict(list)
     for trip in trips:
         own[trip.tensor].append(trip)
-    uses = _uses(order)
+    for op in plan.beside:
+        costs.host_seconds(op)
+    uses = _uses(order, plan.beside)
     end = len(order)
     added: list[Trip] = []
     for t in (*program.inputs, *program.hosted):
@@ -113,13 +121,20 @@ def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
             added.append(Trip(t, None, None, max(0, first.at - 1), first.at))
     for t in program.hosted:
         if t in uses:
-            middle = [] if own[t] or t in plan.hold else list(_between(t, uses[t]))
+            renewed = [p for p, op in enumerate(order) if op in plan.beside and t in op.writes]
+            middle = [] if own[t] or t in plan.hold else list(_between(t, uses[t], renewed))
             added += [*middle, *_homeward(t, uses[t], [*own[t], *middle], end)]
     # An order in which no op writes an output is refused by the proof.
     for t in program.outputs:
         written = [use.at for use in uses.get(t, ()) if use.writes]
         if written and not any(trip.back is None for trip in own[t]):
             added.append(Trip(t, written[-1] + 1, end, None, None))
+    fixed = {*program.fixed, *(t for op in plan.beside for t in op.writes)}
+    for t in dict.fromkeys(t for op in order if op in plan.beside for t in op.reads if t not in fixed):
+        written = [use.at for use in uses.get(t, ()) if use.writes]
+        if written and all(trip.out is None for trip in own[t]):
+            out = written[-1] + 1
+            added.append(Trip(t, out, min(max(out, uses[t][-1].at) + 1, end), None, None))
     return replace(plan, order=order, trips=(*added, *trips), algorithm=algorithm)
 
 
@@ -135,23 +150,28 @@ class _Use:
     writes: bool
 
 
-def _uses(order: Sequence[Op]) -> dict[Tensor, list[_Use]]:
+def _uses(order: Sequence[Op], beside: Collection[Op]) -> dict[Tensor, list[_Use]]:
+    """The uses by the device: those of ops that the host runs are left out."""
     found: dict[Tensor, list[_Use]] = defaultdict(list)
     for p, op in enumerate(order):
-        for t in op.tensors:
+        for t in op.tensors if op not in beside else ():
             found[t].append(_Use(p, t in op.reads, t in op.writes))
     return found
 
 
-def _between(t: Tensor, uses: Sequence[_Use]) -> Iterator[Trip]:
+def _between(t: Tensor, uses: Sequence[_Use], renewed: Sequence[Point]) -> Iterator[Trip]:
     """The trips of a hosted tensor between uses that are far apart. It leaves by a copy only if it has been written
-    since the host got it, and comes back one execution before it is read."""
+    since the host got it, and comes back one execution before it is read.
+
+    renewed: where the host writes it, so that its new value must come"""
     changed = False
     for one, other in pairwise(uses):
         changed |= one.writes
-        if other.at - one.at > NEAR and other.reads:
+        new = [p for p in renewed if one.at < p < other.at]
+        if (other.at - one.at > NEAR or new) and other.reads:
             free = one.at + 2 if changed else one.at + 1
-            yield Trip(t, one.at + 1 if changed else None, free, other.at - 1, other.at)
+            back = max(other.at - 1, *(p + 1 for p in new)) if new else other.at - 1
+            yield Trip(t, one.at + 1 if changed else None, min(free, back), back, other.at)
             changed = False
 
 

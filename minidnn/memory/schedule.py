@@ -1,6 +1,7 @@
 """A schedule: the instructions of a step on its streams, and the place of every byte.
 
-There are three: compute, out and in; with a store also store and load, and among several ranks `net`.
+There are three: compute, out and in. With a store there are also store and load, among several ranks `net`, and `host`
+if the host runs ops.
 
 A Stay is one residency of a tensor on the device. It begins with a write or a copy back, and ends after the last access
 or with a trip. Stays that share bytes (in-place results, slots) form a Buffer. Each Buffer gets one offset.
@@ -20,8 +21,9 @@ from minidnn.program import Algorithm, Op, Program, Role, Tensor
 from minidnn.sizes import text
 from minidnn.visible import visible
 
-Stream = Literal["compute", "out", "in", "store", "load", "net"]
-STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store", "load", "net")
+Stream = Literal["compute", "out", "in", "store", "load", "net", "host"]
+STREAMS: tuple[Stream, ...] = ("compute", "out", "in", "store", "load", "net", "host")
+BY_HOST: tuple[Stream, ...] = ("store", "load", "host")  # those that the host runs, whatever the device
 NAMED = 8  # stays that a label names at most
 HEADER = 64  # bytes before a tensor's values in the store (memory/execution/compression.py)
 ALIGNMENT = 256  # bytes; cuDNN, oneDNN and coalesced access want it, and it is cudaMalloc's granularity
@@ -85,7 +87,8 @@ class Free:
 class Compute:
     """Roughly: kernels[op](algorithm, *reads, *writes) on the compute stream; run > 0 is a recomputation.
 
-    A communication between ranks (Op.on_net) is one, too, on the stream net."""
+    A communication between ranks (Op.on_net) is one, too, on the stream net. So is an op that the host runs, on the
+    stream host (Plan.beside): kernels[op](algorithm, *host[reads], *host[writes]). It has no stays."""
 
     op: Op
     run: int

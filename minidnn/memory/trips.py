@@ -7,7 +7,7 @@ author of a policy: it names the trip, the point, and the op that the trip is in
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 
@@ -24,7 +24,7 @@ def wrong(program: Program, plan: Plan) -> str | None:
         return f"{program.name}: {min(t.name for t in strange)} is to live on the host, but {reason}"
     program = program.hosting(plan.hosted)
     order, known = plan.order or program.ops, set(program.tensors)
-    uses = _uses(order)
+    uses = _uses(order, plan.beside)
     earlier: dict[Tensor, list[Trip]] = defaultdict(list)
     for trip in plan.trips:
         if not isinstance(trip, Trip):
@@ -63,10 +63,12 @@ class _Uses:
     writes: list[Point] = field(default_factory=list)
 
 
-def _uses(order: Sequence[Op]) -> dict[Tensor, _Uses]:
-    """{tensor: the executions that read it, and those that write it}"""
+def _uses(order: Sequence[Op], beside: Collection[Op]) -> dict[Tensor, _Uses]:
+    """{tensor: the executions on the device that read it, and those that write it}"""
     found: dict[Tensor, _Uses] = defaultdict(_Uses)
     for p, op in enumerate(order):
+        if op in beside:
+            continue
         for t in op.reads:
             found[t].reads.append(p)
         for t in op.writes:

@@ -19,7 +19,7 @@ Event = dict[str, Any]
 STALLS = len(STREAMS) + 1  # the thread of stalls; the streams are threads from 1 on
 TRACKS = {
     "compute": "compute", "out": "copies out", "in": "copies in", "store": "into the store", "load": "out of the store",
-    "net": "between ranks",
+    "net": "between ranks", "host": "by the host",
 }  # fmt: skip
 COUNTERS = {"pinned": "pinned host", "store": "ordinary host", "disk": "disk"}
 WORDS = {
@@ -57,7 +57,8 @@ def _process(pid: int, step: Step) -> Iterator[Event]:
 
 
 def _word(x: Instruction) -> str:
-    return "communication" if isinstance(x, Compute) and x.op.on_net else WORDS[type(x)]
+    words = {"net": "communication", "host": "op by the host"}
+    return words.get(x.stream, WORDS[Compute]) if isinstance(x, Compute) else WORDS[type(x)]
 
 
 def _slice(pid: int, tid: int, span: Span, name: str, category: str, args: Event) -> Event:

@@ -31,6 +31,7 @@ TIME = {
     "in": ("#069253", "#37c080"),
     "store": ("#75725e", "#8a8865"),
     "net": ("#9c14c8", "#c85cf0"),  # between ranks
+    "host": ("#7d6a1f", "#b8a04c"),  # updates by the host
 }
 
 # what bytes are for

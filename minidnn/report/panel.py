@@ -22,9 +22,12 @@ KINDS = {
     "in": "copy in (prefetch)",
     "store": "between pinned memory and what is behind it",
     "net": "between ranks",
+    "host": "weight update by the host",
 }
-LANES = {"compute": "compute", "out": "out", "in": "in", "store": "store", "load": "load", "net": "net"}
-RARE = ("store", "load", "net")  # lanes that are drawn only if they have a bar
+LANES = {
+    "compute": "compute", "out": "out", "in": "in", "store": "store", "load": "load", "net": "net", "host": "host",
+}  # fmt: skip
+RARE = ("store", "load", "net", "host")  # lanes that are drawn only if they have a bar
 
 
 @dataclass(frozen=True)
@@ -126,8 +129,8 @@ def _kind(x: Compute | Offload | Prefetch | Stash | Fetch) -> str:
         return "out"
     if isinstance(x, Prefetch):
         return "in"
-    if x.op.on_net:
-        return "net"
+    if x.stream in ("net", "host"):
+        return x.stream
     if x.run:
         return "again"
     if x.op.during is Pass.UPDATE:

@@ -4,6 +4,7 @@ PyTorch's nets, with which ours are compared, compute the same. `make gpu-check-
 from __future__ import annotations
 
 import configparser
+import contextlib
 import json
 import re
 import subprocess
@@ -17,7 +18,7 @@ import pytest
 
 from benchmarks import fed as feed
 from benchmarks.gpu_check import __main__ as command
-from benchmarks.gpu_check import fed, measure, operations, policies, ranks, start, tight
+from benchmarks.gpu_check import by_host, fed, measure, operations, policies, ranks, start, tight
 from benchmarks.gpu_check.goals import goals
 from benchmarks.gpu_check.journal import Journal, code
 from benchmarks.gpu_check.place import Place, Rehearsal
@@ -28,10 +29,12 @@ from benchmarks.nets import TRAIN
 from minidnn import zoo
 from minidnn.backends.cuda import packages
 from minidnn.backends.cuda.cudnn import NoPlan
+from minidnn.backends.cuda.runtime import CudaRuntime
 from minidnn.costs import estimate
 from minidnn.formats import FORMATS
 from minidnn.measuring import bench
 from minidnn.memory.policies import names
+from minidnn.memory.schedule import BY_HOST
 from minidnn.nets.net import Net
 from minidnn.optimizers import SGD
 from minidnn.programs.build import programs
@@ -302,6 +305,25 @@ def test_outputs_that_the_host_is_told_of_too_early_are_noticed(monkeypatch, tmp
         start.told(run)
 
 
+@compiled
+def test_a_host_that_is_not_waited_for_and_one_whose_errors_are_lost_are_noticed(monkeypatch, tmp_path):
+    place = Rehearsal()
+    run = Run("s", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + HOUR, False)
+    assert by_host.waited(run)["stale"] == [] and by_host.failing(run)["raised"] == [1, 4]
+    with monkeypatch.context() as m:
+        m.setattr(CudaRuntime, "_by_host", lambda self, call: None)
+        with pytest.raises(Wrong, match=r"in the launches \[1, 2, 3, 4, 5\] a copy did not wait"):
+            by_host.waited(run)
+
+    def suppressed(self, call):
+        with contextlib.suppress(by_host.Planted):
+            call()
+
+    monkeypatch.setattr(CudaRuntime, "_by_host", suppressed)
+    with pytest.raises(Wrong, match="launch 1 is wrong"):
+        by_host.failing(run)
+
+
 def test_other_bytes_of_nccl_are_noticed(monkeypatch, tmp_path):
     place = Rehearsal()
     run = Run("n", place, Journal(tmp_path / "results.jsonl"), "now", time.time() + HOUR, False)
@@ -403,7 +425,7 @@ def test_what_is_taken_besides_the_arena_is_noticed(monkeypatch, tmp_path):
     api = place.device().api
     stream = api.stream
     monkeypatch.setattr(api, "stream", lambda: (api.allocate(4096), stream())[1])
-    with pytest.raises(Wrong, match="loading takes 12288 bytes besides the arena's"):
+    with pytest.raises(Wrong, match=rf"loading takes {4096 * (3 + len(BY_HOST))} bytes besides the arena's"):
         start.stages(run, granule=1)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
-from minidnn.costs import estimate
+from minidnn.costs import Staging, estimate
 from minidnn.memory.execution.machine import Machine
 from minidnn.memory.planning import arrange
 from minidnn.optimizers import SGD
@@ -17,13 +19,16 @@ from minidnn.zoo import load
 from tests.support.paths import NET_FILES
 
 
-def machine(net: str, device, policy: str, format: str = "float32", fuse: bool = True, **options) -> Machine:
+def machine(
+    net: str, device, policy: str, format: str = "float32", fuse: bool = True, staging: Staging | None = None, **options
+) -> Machine:
     """A machine with the net's initial weights and a batch of noise. fuse: whether ops are fused as the device can."""
     loaded = load(NET_FILES / f"{net}.yaml")
     spec = TrainSpec(SGD(momentum=0.9, weight_decay=5e-4), seed=1, loss_scale=256)  # so small that no step is skipped
     program = differentiate(loaded.graph("TRAIN", format=format), train=spec)
     program = fused(program, device.fuses if fuse else None)
-    made = Machine(device, arrange([program], policy, estimate(device)), **options)
+    costs = replace(estimate(device), staging=staging)
+    made = Machine(device, arrange([program], policy, costs), **options)
     weights = loaded.initial(seed=1)
     for t in program.carried:
         zero = np.zeros(t.shape, t.dtype)
@@ -48,4 +53,4 @@ def feed(made: Machine, iteration: int = 0) -> None:
 
 def carried(made: Machine) -> dict[str, np.ndarray]:
     program = made.arrangement.schedules["TRAIN"].program
-    return {t.name: np.array(made.get(t)) for t in program.carried}
+    return {t.name: np.array(made.get(t)) for t in program.lasting}

@@ -89,7 +89,7 @@ def mutated(s: Schedule, r: random.Random, kind: str) -> Schedule:
     if kind == "stay":
         return changed(r.choice(copies), stay=r.choice(stays))
     if kind == "operand":
-        i = r.choice(at[Compute])
+        i = r.choice([i for i in at[Compute] if s.instructions[i].reads])  # the host's ops have no stays
         x = s.instructions[i]
         field = r.choice(["reads", "writes", "workspace"])
         if field == "workspace":

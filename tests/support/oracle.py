@@ -30,7 +30,14 @@ def broken(s: Schedule) -> str | None:
 
     nbytes = {t: t.nbytes for op in s.program.ops for t in op.tensors}
     for x in s.instructions:
-        if isinstance(x, Compute):
+        if isinstance(x, Compute) and x.stream == "host":
+            if x.op not in s.plan.beside or x.algorithm.workspace:
+                return f"the host cannot run {x.op.name}"
+            if any(t not in s.host_offset for t in x.op.tensors):
+                return f"the host has no place for a tensor of {x.op.name}"
+        elif isinstance(x, Compute):
+            if (len(x.reads), len(x.writes)) != (len(x.op.reads), len(x.op.writes)):
+                return f"{x.op.name} lacks a tensor"
             for t, stay in zip((*x.op.reads, *x.op.writes), (*x.reads, *x.writes), strict=True):
                 if stay.tensor.nbytes != t.nbytes:
                     return f"{x.op.name} is given {stay.tensor.nbytes} bytes for {t.name}"
@@ -50,7 +57,10 @@ def broken(s: Schedule) -> str | None:
         elif isinstance(x, (Compute, Offload, Prefetch, Stash, Fetch)):
             before[i] = now[x.stream]
             now[x.stream] |= 1 << i
-            if isinstance(x, Compute):
+            if isinstance(x, Compute) and x.stream == "host":
+                accesses += [(i, "host", *host_cells(t), False) for t in x.op.reads]
+                accesses += [(i, "host", *host_cells(t), True) for t in x.op.writes]
+            elif isinstance(x, Compute):
                 space = [x.workspace] if x.workspace else []
                 accesses += [(i, "arena", *cells(r), False) for r in x.reads]
                 accesses += [(i, "arena", *cells(w), True) for w in (*x.writes, *space)]
@@ -142,6 +152,16 @@ def broken(s: Schedule) -> str | None:
                 return f"{i} {x.op.name} is no op of the program"
             if x.algorithm != s.plan.algorithm[x.op]:
                 return f"{i} runs another algorithm"
+            if any(t in x.op.reads for t in x.op.writes) and x.op in ran:
+                return f"{i} updates twice"
+            ran.add(x.op)
+            if x.stream == "host":
+                for t, number in zip(x.op.reads, want[x.op], strict=True):
+                    if not hold(host, *host_cells(t), number):
+                        return f"{i} {x.op.name} reads a wrong {t.name} on the host"
+                for t in x.op.writes:
+                    fill(*host_cells(t), (x.op.name, x.algorithm.name, t.name, hash(want[x.op])), host)
+                continue
             for t, r, number in zip(x.op.reads, x.reads, want[x.op], strict=True):
                 lo, hi = cells(r)
                 if not hold(arena, lo, hi, number):
@@ -161,9 +181,6 @@ def broken(s: Schedule) -> str | None:
                     if lo < hi2 and lo2 < hi:
                         return f"{i} workspace over a tensor of its op"
                 fill(lo, hi, ("workspace", i))
-            if any(t in x.op.reads for t in x.op.writes) and x.op in ran:
-                return f"{i} updates twice"
-            ran.add(x.op)
             for t, wr in zip(x.op.writes, x.writes, strict=True):
                 fill(*cells(wr), (x.op.name, x.algorithm.name, t.name, hash(want[x.op])))
     for t in s.program.carried:

@@ -164,7 +164,7 @@ def costs(memory: int = 1 << 40, bandwidth: float = 1e9) -> Costs:
             return Choice(Algorithm("slow"), 2e-4), Choice(Algorithm("fast", 40 * KB), 1e-4)
         return (Choice(Algorithm("only"), 5e-5),)
 
-    return Costs("toy", memory, bandwidth, bandwidth, choices)
+    return Costs("toy", memory, bandwidth, bandwidth, choices, by_host=lambda op: 8e-5)
 
 
 def random_graph(seed: int, layers: int = 12) -> Program:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from minidnn.costs import Costs
 from minidnn.costs.net import Link, among
@@ -80,10 +81,13 @@ CASES = {
 }
 
 
-def made(ranks: int, case: str = "plain", rank: int = 0, bucket: int = 20000) -> dict[str, Program]:
-    """The programs of one rank, by name."""
-    spec = TrainSpec(ranks=ranks, rank=rank, bucket=bucket, **CASES[case].spec)
-    return programs(Net.from_text(_INPUTS + CASES[case].layers), spec, ("TRAIN",), state=CASES[case].state)
+def made(
+    ranks: int, case: str = "plain", rank: int = 0, bucket: int = 20000, format: str = "float32", **more: Any
+) -> dict[str, Program]:
+    """The programs of one rank, by name. more: what else `TrainSpec` takes"""
+    spec = TrainSpec(ranks=ranks, rank=rank, bucket=bucket, **CASES[case].spec | more)
+    net = Net.from_text(_INPUTS + CASES[case].layers)
+    return programs(net, spec, ("TRAIN",), state=CASES[case].state, format=format)
 
 
 def costs(bandwidth: float = 1e9, link: Link = Link(1e9, 1e-5)) -> Costs:

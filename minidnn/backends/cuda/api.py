@@ -20,6 +20,7 @@ from minidnn.backends.cuda.packages import CudaUnavailable, nccl
 NOT_READY = 600  # cudaErrorNotReady: work is still running
 NAP = 2e-5  # seconds between two looks at it
 EXTERNAL = 1  # CU_EVENT_RECORD_EXTERNAL: a node of the graph that records the event when it runs
+HostFunction = ctypes.CFUNCTYPE(None, ctypes.c_void_p)  # CUhostFn
 Call = Callable[[], object]
 Direction = Literal["out", "in"]  # device to host, host to device
 
@@ -110,6 +111,13 @@ class Api(Protocol):
         """A prepared launch: calling it enqueues the kernel. Addresses are np.uint64, structs np.void."""
         ...
 
+    def host(self, call: Call, stream: int) -> Call:
+        """A prepared call of the host: calling it enqueues `call` on the stream. In a capture it becomes a host node.
+
+        CUDA makes the call on a thread of its own, perhaps after calls of other streams. It must not raise, and must
+        call nothing of CUDA. It needs Python's lock, so a thread that waits for CUDA must not hold it."""
+        ...
+
     def push_range(self, name: str) -> None:
         """Begin an NVTX range on this thread, for NVIDIA's profilers."""
         ...
@@ -140,8 +148,11 @@ class CupyApi:
         self.runtime, self.driver, self._cubin = cupy.cuda.runtime, cupy.cuda.driver, cubin
         self._cuda = cupy.cuda
         self.number, self._process = number, os.getpid()
-        self._tell = ctypes.CDLL("libcuda.so.1").cuEventRecordWithFlags  # CuPy has no name for it
+        libcuda = ctypes.CDLL("libcuda.so.1")
+        self._tell = libcuda.cuEventRecordWithFlags  # CuPy has no name for it
         self._tell.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint)
+        self._host = libcuda.cuLaunchHostFunc  # CuPy's forgets the function at its first run, and a graph runs it again
+        self._host.argtypes = (ctypes.c_void_p, HostFunction, ctypes.c_void_p)
         self._capturing = False
         self.watch: Callable[[float], object] | None = None
         self.enter()
@@ -269,6 +280,15 @@ class CupyApi:
             launch(function, grid, 1, 1, block, 1, 1, shared, stream, at, 0)
 
         return call
+
+    def host(self, call: Call, stream: int) -> Call:
+        function = HostFunction(lambda _: call())
+
+        def enqueue() -> None:  # keeps `function`
+            if code := self._host(stream, function, None):
+                raise RuntimeError(f"cuLaunchHostFunc: CUDA error {code}")
+
+        return enqueue
 
     # ---- profilers
 

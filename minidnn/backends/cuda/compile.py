@@ -15,6 +15,8 @@ from minidnn.files import cache
 
 SOURCES = Path(__file__).parent / "kernels"
 OPTIONS = ("--std=c++17", "-lineinfo")
+# Updates round each operation, as they do on the cpu (backends/cpu/native/sources.py): so both leave the same bits.
+ROUNDED = {"rules": ("--fmad=false",)}  # update.cu says so for each operation
 
 
 def source_names() -> tuple[str, ...]:
@@ -51,16 +53,16 @@ def compile_source(nvrtc: Nvrtc, source: str, arch: int, storage: str = "float")
             f"NVRTC {major}.{minor} compiles for sm_{known[0]} to sm_{known[-1]}, not for sm_{arch}"
             + (": that GPU needs CUDA 12, minidnn[cuda12]" if arch < known[0] else ": that GPU needs a newer CUDA")
         )
-    return nvrtc.cubin(f"kernels/{source}.cu", text_of(source), headers(), arch, _options(storage))
+    return nvrtc.cubin(f"kernels/{source}.cu", text_of(source), headers(), arch, _options(source, storage))
 
 
-def _options(storage: str) -> tuple[str, ...]:
-    return (*OPTIONS, f"-DSTORAGE={storage}")
+def _options(source: str, storage: str) -> tuple[str, ...]:
+    return (*OPTIONS, *ROUNDED.get(source, ()), f"-DSTORAGE={storage}")
 
 
 def _path(nvrtc: Nvrtc, source: str, arch: int, storage: str, cache_dir: Path | None) -> Path:
     if cache_dir is None:
         cache_dir = cache.home() / "cubin"
-    parts = [text_of(source), *headers().values(), *_options(storage), f"sm_{arch}", str(nvrtc.version)]
+    parts = [text_of(source), *headers().values(), *_options(source, storage), f"sm_{arch}", str(nvrtc.version)]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:32]
     return cache_dir / f"{source}-sm{arch}-{key}.cubin"

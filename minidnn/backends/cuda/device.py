@@ -18,6 +18,7 @@ from minidnn.backends.cuda import (
     activation,
     bias,
     broadcast,
+    by_host,
     convolution,
     distance,
     dropout,
@@ -116,6 +117,12 @@ class Planner(Device):
             return bool(self.recipes(op))
         except NoPlan:
             return False
+
+    def hosts(self, op: Op) -> bool:
+        return by_host.runs(op)
+
+    def prepare_by_host(self, op: Op, algorithm: Algorithm, arrays: Mapping[Tensor, np.ndarray]) -> Call:
+        return by_host.prepare(op, arrays)
 
     def recipes(self, op: Op) -> list[Recipe]:
         """The op's recipes, the default first; made once per kind, attributes and shapes. Raises NoKernel if the

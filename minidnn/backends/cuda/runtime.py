@@ -1,4 +1,4 @@
-"""A GPU's runtime (memory/execution/runtime.py): five streams, an arena, and a page-locked store on the host.
+"""A GPU's runtime (memory/execution/runtime.py): its streams, an arena, and page-locked memory of the host.
 
 A schedule's calls are enqueued in its order. Between them there are events only for the schedule's waits, and one for
 the host after the outputs. The first run of a step is not captured, because libraries load some parts at first use.
@@ -7,6 +7,10 @@ captured.
 
 Communications between ranks are enqueued by their engine (ranks/nccl.py), on the stream "net". If a rank is lost, the
 bytes of this one are worth nothing, and the runtime counts as broken.
+
+The streams that the host runs are streams of CUDA, too. Their calls are functions that CUDA calls on the host, on a
+thread of its own. In a captured graph they are nodes, so that a replay waits for the host as it waits for copies. The
+error of such a call ends the run: the host does nothing more in it, and whoever waits for the run gets the error.
 
 The copies of early inputs are never captured. They have a stream of their own, "land", on which the next step's batch
 comes while this step runs. An event holds the compute stream until they have ended.
@@ -28,13 +32,16 @@ import numpy as np
 from minidnn.backends.cuda.api import Api, Direction
 from minidnn.memory.execution.device import KernelFailed
 from minidnn.memory.execution.runtime import Bound, Call, Runtime, Timed
-from minidnn.memory.schedule import Stream
+from minidnn.memory.schedule import BY_HOST, STREAMS, Stream
 from minidnn.ranks.engine import RankLost
 from minidnn.sizes import text
 
-SIDES: tuple[Stream, ...] = ("out", "in", "net")
+SIDES = STREAMS[1:]  # all but compute
 COPIES: tuple[Stream, ...] = ("out", "in")
 LAND = "land"  # the stream of early inputs, which no schedule names
+# CUDA takes about a thousand calls before one waits for room. Some of CuPy's and cuDNN's calls then keep Python's lock,
+# which the host's calls need. So at most this many calls are enqueued behind one of the host's before it has ended.
+BEHIND = 256
 
 
 @dataclass(frozen=True)
@@ -88,13 +95,15 @@ class CudaRuntime(Runtime):
         except BaseException:
             api.release(self.arena.address)
             raise
-        self.streams = {"compute": compute, "out": api.stream(), "in": api.stream(), "net": net, LAND: api.stream()}
+        self._own = (*COPIES, *BY_HOST, LAND)
+        self.streams = {"compute": compute, "net": net, **{s: api.stream() for s in self._own}}
         self._prepared: list[Prepared] = []
         self._edge = api.event()  # on the compute stream, where a step begins: the side streams wait for it
         self._ends = {s: api.event() for s in SIDES}
         self._landed = api.event()  # on the stream LAND, after the latest copies
         self._over = [api.event(), api.event()]  # the ends of launches, in turn; the latest launch's is the last
         self._flight: Prepared | None = None  # the latest launch, unless it is known to have ended
+        self._wrong: BaseException | None = None  # what a call of the host has raised
 
     # ---- binding
 
@@ -126,7 +135,8 @@ class CudaRuntime(Runtime):
                 prepared.calls.append((b.index, b.stream, partial(self.api.wait, stream, awaited[b.on])))
                 continue
             assert b.call is not None
-            prepared.calls.append((b.index, b.stream, b.call))
+            call = self.api.host(partial(self._by_host, b.call), stream) if b.stream in BY_HOST else b.call
+            prepared.calls.append((b.index, b.stream, call))
             if b.index in awaited:
                 record = partial(self.api.record, awaited[b.index], stream)
                 prepared.calls.append((b.index, b.stream, record))
@@ -136,6 +146,14 @@ class CudaRuntime(Runtime):
                 prepared.calls.append((b.index, b.stream, partial(self.api.tell, prepared.outputs, stream)))
         self._prepared.append(prepared)
         return prepared
+
+    def _by_host(self, call: Call) -> None:
+        """Make a call on CUDA's thread, where nothing can be raised."""
+        if self._wrong is None:
+            try:
+                call()
+            except BaseException as error:
+                self._wrong = error
 
     # ---- running
 
@@ -177,10 +195,12 @@ class CudaRuntime(Runtime):
             self._flight = None
 
     def _run_one_by_one(self, prepared: Prepared, after: Callable[[int], object]) -> None:
-        for i, stream, call in prepared.calls:
+        for i, stream, call in self._in_order(prepared):
             call()
             if stream == "compute":
                 self.api.synchronize(self.streams[stream])
+                if self._wrong is not None:
+                    break
                 after(i)
         self._synchronize()
 
@@ -194,10 +214,14 @@ class CudaRuntime(Runtime):
         that the next run finds idle streams.
 
         After the worst of CUDA's errors every later call fails, too. If the synchronization fails, the device counts as
-        broken, and Lost is raised. It does, too, where another rank is lost."""
+        broken, and Lost is raised. It does, too, where another rank is lost.
+
+        Raises the error of a call of the host, too, if one has failed."""
         self.api.enter()
         try:
             yield
+            if self._wrong is not None:
+                raise self._wrong
         except RankLost:
             self._flight, self.broken = None, True
             raise
@@ -209,13 +233,25 @@ class CudaRuntime(Runtime):
                 self.broken = True
                 if isinstance(error, Exception):
                     raise Lost(error) from error
+            self._wrong = None  # no call of the host is left
             raise
 
-    def _enqueue(self, prepared: Prepared) -> None:
+    def _enqueue(self, prepared: Prepared, captured: bool = False) -> None:
         self._fork(self._edge)
-        for _, _, call in prepared.calls:
+        for _, _, call in prepared.calls if captured else self._in_order(prepared):
             call()
         self._join()
+
+    def _in_order(self, prepared: Prepared) -> Iterator[tuple[int, Stream, Call]]:
+        """The calls, which are enqueued one by one. Waits for those of the host now and then (BEHIND)."""
+        behind = 0
+        for one in prepared.calls:
+            yield one
+            behind += bool(behind or one[1] in BY_HOST)
+            if behind > BEHIND:
+                for stream in BY_HOST:
+                    self.api.synchronize(self.streams[stream])
+                behind = 0
 
     def _fork(self, event: int) -> None:
         """Make the side streams wait for all work that the compute stream has been given so far."""
@@ -235,7 +271,7 @@ class CudaRuntime(Runtime):
         self.api.begin_capture(compute)
         try:
             for _ in range(times):
-                self._enqueue(prepared)
+                self._enqueue(prepared, captured=True)
         except BaseException:
             with contextlib.suppress(Exception):  # the capture is spoiled, but it must end before streams can be used
                 self.api.release_graph(self.api.end_capture(compute))
@@ -265,7 +301,7 @@ class CudaRuntime(Runtime):
         try:
             with self._settled():
                 self._fork(begin)
-                for k, (_, stream, call) in enumerate(prepared.calls):
+                for k, (_, stream, call) in enumerate(self._in_order(prepared)):
                     api.record(between[2 * k], self.streams[stream])
                     call()
                     api.record(between[2 * k + 1], self.streams[stream])
@@ -338,7 +374,7 @@ class CudaRuntime(Runtime):
         self._prepared.clear()
         for event in (self._edge, self._landed, *self._ends.values(), *self._over):
             self.api.release_event(event)
-        for stream in (*COPIES, LAND):
+        for stream in self._own:
             self.api.release_stream(self.streams[stream])
         self.api.release(self.arena.address)
         self.arena = Bytes(0, 0)

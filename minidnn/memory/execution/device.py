@@ -72,6 +72,16 @@ class Device:
         """Bytes of the device's own memory that are taken now and are no arena; None: it has no memory of its own."""
         return None
 
+    def hosts(self, op: Op) -> bool:
+        """Whether the host can run this op on its own bytes, and leaves the bits that the device would leave."""
+        return not self.own_memory
+
+    def prepare_by_host(self, op: Op, algorithm: Algorithm, arrays: Mapping[Tensor, np.ndarray]) -> Call:
+        """The op bound to bytes of the host: a call that computes it, on whichever thread, and allocates nothing.
+
+        arrays: {tensor: the result of `array`}"""
+        return self.prepare(op, algorithm, arrays, np.empty(0, np.uint8))
+
     def fuses(self, op: Op) -> bool:
         """Whether the device has a kernel for this fused op (programs/fusion/). Default: for none."""
         return False

@@ -124,9 +124,11 @@ def host_curves(schedule: Schedule, trace: Trace) -> dict[str, Curve]:
     """{"pinned": bytes of pinned memory in use, "store": bytes of ordinary memory, "disk": bytes of a disk}; the second
     only with a ring, the third only with a disk in use.
 
-    A tensor's place is in use from its first copy to its last. If the step begins with its value there, the place is in
-    use from then on, and if its value stays there, until the step ends. A leg of the ring is in use from its first
-    access to its last. Packed bytes depend on data: in the store they count as if nothing had been won."""
+    A tensor's place is in use from its first copy to its last; an op that the host runs counts as a copy. If the step
+    begins with its value there, the place is in use from then on, and if its value stays there, until the step ends. A
+    leg of the ring is in use from its first access to its last. Packed bytes depend on data: in the store they count as
+    if nothing had been won."""
+    lasting = {*schedule.program.inputs, *schedule.program.hosted}
     places: dict[Tensor, list[Span]] = {}
     legs: dict[Leg, list[Span]] = {}
     stored: dict[Tensor, list[Span]] = {}
@@ -140,10 +142,14 @@ def host_curves(schedule: Schedule, trace: Trace) -> dict[str, Curve]:
                 places.setdefault(x.stay.tensor, []).append(span)
             else:
                 legs.setdefault(x.leg, []).append(span)
+        elif isinstance(x, Compute) and x.stream == "host":
+            for t in x.op.tensors:
+                places.setdefault(t, []).append(span)
 
     def held(t: Tensor, found: list[Span], nbytes: int) -> tuple[float, float, int]:
-        comes = isinstance(schedule.instructions[found[0].index], (Prefetch, Fetch))
-        stays = isinstance(schedule.instructions[found[-1].index], (Offload, Stash))
+        first, last = (schedule.instructions[span.index] for span in (found[0], found[-1]))
+        comes = isinstance(first, (Prefetch, Fetch)) or (isinstance(first, Compute) and t in lasting)
+        stays = isinstance(last, (Offload, Stash)) or (isinstance(last, Compute) and t in lasting)
         return 0.0 if comes else found[0].start, math.inf if stays else found[-1].end, nbytes
 
     pinned = [held(t, found, t.nbytes) for t, found in places.items()]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from minidnn.errors import BadInput, Failed
+from minidnn.errors import Failed
 from minidnn.formats import floating
 from minidnn.memory.execution.compression import compress, decompress, taken
 from minidnn.memory.execution.device import Device
@@ -32,6 +32,7 @@ from minidnn.memory.schedule import (
     Compute,
     Fetch,
     Free,
+    Instruction,
     Leg,
     Offload,
     Prefetch,
@@ -56,21 +57,17 @@ class NotFinite(Failed, ArithmeticError):
         self.op, self.tensor = op, tensor
 
 
-class NoStore(BadInput, ValueError):
-    """The schedule has a store, but the host does not run this device's streams."""
-
-
 @dataclass
 class _Loaded:
     """A schedule bound to addresses, once for each of the two places that inputs have: on the device if they are early,
-    else on the host.
+    else on the host; in both, if the host runs ops that read early inputs.
 
-    A step reads one place while the next batch is written to the other. The two bindings differ in nothing else.
+    A step reads one place while the next batch is written to the other. The bindings differ in nothing else.
     """
 
     schedule: Schedule
     host_base: int
-    bound: list[Any] = field(default_factory=list)
+    bound: dict[tuple[int, int], Any] = field(default_factory=dict)  # (place on host, on device) -> the binding
     place: int = 0  # 0 or 1: the place on the host that the last step's inputs are in
     fresh: set[Tensor] = field(default_factory=set)  # inputs whose other place holds the next batch
     landings: dict[tuple[int, int], list[Call]] = field(default_factory=dict)  # (place on host, on device) -> copies
@@ -103,11 +100,6 @@ class Machine:
         budget = arrangement.budget or 0
         # The budget's bytes are taken at once, used or not. A budget beyond the device's memory limits nothing.
         arena = budget if arrangement.arena <= budget <= device.memory else arrangement.arena
-        if (arrangement.store or arrangement.disk) and device.own_memory:
-            raise NoStore(
-                f"the ring is smaller than the tensors that travel, and the streams of {device.name} cannot wait for "
-                "the host to copy the others: run without a ring, or with a larger one"
-            )
         self.disk: DiskFile | None = None
         if arrangement.disk:
             assert disk is not None
@@ -158,42 +150,24 @@ class Machine:
         for op in schedule.program.ops:
             if op.on_net and {*op.reads, *op.writes} <= self.homes.keys():
                 assert self.engine is not None
-                places = ([self.homes[t] for t in some] for some in (op.reads, op.writes))
-                self._gathers[op.name] = Bound(len(self._gathers), "net", self.engine.prepare(op, *places))
+                ends = ([self.homes[t] for t in some] for some in (op.reads, op.writes))
+                self._gathers[op.name] = Bound(len(self._gathers), "net", self.engine.prepare(op, *ends))
                 loaded.gathers = True
                 self.shards.update(zip(op.writes, op.reads, strict=True))
         changed = {t for op in schedule.program.ops for t in op.writes}
         loaded.learns = any(t.role is Role.PARAM and t.name.endswith(SHARD) for t in changed)
-        inputs, early = set(schedule.program.inputs), schedule.program.early
-        nothing = self.arena[0:0]
-        both: list[list[Bound]] = [[], []] if inputs else [[]]
+        early = schedule.program.early
+        every: dict[tuple[int, int], list[Bound]] = {places: [] for places in _places(schedule)}
         filled = fillable(schedule) if self.debug else set()
         for i, x in enumerate(schedule.instructions):
-            if isinstance(x, (Offload, Prefetch)) and x.stay.tensor in inputs:
-                for place, bound in enumerate(both):
-                    bound.append(Bound(i, x.stream, self._copy(loaded, x, place)))
+            if isinstance(x, (Alloc, Free)) and i not in filled:
                 continue
-            if isinstance(x, Compute) and early.intersection(x.op.reads):
-                for place, bound in enumerate(both):
-                    bound.append(Bound(i, x.stream, self._prepared(schedule, x, nothing, place)))
-                continue
-            if isinstance(x, Wait):
-                one = Bound(i, x.stream, on=x.on)
-            elif isinstance(x, Compute):
-                one = Bound(i, x.stream, self._prepared(schedule, x, nothing))
-            elif isinstance(x, (Offload, Prefetch)):
-                one = Bound(i, x.stream, self._copy(loaded, x))
-            elif isinstance(x, (Stash, Fetch)):
-                one = Bound(i, x.stream, self._stored(schedule, x))
-            elif isinstance(x, Free) and i in filled:
-                at = schedule.offset[x.buffer]
-                one = Bound(i, "compute", self.runtime.fill(self.arena[at : at + x.buffer.nbytes], 0xFF))
-            else:
-                continue
-            for bound in both:
-                bound.append(one)
+            alike = not _uses_inputs(schedule, x)
+            one = self._bound(loaded, i, x, 0, 0) if alike else None
+            for places, bound in every.items():
+                bound.append(one or self._bound(loaded, i, x, *places))
         outputs_after = _last_output(schedule)
-        loaded.bound = [self.runtime.bind(bound, outputs_after) for bound in both]
+        loaded.bound = {places: self.runtime.bind(bound, outputs_after) for places, bound in every.items()}
         at_home = [b.stays[0] for b in schedule.buffers if b.home and b.stays[0].tensor in early]
         for host, place in product((0, 1), (0, 1)):
             loaded.landings[host, place] = [
@@ -201,6 +175,29 @@ class Machine:
                 for s in at_home
             ]
         return loaded
+
+    def _bound(self, loaded: _Loaded, i: int, x: Instruction, host: int, place: int) -> Bound:
+        """Instruction i, where inputs are in these places on the host and on the device."""
+        schedule = loaded.schedule
+        if isinstance(x, Wait):
+            return Bound(i, x.stream, on=x.on)
+        if isinstance(x, (Alloc, Free)):
+            at = schedule.offset[x.buffer]
+            return Bound(i, "compute", self.runtime.fill(self.arena[at : at + x.buffer.nbytes], 0xFF))
+        if isinstance(x, (Stash, Fetch)):
+            return Bound(i, x.stream, self._stored(schedule, x))
+        if isinstance(x, (Offload, Prefetch)):
+            return Bound(i, x.stream, self._copy(loaded, x, host))
+        if x.stream == "host":
+            return Bound(i, x.stream, self._by_host(loaded, x, host))
+        return Bound(i, x.stream, self._prepared(schedule, x, self.arena[0:0], place))
+
+    def _by_host(self, loaded: _Loaded, x: Compute, place: int) -> Call:
+        """The call of an op that the host runs on its own bytes."""
+        inputs = loaded.schedule.program.inputs
+        arrays = {t: self._host(loaded, t, place if t in inputs else 0) for t in x.op.tensors}
+        views = {t: self.device.array(array, t) for t, array in arrays.items()}
+        return self.device.prepare_by_host(x.op, x.algorithm, views)
 
     def _prepared(self, schedule: Schedule, x: Compute, nothing: Any, place: int = 0) -> Call:
         if x.op.on_net:
@@ -213,8 +210,9 @@ class Machine:
         return self.device.prepare(x.op, x.algorithm, views, workspace)
 
     def _copy(self, loaded: _Loaded, x: Offload | Prefetch, place: int = 0) -> Call:
-        device = self._bytes(loaded.schedule, x.stay)
-        host = self._host(loaded, x.stay.tensor, place) if x.leg is None else self._leg(x.leg)
+        device, t = self._bytes(loaded.schedule, x.stay), x.stay.tensor
+        place = place if t in loaded.schedule.program.inputs else 0
+        host = self._host(loaded, t, place) if x.leg is None else self._leg(x.leg)
         if isinstance(x, Offload):
             return self.runtime.copy(host, device, x.stream)
         return self.runtime.copy(device, host, x.stream)
@@ -347,12 +345,13 @@ class Machine:
         They go to the place that the last step did not read, since that step may still be running. The step before it
         has ended."""
         if not loaded.schedule.program.early:
-            return loaded.bound[loaded.place]
+            return loaded.bound[loaded.place, 0]
         if self._landed is not loaded:
             self._landed, self._turn = None, self._turn ^ 1
             self.runtime.land(loaded.landings[loaded.place, self._turn])
             self._landed = loaded
-        return loaded.bound[self._turn]
+        places = loaded.place, self._turn
+        return loaded.bound[places if places in loaded.bound else (0, self._turn)]
 
     def _results(self, schedule: Schedule, i: int) -> Iterator[tuple[Op, Tensor, np.ndarray]]:
         """The float results of the instruction, if it is an op, in logical order."""
@@ -512,6 +511,20 @@ class Machine:
         self.close()
 
 
+def _places(schedule: Schedule) -> list[tuple[int, int]]:
+    """The places on the host and on the device that inputs may have in a step: a binding for each."""
+    inputs, early = set(schedule.program.inputs), schedule.program.early
+    by_host = any(op in schedule.plan.beside and not inputs.isdisjoint(op.reads) for op in schedule.plan.order)
+    return list(product((0, 1) if by_host or (inputs and not early) else (0,), (0, 1) if early else (0,)))
+
+
+def _uses_inputs(schedule: Schedule, x: Instruction) -> bool:
+    """Whether it depends on the places of inputs."""
+    if isinstance(x, (Offload, Prefetch)):
+        return x.stay.tensor in schedule.program.inputs
+    return isinstance(x, Compute) and not set(schedule.program.inputs).isdisjoint(x.op.reads)
+
+
 def _last_output(schedule: Schedule) -> int | None:
     """The index of the instruction after which all outputs are on the host; None: there are no outputs."""
     outputs = set(schedule.program.outputs)
@@ -556,7 +569,7 @@ def _trace(schedule: Schedule, raw: Sequence[Timed], seconds: float) -> Trace:
     moments: list[tuple[int, float]] = []
     now = 0.0
     for i, x in enumerate(schedule.instructions):
-        if isinstance(x, Compute):
+        if isinstance(x, Compute) and x.stream == "compute":
             now = finished[i]
         elif isinstance(x, (Alloc, Free)):
             moments.append((i, now))

@@ -19,7 +19,7 @@ from minidnn.memory.schedule import (
     Wait,
 )
 
-BESIDE: tuple[Stream, ...] = ("out", "in", "net")  # the streams whose work slows compute down
+BESIDE: tuple[Stream, ...] = ("out", "in", "net", "host")  # the streams whose work slows compute down
 
 
 def simulate(schedule: Listing, costs: Costs) -> Trace:
@@ -27,7 +27,7 @@ def simulate(schedule: Listing, costs: Costs) -> Trace:
 
     It depends on no place of bytes, so a listing will do. A stream runs its instructions one after another, in the
     order of the schedule. Copies and communications slow ops down as far as the costs say (Costs.dragged,
-    Costs.net_drag), and nothing else slows anything down.
+    Costs.net_drag, Costs.host_drag), and nothing else slows anything down.
     """
     run = _Run(schedule, costs)
     for i, x in run.queues["compute"]:
@@ -56,6 +56,8 @@ class _Run:
             self.queues["compute" if isinstance(x, (Alloc, Free)) else x.stream].append((i, x))
         self.done = dict.fromkeys(STREAMS[1:], 0)  # of the copies' queues
         self.beside = _Beside()
+        by_host = bool(costs.host_drag and schedule.plan.beside)
+        self.dragged = costs.drag is not None or bool(costs.net_drag) or by_host
 
     def copy(self) -> None:
         """Run the copies' streams until each waits for what is not finished."""
@@ -88,8 +90,9 @@ class _Run:
             end = start + seconds
             if x.stream in BESIDE:
                 self.beside.moves[BESIDE.index(x.stream)].append((start, end))
-            elif isinstance(x, Compute) and (self.costs.drag is not None or self.costs.net_drag):
-                end = self.beside.end(start, seconds, (*self.costs.dragged(x.op), self.costs.net_drag))
+            elif isinstance(x, Compute) and self.dragged:
+                drags = (*self.costs.dragged(x.op), self.costs.net_drag, self.costs.host_drag)
+                end = self.beside.end(start, seconds, drags)
             self.finished[i] = self.clock[x.stream] = end
             self.spans.append(Span(i, x.stream, name_of(x), start, end))
 
@@ -123,7 +126,7 @@ class _Beside:
 
 def _seconds(x: Compute | Offload | Prefetch | Stash | Fetch, schedule: Listing, costs: Costs) -> float:
     if isinstance(x, Compute):
-        return costs.seconds(x.op, x.algorithm)
+        return costs.host_seconds(x.op) if x.stream == "host" else costs.seconds(x.op, x.algorithm)
     if isinstance(x, (Stash, Fetch)):
         assert schedule.staging is not None
         seconds = schedule.staging.stash_seconds if isinstance(x, Stash) else schedule.staging.fetch_seconds

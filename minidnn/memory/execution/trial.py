@@ -39,7 +39,7 @@ def _tried(device: Device, schedule: Schedule, run: Run) -> Schedule:
     changed: dict[Op, Algorithm] = {}
     instructions: list[Instruction] = []
     for x in schedule.instructions:
-        if isinstance(x, Compute) and not x.op.on_net:
+        if isinstance(x, Compute) and x.stream == "compute":
             sound = _sound(device, schedule, x, run)
             if sound is not x:
                 x = sound

@@ -14,6 +14,9 @@ A slot is never freed. Where a stay leaves a slot by a trip, (2) waits for the c
 A communication between ranks takes the place of (7), on the stream net, and compute goes on. Compute waits for it
 before an op that reads what it wrote, and before the bytes that it used are written or freed.
 
+An op that the host runs takes the place of (7), too, on the stream host. It waits for the copies and the ops of the
+host's that made what it reads, and for those that read what it overwrites. Copies in wait for it.
+
 The lowering keeps vector clocks and emits no wait that they already imply. It does not know offsets, so as far as it
 can tell, each wait that it emits is needed.
 """
@@ -52,6 +55,8 @@ def residencies(program: Program, plan: Plan) -> list[Stay]:
     for t in program.carried:
         accesses[t] = []
     for p, op in enumerate(plan.order):
+        if op in plan.beside:
+            continue
         reads = set(op.reads)
         for t in op.tensors:
             accesses[t].append((p, t not in reads))
@@ -203,8 +208,8 @@ class Lowering:
         self.received: dict[Stay, int] = {}  # the communication that wrote the stay
         self.copies: dict[Buffer, list[int]] = defaultdict(list)  # copies out of the buffer, and communications of it
         self.last_freed: dict[Stream, int] = {}  # the newest of these whose buffer was freed, or whose stay left a slot
-        self.host_write: dict[Tensor, int] = {}
-        self.host_read: dict[Tensor, int] = {}
+        self.host_write: dict[Tensor, int] = {}  # the last write of the tensor's place on the host
+        self.host_reads: dict[Tensor, dict[Stream, int]] = defaultdict(dict)  # the last read since, by each stream
 
     def emit(self, x: Instruction) -> int:
         index = len(self.instructions)
@@ -220,10 +225,19 @@ class Lowering:
 
     def offload(self, s: Stay) -> None:
         self.wait("out", self.written.get(s))
-        self.wait("out", self.host_read.get(s.tensor))
+        self.before_host_write("out", s.tensor)
         index = self.emit(Offload(s))
         self.copies[s.buffer].append(index)
-        self.host_write[s.tensor] = index
+        self.host_written(s.tensor, index)
+
+    def before_host_write(self, stream: Stream, t: Tensor) -> None:
+        """Make the stream wait for all that has accessed the tensor's place on the host."""
+        for index in (self.host_write.get(t), *self.host_reads[t].values()):
+            self.wait(stream, index)
+
+    def host_written(self, t: Tensor, index: int) -> None:
+        self.host_write[t] = index
+        self.host_reads[t].clear()
 
     def prefetch(self, s: Stay) -> None:
         for index in self.former_users(s):
@@ -231,7 +245,7 @@ class Lowering:
         self.wait("in", self.host_write.get(s.tensor))
         for index in self.copies.pop(s.buffer, ()):  # copies out of the slot's former members
             self.wait("in", index)
-        self.written[s] = self.host_read[s.tensor] = self.emit(Prefetch(s))
+        self.written[s] = self.host_reads[s.tensor]["in"] = self.emit(Prefetch(s))
 
     def former_users(self, s: Stay) -> Iterable[int | None]:
         """Instructions after which the bytes are free that a copy back or a communication takes.
@@ -268,6 +282,19 @@ class Lowering:
             self.written[s] = self.received[s] = index
         return index
 
+    def by_host(self, x: Compute) -> int:
+        made = {self.host_write[t] for t in x.op.reads if t in self.host_write}
+        for index in sorted(made, reverse=True):  # the newest first: it may imply the others
+            self.wait("host", index)
+        for t in x.op.writes:
+            self.before_host_write("host", t)
+        index = self.emit(x)
+        for t in x.op.reads:
+            self.host_reads[t]["host"] = index
+        for t in x.op.writes:
+            self.host_written(t, index)
+        return index
+
     def compute(self, x: Compute) -> int:
         for s in x.reads:
             self.wait("compute", self.received.get(s))
@@ -284,6 +311,19 @@ def _arrival(s: Stay) -> Point:
     """The point at which compute waits for the stay's copy back."""
     assert s.arrives is not None and s.arrives.arrive is not None
     return s.arrives.arrive
+
+
+def _check_host(program: Program, emitter: Lowering, op: Op, p: Point) -> None:
+    """Raise ValueError if the host has never had what the op reads, or the op writes what lives on the device."""
+    known = {*program.inputs, *program.hosted, *emitter.host_write}
+    if absent := next((t for t in op.reads if t not in known), None):
+        raise ValueError(
+            f"{op.name} at point {p}, which the host runs, reads {absent.name}, which is not on the host: let a trip "
+            "bring it there before, or let it live there"
+        )
+    carried = set(program.carried)
+    if there := next((t for t in op.writes if t in carried), None):
+        raise ValueError(f"{op.name}, which the host runs, writes {there.name}, which lives on the device")
 
 
 def lower(program: Program, plan: Plan) -> Listing:
@@ -349,6 +389,11 @@ def issue(program: Program, plan: Plan, stays: Sequence[Stay], buffers: Sequence
             emitter.emit(Alloc(b))
         op = order[p]
         algorithm = plan.algorithm[op]
+        if op in plan.beside:
+            _check_host(program, emitter, op, p)
+            points.append(emitter.by_host(Compute(op, runs[op], algorithm, (), (), None, "host")))
+            runs[op] += 1
+            continue
         workspace = now[workspace_of(op, algorithm)] if algorithm.workspace else None
         try:
             reads, writes = tuple(now[t] for t in op.reads), tuple(now[t] for t in op.writes)

@@ -109,7 +109,8 @@ def _host(listing: Listing, at: Homes) -> tuple[dict[Tensor, int], int]:
     top = at.host_bytes
     inputs = set(listing.program.inputs)
     ringed = {x.stay.tensor for x in listing.instructions if isinstance(x, (Offload, Prefetch)) and x.leg is not None}
-    for t in dict.fromkeys((*listing.program.inputs, *(trip.tensor for trip in listing.plan.trips))):
+    here = (t for op in listing.plan.order if op in listing.plan.beside for t in op.tensors)
+    for t in dict.fromkeys((*listing.program.inputs, *(trip.tensor for trip in listing.plan.trips), *here)):
         if t not in ringed and t not in where:
             where[t] = top
             top += aligned(t.nbytes) * (2 if t in inputs else 1)

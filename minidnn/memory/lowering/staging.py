@@ -20,8 +20,8 @@ So when an instruction needs bytes of the ring, all former users of these bytes 
 stream can wait for ever.
 
 A tensor that is still in the ring when it is needed comes from there, without a Fetch. A tensor that is never fetched
-is not stashed. So a ring as large as all travelling tensors amounts to vDNN's pinned memory. Inputs, outputs and hosted
-tensors keep their own pinned places.
+is not stashed. So a ring as large as all travelling tensors amounts to vDNN's pinned memory. Inputs, outputs, hosted
+tensors and those of ops that the host runs keep their own pinned places.
 
 Which of the stashed tensors lie in memory and which on a disk is decided behind this (memory/lowering/tiers.py). Where
 there is a disk, legs begin and end at multiples of BLOCK, for direct writes and reads take whole blocks.
@@ -119,7 +119,7 @@ class _Ring:
 def _layout(listing: Listing, staging: Staging) -> _Layout:
     """Choose the legs of all copies but those of tensors with places of their own. Raises RingTooSmall."""
     program = listing.program
-    own = {*program.inputs, *program.outputs, *program.hosted}
+    own = {*program.inputs, *program.outputs, *program.hosted, *(t for op in listing.plan.beside for t in op.tensors)}
     copies = [
         (i, x)
         for i, x in enumerate(listing.instructions)

@@ -37,6 +37,7 @@ from minidnn.memory.policies.superneurons import superneurons
 from minidnn.memory.policies.superneurons_steps import STEPS
 from minidnn.memory.policies.vdnn import vdnn_all, vdnn_conv, vdnn_dyn
 from minidnn.memory.policies.vdnn_pp import vdnn_pp, vdnn_pp_alt, vdnn_pp_conv
+from minidnn.memory.policies.zero_offload import zero_offload
 from minidnn.program import Program
 
 # Policies that take `algorithms` (memory/policies/algorithms.py); those in CHOOSING choose algorithms themselves.
@@ -63,6 +64,7 @@ POLICIES: dict[str, Callable[..., Plan]] = {
     "sqrt_n": sqrt_n,
     "recompute_all": recompute_all,
     "recompute_cheap": recompute_cheap,
+    "zero_offload": zero_offload,
     "capuchin": capuchin,
     "dtr": dtr,
 }

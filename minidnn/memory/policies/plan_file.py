@@ -67,6 +67,7 @@ def described(program: Program, plan: Plan) -> dict[str, Any]:
         "share": {_holder(key, points): _target(value) for key, value in plan.share.items()},
         "hold": sorted(t.name for t in plan.hold),
         "hosted": sorted(t.name for t in {*program.hosted, *plan.hosted}),
+        "beside": sorted(op.name for op in plan.beside),
         "eager": plan.eager,
     }
 
@@ -148,6 +149,7 @@ class _Described:
     share: dict[str, Any]
     hold: list[str]
     hosted: list[str] = field(default_factory=list)
+    beside: list[str] = field(default_factory=list)
     eager: bool = False
 
 
@@ -243,6 +245,7 @@ class _Reader:
             share=dict(self._share(key, value) for key, value in found.share.items()),
             hold=frozenset(self._named(self.tensors, name, "tensor") for name in found.hold),
             hosted=frozenset(self._named(self.tensors, name, "tensor") for name in found.hosted),
+            beside=frozenset(self._named(self.ops, name, "op") for name in found.beside),
             eager=found.eager,
         )
 

@@ -3,7 +3,8 @@
 The proof follows values, not only bytes. Each write gets the number hash(op, algorithm, output, numbers read). The
 program's own order gives the expected numbers, and every execution must read them. A copy moves a number between device
 and host bytes. A write spoils every other number in the same bytes. When the step ends, each carried tensor must hold
-its final number at its home, and each output and hosted tensor on the host.
+its final number at its home, and each output and hosted tensor on the host. An op that the host runs reads and writes
+numbers there.
 
 Vector clocks over the streams show the order. Within a buffer, waits must order a write against any other access. At a
 Free, all accesses of the buffer must precede compute. The next user of those bytes must come after these accesses: so
@@ -215,6 +216,12 @@ class _Proof:
 
     # -- instructions
 
+    def stream(self, x: Compute | Offload | Prefetch | Stash | Fetch) -> Stream:
+        """The stream that this instruction must be on."""
+        if isinstance(x, Compute):
+            return "net" if x.op.on_net else "host" if x.op in self.s.plan.beside else "compute"
+        return STREAM[type(x)]
+
     def issue(self, stream: Stream) -> None:
         self.clock[stream][stream] = self.i
         self.stamp[self.i] = (stream, dict(self.clock[stream]))
@@ -288,6 +295,28 @@ class _Proof:
             raise self.fail(f"{t.name} lies on the disk, and its leg is not of blocks of {BLOCK} bytes")
         return t
 
+    def by_host(self, x: Compute) -> None:
+        """An op that the host runs: all its tensors are on the host."""
+        op, want = x.op, self.expected[x.op]
+        if x.reads or x.writes or x.workspace is not None:
+            raise self.fail(f"{op.name}, which the host runs, is given bytes of the device")
+        if x.algorithm.workspace:
+            raise self.fail(f"{op.name} needs {x.algorithm.workspace} bytes of workspace, and the host has none")
+        if x.algorithm != self.s.plan.algorithm[op]:
+            raise self.fail(f"{op.name} runs {x.algorithm.name}, the plan says {self.s.plan.algorithm[op].name}")
+        if x.run and any(t in op.reads for t in op.writes):
+            raise self.fail(f"{op.name} updates in place and must run once, this is run {x.run}")
+        if homeless := next((t for t in op.tensors if t not in self.s.host_offset), None):
+            raise self.fail(f"{op.name}, which the host runs, has no place on the host for {homeless.name}")
+        self.issue("host")
+        for t, number in zip(op.reads, want, strict=True):
+            self.host_order(t, "host", write=False)
+            if self.host.get(t) != number:
+                raise self.fail(f"{op.name} reads {t.name} on the host, which does not hold its value in program order")
+        for t in op.writes:
+            self.host_order(t, "host", write=True)
+            self.host[t] = written_number(op, x.algorithm.name, t, want)
+
     def compute(self, x: Compute) -> None:
         op = x.op
         want = self.expected[op]
@@ -354,7 +383,7 @@ class _Proof:
                 self.held[b].numbers = {s.tensor: ("start", s.tensor.name) for s in b.stays}
         for i, x in enumerate(self.s.instructions):
             self.i = i
-            if not isinstance(x, (Alloc, Free, Wait)) and x.stream != (own := _stream(x)):
+            if not isinstance(x, (Alloc, Free, Wait)) and x.stream != (own := self.stream(x)):
                 raise self.fail(f"it is on the stream {x.stream}, not on {own}")
             if isinstance(x, Alloc):
                 self.take(x.buffer)
@@ -376,7 +405,7 @@ class _Proof:
                 if x.run != done.get(x.op):
                     raise self.fail(f"{x.op.name} has the run number {x.run}, expected {done.get(x.op)}")
                 done[x.op] += 1
-                self.compute(x)
+                (self.by_host if x.op in self.s.plan.beside else self.compute)(x)
         self.i = len(self.s.instructions)
         for op, runs in done.items():
             if not runs:
@@ -417,13 +446,6 @@ def verify_all(schedules: Iterable[Schedule], budget: int | None = None) -> None
         verify(schedule, budget)
     if wrong := wrong_between(schedules) or stale(s.program for s in schedules):
         raise ScheduleError(wrong)
-
-
-def _stream(x: Compute | Offload | Prefetch | Stash | Fetch) -> Stream:
-    """The stream of this instruction."""
-    if isinstance(x, Compute):
-        return "net" if x.op.on_net else "compute"
-    return STREAM[type(x)]
 
 
 def _names(bytes_: _Bytes) -> str:

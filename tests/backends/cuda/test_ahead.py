@@ -3,6 +3,8 @@ next step before it is done with this one, and nothing else is different: bytes,
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import signal
 from functools import cache
 from pathlib import Path
@@ -377,11 +379,16 @@ class TestTheFake:
 
 
 def test_an_event_for_the_host_is_a_node_of_the_graph_and_else_an_event(monkeypatch):
-    """CUDA refuses the flag outside of a capture."""
-    said, answer = [], 0
+    """CUDA refuses the flag outside of a capture. A call of the host is a function that stays to be called again."""
+    said, answer, called = [], 0, []
 
     def with_flags(event, stream, flags):
         said.append(("external", event, stream, flags))
+        return answer
+
+    def launch(stream, function, data):
+        said.append(("host", stream))
+        called.append(ctypes.cast(function, ctypes.c_void_p).value)
         return answer
 
     def end(stream):
@@ -395,7 +402,8 @@ def test_an_event_for_the_host_is_a_node_of_the_graph_and_else_an_event(monkeypa
     cuda = SimpleNamespace(
         runtime=runtime, driver=None, set_allocator=lambda f: None, set_pinned_memory_allocator=lambda f: None
     )
-    driver = SimpleNamespace(cuEventRecordWithFlags=with_flags)
+    with_flags.argtypes = launch.argtypes = ()
+    driver = SimpleNamespace(cuEventRecordWithFlags=with_flags, cuLaunchHostFunc=launch)
     monkeypatch.setattr(api.ctypes, "CDLL", lambda name: {"libcuda.so.1": driver}[name])
     found = api.CupyApi(SimpleNamespace(cuda=cuda), lambda source, storage: b"")
     found.tell(7, 3)
@@ -409,6 +417,15 @@ def test_an_event_for_the_host_is_a_node_of_the_graph_and_else_an_event(monkeypa
     found.tell(9, 3)
     found.reach(9)
     assert said == [("record", 7, 3), ("external", 7, 3, 1), ("external", 8, 3, 1), ("record", 9, 3), ("reach", 9)]
+    enqueue = found.host(lambda: said.append("called"), 5)
+    with pytest.raises(RuntimeError, match="cuLaunchHostFunc: CUDA error 900"):
+        enqueue()
+    answer = 0
+    enqueue()
+    gc.collect()
+    for _ in range(2):
+        api.HostFunction(called[-1])(None)
+    assert said[-4:] == [("host", 5), ("host", 5), "called", "called"]
 
 
 def test_a_run_whose_weights_live_on_the_host_ends_with_the_same_files(tmp_path):

@@ -364,7 +364,7 @@ class TestTheFake:
     def differs(self, want, dropped: int, seed: int) -> bool:
         device = fake_device(seed)
         with machine("residual", device, "vdnn_all:m", debug=True) as m:
-            for bound in m.loaded["TRAIN"].bound:
+            for bound in m.loaded["TRAIN"].bound.values():
                 waits = [k for k, (_, _, c) in enumerate(bound.calls) if getattr(c, "func", None) == device.api.wait]
                 del bound.calls[waits[dropped]]
             try:

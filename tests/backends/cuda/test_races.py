@@ -168,7 +168,7 @@ def test_steps_that_the_judge_calls_sound_compute_the_same_bytes(policy="vdnn_al
 def trained(device, policy: str, dropped: int | None) -> dict[str, bytes]:
     """Four steps without the so-manieth wait; nothing where the fake finds that illegal."""
     with cpu_step.machine("residual", device, policy, debug=True) as m:
-        for bound in m.loaded["TRAIN"].bound:
+        for bound in m.loaded["TRAIN"].bound.values():
             waits = [k for k, (_, _, call) in enumerate(bound.calls) if getattr(call, "func", None) == device.api.wait]
             if dropped is not None:
                 del bound.calls[waits[dropped]]

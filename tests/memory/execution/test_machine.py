@@ -230,7 +230,7 @@ def test_poison_never_falls_on_bytes_that_a_copy_back_has_already_filled():
 
     with Machine(Mixer(), arrange([program], "vdnn_all:m", costs()), debug=True) as m:
         loaded = m.loaded["TRAIN"]
-        for calls in (bound.calls["compute"] for bound in loaded.bound):
+        for calls in (bound.calls["compute"] for bound in loaded.bound.values()):
             poison = [k for k, (i, _) in enumerate(calls) if isinstance(loaded.schedule.instructions[i], Free)]
             assert poison
             for k in poison:

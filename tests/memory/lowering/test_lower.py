@@ -26,7 +26,7 @@ from tests.support.schedules import positions
     [
         "baseline:m", "liveness:m", "vdnn_all:m", "vdnn_conv:p", "vdnn_dyn", "layrub:m", "accudnn:m", "superneurons",
         "superneurons_memory:m", "sqrt_n:m", "recompute_cheap:m", "flashneuron:m", "poet",
-        "capuchin:m", "dtr:m", "l2l:m",
+        "capuchin:m", "dtr:m", "l2l:m", "zero_offload:m",
     ],
 )  # fmt: skip
 def test_listing(policy):

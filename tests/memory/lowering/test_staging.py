@@ -11,7 +11,7 @@ import pytest
 
 from minidnn.costs import Staging
 from minidnn.memory.budget import BudgetError
-from minidnn.memory.execution.machine import Machine, NoStore
+from minidnn.memory.execution.machine import Machine
 from minidnn.memory.execution.simulator import simulate
 from minidnn.memory.planning import arrange
 from minidnn.memory.proof.verify import ScheduleError, verify
@@ -203,17 +203,6 @@ def shifted(s, r):
     for i in users:
         xs[i] = replace(xs[i], leg=moved)
     return replace(s, instructions=tuple(xs))
-
-
-def test_a_device_with_streams_of_its_own_refuses_the_store():
-    class Own(Mixer):
-        own_memory = True
-
-        def runtime(self, *_):
-            raise AssertionError("not to be opened")
-
-    with pytest.raises(NoStore, match="run without a ring"):
-        Machine(Own(), staged(chain(5), "vdnn_all:m", 64 * KIB))
 
 
 def test_listing():

@@ -115,6 +115,7 @@ class FakeApi:
         self.replays = 0
         self.busy: list[int] = []
         self.index: int | None = None
+        self.by_host = False  # whether a call of the host is being made
         self._ids = 0
 
     def _id(self) -> int:
@@ -180,6 +181,8 @@ class FakeApi:
         return self.capture is not None and (stream == self.capture.origin or stream in self.capture.last)
 
     def _entered(self, what: str) -> None:
+        if self.by_host:
+            raise Illegal(f"{what} by a function that CUDA calls on the host")
         if get_ident() not in self.threads:
             raise Illegal(f"{what} on a thread that works on no GPU, or on another")
 
@@ -312,10 +315,11 @@ class FakeApi:
     def _keep(self, work: Work) -> None:
         """Remember the bytes that a copy in is to bring, to check that they do not change before it runs.
 
-        If a pending copy out writes to the same bytes, they may change."""
+        If a pending copy out writes to the same bytes, they may change, and so they may if the host has yet to do
+        something in the order of a stream."""
         if work.what == "copy in" and work not in (self.capture.works if self.capture else ()):
-            earlier = (w for w in self._left() if w.what == "copy out" and w is not work)
-            if not any(np.may_share_memory(w.host, work.host) for w in earlier):
+            earlier = (w for w in self._left() if w.what in ("copy out", "host") and w is not work)
+            if not any(w.what == "host" or np.may_share_memory(w.host, work.host) for w in earlier):
                 work.kept = work.host.copy()
 
     def fill(self, address: int, value: int, nbytes: int, stream: int) -> None:
@@ -334,6 +338,18 @@ class FakeApi:
         found, name = function
         call = found.bind(name, list(arguments), grid, block, shared, False)
         return lambda: self.enqueue(stream, call, name)
+
+    def host(self, call: Any, stream: int) -> Any:
+        def run() -> None:
+            self.by_host = True
+            try:
+                call()
+            except BaseException as error:
+                raise Illegal("a function that CUDA calls on the host raised an error") from error
+            finally:
+                self.by_host = False
+
+        return lambda: self.enqueue(stream, run, "host")
 
     # ---- profilers
 

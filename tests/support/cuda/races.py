@@ -26,7 +26,7 @@ from time import perf_counter
 
 from minidnn.backends.cuda.device import CudaDevice
 from minidnn.backends.cuda.runtime import SIDES
-from minidnn.costs import estimate
+from minidnn.costs import Staging, estimate
 from minidnn.memory.planning import arrange
 from minidnn.memory.schedule import Arrangement
 from minidnn.optimizers import SGD
@@ -443,10 +443,15 @@ def lowered(net: str, phases: Sequence[str], early: bool = False) -> tuple[Progr
 
 
 def arranged(
-    net: str, policy: str, device: CudaDevice, phases: Sequence[str] = ("TRAIN",), early: bool = False
+    net: str,
+    policy: str,
+    device: CudaDevice,
+    phases: Sequence[str] = ("TRAIN",),
+    early: bool = False,
+    staging: Staging | None = None,
 ) -> Arrangement:
     """The net's arrangement. vdnn_dyn and best get a budget between vdnn_all's and liveness's arenas: they offload."""
-    made, costs, budget = lowered(net, phases, early), estimate(device), None
+    made, costs, budget = lowered(net, phases, early), replace(estimate(device), staging=staging), None
     if policy in ("vdnn_dyn", "best"):
         budget = sum(arrange(made, p, costs, proof=False).arena for p in ("vdnn_all:m", "liveness:p")) // 2
     return arrange(made, policy, costs, budget)

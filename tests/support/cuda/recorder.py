@@ -29,14 +29,18 @@ from minidnn.memory.schedule import (
     Arrangement,
     Buffer,
     Compute,
+    Fetch,
     Free,
     Offload,
     Prefetch,
     Schedule,
+    Stash,
     Stay,
     Wait,
     aligned,
+    stored_bound,
 )
+from minidnn.program import Tensor
 from minidnn.ranks.engine import Engine
 from tests.support.cuda.fake import FakeApi, FakeCudnn
 from tests.support.cuda.fake import Machine as GPUs
@@ -128,6 +132,11 @@ class Recorder(FakeApi):
         typed = tuple((a.dtype.char, a.item()) for a in arguments)
         return partial(self.work, stream, ("launch", function, typed, grid, block, shared))
 
+    def host(self, call: Any, stream: int) -> Any:
+        (made,) = call.args  # the machine's call, within the runtime's
+        ends = ((_address(a), a.nbytes) for a in made.args if isinstance(a, np.ndarray))
+        return partial(self.work, stream, ("host", made.func.__name__, *ends))
+
     def record(self, event: int, stream: int) -> None:
         super().record(event, stream)
         self.note("record", stream, event, what=("timed",) if self.events[event].timed else ())
@@ -165,9 +174,17 @@ class Recorder(FakeApi):
         self.note("replay", stream, graph)
 
 
+def _address(array: np.ndarray) -> int:
+    return array.__array_interface__["data"][0]
+
+
 class RecordingCudnn(FakeCudnn):
     def execute(self, plan: Any, pack: dict[int, int], workspace: int) -> None:
         self.api.work(self.stream, ("execute", plan, tuple(sorted(pack.items())), workspace))
+
+
+def ran(*tensors: np.ndarray) -> None:
+    """Stands for an op that the host runs."""
 
 
 def recording_device(
@@ -179,6 +196,7 @@ def recording_device(
     cudnn.plans = plans or cudnn.plans  # type: ignore[method-assign]
     device = CudaDevice(api, cudnn, "a CUDA that only writes down", graphs)  # type: ignore[arg-type]
     device.nan.keeps = lambda plan: True  # type: ignore[method-assign]  # nothing is computed here
+    device.prepare_by_host = lambda op, _, arrays: partial(ran, *map(arrays.get, op.tensors))  # type: ignore
     return device
 
 
@@ -194,7 +212,7 @@ class Life:
         self.api: Recorder = device.api  # type: ignore[assignment]
         self.machine = m = Machine(device, arrangement, debug, engine=engine)
         for loaded in m.loaded.values():
-            for prepared in loaded.bound:
+            for prepared in loaded.bound.values():
                 prepared.calls = [(i, s, partial(self._tagged, i, call)) for i, s, call in prepared.calls]
         self._thread: Literal["main", "loader"] = "main"
         self._host = m._host
@@ -299,6 +317,8 @@ class Place:
     arena: int  # its address
     host: int  # the address of the host's page-locked bytes
     base: int  # offset of the program's bytes on the host
+    ring: int  # the address of the ring
+    store: int  # the address of the ordinary memory behind it
     turn: int  # which of the two places of inputs the step reads, on the device if they are early, else on the host
 
 
@@ -318,22 +338,27 @@ class Said:
                 self.add("wait", x.stream, i, event=x.on)
             elif isinstance(x, Compute) and x.stream == "net":
                 self.add("work", "net", i, **self.communicated(x))
+            elif isinstance(x, Compute) and x.stream == "host":
+                self.add("work", "host", i, **self.by_host(x))
             elif isinstance(x, Compute):
                 for what, accesses in self.computed(x):
                     self.add("work", "compute", i, what=what, accesses=accesses)
             elif isinstance(x, (Offload, Prefetch)):
-                device_at, host_at, n = self.at(x.stay), self.host_at(x.stay), x.stay.tensor.nbytes
+                device_at, n = self.at(x.stay), x.stay.tensor.nbytes
+                host_at = self.host_at(x.stay.tensor) if x.leg is None else place.ring + x.leg.at
                 there, to, source = (
                     ("out", host_at, device_at) if isinstance(x, Offload) else ("in", device_at, host_at)
                 )
                 ends = (source, source + n, False), (to, to + n, True)
                 self.add("work", there, i, what=("copy", there, to, source, n), accesses=ends)
+            elif isinstance(x, (Stash, Fetch)):
+                self.add("work", "store", i, **self.stored(x))
             elif isinstance(x, Free) and debug and self.poisonable(i, x.buffer):
                 lo = place.arena + schedule.offset[x.buffer]
                 what = ("fill", 0xFF, lo, x.buffer.nbytes)
                 self.add("work", "compute", i, what=what, accesses=((lo, lo + x.buffer.nbytes, True),))
             if i in self.awaited:
-                assert isinstance(x, Compute | Offload | Prefetch), f"{i} is awaited and does nothing"
+                assert isinstance(x, Compute | Offload | Prefetch | Stash | Fetch), f"{i} is awaited and does nothing"
                 self.add("record", x.stream, i, event=i)
             if outputs[-1:] == [i]:
                 self.add("tell", "out", i, event=TOLD)
@@ -349,8 +374,28 @@ class Said:
         turn = self.place.turn * aligned(t.nbytes) if t in self.s.program.early else 0
         return self.place.arena + self.s.offset[stay.buffer] + turn
 
-    def host_at(self, stay: Stay) -> int:
-        t = stay.tensor
+    def by_host(self, x: Compute) -> dict[str, Any]:
+        """The call of an op that the host runs, and the bytes that it touches."""
+        places = {t: (self.host_at(t), t.nbytes) for t in x.op.tensors}
+        return dict(
+            what=("host", "ran", *places.values()),
+            accesses=tuple((at, at + n, t in x.op.writes) for t, (at, n) in places.items()),
+        )
+
+    def stored(self, x: Stash | Fetch) -> dict[str, Any]:
+        """The call of the host between the ring and the store, and the bytes that it touches."""
+        t, packed = x.leg.tensor, self.s.staging.compress
+        ring = self.place.ring + x.leg.at, t.nbytes
+        store = self.place.store + self.s.store_offset[t], stored_bound(t, packed)
+        source, to = (ring, store) if isinstance(x, Stash) else (store, ring)
+        name = "copyto" if not packed else "compress" if isinstance(x, Stash) else "decompress"
+        ends = (source, to) if packed else (to, source)
+        return dict(
+            what=("host", name, *ends),
+            accesses=((source[0], sum(source), False), (to[0], sum(to), True)),
+        )
+
+    def host_at(self, t: Tensor) -> int:
         turn = self.place.turn * aligned(t.nbytes) if t in self.inputs else 0
         base = 0 if t in self.s.program.hosted else self.place.base
         return self.place.host + base + self.s.host_offset[t] + turn
@@ -376,9 +421,9 @@ class Said:
                 now[x.stream] = max(now[x.stream], after[x.on])
             elif isinstance(x, Compute) and x.stream == "compute":
                 now["compute"] = after[k] = k
-            elif isinstance(x, (Offload, Prefetch, Compute)):
+            elif isinstance(x, (Offload, Prefetch, Compute, Stash, Fetch)):
                 after[k] = now[x.stream]
-                if not isinstance(x, Offload):
+                if isinstance(x, (Prefetch, Compute)):
                     found[k] = now[x.stream]
         return found
 
@@ -514,9 +559,12 @@ def followed(life: Life) -> Followed:
     m, counts, graphs = life.machine, Counter(), {}
     streams, trace = m.runtime.streams, life.api.trace
     rank = m.engine.rank if m.engine else 0
-    arena, host = m.runtime.arena.address, m.runtime.host.__array_interface__["data"][0]
+    arena, host, a = m.runtime.arena.address, _address(m.runtime.host), m.arrangement
+    behind = host + a.host - a.ring, _address(m.store)
     said = {
-        (name, turn): Said(loaded.schedule, m.device, Place(arena, host, loaded.host_base, turn), m.debug, rank)
+        (name, turn): Said(
+            loaded.schedule, m.device, Place(arena, host, loaded.host_base, *behind, turn), m.debug, rank
+        )
         for name, loaded in m.loaded.items()
         for turn in range(len(loaded.bound))
     }

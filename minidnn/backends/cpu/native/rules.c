@@ -32,11 +32,19 @@ static int counts(const float *objective, const float *clip) {
     return isfinite(*objective) && (!clip || isfinite(*clip));
 }
 
+/* b^t by multiplications, whose bits are the same on every device. */
+static double power(double b, int64_t t) {
+    double p = 1;
+    for (; t; t >>= 1, b *= b)
+        if (t & 1) p *= b;
+    return p;
+}
+
 /* 1 / (1 - b1^t) and 1 / (1 - b2^t), for the t-th update. */
 static void corrections(const Geometry *g, const int64_t *iteration, double *first, double *second) {
-    const double t = (double)(*iteration / g->every + 1);
-    *first = 1 / (1 - pow(g->numbers[0], t));
-    *second = 1 / (1 - pow(g->numbers[1], t));
+    const int64_t t = *iteration / g->every + 1;
+    *first = 1 / (1 - power(g->numbers[0], t));
+    *second = 1 / (1 - power(g->numbers[1], t));
 }
 
 static Numbers numbers(const Geometry *g, const float *rate, const float *clip, const int64_t *iteration) {

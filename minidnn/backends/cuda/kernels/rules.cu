@@ -7,6 +7,14 @@
 enum Rule { NESTEROV, ADAGRAD, RMSPROP, ADADELTA, ADAM, ADAMW, LARS, LAMB };
 enum { NONE, L1, L2 };
 
+// b^t by multiplications, whose bits are the same on every device.
+__device__ inline double power(double b, int64 t) {
+    double p = 1;
+    for (; t; t >>= 1, b *= b)
+        if (t & 1) p *= b;
+    return p;
+}
+
 // What an update has for all its elements.
 struct Numbers {
     float scale, rate, decay;     // factors of dw, of the step, of w
@@ -24,7 +32,8 @@ __device__ inline Numbers numbers(double a, double b, double c, float decay, flo
     k.a = (float)a, k.b = (float)b, k.c = (float)c, k.rest_a = (float)(1 - a), k.rest_b = (float)(1 - b);
     k.first = k.second = k.keep = 1;
     if (RULE == ADAM || RULE == ADAMW || RULE == LAMB) {
-        double t = (double)(iteration[0] / every + 1), first = 1 / (1 - pow(a, t)), second = 1 / (1 - pow(b, t));
+        int64 t = iteration[0] / every + 1;
+        double first = 1 / (1 - power(a, t)), second = 1 / (1 - power(b, t));
         if (RULE == ADAM) k.rate = (float)(k.rate * first / sqrt(second));
         k.first = (float)first, k.second = (float)second;
     }

@@ -1,0 +1,90 @@
+"""ZeRO-Offload (Ren, Rajbhandari, Aminabadi, Ruwase, Yang, Zhang, Li, He: "ZeRO-Offload: Democratizing Billion-Scale
+Model Training", USENIX ATC 2021), its schedule for a single GPU (section 4.1).
+
+The optimizer's state and the weights live on the host, and so does their update. Forward and backward run on the
+device. A gradient goes out as soon as it is made, beside the backward pass, and its bytes are free once it has gone.
+The host updates each weight as soon as its gradient is there. The device gets the new weights.
+
+Where this deviates:
+
+- Weights come at the beginning of the next step, in the order of their uses, and not at the end of this one: so their
+  copies hide behind forward. Each stays until its last use.
+- The paper trains in 16 bits, and the host converts the new weights. Here the host runs updates in float32 alone, and
+  those of 16 bits stay on the device.
+- One-step delayed update (section 5.2) runs forward with weights that are a step old. That changes the numbers, so
+  there is none.
+- Its CPU-Adam (section 5.1) is our C kernel (backends/cpu/native/rules.c).
+- Norms of gradients, for clipping and for LARS, are the device's work. Where the host has no kernel with the device's
+  bits for some update (Costs.by_host), such as LAMB's on a GPU, and among several ranks, all stay on the device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from itertools import accumulate
+
+from minidnn.costs import Costs
+from minidnn.memory.plan import Plan, Trip, in_place_sharing
+from minidnn.memory.policies.algorithms import Algorithms, choose
+from minidnn.program import Algorithm, Op, Pass, Program, Role, Tensor
+
+
+def zero_offload(program: Program, costs: Costs, budget: int, algorithms: Algorithms = "m") -> Plan:
+    """Gradients go to the host, which updates the weights; these come back."""
+    beside = updates(program, costs)
+    hosted = program.movable.intersection(t for op in beside for t in op.tensors)
+    program = program.hosting(hosted)
+    algorithm = choose(program, costs, algorithms)
+    trips = [*_gradients(program, costs, algorithm, beside), *_weights(program, beside)]
+    return Plan(trips=tuple(trips), algorithm=algorithm, share=in_place_sharing(program), hosted=hosted, beside=beside)
+
+
+def updates(program: Program, costs: Costs) -> frozenset[Op]:
+    """The ops that the host runs: those that change a weight or the optimizer's state, and those that read what these
+    make. None if the host cannot run them all."""
+    steps = [op for op in program.ops if op.during is Pass.UPDATE]
+    weights = {t for op in steps for t in op.writes if t.role is Role.PARAM}
+    lasting = {t for op in steps if weights & {*op.tensors} for t in op.writes if t.role in (Role.PARAM, Role.STATE)}
+    made: set[Tensor] = set()
+    found: list[Op] = []
+    for op in steps:
+        if lasting & {*op.writes} or made & {*op.reads}:
+            found.append(op)
+            made.update(op.writes)
+    able = all(costs.by_host(op) is not None for op in found) and not any(op.on_net for op in program.ops)
+    return frozenset(found if able else ())
+
+
+def _gradients(
+    program: Program, costs: Costs, algorithm: Mapping[Op, Algorithm], beside: Collection[Op]
+) -> Iterator[Trip]:
+    """What the host's updates read leaves when it has been made. Its bytes are free at the first execution that is
+    foreseen to begin after the copy, so that compute need not wait."""
+    ops, end = program.ops, len(program.ops)
+    fixed = program.fixed | {t for op in beside for t in op.writes}
+    wanted = {t for op in beside for t in op.reads} - fixed
+    made = {t: p for p, op in enumerate(ops) if op not in beside for t in op.writes if t in wanted}
+    last = {t: p for p, op in enumerate(ops) if op not in beside for t in op.tensors if t in wanted}
+    taken = (0.0 if op in beside else costs.seconds(op, algorithm[op]) for op in ops)
+    begins = list(accumulate(taken, initial=0.0))
+    link = 0.0  # when the link is free
+    for t, p in sorted(made.items(), key=lambda item: item[1]):
+        link = max(link, begins[p + 1]) + costs.latency + t.nbytes / costs.bandwidth_out
+        free = next((q for q in range(last[t] + 2, end) if begins[q] >= link), end)
+        yield Trip(t, p + 1, min(max(free, p + 1), end), None, None)
+
+
+def _weights(program: Program, beside: Collection[Op]) -> Iterator[Trip]:
+    """What lives on the host comes for the device when the step begins, and stays until its last use."""
+    uses: dict[Tensor, list[int]] = {t: [] for t in program.hosted}
+    changed: dict[Tensor, int] = {}
+    for p, op in enumerate(program.ops):
+        if op not in beside:
+            for t in op.tensors:
+                if t in uses:
+                    uses[t].append(p)
+            changed |= {t: p + 1 for t in op.writes if t in uses}
+    for t, points in uses.items():
+        if points:
+            yield Trip(t, None, None, 0, points[0])
+            yield Trip(t, changed.get(t), max(points[-1] + 1, changed.get(t, 0)), None, None)
