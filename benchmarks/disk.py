@@ -117,9 +117,10 @@ def foresee(args: argparse.Namespace) -> Answer:
     copies, speed = link(device), disk(args.disk)
     known = Measurements(device.name, Path("costs.json"), copies.out, copies.back, copies.latency, copies.beside())
     known.seconds |= {name: float(seconds) for name, seconds in each(device, wanted)}  # type: ignore[arg-type]
-    offered = replace(measured(device, known), staging=replace(staging, disk=Disk(None, speed.write, speed.read)))
+    staging = replace(staging, disk=Disk(None, speed.write, speed.read))
+    offered = replace(measured(device, known), staging=staging)
     costs = replace(offered, choices=lambda op: (Choice(chosen[op], known.seconds[key(op, chosen[op])]),))
-    trace = simulate(schedule, costs)
+    trace = simulate(replace(schedule, staging=staging), costs)
     busy: dict[str, float] = {}
     for span in trace.spans:
         busy[span.stream] = busy.get(span.stream, 0.0) + span.end - span.start
