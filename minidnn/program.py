@@ -7,7 +7,7 @@ A Program is a list of ops in a valid order: each op reads only inputs, carried 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -195,8 +195,8 @@ class Program:
     carried: live on the device across steps: parameters, optimizer state, running statistics, kept gradients; and
              early inputs, which are there when the step begins, each in one of two places
     outputs: on the host when the step ends
-    hosted:  live on the host across steps: optimizer state that is wanted there. The ops that use it are neighbours, or
-             nearly so: it comes before the first, and its new value leaves behind the last
+    hosted:  live on the host across steps: parameters, optimizer state and others whose home is wanted there. Each
+             comes before the ops that use it, and its new value leaves behind the last that writes it
     """
 
     name: str
@@ -229,6 +229,23 @@ class Program:
     def fixed(self) -> frozenset[Tensor]:
         """The tensors whose values must be somewhere when the step begins or ends."""
         return frozenset((*self.inputs, *self.carried, *self.outputs, *self.hosted))
+
+    @cached_property
+    def lasting(self) -> tuple[Tensor, ...]:
+        """The tensors that live across steps, on the device or on the host."""
+        return (*self.carried, *self.hosted)
+
+    def hosting(self, tensors: Collection[Tensor]) -> Program:
+        """The program with the same ops, of whose carried tensors these live on the host. It need not know them all.
+
+        Raises ValueError for an early input, which has its places on the device."""
+        moved = tuple(t for t in self.carried if t in tensors)
+        if both := self.early.intersection(moved):
+            raise ValueError(f"{min(t.name for t in both)} is an early input, which cannot live on the host")
+        if not moved:
+            return self
+        kept = tuple(t for t in self.carried if t not in tensors)
+        return replace(self, carried=kept, hosted=(*self.hosted, *moved))
 
     def late(self) -> Program:
         """The program with the same ops, whose inputs all come by trips within the step."""

@@ -141,9 +141,10 @@ _SHARED: dict[str, tuple[str, dict[str, Any]]] = {
     "state": (
         "--state",
         dict(
-            choices=("device", "host"),
-            help="where the optimizer's state lives; from the host it comes to the device for each update, and leaves "
-            "again (default: the solver file's, else device)",
+            choices=("device", "host", "all"),
+            help="what lives on the host: nothing (device); the optimizer's state, which comes to the device for each "
+            "update and leaves again (host); weights and all else that lives from step to step, too (all); default: "
+            "the solver file's, else device",
         ),
     ),
     "ranks": (

@@ -5,8 +5,10 @@ Points are positions in `plan.order`: point p is "before execution p", and len(o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 
 from minidnn.costs import Costs
 from minidnn.program import Algorithm, Op, Program, Tensor
@@ -60,6 +62,8 @@ class Plan:
     share:     {a tensor, one stay of a tensor, or an op for its workspace: the tensor or slot whose bytes it takes};
                only for stays begun by a write, since a copy back goes to the bytes that its trip names (Trip.into)
     hold:      tensors whose bytes are kept for the whole step (network-wide allocation)
+    hosted:    carried tensors that live on the host instead, besides the program's own; all programs of a net agree on
+               them (memory/planning.py)
     eager:     whether a copy back begins as soon as its bytes are free (memory/lowering/eager.py). If not, it does not
                begin before its point
     bound:     seconds that no plan within the budget is below (memory/joint/bound.py), where the policy knows it
@@ -70,6 +74,7 @@ class Plan:
     algorithm: Mapping[Op, Algorithm] = field(default_factory=dict)
     share: Mapping[Sharing, Tensor | Slot] = field(default_factory=dict)
     hold: frozenset[Tensor] = frozenset()
+    hosted: frozenset[Tensor] = frozenset()
     eager: bool = False
     bound: float | None = None
 
@@ -83,39 +88,81 @@ Policy = Callable[[Program, Costs, int], Plan]
 
 
 def complete(program: Program, costs: Costs, plan: Plan) -> Plan:
-    """The plan with program order, default algorithms, and trips of inputs and outputs where the policy left them out.
+    """The plan with program order, default algorithms, and trips of inputs, outputs and hosted tensors where the policy
+    left them out.
 
     An input arrives at its first reader; its copy is issued one execution earlier, to overlap that. An output leaves
     after its last write, and its bytes stay until the step ends. An early input makes no trip: the device has it. A
-    hosted tensor arrives like an input, and leaves after its last write; its bytes are free one execution later, or
-    after its last reader.
+    hosted tensor arrives like an input, and its new value leaves after its last write. If the policy has no trip of it,
+    it is also away between uses that are more than NEAR executions apart (`_between`).
     """
+    program = program.hosting(plan.hosted)
     order = plan.order or program.ops
     algorithm = {op: plan.algorithm.get(op) or costs.choices(op)[0].algorithm for op in dict.fromkeys(order)}
     trips = [trip for trip in plan.trips if trip.tensor not in program.early]
-    comes = {trip.tensor for trip in trips if trip.free is None} | program.early
-    leaves = {trip.tensor for trip in trips if trip.back is None}
-    first_read: dict[Tensor, Point] = {}
-    last_read: dict[Tensor, Point] = {}
-    last_write: dict[Tensor, Point] = {}
-    for p, op in enumerate(order):
-        for t in op.reads:
-            first_read.setdefault(t, p)
-            last_read[t] = p
-        for t in op.writes:
-            last_write[t] = p
-    added = [
-        Trip(t, None, None, max(0, first_read[t] - 1), first_read[t])
-        for t in (*program.inputs, *program.hosted)
-        if t not in comes and t in first_read
-    ]
+    own: dict[Tensor, list[Trip]] = defaultdict(list)
+    for trip in trips:
+        own[trip.tensor].append(trip)
+    uses = _uses(order)
     end = len(order)
-    back = {t: last_write[t] + 1 for t in program.hosted if t not in leaves and t in last_write}
-    added += [Trip(t, p, min(max(p, last_read[t]) + 1, end), None, None) for t, p in back.items()]
+    added: list[Trip] = []
+    for t in (*program.inputs, *program.hosted):
+        first = next(iter(uses.get(t, ())), None)
+        there = t in program.early or any(trip.free is None for trip in own[t])
+        if first is not None and first.reads and not there:
+            added.append(Trip(t, None, None, max(0, first.at - 1), first.at))
+    for t in program.hosted:
+        if t in uses:
+            middle = [] if own[t] or t in plan.hold else list(_between(t, uses[t]))
+            added += [*middle, *_homeward(t, uses[t], [*own[t], *middle], end)]
     # An order in which no op writes an output is refused by the proof.
-    missing = [t for t in program.outputs if t not in leaves and t in last_write]
-    added += [Trip(t, last_write[t] + 1, end, None, None) for t in missing]
+    for t in program.outputs:
+        written = [use.at for use in uses.get(t, ()) if use.writes]
+        if written and not any(trip.back is None for trip in own[t]):
+            added.append(Trip(t, written[-1] + 1, end, None, None))
     return replace(plan, order=order, trips=(*added, *trips), algorithm=algorithm)
+
+
+NEAR = 4  # executions
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """An execution that uses a tensor."""
+
+    at: Point
+    reads: bool
+    writes: bool
+
+
+def _uses(order: Sequence[Op]) -> dict[Tensor, list[_Use]]:
+    found: dict[Tensor, list[_Use]] = defaultdict(list)
+    for p, op in enumerate(order):
+        for t in op.tensors:
+            found[t].append(_Use(p, t in op.reads, t in op.writes))
+    return found
+
+
+def _between(t: Tensor, uses: Sequence[_Use]) -> Iterator[Trip]:
+    """The trips of a hosted tensor between uses that are far apart. It leaves by a copy only if it has been written
+    since the host got it, and comes back one execution before it is read."""
+    changed = False
+    for one, other in pairwise(uses):
+        changed |= one.writes
+        if other.at - one.at > NEAR and other.reads:
+            free = one.at + 2 if changed else one.at + 1
+            yield Trip(t, one.at + 1 if changed else None, free, other.at - 1, other.at)
+            changed = False
+
+
+def _homeward(t: Tensor, uses: Sequence[_Use], trips: Sequence[Trip], end: Point) -> Iterator[Trip]:
+    """The trip by which a hosted tensor's last value leaves, unless one of `trips` does that. The bytes are free one
+    execution later, or after the last reader."""
+    written = [use.at for use in uses if use.writes]
+    gone = any(trip.back is None or (trip.out is not None and written and trip.out > written[-1]) for trip in trips)
+    if written and not gone:
+        out = written[-1] + 1
+        yield Trip(t, out, min(max(out, uses[-1].at) + 1, end), None, None)
 
 
 def in_place_sharing(program: Program, kinds: Callable[[Op], bool] = lambda op: True) -> Share:

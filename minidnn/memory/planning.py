@@ -18,12 +18,12 @@ from minidnn.memory.lowering.lower import lower
 from minidnn.memory.lowering.placement import homes, place
 from minidnn.memory.lowering.staging import RingTooSmall, staged
 from minidnn.memory.lowering.tiers import tiered
-from minidnn.memory.plan import complete
+from minidnn.memory.plan import Plan, Policy, complete
 from minidnn.memory.policies import find, theirs
 from minidnn.memory.policies.own import blamed
 from minidnn.memory.proof.verify import verify_all
 from minidnn.memory.schedule import BLOCK, Arrangement, Schedule
-from minidnn.program import Program
+from minidnn.program import Program, Tensor
 from minidnn.sizes import text
 
 ROUNDING = 1e-9  # a part of a step's seconds
@@ -106,17 +106,14 @@ def unproved(
     The arena may exceed the limit. This is for studies that search for a budget that can be kept; all others use
     `arrange`.
     """
-    decide = find(policy, budgeted)
-    fixed, base = homes(*programs)
     schedules: dict[str, Schedule] = {}
     with blamed(policy, theirs(policy)):
-        for program in programs:
-            others = base - homes(program)[1]  # bytes that only other programs carry: the policy cannot use them
-            decided = decide(program, costs.sustained, max(0, limit - others))
+        decided = _decided(programs, find(policy, budgeted), costs.sustained, limit)
+        at = homes(*(program for program, _ in decided))
+        for program, plan in decided:
             if costs.sustained is not costs:
-                decided = replace(decided, bound=None)  # what stays in the ring or in memory spares the disk
-            plan = complete(program, costs, decided)
-            listing = lower(program, plan)
+                plan = replace(plan, bound=None)  # what stays in the ring or in memory spares the disk
+            listing = lower(program, complete(program, costs, plan))
             if costs.staging is not None:
                 try:
                     listing = staged(listing, costs.staging)
@@ -127,13 +124,28 @@ def unproved(
                         error.needed,
                         host=True,
                     ) from None
-            placed = place(listing, fixed, base)
+            placed = place(listing, at)
             # A search for an arena within the limit may find one where the search for the lowest arena does not.
-            placed = placed if placed.arena <= limit else place(listing, fixed, base, limit)
+            placed = placed if placed.arena <= limit else place(listing, at, limit)
             schedules[program.name] = _eager(placed, costs) if plan.eager and costs.staging is None else placed
     return schedules
 
 
+def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: int) -> list[tuple[Program, Plan]]:
+    """Each program with its plan. What lives on the host in one plan does so in all: where another plan has it on the
+    device, that program is planned again."""
+    found: dict[str, tuple[Program, Plan]] = {}
+    pending, hosted = list(programs), set[Tensor]()
+    while pending:
+        now = [program.hosting(hosted) for program in programs]
+        base = homes(*now).nbytes
+        for program in (p.hosting(hosted) for p in pending):
+            others = base - homes(program).nbytes  # bytes that only others carry: the policy cannot use them
+            plan = decide(program, costs, max(0, limit - others))
+            found[program.name] = program.hosting(plan.hosted), plan
+            hosted |= plan.hosted
+        pending = [p for p in programs if not hosted.isdisjoint(found[p.name][0].carried)]
+    return list(found.values())
 def _check_disk(found: Arrangement, most: int | None) -> None:
     """Raise DiskError if the plan takes more than `most` bytes of the disk."""
     if most is not None and found.disk > most:

@@ -189,6 +189,7 @@ class Schedule(Listing):
     placement: str = ""  # the heuristic that found it
     host_offset: Mapping[Tensor, int] = field(default_factory=dict)
     host_bytes: int = 0  # pinned bytes, without the ring
+    host_shared: int = 0  # the first of these: homes of hosted tensors, which all programs of a net share
     store_offset: Mapping[Tensor, int] = field(default_factory=dict)  # of stashed tensors, in pageable memory
     store_bytes: int = 0
     disk_bytes: int = 0
@@ -211,7 +212,8 @@ class Arrangement:
     policy: str
     schedules: Mapping[str, Schedule]
     arena: int  # bytes: the largest arena of the schedules
-    host: int  # bytes: the ring, and the sum over the schedules, so that no program's inputs wait for another program
+    host: int  # bytes: the homes of hosted tensors, then each program's own bytes, so that its inputs wait for no other
+    # program; then the ring
     budget: int | None = None  # device bytes that the caller allows
     ring: int = 0  # pinned bytes at the end of `host`; the programs share it, since no two run at once
     store: int = 0  # pageable bytes, shared likewise
@@ -223,10 +225,19 @@ class Arrangement:
         """The schedules with the bytes that they take together."""
         every = schedules.values()
         ring = max(s.ring for s in every)
+        shared = max(s.host_shared for s in every)
         store, disk = max(s.store_bytes for s in every), max(s.disk_bytes for s in every)
-        host = aligned(sum(s.host_bytes for s in every), BLOCK if disk else ALIGNMENT) + ring
+        pinned = shared + sum(s.host_bytes - s.host_shared for s in every)
+        host = aligned(pinned, BLOCK if disk else ALIGNMENT) + ring
         undo = sum({t: t.nbytes for s in every for t in lasting(s.program)}.values()) if disk else 0
         return cls(policy, schedules, max(s.arena for s in every), host, budget, ring, store, disk, undo)
+
+    def host_bases(self) -> dict[str, int]:
+        """{program's name: how many bytes behind its `host_offset` its own places lie}; homes lie at their offsets."""
+        found, base = {}, 0
+        for name, s in self.schedules.items():
+            found[name], base = base, base + s.host_bytes - s.host_shared
+        return found
 
     def __repr__(self) -> str:
         return f"<arrangement of {', '.join(self.schedules)} by {self.policy}: arena {text(self.arena)}>"

@@ -19,6 +19,10 @@ POINTS = ("out", "free", "back", "arrive")
 
 def wrong(program: Program, plan: Plan) -> str | None:
     """The first trip that cannot be, and why, in a sentence; None if each can be. `plan` need not be complete."""
+    if strange := plan.hosted.difference(program.lasting) | (plan.hosted & program.early):
+        reason = "is an input" if strange & program.early else "does not live from step to step"
+        return f"{program.name}: {min(t.name for t in strange)} is to live on the host, but {reason}"
+    program = program.hosting(plan.hosted)
     order, known = plan.order or program.ops, set(program.tensors)
     uses = _uses(order)
     earlier: dict[Tensor, list[Trip]] = defaultdict(list)

@@ -293,7 +293,6 @@ class _Differentiation:
             tuple(dict.fromkeys(self.carried)),
             tuple(dict.fromkeys((*ends, *self.keep))),
             tuple(low.node.name for low in self.lowered),
-            tuple(self.updates.hosted) if self.updates is not None else (),
         )
         program.check()
         return program

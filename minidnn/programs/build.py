@@ -13,6 +13,7 @@ from minidnn.nets.net import Net
 from minidnn.program import Program, Role, Tensor
 from minidnn.programs.autodiff import differentiate
 from minidnn.programs.fusion import Fuses, fused
+from minidnn.programs.hosting import hosting
 from minidnn.programs.raw import with_raw_inputs
 from minidnn.programs.updates import TrainSpec
 
@@ -53,13 +54,14 @@ def programs(
     fuses: Fuses | None = None,
     early: bool = False,
     test_loss: bool = False,
+    state: str = "device",
 ) -> dict[str, Program]:
     """A net's programs by name, in the order in which a machine loads them. Planning needs no device; for programs that
     a device will run, pass `fuses=device.fuses`, so that ops are fused where it has kernels. Raises as `build`.
 
     tests: the nets of phase TEST, if they are not `net` alone; the programs of the second and others are TEST1 ..."""
     graphs = {name: one.graph(phase, format=format) for name, (one, phase) in named(net, phases, tests).items()}
-    return build(graphs, train, keep, facts, fuses, early, test_loss)
+    return build(graphs, train, keep, facts, fuses, early, test_loss, state)
 
 
 def named(net: Net, phases: Sequence[str], tests: Sequence[Net] = ()) -> dict[str, tuple[Net, str]]:
@@ -79,6 +81,7 @@ def build(
     fuses: Fuses | None = None,
     early: bool = False,
     test_loss: bool = False,
+    state: str = "device",
 ) -> dict[str, Program]:
     """A program per graph, by name; ACCUMULATE comes before TRAIN if iter_size is above 1.
 
@@ -88,9 +91,15 @@ def build(
     early: the inputs of TRAIN and ACCUMULATE travel as they are, and early (programs/raw.py). TEST keeps its inputs: it
            is given samples as the net reads them.
     test_loss: programs of phase TEST compute the objective, too, if their nets have a loss
+    state: where what lives from step to step has its home (programs/hosting.py)
 
-    Raises InvalidInput for an unknown blob in `keep`, NotTrainable
-    (programs/autodiff.py), and ShapeError for a parameter whose shape differs between phases."""
+    Raises InvalidInput for an unknown blob in `keep`, and for several ranks whose weights are to live on the host,
+    NotTrainable (programs/autodiff.py), and ShapeError for a parameter whose shape differs between phases."""
+    if state == "all" and train is not None and train.ranks > 1:
+        raise InvalidInput(
+            f"state all: {train.ranks} ranks make their weights whole on the device, so these cannot live on the host; "
+            "state host, for the optimizer's state alone, would work"
+        )
     for graph, other in combinations(list(graphs.values())[::-1], 2):  # of one net, or of a net and its test_net
         check_shared(graph, other)
     for name in keep:
@@ -110,7 +119,7 @@ def build(
     found = {name: fused(program, fuses) for name, program in found.items()}
     if early and "TRAIN" in graphs:
         found |= {n: with_raw_inputs(p, graphs["TRAIN"]) for n, p in found.items() if n in TRAINING}
-    return found
+    return hosting(found, state)
 
 
 def _parts(train: TrainSpec) -> dict[str, TrainSpec]:

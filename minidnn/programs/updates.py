@@ -26,7 +26,6 @@ class TrainSpec:
                 updates nothing
     seed:       the seed of dropout
     loss_scale: the loss's scale at the start; used in float16 only
-    hosted:     whether the optimizer's state lives on the host
     ranks:      how many devices train together, each with `iter_size` micro-batches
     rank:       which of them this is; plans do not depend on it
     bucket:     bytes of gradients that travel together; None: as many as programs/buckets.py chooses, else BUCKET
@@ -39,7 +38,6 @@ class TrainSpec:
     seed: int = 0
     accumulate: bool = False
     loss_scale: float = 2.0**16
-    hosted: bool = False
     ranks: int = 1
     rank: int = field(default=0, compare=False)
     bucket: int | None = None
@@ -82,14 +80,13 @@ class SumAttrs:
 
 
 class Updates:
-    """Makes the ops after the gradients of one program and hands them to `emit` in order. `carried` and `hosted` list
-    the tensors among theirs that live across steps, on the device and on the host."""
+    """Makes the ops after the gradients of one program and hands them to `emit` in order. `carried` lists the tensors
+    among theirs that live across steps."""
 
     def __init__(self, train: TrainSpec, scaled: bool, emit: Callable[[Op], object]) -> None:
         """`scaled`: the gradients of the losses are multiplied by a scale, and updates must divide by it."""
         self.train, self.emit = train, emit
         self.carried: list[Tensor] = []
-        self.hosted: list[Tensor] = []
         self.steps = Steps(train, scaled, emit)
         self.shards: dict[Tensor, Tensor] = {}  # of several ranks: {weight: its shard}
         self.bucket = train.bucket or BUCKET
@@ -102,13 +99,12 @@ class Updates:
         train = self.train
         if train.iter_size > 1:
             dw = self._sum(layer, p, w, dw)
-        home = self.hosted if train.hosted else self.carried
         axes = len(w.shape)
         if train.ranks > 1:
             whole, w = w, shard_of(w, train.ranks)
             self.shards[whole] = w
             self.carried.append(w)
-        home += train.optimizer.state(w)  # for ACCUMULATE, too: all programs carry the same tensors
+        self.carried += train.optimizer.state(w)  # for ACCUMULATE, too: all programs carry the same tensors
         if train.accumulate:
             return
         if self.exchanges is None:

@@ -31,7 +31,7 @@ class Minidnn(Message):
     device: str | None = field(OURS + 6, None)
     format: Literal["float32", "bfloat16", "float16"] | None = field(OURS + 7, None)  # of the network: formats.py
     loss_scale: Annotated[float, Field(gt=0, le=2.0**24)] = field(OURS + 8, 2.0**16)  # the first one, in float16
-    state: Literal["device", "host"] | None = field(OURS + 9, None)  # where the optimizer's state lives
+    state: Literal["device", "host", "all"] | None = field(OURS + 9, None)  # what lives on the host
     epochs: Positive | None = field(OURS + 10, None)  # to train; these four count as IN_EPOCHS says
     test_epochs: Positive | None = field(OURS + 11, None)
     display_epochs: Positive | None = field(OURS + 12, None)

@@ -60,7 +60,7 @@ class _Search:
         programs, self.costs = varied(Change())
         self.limit = self.costs.memory if asked.budget is None else asked.budget
         known = None if refused.host else least(programs, self.costs)
-        self.answer = Answer(self.limit, refused.smallest, refused.host, known, homes(*_late(programs))[1])
+        self.answer = Answer(self.limit, refused.smallest, refused.host, known, homes(*_late(programs)).nbytes)
         self.better = BUDGETED if asked.policy != BUDGETED else None
         self.sized = not asked.policy.endswith(SUFFIX)  # else the plan is one net's at one size
 

@@ -245,7 +245,7 @@ def _programs(
     train = _train_spec(solver, setting)
     found = programs(
         net, train, phases(tests), tests=tests, facts=setting.facts, format=setting.format, fuses=fuses,
-        early=early, test_loss=solver is not None and solver.test_compute_loss,
+        early=early, test_loss=solver is not None and solver.test_compute_loss, state=setting.state,
     )  # fmt: skip
     return tuple(found.values())
 
@@ -256,9 +256,9 @@ def _train_spec(solver: Any, setting: Setting) -> TrainSpec | None:
     from minidnn.training.solver_file import train_spec
 
     if solver is not None:
-        found = train_spec(solver, setting.seed, setting.state)
+        found = train_spec(solver, setting.seed)
     elif setting.ranks is not None:
-        found = TrainSpec(ALONE, seed=setting.seed, hosted=setting.state == "host")
+        found = TrainSpec(ALONE, seed=setting.seed)
     else:
         return None
     return replace(found, ranks=setting.ranks or 1)

@@ -108,10 +108,11 @@ class Session:
         facts = executable(setting.facts)
 
         def trained(spec: TrainSpec) -> Program:
-            return build({"TRAIN": self.graphs["TRAIN"]}, spec, (), facts, fuses, early)["TRAIN"]
+            graphs = {"TRAIN": self.graphs["TRAIN"]}
+            return build(graphs, spec, (), facts, fuses, early, state=setting.state)["TRAIN"]
 
         train = sized(train, trained, self.costs)
-        made = build(self.graphs, train, setting.keep, facts, fuses, early, test_loss)
+        made = build(self.graphs, train, setting.keep, facts, fuses, early, test_loss, setting.state)
         self.machine = self._planned(list(made.values()))
         self.arrangement = self.machine.arrangement
         self.programs = {name: schedule.program for name, schedule in self.arrangement.schedules.items()}

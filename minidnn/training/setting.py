@@ -16,11 +16,12 @@ from minidnn import sizes
 from minidnn.costs import Costs, Disk, Staging
 from minidnn.costs.links import network
 from minidnn.costs.net import Network
-from minidnn.errors import InvalidInput
+from minidnn.errors import InvalidInput, near
 from minidnn.formats import named
 from minidnn.layers.facts import FACTS, Facts
 from minidnn.memory.policies import BUDGETED, DEFAULT
 from minidnn.programs.build import facts_of
+from minidnn.programs.hosting import STATES
 from minidnn.ranks.engine import LIMIT, Engine
 from minidnn.ranks.launched import Launch
 from minidnn.schema.sources import WORKERS
@@ -28,8 +29,6 @@ from minidnn.schema.sources import WORKERS
 if TYPE_CHECKING:
     from minidnn.memory.execution.device import Device
     from minidnn.schema import SolverParameter
-
-STATES = "device", "host"
 
 
 class Given(TypedDict, total=False):
@@ -54,7 +53,8 @@ class Given(TypedDict, total=False):
                  begins; this takes two places on the device for each input, where the budget has room for them
     workers:     processes that make the samples of each Data layer, instead of its data_param's; 0: a thread does
     keep:        names of blobs that stay readable after a step
-    state:       where the optimizer's state lives: on the "device", or on the "host", from where it comes for updates
+    state:       what lives on the host: with "device" nothing; with "host" the optimizer's state, which comes for
+                 updates; with "all" weights, too, which come for each use
     engine:      moves bytes between ranks, where several train together (ranks/engine.py)
     launch:      what a launcher says of this rank: then a Solver takes this rank's device, and the engine for it
     rank_limit:  the seconds that a rank waits for another before the run ends
@@ -208,7 +208,7 @@ def _network(link: str | Network | None) -> Network | None:
 
 def _place(state: str) -> str:
     if state not in STATES:
-        raise InvalidInput(f"state: the optimizer's state lives on the {' or the '.join(STATES)}, not {state!r}")
+        raise InvalidInput(f"state: {state!r} is none of {', '.join(STATES)}{near(state, STATES)}")
     return state
 
 

@@ -127,7 +127,7 @@ class Solver:
             logs = ((), None) if setting.engine and setting.engine.rank else (p.minidnn.log, p.minidnn.tensorboard)
             self._logs = Logs(*logs, self.epoch, Path(self.prefix).parent)
             self.notes += unobeyed((net, *tests), p, setting.device)
-            spec = train_spec(p, self.seed, setting.state, setting.engine)
+            spec = train_spec(p, self.seed, setting.engine)
             self._parts = [part.part for part in spec.parts]  # the programs of an iteration
             if spec.ranks > 1 and spec.iter_size & (spec.iter_size - 1):
                 alone = f"one rank with iter_size {spec.ranks * spec.iter_size}"

@@ -163,16 +163,14 @@ def _check_rates(document: Document, p: SolverParameter) -> None:
             return
 
 
-def train_spec(p: SolverParameter, seed: int, state: str = "device", engine: Engine | None = None) -> TrainSpec:
-    """How a step of this solver trains. `seed` is the seed of dropout, `state` where the optimizer's state lives,
-    `engine` that of several ranks."""
+def train_spec(p: SolverParameter, seed: int, engine: Engine | None = None) -> TrainSpec:
+    """How a step of this solver trains. `seed` is the seed of dropout, `engine` that of several ranks."""
     return TrainSpec(
         OPTIMIZERS[p.type].of(p),
         clip_gradients=p.clip_gradients,
         iter_size=p.iter_size,
         seed=seed,
         loss_scale=p.minidnn.loss_scale,
-        hosted=state == "host",
         ranks=engine.ranks if engine else 1,
         rank=engine.rank if engine else 0,
     )

@@ -6,14 +6,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-import numpy as np
 import pytest
 
 from minidnn.memory.budget import BudgetError
 from tests.support.paths import SMALL_NETS
 from tests.support.policies import EVERY, TIGHT, TRAINED
 from tests.support.slow import quick_are
-from tests.support.trains import STEPS, baseline, train
+from tests.support.trains import STEPS, baseline, held_out, train
 
 ON_REFERENCE = ["residual", "inception"]  # the machine is the same there; the other nets show it on cpu
 
@@ -85,11 +84,6 @@ def test_bit_identical_through_a_pinned_ring(net, policy, compress):
     ring = dict(host_ring=refused.value.smallest, compress=compress)
     got, got_losses, _ = train(net, "cpu", policy, debug=True, delays=2e-3, **ring)
     assert got_losses == losses and got == want
-
-
-def held_out():
-    random = np.random.default_rng(8)
-    return random.standard_normal((12, 3, 12, 12)).astype(np.float32), random.integers(0, 5, 12).astype(np.int32)
 
 
 @lru_cache

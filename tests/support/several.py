@@ -68,6 +68,7 @@ class Case:
 
     layers: str
     spec: dict = field(default_factory=dict, hash=False)
+    state: str = "device"
 
 
 CASES = {
@@ -75,14 +76,14 @@ CASES = {
     "normed": Case(_NORMED, {"optimizer": SGD(momentum=0.9, weight_decay=0.01)}),
     "clipped": Case(_HEADS, {"optimizer": SGD(momentum=0.9), "clip_gradients": 5.0}),
     "summed": Case(_NORMED, {"optimizer": SGD(), "iter_size": 2}),
-    "hosted": Case(_PLAIN, {"optimizer": SGD(momentum=0.9), "hosted": True}),
+    "hosted": Case(_PLAIN, {"optimizer": SGD(momentum=0.9)}, "host"),
 }
 
 
 def made(ranks: int, case: str = "plain", rank: int = 0, bucket: int = 20000) -> dict[str, Program]:
     """The programs of one rank, by name."""
     spec = TrainSpec(ranks=ranks, rank=rank, bucket=bucket, **CASES[case].spec)
-    return programs(Net.from_text(_INPUTS + CASES[case].layers), spec, ("TRAIN",))
+    return programs(Net.from_text(_INPUTS + CASES[case].layers), spec, ("TRAIN",), state=CASES[case].state)
 
 
 def costs(bandwidth: float = 1e9, link: Link = Link(1e9, 1e-5)) -> Costs:

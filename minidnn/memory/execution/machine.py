@@ -133,10 +133,9 @@ class Machine:
             self.arrangement = arrangement = tried(device, arrangement, self._try)
             if debug:
                 self.runtime.run(self.runtime.bind([Bound(0, "compute", self.runtime.fill(self.arena, 0xFF))]))
-            base = 0
+            bases = arrangement.host_bases()
             for name, schedule in arrangement.schedules.items():
-                self.loaded[name] = self._load(schedule, base)
-                base += schedule.host_bytes
+                self.loaded[name] = self._load(schedule, bases[name])
         except BaseException:
             self.close()
             raise
@@ -155,9 +154,7 @@ class Machine:
         for b in schedule.buffers:
             if b.home and b.stays[0].tensor not in schedule.program.early:
                 self.homes[b.stays[0].tensor] = self._bytes(schedule, b.stays[0])
-        for t in schedule.program.hosted:
-            if t in schedule.host_offset:
-                self.hosted[t] = self._host(loaded, t)
+        self.hosted |= {t: self._host(loaded, t) for t in schedule.program.hosted}
         for op in schedule.program.ops:
             if op.on_net and {*op.reads, *op.writes} <= self.homes.keys():
                 assert self.engine is not None
@@ -264,7 +261,8 @@ class Machine:
         return self.arena[at : at + stay.tensor.nbytes]
 
     def _host(self, loaded: _Loaded, t: Tensor, place: int = 0) -> np.ndarray:
-        at = loaded.host_base + loaded.schedule.host_offset[t] + place * aligned(t.nbytes)
+        base = 0 if t in loaded.schedule.program.hosted else loaded.host_base
+        at = base + loaded.schedule.host_offset[t] + place * aligned(t.nbytes)
         return self.runtime.host[at : at + t.nbytes]
 
     # ---- running

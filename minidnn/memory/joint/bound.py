@@ -2,9 +2,9 @@
 
 The family. The first executions of the ops stand in the program's order. Any op of forward that updates nothing in
 place may run again: anywhere, as often as wanted, with the op's one algorithm. All other ops run once. Every tensor
-that is not carried may leave for the host and come back: anywhere, as often as wanted. Each op has any of its
-algorithms. Bytes are shared only where `Op.inplace` permits it. Every policy of this package makes plans of this
-family.
+that is not carried may leave for the host and come back: anywhere, as often as wanted. A carried one lives on the
+device for the whole step, or on the host, where a copy takes its new value. Each op has any of its algorithms. Bytes
+are shared only where `Op.inplace` permits it. Every policy of this package makes plans of this family.
 
 The claim. The simulator's seconds (memory/execution/simulator.py) of each plan of the family whose live bytes stay
 within the budget are at least the bound. Placement only adds bytes, so this holds for arenas within the budget, too.
@@ -22,6 +22,8 @@ row below holds for every plan, with the plan's own values for the variables:
     P[w] - P[w-1] <= bandwidth * D[w]      bytes copied in; at least those of gaps that have ended
     A[w] >= bytes that have come back      a copy has gone out before it comes back
     live bytes at an op <= budget          those that it uses, stay, wait for their copy out, or came back early
+    k >= h                                 for each gap of a carried tensor; h: whether it lives on the device. If not,
+                                           it comes before its first use, and its new value is copied out
 
 Among several ranks communications run beside ops, and take no time in the program. `Facts.least` is what a step takes
 at least because ops wait for them. The larger of both is the bound.
@@ -37,11 +39,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from minidnn.costs import Costs
-from minidnn.memory.joint.facts import Facts, Gap
+from minidnn.memory.joint.facts import Facts, Gap, movable
 from minidnn.memory.joint.linear import Solver, Unsolved
 from minidnn.memory.joint.rows import MB, MS, BoundRows
 from minidnn.memory.lowering.placement import homes
-from minidnn.program import Program
+from minidnn.program import Program, Tensor
 
 WINDOWS = 200
 WHOLE = 400  # decisions of a program whose bound may be an integer program's: VGG-19 has 214, ResNet-50 619
@@ -67,6 +69,7 @@ class Relaxed:
 
     stays, copied, again: {gap: the part of the tensor that has this fate there}
     faster: for each op, the parts of its run that its algorithms take, without the leanest
+    home: {carried tensor: the part of it that lives on the device}
     """
 
     bound: Bound
@@ -74,14 +77,18 @@ class Relaxed:
     copied: Mapping[Gap, float]
     again: Mapping[Gap, float]
     faster: Sequence[Sequence[float]]
+    home: Mapping[Tensor, float]
 
 
 class LowerBound:
     """The bounds of one program on one device, for as many budgets as are asked for; each asks from the last answer."""
 
-    def __init__(self, facts: Facts, windows: int = WINDOWS, worst: int = WORST) -> None:
-        """Raises linear.NoSolver without the package highspy."""
-        self._rows = BoundRows(facts, windows, worst)
+    def __init__(self, facts: Facts, windows: int = WINDOWS, worst: int = WORST, homes: bool = True) -> None:
+        """`homes`: whether carried tensors may live on the host, too; False: those that do are the program's."""
+        free = movable(facts.program) if homes and facts.copies else frozenset[Tensor]()
+        if free:
+            facts = Facts(facts.program.hosting(free), facts.given, facts.small, facts.copies)
+        self._rows = BoundRows(facts, windows, worst, free)
         self._solver: Solver | None = None
 
     def at(self, budget: int) -> Bound | None:
@@ -105,7 +112,8 @@ class LowerBound:
         least = self._rows.facts.least()
         seconds = found.bound * MS
         bound = Bound(seconds, price * MS / MB) if seconds >= least else Bound(least, 0.0)
-        return Relaxed(bound, stays, copied, again, faster)
+        home = {t: value[v] for t, v in self._rows.home.items()}
+        return Relaxed(bound, stays, copied, again, faster, home)
 
     def closest(self, budget: int) -> Bound | None:
         """`at`, or for short programs the closer one of `at_whole`."""
@@ -145,5 +153,6 @@ def least_budget(programs: Sequence[Program], costs: Costs) -> int:
 
     Raises linear.NoSolver without the package highspy.
     """
-    base = homes(*programs)[1]
-    return max(LowerBound(Facts(p, costs)).least() + base - homes(p)[1] for p in programs)
+    programs = [p.hosting(movable(p)) for p in programs]
+    base = homes(*programs).nbytes
+    return max(LowerBound(Facts(p, costs)).least() + base - homes(p).nbytes for p in programs)

@@ -21,7 +21,8 @@ from minidnn.program import Tensor
 
 KEEP, COPY, AGAIN = range(3)  # of native/evaluate.c, like the next two lines
 DONE, OVER, LOST, TOO_LONG = range(4)
-INPUT, OUTPUT = 1, 2
+INPUT, OUTPUT, HOSTED = 1, 2, 4
+GOES = -3  # a trip's end: the home of a hosted tensor
 NEVER = 255  # a hold: the tensor goes once more after each run that wants it
 LONGEST = 4  # executions at most, in multiples of the program's
 
@@ -156,8 +157,8 @@ class Evaluator:
         self._keep("pair_read", [number[a] for one in pairs for a, _ in one])
         self._keep("pair_write", [number[b] for one in pairs for _, b in one])
         self._keep("maker", [self.makers.get(t, -1) for t in self.tensors])
-        outputs, inputs = set(facts.program.outputs), set(facts.inputs)
-        self._keep("flags", [INPUT * (t in inputs) | OUTPUT * (t in outputs) for t in self.tensors])
+        kinds = (INPUT, set(facts.inputs)), (OUTPUT, set(facts.program.outputs)), (HOSTED, set(facts.program.hosted))
+        self._keep("flags", [sum(flag for flag, of in kinds if t in of) for t in self.tensors])
         self._keep("size", [aligned(t.nbytes) for t in self.tensors])
         costs = facts.costs
         self._keep("out_seconds", [costs.latency + t.nbytes / costs.bandwidth_out for t in self.tensors])
@@ -281,6 +282,8 @@ class Evaluator:
             if to >= 0:
                 left = None if after < 0 else free
                 trips.append(Trip(tensors[tensor], None if out < 0 else out, left, back, use))
+            elif to == GOES:
+                trips.append(Trip(tensors[tensor], out, free, None, None))
         share: Share = {}
         columns = [self.view(f"shares_{name}", "shares").tolist() for name in ("at", "read", "write")]
         for at, read, write in zip(*columns, strict=True):

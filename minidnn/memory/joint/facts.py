@@ -27,6 +27,7 @@ class Gap:
 class Facts:
     """The uses, makers and durations of a program's ops. Points are positions in `program.ops`.
 
+    given:   the costs of the device
     costs:   those of ops and copies. Communications between ranks run beside these, and take no time here
     net:     of each op the seconds of its communication; 0 of others
     drag:    seconds of an op's work that a second of a communication takes (costs.net_drag)
@@ -43,7 +44,8 @@ class Facts:
     """
 
     def __init__(self, program: Program, costs: Costs, small: int = SMALL, copies: bool = True) -> None:
-        ops = self.ops = program.ops
+        ops, self.given = program.ops, costs
+        self.ops = ops
         self.net = [costs.choices(op)[0].seconds if op.on_net else 0.0 for op in ops]
         self.drag = costs.net_drag
         costs = unhindered(costs)
@@ -97,6 +99,12 @@ class Facts:
                     if q > p + 1 or any(read == t for read, _ in self.ops[p].inplace)
                 ]
         return found
+
+
+def movable(program: Program) -> frozenset[Tensor]:
+    """The carried tensors that could live on the host: all but early inputs, and weights that ranks share out."""
+    shared = {t for op in program.ops if op.on_net for t in op.tensors}
+    return frozenset(t for t in program.carried if t not in program.early and t not in shared)
 
 
 def fronts(choices: tuple[Choice, ...]) -> list[Choice]:

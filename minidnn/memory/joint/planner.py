@@ -1,4 +1,5 @@
-"""The joint plan of a program within a budget: from the bound's answer to decisions, to a plan that is placed.
+"""The joint plan of a program within a budget, with the homes that it has: from the bound's answer to decisions, to a
+plan that is placed.
 
 1. The bound for the budget, and for a few that are smaller, says which tensors had better be away.
 2. Each answer is rounded to decisions, and repaired (repair.py). These are the starts.
@@ -69,7 +70,7 @@ class Planner:
         self.program, self.costs, self.tell = program, costs, tell
         facts = Facts(program, costs, small, copies)
         self.evaluator = Evaluator(facts)
-        self.bound = LowerBound(facts)
+        self.bound = LowerBound(facts, homes=False)
         self.repair = Repair(self.evaluator)
         self.search = Search(self.evaluator, self.repair)
         self._slot = {(s.tensor, s.last): i for i, s in enumerate(self.evaluator.slots)}

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from minidnn.costs import MOST_DRAG
-from minidnn.memory.joint.facts import Facts, Gap, overwrites
+from minidnn.memory.joint.facts import Facts, Gap, large, overwrites
 from minidnn.memory.joint.linear import Rows
 from minidnn.memory.plan import Point
 from minidnn.memory.schedule import room
@@ -23,11 +23,13 @@ class BoundRows(Rows):
 
     memory: (row of the live bytes at an op, their constant part in MB)
     over:   the variable of bytes beyond the budget, which `LowerBound.least` minimises; else it is 0
+    free:   hosted tensors that may live on the device instead
+    home:   {tensor of `free` that is worth a decision: whether it lives on the device}
     """
 
-    def __init__(self, facts: Facts, windows: int, worst: int) -> None:
+    def __init__(self, facts: Facts, windows: int, worst: int, free: frozenset[Tensor] = frozenset()) -> None:
         super().__init__()
-        self.facts = facts
+        self.facts, self.free = facts, free
         costs = facts.costs
         self.out, self.back = (rate / MB * MS for rate in (costs.bandwidth_out, costs.bandwidth_in))
         self.most = sum(t.nbytes for t in facts.program.tensors) / MB
@@ -46,6 +48,8 @@ class BoundRows(Rows):
         for several in self.faster:
             if len(several) > 1:
                 self.row([(v, 1) for v in several], high=1)
+        worth = large(facts)
+        self.home = {t: self.var(high=1, whole=True) for t in facts.program.hosted if t in free and t in worth}
         self._gaps()
         self.elapsed = [self.var(1, high=self.long) for _ in self.edges[1:]]
         self.begin = self.var(1, high=self.long)  # before the first op
@@ -65,6 +69,15 @@ class BoundRows(Rows):
             if g.tensor in self.facts.maker:
                 self.again[g] = self.var(high=1, whole=True)
             self.row([(v[g], 1) for v in (self.stays, self.copied, self.again) if g in v], low=1)
+            if g.tensor in self.home:
+                self.row([(self.stays[g], 1), (self.home[g.tensor], -1)], low=0)
+
+    def _from_host(self, t: Tensor) -> tuple[float, list[tuple[int, float]]]:
+        """The bytes in MB that come from the host, or go back there, for sure, and less these for a tensor at home on
+        the device. Those of a tensor that is not worth a decision are not counted."""
+        if t in self.home:
+            return t.nbytes / MB, [(self.home[t], -t.nbytes / MB)]
+        return (0.0 if t in self.free else t.nbytes / MB), []
 
     # ---- time
 
@@ -126,10 +139,21 @@ class BoundRows(Rows):
         leaves: dict[Tensor, int] = {}  # whether it is copied out at all
         written: dict[int, list[tuple[int, float]]] = defaultdict(list)
         ended: dict[int, list[Gap]] = defaultdict(list)
-        come = np.zeros(len(self.elapsed))  # bytes of inputs at their first use
+        come, less = np.zeros(len(self.elapsed)), defaultdict[int, list[tuple[int, float]]](list)  # at their first use
+        go = np.zeros(len(self.elapsed))  # new values of hosted tensors
         for t in facts.inputs:
-            if facts.uses[t]:
-                come[self.window[facts.uses[t][0]]] += t.nbytes / MB
+            if facts.uses[t] and t in facts.ops[facts.uses[t][0]].reads:
+                sure, terms = self._from_host(t)
+                come[self.window[facts.uses[t][0]]] += sure
+                less[self.window[facts.uses[t][0]]] += terms
+        changed: list[tuple[int, float]] = []
+        for t in facts.program.hosted:
+            if facts.writers[t]:
+                sure, terms = self._from_host(t)
+                w = self.window[facts.writers[t][-1]]
+                go[w] += sure
+                written[w] += terms
+                changed += terms
         for g, copied in self.copied.items():
             ended[self.window[g.use]].append(g)
             if g.tensor in facts.inputs:
@@ -141,9 +165,9 @@ class BoundRows(Rows):
             self.row([(leaves[g.tensor], 1), (copied, -1)], low=0)
         may = must = first_time = None
         for w, d in enumerate(self.elapsed):
-            may = self._sum(may, written[w])
+            may = self._sum(may, written[w], go[w])
             returned = [(self.copied[g], g.tensor.nbytes / MB) for g in ended[w]]
-            must = self._sum(must, returned, come[w])
+            must = self._sum(must, [*returned, *less[w]], come[w])
             crossing = zip(ended[w], returned, strict=True)
             first_time = self._sum(first_time, [r for g, r in crossing if g.crosses and g.tensor not in facts.inputs])
             for total, rate in ((self.gone, self.out), (self.came, self.back)):
@@ -154,8 +178,11 @@ class BoundRows(Rows):
             self.row([(self.gone[w], 1), (may, -1)], high=0)
             self.row([(self.came[w], 1), (must, -1)], low=0)
             self.row([(self.gone[w], 1), (first_time, -1)], low=0)
-        at_once = sum(t.nbytes / MB for t in facts.inputs if facts.uses[t] and facts.uses[t][0] == 0)
-        self.row([(self.begin, self.back)], low=at_once)
+        if go.any():
+            self.row([(self.gone[-1], 1), *((v, -factor) for v, factor in changed)], low=float(go.sum()))
+        at_once = [self._from_host(t) for t in facts.inputs if t in facts.ops[0].reads]
+        less_at_once = [(v, -factor) for _, terms in at_once for v, factor in terms]
+        self.row([(self.begin, self.back), *less_at_once], low=sum(sure for sure, _ in at_once))
 
     def _sum(self, before: int | None, terms: Sequence[tuple[int, float]], more: float = 0.0) -> int:
         """A running sum: the one before, these terms and `more`."""
@@ -182,8 +209,14 @@ class BoundRows(Rows):
             if g.crosses and g.tensor not in facts.inputs:
                 left[g.last + 1].append((self.copied[g], size))
         for t in facts.inputs:
-            if facts.uses[t]:
-                come[facts.uses[t][0]] += t.nbytes / MB
+            if facts.uses[t] and t in facts.ops[facts.uses[t][0]].reads:
+                sure, terms = self._from_host(t)
+                come[facts.uses[t][0]] += sure
+                ended[facts.uses[t][0]] += terms
+        for t, home in self.home.items():
+            change[0].append((home, t.nbytes / MB))
+            change[facts.uses[t][0]].append((home, -t.nbytes / MB))
+            change[facts.uses[t][-1] + 1].append((home, t.nbytes / MB))
         chosen = self._worst(base, worst)
         stay = gone = came = None
         behind: list[list[tuple[int, float]]] = [[], [], []]

@@ -288,6 +288,7 @@ def _arrival(s: Stay) -> Point:
 
 def lower(program: Program, plan: Plan) -> Listing:
     """The instructions of a complete plan, without offsets. Raises ValueError if the plan contradicts itself."""
+    program = program.hosting(plan.hosted)
     stays = residencies(program, plan)
     return issue(program, plan, stays, group(program, plan, stays), Lowering())
 

@@ -8,6 +8,7 @@ step overlap all others in time, so they are stacked at the bottom, which costs 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -32,38 +33,53 @@ def problem(buffers: Sequence[Buffer]) -> Problem:
     return Problem(*rows.T)
 
 
-def homes(*programs: Program) -> tuple[dict[Tensor, int], int]:
-    """Offsets of carried tensors, the same in every program of a net, and the bytes that they take together."""
+@dataclass(frozen=True)
+class Homes:
+    """Where the tensors lie that live across steps: the same in all programs of a net.
+
+    device: offsets in the arena, of carried tensors; nbytes: what they take together
+    host:   offsets in the host's part, of hosted tensors; host_bytes: what they take together
+    """
+
+    device: Mapping[Tensor, int]
+    nbytes: int
+    host: Mapping[Tensor, int]
+    host_bytes: int
+
+
+def homes(*programs: Program) -> Homes:
+    """The homes that the programs share."""
+    carried = {t: room(program, t) for program in programs for t in program.carried}
+    hosted = {t: t.nbytes for program in programs for t in program.hosted}
+    return Homes(*_stacked(carried), *_stacked(hosted))
+
+
+def _stacked(sizes: Mapping[Tensor, int]) -> tuple[dict[Tensor, int], int]:
+    """Offsets of bytes that lie one behind the other, and where they end."""
     where: dict[Tensor, int] = {}
     top = 0
-    for t, size in {t: room(program, t) for program in programs for t in program.carried}.items():
+    for t, size in sizes.items():
         where[t] = top
         top += aligned(size)
     return where, top
 
 
-def place(
-    listing: Listing,
-    fixed: Mapping[Tensor, int] | None = None,
-    base: int | None = None,
-    enough: int = 0,
-    quick: bool = False,
-) -> Schedule:
+def place(listing: Listing, at: Homes | None = None, enough: int = 0, quick: bool = False) -> Schedule:
     """The listing as a schedule: every buffer with its offset, every travelling tensor with its place on the host.
 
-    fixed, base: homes of carried tensors and the bytes below which they lie (see `homes`): a net's programs share them
-    enough:      bytes; an arena of this size is as good as the lowest, for callers that only check a budget
-    quick:       whether a larger arena need not be the lowest (packing.pack)
+    at:     the homes that a net's programs share; None: this program's alone
+    enough: bytes; an arena of this size is as good as the lowest, for callers that only check a budget
+    quick:  whether a larger arena need not be the lowest (packing.pack)
     """
     program, plan = listing.program, listing.plan
-    if fixed is None or base is None:
-        fixed, base = homes(program)
+    at = at or homes(program)
+    base = at.nbytes
     end = len(plan.order)
     offset: dict[Buffer, int] = {}
     rest: list[Buffer] = []
     for b in listing.buffers:
         if b.home:
-            offset[b] = fixed[b.stays[0].tensor]
+            offset[b] = at.device[b.stays[0].tensor]
         elif b.lo == 0 and b.hi == end:
             offset[b], base = base, base + aligned(b.nbytes)
         else:
@@ -74,27 +90,27 @@ def place(
         offset |= zip(rest, (packed.offset + base).tolist(), strict=True)
         arena, how = base + packed.height, packed.how
     peak, point = live_peak(listing.buffers, end, lambda b: b.nbytes)
-    host_offset, host_bytes = _host(listing)
+    host_offset, host_bytes = _host(listing, at)
     behind = places(listing, 0)
     return Schedule(
         program, plan, listing.instructions, listing.buffers, listing.points, listing.ring, listing.staging,
-        behind.disk, offset, arena, how, host_offset, host_bytes, behind.store, behind.store_bytes, behind.disk_bytes,
-        peak, point,
+        behind.disk, offset, arena, how, host_offset, host_bytes, at.host_bytes, behind.store, behind.store_bytes,
+        behind.disk_bytes, peak, point,
     )  # fmt: skip
 
 
-def _host(listing: Listing) -> tuple[dict[Tensor, int], int]:
-    """Offsets on the host and their bytes: a pinned place for each travelling tensor, two for each input.
+def _host(listing: Listing, at: Homes) -> tuple[dict[Tensor, int], int]:
+    """Offsets on the host and their bytes: the homes, and a pinned place for each other travelling tensor, two for each
+    input.
 
-    Tensors that pass through the ring get none. No place is used again within a step, so those of hosted tensors keep
-    their values from step to step.
+    Tensors that pass through the ring get none. No place is used again within a step.
     """
-    where: dict[Tensor, int] = {}
-    top = 0
+    where = {t: at.host[t] for t in listing.program.hosted}
+    top = at.host_bytes
     inputs = set(listing.program.inputs)
     ringed = {x.stay.tensor for x in listing.instructions if isinstance(x, (Offload, Prefetch)) and x.leg is not None}
     for t in dict.fromkeys((*listing.program.inputs, *(trip.tensor for trip in listing.plan.trips))):
-        if t not in ringed:
+        if t not in ringed and t not in where:
             where[t] = top
             top += aligned(t.nbytes) * (2 if t in inputs else 1)
     return where, top

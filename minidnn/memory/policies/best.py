@@ -17,8 +17,9 @@ from dataclasses import replace
 from minidnn import sizes
 from minidnn.compiled import NotCompiled
 from minidnn.costs import Costs
+from minidnn.memory.joint.hosting import Hosting
 from minidnn.memory.joint.linear import NoSolver, Unsolved
-from minidnn.memory.joint.planner import Found, Planner
+from minidnn.memory.joint.planner import Found
 from minidnn.memory.plan import Plan, Policy
 from minidnn.memory.policies import kept, probe
 from minidnn.program import Program
@@ -56,13 +57,14 @@ def best(program: Program, costs: Costs, budget: int, others: Sequence[Policy]) 
 
 
 def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Policy], tell: Tell) -> Plan:
-    planner = Planner(program, costs, tell=tell)
+    planner = Hosting(program, costs, tell=tell)
     found = planner.within(budget)
     if found is None and planner.bound.least() > budget:
         return _leanest(planner)
-    found = found or Planner(program, costs, FINE, tell).within(budget)
+    found = found or Hosting(program, costs, FINE, tell).within(budget)
     far = next(far for ops, far in FAR.items() if len(program.ops) <= ops)
-    if found is not None and found.seconds <= far * found.bound.seconds:
+    alone = found is not None and found.plan.hosted and len(program.ops) <= min(FAR)  # others move no weights
+    if found is not None and not alone and found.seconds <= far * found.bound.seconds:
         return found.told
     plan = _quickest(program, costs, budget, others, found, tell)
     if found is None and not probe.fits(program, costs, plan, budget):
@@ -70,7 +72,7 @@ def _planned(program: Program, costs: Costs, budget: int, others: Sequence[Polic
     return plan
 
 
-def _leanest(planner: Planner) -> Plan:
+def _leanest(planner: Hosting) -> Plan:
     """The plan with the lowest arena found. All budgets that the bound excludes share it, and a budget of 0 is one."""
     program, costs = planner.program, planner.costs
     path = kept.place(program, costs, 0)

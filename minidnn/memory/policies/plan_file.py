@@ -15,7 +15,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +66,7 @@ def described(program: Program, plan: Plan) -> dict[str, Any]:
         "trips": [_trip(trip, points) for trip in plan.trips],
         "share": {_holder(key, points): _target(value) for key, value in plan.share.items()},
         "hold": sorted(t.name for t in plan.hold),
+        "hosted": sorted(t.name for t in {*program.hosted, *plan.hosted}),
         "eager": plan.eager,
     }
 
@@ -146,6 +147,7 @@ class _Described:
     trips: list[dict[str, Any]]
     share: dict[str, Any]
     hold: list[str]
+    hosted: list[str] = field(default_factory=list)
     eager: bool = False
 
 
@@ -224,7 +226,7 @@ class _Reader:
     def __init__(self, path: str, device: str, described: _Described, program: Program, costs: Costs) -> None:
         self.path, self.device, self.described, self.costs = path, device, described, costs
         self.ops = {op.name: op for op in program.ops}
-        self.tensors = {t.name: t for t in program.tensors}
+        self.tensors = {t.name: t for t in (*program.tensors, *program.hosted)}
         runs: Counter[str] = Counter()
         self.points: dict[str, Point] = {}
         for p, name in enumerate(described.order):
@@ -240,6 +242,7 @@ class _Reader:
             algorithm={self._named(self.ops, op, "op"): self._algorithm(op, *a) for op, a in found.algorithm.items()},
             share=dict(self._share(key, value) for key, value in found.share.items()),
             hold=frozenset(self._named(self.tensors, name, "tensor") for name in found.hold),
+            hosted=frozenset(self._named(self.tensors, name, "tensor") for name in found.hosted),
             eager=found.eager,
         )
 

@@ -19,7 +19,7 @@ from minidnn.program import Program
 
 def listing(program: Program, costs: Costs, plan: Plan) -> Listing:
     """The plan's buffers, in a listing without instructions. Raises ValueError if the plan contradicts itself."""
-    plan = complete(program, costs, plan)
+    plan, program = complete(program, costs, plan), program.hosting(plan.hosted)
     return Listing(program, plan, (), tuple(group(program, plan, residencies(program, plan))), ())
 
 

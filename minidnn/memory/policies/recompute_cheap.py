@@ -119,7 +119,7 @@ def droppable(able: Repeatable) -> set[Tensor]:
         changed |= dict.fromkeys(ops[p].writes, p)
     # {tensor: the point up to which it is on the device or can be rebuilt}
     until = dict.fromkeys(able.program.inputs, end)
-    until |= {t: changed.get(t, end) for t in able.program.carried}
+    until |= {t: changed.get(t, end) for t in able.program.lasting}
     # tensors that cannot be kept longer: they change, or another tensor takes their bytes
     fixed = {*until, *able.share.values()}
     dropped: set[Tensor] = set()

@@ -85,6 +85,7 @@ class TensorCache:
         self.movable = {
             b for b in self.lines
             if b.nbytes > least and not b.name and b.stays[0].tensor.role is not Role.WORKSPACE
+            and b.stays[0].tensor not in program.hosted
         }  # fmt: skip
         self.begin: dict[Point, list[_Line]] = defaultdict(list)
         self.end: dict[Point, list[_Line]] = defaultdict(list)

@@ -69,7 +69,9 @@ def _schedules(of: Schedule | Arrangement) -> list[Schedule]:
 def _lines(s: Schedule) -> Iterator[str]:
     """All that a machine goes by."""
     number = {b: k for k, b in enumerate(s.buffers)}
-    yield f"{s.program.name} {s.arena} {s.ring} {s.host_bytes} {s.store_bytes} {s.disk_bytes} {s.staging}"
+    yield (
+        f"{s.program.name} {s.arena} {s.ring} {s.host_bytes} {s.host_shared} {s.store_bytes} {s.disk_bytes} {s.staging}"
+    )
     yield from _ends(s.program)
     for b in s.buffers:
         yield f"{s.offset[b]} {b.nbytes} {b.home} {[_tensor(stay.tensor) for stay in b.stays]}"

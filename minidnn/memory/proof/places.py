@@ -50,13 +50,13 @@ def wrong_place(s: Schedule) -> str | None:
     """An error if two places on the host overlap, two in the store, or two on the disk, or if a tensor has a place in
     both of the last.
 
-    An input needs two places on the host, and a hosted tensor one. A packed tensor needs room for the case that packing
-    saves nothing.
+    An input needs two places on the host, and a hosted tensor one, among the bytes that programs share. A packed tensor
+    needs room for the case that packing saves nothing.
     """
     inputs = set(s.program.inputs)
     packed = s.staging is not None and s.staging.compress
     used = {t for op in s.program.ops for t in op.tensors}
-    for t in (*s.program.inputs, *s.program.hosted):
+    for t in s.program.inputs:
         if t in used and t not in s.host_offset:
             return f"{t.name} comes from the host, but has no place there"
     for t in s.store_offset.keys() & s.disk_offset.keys():
@@ -65,7 +65,21 @@ def wrong_place(s: Schedule) -> str | None:
         _misplaced(s.host_offset, lambda t: aligned(t.nbytes) * (2 if t in inputs else 1), s.host_bytes, "on the host")
         or _misplaced(s.store_offset, lambda t: stored_bound(t, packed), s.store_bytes, "in the store")
         or _misplaced(s.disk_offset, lambda t: t.nbytes, s.disk_bytes, "on the disk", BLOCK)
+        or _astray(s)
     )
+
+
+def _astray(s: Schedule) -> str | None:
+    """An error unless hosted tensors, and no others, lie among the bytes of the host that programs share."""
+    hosted = set(s.program.hosted)
+    if lost := next((t for t in s.program.hosted if t not in s.host_offset), None):
+        return f"{lost.name} lives on the host, but has no place there"
+    for t, at in s.host_offset.items():
+        if t in hosted and at + aligned(t.nbytes) > s.host_shared:
+            return f"{t.name} lives on the host, but not among the {s.host_shared} bytes that programs share there"
+        if t not in hosted and at < s.host_shared:
+            return f"{t.name} lies on the host among the {s.host_shared} bytes of tensors that live there"
+    return None
 
 
 def _misplaced(
@@ -88,6 +102,10 @@ def _misplaced(
 def wrong_home(s: Schedule) -> str | None:
     """An error unless homes hold one carried tensor each, no tensor has two homes, and stays name their buffers."""
     carried = set(s.program.carried)
+    if both := carried.intersection(s.program.hosted):
+        return f"{min(t.name for t in both)} lives on the device and on the host"
+    if left := s.plan.hosted.difference(s.program.hosted):
+        return f"{min(t.name for t in left)} is to live on the host, but does not"
     at_home: set[Tensor] = set()
     for b in s.buffers:
         for stay in b.stays:
@@ -106,13 +124,10 @@ def wrong_home(s: Schedule) -> str | None:
 
 
 def wrong_between(schedules: Sequence[Schedule]) -> str | None:
-    """An error if a carried tensor's home differs between programs, a program uses bytes that only others carry, or a
-    hosted tensor has places on the host in two programs."""
-    places: dict[Tensor, str] = {}
-    for s in schedules:
-        for t in s.program.hosted:
-            if t in s.host_offset and (other := places.setdefault(t, s.program.name)) != s.program.name:
-                return f"{t.name} lives on the host, but {s.program.name} and {other} have a place for it each"
+    """An error if the home of a tensor that lives across steps differs between programs, or a program uses bytes that
+    only others carry."""
+    if wrong := _wrong_host(schedules):
+        return wrong
     home: dict[Tensor, tuple[int, int]] = {}
     for s in schedules:
         for t, span in _homes(s):
@@ -126,6 +141,31 @@ def wrong_between(schedules: Sequence[Schedule]) -> str | None:
                 return f"{a} and {b}, which live across steps, overlap"
         if touched := _overlap(s, s.buffers, others):
             return f"{s.program.name}: {touched}, which another program left there"
+    return None
+
+
+def _wrong_host(schedules: Sequence[Schedule]) -> str | None:
+    """An error unless all programs share the same bytes of the host, and find each hosted tensor at one place there.
+
+    No program has anything else in these bytes (`wrong_place`), so it leaves alone what only others know."""
+    hosted: dict[Tensor, tuple[int, str]] = {}
+    for s in schedules:
+        if s.host_shared != schedules[0].host_shared:
+            bytes_ = f"{s.host_shared} and {schedules[0].host_shared} bytes"
+            return f"{s.program.name} and {schedules[0].program.name} share {bytes_} of the host"
+        for t in s.program.hosted:
+            at = s.host_offset[t]
+            there, other = hosted.setdefault(t, (at, s.program.name))
+            if there != at:
+                return f"{t.name} lies on the host at {at} in {s.program.name}, at {there} in {other}"
+    spans = sorted((at, at + aligned(t.nbytes), t.name) for t, (at, _) in hosted.items())
+    for (_, end, a), (start, _, b) in pairwise(spans):
+        if start < end:
+            return f"{a} and {b}, which live on the host, overlap"
+    for s in schedules:
+        for t in s.program.carried:
+            if t in hosted:
+                return f"{t.name} lives on the device in {s.program.name}, on the host in {hosted[t][1]}"
     return None
 
 

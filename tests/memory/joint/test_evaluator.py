@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import minidnn
 from minidnn.costs import Costs, Drag
 from minidnn.costs.net import Link, among
 from minidnn.memory.execution.simulator import simulate
@@ -16,9 +17,13 @@ from minidnn.memory.joint.evaluator import AGAIN, Evaluator, TooLong
 from minidnn.memory.joint.facts import Facts
 from minidnn.memory.policies import probe
 from minidnn.memory.proof.verify import verify
+from minidnn.optimizers import SGD
 from minidnn.program import FORWARD, Program
+from minidnn.programs.build import programs
+from minidnn.programs.updates import TrainSpec
 from tests.support.decisions import HUGE, at_random, placed
 from tests.support.oracle import broken
+from tests.support.paths import NET_FILES
 from tests.support.programs import PROGRAMS, costs, wild_graph
 from tests.support.several import CASES, made
 
@@ -74,7 +79,7 @@ def test_any_decisions_do_what_the_evaluator_says(name, bandwidth, drag):
     assert trips and (runs or isinstance(name, int))
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case != "hosted"])  # `complete` adds trips of that state
+@pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(
     ("ranks", "link", "drag"),
     [
@@ -92,6 +97,20 @@ def test_any_decisions_of_several_ranks_do_what_the_evaluator_says(case, ranks, 
         some = tried(program, device, r)
         runs, trips = runs + some[0], trips + some[1]
     assert trips and runs
+
+
+@pytest.mark.parametrize("name", ["residual", 1, 3])
+def test_any_decisions_about_what_lives_on_the_host_do_what_the_evaluator_says(name):
+    """New values go home; the last copies may outlast the last op."""
+    r = random.Random(f"home {name}")
+    if isinstance(name, int):
+        program = wild_graph(name, r.randint(3, 8))
+    else:
+        net, train = minidnn.load(NET_FILES / f"{name}.yaml"), TrainSpec(SGD(momentum=0.9), iter_size=2)
+        program = programs(net, train, ("TRAIN",))["TRAIN"]
+    some = frozenset(t for t in program.carried if r.random() < 0.7)
+    trips, _ = tried(program.hosting(some), replace(costs(bandwidth=4e8), drag=Drag((0.4, 0.3), (0.2, 0.5))), r)
+    assert trips and some
 
 
 def test_the_worst_execution_and_the_bytes_beyond_the_limit():

@@ -181,11 +181,9 @@ def two(base_of_test=None):
     update = Op("u", "k", "u", Pass.UPDATE, (W, state), (W, state))
     train = Program("TRAIN", (*program().ops, update), (X,), (W, V, state), (Z,))
     test = Program("TEST", program().ops, (X,), (W, V), (Z,))
-    fixed, base = homes(train, test)
-    return [
-        place(lower(p, complete(p, costs(), Plan())), fixed, at)
-        for p, at in ((train, base), (test, base if base_of_test is None else base_of_test))
-    ]
+    at = homes(train, test)
+    other = at if base_of_test is None else replace(at, nbytes=base_of_test)
+    return [place(lower(p, complete(p, costs(), Plan())), of) for p, of in ((train, at), (test, other))]
 
 
 def test_programs_that_leave_one_another_alone_are_proved():
@@ -194,7 +192,7 @@ def test_programs_that_leave_one_another_alone_are_proved():
 
 def test_a_program_over_what_only_another_carries():
     """Each by itself is right."""
-    schedules = two(homes(two()[1].program)[1])
+    schedules = two(homes(two()[1].program).nbytes)
     for s in schedules:
         verify(s)
         assert broken(s) is None
@@ -235,9 +233,9 @@ def shared(*changes):
         change(ops)
     train = Program("TRAIN", tuple(ops), (X,), (W, V, *shards), (Z,))
     test = Program("TEST", (FIRST, SECOND), (X,), (W, V), (Z,))
-    fixed, base = homes(train, test)
+    at = homes(train, test)
     device = among(costs(), Link(1e9, 1e-5))
-    return [place(lower(p, complete(p, device, Plan())), fixed, base) for p in (train, test)]
+    return [place(lower(p, complete(p, device, Plan())), at) for p in (train, test)]
 
 
 def test_weights_that_are_gathered_before_they_are_read():

@@ -352,7 +352,8 @@ class Said:
     def host_at(self, stay: Stay) -> int:
         t = stay.tensor
         turn = self.place.turn * aligned(t.nbytes) if t in self.inputs else 0
-        return self.place.host + self.place.base + self.s.host_offset[t] + turn
+        base = 0 if t in self.s.program.hosted else self.place.base
+        return self.place.host + base + self.s.host_offset[t] + turn
 
     def poisonable(self, i: int, freed: Buffer) -> bool:
         """Whether freed bytes may be poisoned: not if a copy or a communication that writes to them does not come after

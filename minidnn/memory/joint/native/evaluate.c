@@ -19,8 +19,8 @@
 
 enum { KEEP = 0, COPY = 1, AGAIN = 2 };
 enum { DONE = 0, OVER = 1, LOST = 2, TOO_LONG = 3 };
-enum { INPUT = 1, OUTPUT = 2 };
-enum { NONE = -1, LEAVES = -2 }; /* LEAVES: the copy of an output, which stays away */
+enum { INPUT = 1, OUTPUT = 2, HOSTED = 4 }; /* HOSTED: lives on the host, so its new value goes back there */
+enum { NONE = -1, LEAVES = -2, GOES = -3 }; /* LEAVES: the copy of an output; GOES: of a hosted tensor, to its home */
 
 typedef struct {
     /* the program. Ops and tensors are numbers; carried tensors have none */
@@ -48,7 +48,7 @@ typedef struct {
     int32_t *stay_tensor, *stay_lo, *stay_hi, *stay_root; /* root: the first of the stays that share bytes */
     int32_t *shares_at, *shares_read, *shares_write;      /* executions at which a write takes a read's bytes */
     int32_t *idle_slot, *idle_lo, *idle_hi;               /* executions [lo, hi): a tensor stays and is not used */
-    int32_t *trip_tensor, *trip_slot, *trip_from, *trip_to; /* from, to: stays, or NONE; to may be LEAVES */
+    int32_t *trip_tensor, *trip_slot, *trip_from, *trip_to; /* from, to: stays, or NONE; to may be LEAVES or GOES */
     int32_t *trip_after, *trip_use;            /* its last use before, or NONE, and its first use behind */
     int32_t *trip_out, *trip_free, *trip_back; /* points, as in memory/plan.py; out NONE: the host has it */
     double *trip_out_end, *trip_wait_out, *trip_wait_in; /* seconds: the copy's end; how long compute waits for it */
@@ -110,7 +110,8 @@ static int access_(Frame *f, int32_t t, int32_t e, int written, int fresh) {
     if (f->net_seconds[f->order[e]] >= 0) f->stay_net[s] = 1;
     if (written) {
         f->wrote[t] = e;
-        if (!fresh) f->on_host[t] = 0; /* a run again makes the same bytes; an update does not */
+        /* a run again makes the same bytes; an update does not */
+        if (!fresh || f->flags[t] & HOSTED) f->on_host[t] = 0;
     }
     return DONE;
 }
@@ -229,14 +230,16 @@ static int order(Frame *f) {
             if (f->slot[f->brief[briefs]] == f->brief_slot[briefs]) f->present[f->brief[briefs]] = 0;
     }
     for (int32_t t = 0; t < f->tensors; t++) {
-        if (!(f->flags[t] & OUTPUT) || f->wrote[t] == NONE) continue;
+        const int goes = f->flags[t] & HOSTED && !f->on_host[t];
+        if (!(f->flags[t] & OUTPUT || goes) || f->wrote[t] == NONE) continue;
         if (f->trips == f->most_trips) return TOO_LONG;
         const int64_t k = f->trips++;
         f->trip_tensor[k] = t;
         f->trip_slot[k] = f->slot[t];
         f->trip_from[k] = f->stay[t];
-        f->trip_to[k] = LEAVES;
-        f->trip_after[k] = NONE;
+        f->trip_to[k] = goes ? GOES : LEAVES;
+        f->trip_after[k] = goes ? f->last[t] : NONE; /* an output's bytes stay until the step ends */
+        if (goes) f->stay_leaves[f->stay[t]] = 1;
         f->trip_use[k] = (int32_t)f->executions;
         f->trip_out[k] = f->wrote[t] + 1;
     }
@@ -424,6 +427,8 @@ static void frees(Frame *f, int64_t limit) {
             f->trip_out_end[k] = f->out_stop[out.count++] = link;
         }
     }
+    for (int64_t k = 0; k < f->trips; k++)
+        if (f->trip_to[k] == GOES && f->trip_free[k] == NONE) f->trip_free[k] = end;
 }
 
 /* When copies back begin: so late that each ends when it is needed, one after another; later where bytes lack. */

@@ -1,0 +1,79 @@
+"""Which carried tensors live on the host: those that the bound's answer sends there, if their plan is quicker, and by
+so much that it pays.
+
+A plan in which all stay on the device is made first. Where the bound says that no plan could be much quicker, it is
+taken. Else the bound's answer says of each tensor how much of it had better be at home on the device; what is below a
+half may go, or all that is not whole, or everything. For each of these sets a bound of its own says what it could gain.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from minidnn.costs import Costs
+from minidnn.memory.joint.bound import LowerBound, Relaxed
+from minidnn.memory.joint.facts import SMALL, Facts, movable
+from minidnn.memory.joint.planner import NEAR, Found, Planner
+from minidnn.memory.plan import Plan
+from minidnn.program import Program, Tensor
+
+PAYS = 1e-3  # part of a step by which another home must be quicker
+PARTS = 0.5, 0.999  # what is at home in a smaller part may go
+
+
+class Hosting:
+    """Plans one program on one device, with its carried tensors at home where that is quickest."""
+
+    def __init__(
+        self, program: Program, costs: Costs, small: int = SMALL, tell: Callable[[str], object] = lambda text: None
+    ) -> None:
+        """`small`, `tell`: as for Planner. Raises as it does."""
+        self.program, self.costs, self.small, self.tell = program, costs, small, tell
+        self.facts = Facts(program, costs, small)
+        self.movable = movable(program) if costs.staging is None else frozenset()  # a ring is there to pin less
+        self.bound = LowerBound(self.facts)
+        self._planners: dict[frozenset[Tensor], Planner] = {}
+
+    def planner(self, hosted: frozenset[Tensor]) -> Planner:
+        """The planner of the program with these tensors on the host."""
+        if hosted not in self._planners:
+            program = self.program.hosting(hosted)
+            self._planners[hosted] = Planner(program, self.costs, self.small, self.tell)
+        return self._planners[hosted]
+
+    def within(self, budget: int) -> Found | None:
+        """The quickest plan found whose arena keeps the budget; None: there is none, or none was found."""
+        nowhere = frozenset[Tensor]()
+        found = self.planner(nowhere).within(budget)
+        relaxed = self.bound.relaxed(budget)
+        if relaxed is None:
+            return None
+        for hosted in self._sets(relaxed, budget, math.inf if found is None else found.seconds):
+            self.tell(f"{len(hosted)} tensors on the host")
+            other = self.planner(hosted).within(budget)
+            if other is not None:
+                if found is None or other.seconds * (1 + PAYS) < found.seconds:
+                    found = replace(other, plan=replace(other.plan, hosted=hosted))
+                break
+        if found is None:
+            return None
+        far = found.seconds > relaxed.bound.seconds * NEAR
+        return replace(found, bound=(far and self.bound.closest(budget)) or relaxed.bound)
+
+    def leanest(self) -> Plan:
+        """The plan with the lowest arena found, whatever its seconds: all lives on the host that can."""
+        return replace(self.planner(self.movable).leanest(), hosted=self.movable)
+
+    def _sets(self, relaxed: Relaxed, budget: int, seconds: float) -> list[frozenset[Tensor]]:
+        """Sets of tensors with which a plan on the host may take less than `seconds`, the most promising first: each has
+        a lower bound than the smaller ones."""
+        of_answer = (frozenset(t for t, home in relaxed.home.items() if home < part) for part in PARTS)
+        found: list[frozenset[Tensor]] = []
+        for hosted in dict.fromkeys(s & self.movable for s in (*of_answer, self.movable)):
+            bound = self.planner(hosted).bound.at(budget) if hosted else None
+            if bound is not None and bound.seconds * (1 + PAYS) < seconds:
+                found.insert(0, hosted)
+                seconds = bound.seconds
+        return found
