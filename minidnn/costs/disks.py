@@ -1,6 +1,6 @@
 """Measured speeds of this machine's disks, kept in the user's cache: a file for each mounted file system.
 
-`minidnn devices --disk PATH` measures them (measuring/disk.py). What nobody has measured has the rates of `Disk`.
+`minidnn devices --disk PATH` measures them (measuring/disk.py). Until then a disk has the rates that `Disk` assumes.
 """
 
 from __future__ import annotations

@@ -147,6 +147,8 @@ def _decided(programs: Sequence[Program], decide: Policy, costs: Costs, limit: i
             hosted |= plan.hosted
         pending = [p for p in programs if not hosted.isdisjoint(found[p.name][0].carried)]
     return list(found.values())
+
+
 def _check_disk(found: Arrangement, most: int | None) -> None:
     """Raise DiskError if the plan takes more than `most` bytes of the disk."""
     if most is not None and found.disk > most:

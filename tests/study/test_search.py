@@ -104,9 +104,7 @@ def test_bytes_need_not_grow_evenly(monkeypatch, wave):
 
     def plan(size, policy, costs, told):
         arena = 7000 + 100 * size + (size * 7919) % 101 * wave // 100 + (size // 500) ** 2 * wave
-        return {
-            "TRAIN": SimpleNamespace(arena=arena, host_bytes=0, host_shared=0, ring=0, store_bytes=0, disk_bytes=0)
-        }
+        return {"TRAIN": SimpleNamespace(arena=arena, host_bytes=0, host_shared=0, ring=0, store_bytes=0, disk_bytes=0)}
 
     monkeypatch.setattr(search, "unproved", plan)
     monkeypatch.setattr(search, "verify_all", lambda schedules, budget: None)

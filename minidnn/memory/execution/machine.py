@@ -439,7 +439,7 @@ class Machine:
                 self.runtime.write(self.homes[t], kept)
 
     def _kept(self) -> Iterator[tuple[np.ndarray, Tensor]]:
-        """What steps change, and the place that keeps it."""
+        """(the place that keeps it, tensor) of each tensor that steps change."""
         at = 0
         for t in dict.fromkeys(t for x in self.loaded.values() for t in lasting(x.schedule.program)):
             yield self._undo[at : at + t.nbytes], t

@@ -1,7 +1,7 @@
 """Tiers: which stashed tensors lie in the host's ordinary memory, and which on the disk behind it.
 
-Without a disk all lie in memory. With one, memory is filled first, as far as the host budget goes, and what is left
-goes to the disk; without a host budget all of it does. Every place in memory holds one tensor a step, so each byte of
+Without a disk all lie in memory. With one, memory is filled first, as far as the host budget goes, and the others go to
+the disk. Without a host budget all go there. Every place in memory holds one tensor a step, so each byte of
 it spares the disk the same traffic, unless a tensor makes several trips. Hence the rule: first the tensors that move
 most bytes for each byte that they take, and among equals those that are away for the shortest time. A disk has the
 least time to write and to read these, at the turn from forward to backward.

@@ -352,7 +352,7 @@ class Said:
                 ends = (source, source + n, False), (to, to + n, True)
                 self.add("work", there, i, what=("copy", there, to, source, n), accesses=ends)
             elif isinstance(x, (Stash, Fetch)):
-                self.add("work", "store", i, **self.stored(x))
+                self.add("work", x.stream, i, **self.stored(x))
             elif isinstance(x, Free) and debug and self.poisonable(i, x.buffer):
                 lo = place.arena + schedule.offset[x.buffer]
                 what = ("fill", 0xFF, lo, x.buffer.nbytes)
